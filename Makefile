@@ -1,0 +1,65 @@
+# Larder: the two commands that a newcomer needs are `make demo` and `make test`.
+CARGO ?= cargo
+PREFIX ?= /usr/local
+# What is installed; `make build` makes it.
+LARDER ?= target/release/larder
+
+.PHONY: help build install demo test lint deps-build deps-test bench clean
+
+help:
+	@echo "make demo    build, and show the main job end to end on files that it makes itself"
+	@echo "make test    everything that CI runs; installs the Debian packages that it lacks"
+	@echo "make build   target/release/larder"
+	@echo "make bench   every bench, in full"
+	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
+	@echo "             ($(PREFIX)) and DESTDIR; run make build before"
+
+build: deps-build
+	$(CARGO) build --release --locked -p larder
+
+# Does not build, so that it can be run as root without a toolchain.
+install:
+	@test -x $(LARDER) || { echo "$(LARDER): is not there; run make build first" >&2; exit 2; }
+	install -D -m 755 $(LARDER) $(DESTDIR)$(PREFIX)/bin/larder
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	$(LARDER) man --dir $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(LARDER) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/larder
+	$(LARDER) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_larder
+	$(LARDER) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/larder.fish
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for unit in larder@.service larder-nbd@.service larder-loop@.service; do \
+	    sed 's,/usr/local/bin/,$(PREFIX)/bin/,' dist/systemd/$$unit \
+	        > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
+	done
+	install -D -m 644 docs/larder.toml $(DESTDIR)$(PREFIX)/share/doc/larder/larder.toml
+	install -D -m 644 dist/systemd/fuse.conf $(DESTDIR)$(PREFIX)/share/doc/larder/fuse.conf
+
+demo: build
+	target/release/larder demo --dir target/demo
+
+# Lints first, then all tests (the model check, every mutant, faults, kill -9, interop).
+test: deps-build deps-test lint
+	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p larder-sim --features mutants --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	$(CARGO) deny --log-level error check licenses bans sources
+	$(CARGO) run --locked -q -p xtask -- tidy
+
+deps-build:
+	@scripts/deps build
+
+deps-test:
+	@scripts/deps test
+
+bench: build
+	target/release/larder bench all
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The benches behind `larder bench`.
+//!
+//! Purpose: every figure of the project's tables, measured by one command, beside the bare device's
+//! or a peer's from the same minutes. [`run`] gives [`Row`]s, and pictures for a [report](crate::report); a goal that was missed is a row like
+//! any other.
+//!
+//! Method: what is compared takes turns (A, B, B, A ...), and a ratio is the median over such
+//! pairs, because machines are noisy and shared; the quieter rounds count (`quiet.rs`). A tool that is missing costs its rows and one
+//! line, not the other benches.
+//!
+//! Why not criterion: it compares a function with its own past; here two programs stand side by
+//! side, for seconds at a time, and the answer is a ratio.
+
+mod child;
+mod cold_miss;
+mod endurance;
+mod fuse;
+mod hit_path;
+mod inline;
+mod latency;
+mod memory;
+mod nbd;
+mod quiet;
+mod row;
+mod table;
+mod throughput;
+mod volume;
+mod warm_up;
+mod yardstick;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::report::Figure;
+pub use row::Row;
+pub use table::print_table;
+
+/// What holds for all benches of a run.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// Where files that stand for devices are made.
+    pub dir: PathBuf,
+    /// Short runs on small volumes, to see that everything works. The figures are rough.
+    pub quick: bool,
+    /// Whether the caller prints JSON; changes nothing here.
+    pub json: bool,
+    /// The `larder` to start as a server or child; without, this very program.
+    pub larder: Option<PathBuf>,
+}
+
+impl Default for BenchOptions {
+    fn default() -> Self {
+        Self { dir: std::env::temp_dir(), quick: false, json: false, larder: None }
+    }
+}
+
+impl BenchOptions {
+    fn larder(&self) -> Result<PathBuf> {
+        match &self.larder {
+            Some(path) => Ok(path.clone()),
+            None => std::env::current_exe().context("the path of this program"),
+        }
+    }
+}
+
+/// What benches found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The rows, in order.
+    pub rows: Vec<Row>,
+    /// Pictures for a report; benches in real time have none.
+    pub figures: Vec<Figure>,
+}
+
+impl From<Vec<Row>> for Findings {
+    fn from(rows: Vec<Row>) -> Self {
+        Self { rows, figures: Vec::new() }
+    }
+}
+
+type Bench = fn(&BenchOptions) -> Result<Findings>;
+
+const BENCHES: &[(&str, Bench)] = &[
+    ("memory", |o| Ok(memory::run(o)?.into())),
+    ("hit-path", |o| Ok(hit_path::run(o)?.into())),
+    ("nbd", |o| Ok(nbd::run(o)?.into())),
+    ("fuse", |o| Ok(fuse::run(o)?.into())),
+    ("cold-miss", |o| Ok(cold_miss::run(o)?.into())),
+    ("warm-up", warm_up::run),
+    ("throughput", throughput::run),
+    ("endurance", endurance::run),
+];
+const NAMES: [&str; 8] =
+    ["memory", "hit-path", "nbd", "fuse", "cold-miss", "warm-up", "throughput", "endurance"];
+
+/// The names of the benches that there are, in the order of `all`.
+#[must_use]
+pub fn names() -> &'static [&'static str] {
+    &NAMES
+}
+
+/// Runs benches by name, `all` for every one; progress goes to standard error.
+///
+/// # Errors
+/// When a name is not known, before anything runs; when the only bench asked for cannot run. One
+/// of several that cannot run is a row that says why.
+pub fn run(names: &[String], options: &BenchOptions) -> Result<Findings> {
+    let mut chosen = Vec::new();
+    for name in names {
+        if name == "all" {
+            chosen.extend(BENCHES);
+        } else if let Some(bench) = BENCHES.iter().find(|(known, _)| known == name) {
+            chosen.push(bench);
+        } else {
+            bail!("bench '{name}' is not known; accepted: all, {}", NAMES.join(", "));
+        }
+    }
+    let mut found = Findings::default();
+    for (name, bench) in &chosen {
+        progress(name, "starts");
+        match bench(options) {
+            Ok(more) => {
+                found.rows.extend(more.rows);
+                found.figures.extend(more.figures);
+            }
+            Err(error) if chosen.len() > 1 => {
+                progress(name, format!("did not run: {error:#}"));
+                found.rows.push(Row::new(name, "did not run", "").note(format!("{error:#}")));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn progress(name: &str, what: impl std::fmt::Display) {
+    eprintln!("bench {name}: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_benches_agree() {
+        assert!(BENCHES.iter().map(|(name, _)| *name).eq(NAMES));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_before_anything_runs() {
+        let names = ["memory".to_owned(), "memroy".to_owned()];
+        let error = run(&names, &BenchOptions::default()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("bench 'memroy' is not known; accepted: all, {}", NAMES.join(", "))
+        );
+    }
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The demo behind `larder demo` and `make demo`: the main job end to end, on files that it makes
+//! itself, without root and in under three minutes.
+//!
+//! Purpose: the same requests against the same data, served five ways: the slow device alone
+//! (`no-cache`), behind Larder (`larder`), behind the same engine with the choices of two caches
+//! that the paper compares with (`flashcache`, `bcache`), and flash alone (`all-flash`). Each is a
+//! fresh `larder serve` process of its own; [`mod@replay`] drives it, [`row`] is what comes out.
+//!
+//! Invariants: every row gets the same treatment. The rows go on from one another on one origin
+//! file, and [`book`] knows what every page of it must hold, so a write that one of them lost is
+//! found, by a read or when the whole file is read back after the row. Nothing is left behind but
+//! the JSON: files go with their directory, servers with their guard.
+//!
+//! Why a modelled device: a demo must run where there is no SAN or cloud volume, and a figure
+//! should not depend on whose disk is slow today.
+
+pub mod book;
+pub mod content;
+pub mod files;
+pub mod progress;
+pub mod replay;
+pub mod report;
+pub mod row;
+pub mod server;
+pub mod tally;
+pub mod workload;
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use larder_io::format_size;
+use larder_sim::trace::PG15_ZIPF_UPDATE;
+use larder_sim::trace::btr::TraceReader;
+
+use self::book::Book;
+use self::files::Files;
+use self::progress::Progress;
+use self::replay::{Plan, replay};
+use self::report::Setup;
+use self::row::{FIRST_SECONDS, Kind, Measured, Row};
+use self::server::{Server, Spec, Stats};
+
+use self::workload::Workload;
+
+const TRACE_NAME: &str = "a PostgreSQL 15 trace below 8 MB of shared buffers, zipf updates";
+/// The most connections, and the most requests that one keeps open: a client that sends without
+/// reading could lock up with the server beyond.
+const MOST: usize = 64;
+
+/// What the demo does, and where.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// Where `demo.json` is written, and below it, in `work`, the files that stand for devices.
+    pub dir: PathBuf,
+    /// Print the rows as one JSON value instead of the table.
+    pub json: bool,
+    /// The `larder` to start as a server; without, this very program.
+    pub larder: Option<PathBuf>,
+    /// A trace in the format `btr.zst`; without, our own.
+    pub trace: Option<PathBuf>,
+    /// The model of the slow device, a `slow+` profile.
+    pub profile: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Further flags of `larder serve` in the row with the cache.
+    pub larder_flags: Vec<String>,
+    /// Size of the flash; without, larger than the volume by an eighth.
+    pub flash_bytes: Option<u64>,
+    /// Connections.
+    pub connections: usize,
+    /// Requests that each keeps open.
+    pub depth: usize,
+    /// Seconds of each row before anything counts.
+    pub warm_up_seconds: u64,
+    /// Seconds of each row that count.
+    pub measured_seconds: u64,
+    /// A FLUSH follows after so many writes to the log.
+    pub flush_every: u64,
+    /// Set by a signal handler to end the demo; it then fails with [`Interrupted`].
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl Default for DemoOptions {
+    fn default() -> Self {
+        Self {
+            dir: PathBuf::from("target/demo"),
+            json: false,
+            larder: None,
+            trace: None,
+            profile: "cloud".to_owned(),
+            seed: 1,
+            larder_flags: Vec::new(),
+            flash_bytes: None,
+            connections: 4,
+            depth: 2,
+            warm_up_seconds: 12,
+            measured_seconds: 9,
+            flush_every: 16,
+            interrupted: Arc::default(),
+        }
+    }
+}
+
+impl DemoOptions {
+    /// Fails once the demo is to end.
+    fn stopped(&self) -> Result<()> {
+        ensure!(!self.interrupted.load(Ordering::SeqCst), Interrupted);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        for (what, value) in [("connections", self.connections), ("requests open", self.depth)] {
+            ensure!((1..=MOST).contains(&value), "{value} {what}; accepted are 1 to {MOST}");
+        }
+        let seconds = self.warm_up_seconds + self.measured_seconds;
+        ensure!(
+            self.measured_seconds >= 1 && seconds >= FIRST_SECONDS && self.flush_every >= 1,
+            "{seconds} s a row, {} of them measured, a flush every {} writes; accepted are at \
+             least {FIRST_SECONDS} s, 1 s and 1 write",
+            self.measured_seconds,
+            self.flush_every
+        );
+        Ok(())
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            depth: self.depth,
+            warm_up: Duration::from_secs(self.warm_up_seconds),
+            measured: Duration::from_secs(self.measured_seconds),
+            flush_every: self.flush_every,
+        }
+    }
+}
+
+/// The demo was ended by [`DemoOptions::interrupted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted; the demo's servers are stopped and its files removed")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Runs the demo: progress to standard error, the table or JSON to standard output, the rows to
+/// `demo.json`.
+///
+/// # Errors
+/// A row cannot be run, a read or the origin is wrong, or the row without a cache is cached.
+pub fn run(options: &DemoOptions) -> Result<()> {
+    let (rows, setup) = measure(options)?;
+    let json = report::json(&rows, &setup)?;
+    let path = options.dir.join("demo.json");
+    report::write(&path, &json)?;
+    if options.json {
+        println!("{json}");
+    } else {
+        println!("{}", report::text(&rows, &setup));
+    }
+    eprintln!("demo: rows are in {}", path.display());
+    Ok(())
+}
+
+/// Makes the files and runs every row.
+///
+/// # Errors
+/// As for [`run`].
+pub fn measure(options: &DemoOptions) -> Result<(Vec<Row>, Setup)> {
+    options.check()?;
+    let begin = Instant::now();
+    let (workload, trace) = load(options)?;
+    let flash_bytes = options.flash_bytes.unwrap_or(workload.volume_bytes / 8 * 9);
+    let flash_bytes = flash_bytes.next_multiple_of(workload::EXTENT_BYTES);
+    let setup = setup(options, &workload, trace, flash_bytes);
+    let demo = Demo {
+        options,
+        files: Files::new(&options.dir.join("work"), workload.volume_bytes + flash_bytes)?,
+        book: Book::new(workload.pages()),
+        workload,
+    };
+    let mut progress = Progress::new();
+    progress.begin(&format!(
+        "making an origin of {} and a flash of {} in {}",
+        format_size(demo.workload.volume_bytes),
+        format_size(flash_bytes),
+        options.dir.display()
+    ));
+    let stopped = || options.stopped();
+    let initial = |page, into: &mut [u8]| content::fill(page, 0, into);
+    files::make(&demo.files.origin(), demo.workload.volume_bytes, initial, stopped)?;
+    files::make(&demo.files.flash(), flash_bytes, |_, _| {}, stopped)?;
+    let run = |kind: Kind| {
+        let result = demo.row(kind, &mut progress);
+        // Whatever else went wrong when it was interrupted comes from that.
+        options.stopped().and(result).with_context(|| format!("row {}", kind.name()))
+    };
+    let rows = Kind::ALL.into_iter().map(run).collect::<Result<Vec<_>>>()?;
+    progress.begin(&format!("done after {:.0} s", begin.elapsed().as_secs_f64()));
+    Ok((rows, setup))
+}
+
+/// The workload and the name of its trace.
+fn load(options: &DemoOptions) -> Result<(Workload, String)> {
+    let name = options.trace.as_ref().map_or(TRACE_NAME.to_owned(), |p| p.display().to_string());
+    let source: Box<dyn Read> = match &options.trace {
+        Some(path) => Box::new(File::open(path).with_context(|| format!("trace {name}"))?),
+        None => Box::new(PG15_ZIPF_UPDATE),
+    };
+    let workload = TraceReader::new(source).map_err(Into::into).and_then(Workload::from_trace);
+    Ok((workload.with_context(|| format!("trace {name}"))?, name))
+}
+
+fn setup(o: &DemoOptions, workload: &Workload, trace: String, flash_bytes: u64) -> Setup {
+    Setup {
+        trace,
+        trace_requests: workload.steps.len(),
+        trace_writes: workload.writes,
+        volume_bytes: workload.volume_bytes,
+        touched_bytes: workload.touched_bytes,
+        flash_bytes,
+        profile: o.profile.clone(),
+        seed: o.seed,
+        larder_flags: o.larder_flags.join(" "),
+        connections: o.connections,
+        depth: o.depth,
+        warm_up_seconds: o.warm_up_seconds,
+        measured_seconds: o.measured_seconds,
+        flush_every: o.flush_every,
+    }
+}
+
+/// What the rows share.
+struct Demo<'a> {
+    options: &'a DemoOptions,
+    files: Files,
+    book: Book,
+    workload: Workload,
+}
+
+impl Demo<'_> {
+    /// Runs a row from a fresh server to the file read back.
+    fn row(&self, kind: Kind, progress: &mut Progress) -> Result<Row> {
+        let stopped = || self.options.stopped();
+        if kind == Kind::AllFlash {
+            // The same data, served without the model.
+            std::fs::rename(self.files.origin(), self.files.all_flash())?;
+        }
+        let spec = self.spec(kind)?;
+        progress.begin(&format!("{}: larder serve {}", kind.name(), spec.flags.join(" ")));
+        let mut server = Server::start(&spec, stopped)?;
+        let connect = |_| Ok(server.connect()?);
+        let clients = (0..self.options.connections).map(connect).collect::<Result<Vec<_>>>()?;
+        let plan = self.options.plan();
+        let mut samples = vec![server.stats()?];
+        let mut answered = 0;
+        let second = |second, now| {
+            stopped()?;
+            let (stats, before) = (server.stats()?, samples.last().copied().unwrap_or_default());
+            let (iops, hits) = (now - std::mem::replace(&mut answered, now), stats.since(&before));
+            progress.update(|| self.line(kind, second, iops, &hits));
+            samples.push(stats);
+            Ok(())
+        };
+        let tally = replay(clients, &self.workload.steps, &self.book, plan, second)
+            .map_err(|error| server.explain(error))?;
+        let rss_bytes = server.rss_bytes()?;
+        server.stop()?;
+        let window = plan.window().start.as_secs()..plan.window().end.as_secs();
+        let row =
+            Row::new(&Measured { kind, tally: &tally, samples: &samples, window, rss_bytes })?;
+        progress.update(|| "reading the whole origin back".to_owned());
+        files::verify(&self.truth(kind), &self.book, stopped)?;
+        Ok(row)
+    }
+
+    fn line(&self, kind: Kind, second: u64, iops: u64, stats: &Stats) -> String {
+        let end = self.options.warm_up_seconds + self.options.measured_seconds;
+        let warming = second <= self.options.warm_up_seconds;
+        let phase = if warming { "warm-up" } else { "measuring" };
+        let hits = match kind {
+            _ if kind.preset().is_none() => String::new(),
+            _ => format!(", {:.1} % hits", stats.hit_ratio() * 100.0),
+        };
+        format!("{} {second}/{end} s, {phase}: {iops} IOPS{hits}", kind.name())
+    }
+
+    /// The file that holds the truth in a row.
+    fn truth(&self, kind: Kind) -> PathBuf {
+        match kind {
+            Kind::AllFlash => self.files.all_flash(),
+            _ => self.files.origin(),
+        }
+    }
+
+    fn spec(&self, kind: Kind) -> Result<Spec> {
+        let DemoOptions { profile, seed, larder, .. } = self.options;
+        let truth = self.truth(kind);
+        let truth = truth.to_str().context("the path of --dir is not UTF-8")?;
+        let slow = format!("slow+{truth}?profile={profile}&seed={seed}");
+        let origin = if kind == Kind::AllFlash { truth } else { &slow };
+        let mut flags = vec!["--origin".to_owned(), origin.to_owned()];
+        if let Some(preset) = kind.preset() {
+            let flash = self.files.flash();
+            let flash = flash.to_str().context("the path of --dir is not UTF-8")?;
+            flags.extend(["--flash", flash, "--preset", preset].map(str::to_owned));
+            // The file was the flash of the row before.
+            flags.push("--format".to_owned());
+            if kind == Kind::Larder {
+                flags.extend_from_slice(&self.options.larder_flags);
+            }
+        }
+        let program = match larder {
+            Some(program) => program.clone(),
+            None => std::env::current_exe().context("the path of this program")?,
+        };
+        Ok(Spec { program, flags, dir: self.files.sockets().to_owned(), name: kind.name() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_trace_is_as_described() {
+        let (workload, _) = load(&DemoOptions::default()).unwrap();
+        assert_eq!((workload.steps.len(), workload.writes), (238_118, 95_213));
+        assert_eq!(workload.touched_bytes, 99_084 * 4096);
+        assert_eq!(workload.volume_bytes, (689 + 51) << 20);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_at_once() {
+        let refused = |change: fn(&mut DemoOptions)| {
+            let mut options = DemoOptions::default();
+            change(&mut options);
+            format!("{:#}", measure(&options).unwrap_err())
+        };
+        assert!(refused(|o| o.connections = 0).contains("1 to 64"));
+        assert!(refused(|o| o.depth = 65).contains("1 to 64"));
+        assert!(refused(|o| o.measured_seconds = 0).contains("at least 5 s"));
+        assert!(refused(|o| o.trace = Some("/nowhere".into())).contains("trace /nowhere"));
+    }
+
+    #[test]
+    fn an_interrupted_demo_says_so_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        // A read of one page, so that it fits where the tests of a small machine run.
+        let record = [&[0; 16][..], &4096_u32.to_le_bytes(), &[0; 4]].concat();
+        let trace = dir.path().join("small.btr.zst");
+        std::fs::write(&trace, zstd::encode_all(&record[..], 1).unwrap()).unwrap();
+        let options = DemoOptions {
+            dir: dir.path().to_owned(),
+            trace: Some(trace),
+            ..DemoOptions::default()
+        };
+        options.interrupted.store(true, Ordering::SeqCst);
+        let error = run(&options).unwrap_err();
+        assert!(error.is::<Interrupted>(), "{error:#}");
+        assert_eq!(std::fs::read_dir(dir.path().join("work")).unwrap().count(), 0);
+    }
+}

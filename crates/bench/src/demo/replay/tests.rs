@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The replay against a volume served by this process, with threads, rings and sockets.
+
+use std::path::Path;
+
+use larder_core::preset::{Limits, preset};
+use larder_front::listen::{ListenSpec, Listener};
+use larder_front::nbd::client::Options;
+use larder_front::nbd::export::Exports;
+use larder_front::nbd::uri::{Address, Uri};
+use larder_front::seat::Seats;
+use larder_front::volume::{Volume, VolumeConfig};
+use larder_io::{Access, DevSpec, Device};
+use std::sync::Arc;
+
+use super::super::files;
+use super::*;
+
+const PAGES: u32 = 64;
+
+/// A served file whose pages hold their initial version.
+struct Served {
+    dir: tempfile::TempDir,
+    volume: Arc<Volume>,
+    _listener: Listener,
+}
+
+impl Served {
+    fn start(pages: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("origin");
+        let bytes = u64::from(pages) * PAGE_BYTES as u64;
+        files::make(&path, bytes, |page, into| content::fill(page, 0, into), || Ok(())).unwrap();
+        let origin = Device::open(&DevSpec::Path(path), Access::ReadWrite).unwrap();
+        let choices = preset("sce").unwrap().choices();
+        let (name, limits) = (String::new(), Limits::default());
+        let config = VolumeConfig { name, origin, choices, limits, workers: 2, state: None };
+        let volume = Volume::start(config).unwrap();
+        let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
+        let volumes = Arc::new(vec![Arc::clone(&volume)]);
+        let spec = ListenSpec::Unix(dir.path().join("nbd"));
+        let _listener = Listener::start(&spec, volumes, exports, Seats::new(64)).unwrap();
+        Self { dir, volume, _listener }
+    }
+
+    fn origin(&self) -> std::path::PathBuf {
+        Path::join(self.dir.path(), "origin")
+    }
+
+    fn clients(&self, count: usize) -> Vec<Client> {
+        let address = Address::Unix(self.dir.path().join("nbd"));
+        let uri = Uri { address, export: String::new(), tls: None };
+        (0..count).map(|_| Client::connect(&uri, &Options::default()).unwrap()).collect()
+    }
+
+    fn stop(&self) {
+        self.volume.stop(Duration::from_secs(30), |_| {}, || false).unwrap();
+    }
+}
+
+fn plan(measured: Duration) -> Plan {
+    Plan { depth: 4, warm_up: Duration::ZERO, measured, flush_every: 3 }
+}
+
+/// Few pages and many overlaps, so that requests meet.
+fn steps() -> Vec<Step> {
+    let verbs = [Verb::Read, Verb::Write, Verb::Read, Verb::LogWrite];
+    let step = |i: u32| {
+        let page = i * 7 % (PAGES - 8);
+        Step { verb: verbs[(i % 4) as usize], page, pages: 1 + i % 5 }
+    };
+    (0..997).map(step).collect()
+}
+
+#[test]
+fn everything_read_is_verified_and_the_file_holds_what_was_written() {
+    let (served, book) = (Served::start(PAGES), Book::new(PAGES as usize));
+    let span = Duration::from_millis(500);
+    let mut seen = Vec::new();
+    let second = |second, answered| {
+        seen.push((second, answered));
+        Ok(())
+    };
+    let tally = replay(served.clients(3), &steps(), &book, plan(span), second).unwrap();
+    assert!(tally.reads.count() > 0 && tally.writes.count() > 0 && tally.flushes.count() > 0);
+    assert!(tally.verified_pages >= tally.reads.count());
+    assert_eq!(seen.len(), 1);
+    // The rows of the demo go on from one another in the same way.
+    replay(served.clients(2), &steps(), &book, plan(span), |_, _| Ok(())).unwrap();
+    served.stop();
+    assert_eq!(files::verify(&served.origin(), &book, || Ok(())).unwrap(), u64::from(PAGES));
+    assert!(book.completed(0, PAGES as usize).iter().any(|v| *v > 1));
+}
+
+#[test]
+fn a_wrong_byte_ends_the_replay() {
+    let (served, book) = (Served::start(PAGES), Book::new(PAGES as usize));
+    // The book thinks that page 9 was written once, and the volume lost it.
+    let lost = Step { verb: Verb::Write, page: 9, pages: 1 };
+    assert!(book.begin_write(&lost).is_some());
+    book.end_write(&lost);
+    let read = Step { verb: Verb::Read, page: 8, pages: 4 };
+    let result =
+        replay(served.clients(2), &[read], &book, plan(Duration::from_secs(60)), |_, _| Ok(()));
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("wrong data") && error.contains("page 9, sector 0"), "{error}");
+    assert!(error.contains("must be version 1; it reads as its version 0 (stale)"), "{error}");
+}
+
+#[test]
+fn a_failed_request_names_itself() {
+    let (served, book) = (Served::start(PAGES), Book::new(2 * PAGES as usize));
+    let beyond = Step { verb: Verb::Read, page: PAGES, pages: 1 };
+    let result =
+        replay(served.clients(1), &[beyond], &book, plan(Duration::from_secs(60)), |_, _| Ok(()));
+    let error = format!("{:#}", result.unwrap_err());
+    assert!(error.contains("Read of 4096 bytes at 262144: EINVAL"), "{error}");
+}
+
+#[test]
+fn whoever_watches_may_end_it() {
+    let (served, book) = (Served::start(PAGES), Book::new(PAGES as usize));
+    let second = |_, _| Err(anyhow!("enough"));
+    let result = replay(served.clients(2), &steps(), &book, plan(Duration::from_secs(60)), second);
+    assert_eq!(result.unwrap_err().to_string(), "enough");
+    served.stop();
+    files::verify(&served.origin(), &book, || Ok(())).unwrap();
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A `larder serve` process of the demo's own.
+//!
+//! Purpose: starts it, waits until it serves, asks its control socket for counters, stops it and
+//! looks at its exit code.
+//!
+//! Invariants: the process does not outlive the demo: the guard stops it (SIGTERM, then SIGKILL)
+//! on every path, panics included, and the kernel does when the demo itself is killed. Every wait
+//! has a bound. What it wrote to standard error is part of the message when it fails.
+//!
+//! Why a process group of its own: Ctrl-C shall reach the demo alone, which then stops the server
+//! in order.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use larder_front::control;
+use larder_front::nbd::client::{Client, ClientError, Options};
+use larder_front::nbd::uri::{Address, Uri};
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How long a server may take until it serves.
+const START_BOUND: Duration = Duration::from_secs(20);
+/// How long a control request may take.
+const ASK_BOUND: Duration = Duration::from_secs(12);
+/// How long a server may take to stop: longer than it allows itself.
+const STOP_BOUND: Duration = Duration::from_secs(40);
+/// How long a server whose demo fails may take to stop before it is killed.
+const DROP_BOUND: Duration = Duration::from_secs(3);
+/// How long a connection may be silent while an answer is due.
+const NBD_BOUND: Duration = Duration::from_secs(30);
+/// Time between two looks at something that is waited for.
+const POLL: Duration = Duration::from_millis(10);
+/// So much of a failed server's last words is shown.
+const LAST_WORDS_BYTES: usize = 2048;
+
+/// The counters of a server since its start, as `larder stats --json` gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Stats {
+    /// Client reads.
+    pub reads: u64,
+    /// Client reads served wholly from flash.
+    pub read_hits: u64,
+    /// Client writes.
+    pub writes: u64,
+    /// Bytes of client reads.
+    pub read_bytes: u64,
+    /// Bytes of client writes.
+    pub write_bytes: u64,
+    /// Bytes read from flash.
+    pub flash_read_bytes: u64,
+    /// Bytes written to flash.
+    pub flash_write_bytes: u64,
+    /// Bytes read from the origin, population included.
+    pub origin_read_bytes: u64,
+    /// Bytes written to the origin.
+    pub origin_write_bytes: u64,
+    /// Memory that the server accounts for; not cumulative.
+    pub memory_bytes: u64,
+}
+
+impl Stats {
+    /// What was counted since `before`; memory is as it is now.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(before.reads),
+            read_hits: self.read_hits.saturating_sub(before.read_hits),
+            writes: self.writes.saturating_sub(before.writes),
+            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            write_bytes: self.write_bytes.saturating_sub(before.write_bytes),
+            flash_read_bytes: self.flash_read_bytes.saturating_sub(before.flash_read_bytes),
+            flash_write_bytes: self.flash_write_bytes.saturating_sub(before.flash_write_bytes),
+            origin_read_bytes: self.origin_read_bytes.saturating_sub(before.origin_read_bytes),
+            origin_write_bytes: self.origin_write_bytes.saturating_sub(before.origin_write_bytes),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
+    /// The share of reads served wholly from flash; 0 without reads.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        self.read_hits as f64 / self.reads.max(1) as f64
+    }
+}
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The `larder` program.
+    pub program: PathBuf,
+    /// Its flags but for the sockets.
+    pub flags: Vec<String>,
+    /// Where its sockets and its log go.
+    pub dir: PathBuf,
+    /// What they are called.
+    pub name: &'static str,
+}
+
+/// A running server, see the module.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    exit: Option<ExitStatus>,
+    control: PathBuf,
+    socket: PathBuf,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a server and waits until it answers; `stopped` says whether to give up.
+    ///
+    /// # Errors
+    /// It cannot be started, ends, or does not serve in time.
+    pub fn start(spec: &Spec, stopped: impl Fn() -> Result<()>) -> Result<Self> {
+        let path = |suffix: &str| spec.dir.join(format!("{}.{suffix}", spec.name));
+        let (control, socket, log) = (path("control"), path("nbd"), path("log"));
+        let out = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+        let mut command = Command::new(&spec.program);
+        command.arg("serve").args(&spec.flags);
+        command.arg("--listen").arg(format!("nbd+unix:{}", socket.display()));
+        command.arg("--control").arg(&control);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).process_group(0);
+        die_with_parent(&mut command);
+        let failed = || format!("cannot start {} serve", spec.program.display());
+        let child = command.spawn().with_context(failed)?;
+        let mut server = Self { child, exit: None, control, socket, log };
+        server.wait_until_ready(stopped)?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self, stopped: impl Fn() -> Result<()>) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            stopped()?;
+            if let Some(exit) = self.try_wait()? {
+                bail!("larder serve ended with {exit} at its start{}", self.last_words());
+            }
+            let failure = match self.status().map(|_| self.connect()) {
+                Ok(Ok(client)) => return Ok(client.disconnect()?),
+                Ok(Err(error)) => error.into(),
+                Err(error) => error,
+            };
+            if begin.elapsed() > START_BOUND {
+                let words = self.last_words();
+                let bound = START_BOUND.as_secs();
+                return Err(failure.context(format!("no answer within {bound} s{words}")));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// What the server says about itself.
+    fn status(&self) -> Result<Value> {
+        self.ask(control::Command::Status)
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// It does not answer, or not with counters.
+    pub fn stats(&self) -> Result<Stats> {
+        let value = self.ask(control::Command::Stats)?;
+        serde_json::from_value(value).context("the answer to `larder stats` is not understood")
+    }
+
+    /// Asks as `larder status` and `larder stats` do, but not for ever.
+    fn ask(&self, command: control::Command) -> Result<Value> {
+        let (path, (answer, answered)) = (self.control.clone(), channel());
+        let body = move || drop(answer.send(control::ask(&path, &command, |_| {})));
+        std::thread::Builder::new().name("demo-ask".to_owned()).spawn(body)?;
+        let late = |_| anyhow!("the control socket did not answer within {ASK_BOUND:?}");
+        answered.recv_timeout(ASK_BOUND).map_err(late)?.map_err(|(_, message)| anyhow!(message))
+    }
+
+    /// A connection to its only volume.
+    ///
+    /// # Errors
+    /// It is not served.
+    pub fn connect(&self) -> Result<Client, ClientError> {
+        let address = Address::Unix(self.socket.clone());
+        let options = Options { io_timeout: Some(NBD_BOUND), ..Options::default() };
+        Client::connect(&Uri { address, export: String::new(), tls: None }, &options)
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its resident memory, now.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn rss_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        parse_rss_bytes(&text).with_context(|| format!("{path} has no VmRSS"))
+    }
+
+    /// Stops it and checks that it ended well.
+    ///
+    /// # Errors
+    /// It did not stop in time, or with another code than 0.
+    pub fn stop(mut self) -> Result<()> {
+        self.terminate();
+        let Some(exit) = self.wait(STOP_BOUND)? else {
+            let words = self.last_words();
+            bail!("larder serve did not stop within {} s{words}", STOP_BOUND.as_secs());
+        };
+        ensure!(exit.success(), "larder serve ended with {exit}{}", self.last_words());
+        Ok(())
+    }
+
+    fn terminate(&self) {
+        if self.exit.is_none() {
+            // It may have ended a moment ago; nothing is lost then.
+            let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
+    }
+
+    fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        if self.exit.is_none() {
+            self.exit = self.child.try_wait().context("cannot look at larder serve")?;
+        }
+        Ok(self.exit)
+    }
+
+    fn wait(&mut self, bound: Duration) -> Result<Option<ExitStatus>> {
+        let begin = Instant::now();
+        while self.try_wait()?.is_none() && begin.elapsed() < bound {
+            std::thread::sleep(POLL);
+        }
+        Ok(self.exit)
+    }
+
+    /// The error of something asked of the server, with how it ended if it did.
+    #[must_use]
+    pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        // Who lost a connection to it may be faster than the system that tells of its end.
+        match self.wait(POLL) {
+            Ok(Some(exit)) => {
+                error.context(format!("larder serve ended with {exit}{}", self.last_words()))
+            }
+            _ => error,
+        }
+    }
+
+    fn last_words(&self) -> String {
+        tail(&self.log)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.terminate();
+        if !matches!(self.wait(DROP_BOUND), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The end of a log, indented; empty if there is none.
+fn tail(log: &Path) -> String {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_WORDS_BYTES)..]);
+    match text.trim() {
+        "" => String::new(),
+        text => format!("; its last words:\n  {}", text.replace('\n', "\n  ")),
+    }
+}
+
+fn parse_rss_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Lets the kernel stop the process when the thread that starts it ends, however that comes.
+fn die_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let before_exec = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        // The parent may have died before the line above.
+        if rustix::process::getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(std::io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
+        }
+    };
+    // SAFETY: the closure runs between fork and exec and makes two system calls; it allocates
+    // nothing, takes no lock and touches no memory but its own captured process id.
+    unsafe { command.pre_exec(before_exec) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A "larder" that runs a line of shell instead.
+    fn spec(dir: &Path, line: &str) -> Spec {
+        let program = dir.join("larder");
+        std::fs::write(&program, format!("#!/bin/sh\n{line}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Spec { program, flags: Vec::new(), dir: dir.to_owned(), name: "test" }
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = spec(dir.path(), "echo this is why >&2; exit 4");
+        let error = Server::start(&spec, || Ok(())).unwrap_err().to_string();
+        assert!(error.contains("exit status: 4") && error.contains("this is why"), "{error}");
+    }
+
+    #[test]
+    fn one_that_does_not_serve_is_killed_when_the_demo_stops() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = dir.path().join("pid");
+        let line = format!("echo $$ > {0}.tmp; mv {0}.tmp {0}; exec sleep 1000", pid.display());
+        let spec = spec(dir.path(), &line);
+        let stopped = || if pid.exists() { Err(anyhow!("interrupted")) } else { Ok(()) };
+        let error = Server::start(&spec, stopped).unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
+        let pid = std::fs::read_to_string(&pid).unwrap();
+        assert!(!Path::new(&format!("/proc/{}", pid.trim())).exists());
+    }
+
+    #[test]
+    fn counters_are_told_apart_and_memory_is_as_it_is() {
+        let before = Stats { reads: 10, read_hits: 1, memory_bytes: 7, ..Stats::default() };
+        let after = Stats { reads: 30, read_hits: 16, memory_bytes: 5, ..Stats::default() };
+        let span = after.since(&before);
+        assert_eq!((span.reads, span.memory_bytes), (20, 5));
+        assert!((span.hit_ratio() - 0.75).abs() < 1e-9);
+        assert!(Stats::default().hit_ratio().abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_resident_size_is_read() {
+        let text = "Name:\tlarder\nVmHWM:\t   99 kB\nVmRSS:\t   12 kB\n";
+        assert_eq!(parse_rss_bytes(text), Some(12 << 10));
+        assert_eq!(parse_rss_bytes("Name:\tx\n"), None);
+    }
+}

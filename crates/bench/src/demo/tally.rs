@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a replay counts.
+//!
+//! Invariants: a request counts in the measured window, or in a second, when its answer came in
+//! it; latencies run from the request's first byte sent to its answer received and are kept in
+//! nanoseconds with three digits.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Longer latencies count as this one.
+const MOST_NS: u64 = 120_000_000_000;
+const DIGITS: u8 = 3;
+
+/// What is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes, which are no requests of the trace and count for nothing but themselves.
+    Flush,
+}
+
+/// Latencies of one class.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, MOST_NS, DIGITS);
+        Self(histogram.expect("constant bounds that are lawful"))
+    }
+
+    fn add(&mut self, latency: Duration) {
+        self.0.saturating_record((latency.as_nanos() as u64).clamp(1, MOST_NS));
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The latency that this share does not exceed, in microseconds; 0 without any.
+    #[must_use]
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        self.0.value_at_quantile(share) as f64 / 1e3
+    }
+
+    /// These and others together.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        // Of equal bounds, so nothing can be out of range.
+        let _ = both.0.add(&other.0);
+        both
+    }
+}
+
+/// The counts of a replay, or of one of its connections.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    window: std::ops::Range<Duration>,
+    /// Latencies of reads in the window.
+    pub reads: Latencies,
+    /// Latencies of writes in the window.
+    pub writes: Latencies,
+    /// Latencies of flushes in the window.
+    pub flushes: Latencies,
+    /// Bytes of reads and writes in the window.
+    pub bytes: u64,
+    /// Reads and writes answered in each second since the start.
+    pub seconds: Vec<u64>,
+    /// Pages that were read and found right since the start.
+    pub verified_pages: u64,
+    /// Writes since the start that waited for an overlapping one.
+    pub held_writes: u64,
+}
+
+impl Tally {
+    /// Counts what ends in `window`, a span since the start.
+    #[must_use]
+    pub fn new(window: std::ops::Range<Duration>) -> Self {
+        Self {
+            window,
+            reads: Latencies::new(),
+            writes: Latencies::new(),
+            flushes: Latencies::new(),
+            bytes: 0,
+            seconds: Vec::new(),
+            verified_pages: 0,
+            held_writes: 0,
+        }
+    }
+
+    /// A request was answered, so long after the start.
+    pub fn add(&mut self, class: Class, bytes: u64, ended: Duration, latency: Duration) {
+        if class != Class::Flush {
+            let second = ended.as_secs() as usize;
+            if self.seconds.len() <= second {
+                self.seconds.resize(second + 1, 0);
+            }
+            self.seconds[second] += 1;
+        }
+        if !self.window.contains(&ended) {
+            return;
+        }
+        self.bytes += bytes;
+        match class {
+            Class::Read => self.reads.add(latency),
+            Class::Write => self.writes.add(latency),
+            Class::Flush => self.flushes.add(latency),
+        }
+    }
+
+    /// Takes another's counts in, of the same window.
+    pub fn merge(&mut self, other: &Self) {
+        self.reads = self.reads.with(&other.reads);
+        self.writes = self.writes.with(&other.writes);
+        self.flushes = self.flushes.with(&other.flushes);
+        self.bytes += other.bytes;
+        self.seconds.resize(self.seconds.len().max(other.seconds.len()), 0);
+        self.seconds.iter_mut().zip(&other.seconds).for_each(|(sum, n)| *sum += n);
+        self.verified_pages += other.verified_pages;
+        self.held_writes += other.held_writes;
+    }
+
+    /// Reads and writes in the window.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.reads.count() + self.writes.count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_what_ends_in_the_window_is_measured_but_every_second_is_counted() {
+        let mut tally = Tally::new(SECOND..3 * SECOND);
+        for tenth in 0..40 {
+            let (ended, latency) = (SECOND / 10 * tenth, Duration::from_micros(u64::from(tenth)));
+            tally.add(Class::Read, 4096, ended, latency);
+        }
+        tally.add(Class::Flush, 0, 2 * SECOND, 5 * SECOND);
+        assert_eq!(tally.seconds, [10; 4]);
+        assert_eq!((tally.requests(), tally.bytes), (20, 20 * 4096));
+        assert!((tally.reads.quantile_us(1.0) - 29.0).abs() < 0.1);
+        assert!((tally.flushes.quantile_us(0.5) / 5e6 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn counts_of_connections_add_up() {
+        let mut sum = Tally::new(Duration::ZERO..SECOND);
+        let mut one = Tally::new(Duration::ZERO..SECOND);
+        one.add(Class::Write, 10, SECOND / 2, SECOND);
+        one.verified_pages = 3;
+        let mut two = one.clone();
+        two.add(Class::Read, 1, SECOND * 2, SECOND);
+        sum.merge(&one);
+        sum.merge(&two);
+        assert_eq!((sum.requests(), sum.bytes, sum.verified_pages), (2, 20, 6));
+        assert_eq!(sum.seconds, [2, 0, 1]);
+    }
+
+    #[test]
+    fn a_latency_without_bounds_is_kept_within() {
+        let mut latencies = Latencies::new();
+        assert!(latencies.quantile_us(0.99).abs() < 1e-9);
+        latencies.add(Duration::ZERO);
+        latencies.add(Duration::from_secs(1 << 40));
+        assert_eq!(latencies.count(), 2);
+    }
+}

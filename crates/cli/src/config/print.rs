@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The effective configuration as TOML.
+//!
+//! Invariants: what is printed can be fed back and then means the same. What a preset or this
+//! machine decides (choices, workers, the control socket) is written out.
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction};
+use toml::Value;
+
+use super::{COMMAND_LINE, PROCESS, Plan, command};
+use crate::{serve, settings};
+
+/// The plans as one file.
+pub fn print(plans: &[Plan]) -> Result<String> {
+    let Some(first) = plans.first() else { return Ok(String::new()) };
+    let process = |key: &str| PROCESS.contains(&key);
+    let mut text = lines(first, process)?;
+    for plan in plans {
+        if !plan.several {
+            text += &lines(plan, |key| !process(key))?;
+            continue;
+        }
+        text += &format!("\n[volume.{}]\n", Value::from(plan.args.name.clone()));
+        text += &lines(plan, |key| !process(key) && key != "name")?;
+    }
+    Ok(text.trim_end().to_owned())
+}
+
+/// `key = value` of every key that is wanted and has a value.
+fn lines(plan: &Plan, wanted: impl Fn(&str) -> bool) -> Result<String> {
+    let decided = decided(plan).map_err(|e| plan.locate(e))?;
+    let mut text = String::new();
+    for arg in command().get_arguments() {
+        let key = arg.get_id().as_str();
+        if COMMAND_LINE.contains(&key) || !wanted(key) {
+            continue;
+        }
+        let mut values = said(plan, arg)?;
+        if values.is_empty() {
+            let of_key = decided.iter().find(|(k, _)| *k == key);
+            values = of_key.map(|(_, values)| values.clone()).unwrap_or_default();
+        }
+        let values: Vec<Value> = values.into_iter().map(|v| value(arg, v)).collect();
+        match (arg.get_action(), values.as_slice()) {
+            (_, []) => {}
+            (ArgAction::SetTrue, _) => text += &format!("{key} = true\n"),
+            (ArgAction::Append, _) => text += &format!("{key} = {}\n", Value::Array(values)),
+            (_, [value, ..]) => text += &format!("{key} = {value}\n"),
+        }
+    }
+    Ok(text)
+}
+
+/// The values of a flag, given or by default; none of a switch that is off.
+fn said(plan: &Plan, arg: &Arg) -> Result<Vec<String>> {
+    let id = arg.get_id().as_str();
+    if !arg.get_action().takes_values() {
+        let on = plan.matches.get_flag(id);
+        return Ok(if on { vec![String::new()] } else { vec![] });
+    }
+    let text = |value: &std::ffi::OsStr| {
+        let text = value.to_str().with_context(|| format!("--{id}: is no UTF-8, as TOML must be"));
+        text.map(str::to_owned)
+    };
+    plan.matches.get_raw(id).into_iter().flatten().map(text).collect()
+}
+
+/// A count is a number; all else is text.
+fn value(arg: &Arg, text: String) -> Value {
+    let name = arg.get_value_names().and_then(|names| names.first());
+    let counts = name.is_some_and(|name| name == "N" || name == "N,..");
+    match text.parse::<i64>() {
+        Ok(number) if counts => Value::Integer(number),
+        _ => Value::String(text),
+    }
+}
+
+/// What nobody said and is decided all the same.
+fn decided(plan: &Plan) -> Result<Vec<(&'static str, Vec<String>)>> {
+    let args = &plan.args;
+    let mut decided = settings::decided(&settings::choices(&args.preset, &args.choices)?);
+    settings::limits(&args.limits)?;
+    settings::remote(&args.limits)?;
+    decided.push(("workers", vec![serve::workers(args.workers)?.to_string()]));
+    // Without a home for sockets there is no default, which serving will say.
+    if let Ok(control) = serve::default_control(&args.name) {
+        decided.push(("control", vec![control.display().to_string()]));
+    }
+    Ok(decided)
+}

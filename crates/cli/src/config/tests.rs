@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The file against the flags: the same keys, the same values, and lines that name the fault.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+use clap::{ArgMatches, FromArgMatches};
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../../docs/larder.toml");
+
+fn given(words: &[&str]) -> (ArgMatches, ServeArgs) {
+    let matches = command().try_get_matches_from(words).unwrap();
+    let args = ServeArgs::from_arg_matches(&matches).unwrap();
+    (matches, args)
+}
+
+/// The plans of a file with flags beside it.
+fn read(text: &str, flags: &[&str]) -> Result<Vec<Plan>> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let (matches, args) = given(&[&[path.as_str()], flags].concat());
+    // Whatever its name, it is called so in what the tests look at.
+    plans(&matches, args).map_err(|e| anyhow!("{}", e.to_string().replace(&path, "FILE")))
+}
+
+fn error(text: &str, flags: &[&str]) -> String {
+    let error = read(text, flags).map(|p| p.len()).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+fn keys() -> Vec<String> {
+    let command = command();
+    let keys = command.get_arguments().map(|a| a.get_id().to_string());
+    keys.filter(|k| !COMMAND_LINE.contains(&k.as_str())).collect()
+}
+
+#[test]
+fn the_lists_name_flags_that_exist() {
+    let command = command();
+    let there = |id: &&str| command.get_arguments().any(|a| a.get_id() == *id);
+    assert!(PROCESS.iter().all(&there) && COMMAND_LINE.iter().all(there));
+    for arg in command.get_arguments().filter(|a| a.get_id() != "config") {
+        let long = arg.get_long().unwrap();
+        assert_eq!(arg.get_id().as_str(), long.replace('-', "_"), "the key is the flag");
+    }
+}
+
+#[test]
+fn the_example_has_every_key_and_its_defaults_are_the_defaults() {
+    let as_is = print(&read(EXAMPLE, &[]).unwrap()).unwrap();
+    let mut all = String::new();
+    let mut seen = Vec::new();
+    for line in EXAMPLE.lines() {
+        let bare = line.strip_prefix('#').filter(|l| l.starts_with(|c: char| c.is_lowercase()));
+        let bare = bare.unwrap_or(line);
+        let key = bare.split_once(" = ").filter(|_| !bare.starts_with('#')).map(|(key, _)| key);
+        seen.extend(key.map(str::to_owned));
+        all += bare;
+        all.push('\n');
+    }
+    let mut keys = keys();
+    keys.sort();
+    seen.sort();
+    assert_eq!(seen, keys, "docs/larder.toml and the flags differ");
+    let set = read(&all, &[]).unwrap();
+    // Those that are examples apart, what is set is what is the default.
+    let same = |text: &str| {
+        let own = ["flash_size", "workers", "state", "control", "metrics", "listen_mode", "tls_"];
+        let lines = text.lines().filter(|l| !own.iter().any(|k| l.starts_with(k)));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(same(&print(&set).unwrap()), same(&as_is));
+}
+
+#[test]
+fn what_is_printed_means_the_same_again() {
+    let odd = r#"
+        origin = 'mem:8MiB'
+        listen = ["nbd+unix:/a b/\"x\"", "nbd://127.0.0.1:0"]
+        name = "7"
+        format = true
+        flash = "mem:4MiB"
+        populate_workers = [3, 2]
+        populate_miss = [0.1, "5%"]
+        populate_free = "0,0"
+        populate_period = ["1500us", "0"]
+        unit = 65536
+        flash_timeout = "1.5s"
+        populate_share = 0.123456789
+    "#;
+    let several = r#"
+        listen = "nbd://127.0.0.1:0"
+        unit = "64KiB"
+        [volume.b]
+        origin = "mem:8MiB"
+        [volume."a name"]
+        origin = "mem:16MiB"
+        unit = "128KiB"
+        listen = ["nbd+unix:/x"]
+    "#;
+    for text in [odd, several] {
+        let once = print(&read(text, &["--drain", "5s"]).unwrap()).unwrap();
+        let again = read(&once, &[]).unwrap();
+        assert_eq!(print(&again).unwrap(), once);
+        assert!(once.starts_with("drain = \"5s\""), "{once}");
+    }
+    let plans = read(several, &[]).unwrap();
+    let names: Vec<&str> = plans.iter().map(|p| p.args.name.as_str()).collect();
+    assert_eq!(names, ["b", "a name"], "in the order of the file");
+    let units: Vec<_> = plans.iter().map(|p| p.args.choices.unit).collect();
+    assert_eq!(units, [Some(64 << 10), Some(128 << 10)], "a volume's key counts before the top's");
+    let (matches, args) = given(&["--origin", "mem:8MiB", "--listen", "nbd+unix:/x"]);
+    let flags = print(&super::plans(&matches, args).unwrap()).unwrap();
+    assert_eq!(print(&read(&flags, &[]).unwrap()).unwrap(), flags, "flags alone print too");
+}
+
+#[test]
+fn every_preset_and_replacement_prints_what_means_the_same() {
+    let head = "origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\n";
+    let presets = larder_core::preset::PRESETS.iter().map(|p| p.name);
+    let named = larder_core::preset::ReplacementChoice::NAMED.iter().map(|(name, _)| *name);
+    for (preset, replacement) in
+        presets.map(|p| (p, None)).chain(named.map(|name| ("sce", Some(name))))
+    {
+        let mut text = format!("{head}preset = \"{preset}\"\nwrite_policy = \"through\"\n");
+        text += &replacement.map(|r| format!("replacement = \"{r}\"\n")).unwrap_or_default();
+        let choices = |plans: &[Plan]| {
+            let args = &plans.first().unwrap().args;
+            crate::settings::choices(&args.preset, &args.choices).unwrap()
+        };
+        let plans = read(&text, &[]).unwrap();
+        let once = print(&plans).unwrap();
+        let again = read(&once, &[]).unwrap();
+        assert_eq!(choices(&again), choices(&plans), "{once}");
+        assert_eq!(print(&again).unwrap(), once);
+        if let Some(replacement) = replacement {
+            assert!(once.contains(&format!("replacement = \"{replacement}\"")), "{once}");
+        }
+    }
+}
+
+#[test]
+fn flags_count_instead_of_keys() {
+    let text = "origin = \"mem:8MiB\"\nlisten = [\"nbd+unix:/x\", \"nbd+unix:/y\"]\nworkers = 2\n";
+    let plan = read(text, &["--listen", "nbd+unix:/z", "--workers=1", "--format"]).unwrap();
+    let args = &plan.first().unwrap().args;
+    assert_eq!((args.listen.len(), args.workers, args.format), (1, Some(1), true));
+    let one = "[volume.x]\norigin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\n";
+    let plan = read(one, &["--workers", "3"]).unwrap();
+    assert_eq!(plan.first().unwrap().args.workers, Some(3));
+    let two = format!("{one}[volume.y]\norigin = \"mem:8MiB\"\nlisten = \"nbd+unix:/y\"\n");
+    assert!(error(&two, &["--workers", "3"]).contains("--workers: FILE has 2 volumes"));
+    assert_eq!(read(&two, &["--drain", "3s"]).unwrap().len(), 2);
+    // A bad flag is no fault of the file.
+    let bad = read(text, &["--unit", "3MiB"]).unwrap();
+    let located = bad.first().unwrap().locate(anyhow!("--unit 3MiB: accepted: a power of two"));
+    assert!(located.to_string().starts_with("--unit 3MiB"), "{located}");
+}
+
+#[test]
+fn faults_are_named_by_line_and_key() {
+    let head = "origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\n";
+    for (line, what) in [
+        ("unti = \"1MiB\"", "FILE:3: unknown key 'unti'; accepted: origin, flash"),
+        ("flash-size = \"1MiB\"", "FILE:3: unknown key 'flash-size'; accepted: flash_size"),
+        ("print_config = true", "FILE:3: unknown key 'print_config'"),
+        ("unit = \"abc\"", "FILE:3: unit: 'abc': 'abc' is not a size; accepted"),
+        ("unit = true", "FILE:3: unit: accepted: one string or number"),
+        ("unit = [1, 2]", "FILE:3: unit: accepted: one string or number"),
+        ("format = \"yes\"", "FILE:3: format: accepted: true or false"),
+        ("write_policy = \"back\"", "FILE:3: write_policy: 'back' is not known; accepted: async"),
+        ("workers = 1.5", "FILE:3: workers: '1.5': invalid digit"),
+        ("workers = -1", "FILE:3: workers: '-1': -1 is not in 0.."),
+        ("populate_miss = [\"x\"]", "FILE:3: populate_miss: 'x': 'x' is no share; accepted"),
+        ("populate_miss = [[1]]", "FILE:3: populate_miss: accepted in the list"),
+        ("drain = 5", "FILE:3: drain: '5': '5' is no span"),
+        ("unit = ", "FILE:3: "),
+        ("unit = \"1MiB\"\nunit = \"2MiB\"", "FILE:4: "),
+        ("volume = 7", "FILE:3: unknown key 'volume'"),
+        ("[volume]\nx = 1", "FILE:4: volume: accepted: tables"),
+        ("[volume.a]\ndrain = \"1s\"", "FILE:4: drain: belongs to the process"),
+        ("[volume.a]\nname = \"b\"", "FILE:4: name: [volume.NAME]"),
+        ("[volume.a]\nbogus = 1", "FILE:4: unknown key 'bogus'"),
+        ("[volume.a.b]\nbogus = 1", "FILE:3: unknown key 'b'"),
+        ("[volume.a]\n[volume.a]", "FILE:4: "),
+        ("name = \"x\"\n[volume.a]", "FILE:3: name: [volume.NAME]"),
+        ("[other]\nx = 1", "FILE:3: unknown key 'other'"),
+        ("[[volume]]\norigin = 'x'", "FILE:3: unknown key 'volume'"),
+        ("\u{0}", "FILE:3: "),
+    ] {
+        let said = error(&format!("{head}{line}\n"), &[]);
+        assert!(said.starts_with(what), "{line}: {said}");
+    }
+    assert_eq!(error("listen = \"nbd+unix:/x\"", &[]), "FILE: the keys that are missing: origin");
+    assert_eq!(error("", &[]), "FILE: the keys that are missing: origin, listen");
+    let two = "listen = \"nbd+unix:/x\"\n[volume.a]\norigin = 'mem:8MiB'\n[volume.b]\n";
+    assert_eq!(error(two, &[]), "FILE:4: [volume.b]: the keys that are missing: origin");
+    let late = read(&format!("{head}\nunit = \"3MiB\"\n"), &[]).unwrap();
+    let late = late.first().unwrap().locate(anyhow!("--unit 3MiB: accepted: a power of two"));
+    assert!(late.to_string().ends_with(":4: unit 3MiB: accepted: a power of two"), "{late}");
+}

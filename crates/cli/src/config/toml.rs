@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A TOML file as words of the command line, each with its line.
+//!
+//! Invariants: whatever is in the file becomes a word or an error; nothing is passed over. Volumes
+//! keep the order of the file.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Arg, ArgAction, Command};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{COMMAND_LINE, Given, PROCESS};
+
+/// The longest file; nobody writes more by hand, and a device given by mistake is larger.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// `[volume.NAME]`.
+pub(super) struct Volume {
+    pub name: String,
+    pub line: usize,
+    pub keys: Vec<Given>,
+}
+
+/// A file, see the module.
+pub(super) struct File {
+    /// Keys before the first volume.
+    pub top: Vec<Given>,
+    pub volumes: Vec<Volume>,
+}
+
+/// What errors speak of.
+struct Source<'a> {
+    name: String,
+    text: &'a str,
+    command: &'a Command,
+}
+
+impl File {
+    /// Reads a file whose keys are the flags of `command`.
+    pub fn read(path: &Path, command: &Command) -> Result<Self> {
+        let name = path.display().to_string();
+        let text = read_text(path).map_err(|e| {
+            anyhow!("{name}: cannot be read: {e}; accepted: a configuration in TOML")
+        })?;
+        let source = Source { name, text: &text, command };
+        let table = DeTable::parse(&text).map_err(|e| {
+            let at = e.span().map_or(0, |s| s.start);
+            source.error(at, &e.message().replace('\n', ", "))
+        })?;
+        let (mut top, mut volumes) = (Vec::new(), Vec::new());
+        for (key, value) in table.get_ref() {
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("volume", DeValue::Table(tables)) => volumes = source.volumes(tables)?,
+                (name, _) => top.push(source.given(name, key.span().start, value)?),
+            }
+        }
+        if let Some(name) = top.iter().find(|g| g.key == "name" && !volumes.is_empty()) {
+            let line = name.line.unwrap_or_default();
+            bail!("{}:{line}: name: [volume.NAME] gives each volume its name", source.name);
+        }
+        Ok(Self { top, volumes })
+    }
+}
+
+/// A configuration that is no file, or endless, is not read to its end.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    use std::io::{Error, Read as _};
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(Error::other("it is longer than 1 MiB"));
+    }
+    Ok(text)
+}
+
+impl Source<'_> {
+    /// The line of a place in the text, counted from 1.
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.bytes().take(at).filter(|b| *b == b'\n').count()
+    }
+
+    fn error(&self, at: usize, what: &str) -> anyhow::Error {
+        anyhow!("{}:{}: {what}", self.name, self.line(at))
+    }
+
+    fn volumes(&self, tables: &DeTable<'_>) -> Result<Vec<Volume>> {
+        let mut volumes = Vec::new();
+        for (name, table) in tables {
+            let at = name.span().start;
+            let DeValue::Table(keys) = table.get_ref() else {
+                let what = "volume: accepted: tables, as [volume.NAME] and its keys below";
+                return Err(self.error(at, what));
+            };
+            let name = name.get_ref().to_string();
+            let keys = keys.iter().map(|(key, value)| {
+                let (key, at) = (key.get_ref().as_ref(), key.span().start);
+                if PROCESS.contains(&key) || key == "name" {
+                    let why = match key {
+                        "name" => "[volume.NAME] gives the volume its name".to_owned(),
+                        _ => "belongs to the process: write it before the first volume".to_owned(),
+                    };
+                    return Err(self.error(at, &format!("{key}: {why}")));
+                }
+                self.given(key, at, value)
+            });
+            let keys = keys.collect::<Result<_>>()?;
+            volumes.push((at, Volume { name, line: self.line(at), keys }));
+        }
+        volumes.sort_by_key(|(at, _)| *at);
+        Ok(volumes.into_iter().map(|(_, volume)| volume).collect())
+    }
+
+    /// A key with its value, as the flag of that name.
+    fn given(&self, key: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Result<Given> {
+        let arg = self.arg(key, at)?;
+        let long = arg.get_long().unwrap_or_default();
+        let wrong = |at: usize, accepted: &str| self.error(at, &format!("{key}: {accepted}"));
+        let at = value.span().start;
+        let words = match (arg.get_action(), value.get_ref()) {
+            (ArgAction::SetTrue, DeValue::Boolean(true)) => vec![format!("--{long}")],
+            (ArgAction::SetTrue, DeValue::Boolean(false)) => vec![],
+            (ArgAction::SetTrue, _) => return Err(wrong(at, "accepted: true or false")),
+            (ArgAction::Append, DeValue::Array(values)) => {
+                let word = |v: &Spanned<DeValue<'_>>| {
+                    let scalar = scalar(v.get_ref());
+                    let scalar = scalar.ok_or_else(|| {
+                        wrong(v.span().start, "accepted in the list: strings and numbers")
+                    })?;
+                    Ok(format!("--{long}={scalar}"))
+                };
+                values.iter().map(word).collect::<Result<Vec<_>>>()?
+            }
+            (action, value) => match scalar(value) {
+                Some(scalar) => vec![format!("--{long}={scalar}")],
+                None if matches!(action, ArgAction::Append) => {
+                    return Err(wrong(at, "accepted: a list of strings or numbers"));
+                }
+                None => return Err(wrong(at, "accepted: one string or number")),
+            },
+        };
+        let words = words.into_iter().map(OsString::from).collect();
+        Ok(Given { key: key.to_owned(), words, line: Some(self.line(at)) })
+    }
+
+    /// The flag that a key stands for.
+    fn arg(&self, key: &str, at: usize) -> Result<&Arg> {
+        let known = |arg: &&Arg| !COMMAND_LINE.contains(&arg.get_id().as_str());
+        let named = |name: &str| {
+            self.command.get_arguments().filter(known).find(|a| a.get_id().as_str() == name)
+        };
+        if let Some(arg) = named(key) {
+            return Ok(arg);
+        }
+        let accepted = match named(&key.replace('-', "_")) {
+            Some(arg) => arg.get_id().to_string(),
+            None => {
+                let all = self.command.get_arguments().filter(known);
+                let mut all: Vec<_> = all.map(|a| a.get_id().as_str()).collect();
+                all.push("[volume.NAME]");
+                all.join(", ")
+            }
+        };
+        Err(self.error(at, &format!("unknown key '{key}'; accepted: {accepted}")))
+    }
+}
+
+/// A value as a word.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => {
+            i128::from_str_radix(number.as_str(), number.radix()).ok().map(|n| n.to_string())
+        }
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        _ => None,
+    }
+}

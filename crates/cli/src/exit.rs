@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exit codes: 0 fine; 1 the answer is "no"; 2 bad usage or input; 3 a device failed; 4 refused.
+
+use larder_front::volume::VolumeError;
+
+/// An error with an exit code of its own.
+#[derive(Debug)]
+pub struct Coded {
+    /// The code.
+    pub code: u8,
+    /// One line.
+    pub message: String,
+}
+
+impl std::fmt::Display for Coded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Coded {}
+
+/// A device or the system failed.
+pub fn failed(message: &str) -> Coded {
+    Coded { code: 3, message: message.to_owned() }
+}
+
+/// The exit code of an error; what nobody classified is bad input.
+pub fn code(error: &anyhow::Error) -> u8 {
+    if let Some(coded) = error.downcast_ref::<Coded>() {
+        return coded.code;
+    }
+    error.downcast_ref::<VolumeError>().map_or(2, VolumeError::exit_code)
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Manual pages and completions, made from the definition of the command line.
+//!
+//! Invariants: a page for every command that users see, and nothing in it that `--help` does not
+//! say, so neither can fall behind.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use crate::args::Cli;
+
+/// The commands that users see, with the whole name of each.
+fn visible() -> Vec<Command> {
+    let mut cli = Cli::command().disable_help_subcommand(true);
+    cli.build();
+    let commands = cli.get_subcommands().filter(|c| !c.is_hide_set()).cloned();
+    let mut all: Vec<Command> = commands.collect();
+    all.insert(0, cli);
+    all
+}
+
+/// The name of a command's page, without the section.
+fn page(command: &Command) -> String {
+    command.get_display_name().unwrap_or(command.get_name()).to_owned()
+}
+
+/// `man --dir DIR`.
+pub fn man(dir: &Path) -> Result<()> {
+    for command in visible() {
+        let name = page(&command);
+        let path = dir.join(format!("{name}.1"));
+        let manual = format!("larder {}", env!("CARGO_PKG_VERSION"));
+        let page = clap_mangen::Man::new(command).manual(manual);
+        let mut text = Vec::new();
+        page.render(&mut text)?;
+        std::fs::write(&path, text)
+            .with_context(|| format!("{}: cannot be written", path.display()))?;
+    }
+    Ok(())
+}
+
+/// `completions SHELL`.
+pub fn completions(shell: Shell) -> Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "larder", &mut text);
+    // A reader that went away has what it wanted.
+    let _ = std::io::stdout().write_all(&text);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_and_flag_has_its_help() {
+        for command in visible() {
+            let name = page(&command);
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.len() > 10, "{name} says nothing of itself");
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.trim().is_empty(), "{name} {}: has no help", arg.get_id());
+            }
+        }
+    }
+}

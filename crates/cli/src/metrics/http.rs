@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! As much of an HTTP server as a scrape needs: `GET /metrics`, one request a connection.
+//!
+//! Invariants: at most [`MOST_CLIENTS`] at a time, one too many is closed at once; each has
+//! [`BOUND`] to ask and as long to take the answer, and [`MOST_HEAD`] bytes to ask with. Nothing
+//! that a client sends is kept, and no client waits for another that is slow.
+//!
+//! Why not an HTTP library: those that bound slow clients bring a runtime and dozens of crates
+//! along, the small ones bound nothing, and this is one page.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use larder_front::nbd::deadline::Deadlined;
+
+/// Clients at a time.
+const MOST_CLIENTS: usize = 16;
+/// How long a client may take to ask, and again to take the answer.
+const BOUND: Duration = Duration::from_secs(5);
+/// The longest request.
+const MOST_HEAD: usize = 8 << 10;
+/// What is answered.
+const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A running server; dropping it stops it.
+pub struct Server {
+    listener: Arc<TcpListener>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Answers with `body` until dropped.
+    pub(super) fn start(
+        listener: TcpListener,
+        body: impl Fn() -> String + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let (listener, stop) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
+        let (accepting, stopped) = (Arc::clone(&listener), Arc::clone(&stop));
+        let (body, clients) = (Arc::new(body), Arc::new(AtomicUsize::new(0)));
+        let accept = move || {
+            while !stopped.load(Ordering::SeqCst) {
+                match accepting.accept() {
+                    Ok((client, _)) => receive(client, &clients, &body),
+                    Err(_) if stopped.load(Ordering::SeqCst) => break,
+                    // Out of descriptors, most likely: others will close theirs.
+                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                }
+            }
+        };
+        std::thread::Builder::new().name("larder-metrics".to_owned()).spawn(accept)?;
+        Ok(Self { listener, stop })
+    }
+
+    /// Where it listens: with the port that the system chose for port 0.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Ends an accept that is waiting.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+/// Counts a client for as long as it lives.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn receive<B>(client: TcpStream, clients: &Arc<AtomicUsize>, body: &Arc<B>)
+where
+    B: Fn() -> String + Send + Sync + 'static,
+{
+    let full = clients.fetch_add(1, Ordering::SeqCst) >= MOST_CLIENTS;
+    let counted = Counted(Arc::clone(clients));
+    if full {
+        return;
+    }
+    let body = Arc::clone(body);
+    let serve = move || {
+        // A client that went away has no use for an answer.
+        let _ = answer(&client, &*body);
+        drop(counted);
+    };
+    // Without a thread the client is closed, which it will understand.
+    let _ = std::thread::Builder::new().name("larder-metrics".to_owned()).spawn(serve);
+}
+
+fn answer(client: &TcpStream, body: &impl Fn() -> String) -> io::Result<()> {
+    let head = read_head(Deadlined::new(client, BOUND))?;
+    let head = String::from_utf8_lossy(&head);
+    let mut words = head.lines().next().unwrap_or_default().split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = target.split('?').next().unwrap_or_default();
+    let plain = "text/plain; charset=utf-8";
+    let (status, kind, text) = match (method, path) {
+        _ if !head.ends_with("\n\n") && !head.ends_with("\n\r\n") => {
+            ("431 Request Header Fields Too Large", plain, "accepted: GET /metrics\n".to_owned())
+        }
+        ("GET" | "HEAD", "/metrics") => ("200 OK", CONTENT, body()),
+        ("GET" | "HEAD", _) => ("404 Not Found", plain, "accepted: /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", plain, "accepted: GET /metrics\n".to_owned()),
+    };
+    let length = text.len();
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n"
+    );
+    if method != "HEAD" {
+        answer += &text;
+    }
+    Deadlined::new(client, BOUND).write_all(answer.as_bytes())?;
+    client.shutdown(Shutdown::Write)
+}
+
+/// Reads up to the empty line, or as much as is taken.
+fn read_head(mut client: impl Read) -> io::Result<Vec<u8>> {
+    let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
+    while head.len() < MOST_HEAD && !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"\n\n") {
+        let got = client.read(&mut chunk)?;
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        head.extend(chunk.iter().take(got));
+    }
+    Ok(head)
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--metrics ADDR`: what the volumes count, for Prometheus.
+//!
+//! Purpose: each scrape takes one plain snapshot of every volume and writes it out; [`table`] says
+//! what each metric is, [`http`] serves the text.
+//!
+//! Invariants: a scrape asks the workers, so scrapes within [`FRESH`] share an answer, and however
+//! many clients there are, the workers hear of few. A volume that does not answer is `larder_up 0`
+//! and hides no other. Metrics and docs/metrics.md are the same list; a test holds them together.
+
+mod http;
+mod table;
+
+use std::net::{TcpListener, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use larder_front::volume::{Volume, VolumeError};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use self::table::{Sample, Snapshot};
+
+pub use self::http::Server;
+
+/// How long a snapshot may be shared.
+const FRESH: Duration = Duration::from_millis(200);
+
+/// Takes the address, before anything else is begun.
+pub fn bind(address: &str) -> Result<TcpListener, VolumeError> {
+    let fail = |e| VolumeError::Usage(format!("--metrics {address}: cannot listen: {e}"));
+    let resolved = address.to_socket_addrs().map_err(fail)?;
+    TcpListener::bind(resolved.collect::<Vec<_>>().as_slice()).map_err(fail)
+}
+
+/// Serves the volumes' metrics until dropped.
+pub fn serve(listener: TcpListener, volumes: Vec<Arc<Volume>>) -> Result<Server, VolumeError> {
+    let last: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+    let body = move || {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((at, text)) if at.elapsed() < FRESH => text.clone(),
+            _ => {
+                let text = text(&volumes);
+                *last = Some((Instant::now(), text.clone()));
+                text
+            }
+        }
+    };
+    Server::start(listener, body)
+        .map_err(|e| VolumeError::TooSlow(format!("--metrics: cannot start a thread: {e}")))
+}
+
+/// All metrics of all volumes.
+fn text(volumes: &[Arc<Volume>]) -> String {
+    let sample = |volume: &Arc<Volume>| {
+        let sample =
+            volume.status().and_then(|status| Ok(Sample { status, stats: volume.stats()? }));
+        (volume.config().name.clone(), sample.ok())
+    };
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(volumes.iter().map(sample).collect())));
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}

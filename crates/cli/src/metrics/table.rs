@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every metric: its name, what it is, and where in a snapshot it stands.
+//!
+//! Invariants: names end in their unit; counters are written with `_total` behind it, as the
+//! format wants. Every one carries the label `volume`, but for the build's.
+
+use std::fmt::Error;
+
+use larder_front::volume::{Stats, Status};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+/// What one volume says of itself.
+#[derive(Debug)]
+pub(super) struct Sample {
+    pub status: Status,
+    pub stats: Stats,
+}
+
+/// All volumes by name; one that does not answer has no sample.
+#[derive(Debug)]
+pub(super) struct Snapshot(pub Vec<(String, Option<Sample>)>);
+
+/// Where a metric's value is.
+enum Value {
+    Counter(fn(&Sample) -> u64),
+    Gauge(fn(&Sample) -> u64),
+    /// 1 for the state it is in.
+    State,
+    /// Seconds that requests took.
+    Latency,
+}
+
+use Value::{Counter, Gauge, Latency, State};
+
+/// States, as [`Stats::state`] names them.
+const STATES: [&str; 5] = ["caching", "pass-through", "suspended", "detaching", "failed"];
+
+/// Name, value, and a line of help.
+const METRICS: &[(&str, Value, &str)] = &[
+    ("larder_reads", Counter(|s| s.stats.requests.reads), "Client reads"),
+    (
+        "larder_read_hits",
+        Counter(|s| s.stats.requests.read_hits),
+        "Client reads served wholly from flash",
+    ),
+    ("larder_writes", Counter(|s| s.stats.requests.writes), "Client writes"),
+    (
+        "larder_write_hits",
+        Counter(|s| s.stats.requests.write_hits),
+        "Client writes all of whose units were cached",
+    ),
+    ("larder_read_bytes", Counter(|s| s.stats.requests.read_bytes), "Bytes of client reads"),
+    ("larder_write_bytes", Counter(|s| s.stats.requests.write_bytes), "Bytes of client writes"),
+    (
+        "larder_flash_read_bytes",
+        Counter(|s| s.stats.counters.flash_read_bytes),
+        "Bytes read from flash",
+    ),
+    (
+        "larder_flash_write_bytes",
+        Counter(|s| s.stats.counters.flash_write_bytes),
+        "Bytes written to flash",
+    ),
+    (
+        "larder_origin_reads",
+        Counter(|s| s.stats.counters.origin_reads),
+        "Reads of the origin, population included",
+    ),
+    (
+        "larder_origin_read_bytes",
+        Counter(|s| s.stats.counters.origin_read_bytes),
+        "Bytes read from the origin, population included",
+    ),
+    (
+        "larder_origin_write_bytes",
+        Counter(|s| s.stats.counters.origin_write_bytes),
+        "Bytes written to the origin",
+    ),
+    (
+        "larder_populations",
+        Counter(|s| s.stats.counters.populations),
+        "Units copied to flash, repairs of partly valid ones included",
+    ),
+    (
+        "larder_population_bytes",
+        Counter(|s| s.stats.counters.population_bytes),
+        "Bytes read from the origin for population",
+    ),
+    ("larder_evictions", Counter(|s| s.stats.counters.evictions), "Units displaced from flash"),
+    (
+        "larder_write_arounds",
+        Counter(|s| s.stats.counters.write_arounds),
+        "Writes whose flash copy was left out because the write buffer was used up",
+    ),
+    (
+        "larder_flash_errors",
+        Counter(|s| s.stats.counters.flash_errors),
+        "Failed operations on flash",
+    ),
+    (
+        "larder_flash_timeouts",
+        Counter(|s| s.stats.counters.flash_timeouts),
+        "Operations on flash not answered in time",
+    ),
+    (
+        "larder_origin_errors",
+        Counter(|s| s.stats.counters.origin_errors),
+        "Failed operations on the origin",
+    ),
+    ("larder_units", Gauge(|s| s.stats.units_total), "Units that fit on flash"),
+    ("larder_units_used", Gauge(|s| s.stats.units_used), "Units on flash"),
+    (
+        "larder_units_dirty",
+        Gauge(|s| s.stats.units_dirty),
+        "Units with data that the origin does not have",
+    ),
+    ("larder_unit_bytes", Gauge(|s| s.status.unit_bytes), "Size of a unit"),
+    ("larder_origin_bytes", Gauge(|s| s.status.origin_bytes), "Size of the volume"),
+    (
+        "larder_memory_bytes",
+        Gauge(|s| s.stats.memory_bytes),
+        "Memory of maps, slots, bitmaps and engine buffers",
+    ),
+    ("larder_workers", Gauge(|s| u64::from(s.status.workers)), "Worker threads"),
+    ("larder_connections", Gauge(|s| s.status.connections), "Connections of clients"),
+    ("larder_files", Gauge(|s| s.status.files.len() as u64), "Files that are the volume, by FUSE"),
+    ("larder_requests_open", Gauge(|s| s.status.requests_open), "Client requests under way"),
+    (
+        "larder_alarm",
+        Gauge(|s| u64::from(s.status.alarm.is_some())),
+        "1 when a person should look at the volume",
+    ),
+    ("larder_state", State, "1 for the state that the volume is in, 0 for the others"),
+    ("larder_request_seconds", Latency, "Time from a client's request to its answer"),
+];
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "The program that serves";
+        let mut build = encoder.encode_descriptor("larder_build", help, None, MetricType::Info)?;
+        build.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+        let help = "1 when the volume is served and answers";
+        let mut up = encoder.encode_descriptor("larder_up", help, None, MetricType::Gauge)?;
+        for (name, sample) in &self.0 {
+            let labels = [("volume", name.as_str())];
+            up.encode_family(&labels)?.encode_gauge(&i64::from(sample.is_some()))?;
+        }
+        for (name, value, help) in METRICS {
+            let kind = match value {
+                Counter(_) => MetricType::Counter,
+                Gauge(_) | State => MetricType::Gauge,
+                Latency => MetricType::Histogram,
+            };
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            for (volume, sample) in &self.0 {
+                if let Some(sample) = sample {
+                    one(&mut metric, value, volume, sample)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One metric of one volume.
+fn one(
+    metric: &mut MetricEncoder<'_>,
+    value: &Value,
+    volume: &str,
+    sample: &Sample,
+) -> Result<(), Error> {
+    let labels = [("volume", volume)];
+    match value {
+        Counter(get) => {
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&get(sample), None)
+        }
+        Gauge(get) => metric.encode_family(&labels)?.encode_gauge(&get(sample)),
+        State => STATES.iter().try_for_each(|state| {
+            let labels = [("volume", volume), ("state", state)];
+            metric.encode_family(&labels)?.encode_gauge(&u64::from(sample.stats.state == *state))
+        }),
+        Latency => sample.stats.latencies.each().iter().try_for_each(|(request, histogram)| {
+            let labels = [("volume", volume), ("request", request)];
+            let buckets: Vec<(f64, u64)> = histogram.buckets().collect();
+            metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                histogram.sum_seconds(),
+                histogram.total(),
+                &buckets,
+                None,
+            )
+        }),
+    }
+}

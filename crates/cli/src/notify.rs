@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tells the service manager how the process is: ready, stopping, and a line of status.
+//!
+//! The protocol is one datagram of `KEY=VALUE` lines to the socket that `NOTIFY_SOCKET` names; see
+//! sd_notify(3). Without that variable, nothing is said.
+//!
+//! Why not a crate: this is all of it.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Clients are served.
+pub const READY: &str = "READY=1";
+/// The end has begun.
+pub const STOPPING: &str = "STOPPING=1";
+
+/// Tells the service manager, if there is one, with a line for people.
+pub fn notify(state: &str, status: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let text = format!("{state}\nSTATUS={status}\n");
+    if let Err(e) = send(&path, text.trim_start().as_bytes()) {
+        tracing::debug!("the service manager is not told: {e}");
+    }
+}
+
+fn send(path: &OsStr, text: &[u8]) -> std::io::Result<()> {
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(path)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not listen must not keep the volumes.
+    socket.set_write_timeout(Some(std::time::Duration::from_secs(1)))?;
+    socket.send_to_addr(text, &address).map(drop)
+}

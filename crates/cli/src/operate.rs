@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Commands to a serving process, by its control socket, and those that need none.
+
+use std::io::IsTerminal;
+
+use anyhow::{Result, bail};
+use comfy_table::{ContentArrangement, Table, presets};
+use larder_core::memory::Memory;
+use larder_core::preset::{Limits, PRESETS};
+use larder_front::control::{self, Command};
+use larder_front::nbd::uri::Address;
+use larder_io::{DevSpec, rough_size};
+use serde_json::{Value, json};
+
+use crate::args::{AttachArgs, BoundArgs, ControlArgs, SizeArgs};
+use crate::exit::Coded;
+use crate::out;
+use crate::serve::default_control;
+use crate::settings::choices;
+
+/// Sends a command and prints its answer.
+fn ask(args: &ControlArgs, command: &Command, show: impl Fn(&Value) -> String) -> Result<()> {
+    let path = args.control.clone().map_or_else(|| default_control(&args.name), Ok)?;
+    let progress = |text: &str| out::tell!("{text}");
+    match control::ask(&path, command, progress) {
+        Ok(value) if args.json => out::line(value),
+        Ok(value) => out::line(show(&value)),
+        Err((code, message)) => bail!(Coded { code, message }),
+    }
+}
+
+/// `status` and `stats`: one line a key, sizes readable.
+pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
+    ask(args, command, |value| {
+        let Value::Object(map) = value else { return value.to_string() };
+        let line = |(key, value): (&String, &Value)| match value {
+            Value::Null => format!("{key:20} -"),
+            Value::String(text) => format!("{key:20} {text}"),
+            Value::Number(n) if key.ends_with("_bytes") => {
+                let size = n.as_u64().map(rough_size).unwrap_or_default();
+                format!("{key:20} {n} ({size})")
+            }
+            other => format!("{key:20} {other}"),
+        };
+        map.iter().map(line).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// `flush` and `detach`.
+pub fn bounded(args: &BoundArgs, command: impl Fn(u64) -> Command, done: &str) -> Result<()> {
+    let seconds = args.bound.div_ceil(1_000_000_000).max(1);
+    ask(&args.control, &command(seconds), |_| done.to_owned())
+}
+
+/// The device by its whole path: the server may have another working directory.
+fn absolute(spec: DevSpec) -> Result<DevSpec> {
+    Ok(match spec {
+        DevSpec::Path(path) => DevSpec::Path(std::path::absolute(path)?),
+        DevSpec::Slow { inner, profile, seed } => {
+            DevSpec::Slow { inner: Box::new(absolute(*inner)?), profile, seed }
+        }
+        DevSpec::Nbd(mut uri) => {
+            if let Address::Unix(path) = &mut uri.address {
+                *path = std::path::absolute(&*path)?;
+            }
+            if let Some(names) = &mut uri.tls {
+                for path in [&mut names.certificates, &mut names.ca].into_iter().flatten() {
+                    *path = std::path::absolute(&*path)?;
+                }
+            }
+            DevSpec::Nbd(uri)
+        }
+        other => other,
+    })
+}
+
+/// `attach`.
+pub fn attach(args: &AttachArgs) -> Result<()> {
+    let flash = absolute(args.flash.clone())?.to_string();
+    let command = Command::Attach { flash, flash_bytes: args.flash_size, format: args.format };
+    ask(&args.control, &command, |value| format!("attached, {} units", value["units_total"]))
+}
+
+/// `size`.
+pub fn size(args: &SizeArgs) -> Result<()> {
+    let choices = choices(&args.preset, &args.choices)?;
+    if args.origin == 0 || args.flash < choices.unit_bytes {
+        bail!("--origin and --flash: accepted: an origin above 0 and at least one unit of flash");
+    }
+    let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default());
+    if args.json {
+        let value = json!({
+            "memory_bytes": memory.worst_bytes(),
+            "memory_full_bytes": memory.full_bytes(),
+            "map_bytes": memory.map_bytes,
+            "slot_bytes": memory.slot_bytes,
+            "bitmap_bytes": memory.bitmap_bytes,
+            "buffer_bytes": memory.buffer_bytes,
+        });
+        return out::line(value);
+    }
+    let rows = [
+        ("origin map, 4 bytes a unit", memory.map_bytes),
+        ("slots", memory.slot_bytes),
+        ("buffers", memory.buffer_bytes),
+        ("= full and fully valid", memory.full_bytes()),
+        ("bitmaps, if every unit is partly valid", memory.bitmap_bytes),
+        ("= at worst", memory.worst_bytes()),
+    ];
+    for (what, bytes) in rows {
+        out::line(format!("{what:40} {:>12}  {bytes} bytes", rough_size(bytes)))?;
+    }
+    Ok(())
+}
+
+/// How wide a table may be: as the terminal, or what a page has room for.
+fn table_width() -> u16 {
+    let terminal = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size);
+    match terminal {
+        Some(Ok((columns, _))) => columns.clamp(80, 160),
+        _ => 100,
+    }
+}
+
+/// `presets`.
+pub fn presets(json: bool) -> Result<()> {
+    const HEAD: [&str; 5] = ["unit", "admission", "replacement", "write_policy", "metadata"];
+    if json {
+        let rows = PRESETS.iter().map(|p| {
+            let mut row = json!({ "name": p.name, "source": p.source });
+            for (key, words) in HEAD.iter().zip(p.words) {
+                row[*key] = json!(words);
+            }
+            row
+        });
+        return out::line(Value::Array(rows.collect()));
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(table_width());
+    table.set_header(["preset"].into_iter().chain(HEAD.map(|h| match h {
+        "write_policy" => "write policy",
+        other => other,
+    })));
+    for preset in PRESETS {
+        table.add_row([preset.name].into_iter().chain(preset.words));
+    }
+    out::line(table)
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may be given only once, over all volumes of a process: devices, sockets, addresses.
+//!
+//! Purpose: two caches on one device destroy its data, and two servers at one socket hide each
+//! other. The kernel notices some of it, late and in other words; here it is found before
+//! anything is opened, by whichever path, and said in one line that names both places.
+//!
+//! Invariants: looks, and writes nothing; only missing directories of control sockets are made,
+//! since the sockets of clients may be meant to stand there too.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use larder_front::listen::{self, ListenSpec};
+use larder_front::volume::VolumeError;
+use larder_io::{DevSpec, whole_path};
+
+use super::open::Checked;
+use crate::args::ServeArgs;
+
+/// A thing that there is once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Thing {
+    /// A file, by its file system and inode.
+    File(u64, u64),
+    /// A block device, by its number.
+    Block(u64),
+    /// Something that is not there yet, by its whole path.
+    Path(PathBuf),
+    /// The export of a server.
+    Address(String),
+}
+
+/// Refuses what is given twice.
+pub fn check(volumes: &[Checked]) -> Result<()> {
+    let mut seen = HashMap::new();
+    for volume in volumes {
+        let args = &volume.plan.args;
+        let devices = [("origin", args.origin.as_ref()), ("flash", args.flash.as_ref())];
+        for (role, device) in devices {
+            let Some(device) = device else { continue };
+            let whose = whose(volume, role);
+            let Some(thing) = device_thing(device) else { continue };
+            if let Some(other) = seen.insert(thing, whose.clone()) {
+                return Err(VolumeError::Refused(format!(
+                    "device '{device}': given twice, as {other} and as {whose}; accepted: a device of its own for each"
+                ))
+                .into());
+            }
+        }
+    }
+    sockets(volumes)
+}
+
+/// Refuses places where nobody can listen.
+pub fn check_places(volume: &Checked) -> Result<()> {
+    let look = || {
+        make_home(&volume.control)?;
+        listen::check(&ListenSpec::Unix(volume.control.clone()))?;
+        volume.plan.args.listen.iter().try_for_each(listen::check)
+    };
+    look().map_err(|e: VolumeError| volume.plan.locate(e.into()))
+}
+
+/// `the origin`, and of which volume.
+fn whose(volume: &Checked, what: &str) -> String {
+    match volume.plan.several {
+        true => format!("{what} of {}", volume.plan.title()),
+        false => what.to_owned(),
+    }
+}
+
+/// Listeners and control sockets. Volumes may share a socket for NBD, since its clients say which
+/// they want; a file is one volume.
+fn sockets(volumes: &[Checked]) -> Result<()> {
+    let mut seen: HashMap<Thing, (String, Option<usize>)> = HashMap::new();
+    for (index, volume) in volumes.iter().enumerate() {
+        let args = &volume.plan.args;
+        let listeners = args.listen.iter().map(|spec| {
+            let sharer = (!matches!(spec, ListenSpec::Fuse(_))).then_some(index);
+            (listener_thing(spec), "listen", sharer)
+        });
+        let control = (path_thing(&volume.control), "control", None);
+        for (thing, flag, sharer) in listeners.chain([control]) {
+            let whose = whose(volume, &format!("--{flag}"));
+            let shown = shown(&thing);
+            let Some((other, by)) = seen.insert(thing, (whose.clone(), sharer)) else { continue };
+            let shared = by.zip(sharer).is_some_and(|(a, b)| a != b);
+            let sharing = by.filter(|_| shared).and_then(|by| volumes.get(by));
+            if let Some(flag) = sharing.and_then(|other| differing(&other.plan.args, args)) {
+                return Err(VolumeError::Usage(format!(
+                    "{shown}: shared by volumes with different {flag}; accepted: the same for all of them"
+                ))
+                .into());
+            }
+            if !shared {
+                return Err(VolumeError::Refused(format!(
+                    "{shown}: given twice, as {other} and as {whose}; accepted: a place of its own for each"
+                ))
+                .into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What volumes at one socket cannot have different, and have: who is let in is asked before which
+/// volume is wanted.
+fn differing(a: &ServeArgs, b: &ServeArgs) -> Option<&'static str> {
+    let (ours, others) = (&a.tls, &b.tls);
+    let flags = [
+        ("--listen-mode", a.listen_mode == b.listen_mode),
+        ("--tls-cert", ours.tls_cert == others.tls_cert),
+        ("--tls-key", ours.tls_key == others.tls_key),
+        ("--tls-client-ca", ours.tls_client_ca == others.tls_client_ca),
+        ("--tls-require", ours.tls_require == others.tls_require),
+    ];
+    flags.into_iter().find(|(_, same)| !same).map(|(flag, _)| flag)
+}
+
+fn shown(thing: &Thing) -> String {
+    match thing {
+        Thing::Path(path) => path.display().to_string(),
+        Thing::Address(address) => address.clone(),
+        Thing::File(..) | Thing::Block(_) => "the device".to_owned(),
+    }
+}
+
+fn device_thing(device: &DevSpec) -> Option<Thing> {
+    match device {
+        DevSpec::Path(path) => {
+            let Ok(stat) = rustix::fs::stat(path) else { return Some(path_thing(path)) };
+            let block = rustix::fs::FileType::from_raw_mode(stat.st_mode)
+                == rustix::fs::FileType::BlockDevice;
+            Some(if block {
+                Thing::Block(stat.st_rdev)
+            } else {
+                Thing::File(stat.st_dev, stat.st_ino)
+            })
+        }
+        DevSpec::Slow { inner, .. } => device_thing(inner),
+        // The same export, however one gets there.
+        DevSpec::Nbd(_) => Some(Thing::Address(device.place())),
+        // Each is memory of its own.
+        DevSpec::Mem(_) | DevSpec::Null(_) => None,
+    }
+}
+
+fn listener_thing(spec: &ListenSpec) -> Thing {
+    match spec {
+        ListenSpec::Unix(path) | ListenSpec::Fuse(path) => path_thing(path),
+        ListenSpec::Tcp(_) => Thing::Address(spec.to_string()),
+    }
+}
+
+fn path_thing(path: &Path) -> Thing {
+    Thing::Path(whole_path(path))
+}
+
+fn make_home(control: &Path) -> Result<(), VolumeError> {
+    let Some(dir) = control.parent() else { return Ok(()) };
+    let fail = |e| VolumeError::Usage(format!("{}: cannot be made: {e}", dir.display()));
+    std::fs::create_dir_all(dir).map_err(fail)
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where clients and the operator come in: control sockets, files, and sockets for NBD that volumes
+//! may share.
+//!
+//! Invariants: a socket is bound once; volumes that name the same one are its exports, in their
+//! order. Dropping the doors closes them.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use larder_front::control::Control;
+use larder_front::door::Door;
+use larder_front::listen::ListenSpec;
+use larder_front::nbd::export::Exports;
+use larder_front::nbd::uri::Address;
+use larder_front::seat::{MOST_CONNECTIONS, Seats};
+use larder_front::volume::{Volume, VolumeError};
+use rustix::fs::Mode;
+use rustix::process::umask;
+
+use super::Served;
+use crate::metrics;
+use crate::out::tell;
+
+/// Open doors, see the module.
+pub struct Doors {
+    _controls: Vec<Control>,
+    listeners: Vec<Open>,
+    metrics: Option<metrics::Server>,
+}
+
+/// An open door.
+struct Open {
+    door: Door,
+    /// The names of its exports.
+    exports: Vec<String>,
+    /// Only those with a certificate of the user's authority come in by TCP.
+    known: bool,
+}
+
+impl Doors {
+    /// Opens all of them.
+    pub fn open(served: &[Served], metrics: Option<TcpListener>) -> Result<Self> {
+        let mut controls = Vec::new();
+        for s in served {
+            let control = Control::start(&s.control, Arc::clone(&s.volume));
+            controls.push(control.map_err(|e| s.plan.locate(e.into()))?);
+        }
+        let seats = Seats::new(MOST_CONNECTIONS * served.len());
+        let mut listeners = Vec::new();
+        for (spec, sharers) in shared(served) {
+            let exports = sharers.iter().map(|s| s.volume.export()).collect();
+            let exports = Exports::new(exports).map_err(|e| VolumeError::Usage(e.to_string()))?;
+            let names = exports.iter().map(|e| e.name.clone()).collect();
+            let volumes = sharers.iter().map(|s| Arc::clone(&s.volume)).collect();
+            let (volumes, exports) = (Arc::new(volumes), Arc::new(exports));
+            let mode = sharers.first().and_then(|s| s.plan.args.listen_mode);
+            // The socket is made with its mode: changed later, it would be open for a moment.
+            let _umask = mode.map(Umask::allowing);
+            let secure = sharers.first().and_then(|s| s.secure.clone());
+            let door = Door::open(spec, volumes, exports, seats.clone(), secure)?;
+            let known = sharers.iter().all(|s| s.plan.args.tls.tls_client_ca.is_some());
+            listeners.push(Open { door, exports: names, known });
+        }
+        let volumes = || served.iter().map(|s| Arc::clone(&s.volume)).collect();
+        let metrics = metrics.map(|at| metrics::serve(at, volumes())).transpose()?;
+        Ok(Self { _controls: controls, listeners, metrics })
+    }
+
+    /// Says where clients are welcome.
+    pub fn tell(&self) {
+        if let Some(Ok(address)) = self.metrics.as_ref().map(metrics::Server::address) {
+            tell!("metrics at http://{address}/metrics");
+        }
+        for Open { door, exports, known } in &self.listeners {
+            if let Some(address) = door.address().filter(|_| !known) {
+                warn_of_open_port(&address);
+            }
+            for export in exports {
+                tell!("ready at {}", door.words(export));
+            }
+        }
+    }
+
+    /// Takes no new clients, and files from their users, within `bound`; the operator can still
+    /// ask how it goes.
+    pub fn close_listeners(&mut self, bound: Duration, hurry: impl Fn() -> bool + Sync) {
+        let doors = self.listeners.drain(..).map(|open| open.door).collect();
+        Door::close(doors, bound, hurry);
+    }
+
+    /// Takes the files of a volume that is not served any more from their users.
+    pub fn close_files(&mut self, volume: &Arc<Volume>) {
+        let of_it = |open: &Open| open.door.volume().is_some_and(|v| Arc::ptr_eq(v, volume));
+        self.listeners.retain(|open| !of_it(open));
+    }
+}
+
+/// A umask for a while. It is the whole process's; nobody else makes files while doors open.
+struct Umask(Mode);
+
+impl Umask {
+    fn allowing(mode: u32) -> Self {
+        Self(umask(Mode::from_raw_mode(!mode & 0o777)))
+    }
+}
+
+impl Drop for Umask {
+    fn drop(&mut self) {
+        umask(self.0);
+    }
+}
+
+/// Each listener with the volumes that name it, in the order of their first naming.
+fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<&Served>)> {
+    let mut listeners: Vec<(&ListenSpec, Vec<&Served>)> = Vec::new();
+    for s in served {
+        for spec in &s.plan.args.listen {
+            match listeners.iter_mut().find(|(known, _)| *known == spec) {
+                Some((_, sharers)) => sharers.push(s),
+                None => listeners.push((spec, vec![s])),
+            }
+        }
+    }
+    listeners
+}
+
+/// Without certificates of clients there is no authentication: say so where more than this machine
+/// can connect.
+fn warn_of_open_port(address: &Address) {
+    if let Address::Tcp { host, .. } = address
+        && !host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    {
+        tell!("warning: anybody who can reach {host} can read and write the volume");
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume on its way: its settings checked, then its devices open.
+//!
+//! Invariants: nothing is written to a device here. A flash file that was made for a start that
+//! fails is removed again: it would stand in the way of the next try.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use larder_core::memory::Memory;
+use larder_core::preset::{Choices, Durability, Limits};
+use larder_front::listen::Secure;
+use larder_front::volume::{FlashDevice, StateFile, VolumeError};
+use larder_io::{Access, DevSpec, Device, OpenError, Remote, format_size, rough_size};
+
+use crate::args::ServeArgs;
+use crate::config::Plan;
+use crate::out::tell;
+use crate::{exit, settings};
+
+/// How long a device may be locked before it counts as another's.
+const LOCK_BOUND: Duration = Duration::from_secs(2);
+
+/// A volume whose settings can be.
+pub struct Checked {
+    pub plan: Plan,
+    pub choices: Choices,
+    pub limits: Limits,
+    pub remote: Remote,
+    pub secure: Option<Secure>,
+    pub workers: u32,
+    pub control: PathBuf,
+    /// Where it is kept whether the flash may be used.
+    pub state: Option<StateFile>,
+}
+
+/// A volume whose devices are open.
+pub struct Opened {
+    pub checked: Checked,
+    pub origin: Device,
+    pub flash: Option<FlashDevice>,
+    pub made: Option<Made>,
+}
+
+/// A flash file that was made; removed when dropped, unless it is kept.
+pub struct Made(Option<PathBuf>);
+
+impl Made {
+    /// It is in use now.
+    pub fn keep(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Checked {
+    /// Checks all that can be without looking at a device.
+    pub fn new(plan: Plan) -> Result<Self> {
+        let args = &plan.args;
+        let settings = || {
+            let choices = settings::choices(&args.preset, &args.choices)?;
+            let limits = settings::limits(&args.limits)?;
+            let remote = settings::remote(&args.limits)?;
+            let secure = settings::secure(&args.tls)?;
+            if args.flash.is_none() && (args.flash_size.is_some() || args.format) {
+                bail!("--flash-size and --format: need --flash DEV");
+            }
+            let default = || super::default_control(&args.name);
+            let control = args.control.clone().map_or_else(default, Ok)?;
+            let workers = super::workers(args.workers)?;
+            let state = state_file(args, &choices)?;
+            Ok((choices, limits, remote, secure, workers, control, state))
+        };
+        let settings = settings().map_err(|e| plan.locate(e))?;
+        let (choices, limits, remote, secure, workers, control, state) = settings;
+        Ok(Self { plan, choices, limits, remote, secure, workers, control, state })
+    }
+
+    /// Opens its devices.
+    pub fn open(self) -> Result<Opened> {
+        let args = &self.plan.args;
+        let devices = || {
+            let origin = args.origin.as_ref().context("--origin: is missing; accepted: DEV")?;
+            let origin = open_device(origin, self.remote)?;
+            let (flash, made) = open_flash(args, &self.choices)?;
+            let bytes = origin.geometry().bytes;
+            let fit = |f: FlashDevice| f.for_volume(bytes, &self.choices, self.workers);
+            Ok((origin, flash.map(fit).transpose()?, made))
+        };
+        let (origin, flash, made) = devices().map_err(|e| self.plan.locate(e))?;
+        Ok(Opened { checked: self, origin, flash, made })
+    }
+}
+
+impl Opened {
+    /// The memory that it needs.
+    pub fn memory(&self) -> Memory {
+        let Checked { choices, limits, .. } = &self.checked;
+        let slots = self.flash.as_ref().map_or(0, |f| f.slots);
+        let origin_bytes = if slots > 0 { self.origin.geometry().bytes } else { 0 };
+        Memory::of(origin_bytes, slots * choices.unit_bytes, choices, limits)
+    }
+
+    /// Says what will be served.
+    pub fn announce(&self) {
+        let (origin, served) = (&self.origin, self.origin.geometry().bytes);
+        if self.checked.plan.several {
+            tell!("{}:", self.checked.plan.title());
+        }
+        if let Ok(Some(identity)) = origin.identity()
+            && identity.bytes > served
+        {
+            tell!(
+                "origin {} holds {} bytes; the last {} are not served (not a whole block of {})",
+                origin.name(),
+                identity.bytes,
+                identity.bytes - served,
+                origin.geometry().block_bytes
+            );
+        }
+        let workers = self.checked.workers;
+        tell!("origin {} ({}), {workers} worker(s)", origin.name(), rough_size(served));
+        match &self.flash {
+            Some(flash) => tell!(
+                "flash {}: {} units of {}, preset {}",
+                flash.device.name(),
+                flash.slots,
+                format_size(self.checked.choices.unit_bytes),
+                self.checked.plan.args.preset
+            ),
+            None => tell!("no flash: pass-through until `larder attach`"),
+        }
+    }
+}
+
+/// The state file. Without a journal a place for it is not needed, but what an earlier run with one
+/// left there is.
+fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> {
+    let dir = match args.state.clone().map_or_else(super::default_state, Ok) {
+        Err(_) if choices.durability == Durability::Volatile => return Ok(None),
+        dir => dir?,
+    };
+    let origin = args.origin.as_ref().map(DevSpec::place).unwrap_or_default();
+    Ok(Some(StateFile::new(&dir, &args.name, &origin)))
+}
+
+/// Opens a device. The kernel holds the locks of a killed server until its last operations end;
+/// that is no other server, and a supervisor that starts us at once must not be refused.
+fn open_device(spec: &DevSpec, remote: Remote) -> Result<Device, VolumeError> {
+    let begin = Instant::now();
+    let mut told = false;
+    loop {
+        match Device::open_within(spec, Access::ReadWrite, remote) {
+            Err(OpenError::InUse { .. }) if begin.elapsed() < LOCK_BOUND => {
+                if begin.elapsed() > LOCK_BOUND / 10 && !std::mem::replace(&mut told, true) {
+                    tell!("{spec} is in use; waiting for up to {} s", LOCK_BOUND.as_secs());
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done.map_err(VolumeError::from),
+        }
+    }
+}
+
+fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice>, Option<Made>)> {
+    let Some(spec) = &args.flash else { return Ok((None, None)) };
+    let made = match (spec, args.flash_size) {
+        (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes)?,
+        _ => None,
+    };
+    let device = open_device(spec, Remote::default()).map_err(|e| flash_hint(e, args))?;
+    if let Some(asked) = args.flash_size.filter(|size| *size > device.geometry().bytes) {
+        tell!(
+            "flash {} holds {}, less than --flash-size {}",
+            device.name(),
+            rough_size(device.geometry().bytes),
+            rough_size(asked)
+        );
+    }
+    let flash = FlashDevice::prepare(device, args.flash_size, choices.unit_bytes, args.format)?;
+    Ok((Some(flash), made))
+}
+
+/// A missing flash file is made when its size is known; say so.
+fn flash_hint(error: VolumeError, args: &ServeArgs) -> anyhow::Error {
+    match &error {
+        VolumeError::Open(OpenError::NotFound { .. }) if args.flash_size.is_none() => {
+            VolumeError::Usage(format!("{error}; with --flash-size SIZE a file is made")).into()
+        }
+        _ => error.into(),
+    }
+}
+
+/// Makes a flash file of this size with its blocks allocated, unless something is there.
+fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let file = match options.write(true).create_new(true).mode(0o600).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(None),
+        Err(e) => bail!(VolumeError::Usage(format!("--flash {}: {e}", path.display()))),
+    };
+    let made = Made(Some(path.to_owned()));
+    let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
+    if let Err(e) = allocated {
+        let size = format_size(bytes);
+        bail!(exit::failed(&format!("--flash {}: cannot allocate {size}: {e}", path.display())));
+    }
+    Ok(Some(made))
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Volumes being served, until a signal: one that fails is taken out, and the others go on.
+//!
+//! Invariants: a volume that lost a worker has no clients any more, since they would wait for
+//! ever. The process ends with an error when that was its last, and at the latest when it is
+//! stopped. A stop takes no longer than its bound, however many volumes there are.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::Served;
+use super::doors::Doors;
+use crate::exit;
+use crate::notify::{STOPPING, notify};
+use crate::out::tell;
+
+/// How often volumes are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Serves until told to stop, or nothing is left to serve.
+pub fn until_stopped(served: &[Served], mut doors: Doors, stops: &AtomicUsize) -> Result<()> {
+    let lost: Vec<AtomicBool> = served.iter().map(|_| AtomicBool::new(false)).collect();
+    while stops.load(Ordering::SeqCst) == 0 {
+        for (s, lost) in served.iter().zip(&lost) {
+            if s.volume.has_lost_a_worker() && !lost.swap(true, Ordering::SeqCst) {
+                take_out(s, &mut doors);
+                notify("", &serving(served));
+            }
+        }
+        if lost.iter().all(|l| l.load(Ordering::SeqCst)) {
+            bail!(exit::failed("a worker stopped; see the log above"));
+        }
+        std::thread::sleep(LOOK);
+    }
+    notify(STOPPING, "answering what is under way");
+    let bound = Duration::from_nanos(served.first().map_or(0, |s| s.plan.args.drain));
+    tell!(
+        "stopping: answering what is under way, within {} s (a second signal stops at once)",
+        bound.as_secs_f64()
+    );
+    let begin = Instant::now();
+    doors.close_listeners(bound, || stops.load(Ordering::SeqCst) > 1);
+    let left = served.iter().zip(&lost).filter(|(_, lost)| !lost.load(Ordering::SeqCst));
+    let left: Vec<&Served> = left.map(|(s, _)| s).collect();
+    let stopped = drain(&left, bound.saturating_sub(begin.elapsed()), stops);
+    drop(doors);
+    stopped?;
+    match served.len() - left.len() {
+        0 => Ok(()),
+        n => bail!(exit::failed(&format!("{n} of the volumes had failed; see the log above"))),
+    }
+}
+
+/// One line on what is served.
+pub fn serving(served: &[Served]) -> String {
+    let name = |s: &Served| format!("'{}'", s.plan.args.name);
+    let gone = served.iter().filter(|s| s.volume.has_lost_a_worker());
+    let gone: Vec<String> = gone.map(name).collect();
+    let left = served.iter().filter(|s| !s.volume.has_lost_a_worker());
+    let left: Vec<String> = left.map(name).collect();
+    let lost = if gone.is_empty() { String::new() } else { format!("; LOST {}", gone.join(", ")) };
+    format!("serving {}{lost}", left.join(", "))
+}
+
+/// Ends what is left of a volume, so that its clients are disconnected.
+fn take_out(served: &Served, doors: &mut Doors) {
+    if !served.plan.several {
+        return;
+    }
+    doors.close_files(&served.volume);
+    tracing::error!(
+        "ALARM: {} lost a worker and is not served any more; the others are; everything answered is on its origin",
+        served.plan.title()
+    );
+    let volume = std::sync::Arc::clone(&served.volume);
+    let end = move || drop(volume.stop(Duration::ZERO, |_| (), || true));
+    if let Err(e) = std::thread::Builder::new().name("larder-end".to_owned()).spawn(end) {
+        tracing::error!("cannot start a thread: {e}");
+    }
+}
+
+/// Stops all volumes side by side, within one bound.
+fn drain(served: &[&Served], bound: Duration, stops: &AtomicUsize) -> Result<()> {
+    let errors = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for s in served {
+            let errors = &errors;
+            let stop = move || {
+                if let Err(e) = stop(s, bound, stops)
+                    && let Ok(mut errors) = errors.lock()
+                {
+                    errors.push(s.plan.locate(e));
+                }
+            };
+            let name = "larder-stop".to_owned();
+            if let Err(e) = std::thread::Builder::new().name(name).spawn_scoped(scope, stop) {
+                tracing::error!("cannot start a thread: {e}");
+                // One after another then.
+                stop();
+            }
+        }
+    });
+    let mut errors = errors.into_inner().unwrap_or_default().into_iter();
+    if let Some(first) = errors.next() {
+        errors.for_each(|e| tell!("{e:#}"));
+        return Err(first);
+    }
+    tell!("stopped; everything answered is on the origin");
+    Ok(())
+}
+
+fn stop(served: &Served, bound: Duration, stops: &AtomicUsize) -> Result<()> {
+    let mut told = Instant::now();
+    let of =
+        if served.plan.several { format!(" of {}", served.plan.title()) } else { String::new() };
+    let progress = |workers: usize| {
+        if told.elapsed() > Duration::from_secs(1) {
+            told = Instant::now();
+            tell!("stopping: {workers} workers{of} have requests under way");
+        }
+    };
+    Ok(served.volume.stop(bound, progress, || stops.load(Ordering::SeqCst) > 1)?)
+}
+
+/// A thread that panics would leave its clients waiting for ever. Ending the process instead
+/// disconnects them, and the origin has everything that was answered. Where there are `several`
+/// volumes, the panic of a worker ends its volume only (see [`until_stopped`]).
+pub fn abort_on_panic(several: bool) {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        let thread = std::thread::current();
+        let number = thread.name().and_then(|name| name.strip_prefix("larder-"));
+        if several && number.is_some_and(|n| n.parse::<u32>().is_ok()) {
+            tell!("this is a bug; the volume of this worker ends, the others go on");
+            return;
+        }
+        tell!("this is a bug; the process ends, everything answered is on the origin");
+        std::process::abort();
+    }));
+}

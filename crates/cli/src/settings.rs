@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From flags to choices and limits: a preset, and what the user overrides in it.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use larder_core::policy::admission::{Class, SelectiveSettings};
+use larder_core::preset::{
+    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
+    UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset,
+};
+use larder_front::listen::Secure;
+use larder_front::nbd::tls::ServerTls;
+use larder_io::{Remote, format_size};
+
+use crate::args::{ChoiceArgs, DurabilityArg, LimitArgs, TlsArgs, WriteArg};
+use crate::units::format_span;
+
+/// The preset of this name with the user's changes.
+pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
+    let Some(preset) = preset(name) else {
+        let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
+        bail!("--preset {name}: is not known; accepted: {}", names.join(", "));
+    };
+    let mut choices = preset.choices();
+    if let Some(unit) = args.unit {
+        choices.unit_bytes = check_unit(unit, &choices)?;
+    }
+    match args.write_policy {
+        Some(WriteArg::Async) => choices.write = WritePolicy::AsyncWriteThrough,
+        Some(WriteArg::Through) => choices.write = WritePolicy::WriteThrough,
+        Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
+        None => {}
+    }
+    match args.durability {
+        Some(DurabilityArg::Journal) => choices.durability = Durability::Journal,
+        Some(DurabilityArg::Volatile) => choices.durability = Durability::Volatile,
+        None => {}
+    }
+    if let Some(given) = &args.replacement {
+        choices = choices
+            .with_replacement(replacement(given)?)
+            .map_err(|e| anyhow!("--replacement {given}: with --preset {name} {e}"))?;
+    }
+    match &mut choices.replacement {
+        ReplacementChoice::GClock { ceiling } => {
+            *ceiling = args.clock_ceiling.unwrap_or(*ceiling);
+        }
+        _ if args.clock_ceiling.is_some() => {
+            bail!("--clock-ceiling: accepted with generalised CLOCK only (--replacement gclock)");
+        }
+        _ => {}
+    }
+    if args.clock_ceiling == Some(0) {
+        bail!("--clock-ceiling 0: accepted: at least 1");
+    }
+    match choices.selective_mut() {
+        Some(settings) => selective(settings, args)?,
+        None if args.has_selective() => {
+            bail!(
+                "--populate-*, --displace-heat: accepted with selective admission only (--preset sce)"
+            );
+        }
+        None => {}
+    }
+    Ok(choices)
+}
+
+fn replacement(given: &str) -> Result<ReplacementChoice> {
+    let known = ReplacementChoice::NAMED;
+    let Some((_, choice)) = known.iter().find(|(name, _)| *name == given) else {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        bail!("--replacement {given}: is not known; accepted: {}", names.join(", "));
+    };
+    Ok(*choice)
+}
+
+fn selective(settings: &mut SelectiveSettings, args: &ChoiceArgs) -> Result<()> {
+    classes(&mut settings.classes, args)?;
+    let nonzero = |name: &str, zero: bool| match zero {
+        true => bail!("--{name} 0: accepted: at least 1"),
+        false => Ok(()),
+    };
+    nonzero("populate-list", args.populate_list == Some(0))?;
+    settings.list_length = args.populate_list.unwrap_or(settings.list_length);
+    settings.window_ns = args.populate_window.unwrap_or(settings.window_ns).max(1);
+    settings.displace_heat = args.displace_heat.unwrap_or(settings.displace_heat);
+    if settings.list_length > 100_000 {
+        bail!("--populate-list {}: accepted: up to 100000", settings.list_length);
+    }
+    Ok(())
+}
+
+/// The choices as flags and keys say them; what no flag can say is the preset's.
+pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
+    let durability = match choices.durability {
+        Durability::Volatile => "volatile",
+        Durability::Journal => "journal",
+    };
+    let write = match choices.write {
+        WritePolicy::AsyncWriteThrough => "async",
+        WritePolicy::WriteThrough => "through",
+        WritePolicy::WriteAround => "around",
+    };
+    let mut decided = vec![
+        ("unit", vec![format_size(choices.unit_bytes)]),
+        ("write_policy", vec![write.to_owned()]),
+        ("durability", vec![durability.to_owned()]),
+    ];
+    let kind = std::mem::discriminant(&choices.replacement);
+    let mut named = ReplacementChoice::NAMED.iter();
+    if let Some((name, _)) = named.find(|(_, c)| std::mem::discriminant(c) == kind) {
+        decided.push(("replacement", vec![(*name).to_owned()]));
+    }
+    if let ReplacementChoice::GClock { ceiling } = choices.replacement {
+        decided.push(("clock_ceiling", vec![ceiling.to_string()]));
+    }
+    if let AdmissionChoice::Selective(settings) = &choices.admission {
+        decided.extend(decided_selective(settings));
+    }
+    decided
+}
+
+fn decided_selective(settings: &SelectiveSettings) -> [(&'static str, Vec<String>); 7] {
+    let classes =
+        |say: fn(&Class) -> String| settings.classes.iter().map(say).collect::<Vec<String>>();
+    [
+        ("populate_workers", classes(|c| c.workers.to_string())),
+        ("populate_miss", classes(|c| c.target_miss_ratio.to_string())),
+        ("populate_free", classes(|c| c.min_free_ratio.to_string())),
+        ("populate_period", classes(|c| format_span(c.period_ns))),
+        ("populate_list", vec![settings.list_length.to_string()]),
+        ("populate_window", vec![format_span(settings.window_ns)]),
+        ("displace_heat", vec![settings.displace_heat.to_string()]),
+    ]
+}
+
+/// A unit size that the engine supports with these choices.
+pub fn check_unit(unit: u64, choices: &Choices) -> Result<u64> {
+    let selective = matches!(choices.admission, AdmissionChoice::Selective(_));
+    let least = if selective { FRAGMENT_BYTES_LEAST } else { UNIT_BYTES_LEAST };
+    if !unit.is_power_of_two() || !(least..=UNIT_BYTES_MOST).contains(&unit) {
+        bail!(
+            "--unit {}: accepted: a power of two from {} to {}",
+            format_size(unit),
+            format_size(least),
+            format_size(UNIT_BYTES_MOST)
+        );
+    }
+    Ok(unit)
+}
+
+fn classes(classes: &mut Vec<Class>, args: &ChoiceArgs) -> Result<()> {
+    let count = args.populate_workers.as_ref().map_or(classes.len(), Vec::len);
+    let idle = Class { workers: 1, target_miss_ratio: 0.0, min_free_ratio: 0.0, period_ns: 0 };
+    classes.resize(count, idle);
+    let expect = |name: &str, given: Option<usize>| match given {
+        Some(n) if n != count => bail!(
+            "--{name}: has {n} values for {count} classes of workers; accepted: one each, as given by --populate-workers"
+        ),
+        _ => Ok(()),
+    };
+    expect("populate-miss", args.populate_miss.as_ref().map(Vec::len))?;
+    expect("populate-free", args.populate_free.as_ref().map(Vec::len))?;
+    expect("populate-period", args.populate_period.as_ref().map(Vec::len))?;
+    if let Some(miss) = &args.populate_miss
+        && !miss.is_sorted_by(|faster, slower| faster >= slower)
+    {
+        let given = miss.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
+        bail!(
+            "--populate-miss {given}: accepted: falling shares, as 35%,15%,0% (fastest class first; the first whose conditions hold is in force)"
+        );
+    }
+    for (i, class) in classes.iter_mut().enumerate() {
+        let at = |values: &Option<Vec<f64>>| values.as_ref().map(|v| v[i]);
+        class.workers = args.populate_workers.as_ref().map_or(class.workers, |v| v[i]);
+        class.target_miss_ratio = at(&args.populate_miss).unwrap_or(class.target_miss_ratio);
+        class.min_free_ratio = at(&args.populate_free).unwrap_or(class.min_free_ratio);
+        class.period_ns = args.populate_period.as_ref().map_or(class.period_ns, |v| v[i]);
+        if class.workers > 256 {
+            bail!("--populate-workers {}: accepted: up to 256 in each class", class.workers);
+        }
+    }
+    Ok(())
+}
+
+/// How long the server of an NBD origin may take.
+pub fn remote(args: &LimitArgs) -> Result<Remote> {
+    if args.origin_timeout == 0 || args.origin_give_up < args.origin_timeout {
+        bail!("--origin-timeout: accepted: above 0 and at most --origin-give-up");
+    }
+    let span = Duration::from_nanos;
+    Ok(Remote::new(span(args.origin_timeout), span(args.origin_give_up)))
+}
+
+/// What clients are asked for, if there is TLS.
+pub fn secure(args: &TlsArgs) -> Result<Option<Secure>> {
+    let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) else { return Ok(None) };
+    let tls = ServerTls::load(cert, key, args.tls_client_ca.as_deref())?;
+    Ok(Some(Secure { tls, everywhere: args.tls_require }))
+}
+
+/// The limits that the user set.
+pub fn limits(args: &LimitArgs) -> Result<Limits> {
+    if !(4096..=1 << 20).contains(&args.populate_io) || !args.populate_io.is_multiple_of(4096) {
+        bail!(
+            "--populate-io {}: accepted: a multiple of 4KiB up to 1MiB",
+            format_size(args.populate_io)
+        );
+    }
+    if args.flash_timeout == 0 || args.flash_dead_after < args.flash_timeout {
+        bail!("--flash-timeout: accepted: above 0 and at most --flash-dead-after");
+    }
+    if args.flash_errors == 0 {
+        bail!("--flash-errors 0: accepted: at least 1");
+    }
+    Ok(Limits {
+        write_through_bytes: args.write_buffer,
+        population_io_bytes: args.populate_io,
+        population_share: args.populate_share,
+        checkpoint: args.checkpoint.max(1_000_000),
+        flash_timeout: args.flash_timeout,
+        flash_dead_after: args.flash_dead_after,
+        flash_errors: args.flash_errors,
+        ..Limits::default()
+    })
+}

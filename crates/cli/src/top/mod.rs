@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder top`: a live view of serving processes, by their control sockets.
+//!
+//! Invariants: each volume is asked by a thread of its own, so that one that does not answer holds
+//! up neither the screen nor the others. The terminal is as before when it ends, whether by a key,
+//! a signal or an error. Where standard output is no terminal, one snapshot is printed.
+
+mod lines;
+mod sample;
+mod screen;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use serde_json::Value;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use self::sample::{Sample, Watched};
+use crate::args::TopArgs;
+use crate::exit::{self, Coded};
+use crate::{out, serve};
+
+/// How often a key is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often new sockets are looked for.
+const SEARCH: Duration = Duration::from_secs(2);
+
+/// The command.
+pub fn top(args: &TopArgs) -> Result<()> {
+    let interval = Duration::from_nanos(args.interval.clamp(100_000_000, 3_600_000_000_000));
+    if args.json || args.once || !std::io::stdout().is_terminal() {
+        return once(args, interval);
+    }
+    let sockets = sockets(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut terminal = ratatui::try_init()?;
+    let shown = View::new(sockets, interval).run(&mut terminal, args, &stop);
+    ratatui::restore();
+    shown
+}
+
+/// The sockets that were named, or all in the default directory.
+fn sockets(args: &TopArgs) -> Result<Vec<PathBuf>> {
+    if !args.control.is_empty() {
+        return Ok(args.control.clone());
+    }
+    let dir = serve::control_dir()?;
+    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+    let paths = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "sock"));
+    let mut sockets: Vec<PathBuf> = paths.collect();
+    sockets.sort();
+    if sockets.is_empty() {
+        let dir = dir.display();
+        bail!("{dir}: no server listens there: is one running? --control must be as for serve");
+    }
+    Ok(sockets)
+}
+
+/// One snapshot of all volumes, over one interval.
+fn once(args: &TopArgs, interval: Duration) -> Result<()> {
+    let mut volumes: Vec<Watched> = sockets(args)?.into_iter().map(Watched::new).collect();
+    for round in 0..2 {
+        if round == 1 {
+            std::thread::sleep(interval);
+        }
+        for volume in &mut volumes {
+            let answer = Sample::take(&volume.control);
+            volume.update(answer);
+        }
+    }
+    if args.json {
+        out::line(Value::Array(volumes.iter().map(Watched::json).collect()))?;
+    } else {
+        for volume in volumes.iter().filter(|v| v.error.is_none()) {
+            out::line(format!("{}  {}", volume.name(), lines::state(volume)))?;
+            lines::lines(volume).iter().try_for_each(|line| out::line(format!("  {line}")))?;
+        }
+    }
+    let silent: Vec<&String> = volumes.iter().filter_map(|v| v.error.as_ref()).collect();
+    match silent.first() {
+        Some(why) if silent.len() == volumes.len() => {
+            bail!(Coded { code: 2, message: (*why).clone() })
+        }
+        Some(_) if !args.json => {
+            silent.iter().for_each(|why| out::tell!("{why}"));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The live view.
+struct View {
+    volumes: Vec<Watched>,
+    interval: Duration,
+    answers: Receiver<(PathBuf, Result<Sample, String>)>,
+    answer: Sender<(PathBuf, Result<Sample, String>)>,
+    first: usize,
+}
+
+impl View {
+    fn new(sockets: Vec<PathBuf>, interval: Duration) -> Self {
+        let (answer, answers) = channel();
+        let mut view = Self { volumes: Vec::new(), interval, answers, answer, first: 0 };
+        sockets.into_iter().for_each(|socket| view.watch(socket));
+        view
+    }
+
+    /// Begins to ask a volume, unless it is asked already.
+    fn watch(&mut self, control: PathBuf) {
+        if self.volumes.iter().any(|v| v.control == control) {
+            return;
+        }
+        let (answer, interval, socket) = (self.answer.clone(), self.interval, control.clone());
+        let ask = move || {
+            while answer.send((socket.clone(), Sample::take(&socket))).is_ok() {
+                std::thread::sleep(interval);
+            }
+        };
+        let mut watched = Watched::new(control);
+        if let Err(e) = std::thread::Builder::new().name("larder-top".to_owned()).spawn(ask) {
+            watched.update(Err(format!("cannot start a thread: {e}")));
+        }
+        self.volumes.push(watched);
+    }
+
+    fn run(
+        mut self,
+        terminal: &mut DefaultTerminal,
+        args: &TopArgs,
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        let lost = |e: std::io::Error| exit::failed(&format!("the terminal is lost: {e}"));
+        let mut searched = Instant::now();
+        while !stop.load(Ordering::SeqCst) {
+            while let Ok((control, answer)) = self.answers.try_recv() {
+                if let Some(volume) = self.volumes.iter_mut().find(|v| v.control == control) {
+                    volume.update(answer);
+                }
+            }
+            if searched.elapsed() > SEARCH {
+                searched = Instant::now();
+                sockets(args).into_iter().flatten().for_each(|socket| self.watch(socket));
+            }
+            let (volumes, first) = (&self.volumes, self.first);
+            terminal.draw(|frame| screen::draw(frame, volumes, first)).map_err(lost)?;
+            if event::poll(LOOK).map_err(lost)? && !self.take(&event::read().map_err(lost)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether to go on after a key; a new size is drawn at the next turn.
+    fn take(&mut self, event: &Event) -> bool {
+        let Event::Key(key) = event else { return true };
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+            KeyCode::Up => self.first = self.first.saturating_sub(1),
+            KeyCode::Down => {
+                self.first = (self.first + 1).min(self.volumes.len().saturating_sub(1));
+            }
+            _ => {}
+        }
+        true
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Values with units as a user writes them: `64GiB`, `500ms`, `35%`.
+
+use larder_core::exec::Nanos;
+
+/// A size in bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    larder_io::parse_size(text).map_err(|e| e.to_string())
+}
+
+/// A span of time.
+pub fn span(text: &str) -> Result<Nanos, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        _ if text == "0" => 0.0,
+        _ => return Err(span_error(text)),
+    };
+    match number.parse::<f64>() {
+        Ok(n) if n.is_finite() && n * scale < 1e18 => Ok((n * scale) as Nanos),
+        _ => Err(span_error(text)),
+    }
+}
+
+/// Writes a span exactly, in the largest unit that needs no point.
+pub fn format_span(ns: Nanos) -> String {
+    if ns == 0 {
+        return "0".to_owned();
+    }
+    let units = [("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000)];
+    let units = units.into_iter().chain([("ms", 1_000_000), ("us", 1000), ("ns", 1)]);
+    let whole = units.into_iter().find(|(_, scale)| ns.is_multiple_of(*scale));
+    whole.map(|(unit, scale)| format!("{}{unit}", ns / scale)).unwrap_or_default()
+}
+
+fn span_error(text: &str) -> String {
+    format!("'{text}' is no span of time; accepted: a number and a unit, as 500ms, 2s, 5m")
+}
+
+/// A share of a whole.
+pub fn ratio(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(n) if (0.0..=1.0).contains(&(n / scale)) => Ok(n / scale),
+        _ => Err(format!("'{text}' is no share; accepted: 0% to 100%, or 0 to 1")),
+    }
+}
+
+/// A file mode. The leading zero is asked for, since without it nobody can tell octal from decimal.
+pub fn mode(text: &str) -> Result<u32, String> {
+    match text.strip_prefix('0').map(|digits| u32::from_str_radix(digits, 8)) {
+        Some(Ok(mode)) if mode <= 0o777 && mode & 0o200 != 0 => Ok(mode),
+        _ => {
+            Err(format!("'{text}' is no mode; accepted: octal that lets the owner write, as 0660"))
+        }
+    }
+}
+
+/// A host and a port.
+pub fn address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
+        Some((host, Ok(_))) if !host.is_empty() => Ok(text.to_owned()),
+        _ => Err(format!("'{text}' is no address; accepted: HOST:PORT, as 127.0.0.1:9470")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_with_units() {
+        assert_eq!(span("500ms"), Ok(500_000_000));
+        assert_eq!(span("1.5s"), Ok(1_500_000_000));
+        assert_eq!(span("0"), Ok(0));
+        for ns in [0, 1, 1500, 500_000_000, 90_000_000_000, 7_200_000_000_000] {
+            assert_eq!(span(&format_span(ns)), Ok(ns));
+        }
+        assert_eq!((mode("0660"), mode("0777")), (Ok(0o660), Ok(0o777)));
+        for bad in ["", "0", "660", "432", "0o660", "01777", "0440", "0668", "-0660"] {
+            assert!(mode(bad).is_err(), "{bad}");
+        }
+        assert_eq!(ratio("35%"), Ok(0.35));
+        assert_eq!(ratio("0.1"), Ok(0.1));
+        for bad in ["", "5", "s", "-1s", "1e99s", "5 parsecs"] {
+            assert!(span(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "101%", "-1%", "2", "x%"] {
+            assert!(ratio(bad).is_err(), "{bad}");
+        }
+    }
+}

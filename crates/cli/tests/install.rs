@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is installed: a manual page for every command, completions, and a unit that the service
+//! manager understands and is told by.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+mod common;
+
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{PATIENCE, Place, Server, have, larder, larder_says, run};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The commands of `larder --help`.
+fn commands() -> Vec<String> {
+    let help = larder_says(&["--help"]).ok();
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = list.lines().filter_map(|l| l.strip_prefix("  ")?.split(' ').next());
+    names.filter(|n| !n.is_empty() && *n != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn make_install_puts_everything_in_its_place() {
+    let place = Place::new();
+    let dest = place.word("dest");
+    let ended = run(Command::new("make").current_dir(root()).args([
+        "install",
+        &format!("LARDER={}", env!("CARGO_BIN_EXE_larder")),
+        &format!("DESTDIR={dest}"),
+        "PREFIX=/opt/larder",
+    ]));
+    ended.ok();
+    let at = |name: &str| place.path("dest/opt/larder").join(name);
+    let names = commands();
+    assert!(names.len() > 8 && names.contains(&"serve".to_owned()), "{names:?}");
+    for name in names.iter().map(|n| format!("larder-{n}")).chain(["larder".to_owned()]) {
+        let path = at("share/man/man1").join(format!("{name}.1"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        for section in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"] {
+            assert!(text.contains(section), "{name}: {section} is missing");
+        }
+    }
+    let hidden = std::fs::read_dir(at("share/man/man1")).unwrap().count();
+    assert_eq!(hidden, names.len() + 1, "pages of commands that nobody sees");
+    let serve = std::fs::read_to_string(at("share/man/man1/larder-serve.1")).unwrap();
+    for flag in
+        ["origin", "nbds", "flash\\-timeout", "metrics", "fuse:PATH", "tls\\-cert", "replacement"]
+    {
+        assert!(serve.contains(flag), "{flag} is not in the manual");
+    }
+    for file in [
+        "share/bash-completion/completions/larder",
+        "share/zsh/site-functions/_larder",
+        "share/fish/vendor_completions.d/larder.fish",
+        "share/doc/larder/larder.toml",
+        "share/doc/larder/fuse.conf",
+    ] {
+        assert!(std::fs::metadata(at(file)).unwrap().len() > 500, "{file}");
+    }
+    let unit = std::fs::read_to_string(at("lib/systemd/system/larder@.service")).unwrap();
+    assert!(unit.contains("ExecStart=/opt/larder/bin/larder serve /etc/larder/%i.toml"), "{unit}");
+    let version = run(Command::new(at("bin/larder")).arg("--version"));
+    assert!(version.ok().starts_with("larder "));
+    if have("bash", "bash") {
+        let file = at("share/bash-completion/completions/larder");
+        run(Command::new("bash").arg("-n").arg(file)).ok();
+    }
+}
+
+#[test]
+fn nothing_built_is_one_line() {
+    let place = Place::new();
+    let words = ["install", "LARDER=/nowhere/larder", &format!("DESTDIR={}", place.word("d"))];
+    let ended = run(Command::new("make").current_dir(root()).arg("-s").args(words));
+    assert!(ended.code != 0 && ended.err.contains("run make build first"), "{ended:?}");
+}
+
+#[test]
+fn the_units_are_understood() {
+    if !have("systemd-analyze", "systemd") {
+        return;
+    }
+    let place = Place::new();
+    let units = place.path("units");
+    std::fs::create_dir(&units).unwrap();
+    let instance = |name: &str| {
+        let text = std::fs::read_to_string(root().join("dist/systemd").join(name)).unwrap();
+        // Programs that this machine need not have.
+        let text = text.replace("/usr/local/bin/larder", env!("CARGO_BIN_EXE_larder"));
+        let text = text.replace("/usr/sbin/nbd-client", "/bin/true");
+        let path = units.join(name);
+        std::fs::write(&path, text.replace("/sbin/modprobe", "/bin/true")).unwrap();
+    };
+    instance("larder@.service");
+    instance("larder-nbd@.service");
+    instance("larder-loop@.service");
+    // The instance of files has what files need.
+    let drop_in = units.join("larder@file.service.d");
+    std::fs::create_dir(&drop_in).unwrap();
+    std::fs::copy(root().join("dist/systemd/fuse.conf"), drop_in.join("fuse.conf")).unwrap();
+    for name in [
+        "larder@db.service",
+        "larder@file.service",
+        "larder-nbd@db.service",
+        "larder-loop@db.service",
+    ] {
+        let path = units.join(name);
+        let mut verify = Command::new("systemd-analyze");
+        let ended = run(verify.args(["verify", "--man=no"]).arg(&path));
+        // It also says what it thinks of other units of this machine.
+        let ours: Vec<&str> = ended.err.lines().filter(|l| l.contains("larder")).collect();
+        assert!(ended.code == 0 && ours.is_empty(), "{ended:?}");
+    }
+}
+
+/// The end of a server's life as its manager hears of it.
+#[test]
+fn the_service_manager_is_told() {
+    let place = Place::new();
+    let socket = UnixDatagram::bind(place.path("notify")).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut bytes = [0; 512];
+        let len = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let words = place.serve(&["--origin", "mem:8MiB", "--name", "db"]);
+    let mut child = larder(&words)
+        .env("NOTIFY_SOCKET", place.path("notify"))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(heard(), "READY=1\nSTATUS=serving 'db'\n");
+    assert!(place.path("nbd").exists(), "it is ready when clients can come");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(heard().starts_with("STOPPING=1\nSTATUS="));
+    assert!(child.wait().unwrap().success());
+    // Nobody listens, or the path is nonsense: it serves all the same.
+    for path in [place.word("nothing"), "@".to_owned(), "x".repeat(300)] {
+        let mut command = larder(&words);
+        command.env("NOTIFY_SOCKET", path).stderr(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
+        common::load::eventually("it is ready", || place.ask(&["status"]).code == 0);
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = Server::start(&words).stop();
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder top` with a terminal and without: figures of the servers that are there, and an end
+//! that leaves the terminal as it was.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+mod common;
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Place, Server, have, larder, larder_says, one_json, run};
+
+fn serve(place: &Place, name: &str) -> Server {
+    let dir = place.path("larder");
+    std::fs::create_dir_all(&dir).unwrap();
+    let at = |what: &str| format!("{}/{name}.{what}", dir.display());
+    let words = [
+        "serve".to_owned(),
+        "--origin=mem:8MiB".to_owned(),
+        "--flash=mem:4MiB".to_owned(),
+        "--listen".to_owned(),
+        format!("nbd+unix:{}", at("nbd")),
+        format!("--control={}", at("sock")),
+        format!("--name={name}"),
+    ];
+    Server::start(&words)
+}
+
+#[test]
+fn one_snapshot_without_a_terminal() {
+    let place = Place::new();
+    let (a, b) = (serve(&place, "a"), serve(&place, "b"));
+    let sock = |name: &str| format!("--control={}", place.word(&format!("larder/{name}.sock")));
+    let (sock_a, sock_b) = (sock("a"), sock("b"));
+    // Standard output of a test is no terminal.
+    for more in [&[][..], &["--once"]] {
+        let words = [&["top", &sock_a, &sock_b, "--interval=200ms"], more].concat();
+        let text = larder_says(&words).ok();
+        assert_eq!(text.lines().count(), 8, "{text}");
+        assert!(text.starts_with("a  caching\n") && text.contains("\nb  caching\n"), "{text}");
+        assert!(text.contains("units 0 of 3") && text.contains("connections 0"), "{text}");
+    }
+    let value = one_json(&larder_says(&["top", &sock_a, "--json", "--interval=200ms"]).ok());
+    assert_eq!(value[0]["name"], "a");
+    assert_eq!(value[0]["stats"]["units_total"], 3);
+    assert!(value[0]["reads_per_second"].is_number() && value[0]["hit_ratio"].is_null());
+    // One is gone: the other is shown, and the gone one named.
+    b.stop();
+    let ended = larder_says(&["top", &sock_a, &sock_b, "--interval=200ms"]);
+    assert!(ended.code == 0 && ended.out.starts_with("a  caching"), "{ended:?}");
+    assert!(ended.err.contains("b.sock") && ended.err.lines().count() == 1, "{ended:?}");
+    let ended = larder_says(&["top", &sock_b, "--interval=200ms"]);
+    assert_eq!((ended.code, ended.err.lines().count()), (2, 1), "{ended:?}");
+    a.stop();
+}
+
+#[test]
+fn all_servers_of_the_default_directory_are_shown() {
+    if rustix::process::geteuid().is_root() {
+        // The directory of root is the machine's own.
+        return;
+    }
+    let place = Place::new();
+    let (a, b) = (serve(&place, "a"), serve(&place, "b"));
+    let home = place.word("");
+    let ended = run(larder(["top", "--interval=200ms"]).env("XDG_RUNTIME_DIR", &home));
+    let text = ended.ok();
+    assert!(text.contains("a  caching") && text.contains("b  caching"), "{text}");
+    a.stop();
+    b.stop();
+    let ended = run(larder(["top"]).env("XDG_RUNTIME_DIR", &home));
+    assert_eq!((ended.code, ended.err.lines().count()), (2, 1), "{ended:?}");
+}
+
+/// Runs it in a terminal; keys are pressed after a second.
+fn in_a_terminal(place: &Place, keys: &[u8]) -> String {
+    let control = place.word("larder/a.sock");
+    let larder = env!("CARGO_BIN_EXE_larder");
+    // Such a terminal begins without a size.
+    let line = format!("stty rows 30 cols 100; {larder} top --control {control} --interval 200ms");
+    let mut child = Command::new("script")
+        .args(["-qefc", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    child.stdin.as_mut().unwrap().write_all(keys).unwrap();
+    let mut text = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut text).unwrap();
+    assert!(child.wait().unwrap().success());
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn a_terminal_is_used_and_left_as_it_was() {
+    if !have("script", "bsdutils") {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, "a");
+    for keys in [&b"q"[..], b"\x03", b"x\x1b[Bq"] {
+        let text = in_a_terminal(&place, keys);
+        assert!(text.contains("larder top") && text.contains("caching"), "{text:?}");
+        let (enter, leave) = ("\x1b[?1049h", "\x1b[?1049l");
+        let (entered, left) = (text.find(enter), text.rfind(leave));
+        assert!(entered.is_some() && left > entered, "the screen is not given back: {text:?}");
+    }
+    server.stop();
+}

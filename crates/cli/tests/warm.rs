@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cache with a journal starts warm, and never stale: after `kill -9` at any moment, after a
+//! stop, and not at all when what is on flash may not be used.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::load::{Judge, Load, Shape};
+use common::{PATIENCE, Place, Server, make_initial};
+use larder_front::nbd::client::Client;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+const BYTES: u64 = 4 << 20;
+
+fn words(place: &Place, more: &[&str]) -> Vec<String> {
+    let state = place.word("state");
+    let mut words = place.serve_cached(8, &["--durability", "journal", "--state", &state]);
+    words.extend(["--checkpoint", "20ms", "--workers", "2"].map(str::to_owned));
+    words.extend(more.iter().map(|&w| w.to_owned()));
+    words
+}
+
+fn read_all(client: &mut Client) -> Vec<u8> {
+    let mut bytes = vec![0; BYTES as usize];
+    client.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Reads until everything is cached and logged.
+fn warm_up(place: &Place) {
+    let (mut client, begin) = (place.client(), Instant::now());
+    loop {
+        let (reads, hits) = (place.stat("reads"), place.stat("read_hits"));
+        let mut bytes = vec![0; 4096];
+        (0..BYTES / 4096).for_each(|p| client.read_at(p * 4096, &mut bytes).unwrap());
+        if place.stat("read_hits") - hits == place.stat("reads") - reads {
+            break std::thread::sleep(Duration::from_millis(200));
+        }
+        assert!(begin.elapsed() < PATIENCE, "it never becomes warm");
+    }
+}
+
+/// Hits among the first reads of everything, page by page.
+fn first_hits(place: &Place) -> u64 {
+    let (mut client, before) = (place.client(), place.stat("read_hits"));
+    let mut bytes = vec![0; 4096];
+    (0..BYTES / 4096).for_each(|p| client.read_at(p * 4096, &mut bytes).unwrap());
+    place.stat("read_hits") - before
+}
+
+#[test]
+fn killed_at_random_moments_it_is_warm_and_never_stale() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = words(&place, &[]);
+    let judge = Judge::new();
+    judge.may_break.store(true, Ordering::SeqCst);
+    let mut random = Pcg64::seed_from_u64(77);
+    let mut warm = 0;
+    for round in 0..12 {
+        let server = Server::restart(&words);
+        warm += u64::from(place.stat("units_used") > 0);
+        // What flash returns is what the origin holds.
+        let served = read_all(&mut place.client());
+        let origin = std::fs::read(place.path("origin")).unwrap();
+        assert!(served == origin, "round {round}: a stale page, or a lost one");
+        let shape = Shape {
+            bytes: BYTES,
+            hot_bytes: BYTES / 3,
+            clients: 4,
+            depth: 8,
+            reads: 60,
+            seed: 7_000 + round,
+        };
+        let load = Load::start(&place.uri(), &shape, &judge);
+        std::thread::sleep(Duration::from_millis(random.random_range(50..500)));
+        server.kill();
+        load.finish();
+    }
+    assert!(warm >= 9, "warm after {warm} of 11 kills");
+}
+
+#[test]
+fn after_kill_or_stop_every_read_hits() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = words(&place, &[]);
+    let server = Server::start(&words);
+    warm_up(&place);
+    server.kill();
+    let server = Server::restart(&words);
+    assert_eq!(first_hits(&place), BYTES / 4096, "after kill -9");
+    place.client().write_at(0, &[7; 8192], false).unwrap();
+    server.stop();
+    let server = Server::restart(&words);
+    let hits = first_hits(&place);
+    assert!(hits >= BYTES / 4096 - 2, "after a stop: {hits}: {}", server.log());
+    assert_eq!(read_all(&mut place.client())[..8192], [7; 8192]);
+    server.stop();
+}
+
+/// Each reason for a cold start, and that it is told.
+#[test]
+fn what_may_not_be_used_is_not() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let plain = words(&place, &[]);
+    let cold = |what: &str, words: &[String], reason: &str| {
+        let server = Server::restart(words);
+        assert_eq!(place.stat("units_used"), 0, "{what}");
+        assert!(server.log().contains(reason), "{what}: {}", server.log());
+        assert!(read_all(&mut place.client()) == std::fs::read(place.path("origin")).unwrap());
+        warm_up(&place);
+        server
+    };
+    cold("the first time", &plain, "it is new").stop();
+
+    let mut origin = std::fs::read(place.path("origin")).unwrap();
+    origin[5000] ^= 1;
+    std::thread::sleep(Duration::from_millis(20));
+    std::fs::write(place.path("origin"), &origin).unwrap();
+    let server = cold("a changed origin", &plain, "the origin was written to");
+
+    place.ask(&["detach"]).ok();
+    place.client().write_at(4096, &[9; 4096], false).unwrap();
+    server.kill();
+    let server = cold("a detached flash", &plain, "it was detached");
+    server.kill();
+
+    let mut other = plain.clone();
+    let at = other.iter().position(|w| w == "2").unwrap();
+    other[at] = "1".to_owned();
+    cold("other workers", &other, "another unit, size, or number of workers").kill();
+    std::fs::remove_dir_all(place.path("state")).unwrap();
+    cold("a lost state", &other, "no state file").kill();
+
+    // Pass-through in between: what was written then is nowhere on flash.
+    let state = place.word("state");
+    let mut without = place.serve(&["--durability", "journal", "--state", &state]);
+    without.extend(["--origin".to_owned(), place.word("origin")]);
+    let server = Server::restart(&without);
+    place.client().write_at(8192, &[3; 4096], false).unwrap();
+    server.kill();
+    cold("pass-through in between", &other, "writes went on without it").stop();
+}

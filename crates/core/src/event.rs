@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a shard tells whoever runs it.
+
+use crate::exec::DevId;
+use crate::request::Errno;
+
+/// What the operator should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The flash device was given up; the shard goes on in pass-through.
+    FlashFailed {
+        /// The device.
+        dev: DevId,
+        /// Why.
+        why: String,
+    },
+    /// An operation is overdue; the device is bypassed until it answers.
+    FlashSuspended {
+        /// The device.
+        dev: DevId,
+    },
+    /// All overdue operations were answered; the device is used again.
+    FlashResumed {
+        /// The device.
+        dev: DevId,
+    },
+    /// A flush of the origin failed: every later one will fail too.
+    OriginFlushFailed {
+        /// How.
+        errno: Errno,
+    },
+    /// The origin must be flushed for this shard's sake: all flushes go to the volume's first
+    /// shard, which remembers a failed one. The answer goes to
+    /// [`origin_flushed`](crate::shard::Shard::origin_flushed).
+    NeedsOriginFlush,
+    /// Nothing of this shard uses the device any more, nor will: it may be closed.
+    FlashReleased {
+        /// The device.
+        dev: DevId,
+    },
+}

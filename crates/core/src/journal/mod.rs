@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The journal: what of the metadata is on flash, so that a restart is warm (design rules 8-10).
+//!
+//! Purpose: one mechanism, the *touched* record. A unit whose state is on flash is *logged*;
+//! before the first write to one of its regions reaches either device, a touched record is
+//! durable that takes the region's pages back. Recovery therefore never finds a page valid that
+//! may differ from the origin. What is not logged yet (a population of the last second) is lost
+//! by a crash and costs no more than that.
+//!
+//! Who does what:
+//! - paths call `Journal::touch` before a write, and `Journal::settled` before the first byte
+//!   of new content goes into a slot whose old mapping may be on flash;
+//! - one task (`commit.rs`) writes the log, in batches, each durable before it is acknowledged;
+//! - another (`checkpoint.rs`) logs what units hold, after it flushed both devices, and rewrites
+//!   the whole state to the other region when the log fills up.
+//!
+//! Invariants: at most one batch of the log is under way; a record is acknowledged only when it
+//! and all before it are durable in both copies; a slot is logged only for the unit it holds.
+//! Ordered containers only: equal seeds must give equal runs.
+
+mod checkpoint;
+mod commit;
+pub mod layout;
+pub mod record;
+pub mod recover;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use self::layout::Layout;
+use self::record::{Record, Tail};
+use self::recover::Recovered;
+use crate::exec::{Exec, Guard, Nanos, Signal};
+use crate::mutant;
+use crate::pages::Pages;
+
+/// A point in the log: everything enqueued up to it.
+pub(crate) type Ticket = u64;
+
+#[derive(Clone, Copy)]
+struct Touched {
+    mask: u64,
+    ticket: Ticket,
+}
+
+/// Records to be written, and how far the log is.
+#[derive(Default)]
+struct Queue {
+    records: Vec<Record>,
+    enqueued: Ticket,
+    durable: Ticket,
+    /// Everything enqueued since the snapshot of the checkpoint under way.
+    since: Option<Vec<Record>>,
+}
+
+/// One shard's journal over one attached flash device, see the module.
+pub(crate) struct Journal {
+    layout: Layout,
+    volume: u64,
+    /// The region in force, none before the first checkpoint.
+    region: Cell<Option<u8>>,
+    tail: Cell<Tail>,
+    /// The newest generation that anything was written for.
+    newest: Cell<u64>,
+    queue: RefCell<Queue>,
+    waiting: RefCell<Vec<Rc<Signal>>>,
+    /// Slots whose unit is on flash, or will be with what is being written.
+    logged: RefCell<Vec<u64>>,
+    /// Regions written since their unit was logged.
+    touched: RefCell<BTreeMap<u32, Touched>>,
+    /// Slots that came to hold more than is logged.
+    changed: RefCell<BTreeSet<u32>>,
+    /// Slots whose old unit is about to be dropped from flash.
+    dropped: RefCell<BTreeMap<u32, Ticket>>,
+    /// Units that left, until that is durable.
+    left: RefCell<BTreeMap<u32, Ticket>>,
+    /// The log could not be written: nothing on flash may be trusted after the next write.
+    failed: Cell<bool>,
+    /// Everything is to be logged soon: the volume stops.
+    hurry: Cell<bool>,
+    last_write: Cell<Nanos>,
+    work: Signal,
+    checkpoint_due: Signal,
+    /// A checkpoint's payload is durable; the committer switches to its region.
+    switch: RefCell<Option<commit::Switch>>,
+    switched: Signal,
+}
+
+impl Journal {
+    pub(crate) fn new(layout: Layout, volume: u64, recovered: Option<&Recovered>) -> Self {
+        let tail = recovered.map_or_else(|| Tail::first(volume, 0), |r| r.tail);
+        Self {
+            layout,
+            volume,
+            region: Cell::new(recovered.map(|r| r.region)),
+            tail: Cell::new(tail),
+            newest: Cell::new(recovered.map_or(0, |r| r.newest)),
+            queue: RefCell::default(),
+            waiting: RefCell::default(),
+            logged: RefCell::new(vec![0; layout.slots.div_ceil(64) as usize]),
+            touched: RefCell::default(),
+            changed: RefCell::default(),
+            dropped: RefCell::default(),
+            left: RefCell::default(),
+            failed: Cell::new(false),
+            hurry: Cell::new(false),
+            last_write: Cell::new(0),
+            work: Signal::default(),
+            checkpoint_due: Signal::default(),
+            switch: RefCell::new(None),
+            switched: Signal::default(),
+        }
+    }
+
+    fn is_logged(&self, slot: u32) -> bool {
+        self.logged.borrow()[slot as usize / 64] >> (slot % 64) & 1 == 1
+    }
+
+    pub(crate) fn set_logged(&self, slot: u32, logged: bool) {
+        let word = &mut self.logged.borrow_mut()[slot as usize / 64];
+        *word = *word & !(1 << (slot % 64)) | u64::from(logged) << (slot % 64);
+    }
+
+    /// The slot has pages valid that are not logged.
+    pub(crate) fn changed(&self, slot: u32) {
+        self.changed.borrow_mut().insert(slot);
+    }
+
+    /// The slot's unit leaves.
+    pub(crate) fn removed<G: Guard>(&self, slot: u32, unit: u32, exec: &Exec<G>) {
+        self.changed.borrow_mut().remove(&slot);
+        self.touched.borrow_mut().remove(&slot);
+        if self.is_logged(slot) {
+            self.set_logged(slot, false);
+            if !mutant::is_active("drop-not-logged") {
+                let ticket = self.enqueue(Record::Drop { slot }, exec);
+                self.dropped.borrow_mut().insert(slot, ticket);
+                self.left.borrow_mut().insert(unit, ticket);
+            }
+        }
+    }
+
+    fn enqueue<G: Guard>(&self, record: Record, exec: &Exec<G>) -> Ticket {
+        let mut queue = self.queue.borrow_mut();
+        if let Some(since) = &mut queue.since {
+            since.push(record.clone());
+        }
+        queue.records.push(record);
+        queue.enqueued += 1;
+        self.work.set(exec);
+        queue.enqueued
+    }
+
+    /// The regions that pages belong to.
+    fn mask_of(&self, pages: &Pages) -> u64 {
+        let per = self.layout.touch_pages();
+        let (first, last) = (pages.start / per, (pages.end - 1) / per);
+        (first..=last).fold(0, |mask, region| mask | 1 << region)
+    }
+
+    /// Before a write to these pages of the slot's unit reaches a device: their regions are
+    /// durably taken back. Fails when the log does.
+    pub(crate) async fn touch<G: Guard>(
+        &self,
+        slot: u32,
+        pages: &Pages,
+        exec: &Exec<G>,
+    ) -> Result<(), ()> {
+        self.last_write.set(exec.now());
+        if !self.is_logged(slot) {
+            return Ok(());
+        }
+        let mask = self.mask_of(pages);
+        let known = self.touched.borrow().get(&slot).copied();
+        let ticket = match known {
+            Some(known) if known.mask & mask == mask => known.ticket,
+            known => {
+                let ticket = self.enqueue(Record::Touch { slot, mask }, exec);
+                let mask = mask | known.map_or(0, |k| k.mask);
+                self.touched.borrow_mut().insert(slot, Touched { mask, ticket });
+                ticket
+            }
+        };
+        if mutant::is_active("write-before-touched") {
+            return Ok(());
+        }
+        self.durable(ticket, exec).await
+    }
+
+    /// A unit that is not resident is about to be written: its old mapping is durably gone.
+    pub(crate) async fn gone<G: Guard>(&self, unit: u32, exec: &Exec<G>) -> Result<(), ()> {
+        let ticket = self.left.borrow().get(&unit).copied();
+        let Some(ticket) = ticket else { return Ok(()) };
+        if mutant::is_active("write-before-drop") {
+            return Ok(());
+        }
+        self.durable(ticket, exec).await
+    }
+
+    /// The mapping that the slot had before is durably gone.
+    pub(crate) async fn settled<G: Guard>(&self, slot: u32, exec: &Exec<G>) -> Result<(), ()> {
+        let ticket = self.dropped.borrow().get(&slot).copied();
+        let Some(ticket) = ticket else { return Ok(()) };
+        if mutant::is_active("fill-before-drop") {
+            return Ok(());
+        }
+        self.durable(ticket, exec).await
+    }
+
+    async fn durable<G: Guard>(&self, ticket: Ticket, exec: &Exec<G>) -> Result<(), ()> {
+        while self.queue.borrow().durable < ticket {
+            if self.failed.get() {
+                return Err(());
+            }
+            let signal = Rc::new(Signal::default());
+            self.waiting.borrow_mut().push(Rc::clone(&signal));
+            signal.wait(exec).await;
+        }
+        Ok(())
+    }
+
+    fn wake<G: Guard>(&self, exec: &Exec<G>) {
+        let durable = self.queue.borrow().durable;
+        self.dropped.borrow_mut().retain(|_, ticket| *ticket > durable);
+        self.left.borrow_mut().retain(|_, ticket| *ticket > durable);
+        self.waiting.take().iter().for_each(|waiter| waiter.set(exec));
+    }
+
+    /// Asks that everything be logged.
+    pub(crate) fn hurry(&self) {
+        self.hurry.set(true);
+    }
+
+    /// Whether everything is logged, or nothing more can be.
+    pub(crate) fn is_settled(&self) -> bool {
+        let queue = self.queue.borrow();
+        self.failed.get()
+            || self.region.get().is_some()
+                && queue.durable == queue.enqueued
+                && self.changed.borrow().is_empty()
+                && self.touched.borrow().is_empty()
+    }
+
+    /// The log is lost; whoever waits for it is told.
+    pub(crate) fn fail<G: Guard>(&self, exec: &Exec<G>) {
+        self.failed.set(true);
+        self.wake(exec);
+        self.work.set(exec);
+        self.checkpoint_due.set(exec);
+        self.switched.set(exec);
+    }
+}

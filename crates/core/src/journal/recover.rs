@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recovery: from the bytes on flash to what every slot holds (design rules 8 and 9).
+//!
+//! 1. Of the two region headers that belong to this volume and are complete, the newer generation
+//!    counts. A header is written before its region as incomplete, so that a checkpoint that a
+//!    crash cut short never lends its generation, and the blocks it left, to another.
+//! 2. Its payload is the state at its checkpoint; the records of its log are applied in order.
+//! 3. If its payload is damaged, the older region's payload, the whole of the older log and then
+//!    the newer log say the same: everything logged while the newer payload was written went to
+//!    both logs.
+//! 4. A log ends at the first block that does not follow. If a later batch is there nevertheless,
+//!    a block in the middle is lost in both copies, and what it touched is unknown: damaged.
+//!
+//! Recovery writes nothing, so a crash in it changes nothing, and doing it again finds the same.
+//! Whoever attaches the result flushes the flash device first: the last block may have been read
+//! from a cache that the next power cut empties.
+
+use super::layout::{HEADER_BYTES, Layout};
+use super::record::{Block, Tail, u32_at, u64_at};
+use crate::checksum::crc32c;
+use crate::request::Errno;
+
+const MAGIC: [u8; 8] = *b"LARDRMET";
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// What a shard's metadata says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The region in force.
+    pub region: u8,
+    /// Where its log goes on.
+    pub tail: Tail,
+    /// The newest generation that anything was ever written for.
+    pub newest: u64,
+    /// An entry per slot, see [`Layout`].
+    pub payload: Vec<u8>,
+}
+
+impl Recovered {
+    /// The slot's unit (the shard's own number) and its valid pages, if it holds one.
+    #[must_use]
+    pub fn slot(&self, slot: u32, layout: &Layout) -> Option<(u32, Vec<u32>)> {
+        let at = slot as usize * layout.entry_bytes();
+        let entry = self.payload.get(at..at + layout.entry_bytes())?;
+        let unit = u32_at(entry, 0)?.checked_sub(1)?;
+        let valid = |page: &u32| entry[4 + *page as usize / 8] >> (page % 8) & 1 == 1;
+        Some((unit, (0..layout.pages).filter(valid).collect()))
+    }
+}
+
+/// Why there is nothing to go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// No checkpoint of this volume was ever completed.
+    Nothing,
+    /// What a checkpoint or the log said is lost.
+    Damaged,
+    /// The device failed.
+    Device(Errno),
+}
+
+/// A region's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The volume.
+    pub volume: u64,
+    /// The generation.
+    pub generation: u64,
+    /// The generation whose log goes on in this one's.
+    pub follows: u64,
+    /// CRC-32C of the payload; none while the region is being written.
+    pub payload_crc: Option<u32>,
+}
+
+impl Header {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self, layout: &Layout) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.volume.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[32..36].copy_from_slice(&layout.slots.to_le_bytes());
+        bytes[36..40].copy_from_slice(&layout.pages.to_le_bytes());
+        bytes[40..44].copy_from_slice(&layout.log_blocks.to_le_bytes());
+        bytes[44..48].copy_from_slice(&self.payload_crc.unwrap_or(0).to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.follows.to_le_bytes());
+        bytes[56] = u8::from(self.payload_crc.is_some());
+        let crc = crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8], volume: u64, layout: &Layout) -> Option<Self> {
+        if bytes.get(..8)? != MAGIC || u32_at(bytes, 8)? != VERSION {
+            return None;
+        }
+        let mut zeroed = bytes.to_vec();
+        zeroed[12..16].fill(0);
+        let header = Self {
+            volume: u64_at(bytes, 16)?,
+            generation: u64_at(bytes, 24)?,
+            follows: u64_at(bytes, 48)?,
+            payload_crc: (*bytes.get(56)? == 1).then_some(u32_at(bytes, 44)?),
+        };
+        let fits = u32_at(bytes, 32)? == layout.slots
+            && u32_at(bytes, 36)? == layout.pages
+            && u32_at(bytes, 40)? == layout.log_blocks;
+        (crc32c(&zeroed) == u32_at(bytes, 12)? && header.volume == volume && fits).then_some(header)
+    }
+}
+
+/// Reads a range of the flash device.
+pub type Read<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, Errno>;
+
+/// Recovers one shard's state, see the module.
+///
+/// # Errors
+/// Why there is none.
+pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered, Unusable> {
+    let mut found = Vec::new();
+    for region in [0, 1] {
+        let bytes = read(layout.header(region), HEADER_BYTES).map_err(Unusable::Device)?;
+        found.extend(Header::decode(&bytes, volume, layout).map(|h| (region, h)));
+    }
+    let newest_written = found.iter().map(|(_, h)| h.generation).max().unwrap_or(0);
+    found.retain(|(_, h)| h.payload_crc.is_some());
+    found.sort_by_key(|(_, h)| std::cmp::Reverse(h.generation));
+    let Some(&(region, newest)) = found.first() else { return Err(Unusable::Nothing) };
+    let mut payload = read_payload(layout, region, &newest, read)?;
+    if payload.is_none() {
+        let older = found.get(1).filter(|(_, h)| h.generation == newest.follows);
+        let Some(&(older_region, older)) = older else { return Err(Unusable::Damaged) };
+        let mut state = read_payload(layout, older_region, &older, read)?;
+        if let Some(state) = &mut state {
+            let tail = Tail::first(volume, older.generation);
+            replay(layout, older_region, tail, state, read)?;
+        }
+        payload = state;
+    }
+    let Some(mut payload) = payload else { return Err(Unusable::Damaged) };
+    let tail = Tail::first(volume, newest.generation);
+    let tail = replay(layout, region, tail, &mut payload, read)?;
+    Ok(Recovered { region, tail, newest: newest_written, payload })
+}
+
+/// The payload, unless it is damaged.
+fn read_payload(
+    layout: &Layout,
+    region: u8,
+    header: &Header,
+    read: Read<'_>,
+) -> Result<Option<Vec<u8>>, Unusable> {
+    let bytes = read(layout.payload(region), layout.payload_bytes).map_err(Unusable::Device)?;
+    Ok((Some(crc32c(&bytes)) == header.payload_crc).then_some(bytes))
+}
+
+/// Applies a log to a payload; where the log ends.
+fn replay(
+    layout: &Layout,
+    region: u8,
+    tail: Tail,
+    payload: &mut [u8],
+    read: Read<'_>,
+) -> Result<Tail, Unusable> {
+    let len = u64::from(layout.log_blocks) * layout.block_bytes;
+    let mut copies = Vec::new();
+    for copy in [0, 1] {
+        copies.push(read(layout.log_block(region, copy, 0), len).map_err(Unusable::Device)?);
+    }
+    let block = layout.block_bytes as usize;
+    let at = |copy: usize, index: usize| {
+        let bytes = copies[copy].get(index * block..(index + 1) * block)?;
+        Block::decode(bytes, &tail, layout)
+    };
+    let mut next = tail;
+    for index in 0..layout.log_blocks as usize {
+        let records = [0, 1].into_iter().find_map(|copy| at(copy, index)?.follow(&mut next));
+        let Some(records) = records else { break };
+        records.iter().for_each(|record| record.apply(payload, layout));
+    }
+    let lost = next.sequence;
+    let later = |index: usize| (0..2).filter_map(move |copy| at(copy, index));
+    let mut after = (lost as usize..layout.log_blocks as usize).flat_map(later);
+    if after.any(|b| b.sequence > lost && b.batch > lost) {
+        return Err(Unusable::Damaged);
+    }
+    Ok(next)
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Named mutants: the bugs that the tests must catch, kept beside the code that avoids them.
+//!
+//! Each breaks one clause of the design rules. They exist only in builds with the feature
+//! `mutants`, and even there none acts until a test names it; in every other build the question
+//! is the constant `false`.
+
+/// A mutant: its name, the design rule it breaks, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutant {
+    /// Its name.
+    pub name: &'static str,
+    /// The rule it breaks.
+    pub rule: u32,
+    /// What it does wrong.
+    pub what: &'static str,
+}
+
+const fn mutant(name: &'static str, rule: u32, what: &'static str) -> Mutant {
+    Mutant { name, rule, what }
+}
+
+/// Every mutant.
+pub const MUTANTS: &[Mutant] = &[
+    mutant("write-keeps-valid", 3, "a write does not clear the validity of its pages"),
+    mutant("valid-before-flash", 3, "pages become valid before their flash write completed"),
+    mutant("valid-after-flash-error", 3, "pages become valid although their flash write failed"),
+    mutant("valid-after-origin-error", 3, "pages become valid although the origin write failed"),
+    mutant("overlap-unnoticed", 3, "overlapping writes do not see each other"),
+    mutant("partial-page-valid", 3, "a page becomes valid by a write that covers part of it"),
+    mutant("trim-unclaimed", 4, "a trim does not disqualify a population under way"),
+    mutant("population-over-write", 4, "a population validates pages written meanwhile"),
+    mutant("fill-late-claim", 4, "a page that enters with its miss is claimed only after the read"),
+    mutant("population-late-claim", 4, "a population watches for writes only after its read"),
+    mutant("timeout-forgets", 5, "a timed-out operation is forgotten, its slot and pages reused"),
+    mutant("evict-pinned", 5, "a slot with an operation under way is reused"),
+    mutant("miss-waits-for-unit", 6, "a miss waits until its unit is populated"),
+    mutant("displace-anything", 6, "population displaces what is hotter than its candidate"),
+    mutant("flush-skips-origin", 7, "FLUSH is answered without a flush of the origin"),
+    mutant("fua-ignored", 7, "a FUA write is not durable when answered"),
+    mutant("write-before-touched", 9, "a write does not wait for its touched record"),
+    mutant("log-not-durable", 9, "a log record counts before it is durable"),
+    mutant("checkpoint-no-origin-flush", 9, "a unit is logged without a flush of the origin"),
+    mutant("checkpoint-no-flash-flush", 9, "a unit is logged without a flush of flash"),
+    mutant("checkpoint-over-write", 9, "a unit is logged with pages written since its snapshot"),
+    mutant("switch-forgets", 9, "what was logged during a checkpoint is not in its log"),
+    mutant("drop-not-logged", 9, "a unit's eviction is not logged"),
+    mutant("fill-before-drop", 9, "a slot is filled before its old mapping is durably gone"),
+    mutant("write-before-drop", 9, "a unit is written before its old mapping is durably gone"),
+    mutant("detach-not-durable", 10, "writes go on before it is durable that flash is out of use"),
+];
+
+#[cfg(feature = "mutants")]
+mod active {
+    use std::cell::Cell;
+
+    thread_local! {
+        static ACTIVE: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Activates a mutant on this thread, or none.
+    pub fn activate(name: Option<&'static str>) {
+        ACTIVE.set(name);
+    }
+
+    pub(crate) fn is_active(name: &str) -> bool {
+        debug_assert!(super::MUTANTS.iter().any(|m| m.name == name), "unknown mutant {name}");
+        ACTIVE.get() == Some(name)
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use active::activate;
+#[cfg(feature = "mutants")]
+pub(crate) use active::is_active;
+
+/// Whether the mutant of this name is active.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn is_active(_: &str) -> bool {
+    false
+}

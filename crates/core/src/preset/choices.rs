@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The five choices and their settings; the third and second also know how to build the policy.
+
+use larder_policy::admission::{Admission, OnMiss, OnMissSettings, Selective, SelectiveSettings};
+use larder_policy::replacement::{
+    Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lru, Replacement, S3Fifo, Sieve,
+};
+
+/// Choice 4: what a write does to the flash copy of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritePolicy {
+    /// The flash copy is written after the origin's, from a bounded pool of buffers; the client
+    /// does not wait for it (SCE 3.3). Falls back to write-around when the pool is empty.
+    AsyncWriteThrough,
+    /// The flash copy is written after the origin's, and the client waits for both.
+    WriteThrough,
+    /// The flash copy becomes invalid (SCE 4.5).
+    WriteAround,
+}
+
+impl WritePolicy {
+    /// When the client of a write is answered.
+    #[must_use]
+    pub fn answer(self) -> Answer {
+        match self {
+            Self::AsyncWriteThrough | Self::WriteAround => Answer::AfterOrigin,
+            Self::WriteThrough => Answer::AfterBoth,
+        }
+    }
+}
+
+/// The point at which the client of a write is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// When the origin has it.
+    AfterOrigin,
+    /// When the origin has it and flash has it or could not take it.
+    AfterBoth,
+}
+
+/// Choice 5: what of the metadata outlives the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: the cache starts cold (the paper's SCE).
+    Volatile,
+    /// A journal on flash: the cache starts warm (the paper's future work).
+    Journal,
+}
+
+/// Choice 2: who enters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdmissionChoice {
+    /// The hottest of the most recent misses, by background workers.
+    Selective(SelectiveSettings),
+    /// Every miss, with the request that missed.
+    OnMiss(OnMissSettings),
+}
+
+impl AdmissionChoice {
+    /// The policy for one of `shards` shards.
+    #[must_use]
+    pub fn build(&self, shards: u32) -> Box<dyn Admission> {
+        match self {
+            Self::Selective(settings) => Box::new(Selective::new(settings, shards)),
+            Self::OnMiss(settings) => Box::new(OnMiss::new(settings, shards)),
+        }
+    }
+}
+
+/// Where a unit may lie: part of choice 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// In any slot.
+    Anywhere,
+    /// In the slots of one set.
+    Sets {
+        /// Slots of a set.
+        ways: u32,
+        /// Whether neighbouring units go to different sets; else a set takes `ways` neighbours.
+        hashed: bool,
+    },
+}
+
+impl Placement {
+    /// Slots of a set, of `slots`.
+    #[must_use]
+    pub fn ways(self, slots: u32) -> u32 {
+        match self {
+            Self::Anywhere => slots,
+            Self::Sets { ways, .. } => ways.clamp(1, slots.max(1)),
+        }
+    }
+
+    /// Which of `sets` sets a unit belongs to.
+    #[must_use]
+    pub fn set_of(self, unit: u32, sets: u32) -> u32 {
+        match self {
+            Self::Anywhere => 0,
+            Self::Sets { ways, hashed: false } => unit / ways % sets.max(1),
+            Self::Sets { hashed: true, .. } => {
+                let hash = u64::from(unit).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+                (hash % u64::from(sets.max(1))) as u32
+            }
+        }
+    }
+}
+
+/// Choice 3: who leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplacementChoice {
+    /// Generalised CLOCK with this ceiling.
+    GClock {
+        /// The highest count of a unit.
+        ceiling: u8,
+    },
+    /// Least recently used.
+    Lru,
+    /// First in, first out.
+    Fifo,
+    /// Second chance.
+    Clock,
+    /// SIEVE.
+    Sieve,
+    /// S3-FIFO.
+    S3Fifo,
+    /// ARC.
+    Arc,
+    /// Whole buckets, as bcache.
+    Buckets {
+        /// Bytes of a bucket.
+        bytes: u64,
+        /// Which bucket leaves.
+        order: BucketOrder,
+    },
+}
+
+impl ReplacementChoice {
+    /// The names that the command line takes, and what they mean.
+    pub const NAMED: &[(&str, Self)] = &[
+        ("gclock", Self::GClock { ceiling: larder_policy::replacement::DEFAULT_CEILING }),
+        ("lru", Self::Lru),
+        ("fifo", Self::Fifo),
+        ("clock", Self::Clock),
+        ("sieve", Self::Sieve),
+        ("s3fifo", Self::S3Fifo),
+        ("arc", Self::Arc),
+    ];
+
+    /// The policy over `slots` slots in sets of `ways`.
+    #[must_use]
+    pub fn build(self, slots: u32, ways: u32, unit_bytes: u64) -> Box<dyn Replacement> {
+        match self {
+            Self::GClock { ceiling } => Box::new(GClock::new(slots, ceiling)),
+            Self::Lru => Box::new(Lru::new(slots, ways)),
+            Self::Fifo => Box::new(Fifo::new(slots, ways)),
+            Self::Clock => Box::new(Clock::new(slots)),
+            Self::Sieve => Box::new(Sieve::new(slots)),
+            Self::S3Fifo => Box::new(S3Fifo::new(slots)),
+            Self::Arc => Box::new(Arc::new(slots)),
+            Self::Buckets { bytes, order } => {
+                let per_bucket = (bytes / unit_bytes).clamp(1, u64::from(u32::MAX)) as u32;
+                Box::new(Buckets::new(slots, per_bucket, order))
+            }
+        }
+    }
+
+    /// Whether it can choose among the slots of one set.
+    #[must_use]
+    pub fn knows_sets(self) -> bool {
+        matches!(self, Self::Lru | Self::Fifo)
+    }
+
+    /// Bytes of memory per slot, ghosts included, rounded up.
+    #[must_use]
+    pub fn bytes_per_slot(self) -> u64 {
+        match self {
+            // A count.
+            Self::GClock { .. } | Self::Buckets { .. } => 1,
+            // Two links.
+            Self::Lru | Self::Fifo => 8,
+            // Two links and a bit.
+            Self::Clock | Self::Sieve => 9,
+            // Links, state, unit, and 0.9 ghosts: a place in a table and in a queue.
+            Self::S3Fifo => 8 + 1 + 8 + 44,
+            // Links, list, unit, and a ghost.
+            Self::Arc => 8 + 1 + 8 + 48,
+        }
+    }
+}
+
+/// The five choices with their settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choices {
+    /// Choice 1: bytes of a unit.
+    pub unit_bytes: u64,
+    /// Choice 1: where it may lie.
+    pub placement: Placement,
+    /// Choice 2.
+    pub admission: AdmissionChoice,
+    /// Choice 3.
+    pub replacement: ReplacementChoice,
+    /// Choice 4.
+    pub write: WritePolicy,
+    /// Choice 5.
+    pub durability: Durability,
+}
+
+impl Choices {
+    /// The settings of selective admission, where that is the choice.
+    pub fn selective_mut(&mut self) -> Option<&mut SelectiveSettings> {
+        match &mut self.admission {
+            AdmissionChoice::Selective(settings) => Some(settings),
+            AdmissionChoice::OnMiss(_) => None,
+        }
+    }
+
+    /// The same choices with the slots' replacement by another policy.
+    ///
+    /// # Errors
+    /// When that policy cannot choose among the slots of a set.
+    pub fn with_replacement(mut self, other: ReplacementChoice) -> Result<Self, &'static str> {
+        if self.placement != Placement::Anywhere && !other.knows_sets() {
+            return Err("units are placed in sets; accepted: lru, fifo");
+        }
+        self.replacement = other;
+        Ok(self)
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a client asks of a volume, and how a request is cut at unit borders.
+//!
+//! Purpose: one vocabulary for every front (NBD, in-process, later FUSE and ublk). A front cuts a
+//! client's request into [`Piece`]s with [`pieces`]; a piece lies in one unit and so belongs to
+//! one shard. Consistency is promised per 512-byte sector (design rule 3), so cutting loses
+//! nothing.
+//!
+//! Invariants: a piece never crosses a unit border, and reads and writes carry a buffer of
+//! exactly the piece's length of at most [`MAX_PIECE_BYTES`].
+
+use crate::buf::Buf;
+
+/// The longest read or write piece: larger units are cut further, so that no single buffer is
+/// larger than this.
+pub const MAX_PIECE_BYTES: u64 = 1 << 20;
+
+/// An error number as a client or a device knows it (`EIO` = 5 ...).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// Input/output error.
+    pub const EIO: Self = Self(5);
+    /// No such device or address.
+    pub const ENXIO: Self = Self(6);
+    /// Out of memory.
+    pub const ENOMEM: Self = Self(12);
+    /// Invalid argument.
+    pub const EINVAL: Self = Self(22);
+    /// No space left on device.
+    pub const ENOSPC: Self = Self(28);
+    /// Operation not supported.
+    pub const EOPNOTSUPP: Self = Self(95);
+    /// The server is shutting down.
+    pub const ESHUTDOWN: Self = Self(108);
+    /// An operation did not finish within its bound.
+    pub const ETIMEDOUT: Self = Self(110);
+}
+
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = match *self {
+            Self::EIO => "EIO, input/output error",
+            Self::ENXIO => "ENXIO, no such device",
+            Self::ENOMEM => "ENOMEM, out of memory",
+            Self::EINVAL => "EINVAL, invalid argument",
+            Self::ENOSPC => "ENOSPC, no space left",
+            Self::EOPNOTSUPP => "EOPNOTSUPP, not supported",
+            Self::ESHUTDOWN => "ESHUTDOWN, shutting down",
+            Self::ETIMEDOUT => "ETIMEDOUT, timed out",
+            Self(n) => return write!(f, "errno {n}"),
+        };
+        f.write_str(name)
+    }
+}
+
+impl std::error::Error for Errno {}
+
+/// The kind of a client's request to a volume, and of an operation on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Read into the buffer.
+    Read,
+    /// Write the buffer; with `fua`, durable before the answer.
+    Write {
+        /// Force unit access: the data is on stable storage before the answer.
+        fua: bool,
+    },
+    /// Make every write answered (completed) before now durable. Has no range.
+    Flush,
+    /// The range's content is no longer needed; it may read as anything stable afterwards.
+    Trim {
+        /// As for writes.
+        fua: bool,
+    },
+    /// The range reads as zeroes afterwards.
+    Zero {
+        /// As for writes.
+        fua: bool,
+        /// Whether the origin may deallocate the range (a hole) to do so.
+        may_unmap: bool,
+    },
+}
+
+/// A part of a client's request that lies in one unit.
+#[derive(Debug)]
+pub struct Request {
+    /// What is asked.
+    pub kind: Kind,
+    /// First byte on the volume.
+    pub offset: u64,
+    /// Bytes; equals the buffer's length for reads and writes.
+    pub len: u64,
+    /// Data to write, or the place to read into; none for the other kinds.
+    pub buf: Option<Buf>,
+}
+
+/// The answer to a [`Request`]; a read brings its buffer back filled, a write does not bring one
+/// back (the engine may still be writing it to flash).
+#[derive(Debug)]
+pub struct Reply {
+    /// The tag given with the request.
+    pub tag: u64,
+    /// How it went.
+    pub result: Result<(), Errno>,
+    /// The data of a successful read.
+    pub buf: Option<Buf>,
+    /// A read was served wholly from flash; a write found its unit cached.
+    pub hit: bool,
+}
+
+/// Where a piece of a request lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The unit it lies in.
+    pub unit: u64,
+    /// First byte on the volume.
+    pub offset: u64,
+    /// Bytes, never zero.
+    pub len: u64,
+}
+
+/// Cuts a range at unit borders and at multiples of [`MAX_PIECE_BYTES`], so that a piece touches at
+/// most 256 pages.
+pub fn pieces(offset: u64, len: u64, unit_bytes: u64) -> impl Iterator<Item = Piece> {
+    let end = offset + len;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let unit = at / unit_bytes;
+        let window_end = (at / MAX_PIECE_BYTES + 1) * MAX_PIECE_BYTES;
+        let stop = end.min((unit + 1) * unit_bytes).min(window_end);
+        let piece = Piece { unit, offset: at, len: stop - at };
+        at = stop;
+        Some(piece)
+    })
+}
+
+/// The shard that owns a unit. Neighbouring units go to different shards, so that a sequential
+/// stream is spread; the map of each shard stays a plain array.
+#[must_use]
+pub fn shard_of(unit: u64, shards: u32) -> u32 {
+    (unit % u64::from(shards)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_range_once_and_cross_no_border() {
+        for unit in [64 << 10, 1 << 20, 8 << 20] {
+            for (offset, len) in [(0, 512), (4096, 10 << 20), (unit - 512, 1024), (unit, unit)] {
+                let mut at = offset;
+                for p in pieces(offset, len, unit) {
+                    assert_eq!(p.offset, at);
+                    assert!(p.len > 0 && p.len <= MAX_PIECE_BYTES);
+                    assert_eq!(p.offset / unit, (p.offset + p.len - 1) / unit);
+                    assert_eq!(p.unit, p.offset / unit);
+                    at += p.len;
+                }
+                assert_eq!(at, offset + len);
+            }
+        }
+    }
+}

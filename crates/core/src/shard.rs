@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A shard: the units it owns, and the engine that serves them.
+//!
+//! Purpose: the face of the engine. A volume is one or more shards; unit `u` belongs to shard
+//! `u mod shards`, whose state no other thread touches, so the paths need no lock. A driver
+//! gives requests in ([`Shard::submit`]), moves time and tasks on ([`Shard::run`]), carries out
+//! operations ([`Shard::next_io`], [`Shard::complete`]) and takes replies and events out.
+//!
+//! The paths are one file each: `read.rs`, `write.rs` (with trim and zero), `flush.rs`,
+//! `populate.rs`; operations on flash with their time limit are in `flash.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use larder_policy::admission::Admission;
+
+use crate::buf::Buf;
+use crate::cache::{Cache, Flash, WriteTarget};
+use crate::claims::Claims;
+use crate::event::Event;
+use crate::exec::{DevId, Ended, Exec, Io, IoId, IoKind, Nanos, Signal};
+use crate::flash::{Hold, WriteThroughPool};
+use crate::journal::Journal;
+use crate::journal::layout::Layout;
+use crate::journal::recover::Recovered;
+use crate::mutant;
+use crate::pace::Pace;
+use crate::pages::{self, Pages};
+use crate::preset::{Choices, Limits};
+use crate::request::{Errno, Kind, MAX_PIECE_BYTES, Reply, Request};
+use crate::shape::Shape;
+use crate::stats::{Counters, Stats};
+
+/// The state of a shard's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// The flash device.
+    pub dev: DevId,
+    /// Slots.
+    pub units_total: u64,
+    /// Slots in use.
+    pub units_used: u64,
+    /// Bytes of memory that bitmaps take at the moment.
+    pub bitmap_bytes: u64,
+    /// Whether it is bypassed because an operation is overdue.
+    pub suspended: bool,
+}
+
+/// A request's place on the volume in all the forms that the paths need.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The shard's own number of the unit.
+    pub unit: u32,
+    /// First byte within the unit.
+    pub within: u64,
+    /// First byte on the volume.
+    pub offset: u64,
+    pub len: u64,
+    pub pages: Pages,
+}
+
+/// The engine behind [`Shard`].
+pub(crate) struct Core {
+    /// Itself, for tasks that outlive the call that starts them.
+    pub me: Weak<Core>,
+    pub exec: Exec<Hold>,
+    pub shape: Shape,
+    pub choices: Choices,
+    pub limits: Limits,
+    pub origin: DevId,
+    pub claims: Claims,
+    pub admission: RefCell<Box<dyn Admission>>,
+    pub workers: Vec<Signal>,
+    pub populating: RefCell<Vec<u32>>,
+    /// Something was written to the origin since this shard's last flush of it.
+    pub wrote_origin: Cell<bool>,
+    pub origin_flushed: Signal,
+    pub flush_result: Cell<Result<(), Errno>>,
+    /// A journaled flash device was given up: writes wait until that is durable off the flash.
+    pub unfenced: Cell<bool>,
+    pub fence: RefCell<Vec<Rc<Signal>>>,
+    /// The origin failed a flush.
+    pub flush_failed: Cell<Option<Errno>>,
+    pub pace: Pace,
+    pub pool: WriteThroughPool,
+    pub stats: Stats,
+    pub events: Rc<RefCell<VecDeque<Event>>>,
+    cache: RefCell<Option<Rc<Cache>>>,
+    replies: RefCell<VecDeque<Reply>>,
+    open: Cell<u64>,
+}
+
+/// One shard of a volume, see the module.
+pub struct Shard(Rc<Core>);
+
+impl Shard {
+    /// A shard in pass-through over the origin device.
+    #[must_use]
+    pub fn new(shape: Shape, choices: Choices, limits: Limits, origin: DevId) -> Self {
+        assert!(shape.units() <= Shape::MOST_UNITS, "checked by whoever configures the volume");
+        let admission = choices.admission.build(shape.shards);
+        let workers = admission.workers();
+        let core = Rc::new_cyclic(|me| Core {
+            me: Weak::clone(me),
+            exec: Exec::default(),
+            shape,
+            pool: WriteThroughPool::new(
+                // A share too small for any write would be none.
+                (limits.write_through_bytes / u64::from(shape.shards))
+                    .max(MAX_PIECE_BYTES.min(limits.write_through_bytes)),
+            ),
+            pace: Pace::new(&limits),
+            choices,
+            limits,
+            origin,
+            claims: Claims::default(),
+            admission: RefCell::new(admission),
+            workers: (0..workers).map(|_| Signal::default()).collect(),
+            populating: RefCell::default(),
+            wrote_origin: Cell::new(true),
+            origin_flushed: Signal::default(),
+            flush_result: Cell::new(Ok(())),
+            unfenced: Cell::new(false),
+            fence: RefCell::default(),
+            flush_failed: Cell::new(None),
+            stats: Stats::default(),
+            events: Rc::default(),
+            cache: RefCell::new(None),
+            replies: RefCell::default(),
+            open: Cell::new(0),
+        });
+        for worker in 0..workers {
+            core.exec.spawn(Rc::clone(&core).population_worker(worker));
+        }
+        Self(core)
+    }
+
+    /// Takes a request that lies in one of this shard's units and within the volume (flushes
+    /// have no place). Its reply carries `tag`.
+    pub fn submit(&self, tag: u64, request: Request) {
+        let core = Rc::clone(&self.0);
+        core.open.set(core.open.get() + 1);
+        let exec = core.exec.clone();
+        match request.kind {
+            Kind::Read => exec.spawn(core.read(tag, request)),
+            Kind::Write { fua } => exec.spawn(core.write(tag, request, fua)),
+            Kind::Flush => exec.spawn(core.flush(tag)),
+            Kind::Trim { fua } => exec.spawn(core.discard(tag, request, IoKind::Trim { fua })),
+            Kind::Zero { fua, may_unmap } => {
+                exec.spawn(core.discard(tag, request, IoKind::Zero { fua, may_unmap }));
+            }
+        }
+    }
+
+    /// Moves the clock to `now` and runs what can run.
+    pub fn run(&self, now: Nanos) {
+        self.0.exec.run(now);
+    }
+
+    /// The next device operation to carry out.
+    #[must_use]
+    pub fn next_io(&self) -> Option<Io> {
+        self.0.exec.next_io()
+    }
+
+    /// Reports the end of an operation; its buffer comes back.
+    pub fn complete(&self, id: IoId, result: Result<(), Errno>, buf: Option<Buf>) {
+        self.0.exec.complete(id, result, buf);
+    }
+
+    /// The next answer to a client.
+    #[must_use]
+    pub fn next_reply(&self) -> Option<Reply> {
+        self.0.replies.borrow_mut().pop_front()
+    }
+
+    /// How a flush of the origin failed, if one ever did.
+    #[must_use]
+    pub fn flush_failed(&self) -> Option<Errno> {
+        self.0.flush_failed.get()
+    }
+
+    /// The next event.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Event> {
+        self.0.events.borrow_mut().pop_front()
+    }
+
+    /// When [`run`](Self::run) must be called at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.0.exec.next_deadline()
+    }
+
+    /// Starts to cache on a flash device; what was attached before is detached. With what was
+    /// recovered from the device's metadata the cache is warm at once; whether that was usable
+    /// is the answer, and if not the cache starts cold.
+    ///
+    /// Whoever recovered flushed the device after it read.
+    pub fn attach(&self, flash: Flash, recovered: Option<&Recovered>) -> bool {
+        self.detach();
+        let core = &self.0;
+        let layout = Layout::of(&core.shape, &flash);
+        let volume = flash.journal.map_or(0, |j| j.volume);
+        let build = |recovered: Option<&Recovered>| {
+            let journal = layout.map(|layout| Journal::new(layout, volume, recovered));
+            let events = Rc::clone(&core.events);
+            Cache::new(flash, core.shape, &core.choices, events, journal)
+        };
+        let mut cache = build(recovered);
+        let mut warm = false;
+        if let (Some(recovered), Some(layout)) = (recovered, &layout) {
+            warm = cache.restore(recovered, layout);
+            if !warm {
+                cache.forget();
+                cache = build(None);
+            }
+        }
+        if layout.is_some() {
+            core.exec.spawn(Rc::clone(core).journal_committer(Rc::downgrade(&cache)));
+            core.exec.spawn(Rc::clone(core).journal_checkpointer(Rc::downgrade(&cache)));
+        }
+        *core.cache.borrow_mut() = Some(cache);
+        warm
+    }
+
+    /// It is durable off the flash that the flash is not to be used any more: writes go on.
+    pub fn fenced(&self) {
+        self.0.unfenced.set(false);
+        self.0.fence.take().iter().for_each(|waiter| waiter.set(&self.0.exec));
+    }
+
+    /// Asks that all of the cache's state be made durable soon.
+    pub fn settle_journal(&self) {
+        if let Some(cache) = self.0.cache() {
+            cache.journal().into_iter().for_each(Journal::hurry);
+        }
+    }
+
+    /// Whether all of the cache's state is durable, or there is none to be kept.
+    #[must_use]
+    pub fn journal_settled(&self) -> bool {
+        self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
+    }
+
+    /// The origin was flushed, as asked for by [`Event::NeedsOriginFlush`].
+    pub fn origin_flushed(&self, result: Result<(), Errno>) {
+        self.0.flush_result.set(result);
+        self.0.origin_flushed.set(&self.0.exec);
+    }
+
+    /// Goes on in pass-through. The device is released with an event, once everything under way
+    /// on it has ended.
+    pub fn detach(&self) {
+        let cache = self.0.cache.borrow_mut().take();
+        if let Some(cache) = cache {
+            cache.close();
+            self.0.end_journal(&cache);
+        }
+    }
+
+    /// The cache's state, if a flash device is attached.
+    #[must_use]
+    pub fn cache_status(&self) -> Option<CacheStatus> {
+        let cache = self.0.cache.borrow();
+        cache.as_ref().map(|cache| CacheStatus {
+            dev: cache.flash.dev,
+            units_total: u64::from(cache.slots()),
+            units_used: u64::from(cache.used()),
+            bitmap_bytes: cache.bitmap_bytes(),
+            suspended: !cache.health.usable(),
+        })
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.0.stats.get()
+    }
+
+    /// Client requests not answered yet.
+    #[must_use]
+    pub fn requests_open(&self) -> u64 {
+        self.0.open.get()
+    }
+
+    /// Whether nothing is under way: no request, no device operation, no claim.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let core = &self.0;
+        core.open.get() == 0 && core.exec.ios_open() == 0 && core.claims.count() == 0
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        // Tasks hold the core, and the core holds the tasks.
+        self.0.exec.stop();
+    }
+}
+
+impl Core {
+    /// The cache, if one is attached.
+    pub fn cache(&self) -> Option<Rc<Cache>> {
+        self.cache.borrow().clone()
+    }
+
+    /// Gives a flash device up, with an alarm.
+    pub fn give_up(&self, cache: &Rc<Cache>, why: String) {
+        if cache.closed() {
+            return;
+        }
+        cache.close();
+        let current = self.cache.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, cache));
+        if current {
+            drop(self.cache.borrow_mut().take());
+        }
+        self.end_journal(cache);
+        cache.tell(Event::FlashFailed { dev: cache.flash.dev, why });
+    }
+
+    /// The cache is no longer used: what its metadata says will be wrong after the next write.
+    fn end_journal(&self, cache: &Cache) {
+        if let Some(journal) = cache.journal() {
+            self.unfenced.set(!mutant::is_active("detach-not-durable"));
+            journal.fail(&self.exec);
+        }
+    }
+
+    /// Waits until nothing on flash can be taken for valid that a write makes stale: the touched
+    /// record is durable, or that the flash is out of use is.
+    pub async fn journal_write_ahead(
+        &self,
+        cache: Option<&Rc<Cache>>,
+        target: Option<&WriteTarget>,
+        place: &Place,
+    ) {
+        if let Some(journal) = cache.and_then(|c| c.journal()) {
+            let mut done = journal.gone(place.unit, &self.exec).await;
+            if let Some(target) = target.filter(|_| done.is_ok()) {
+                done = journal.touch(target.pin.slot(), &place.pages, &self.exec).await;
+            }
+            if done.is_ok() {
+                return;
+            }
+        }
+        while self.unfenced.get() {
+            let signal = Rc::new(Signal::default());
+            self.fence.borrow_mut().push(Rc::clone(&signal));
+            signal.wait(&self.exec).await;
+        }
+    }
+
+    pub fn place(&self, request: &Request) -> Place {
+        let (shards, unit_bytes) = (u64::from(self.shape.shards), self.shape.unit_bytes);
+        let unit = request.offset / unit_bytes;
+        let within = request.offset % unit_bytes;
+        debug_assert!(within + request.len <= unit_bytes && request.len > 0);
+        debug_assert_eq!(unit % shards, u64::from(self.shape.shard));
+        Place {
+            unit: (unit / shards) as u32,
+            within,
+            offset: request.offset,
+            len: request.len,
+            pages: pages::touched(within, request.len),
+        }
+    }
+
+    /// Answers a client.
+    pub fn reply(&self, tag: u64, result: Result<(), Errno>, buf: Option<Buf>, hit: bool) {
+        self.open.set(self.open.get() - 1);
+        self.replies.borrow_mut().push_back(Reply { tag, result, buf, hit });
+    }
+
+    /// An operation on the origin: no time limit, errors as they are.
+    pub async fn origin_io(
+        &self,
+        kind: IoKind,
+        offset: u64,
+        len: u64,
+        buf: Option<Buf>,
+    ) -> (Result<(), Errno>, Option<Buf>) {
+        self.stats.add(|c| match kind {
+            IoKind::Read => {
+                c.origin_reads += 1;
+                c.origin_read_bytes += len;
+            }
+            IoKind::Write { .. } => c.origin_write_bytes += len,
+            _ => {}
+        });
+        let ended = self.exec.io(self.origin, kind, offset, len, buf, 0, None, None).await;
+        // Only now: a flush that began before this write ended does not cover it.
+        if !matches!(kind, IoKind::Read | IoKind::Flush) {
+            self.wrote_origin.set(true);
+        }
+        match ended {
+            Ended::Done(result, buf) => {
+                if result.is_err() {
+                    self.stats.add(|c| c.origin_errors += 1);
+                }
+                (result, buf)
+            }
+            // Without a bound nothing is ever overdue.
+            Ended::TimedOut => (Err(Errno::ETIMEDOUT), None),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cumulative counters of a shard. Client requests are counted where they are put together
+//! ([`crate::desk`]); here is what the engine did for them.
+
+use std::cell::Cell;
+
+/// The counters as they stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counters {
+    /// Bytes read from flash.
+    pub flash_read_bytes: u64,
+    /// Bytes written to flash.
+    pub flash_write_bytes: u64,
+    /// Bytes read from the origin.
+    pub origin_read_bytes: u64,
+    /// Bytes written to the origin.
+    pub origin_write_bytes: u64,
+    /// Reads sent to the origin.
+    pub origin_reads: u64,
+    /// Units populated.
+    pub populations: u64,
+    /// Units evicted.
+    pub evictions: u64,
+    /// Bytes read from the origin for population.
+    pub population_bytes: u64,
+    /// Flash writes left out because the write-through pool was empty (SCE 3.6).
+    pub write_arounds: u64,
+    /// Errors of the flash device.
+    pub flash_errors: u64,
+    /// Flash operations that did not finish in time.
+    pub flash_timeouts: u64,
+    /// Errors of the origin.
+    pub origin_errors: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.flash_read_bytes += other.flash_read_bytes;
+        self.flash_write_bytes += other.flash_write_bytes;
+        self.origin_read_bytes += other.origin_read_bytes;
+        self.origin_write_bytes += other.origin_write_bytes;
+        self.origin_reads += other.origin_reads;
+        self.populations += other.populations;
+        self.evictions += other.evictions;
+        self.population_bytes += other.population_bytes;
+        self.write_arounds += other.write_arounds;
+        self.flash_errors += other.flash_errors;
+        self.flash_timeouts += other.flash_timeouts;
+        self.origin_errors += other.origin_errors;
+    }
+}
+
+/// The counters of a running shard.
+#[derive(Default)]
+pub(crate) struct Stats(Cell<Counters>);
+
+impl Stats {
+    pub(crate) fn get(&self) -> Counters {
+        self.0.get()
+    }
+
+    pub(crate) fn add(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.0.get();
+        change(&mut counters);
+        self.0.set(counters);
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control socket: how `larder status`, `stats`, `flush`, `detach` and `attach` reach a
+//! serving process.
+//!
+//! One JSON object a line in each direction. A request is `{"command": NAME, ...}`; answers are
+//! any number of `{"progress": TEXT}` and then one `{"ok": VALUE}` or
+//! `{"error": {"code": EXIT_CODE, "message": TEXT}}`. The socket is for its owner only. A client
+//! has [`REQUEST_BOUND`] to say what it wants and at most [`MOST_LINE`] bytes to do so.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use larder_io::{Access, DevSpec, Device};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::listen::bind_unix;
+use crate::nbd::deadline::Deadlined;
+use crate::volume::{FlashDevice, Volume, VolumeError};
+
+/// How long a client may take to say what it wants.
+pub const REQUEST_BOUND: Duration = Duration::from_secs(10);
+/// The longest request.
+pub const MOST_LINE: u64 = 64 << 10;
+/// Control clients at a time.
+const MOST_CLIENTS: usize = 16;
+
+/// What may be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// What the volume is and does.
+    Status,
+    /// The counters.
+    Stats,
+    /// Make everything answered so far durable.
+    Flush {
+        /// How long that may take.
+        bound_seconds: u64,
+    },
+    /// Go on without the flash device.
+    Detach {
+        /// How long operations on it are waited for.
+        bound_seconds: u64,
+    },
+    /// Cache on this flash device.
+    Attach {
+        /// The device, as for `serve --flash`.
+        flash: String,
+        /// Use at most so many bytes of it.
+        flash_bytes: Option<u64>,
+        /// Overwrite foreign data.
+        format: bool,
+    },
+}
+
+/// One line of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It takes a while.
+    Progress(String),
+    /// Done.
+    Ok(Value),
+    /// Not done.
+    Error {
+        /// The exit code that this means.
+        code: u8,
+        /// One line.
+        message: String,
+    },
+}
+
+/// The control socket of a volume; dropping it removes the socket.
+pub struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens for control clients.
+    ///
+    /// # Errors
+    /// When the socket cannot be bound.
+    pub fn start(path: &Path, volume: Arc<Volume>) -> Result<Self, VolumeError> {
+        if let Some(dir) = path.parent() {
+            let fail = |e| VolumeError::Usage(format!("{}: cannot be made: {e}", dir.display()));
+            std::fs::create_dir_all(dir).map_err(fail)?;
+        }
+        let listener = bind_unix(path)?;
+        let owner_only = std::fs::Permissions::from_mode(0o600);
+        let fail = |e| VolumeError::Usage(format!("{}: {e}", path.display()));
+        std::fs::set_permissions(path, owner_only).map_err(fail)?;
+        let body = move || accept(&listener, &volume);
+        let thread = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
+        thread.map_err(|e| VolumeError::TooSlow(format!("cannot start a thread: {e}")))?;
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn accept(listener: &UnixListener, volume: &Arc<Volume>) {
+    let clients = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if clients.fetch_add(1, Ordering::SeqCst) >= MOST_CLIENTS {
+            clients.fetch_sub(1, Ordering::SeqCst);
+            continue;
+        }
+        let (volume, served) = (Arc::clone(volume), Arc::clone(&clients));
+        let body = move || {
+            // A client that went away has no use for an answer.
+            let _ = serve(stream, &volume);
+            served.fetch_sub(1, Ordering::SeqCst);
+        };
+        let thread = std::thread::Builder::new().name("larder-control".to_owned());
+        if thread.spawn(body).is_err() {
+            clients.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
+    let mut line = String::new();
+    let request = Deadlined::new(&stream, REQUEST_BOUND).take(MOST_LINE);
+    let read = BufReader::new(request).read_line(&mut line);
+    stream.set_write_timeout(Some(REQUEST_BOUND))?;
+    let answer = |answer: Answer| -> std::io::Result<()> {
+        let mut line = serde_json::to_string(&answer)?;
+        line.push('\n');
+        (&stream).write_all(line.as_bytes())
+    };
+    let command = match read.map_err(|e| e.to_string()).and_then(|_| parse(&line)) {
+        Ok(command) => command,
+        Err(message) => return answer(Answer::Error { code: 2, message }),
+    };
+    let mut last = String::new();
+    let progress = |text: String| {
+        if text != last {
+            let _ = answer(Answer::Progress(text.clone()));
+            last = text;
+        }
+    };
+    let result = execute(command, volume, progress);
+    answer(match result {
+        Ok(value) => Answer::Ok(value),
+        Err(e) => Answer::Error { code: e.exit_code(), message: e.to_string() },
+    })
+}
+
+fn parse(line: &str) -> Result<Command, String> {
+    serde_json::from_str(line).map_err(|e| {
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach or attach")
+    })
+}
+
+/// Nobody waits for longer than a day.
+fn bounded(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.min(24 * 3600))
+}
+
+fn execute(
+    command: Command,
+    volume: &Volume,
+    mut progress: impl FnMut(String),
+) -> Result<Value, VolumeError> {
+    let value = |v| serde_json::to_value(v).map_err(|e| VolumeError::Usage(e.to_string()));
+    match command {
+        Command::Status => volume.status().and_then(|s| value(json!(s))),
+        Command::Stats => volume.stats().and_then(|s| value(json!(s))),
+        Command::Flush { bound_seconds } => {
+            volume.flush(bounded(bound_seconds))?;
+            Ok(json!({ "flushed": true }))
+        }
+        Command::Detach { bound_seconds } => {
+            let bound = bounded(bound_seconds);
+            let began = std::time::Instant::now();
+            volume.detach(bound, |n| {
+                if began.elapsed() > Duration::from_secs(1) {
+                    progress(format!("waiting for operations on flash, {n} workers"));
+                }
+            })?;
+            Ok(json!({ "detached": true }))
+        }
+        Command::Attach { flash, flash_bytes, format } => {
+            let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
+            let device = Device::open(&spec, Access::ReadWrite)?;
+            let unit_bytes = volume.config().choices.unit_bytes;
+            let flash = FlashDevice::prepare(device, flash_bytes, unit_bytes, format)?;
+            let config = volume.config();
+            let origin_bytes = config.origin.geometry().bytes;
+            let flash = flash.for_volume(origin_bytes, &config.choices, config.workers)?;
+            let units = flash.slots;
+            volume.attach(flash)?;
+            Ok(json!({ "attached": true, "units_total": units }))
+        }
+    }
+}
+
+/// Asks a serving process; `progress` is told how it goes.
+///
+/// # Errors
+/// When nobody listens, or the answer is an error: its exit code and text.
+pub fn ask(
+    path: &Path,
+    command: &Command,
+    mut progress: impl FnMut(&str),
+) -> Result<Value, (u8, String)> {
+    let at = path.display();
+    let lost = |e: std::io::Error| (3, format!("{at}: the server does not answer: {e}"));
+    let mut stream = UnixStream::connect(path).map_err(|e| {
+        let what = match e.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                "may not connect: the control socket belongs to its owner and root"
+            }
+            _ => "no server listens there: is it running? --name or --control must be as for serve",
+        };
+        (2, format!("{at}: {what} ({e})"))
+    })?;
+    let mut line = serde_json::to_string(command).map_err(|e| (2, e.to_string()))?;
+    line.push('\n');
+    stream.write_all(line.as_bytes()).map_err(lost)?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.map_err(lost)?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Progress(text)) => progress(&text),
+            Ok(Answer::Ok(value)) => return Ok(value),
+            Ok(Answer::Error { code, message }) => return Err((code, message)),
+            Err(e) => return Err((3, format!("{at}: an answer is not understood: {e}"))),
+        }
+    }
+    Err((3, format!("{at}: the server went away without an answer")))
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume as a file sees it: reads, writes and zeroings of any range of bytes.
+//!
+//! Purpose: a volume takes whole blocks of its origin (512 or 4096 bytes), a file takes anything.
+//! Reads are widened; a write that begins or ends within a block reads that block and writes all
+//! of it ([`Overlaps`] keeps others away between the two); a zeroing writes its edges and leaves
+//! the rest to the origin.
+//!
+//! Invariants: nothing waits here; `done` is told on a worker's thread, once. What a write leaves
+//! alone of a block is what the block held when no other write of this kind was under way.
+//!
+//! Not covered: an NBD client that writes the same block at that very moment; the two doors share
+//! no lock, as two hosts that write one sector of a disk do not (docs/semantics.md).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use larder_core::buf::Buf;
+use larder_core::request::{Errno, Kind, pieces};
+
+use super::overlaps::{Overlaps, Pass};
+use crate::volume::Volume;
+
+/// Told how a request ended.
+type Done = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+
+/// A volume by the byte, see the module.
+#[derive(Clone)]
+pub(crate) struct Bytes {
+    volume: Arc<Volume>,
+    overlaps: Overlaps,
+    block: u64,
+    unit: u64,
+    size: u64,
+}
+
+/// Data that was read.
+pub(crate) struct Data {
+    bufs: Vec<Buf>,
+    /// How much of the first buffer was not asked for.
+    skip: usize,
+    len: usize,
+}
+
+impl Data {
+    /// The data in one piece, which is how it lies in memory unless it crosses a unit's border.
+    pub fn with<T>(self, take: impl FnOnce(&[u8]) -> T) -> T {
+        let end = self.skip + self.len;
+        if let Some(part) = self.bufs.first().and_then(|first| first.get(self.skip..end)) {
+            return take(part);
+        }
+        let mut joined = Vec::with_capacity(end);
+        self.bufs.iter().for_each(|buf| joined.extend_from_slice(buf));
+        take(joined.get(self.skip..end).unwrap_or_default())
+    }
+}
+
+impl Bytes {
+    pub fn of(volume: &Arc<Volume>) -> Self {
+        let geometry = volume.config().origin.geometry();
+        Self {
+            overlaps: volume.fuse.overlaps.clone(),
+            block: u64::from(geometry.block_bytes),
+            unit: volume.config().choices.unit_bytes,
+            size: geometry.bytes,
+            volume: Arc::clone(volume),
+        }
+    }
+
+    /// The size of the volume.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What of a range lies within the volume.
+    pub fn within(&self, offset: u64, len: u64) -> Range<u64> {
+        let end = offset.saturating_add(len).min(self.size);
+        offset.min(end)..end
+    }
+
+    /// The whole blocks that a range touches.
+    fn blocks(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.block * self.block..range.end.next_multiple_of(self.block)
+    }
+
+    /// Reads a range within the volume.
+    pub fn read(&self, range: Range<u64>, done: impl FnOnce(Result<Data, Errno>) + Send + 'static) {
+        let whole = self.blocks(&range);
+        let (skip, len) =
+            ((range.start - whole.start) as usize, (range.end - range.start) as usize);
+        self.call(Kind::Read, whole, Vec::new(), move |result| {
+            done(result.map(|bufs| Data { bufs, skip, len }));
+        });
+    }
+
+    /// Writes at a place within the volume.
+    pub fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let range = offset..offset + data.len() as u64;
+        let whole = self.blocks(&range);
+        let mut bufs = self.memory(&whole);
+        fill(&mut bufs, (offset - whole.start) as usize, data);
+        let (this, partial) = (self.clone(), whole != range);
+        self.overlaps.enter(whole.clone(), partial, move |pass| {
+            let done = move |result| {
+                drop::<Pass>(pass);
+                done(result);
+            };
+            if partial {
+                this.patch(range, bufs, fua, Box::new(done));
+            } else {
+                this.call(Kind::Write { fua }, whole, bufs, |result| done(result.map(drop)));
+            }
+        });
+    }
+
+    /// Makes a range within the volume read as zeroes; with `may_unmap`, the origin may
+    /// deallocate it.
+    pub fn zero(
+        &self,
+        range: Range<u64>,
+        may_unmap: bool,
+        done: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let whole = self.blocks(&range);
+        let inner = range.start.next_multiple_of(self.block)..range.end / self.block * self.block;
+        let (this, partial) = (self.clone(), whole != range);
+        self.overlaps.enter(whole, partial, move |pass| {
+            let done = move |result| {
+                drop::<Pass>(pass);
+                done(result);
+            };
+            let edges = match inner.start < inner.end {
+                _ if !partial => Vec::new(),
+                true => vec![range.start..inner.start, inner.end..range.end],
+                // Within one block, or of two blocks the end and the beginning.
+                false if inner.start == inner.end => {
+                    vec![range.start..inner.start, inner.start..range.end]
+                }
+                false => vec![range],
+            };
+            this.zero_parts(edges, inner, may_unmap, Box::new(done));
+        });
+    }
+
+    /// Makes every write answered so far durable.
+    pub fn flush(&self, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        self.call(Kind::Flush, 0..0, Vec::new(), |result| done(result.map(drop)));
+    }
+
+    /// Zeroes the parts of blocks one after the other, then the whole blocks.
+    fn zero_parts(
+        self,
+        mut parts: Vec<Range<u64>>,
+        inner: Range<u64>,
+        may_unmap: bool,
+        done: Done,
+    ) {
+        let Some(part) = parts.pop() else {
+            if inner.is_empty() {
+                return done(Ok(()));
+            }
+            let kind = Kind::Zero { fua: false, may_unmap };
+            return self.call(kind, inner, Vec::new(), |result| done(result.map(drop)));
+        };
+        if part.is_empty() {
+            return self.zero_parts(parts, inner, may_unmap, done);
+        }
+        let mut bufs = self.memory(&self.blocks(&part));
+        bufs.iter_mut().for_each(|buf| buf.fill(0));
+        let this = self.clone();
+        let then = move |result| match result {
+            Ok(()) => this.zero_parts(parts, inner, may_unmap, done),
+            Err(errno) => done(Err(errno)),
+        };
+        self.patch(part, bufs, false, Box::new(then));
+    }
+
+    /// Writes a range out of memory for all of its blocks; what is not in the range is read first.
+    fn patch(self, range: Range<u64>, bufs: Vec<Buf>, fua: bool, done: Done) {
+        let whole = self.blocks(&range);
+        let mut missing = Vec::new();
+        if whole.start < range.start {
+            missing.push(whole.start);
+        }
+        let last = whole.end - self.block;
+        if range.end < whole.end && missing.last() != Some(&last) {
+            missing.push(last);
+        }
+        Patch { bytes: self, range, whole, bufs, fua, missing, done }.step();
+    }
+
+    /// Memory for a range of whole blocks, cut as the volume cuts.
+    fn memory(&self, whole: &Range<u64>) -> Vec<Buf> {
+        let cut = pieces(whole.start, whole.end - whole.start, self.unit);
+        cut.map(|piece| Buf::with_len(piece.len as usize)).collect()
+    }
+
+    fn call(
+        &self,
+        kind: Kind,
+        whole: Range<u64>,
+        bufs: Vec<Buf>,
+        done: impl FnOnce(Result<Vec<Buf>, Errno>) + Send + 'static,
+    ) {
+        self.volume.call(kind, whole.start, whole.end - whole.start, bufs, done);
+    }
+}
+
+/// A write of parts of blocks.
+struct Patch {
+    bytes: Bytes,
+    range: Range<u64>,
+    whole: Range<u64>,
+    bufs: Vec<Buf>,
+    fua: bool,
+    /// Blocks that must be read.
+    missing: Vec<u64>,
+    done: Done,
+}
+
+impl Patch {
+    fn step(mut self) {
+        let bytes = self.bytes.clone();
+        let Some(at) = self.missing.pop() else {
+            let done = self.done;
+            let kind = Kind::Write { fua: self.fua };
+            return bytes.call(kind, self.whole, self.bufs, |result| done(result.map(drop)));
+        };
+        let block = at..at + bytes.block;
+        bytes.call(Kind::Read, block.clone(), Vec::new(), move |result| match result {
+            Ok(bufs) => {
+                let old = bufs.first().map_or(&[][..], |buf| buf);
+                self.keep(&block, old, self.whole.start..self.range.start);
+                self.keep(&block, old, self.range.end..self.whole.end);
+                self.step();
+            }
+            Err(errno) => (self.done)(Err(errno)),
+        });
+    }
+
+    /// Takes over what a block holds in a range that is not written.
+    fn keep(&mut self, block: &Range<u64>, old: &[u8], kept: Range<u64>) {
+        let (from, to) = (kept.start.max(block.start), kept.end.min(block.end));
+        if from >= to {
+            return;
+        }
+        let within = (from - block.start) as usize..(to - block.start) as usize;
+        let old = old.get(within).unwrap_or_default();
+        fill(&mut self.bufs, (from - self.whole.start) as usize, old);
+    }
+}
+
+/// Copies data into buffers that follow each other, from byte `at` of the first on.
+fn fill(bufs: &mut [Buf], mut at: usize, mut data: &[u8]) {
+    for buf in bufs {
+        if at >= buf.len() {
+            at -= buf.len();
+            continue;
+        }
+        let count = data.len().min(buf.len() - at);
+        let (now, later) = data.split_at(count);
+        buf[at..at + count].copy_from_slice(now);
+        (at, data) = (0, later);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use larder_core::preset::{Limits, preset};
+    use larder_io::Device;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64;
+
+    use super::*;
+    use crate::volume::VolumeConfig;
+
+    const SIZE: u64 = 1 << 18;
+
+    /// A volume of 64 KiB units on two workers, as if its blocks were so large.
+    fn bytes(block: u64) -> Bytes {
+        let mut choices = preset("sce").unwrap().choices();
+        choices.unit_bytes = 64 << 10;
+        let config = VolumeConfig {
+            name: String::new(),
+            origin: Device::mem(SIZE),
+            choices,
+            limits: Limits::default(),
+            workers: 2,
+            state: None,
+        };
+        Bytes { block, ..Bytes::of(&Volume::start(config).unwrap()) }
+    }
+
+    fn wait<T: Send + 'static>(
+        ask: impl FnOnce(Box<dyn FnOnce(Result<T, Errno>) + Send>),
+    ) -> Result<T, Errno> {
+        let (answer, answered) = channel();
+        ask(Box::new(move |result| answer.send(result).unwrap()));
+        answered.recv_timeout(Duration::from_secs(30)).unwrap()
+    }
+
+    fn read(bytes: &Bytes, range: Range<u64>) -> Vec<u8> {
+        wait(|done| bytes.read(range, |result| done(result.map(|d| d.with(<[u8]>::to_vec)))))
+            .unwrap()
+    }
+
+    /// Stripes of all lengths belong to the threads in turn; each writes and zeroes within its own.
+    fn stripes(block: u64) {
+        let bytes = bytes(block);
+        let mut random = Pcg64::seed_from_u64(block);
+        let mut hands: [Vec<(u64, Vec<u8>)>; 4] = Default::default();
+        let (mut at, mut turn) = (0, 0);
+        while at < SIZE {
+            let len = if random.random_bool(0.1) { 3 * block } else { random.random_range(1..900) };
+            let len = len.min(SIZE - at);
+            hands[turn % 4].push((at, vec![0; len as usize]));
+            (at, turn) = (at + len, turn + 1);
+        }
+        std::thread::scope(|scope| {
+            for (seed, hand) in (0..).zip(&mut hands) {
+                let bytes = &bytes;
+                scope.spawn(move || {
+                    let mut random = Pcg64::seed_from_u64(seed);
+                    for _ in 0..3000 {
+                        let pick = random.random_range(0..hand.len());
+                        let (at, held) = &mut hand[pick];
+                        let from = random.random_range(0..held.len());
+                        let to = random.random_range(from..held.len()) + 1;
+                        let (start, held) = (*at + from as u64, &mut held[from..to]);
+                        let range = start..start + held.len() as u64;
+                        if random.random_bool(0.3) {
+                            held.fill(0);
+                            wait(|done| bytes.zero(range, true, done)).unwrap();
+                        } else if random.random_bool(0.2) {
+                            assert!(read(bytes, range) == held);
+                        } else {
+                            random.fill(held);
+                            wait(|done| bytes.write(start, held, false, done)).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        let all = read(&bytes, 0..SIZE);
+        for (at, held) in hands.iter().flatten() {
+            let at = *at as usize;
+            assert!(all[at..at + held.len()] == *held, "{} bytes at {at}", held.len());
+        }
+        let _ = bytes.volume.stop(Duration::from_secs(5), |_| (), || false);
+    }
+
+    #[test]
+    fn neighbours_in_a_block_lose_nothing() {
+        stripes(512);
+        stripes(4096);
+    }
+
+    #[test]
+    fn every_border_of_a_write_and_a_zeroing() {
+        let bytes = bytes(512);
+        let mut model = vec![0; SIZE as usize];
+        let borders = [0u64, 1, 511, 512, 513, 1000, 1024, 1025, 65_535, 65_536, 65_537, 66_048];
+        for (n, from) in borders.iter().enumerate() {
+            for to in &borders[n + 1..] {
+                let (at, end) = (*from as usize, *to as usize);
+                model[at..end].fill(n as u8 + 1);
+                let data = model[at..end].to_vec();
+                wait(|done| bytes.write(*from, &data, false, done)).unwrap();
+                assert!(read(&bytes, 0..70_000) == model[..70_000], "write {from}..{to}");
+                let (from, to) = (from + 1, to + 3);
+                model[from as usize..to as usize].fill(0);
+                wait(|done| bytes.zero(from..to, false, done)).unwrap();
+                assert!(read(&bytes, 0..70_000) == model[..70_000], "zero {from}..{to}");
+            }
+        }
+        wait(|done| bytes.flush(done)).unwrap();
+        let _ = bytes.volume.stop(Duration::from_secs(5), |_| (), || false);
+    }
+}

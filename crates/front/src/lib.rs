@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume being served, and its front doors.
+//!
+//! [`volume`] holds the worker threads; [`nbd`] and [`fuse`] are the protocols; [`listen`] where
+//! clients of sockets come in; [`door`] any way in; [`control`] where the operator comes.
+
+pub mod control;
+pub mod door;
+pub mod fuse;
+pub mod listen;
+pub mod nbd;
+pub mod seat;
+pub mod volume;

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listeners: where clients come in, and the negotiation before a worker gets them.
+//!
+//! Each listener has a thread that accepts, and each negotiation a short-lived one of its own, so
+//! that a slow or hostile client keeps nobody waiting: it has [`NEGOTIATION_BOUND`] for all of it.
+//! Connections are bounded in number; one too many is closed at once.
+//!
+//! With TLS a connection gets a thread more, which stands between the network and the plain socket
+//! that the worker gets; the handshake is part of the negotiation and of its bound.
+//!
+//! A stale unix socket (nobody listens on it) is replaced, a live one refused.
+
+use std::fmt;
+use std::io;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::nbd::deadline::{Deadlined, Timeouts};
+use crate::nbd::export::Exports;
+use crate::nbd::handshake::{HandshakeError, Negotiated, Outcome, Security, begin, resume};
+use crate::nbd::tls::{ServerTls, TlsError};
+use crate::nbd::uri::{Address, Names, Uri};
+use crate::seat::{MOST_CONNECTIONS, MOST_NEGOTIATING, Seats};
+use crate::volume::{Accepted, Volume, VolumeError};
+
+/// How long a client may take to negotiate.
+pub const NEGOTIATION_BOUND: Duration = Duration::from_secs(10);
+/// What a LISTEN may look like, for messages.
+const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH";
+
+/// Where to listen, as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenSpec {
+    /// NBD on a unix socket.
+    Unix(PathBuf),
+    /// NBD on TCP, as `HOST:PORT`.
+    Tcp(String),
+    /// A file, by FUSE.
+    Fuse(PathBuf),
+}
+
+impl FromStr for ListenSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| Err(format!("listener '{text}': {what}; accepted: {ACCEPTED}"));
+        if let Some(path) = text.strip_prefix("nbd+unix:") {
+            // The form of the NBD URI is a frequent slip.
+            return match path {
+                "" => wrong("the path is empty"),
+                p if p.starts_with("//") => wrong("has a slash too many after the colon"),
+                p => Ok(Self::Unix(PathBuf::from(p))),
+            };
+        }
+        if let Some(address) = text.strip_prefix("nbd://") {
+            let address = address.trim_end_matches('/');
+            let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            return match port {
+                Some(Ok(_)) => Ok(Self::Tcp(address.to_owned())),
+                _ => wrong("needs a host and a port"),
+            };
+        }
+        if let Some(path) = text.strip_prefix("fuse:") {
+            return if path.is_empty() {
+                wrong("the path is empty")
+            } else {
+                Ok(Self::Fuse(path.into()))
+            };
+        }
+        if text.starts_with("ublk") {
+            return wrong("this front door is not there yet");
+        }
+        wrong("is of no known form")
+    }
+}
+
+impl fmt::Display for ListenSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "nbd+unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "nbd://{address}"),
+            Self::Fuse(path) => write!(f, "fuse:{}", path.display()),
+        }
+    }
+}
+
+enum Socket {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+/// What a server with TLS asks of its clients.
+#[derive(Clone, Debug)]
+pub struct Secure {
+    /// Its certificate, and whose clients it takes.
+    pub tls: ServerTls,
+    /// Clients of unix sockets must use it too; those by TCP always must.
+    pub everywhere: bool,
+}
+
+/// A running listener; dropping it stops it and removes its unix socket.
+pub struct Listener {
+    socket: Arc<Socket>,
+    /// Clients must use TLS.
+    secure: bool,
+    stop: Arc<AtomicBool>,
+}
+
+/// Looks whether one could listen there, so that the answer is known before anything is begun.
+///
+/// # Errors
+/// As for [`Listener::start`].
+pub fn check(spec: &ListenSpec) -> Result<(), VolumeError> {
+    match spec {
+        ListenSpec::Unix(path) => {
+            let fail =
+                |e: &str| VolumeError::Usage(format!("{}: cannot listen: {e}", path.display()));
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            if let Some(dir) = dir.filter(|dir| !dir.is_dir()) {
+                let what = format!("there is no directory {}; make it first", dir.display());
+                return Err(fail(&what));
+            }
+            rustix::net::SocketAddrUnix::new(path.as_path())
+                .map_err(|_| fail("the path is too long; accepted: up to 107 bytes"))?;
+            clear_unix(path)
+        }
+        // Bound and let go of: nobody has connected, so the port is free at once.
+        ListenSpec::Tcp(address) => bind_tcp(spec, address).map(drop),
+        ListenSpec::Fuse(path) => crate::fuse::check(path),
+    }
+}
+
+fn bind_tcp(spec: &ListenSpec, address: &str) -> Result<TcpListener, VolumeError> {
+    let fail = |e| VolumeError::Usage(format!("{spec}: cannot listen: {e}"));
+    let resolved = address.to_socket_addrs().map_err(fail)?;
+    TcpListener::bind(resolved.collect::<Vec<_>>().as_slice()).map_err(fail)
+}
+
+/// Binds a unix socket, replacing a stale one.
+///
+/// # Errors
+/// When somebody listens there, something else is there, or it cannot be bound.
+pub fn bind_unix(path: &Path) -> Result<UnixListener, VolumeError> {
+    clear_unix(path)?;
+    UnixListener::bind(path)
+        .map_err(|e| VolumeError::Usage(format!("{}: cannot listen: {e}", path.display())))
+}
+
+/// Makes room for a unix socket: a stale one is removed.
+fn clear_unix(path: &Path) -> Result<(), VolumeError> {
+    let at = path.display();
+    let fail = |e: io::Error| VolumeError::Usage(format!("{at}: cannot listen: {e}"));
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(VolumeError::Refused(format!("{at}: is there already and is no socket")));
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(fail)?;
+            }
+            _ => {
+                return Err(VolumeError::Refused(format!(
+                    "{at}: another server listens there; stop it or choose another path"
+                )));
+            }
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(fail(e)),
+    }
+    Ok(())
+}
+
+impl Listener {
+    /// Listens and serves the volumes; an export's place is its volume's.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or is none of a socket.
+    pub fn start(
+        spec: &ListenSpec,
+        volumes: Arc<Vec<Arc<Volume>>>,
+        exports: Arc<Exports>,
+        seats: Seats,
+    ) -> Result<Self, VolumeError> {
+        Self::start_secure(spec, volumes, exports, seats, None)
+    }
+
+    /// As [`start`](Self::start), with TLS if it is given.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_secure(
+        spec: &ListenSpec,
+        volumes: Arc<Vec<Arc<Volume>>>,
+        exports: Arc<Exports>,
+        seats: Seats,
+        secure: Option<Secure>,
+    ) -> Result<Self, VolumeError> {
+        let security = match &secure {
+            None => Security::Plain,
+            Some(secure) if secure.everywhere => Security::Required,
+            Some(_) if matches!(spec, ListenSpec::Tcp(_)) => Security::Required,
+            Some(_) => Security::Offered,
+        };
+        let socket = match spec {
+            ListenSpec::Unix(path) => Socket::Unix(bind_unix(path)?, path.clone()),
+            ListenSpec::Tcp(address) => Socket::Tcp(bind_tcp(spec, address)?),
+            ListenSpec::Fuse(_) => {
+                return Err(VolumeError::Usage(format!("{spec}: is no socket")));
+            }
+        };
+        let (socket, stop) = (Arc::new(socket), Arc::new(AtomicBool::new(false)));
+        let negotiating = Seats::new(MOST_NEGOTIATING);
+        let tls = secure.map(|secure| secure.tls);
+        let house = House { volumes, exports, seats, security, tls };
+        let house = Arc::new(house);
+        let (accepting, stopped) = (Arc::clone(&socket), Arc::clone(&stop));
+        let body = move || {
+            while !stopped.load(Ordering::SeqCst) {
+                match accept(&accepting) {
+                    Ok((client, peer)) => receive(client, peer, &negotiating, &house),
+                    Err(_) if stopped.load(Ordering::SeqCst) => break,
+                    Err(e) => {
+                        // Out of descriptors, most likely: others will close theirs.
+                        tracing::warn!("accept: {e}");
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("larder-accept".to_owned()).spawn(body);
+        thread.map_err(|e| VolumeError::TooSlow(format!("cannot start a thread: {e}")))?;
+        Ok(Self { socket, secure: security == Security::Required, stop })
+    }
+
+    /// How a client names one of its exports.
+    #[must_use]
+    pub fn uri(&self, export: &str) -> Uri {
+        let tls = self.secure.then(Names::default);
+        Uri { address: self.address(), export: export.to_owned(), tls }
+    }
+
+    /// Where it really listens: with the port that the system chose for port 0.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        match &*self.socket {
+            Socket::Unix(_, path) => Address::Unix(path.clone()),
+            Socket::Tcp(listener) => match listener.local_addr() {
+                Ok(at) => Address::Tcp { host: at.ip().to_string(), port: at.port() },
+                Err(_) => Address::Tcp { host: String::new(), port: 0 },
+            },
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Ends an accept that is waiting.
+        let both = rustix::net::Shutdown::Both;
+        let _ = match &*self.socket {
+            Socket::Unix(listener, path) => {
+                let _ = std::fs::remove_file(path);
+                rustix::net::shutdown(listener, both)
+            }
+            Socket::Tcp(listener) => rustix::net::shutdown(listener, both),
+        };
+    }
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+fn accept(socket: &Socket) -> io::Result<(Stream, String)> {
+    match socket {
+        Socket::Unix(listener, path) => {
+            let (stream, _) = listener.accept()?;
+            Ok((Stream::Unix(stream), format!("client of {}", path.display())))
+        }
+        Socket::Tcp(listener) => {
+            let (stream, peer) = listener.accept()?;
+            stream.set_nodelay(true)?;
+            // A peer that vanished must not hold its seat for ever.
+            rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+            Ok((Stream::Tcp(stream), peer.to_string()))
+        }
+    }
+}
+
+/// What clients may connect to.
+struct House {
+    volumes: Arc<Vec<Arc<Volume>>>,
+    exports: Arc<Exports>,
+    seats: Seats,
+    security: Security,
+    tls: Option<ServerTls>,
+}
+
+/// Negotiates on a thread of its own and hands the connection to its volume.
+fn receive(client: Stream, peer: String, negotiating: &Seats, house: &Arc<House>) {
+    let Some(place) = negotiating.take() else {
+        return tracing::warn!("{peer}: refused, {MOST_NEGOTIATING} clients are negotiating");
+    };
+    let house = Arc::clone(house);
+    let body = move || {
+        match client {
+            Stream::Unix(stream) => house.greet(stream, peer),
+            Stream::Tcp(stream) => house.greet(stream, peer),
+        }
+        drop(place);
+    };
+    let thread = std::thread::Builder::new().name("larder-greet".to_owned()).spawn(body);
+    if let Err(e) = thread {
+        tracing::warn!("cannot start a thread for a client: {e}");
+    }
+}
+
+/// Why a client is not served.
+#[derive(Debug, thiserror::Error)]
+enum Unwelcome {
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl House {
+    /// The socket for the worker, and what was agreed upon.
+    fn negotiate<S>(&self, stream: S, since: Instant) -> Result<(OwnedFd, Negotiated), Unwelcome>
+    where
+        S: Timeouts + io::Read + io::Write + Into<OwnedFd>,
+    {
+        let mut stream = Deadlined::new(stream, NEGOTIATION_BOUND);
+        let (tls, no_zeroes) = match (begin(&mut stream, &self.exports, self.security)?, &self.tls)
+        {
+            (Outcome::Chosen(chosen), _) => return Ok((stream.into_inner()?.into(), chosen)),
+            (Outcome::StartTls { no_zeroes }, Some(tls)) => (tls, no_zeroes),
+            (Outcome::StartTls { .. }, None) => return Err(HandshakeError::NotSecure.into()),
+        };
+        let plain = tls.accept(stream)?;
+        let left = NEGOTIATION_BOUND.saturating_sub(since.elapsed());
+        let mut stream = Deadlined::new(plain, left);
+        let negotiated = resume(&mut stream, &self.exports, no_zeroes)?;
+        Ok((stream.into_inner()?.into(), negotiated))
+    }
+
+    fn greet<S>(&self, stream: S, peer: String)
+    where
+        S: Timeouts + io::Read + io::Write + Into<OwnedFd>,
+    {
+        let (socket, negotiated) = match self.negotiate(stream, Instant::now()) {
+            Ok(done) => done,
+            Err(e) => return tracing::info!("{peer}: negotiation ended: {e}"),
+        };
+        let place = negotiated.export;
+        let (Some(volume), Some(export)) = (self.volumes.get(place), self.exports.get(place))
+        else {
+            return;
+        };
+        if volume.has_lost_a_worker() {
+            return tracing::warn!("{peer}: refused, export '{}' has failed", export.name);
+        }
+        let (Some(seat), Some(own)) = (self.seats.take(), volume.seats.take()) else {
+            return tracing::warn!("{peer}: refused, {MOST_CONNECTIONS} connections are open");
+        };
+        tracing::info!("{peer}: connected to export '{}'", export.name);
+        volume.welcome(Accepted {
+            socket,
+            export: export.clone(),
+            structured: negotiated.structured,
+            peer,
+            seats: [seat, own],
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_forms() {
+        for good in ["nbd+unix:/run/x.sock", "nbd://127.0.0.1:10809", "nbd://[::1]:0", "fuse:/x"] {
+            assert_eq!(good.parse::<ListenSpec>().unwrap().to_string(), good);
+        }
+        for bad in ["", "nbd+unix:", "nbd+unix:///x?socket=y", "nbd://host", "fuse:", "x"] {
+            let error = bad.parse::<ListenSpec>().unwrap_err();
+            assert!(error.contains("accepted: nbd+unix:PATH"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_a_live_one_and_a_file_refused() {
+        let dir = std::env::temp_dir().join(format!("larder-listen-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("s");
+        drop(UnixListener::bind(&path).unwrap());
+        let live = bind_unix(&path).unwrap();
+        assert!(matches!(bind_unix(&path), Err(VolumeError::Refused(_))));
+        drop(live);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "precious").unwrap();
+        assert!(matches!(bind_unix(&path), Err(VolumeError::Refused(_))));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a server offers: its exports, their limits and their flags.
+//!
+//! Purpose: one description that the handshake advertises and the session enforces, so that the
+//! two cannot differ.
+//!
+//! Invariants (checked by [`Exports::new`]): names are unique and lawful strings; block sizes and
+//! the maximum payload are what the protocol allows; the size is whole minimum blocks.
+
+use super::codec::{MAX_STRING, can};
+
+pub use super::codec::MAX_PAYLOAD;
+
+/// One export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Its name; the empty name is the default export.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// Size.
+    pub bytes: u64,
+    /// Requests must be aligned to this; a power of two of at most 64 KiB.
+    pub min_block_bytes: u32,
+    /// Requests better are aligned to this; a power of two, at least 512 and the minimum.
+    pub preferred_block_bytes: u32,
+    /// The longest read or write.
+    pub max_payload_bytes: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+}
+
+impl Export {
+    /// A writable export of `bytes` with blocks of 512 bytes, 4 KiB preferred.
+    #[must_use]
+    pub fn new(name: &str, bytes: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            description: String::new(),
+            bytes,
+            min_block_bytes: 512,
+            preferred_block_bytes: 4096,
+            max_payload_bytes: MAX_PAYLOAD,
+            read_only: false,
+        }
+    }
+
+    /// The transmission flags; "do not fragment" may only be offered with structured replies.
+    #[must_use]
+    pub fn flags(&self, structured: bool) -> u16 {
+        let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::MULTI_CONN;
+        flags |= if self.read_only { can::READ_ONLY } else { can::TRIM | can::WRITE_ZEROES };
+        if structured {
+            flags |= can::DF;
+        }
+        flags
+    }
+
+    fn check(&self) -> Result<(), ExportError> {
+        let name = || self.name.chars().take(64).collect();
+        let (min, preferred) = (self.min_block_bytes, self.preferred_block_bytes);
+        let bad =
+            |what, value, accepted| Err(ExportError::Value { name: name(), what, value, accepted });
+        for text in [&self.name, &self.description] {
+            if text.len() > MAX_STRING || text.contains('\0') {
+                return Err(ExportError::Text { name: name() });
+            }
+        }
+        if !min.is_power_of_two() || min > 1 << 16 {
+            return bad("minimum block", u64::from(min), "a power of two up to 65536");
+        }
+        if !preferred.is_power_of_two() || preferred < min.max(512) {
+            let accepted = "a power of two of at least 512 and the minimum block";
+            return bad("preferred block", u64::from(preferred), accepted);
+        }
+        // Not above 1 GiB: the reply's length must fit into 32 bits, and nobody asks for more.
+        if self.max_payload_bytes < preferred || self.max_payload_bytes > 1 << 30 {
+            let accepted = "at least the preferred block and at most 1 GiB";
+            return bad("maximum payload", u64::from(self.max_payload_bytes), accepted);
+        }
+        if !self.bytes.is_multiple_of(u64::from(min)) || self.bytes > i64::MAX as u64 {
+            let accepted = "a multiple of the minimum block below 8 EiB";
+            return bad("size", self.bytes, accepted);
+        }
+        Ok(())
+    }
+}
+
+/// An export that the protocol does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// A name or description is no lawful string.
+    #[error(
+        "export {name:?}: name and description must be at most 4096 bytes without a NUL character"
+    )]
+    Text {
+        /// The export, shortened.
+        name: String,
+    },
+    /// A number is out of range.
+    #[error("export {name:?}: {what} of {value} bytes; accepted is {accepted}")]
+    Value {
+        /// The export, shortened.
+        name: String,
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// What would do.
+        accepted: &'static str,
+    },
+    /// Two exports have one name.
+    #[error("export {0:?} is given twice; names must differ")]
+    Twice(String),
+}
+
+/// The exports of a server, in the order given; an export is known by its place in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exports(Vec<Export>);
+
+impl Exports {
+    /// Checks and takes the exports.
+    ///
+    /// # Errors
+    /// The first export that breaks an invariant of the module.
+    pub fn new(exports: Vec<Export>) -> Result<Self, ExportError> {
+        for (i, export) in exports.iter().enumerate() {
+            export.check()?;
+            if exports[..i].iter().any(|e| e.name == export.name) {
+                return Err(ExportError::Twice(export.name.clone()));
+            }
+        }
+        Ok(Self(exports))
+    }
+
+    /// The place of the export that a client means by `name`: the one of that name; the empty
+    /// name also means the only one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        let exact = self.0.iter().position(|e| e.name == name);
+        exact.or_else(|| (name.is_empty() && self.0.len() == 1).then_some(0))
+    }
+
+    /// The export at a place.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&Export> {
+        self.0.get(index)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Export> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_empty_name_means_the_default_or_the_only_one() {
+        let exports = |names: &[&str]| {
+            Exports::new(names.iter().map(|n| Export::new(n, 1 << 20)).collect()).unwrap()
+        };
+        assert_eq!(exports(&["a"]).find(""), Some(0));
+        assert_eq!(exports(&["a", "b"]).find(""), None);
+        assert_eq!(exports(&["a", ""]).find(""), Some(1));
+        assert_eq!(exports(&["a", "b"]).find("b"), Some(1));
+        assert_eq!(exports(&["a"]).find("x"), None);
+    }
+
+    #[test]
+    fn unlawful_exports_are_refused_with_what_would_do() {
+        let bad = |change: fn(&mut Export)| {
+            let mut export = Export::new("x", 1 << 20);
+            change(&mut export);
+            Exports::new(vec![export]).unwrap_err().to_string()
+        };
+        assert!(bad(|e| e.min_block_bytes = 1 << 17).contains("up to 65536"));
+        assert!(bad(|e| e.min_block_bytes = 0).contains("minimum block of 0"));
+        assert!(bad(|e| e.preferred_block_bytes = 256).contains("at least 512"));
+        assert!(bad(|e| e.max_payload_bytes = 512).contains("maximum payload"));
+        assert!(bad(|e| e.bytes += 1).contains("size of 1048577"));
+        assert!(bad(|e| e.name = "a\0b".into()).contains("NUL"));
+        let twice = Exports::new(vec![Export::new("x", 512), Export::new("x", 512)]);
+        assert_eq!(twice, Err(ExportError::Twice("x".into())));
+    }
+
+    #[test]
+    fn flags_follow_what_was_negotiated() {
+        let mut export = Export::new("", 512);
+        assert_eq!(export.flags(false) & can::DF, 0);
+        assert_ne!(export.flags(true) & can::DF, 0);
+        assert_eq!(export.flags(true) & can::READ_ONLY, 0);
+        export.read_only = true;
+        let both = can::READ_ONLY | can::TRIM | can::WRITE_ZEROES;
+        assert_eq!(export.flags(true) & both, can::READ_ONLY);
+    }
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server's side of the negotiation: fixed newstyle, blocking, over any stream.
+//!
+//! Purpose: from a fresh connection to a chosen export. It is short, rare and all round trips, so
+//! it blocks; the caller bounds it in time with a stream such as
+//! [`Deadlined`](super::deadline::Deadlined).
+//!
+//! Invariants: a client gets at most [`MAX_OPTIONS`] options with at most [`MAX_OPTION_BYTES`] of
+//! data each; no byte of the transmission phase is read; nothing is answered before the option
+//! was read whole.
+//!
+//! TLS comes in the middle: after `STARTTLS` the caller makes the stream a secure one and goes on
+//! with [`resume`], where everything agreed upon before is forgotten. Where it is required nothing
+//! else is answered before.
+//!
+//! Where the protocol leaves a choice: block sizes are always told, asked for or not; a client
+//! that did not ask for them is let in all the same, and its unaligned requests fail cleanly.
+//! Metadata contexts are understood, and there are none.
+
+use std::io::{self, Read, Write};
+
+use super::codec::{
+    Cursor, EXPORT_ZEROES, FIXED_NEWSTYLE, Greeting, NO_ZEROES, OptionHeader, OptionReply, info,
+    opt, rep,
+};
+use super::export::{Export, Exports};
+
+/// The most options that a client may ask for.
+pub const MAX_OPTIONS: usize = 64;
+/// The most bytes of data that an option may have.
+pub const MAX_OPTION_BYTES: u32 = 64 << 10;
+
+/// What was agreed upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// The place of the export in [`Exports`].
+    pub export: usize,
+    /// Structured replies are to be used.
+    pub structured: bool,
+    /// The client asked for the block sizes and so promised to obey them.
+    pub block_sizes_known: bool,
+}
+
+/// What a listener thinks of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// There is none.
+    Plain,
+    /// Clients may have it.
+    Offered,
+    /// Clients must have it.
+    Required,
+    /// This connection has it.
+    Secured,
+}
+
+/// How a negotiation ended, if well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With an export.
+    Chosen(Negotiated),
+    /// With the next byte TLS begins; then comes [`resume`].
+    StartTls {
+        /// To be handed on.
+        no_zeroes: bool,
+    },
+}
+
+/// Why a negotiation did not lead to an export.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The client said good-bye; nothing is wrong.
+    #[error("the client ended the negotiation")]
+    Aborted,
+    /// The client went away.
+    #[error("the client closed the connection during the negotiation")]
+    Closed,
+    /// It took too long.
+    #[error("the negotiation did not end in time")]
+    TimedOut,
+    /// The stream failed.
+    #[error("the connection failed during the negotiation: {0}")]
+    Io(io::Error),
+    /// The client set flags that were not offered.
+    #[error("client flags {0:#x}; accepted are 1 (fixed newstyle) and 2 (no zeroes)")]
+    Flags(u32),
+    /// The client is out of step.
+    #[error("an option does not begin with IHAVEOPT: the stream is out of step")]
+    Magic,
+    /// Too much data.
+    #[error("option {option} with {len} bytes of data; accepted are at most {MAX_OPTION_BYTES}")]
+    TooLong {
+        /// Which.
+        option: u32,
+        /// Announced bytes.
+        len: u32,
+    },
+    /// Too many options.
+    #[error("more than {MAX_OPTIONS} options without choosing an export")]
+    TooMany,
+    /// The old way of choosing an export, which cannot be answered with an error.
+    #[error("unknown export {0:?}")]
+    UnknownExport(String),
+    /// The same, where TLS is required.
+    #[error("it does not use TLS, which is required here")]
+    NotSecure,
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(e: io::Error) -> Self {
+        use io::ErrorKind as K;
+        match e.kind() {
+            K::UnexpectedEof | K::ConnectionReset | K::BrokenPipe => Self::Closed,
+            K::TimedOut | K::WouldBlock => Self::TimedOut,
+            _ => Self::Io(e),
+        }
+    }
+}
+
+/// Negotiates with the client at the other end of `stream`, without TLS.
+///
+/// # Errors
+/// The client goes away, breaks the protocol or a bound, or the stream fails. The connection is to
+/// be closed in every case.
+pub fn negotiate<S: Read + Write>(
+    stream: S,
+    exports: &Exports,
+) -> Result<Negotiated, HandshakeError> {
+    match begin(stream, exports, Security::Plain)? {
+        Outcome::Chosen(negotiated) => Ok(negotiated),
+        Outcome::StartTls { .. } => Err(HandshakeError::NotSecure),
+    }
+}
+
+/// Negotiates from the first byte on.
+///
+/// # Errors
+/// As for [`negotiate`].
+pub fn begin<S: Read + Write>(
+    stream: S,
+    exports: &Exports,
+    security: Security,
+) -> Result<Outcome, HandshakeError> {
+    let mut server = Server::new(stream, exports, security, false);
+    server.greet()?;
+    server.run()
+}
+
+/// Goes on after TLS has begun.
+///
+/// # Errors
+/// As for [`negotiate`].
+pub fn resume<S: Read + Write>(
+    stream: S,
+    exports: &Exports,
+    no_zeroes: bool,
+) -> Result<Negotiated, HandshakeError> {
+    match Server::new(stream, exports, Security::Secured, no_zeroes).run()? {
+        Outcome::Chosen(negotiated) => Ok(negotiated),
+        Outcome::StartTls { .. } => Err(HandshakeError::NotSecure),
+    }
+}
+
+struct Server<'a, S> {
+    stream: S,
+    exports: &'a Exports,
+    security: Security,
+    no_zeroes: bool,
+    structured: bool,
+    /// The option that is being answered, and its data.
+    option: u32,
+    data: Vec<u8>,
+    /// The answer so far; sent at once.
+    out: Vec<u8>,
+}
+
+impl<'a, S: Read + Write> Server<'a, S> {
+    fn new(stream: S, exports: &'a Exports, security: Security, no_zeroes: bool) -> Self {
+        let (data, out) = (Vec::new(), Vec::new());
+        Server { stream, exports, security, no_zeroes, structured: false, option: 0, data, out }
+    }
+
+    fn run(mut self) -> Result<Outcome, HandshakeError> {
+        for _ in 0..MAX_OPTIONS {
+            self.read_option()?;
+            if let Some(outcome) = self.answer()? {
+                return Ok(outcome);
+            }
+        }
+        Err(HandshakeError::TooMany)
+    }
+
+    fn greet(&mut self) -> Result<(), HandshakeError> {
+        self.out.extend(Greeting { flags: FIXED_NEWSTYLE | NO_ZEROES }.encode());
+        self.send()?;
+        let mut flags = [0; 4];
+        self.stream.read_exact(&mut flags)?;
+        let flags = u32::from_be_bytes(flags);
+        if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+            return Err(HandshakeError::Flags(flags));
+        }
+        self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+        Ok(())
+    }
+
+    fn read_option(&mut self) -> Result<(), HandshakeError> {
+        let mut header = [0; OptionHeader::LEN];
+        self.stream.read_exact(&mut header)?;
+        let header = OptionHeader::decode(&header).ok_or(HandshakeError::Magic)?;
+        let OptionHeader { option, len } = header;
+        self.option = option;
+        if len > MAX_OPTION_BYTES {
+            if option != opt::EXPORT_NAME {
+                self.fail(rep::ERR_TOO_BIG, "option data is longer than 64 KiB")?;
+                self.send()?;
+            }
+            return Err(HandshakeError::TooLong { option, len });
+        }
+        self.data.resize(len as usize, 0);
+        self.stream.read_exact(&mut self.data)?;
+        Ok(())
+    }
+
+    /// Answers the option; how the negotiation ended, if it did.
+    fn answer(&mut self) -> Result<Option<Outcome>, HandshakeError> {
+        if self.option == opt::STARTTLS {
+            return self.start_tls();
+        }
+        let mut done = None;
+        match self.option {
+            opt::ABORT => {
+                self.put(rep::ACK, &[]);
+                // The client may be gone already, which is its right.
+                let _ = self.send();
+                return Err(HandshakeError::Aborted);
+            }
+            opt::EXPORT_NAME if self.security == Security::Required => {
+                return Err(HandshakeError::NotSecure);
+            }
+            _ if self.security == Security::Required => {
+                self.fail(rep::ERR_TLS_REQD, "this server requires TLS")?;
+            }
+            opt::EXPORT_NAME => done = Some(self.export_name()?),
+            opt::LIST if self.data.is_empty() => self.list(),
+            opt::STRUCTURED_REPLY if self.data.is_empty() => {
+                self.structured = true;
+                self.put(rep::ACK, &[]);
+            }
+            opt::LIST | opt::STRUCTURED_REPLY => {
+                self.fail(rep::ERR_INVALID, "this option takes no data")?;
+            }
+            opt::INFO | opt::GO => done = self.info()?,
+            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => self.meta_context()?,
+            _ => self.fail(rep::ERR_UNSUP, "unknown option")?,
+        }
+        self.send()?;
+        Ok(done.map(Outcome::Chosen))
+    }
+
+    fn start_tls(&mut self) -> Result<Option<Outcome>, HandshakeError> {
+        match self.security {
+            Security::Plain => self.fail(rep::ERR_UNSUP, "TLS is not set up")?,
+            Security::Secured => self.fail(rep::ERR_INVALID, "TLS is there already")?,
+            _ if !self.data.is_empty() => {
+                self.fail(rep::ERR_INVALID, "this option takes no data")?;
+            }
+            Security::Offered | Security::Required => {
+                self.put(rep::ACK, &[]);
+                self.send()?;
+                return Ok(Some(Outcome::StartTls { no_zeroes: self.no_zeroes }));
+            }
+        }
+        self.send()?;
+        Ok(None)
+    }
+
+    fn send(&mut self) -> Result<(), HandshakeError> {
+        self.stream.write_all(&self.out)?;
+        self.stream.flush()?;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Adds one answer to what will be sent.
+    fn put(&mut self, kind: u32, parts: &[&[u8]]) {
+        let len = parts.iter().map(|p| p.len()).sum::<usize>() as u32;
+        self.out.extend(OptionReply { option: self.option, kind, len }.encode());
+        for part in parts {
+            self.out.extend(*part);
+        }
+    }
+
+    /// Adds an error with a line for people.
+    #[allow(clippy::unnecessary_wraps)] // so that the callers are expressions of one type
+    fn fail(&mut self, kind: u32, why: &str) -> Result<(), HandshakeError> {
+        self.put(kind, &[why.as_bytes()]);
+        Ok(())
+    }
+
+    fn agreed(&self, export: usize, block_sizes_known: bool) -> Negotiated {
+        Negotiated { export, structured: self.structured, block_sizes_known }
+    }
+
+    fn find(&self, name: &str) -> Option<(usize, Export)> {
+        let index = self.exports.find(name)?;
+        Some((index, self.exports.get(index)?.clone()))
+    }
+
+    fn export_name(&mut self) -> Result<Negotiated, HandshakeError> {
+        let found = std::str::from_utf8(&self.data).ok().and_then(|name| self.find(name));
+        let Some((index, export)) = found else {
+            let name: String = String::from_utf8_lossy(&self.data).chars().take(64).collect();
+            return Err(HandshakeError::UnknownExport(name));
+        };
+        self.out.extend(export.bytes.to_be_bytes());
+        self.out.extend(export.flags(self.structured).to_be_bytes());
+        if !self.no_zeroes {
+            self.out.extend([0; EXPORT_ZEROES]);
+        }
+        Ok(self.agreed(index, false))
+    }
+
+    fn list(&mut self) {
+        let exports = self.exports;
+        for export in exports.iter() {
+            let len = (export.name.len() as u32).to_be_bytes();
+            let parts = [&len, export.name.as_bytes(), export.description.as_bytes()];
+            self.put(rep::SERVER, &parts);
+        }
+        self.put(rep::ACK, &[]);
+    }
+
+    fn info(&mut self) -> Result<Option<Negotiated>, HandshakeError> {
+        let data = std::mem::take(&mut self.data);
+        let Some((name, asked)) = parse_info(&data) else {
+            let why = "expected the length of a name, the name, a count and that many numbers";
+            self.fail(rep::ERR_INVALID, why)?;
+            return Ok(None);
+        };
+        let Some((index, export)) = self.find(name) else {
+            self.fail(rep::ERR_UNKNOWN, "no export of this name")?;
+            return Ok(None);
+        };
+        let asked = |kind: u16| asked.chunks_exact(2).any(|a| a == kind.to_be_bytes());
+        let flags = export.flags(self.structured).to_be_bytes();
+        self.put_info(info::EXPORT, &[&export.bytes.to_be_bytes(), &flags]);
+        if asked(info::NAME) || name != export.name {
+            self.put_info(info::NAME, &[export.name.as_bytes()]);
+        }
+        if asked(info::DESCRIPTION) && !export.description.is_empty() {
+            self.put_info(info::DESCRIPTION, &[export.description.as_bytes()]);
+        }
+        let sizes = [
+            export.min_block_bytes.to_be_bytes(),
+            export.preferred_block_bytes.to_be_bytes(),
+            export.max_payload_bytes.to_be_bytes(),
+        ];
+        self.put_info(info::BLOCK_SIZE, &[sizes.as_flattened()]);
+        self.put(rep::ACK, &[]);
+        let go = self.option == opt::GO;
+        Ok(go.then(|| self.agreed(index, asked(info::BLOCK_SIZE))))
+    }
+
+    fn put_info(&mut self, kind: u16, parts: &[&[u8]]) {
+        let kind = kind.to_be_bytes();
+        match parts {
+            [a, b] => self.put(rep::INFO, &[&kind, a, b]),
+            _ => self.put(rep::INFO, &[&kind, parts.concat().as_slice()]),
+        }
+    }
+
+    /// There are no metadata contexts, so no query finds one, and none is chosen.
+    fn meta_context(&mut self) -> Result<(), HandshakeError> {
+        if !self.structured {
+            return self.fail(rep::ERR_INVALID, "structured replies must be negotiated first");
+        }
+        let data = std::mem::take(&mut self.data);
+        match parse_meta_context(&data).map(|name| self.exports.find(name)) {
+            Some(Some(_)) => self.put(rep::ACK, &[]),
+            Some(None) => return self.fail(rep::ERR_UNKNOWN, "no export of this name"),
+            None => return self.fail(rep::ERR_INVALID, "expected a name, a count and queries"),
+        }
+        Ok(())
+    }
+}
+
+/// The data of `INFO` and `GO`: the export's name, and the facts asked for, two bytes each.
+fn parse_info(data: &[u8]) -> Option<(&str, &[u8])> {
+    let mut c = Cursor(data);
+    let name = c.string()?;
+    let count = usize::from(c.u16()?);
+    let asked = c.bytes(count * 2)?;
+    c.end()?;
+    Some((name, asked))
+}
+
+/// The data of the metadata context options: the export's name, if all else is well formed.
+fn parse_meta_context(data: &[u8]) -> Option<&str> {
+    let mut c = Cursor(data);
+    let name = c.string()?;
+    // Each query takes four bytes at least, so this ends with the data.
+    for _ in 0..c.u32()? {
+        c.string()?;
+    }
+    c.end()?;
+    Some(name)
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The transmission phase of one connection, without the socket.
+//!
+//! Purpose: bytes in, validated requests out; results in, bytes out. The driver (io_uring) owns
+//! the socket and lends the session's memory to the kernel: [`Session::take_recv`] gives memory to
+//! receive into, [`Session::received`] brings it back, [`Session::take_send`] and
+//! [`Session::sent`] do the same for replies. After each of these, and after
+//! [`Session::reply`], the driver calls [`Session::next_request`] until it says `None`, then asks
+//! for memory to receive and to send.
+//!
+//! Invariants:
+//! - Bounded: at most [`Limits::requests`] requests and [`Limits::payload_bytes`] bytes of payload
+//!   (or one request) are open; until one is answered *and its reply sent*, nothing more is
+//!   parsed and soon nothing received. Write payload is allocated as it arrives, not as it is
+//!   announced.
+//! - A ticket is ours: clients may send cookies twice, and a result that comes twice or too late
+//!   finds no request.
+//! - Every parsed request but a disconnect is answered exactly once, unless the connection is cut.
+//! - A write is handed on when all of its payload is here, cut as
+//!   [`pieces`](larder_core::request::pieces) cuts.
+//!
+//! Why the payload of a refused write is read to its end: only then does the next request's header
+//! come. Above [`Limits::skip_bytes`] the connection is cut instead.
+//!
+//! Why a receive goes to one of two places: many short requests want one large buffer, copied
+//! from; the rest of a long payload wants no copy and goes to where the device will read it.
+
+mod answer;
+mod check;
+mod fill;
+mod outbox;
+mod slots;
+mod types;
+
+use std::ops::Range;
+
+use larder_core::buf::{Buf, PAGE};
+use larder_core::request::{Errno, Kind};
+use larder_io::SendBatch;
+
+use self::check::{Rules, Verdict};
+use self::fill::Fill;
+use self::outbox::{Held, Outbox};
+use self::slots::{Slot, Slots};
+use super::codec::{RequestHeader, cmd};
+use super::export::Export;
+
+pub use self::types::{ClientRequest, Limits, State, Why};
+
+/// When at least this much of a write's piece is missing, it is received in its place; a shorter
+/// rest is received together with what follows it, and copied.
+const DIRECT_BYTES: usize = 16 << 10;
+
+/// What the next bytes are.
+enum Input {
+    Head,
+    Fill(Fill),
+    /// The payload of a refused write.
+    Skip {
+        slot: u32,
+        left: u32,
+        errno: Errno,
+        why: &'static str,
+    },
+}
+
+/// Which memory is lent for receiving.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lent {
+    None,
+    Recv,
+    Piece,
+}
+
+/// How parsing went on.
+enum Step {
+    Ready(ClientRequest),
+    Again,
+    /// More bytes are needed.
+    Starved,
+    /// A request must be answered first.
+    Blocked,
+}
+
+/// One connection's transmission phase, see the module.
+pub struct Session {
+    rules: Rules,
+    structured: bool,
+    unit_bytes: u64,
+    limits: Limits,
+    state: State,
+    /// The peer sent its last byte.
+    eof: bool,
+    /// Nothing more will be parsed.
+    input_done: bool,
+    input: Input,
+    /// The receive buffer; `None` while lent. `start..end` of it is received and not parsed.
+    recv: Option<Buf>,
+    start: usize,
+    end: usize,
+    lent: Lent,
+    slots: Slots,
+    /// What open requests hold: from their header until their reply is sent.
+    held: Held,
+    outbox: Outbox,
+    /// The last batch, empty, for the next one.
+    batch: SendBatch,
+    /// Empty vectors that came with replies, for the next writes.
+    spare: Vec<Vec<Buf>>,
+}
+
+impl Session {
+    /// A session on `export`; `structured` and the export are as negotiated. Writes are cut at
+    /// multiples of `unit_bytes`.
+    #[must_use]
+    pub fn new(export: &Export, structured: bool, unit_bytes: u64, limits: Limits) -> Self {
+        let limits = Limits {
+            requests: limits.requests.max(1),
+            recv_bytes: limits.recv_bytes.max(PAGE),
+            ..limits
+        };
+        Self {
+            rules: Rules::new(export, structured),
+            structured,
+            unit_bytes: unit_bytes.max(1),
+            limits,
+            state: State::Open,
+            eof: false,
+            input_done: false,
+            input: Input::Head,
+            recv: Some(Buf::with_len(limits.recv_bytes)),
+            start: 0,
+            end: 0,
+            lent: Lent::None,
+            slots: Slots::default(),
+            held: Held::default(),
+            outbox: Outbox::default(),
+            batch: SendBatch::default(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Where the session stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Memory is lent to a receive or a send.
+    #[must_use]
+    pub fn memory_out(&self) -> bool {
+        self.lent != Lent::None || self.outbox.is_flying()
+    }
+
+    /// How many requests have a header and no result yet.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+
+    /// The server is going away: nothing more is taken in, what is in flight is answered.
+    pub fn stop(&mut self) {
+        self.close_input(Why::Stopped);
+        self.settle();
+    }
+
+    /// Memory to receive into, and the place in it where to start; all behind that place may be
+    /// filled. `None` while one is out, while requests wait to be taken, while too much is in
+    /// flight, and at the end.
+    pub fn take_recv(&mut self) -> Option<(Buf, usize)> {
+        if self.lent != Lent::None || self.input_done || self.eof {
+            return None;
+        }
+        let unparsed = self.end - self.start;
+        let parsable = match &self.input {
+            Input::Head => unparsed >= RequestHeader::LEN,
+            Input::Fill(fill) => unparsed > 0 || fill.is_full(),
+            Input::Skip { .. } => unparsed > 0,
+        };
+        if parsable {
+            return None;
+        }
+        if let Input::Fill(fill) = &mut self.input
+            && let Some(piece) = fill.lend(DIRECT_BYTES)
+        {
+            self.lent = Lent::Piece;
+            return Some(piece);
+        }
+        let mut recv = self.recv.take()?;
+        recv.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, unparsed);
+        self.lent = Lent::Recv;
+        Some((recv, unparsed))
+    }
+
+    /// Brings the memory of [`take_recv`](Self::take_recv) back with `n` bytes more in it, from
+    /// `at` on. Zero, also for a failed receive: the peer sends no more.
+    pub fn received(&mut self, buf: Buf, at: usize, n: usize) {
+        let n = n.min(buf.len().saturating_sub(at));
+        match std::mem::replace(&mut self.lent, Lent::None) {
+            Lent::None => debug_assert!(false, "received into memory that was not lent"),
+            Lent::Recv => {
+                debug_assert_eq!(at, self.end);
+                self.end = (self.end + n).min(buf.len());
+                self.recv = Some(buf);
+            }
+            Lent::Piece => {
+                if let Input::Fill(fill) = &mut self.input {
+                    fill.give_back(buf, n);
+                }
+            }
+        }
+        if n == 0 && !self.input_done {
+            self.eof = true;
+            self.state = State::Closing(Why::PeerClosed);
+        }
+        self.settle();
+    }
+
+    /// The next request, if one is complete and there is room for it.
+    pub fn next_request(&mut self) -> Option<ClientRequest> {
+        while !self.input_done && self.lent == Lent::None {
+            match self.step() {
+                Step::Ready(request) => return Some(request),
+                Step::Again => {}
+                Step::Starved if self.eof => {
+                    let clean = matches!(self.input, Input::Head) && self.start == self.end;
+                    self.close_input(if clean {
+                        Why::PeerClosed
+                    } else {
+                        Why::PeerClosedInRequest
+                    });
+                }
+                Step::Starved | Step::Blocked => break,
+            }
+        }
+        self.settle();
+        None
+    }
+
+    fn step(&mut self) -> Step {
+        let recv = self.recv.as_deref().unwrap_or_default();
+        let unparsed = &recv[self.start..self.end];
+        match &mut self.input {
+            Input::Head => {
+                let Some(bytes) = unparsed.first_chunk() else { return Step::Starved };
+                match RequestHeader::decode(bytes) {
+                    Ok(header) => self.begin(&header),
+                    Err(magic) => self.cut(Why::BadMagic(magic)),
+                }
+            }
+            Input::Fill(fill) => {
+                self.start += fill.feed(unparsed);
+                if !fill.is_full() {
+                    return Step::Starved;
+                }
+                match std::mem::replace(&mut self.input, Input::Head) {
+                    Input::Fill(f) => Step::Ready(self.hand_on(f.slot, f.kind, f.into_bufs())),
+                    _ => Step::Again,
+                }
+            }
+            Input::Skip { slot, left, errno, why } => {
+                let n = unparsed.len().min(*left as usize);
+                self.start += n;
+                *left -= n as u32;
+                if *left > 0 {
+                    return Step::Starved;
+                }
+                let (slot, errno, why) = (*slot, *errno, *why);
+                self.input = Input::Head;
+                self.answer_error(slot, errno, why)
+            }
+        }
+    }
+
+    /// Begins the request whose header is at `start`.
+    fn begin(&mut self, header: &RequestHeader) -> Step {
+        let verdict = self.rules.check(header);
+        let payload = match verdict {
+            Verdict::Ask(Kind::Read | Kind::Write { .. }) => u64::from(header.len),
+            Verdict::Refuse(..) if header.command == cmd::WRITE => {
+                if header.len > self.limits.skip_bytes {
+                    return self.cut(Why::Oversize(header.len));
+                }
+                0
+            }
+            Verdict::Disconnect => {
+                self.close_input(Why::Disconnect);
+                return Step::Again;
+            }
+            _ => 0,
+        };
+        let fits = self.held.bytes + payload <= self.limits.payload_bytes;
+        let fits = fits || payload == 0 || self.held.bytes == 0;
+        if self.held.requests >= self.limits.requests || !fits {
+            return Step::Blocked;
+        }
+        self.start += RequestHeader::LEN;
+        self.held.requests += 1;
+        self.held.bytes += payload;
+        let slot = self.slots.open(header, payload);
+        match verdict {
+            Verdict::Ask(kind @ Kind::Write { .. }) => {
+                let bufs = self.spare.pop().unwrap_or_default();
+                let range = (header.offset, payload);
+                self.input = Input::Fill(Fill::new((slot, kind), range, self.unit_bytes, bufs));
+                Step::Again
+            }
+            Verdict::Ask(kind) => Step::Ready(self.hand_on(slot, kind, Vec::new())),
+            Verdict::Refuse(errno, why) if header.command == cmd::WRITE => {
+                self.input = Input::Skip { slot, left: header.len, errno, why };
+                Step::Again
+            }
+            Verdict::Refuse(errno, why) => self.answer_error(slot, errno, why),
+            Verdict::Nothing | Verdict::Disconnect => self.answer_ok(slot, Vec::new()),
+        }
+    }
+
+    fn hand_on(&self, index: u32, kind: Kind, bufs: Vec<Buf>) -> ClientRequest {
+        let slot = self.slots.get(index);
+        let ticket = self.slots.ticket(index);
+        ClientRequest { ticket, kind, offset: slot.offset, len: u64::from(slot.len), bufs }
+    }
+
+    /// The result of a request. `bufs` is the data of a successful read, in order and of exactly
+    /// its length; what another request brings is dropped.
+    pub fn reply(&mut self, ticket: u64, result: Result<(), Errno>, mut bufs: Vec<Buf>) {
+        let Some(index) = self.slots.find(ticket) else {
+            tracing::error!(ticket, "a result for no open NBD request");
+            return;
+        };
+        let slot = self.slots.get(index);
+        let bytes: usize = bufs.iter().map(|b| b.len()).sum();
+        match result {
+            Ok(()) if slot.is_read() && bytes as u64 != slot.payload => {
+                tracing::error!(bytes, wanted = slot.payload, "a read brought wrong data");
+                self.answer_error(index, Errno::EIO, "");
+            }
+            Ok(()) => {
+                if !slot.is_read() {
+                    bufs.clear();
+                }
+                self.answer_ok(index, bufs);
+            }
+            Err(errno) => {
+                self.answer_error(index, errno, "");
+            }
+        }
+        self.settle();
+    }
+
+    /// Ends a request's time with the engine. A write's payload is free, all else with the reply.
+    fn close_slot(&mut self, index: u32) -> Slot {
+        let slot = self.slots.close(index);
+        if !slot.is_read() {
+            self.held.bytes -= slot.payload;
+        }
+        slot
+    }
+
+    fn answer_ok(&mut self, index: u32, mut bufs: Vec<Buf>) -> Step {
+        let slot = self.close_slot(index);
+        if !matches!(self.state, State::Closed(_)) {
+            answer::ok(&mut self.outbox, &slot, self.structured, &mut bufs);
+        }
+        bufs.clear();
+        if bufs.capacity() > 0 && self.spare.len() < self.limits.requests {
+            self.spare.push(bufs);
+        }
+        Step::Again
+    }
+
+    fn answer_error(&mut self, index: u32, errno: Errno, why: &str) -> Step {
+        let slot = self.close_slot(index);
+        if !matches!(self.state, State::Closed(_)) {
+            answer::error(&mut self.outbox, &slot, self.structured, errno, why);
+        }
+        Step::Again
+    }
+
+    /// What waits to be sent, to be sent whole. One batch is out at a time.
+    pub fn take_send(&mut self) -> Option<SendBatch> {
+        let mut batch = std::mem::take(&mut self.batch);
+        if self.outbox.take(|buf, used| batch.push(buf, used)) {
+            return Some(batch);
+        }
+        self.batch = batch;
+        None
+    }
+
+    /// As [`take_send`](Self::take_send), for other drivers: the parts go to `push` in order,
+    /// memory and the bytes of it to send. Whether there was a batch.
+    pub fn take_send_with(&mut self, push: impl FnMut(Buf, Range<usize>)) -> bool {
+        self.outbox.take(push)
+    }
+
+    /// Ends the batch that is out, and brings its memory back. `Ok` only if all of it was sent.
+    pub fn sent(&mut self, mut batch: SendBatch, result: Result<(), Errno>) {
+        batch.clear();
+        self.batch = batch;
+        let freed = self.outbox.sent();
+        self.held.requests -= freed.requests;
+        self.held.bytes -= freed.bytes;
+        if let Err(errno) = result {
+            self.cut(Why::Send(errno));
+        }
+        self.settle();
+    }
+
+    /// Takes no more input. A request that is still arriving is forgotten.
+    fn close_input(&mut self, why: Why) {
+        if self.input_done {
+            return;
+        }
+        self.input_done = true;
+        self.state = State::Closing(why);
+        let arriving = match std::mem::replace(&mut self.input, Input::Head) {
+            Input::Head => return,
+            Input::Fill(fill) => fill.slot,
+            Input::Skip { slot, .. } => slot,
+        };
+        self.close_slot(arriving);
+        self.held.requests -= 1;
+    }
+
+    /// Ends the session at once; replies that wait are not sent.
+    fn cut(&mut self, why: Why) -> Step {
+        if !matches!(self.state, State::Closed(_)) {
+            self.close_input(why);
+            self.state = State::Closed(why);
+            self.outbox.clear();
+        }
+        Step::Again
+    }
+
+    /// From closing to closed when nothing is left to do.
+    fn settle(&mut self) {
+        if let State::Closing(why) = self.state
+            && self.input_done
+            && self.slots.in_use() == 0
+            && self.outbox.is_idle()
+        {
+            self.state = State::Closed(why);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a result becomes bytes.
+//!
+//! A read's data is one chunk, so "do not fragment" is always honoured. Success without data is a
+//! simple reply in either mode: it is shorter, and the protocol allows it for all but reads.
+
+use larder_core::buf::Buf;
+use larder_core::request::Errno;
+
+use super::outbox::{COPY_BYTES, Held, Outbox};
+use super::slots::Slot;
+use crate::nbd::codec::{ChunkHeader, SimpleReply, chunk, wire_error};
+
+/// What a request still holds until its reply is sent: a read its data.
+fn held_by(slot: &Slot) -> Held {
+    Held { requests: 1, bytes: if slot.is_read() { slot.payload } else { 0 } }
+}
+
+/// Answers success, with a read's data; `bufs` is empty afterwards.
+pub(super) fn ok(out: &mut Outbox, slot: &Slot, structured: bool, bufs: &mut Vec<Buf>) {
+    let Slot { cookie, offset, len, .. } = *slot;
+    let alone = bufs.first().is_some_and(|b| b.len() > COPY_BYTES);
+    if structured && slot.is_read() {
+        let flags = chunk::FLAG_DONE;
+        if len == 0 {
+            // A chunk of data must not be empty.
+            let head = ChunkHeader { flags, kind: chunk::NONE, cookie, len: 0 };
+            out.copy(&head.encode(), false);
+        } else {
+            let head = ChunkHeader { flags, kind: chunk::OFFSET_DATA, cookie, len: len + 8 };
+            out.copy(&head.encode(), alone);
+            out.copy(&offset.to_be_bytes(), alone);
+        }
+    } else {
+        out.copy(&SimpleReply { error: 0, cookie }.encode(), alone);
+    }
+    for buf in bufs.drain(..) {
+        out.payload(buf);
+    }
+    out.end(held_by(slot));
+}
+
+/// Answers an error, with a line for people where the client understands one.
+pub(super) fn error(out: &mut Outbox, slot: &Slot, structured: bool, errno: Errno, why: &str) {
+    let (error, cookie) = (wire_error(errno), slot.cookie);
+    if structured {
+        let text = why.len() as u16;
+        let (flags, kind, len) = (chunk::FLAG_DONE, chunk::ERROR, 6 + u32::from(text));
+        out.copy(&ChunkHeader { flags, kind, cookie, len }.encode(), false);
+        out.copy(&error.to_be_bytes(), false);
+        out.copy(&text.to_be_bytes(), false);
+        out.copy(why.as_bytes(), false);
+    } else {
+        out.copy(&SimpleReply { error, cookie }.encode(), false);
+    }
+    out.end(held_by(slot));
+}

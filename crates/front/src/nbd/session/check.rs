@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the protocol says about one request, before any of it is done.
+//!
+//! Purpose: a pure function from a header to a [`Verdict`]; the session obeys it.
+//!
+//! Where the protocol leaves a choice:
+//! - A length of zero succeeds without I/O, if the rest of the request is lawful.
+//! - `CACHE` is not advertised, but some clients send it all the same; it is a hint, so it
+//!   succeeds without I/O.
+//! - `FUA` is accepted with every command, as the protocol asks, and means something for writes,
+//!   trims and zeroes only.
+
+use larder_core::request::{Errno, Kind};
+
+use crate::nbd::codec::{EPERM, RequestHeader, cmd};
+use crate::nbd::export::Export;
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Hand it on.
+    Ask(Kind),
+    /// Answer success; there is nothing to do.
+    Nothing,
+    /// Answer an error, with a line for people.
+    Refuse(Errno, &'static str),
+    /// The client says good-bye.
+    Disconnect,
+}
+
+/// The limits of an export as a session enforces them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    bytes: u64,
+    align_mask: u64,
+    max_payload: u32,
+    read_only: bool,
+    structured: bool,
+}
+
+impl Rules {
+    pub(super) fn new(export: &Export, structured: bool) -> Self {
+        Self {
+            bytes: export.bytes,
+            align_mask: u64::from(export.min_block_bytes).saturating_sub(1),
+            max_payload: export.max_payload_bytes,
+            read_only: export.read_only,
+            structured,
+        }
+    }
+
+    /// The flags that a command may carry besides `FUA`; `None` if the command is not known.
+    fn flags(&self, command: u16) -> Option<u16> {
+        match command {
+            cmd::READ if self.structured => Some(cmd::FLAG_DF),
+            cmd::WRITE_ZEROES => Some(cmd::FLAG_NO_HOLE),
+            cmd::READ | cmd::WRITE | cmd::DISC | cmd::FLUSH | cmd::TRIM | cmd::CACHE => Some(0),
+            _ => None,
+        }
+    }
+
+    pub(super) fn check(&self, h: &RequestHeader) -> Verdict {
+        let refuse = |why| Verdict::Refuse(Errno::EINVAL, why);
+        if h.command == cmd::DISC {
+            return Verdict::Disconnect;
+        }
+        let Some(flags) = self.flags(h.command) else {
+            return refuse("unknown command; accepted are read, write, flush, trim, write zeroes");
+        };
+        if h.flags & !(flags | cmd::FLAG_FUA) != 0 {
+            return refuse("a flag that was not offered for this command");
+        }
+        let fua = h.flags & cmd::FLAG_FUA != 0;
+        let kind = match h.command {
+            cmd::READ => Some(Kind::Read),
+            cmd::WRITE => Some(Kind::Write { fua }),
+            cmd::TRIM => Some(Kind::Trim { fua }),
+            cmd::WRITE_ZEROES => {
+                Some(Kind::Zero { fua, may_unmap: h.flags & cmd::FLAG_NO_HOLE == 0 })
+            }
+            cmd::FLUSH if h.offset == 0 && h.len == 0 => return Verdict::Ask(Kind::Flush),
+            cmd::FLUSH => return refuse("offset and length of a flush must be zero"),
+            _ => None,
+        };
+        let changes = !matches!(kind, None | Some(Kind::Read));
+        if self.read_only && changes {
+            return Verdict::Refuse(EPERM, "the export is read-only");
+        }
+        if let Some(refusal) = self.check_range(h) {
+            return refusal;
+        }
+        match kind {
+            Some(kind) if h.len > 0 => Verdict::Ask(kind),
+            _ => Verdict::Nothing,
+        }
+    }
+
+    fn check_range(&self, h: &RequestHeader) -> Option<Verdict> {
+        let refuse = |why| Some(Verdict::Refuse(Errno::EINVAL, why));
+        if (h.offset | u64::from(h.len)) & self.align_mask != 0 {
+            return refuse("offset and length must be multiples of the minimum block size");
+        }
+        if matches!(h.command, cmd::READ | cmd::WRITE) && h.len > self.max_payload {
+            return refuse("longer than the maximum payload size");
+        }
+        let end = h.offset.checked_add(u64::from(h.len));
+        if end.is_none_or(|end| end > self.bytes) {
+            let extends = matches!(h.command, cmd::WRITE | cmd::WRITE_ZEROES);
+            let errno = if extends { Errno::ENOSPC } else { Errno::EINVAL };
+            return Some(Verdict::Refuse(errno, "beyond the end of the export"));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn verdict(
+        change: fn(&mut Export),
+        command: u16,
+        flags: u16,
+        offset: u64,
+        len: u32,
+    ) -> Verdict {
+        let mut export = Export::new("", MIB);
+        change(&mut export);
+        Rules::new(&export, true).check(&RequestHeader { flags, command, cookie: 1, offset, len })
+    }
+
+    fn code(command: u16, flags: u16, offset: u64, len: u32) -> i32 {
+        match verdict(|_| (), command, flags, offset, len) {
+            Verdict::Refuse(errno, _) => errno.0,
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn lawful_requests_become_their_kind() {
+        let ask = |command, flags| verdict(|_| (), command, flags, 512, 1024);
+        assert_eq!(ask(cmd::READ, cmd::FLAG_DF), Verdict::Ask(Kind::Read));
+        assert_eq!(ask(cmd::READ, cmd::FLAG_FUA), Verdict::Ask(Kind::Read));
+        assert_eq!(ask(cmd::WRITE, 0), Verdict::Ask(Kind::Write { fua: false }));
+        assert_eq!(ask(cmd::WRITE, cmd::FLAG_FUA), Verdict::Ask(Kind::Write { fua: true }));
+        assert_eq!(ask(cmd::TRIM, cmd::FLAG_FUA), Verdict::Ask(Kind::Trim { fua: true }));
+        let zero = |may_unmap| Verdict::Ask(Kind::Zero { fua: false, may_unmap });
+        assert_eq!(ask(cmd::WRITE_ZEROES, 0), zero(true));
+        assert_eq!(ask(cmd::WRITE_ZEROES, cmd::FLAG_NO_HOLE), zero(false));
+        assert_eq!(ask(cmd::CACHE, 0), Verdict::Nothing);
+        assert_eq!(ask(cmd::DISC, 0xffff), Verdict::Disconnect);
+        assert_eq!(verdict(|_| (), cmd::FLUSH, 0, 0, 0), Verdict::Ask(Kind::Flush));
+    }
+
+    #[test]
+    fn the_end_of_the_export_is_the_end() {
+        assert_eq!(code(cmd::READ, 0, MIB - 512, 512), 0);
+        assert_eq!(code(cmd::READ, 0, MIB - 512, 1024), 22);
+        assert_eq!(code(cmd::TRIM, 0, MIB, 512), 22);
+        assert_eq!(code(cmd::WRITE, 0, MIB, 512), 28);
+        assert_eq!(code(cmd::WRITE_ZEROES, 0, 0, u32::MAX - 511), 28);
+        assert_eq!(code(cmd::WRITE, 0, 0u64.wrapping_sub(512), 1024), 28);
+        assert_eq!(code(cmd::READ, 0, 0u64.wrapping_sub(512), 512), 22);
+    }
+
+    #[test]
+    fn nothing_to_do_succeeds() {
+        for command in [cmd::READ, cmd::WRITE, cmd::TRIM, cmd::WRITE_ZEROES, cmd::CACHE] {
+            assert_eq!(verdict(|_| (), command, 0, 512, 0), Verdict::Nothing);
+            assert_eq!(verdict(|_| (), command, 0, MIB, 0), Verdict::Nothing);
+            assert_ne!(code(command, 0, MIB + 512, 0), 0);
+        }
+    }
+
+    #[test]
+    fn misuse_is_refused() {
+        assert_eq!(code(cmd::READ, 0, 1, 512), 22);
+        assert_eq!(code(cmd::WRITE, 0, 0, 511), 22);
+        assert_eq!(code(cmd::BLOCK_STATUS, 0, 0, 512), 22);
+        assert_eq!(code(99, 0, 0, 512), 22);
+        assert_eq!(code(cmd::WRITE, cmd::FLAG_DF, 0, 512), 22);
+        assert_eq!(code(cmd::WRITE_ZEROES, cmd::FLAG_FAST_ZERO, 0, 512), 22);
+        assert_eq!(code(cmd::READ, 1 << 15, 0, 512), 22);
+        assert_eq!(code(cmd::FLUSH, 0, 0, 512), 22);
+        assert_eq!(code(cmd::FLUSH, 0, 512, 0), 22);
+        let big = |command| verdict(|e| e.bytes = 1 << 40, command, 0, 0, 33 << 20);
+        assert!(matches!(big(cmd::READ), Verdict::Refuse(Errno::EINVAL, _)));
+        assert!(matches!(big(cmd::WRITE), Verdict::Refuse(Errno::EINVAL, _)));
+        assert!(matches!(big(cmd::TRIM), Verdict::Ask(_)));
+        let plain = Rules::new(&Export::new("", MIB), false);
+        let flags = cmd::FLAG_DF;
+        let read = RequestHeader { flags, command: cmd::READ, cookie: 1, offset: 0, len: 512 };
+        assert!(matches!(plain.check(&read), Verdict::Refuse(Errno::EINVAL, _)));
+    }
+
+    #[test]
+    fn a_read_only_export_refuses_every_change() {
+        let ro = |command| verdict(|e| e.read_only = true, command, 0, 0, 512);
+        for command in [cmd::WRITE, cmd::TRIM, cmd::WRITE_ZEROES] {
+            assert!(matches!(ro(command), Verdict::Refuse(EPERM, _)));
+        }
+        assert_eq!(ro(cmd::READ), Verdict::Ask(Kind::Read));
+        assert_eq!(verdict(|e| e.read_only = true, cmd::FLUSH, 0, 0, 0), Verdict::Ask(Kind::Flush));
+    }
+}

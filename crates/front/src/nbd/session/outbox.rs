@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Replies that wait for the socket.
+//!
+//! Purpose: many replies become few parts. Headers and short payloads are copied one behind the
+//! other into a *slab*; a payload above [`COPY_BYTES`] is a part of its own and is not copied.
+//!
+//! Invariants: bytes leave in the order in which they were put. One batch is out at a time. A
+//! request counts as open until the last byte of its reply was sent, so a client that does not
+//! read its replies stops being listened to, instead of filling memory.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use larder_core::buf::{Buf, PAGE};
+
+/// Payload up to this is copied: cheaper than one more part and a buffer held for longer.
+pub(super) const COPY_BYTES: usize = 16 << 10;
+/// Bytes in a slab.
+const SLAB_BYTES: usize = 64 << 10;
+/// The most parts of a batch; the kernel takes 1024.
+const BATCH_PARTS: usize = 512;
+/// A batch of this many bytes is not made longer: what it holds should come back soon.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// What a request holds until its reply was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) requests: usize,
+    pub(super) bytes: u64,
+}
+
+impl Held {
+    fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+    }
+}
+
+struct Part {
+    buf: Buf,
+    /// What of `buf` is used. Only a slab has room behind it.
+    used: Range<usize>,
+    /// Given back when this part was sent.
+    frees: Held,
+}
+
+#[derive(Default)]
+pub(super) struct Outbox {
+    parts: VecDeque<Part>,
+    /// What the batch that is out gives back; `None` if none is out.
+    flying: Option<Held>,
+}
+
+impl Outbox {
+    /// Copies bytes to the end of the queue. `alone`: what follows is not copied, so a new slab
+    /// would stay nearly empty and a page is enough.
+    pub(super) fn copy(&mut self, mut bytes: &[u8], alone: bool) {
+        while !bytes.is_empty() {
+            let full = self.parts.back().is_none_or(|p| p.used.end == p.buf.len());
+            if full {
+                let buf = Buf::with_len(if alone { PAGE } else { SLAB_BYTES });
+                self.parts.push_back(Part { buf, used: 0..0, frees: Held::default() });
+            }
+            let Some(part) = self.parts.back_mut() else { return };
+            let n = bytes.len().min(part.buf.len() - part.used.end);
+            let (head, tail) = bytes.split_at(n);
+            part.buf[part.used.end..][..n].copy_from_slice(head);
+            part.used.end += n;
+            bytes = tail;
+        }
+    }
+
+    /// Puts a payload at the end of the queue.
+    pub(super) fn payload(&mut self, buf: Buf) {
+        let len = buf.len();
+        if len <= COPY_BYTES {
+            self.copy(&buf, false);
+        } else {
+            self.parts.push_back(Part { buf, used: 0..len, frees: Held::default() });
+        }
+    }
+
+    /// The reply ends with the bytes put last; once they are sent it holds nothing any more.
+    pub(super) fn end(&mut self, held: Held) {
+        if let Some(part) = self.parts.back_mut() {
+            part.frees.add(held);
+        }
+    }
+
+    /// Moves the next batch's parts to `push`, unless one is out or nothing waits.
+    pub(super) fn take(&mut self, mut push: impl FnMut(Buf, Range<usize>)) -> bool {
+        if self.flying.is_some() || self.parts.is_empty() {
+            return false;
+        }
+        let (mut frees, mut bytes) = (Held::default(), 0);
+        for _ in 0..BATCH_PARTS {
+            if bytes >= BATCH_BYTES {
+                break;
+            }
+            let Some(part) = self.parts.pop_front() else { break };
+            bytes += part.used.len();
+            frees.add(part.frees);
+            push(part.buf, part.used);
+        }
+        self.flying = Some(frees);
+        true
+    }
+
+    /// The batch was sent, or failed; what its replies held is free.
+    pub(super) fn sent(&mut self) -> Held {
+        self.flying.take().unwrap_or_default()
+    }
+
+    /// Forgets all that waits.
+    pub(super) fn clear(&mut self) {
+        self.parts.clear();
+    }
+
+    /// A batch is out.
+    pub(super) fn is_flying(&self) -> bool {
+        self.flying.is_some()
+    }
+
+    /// Nothing waits and nothing is out.
+    pub(super) fn is_idle(&self) -> bool {
+        self.parts.is_empty() && self.flying.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Batch = Vec<(Buf, Range<usize>)>;
+
+    fn take(out: &mut Outbox) -> Option<Batch> {
+        let mut batch = Batch::new();
+        out.take(|buf, used| batch.push((buf, used))).then_some(batch)
+    }
+
+    fn bytes_of(batch: &Batch) -> Vec<u8> {
+        batch.iter().flat_map(|(buf, used)| buf[used.clone()].to_vec()).collect()
+    }
+
+    #[test]
+    fn short_replies_share_a_slab_and_long_payloads_are_not_copied() {
+        let mut out = Outbox::default();
+        let mut want = Vec::new();
+        for i in 0..100u8 {
+            out.copy(&[i; 16], false);
+            out.payload(Buf::copy_of(&[i; 512]));
+            out.end(Held { requests: 1, bytes: 512 });
+            want.extend([i; 528]);
+        }
+        let long = Buf::copy_of(&[7; 64 << 10]);
+        let at = long.as_ptr();
+        out.copy(&[8; 28], true);
+        out.payload(long);
+        out.end(Held { requests: 1, bytes: 64 << 10 });
+        want.extend([8; 28]);
+        want.extend([7; 64 << 10]);
+        let batch = take(&mut out).unwrap();
+        assert_eq!(batch.len(), 2);
+        assert_eq!(batch[1].0.as_ptr(), at);
+        assert_eq!(bytes_of(&batch), want);
+        assert!(take(&mut out).is_none());
+        assert!(!out.is_idle());
+        let frees = out.sent();
+        assert_eq!(frees, Held { requests: 101, bytes: 100 * 512 + (64 << 10) });
+        assert!(out.is_idle() && take(&mut out).is_none());
+    }
+
+    #[test]
+    fn batches_are_bounded_and_keep_the_order() {
+        let mut out = Outbox::default();
+        for i in 0..12u8 {
+            out.copy(&[i; 28], true);
+            out.payload(Buf::copy_of(&vec![i; 1 << 20]));
+            out.end(Held { requests: 1, bytes: 1 << 20 });
+        }
+        let (mut all, mut freed, mut batches) = (Vec::new(), 0, 0);
+        while let Some(batch) = take(&mut out) {
+            all.extend(bytes_of(&batch));
+            freed += out.sent().requests;
+            batches += 1;
+        }
+        assert_eq!((freed, batches), (12, 3));
+        for (i, reply) in all.chunks(28 + (1 << 20)).enumerate() {
+            assert!(reply.iter().all(|b| *b == i as u8));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How many connections a server takes, over all of its listeners, and each of its volumes.
+//!
+//! Clients that negotiate are counted apart from those that are served, so that clients who
+//! connect and say nothing keep nobody from being served for longer than a negotiation may last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Connections that a volume serves at a time, whatever those of the others do.
+pub const MOST_CONNECTIONS: usize = 64;
+/// Clients negotiating at a time.
+pub const MOST_NEGOTIATING: usize = 64;
+
+/// Places for connections of one kind; shared by the listeners of a process.
+#[derive(Clone)]
+pub struct Seats {
+    taken: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Seats {
+    /// So many places.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { taken: Arc::default(), most }
+    }
+
+    /// A place, if there is one left.
+    pub(crate) fn take(&self) -> Option<Seat> {
+        let before = self.taken.fetch_add(1, Ordering::SeqCst);
+        let seat = Seat(Arc::clone(&self.taken));
+        (before < self.most).then_some(seat)
+    }
+}
+
+/// A connection's place; given back when dropped.
+pub struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_and_come_back() {
+        let seats = Seats::new(2);
+        let (first, _second) = (seats.take(), seats.take());
+        assert!(first.is_some() && seats.take().is_none());
+        drop(first);
+        assert!(seats.take().is_some());
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An NBD connection on a worker: its session, and its socket's place in the ring.
+//!
+//! The session is a state machine over bytes; here its memory goes to the driver and comes back.
+//! One receive and one send are under way at most. A connection is removed when its session is
+//! closed, no memory is lent and no request of it is under way any more.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use larder_io::{Driver, NetEvent};
+
+use crate::nbd::export::Export;
+use crate::nbd::session::{Limits, Session, State};
+use crate::seat::Seat;
+
+/// A client that has been negotiated with.
+pub(crate) struct Accepted {
+    pub socket: OwnedFd,
+    pub export: Export,
+    pub structured: bool,
+    pub peer: String,
+    /// Count it among the connections of the server, and of the volume.
+    pub seats: [Seat; 2],
+}
+
+/// A client being served.
+pub(crate) struct Connection {
+    /// Tells connections apart that use the same number one after another.
+    pub serial: u64,
+    pub session: Session,
+    pub peer: String,
+    socket: OwnedFd,
+    receiving: bool,
+    /// Its receive was given up.
+    deaf: bool,
+    /// Its socket is shut down.
+    cut: bool,
+    _seats: [Seat; 2],
+}
+
+impl Connection {
+    pub fn new(accepted: Accepted, serial: u64, unit_bytes: u64) -> Self {
+        let Accepted { socket, export, structured, peer, seats } = accepted;
+        let session = Session::new(&export, structured, unit_bytes, Limits::default());
+        Self {
+            serial,
+            session,
+            peer,
+            socket,
+            receiving: false,
+            deaf: false,
+            cut: false,
+            _seats: seats,
+        }
+    }
+
+    /// Takes memory back from the driver.
+    pub fn take_event(&mut self, event: NetEvent) {
+        match event {
+            NetEvent::Received { buf, at, result, .. } => {
+                self.receiving = false;
+                self.session.received(buf, at, result.unwrap_or(0));
+            }
+            NetEvent::Sent { batch, result, .. } => self.session.sent(batch, result),
+        }
+    }
+
+    /// Lends memory to the driver for whatever the session wants next; whether the connection is
+    /// over and can be removed.
+    pub fn arm(&mut self, number: u32, driver: &mut Driver) -> bool {
+        if let Some((buf, at)) = self.session.take_recv() {
+            self.receiving = true;
+            driver.recv(number, self.socket.as_fd(), buf, at);
+        }
+        if let Some(batch) = self.session.take_send() {
+            driver.send(number, self.socket.as_fd(), batch);
+        }
+        match self.session.state() {
+            State::Open => false,
+            State::Closing(_) => {
+                // Answers still go out; only what the client might yet send is given up.
+                if self.receiving && !std::mem::replace(&mut self.deaf, true) {
+                    driver.cancel_receive(number);
+                }
+                false
+            }
+            State::Closed(_) => {
+                if !std::mem::replace(&mut self.cut, true) {
+                    let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+                    if self.session.memory_out() {
+                        driver.cancel(number);
+                    }
+                }
+                // Requests that are still at a device count against this connection's bounds and
+                // hold its seat, so that reconnecting does not multiply them.
+                !self.session.memory_out() && self.session.in_flight() == 0
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a volume cannot be started or changed, and the exit code that this means.
+
+use larder_core::request::Errno;
+use larder_io::{DriverError, OpenError};
+
+/// What went wrong; its text is one line for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// A setting that cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// A device that cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The ring cannot be set up.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A device failed.
+    #[error("{device}: {doing} failed: {errno}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What was being done.
+        doing: &'static str,
+        /// The error.
+        errno: Errno,
+    },
+    /// Refused for safety.
+    #[error("{0}")]
+    Refused(String),
+    /// It did not happen in time.
+    #[error("{0}")]
+    TooSlow(String),
+}
+
+impl VolumeError {
+    /// The exit code of a command that ends with this error: 2 bad input, 3 a device failed, 4
+    /// refused.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Open(OpenError::InUse { .. }) | Self::Refused(_) => 4,
+            Self::Open(_) => 2,
+            Self::Driver(_) | Self::Device { .. } | Self::TooSlow(_) => 3,
+        }
+    }
+}

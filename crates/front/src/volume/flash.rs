@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Getting a flash device ready: is it ours to write to, how many units fit, and its label.
+//!
+//! A device of zeroes is new and is labelled; one with a label of ours is labelled again (a
+//! volatile cache has nothing to keep); anything else is foreign and refused unless the user says
+//! `--format`. A device is taken for zero when its first and last MiB and [`SAMPLES`] places
+//! between are: reading terabytes before every start is nobody's wish.
+
+use std::io::Read as _;
+
+use larder_core::buf::{Buf, PAGE};
+use larder_core::cache::{Flash, MetadataPlace};
+use larder_core::exec::{DevId, Io, IoId, IoKind};
+use larder_core::journal::layout::Layout;
+use larder_core::journal::recover::{Recovered, Unusable, recover};
+use larder_core::label::{
+    Found, HEADER_BYTES, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
+};
+use larder_core::preset::{Choices, Durability};
+use larder_core::request::Errno;
+use larder_core::shape::Shape;
+use larder_io::{Device, format_size};
+
+use super::error::VolumeError;
+
+/// How much of each end of a device is looked at for foreign data.
+const LOOK_BYTES: u64 = 1 << 20;
+/// How many pages are looked at between the ends.
+pub const SAMPLES: u64 = 256;
+
+/// One log of a shard is this part of the device, shared among the shards ...
+const LOG_SHARE: u64 = 512;
+/// ... within these bounds. All that is written to it between two checkpoints must fit.
+const LOG_LEAST: u64 = 64 << 10;
+const LOG_MOST: u64 = 16 << 20;
+
+/// A flash device that is ready to be attached.
+#[derive(Clone, Debug)]
+pub struct FlashDevice {
+    /// The device.
+    pub device: Device,
+    /// Slots on it.
+    pub slots: u64,
+    /// Whatever is on it is not wanted.
+    pub(crate) formats: bool,
+    /// What metadata it keeps, if it does.
+    pub(crate) metadata: Option<Metadata>,
+}
+
+/// The metadata that a device is to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    /// The volume's shape.
+    pub shape: Shape,
+    /// Bytes of one log.
+    pub log_bytes: u64,
+}
+
+impl FlashDevice {
+    /// Looks at the device; writes nothing.
+    ///
+    /// # Errors
+    /// When it holds foreign data and `format` is not given, is too small, or fails.
+    pub fn prepare(
+        device: Device,
+        most_bytes: Option<u64>,
+        unit_bytes: u64,
+        format: bool,
+    ) -> Result<Self, VolumeError> {
+        check_blocks(&device)?;
+        // Nothing on flash is ever flushed, so whatever forgets must not be asked again.
+        device.vanish_on_loss();
+        let name = device.name().to_owned();
+        let bytes = device.geometry().bytes.min(most_bytes.unwrap_or(u64::MAX));
+        let slots = bytes.saturating_sub(HEADER_BYTES) / unit_bytes;
+        if slots == 0 {
+            return Err(VolumeError::Usage(format!(
+                "{name}: {} is too small for a cache; accepted: at least {} (1 MiB of header and one unit)",
+                format_size(bytes),
+                format_size(HEADER_BYTES + unit_bytes),
+            )));
+        }
+        if !format {
+            check_content(&device)?;
+        }
+        Ok(Self { device, slots, formats: format, metadata: None })
+    }
+
+    /// Makes room for the metadata that the choices ask for, at the cost of some slots.
+    ///
+    /// # Errors
+    /// When no slot is left.
+    pub fn for_volume(
+        self,
+        origin_bytes: u64,
+        choices: &Choices,
+        workers: u32,
+    ) -> Result<Self, VolumeError> {
+        if choices.durability == Durability::Volatile {
+            return Ok(self);
+        }
+        let unit_bytes = choices.unit_bytes;
+        let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
+        let each = self.device.geometry().bytes / LOG_SHARE / u64::from(workers.max(1));
+        self.with_metadata(shape, each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST))
+    }
+
+    fn with_metadata(mut self, shape: Shape, log_bytes: u64) -> Result<Self, VolumeError> {
+        let bytes = HEADER_BYTES + self.slots * shape.unit_bytes;
+        let needed = |slots: u64| slots_at(&shape, slots, log_bytes) + slots * shape.unit_bytes;
+        while self.slots > 0 && needed(self.slots) > bytes {
+            let over = needed(self.slots) - bytes;
+            self.slots = self.slots.saturating_sub(over.div_ceil(shape.unit_bytes));
+        }
+        if self.slots == 0 {
+            return Err(VolumeError::Usage(format!(
+                "{}: {} is too small for a cache with a journal; accepted: at least {}, or --durability volatile",
+                self.device.name(),
+                format_size(bytes),
+                format_size(needed(1)),
+            )));
+        }
+        self.metadata = Some(Metadata { shape, log_bytes });
+        Ok(self)
+    }
+
+    /// Where slots begin.
+    pub(crate) fn slots_at(&self) -> u64 {
+        let at = |m: Metadata| slots_at(&m.shape, self.slots, m.log_bytes);
+        self.metadata.map_or(HEADER_BYTES, at)
+    }
+
+    /// What is labelled on the device.
+    pub(crate) fn found(&self) -> Result<Found, VolumeError> {
+        let bytes = self.device.geometry().bytes;
+        Ok(Label::find(&read(&self.device, 0, LOOK_BYTES.min(bytes))?))
+    }
+
+    /// The label that it is to bear as this volume.
+    pub(crate) fn label_of(&self, volume: u64, unit_bytes: u64) -> Label {
+        let (slots_at, slots_bytes) = (self.slots_at(), self.slots * unit_bytes);
+        let slots = Section { kind: SectionKind::Slots, offset: slots_at, bytes: slots_bytes };
+        let metadata = self.metadata.map(|_| Section {
+            kind: SectionKind::Metadata,
+            offset: HEADER_BYTES,
+            bytes: slots_at - HEADER_BYTES,
+        });
+        Label {
+            volume,
+            unit_bytes,
+            slots: self.slots,
+            shards: self.metadata.map_or(0, |m| m.shape.shards),
+            log_bytes: self.metadata.map_or(0, |m| m.log_bytes),
+            sections: metadata.into_iter().chain([slots]).collect(),
+        }
+    }
+
+    /// Labels the device as ours, under a new volume id: the second copy first, so that at every
+    /// moment a whole label is there, old or new.
+    pub(crate) fn label(&self, unit_bytes: u64) -> Result<u64, VolumeError> {
+        let volume = random_id(self.device.name())?;
+        let label = self.label_of(volume, unit_bytes);
+        for at in [SECOND_COPY, 0] {
+            let buf = Buf::copy_of(&label.encode());
+            run(&self.device, IoKind::Write { fua: true }, at, buf, "writing the label")?;
+        }
+        if self.found()? != Found::Label(label) {
+            return Err(VolumeError::Refused(format!(
+                "{}: does not keep what is written to it",
+                self.device.name()
+            )));
+        }
+        Ok(volume)
+    }
+
+    /// What each shard's metadata says, and the device flushed after it was read.
+    pub(crate) fn recover(&self, volume: u64) -> Result<Vec<Recovered>, String> {
+        let Some(Metadata { shape, .. }) = self.metadata else { return Ok(Vec::new()) };
+        let place = self.place(DevId(0), volume);
+        let recovered = (0..shape.shards).map(|shard| {
+            let layout = Layout::of(&Shape { shard, ..shape }, &place);
+            let Some(layout) = layout else { return Err("has no metadata".to_owned()) };
+            let read = &mut |at, len| {
+                let bytes = read_long(&self.device, at, len)?;
+                Ok(bytes)
+            };
+            recover(&layout, volume, read).map_err(|why| match why {
+                Unusable::Nothing => "holds no complete checkpoint".to_owned(),
+                Unusable::Damaged => "holds damaged metadata".to_owned(),
+                Unusable::Device(errno) => format!("cannot be read: {errno}"),
+            })
+        });
+        let recovered = recovered.collect::<Result<Vec<_>, _>>()?;
+        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Flush);
+        let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
+        self.device.run_blocking(&mut io).map_err(|e| format!("cannot be flushed: {e}"))?;
+        Ok(recovered)
+    }
+
+    /// The device as the engine sees it.
+    pub(crate) fn place(&self, dev: DevId, volume: u64) -> Flash {
+        let journal = self.metadata.map(|m| {
+            let log_bytes = m.log_bytes;
+            MetadataPlace { base: HEADER_BYTES, volume, log_bytes }
+        });
+        let block_bytes = self.device.geometry().block_bytes;
+        Flash { dev, base: self.slots_at(), slots: self.slots, block_bytes, journal }
+    }
+}
+
+/// Pages are what the engine copies; a device must be able to transfer one.
+pub(crate) fn check_blocks(device: &Device) -> Result<(), VolumeError> {
+    let block = device.geometry().block_bytes;
+    if block as usize > PAGE {
+        return Err(VolumeError::Usage(format!(
+            "{}: has blocks of {block} bytes; accepted: up to {PAGE}",
+            device.name()
+        )));
+    }
+    Ok(())
+}
+
+fn check_content(device: &Device) -> Result<(), VolumeError> {
+    let (name, bytes) = (device.name(), device.geometry().bytes);
+    let head = read(device, 0, LOOK_BYTES.min(bytes))?;
+    let refuse = |what: String| {
+        Err(VolumeError::Refused(format!(
+            "{name}: {what}; give --format to overwrite it, or another device"
+        )))
+    };
+    match Label::find(&head) {
+        Found::Label(_) => return Ok(()),
+        Found::Unknown { version } => {
+            return refuse(format!(
+                "holds a Larder cache of format version {version}, newer than this program"
+            ));
+        }
+        Found::Damaged => return refuse("holds a damaged Larder label".to_owned()),
+        Found::Nothing => {}
+    }
+    let block = u64::from(device.geometry().block_bytes);
+    let tail_len = LOOK_BYTES.min(bytes) / block * block;
+    let tail = read(device, bytes - tail_len, tail_len)?;
+    let zero = |bytes: &Buf| bytes.iter().all(|b| *b == 0);
+    let mut clean = zero(&head) && zero(&tail);
+    let stride = (bytes / (SAMPLES + 1)).next_multiple_of(PAGE as u64);
+    let places = (1..=SAMPLES).map(|i| i * stride).take_while(|at| at + PAGE as u64 <= bytes);
+    for at in places {
+        clean = clean && zero(&read(device, at, PAGE as u64)?);
+    }
+    if !clean {
+        return refuse(
+            "holds data that is not Larder's (it is neither zero nor labelled)".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn read(device: &Device, offset: u64, len: u64) -> Result<Buf, VolumeError> {
+    run(device, IoKind::Read, offset, Buf::with_len(len as usize), "reading")
+}
+
+fn run(
+    device: &Device,
+    kind: IoKind,
+    offset: u64,
+    buf: Buf,
+    doing: &'static str,
+) -> Result<Buf, VolumeError> {
+    debug_assert!(buf.len() >= LABEL_BYTES || buf.len() as u64 <= LOOK_BYTES);
+    let (id, dev, len) = (IoId(0), DevId(0), buf.len() as u64);
+    let mut io = Io { id, dev, kind, offset, len, buf: Some(buf), at: 0 };
+    let failed = |errno| VolumeError::Device { device: device.name().to_owned(), doing, errno };
+    device.run_blocking(&mut io).map_err(failed)?;
+    io.buf.ok_or_else(|| failed(larder_core::request::Errno::EIO))
+}
+
+/// Where the slots begin when there are so many.
+fn slots_at(shape: &Shape, slots: u64, log_bytes: u64) -> u64 {
+    (HEADER_BYTES + Layout::total_bytes(shape, slots, log_bytes)).next_multiple_of(HEADER_BYTES)
+}
+
+fn read_long(device: &Device, offset: u64, len: u64) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::with_capacity(len as usize);
+    while (bytes.len() as u64) < len {
+        let step = (len - bytes.len() as u64).min(LOOK_BYTES);
+        let (at, buf) = (offset + bytes.len() as u64, Some(Buf::with_len(step as usize)));
+        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Read);
+        let mut io = Io { id, dev, kind, offset: at, len: step, buf, at: 0 };
+        device.run_blocking(&mut io)?;
+        bytes.extend_from_slice(&io.buf.ok_or(Errno::EIO)?);
+    }
+    Ok(bytes)
+}
+
+fn random_id(device: &str) -> Result<u64, VolumeError> {
+    let mut id = [0; 8];
+    let mut read = || std::fs::File::open("/dev/urandom")?.read_exact(&mut id);
+    read().map_err(|e| {
+        VolumeError::Usage(format!("{device}: no random volume id: /dev/urandom: {e}"))
+    })?;
+    Ok(u64::from_le_bytes(id))
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume being served: its devices, its worker threads, and what an operator may do with it.
+//!
+//! Purpose: the handle that listeners, the control socket and in-process clients share. It holds
+//! no state that the workers need: each operation is a message to them.
+//!
+//! Invariants: a flash device that one shard gave up is taken from all of them; a device is
+//! closed only when no shard has anything under way on it (so that the same device cannot be
+//! attached again under late writes, design rule 5); attach and detach exclude each other.
+
+mod attach;
+mod connection;
+mod error;
+mod flash;
+mod latency;
+mod mailbox;
+mod state;
+mod state_file;
+mod stop;
+mod worker;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use larder_core::buf::Buf;
+use larder_core::event::Event;
+use larder_core::exec::DevId;
+use larder_core::memory::Memory;
+use larder_core::preset::{Choices, Limits};
+use larder_core::request::{Errno, Kind, pieces};
+use larder_core::shape::Shape;
+use larder_core::shard::Shard;
+use larder_io::{Device, Driver};
+
+pub use self::error::VolumeError;
+pub use self::flash::FlashDevice;
+pub use self::latency::{Histogram, Latencies};
+pub use self::state::{Stats, Status};
+pub use self::state_file::{FlashState, StateFile};
+pub use self::worker::MOST_WORKERS;
+
+pub(crate) use self::connection::Accepted;
+use self::mailbox::{Mailbox, Message};
+use self::state::{Attached, State};
+use self::worker::{Call, Report, Worker};
+use crate::nbd::export::Export;
+use crate::seat::{MOST_CONNECTIONS, Seats};
+
+const ORIGIN: DevId = DevId(0);
+/// How long a worker may take to answer a question about itself.
+const ANSWER_BOUND: Duration = Duration::from_secs(10);
+
+/// What a volume is made of.
+pub struct VolumeConfig {
+    /// Its export name; may be empty.
+    pub name: String,
+    /// The slow device.
+    pub origin: Device,
+    /// The five choices.
+    pub choices: Choices,
+    /// Budgets and time limits.
+    pub limits: Limits,
+    /// Worker threads, each with a shard.
+    pub workers: u32,
+    /// Where it is kept whether the flash may be used: needed for a journal, and by a volume
+    /// without one for what an earlier run may have left.
+    pub state: Option<StateFile>,
+}
+
+/// A volume being served, see the module.
+pub struct Volume {
+    config: VolumeConfig,
+    mailboxes: Arc<Vec<Mailbox>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    running: Arc<AtomicUsize>,
+    /// Workers that hold requests, or may yet.
+    holding: Arc<AtomicUsize>,
+    /// Client requests that workers left unanswered when they stopped.
+    given_up: Arc<AtomicU64>,
+    /// How a flush of the origin failed, known once the workers have left.
+    flush_failed: Arc<OnceLock<Errno>>,
+    state: Mutex<State>,
+    /// Held while a flash device is attached or detached.
+    change: Mutex<()>,
+    next_dev: AtomicU32,
+    next_worker: AtomicUsize,
+    /// What its FUSE doors share.
+    pub(crate) fuse: crate::fuse::Shared,
+    /// Places for its connections: clients of another volume take none of them.
+    pub(crate) seats: Seats,
+}
+
+/// Counts a worker among the running ones, however it ends.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Volume {
+    /// Starts the workers, in pass-through.
+    ///
+    /// # Errors
+    /// When a setting cannot be, or a ring cannot be set up.
+    pub fn start(config: VolumeConfig) -> Result<Arc<Self>, VolumeError> {
+        let shape = Shape {
+            origin_bytes: config.origin.geometry().bytes,
+            unit_bytes: config.choices.unit_bytes,
+            shards: config.workers,
+            shard: 0,
+        };
+        if shape.units() > Shape::MOST_UNITS {
+            return Err(VolumeError::Usage(format!(
+                "{}: {} units per worker do not fit the map; accepted: at most {} (use a larger --unit or more --workers)",
+                config.origin.name(),
+                shape.units(),
+                Shape::MOST_UNITS,
+            )));
+        }
+        flash::check_blocks(&config.origin)?;
+        let mailboxes: Arc<Vec<Mailbox>> =
+            Arc::new((0..config.workers).map(|_| Mailbox::default()).collect());
+        let (reports, from_workers) = channel();
+        let running = Arc::new(AtomicUsize::new(0));
+        let volume = Arc::new(Self {
+            threads: Mutex::default(),
+            running,
+            given_up: Arc::default(),
+            flush_failed: Arc::default(),
+            holding: Arc::new(AtomicUsize::new(config.workers as usize)),
+            mailboxes,
+            state: Mutex::default(),
+            change: Mutex::default(),
+            next_dev: AtomicU32::new(1),
+            next_worker: AtomicUsize::new(0),
+            fuse: Default::default(),
+            seats: Seats::new(MOST_CONNECTIONS),
+            config,
+        });
+        for index in 0..shape.shards {
+            volume.start_worker(Shape { shard: index, ..shape }, reports.clone())?;
+        }
+        drop(reports);
+        let watched = Arc::downgrade(&volume);
+        let watch = move || watch(&watched, &from_workers);
+        spawn("larder-watch", watch)?;
+        Ok(volume)
+    }
+
+    fn start_worker(&self, shape: Shape, reports: Sender<Report>) -> Result<(), VolumeError> {
+        let (ready, is_ready) = channel();
+        let (mailboxes, running) = (Arc::clone(&self.mailboxes), Arc::clone(&self.running));
+        let (origin, unit_bytes) = (self.config.origin.clone(), shape.unit_bytes);
+        let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
+        let (given_up, holding) = (Arc::clone(&self.given_up), Arc::clone(&self.holding));
+        let flush_failed = Arc::clone(&self.flush_failed);
+        running.fetch_add(1, Ordering::SeqCst);
+        let body = move || {
+            let _running = Running(running);
+            let index = shape.shard;
+            larder_io::process::mark_io_thread();
+            match Driver::new() {
+                Ok(mut driver) => {
+                    driver.attach(ORIGIN, origin);
+                    mailboxes[index as usize].open(driver.waker());
+                    let shard = Shard::new(shape, choices, limits, ORIGIN);
+                    let _ = ready.send(Ok(()));
+                    let worker =
+                        Worker::new(index, unit_bytes, driver, shard, mailboxes, reports, holding);
+                    match worker.run() {
+                        Ok(left) => {
+                            given_up.fetch_add(left.given_up, Ordering::SeqCst);
+                            left.flush_failed.map(|errno| flush_failed.set(errno));
+                        }
+                        Err(error) => tracing::error!("worker {index} stops: {error}"),
+                    }
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        };
+        let thread = spawn(&format!("larder-{}", shape.shard), body)?;
+        lock(&self.threads).push(thread);
+        match is_ready.recv() {
+            Ok(result) => Ok(result?),
+            Err(_) => Err(VolumeError::TooSlow("a worker thread died at its start".to_owned())),
+        }
+    }
+
+    /// What the volume is made of.
+    #[must_use]
+    pub fn config(&self) -> &VolumeConfig {
+        &self.config
+    }
+
+    /// The volume as an NBD export.
+    #[must_use]
+    pub fn export(&self) -> Export {
+        let geometry = self.config.origin.geometry();
+        Export {
+            description: format!("Larder over {}", self.config.origin.name()),
+            min_block_bytes: geometry.block_bytes,
+            preferred_block_bytes: geometry.block_bytes.max(4096),
+            ..Export::new(&self.config.name, geometry.bytes)
+        }
+    }
+
+    /// Hands a negotiated connection to a worker.
+    pub(crate) fn welcome(&self, accepted: Accepted) {
+        let next = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
+        self.mailboxes[next].post(Message::Connection(accepted));
+    }
+
+    /// A request from within the process; `done` is told the outcome on a worker's thread. A
+    /// write's payload is cut as [`pieces`] cuts it.
+    pub fn call(
+        &self,
+        kind: Kind,
+        offset: u64,
+        len: u64,
+        bufs: Vec<Buf>,
+        done: impl FnOnce(Result<Vec<Buf>, Errno>) + Send + 'static,
+    ) {
+        let unit = pieces(offset, len.max(1), self.config.choices.unit_bytes).next();
+        let owner = unit.map_or(0, |p| p.unit) % self.mailboxes.len() as u64;
+        let call = Call { kind, offset, len, bufs, done: Box::new(done) };
+        self.mailboxes[owner as usize].post(Message::Call(call));
+    }
+
+    /// Runs something on every worker; their answers, in the order of arrival.
+    fn ask<R: Send + 'static>(
+        &self,
+        question: impl Fn(&mut Worker) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, VolumeError> {
+        if self.has_lost_a_worker() {
+            return Err(VolumeError::TooSlow(
+                "the volume has lost a worker and is not served any more; restart the process"
+                    .to_owned(),
+            ));
+        }
+        let (answer, answers) = channel();
+        for mailbox in self.mailboxes.iter() {
+            let (question, answer) = (question.clone(), answer.clone());
+            let run = move |worker: &mut Worker| drop(answer.send(question(worker)));
+            mailbox.post(Message::Run(Box::new(run)));
+        }
+        drop(answer);
+        let deadline = Instant::now() + ANSWER_BOUND;
+        let count = self.mailboxes.len();
+        let late = || VolumeError::TooSlow("a worker does not answer".to_owned());
+        (0..count)
+            .map(|_| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                answers.recv_timeout(left).map_err(|_| late())
+            })
+            .collect()
+    }
+
+    /// Makes everything answered so far durable on the origin.
+    ///
+    /// # Errors
+    /// When the origin fails, or does not answer within `bound`.
+    pub fn flush(&self, bound: Duration) -> Result<(), VolumeError> {
+        let (answer, answered) = channel();
+        self.call(Kind::Flush, 0, 0, Vec::new(), move |result| drop(answer.send(result)));
+        match answered.recv_timeout(bound) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(errno)) => Err(self.flush_error(errno)),
+            Err(_) => Err(VolumeError::TooSlow(format!("no answer within {} s", bound.as_secs()))),
+        }
+    }
+
+    /// The volume's state.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn status(&self) -> Result<Status, VolumeError> {
+        let stats = self.stats()?;
+        let sums = self.ask(|w| (w.open_requests(), w.connections() as u64))?;
+        let (open, connections) = sums.iter().fold((0, 0), |s, a| (s.0 + a.0, s.1 + a.1));
+        let state = lock(&self.state);
+        let files = self.fuse.files();
+        Ok(Status { files, ..Status::of(&self.config, &state, &stats, open, connections) })
+    }
+
+    /// The counters.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn stats(&self) -> Result<Stats, VolumeError> {
+        let answers = self.ask(|w| {
+            let cache = w.shard.cache_status();
+            (w.desk_requests, w.shard.counters(), cache, w.latencies.clone())
+        })?;
+        let state = lock(&self.state);
+        let slots = state.attached.as_ref().map_or(0, |a| a.flash.slots);
+        let mut stats = Stats::new(self.memory(slots));
+        answers.into_iter().for_each(|(requests, counters, cache, latencies)| {
+            stats.add(requests, counters, cache);
+            stats.latencies += &latencies;
+        });
+        stats.state = state.word(stats.suspended);
+        Ok(stats)
+    }
+
+    /// The memory that the volume needs with what is attached.
+    fn memory(&self, slots: u64) -> Memory {
+        let VolumeConfig { origin, choices, limits, .. } = &self.config;
+        let origin_bytes = if slots > 0 { origin.geometry().bytes } else { 0 };
+        Memory::of(origin_bytes, slots * choices.unit_bytes, choices, limits)
+    }
+
+    /// Whether no worker is left.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.running.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether a worker died: its units are served by nobody.
+    #[must_use]
+    pub fn has_lost_a_worker(&self) -> bool {
+        self.running.load(Ordering::SeqCst) < self.mailboxes.len()
+    }
+}
+
+impl Attached {
+    fn is(&self, dev: DevId) -> bool {
+        self.dev == dev
+    }
+}
+
+/// Refuses what would not fit into memory: so many bytes at worst, of one volume or several.
+///
+/// # Errors
+/// When less is available; unknown counts as enough.
+pub fn check_memory(needed: u64) -> Result<(), VolumeError> {
+    let available = larder_io::process::available_memory();
+    match available {
+        Some(available) if needed > available => Err(VolumeError::Refused(format!(
+            "this needs {} of memory at worst and {} is available; use a larger --unit, a smaller --flash-size, or more memory",
+            larder_io::rough_size(needed),
+            larder_io::rough_size(available)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, VolumeError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|e| VolumeError::TooSlow(format!("cannot start a thread: {e}")))
+}
+
+/// Follows what the workers report, until the last of them is gone.
+fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
+    for Report { worker, event } in reports {
+        let Some(volume) = volume.upgrade() else { return };
+        match event {
+            Event::NeedsOriginFlush => volume.flush_for(worker),
+            Event::FlashFailed { dev, why } => volume.flash_failed(dev, &why),
+            Event::FlashReleased { dev } => volume.flash_released(dev),
+            Event::OriginFlushFailed { errno } => {
+                let why = format!(
+                    "the origin could not flush ({errno}): every FLUSH fails until the volume is restarted"
+                );
+                tracing::error!("{why}");
+                lock(&volume.state).origin_alarm = Some(why);
+            }
+            Event::FlashSuspended { .. } => {
+                tracing::warn!("a flash operation is overdue: flash is bypassed until it answers");
+            }
+            Event::FlashResumed { .. } => tracing::info!("flash answers again and is used"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the volume knows of its flash device, and the answers to `status` and `stats`.
+
+use larder_core::desk::Requests;
+use larder_core::exec::DevId;
+use larder_core::memory::Memory;
+use larder_core::shard::CacheStatus;
+use larder_core::stats::Counters;
+use serde::Serialize;
+
+use super::VolumeConfig;
+use super::flash::FlashDevice;
+use super::latency::Latencies;
+
+/// A flash device that shards use, or have not let go of.
+pub(crate) struct Attached {
+    pub dev: DevId,
+    pub flash: FlashDevice,
+    /// It was detached or failed, and operations on it are still under way.
+    pub leaving: bool,
+    /// Workers that have not let go of it.
+    waiting: usize,
+}
+
+/// The state, see the module.
+#[derive(Default)]
+pub(crate) struct State {
+    pub attached: Option<Attached>,
+    /// Why the last flash device was given up, until another is attached.
+    pub alarm: Option<String>,
+    /// What the origin failed in, for good.
+    pub origin_alarm: Option<String>,
+}
+
+impl State {
+    pub fn attach(&mut self, dev: DevId, flash: FlashDevice, workers: usize) {
+        self.alarm = None;
+        self.attached = Some(Attached { dev, flash, leaving: false, waiting: workers });
+    }
+
+    /// The device is to go; its number and name, if there is one.
+    pub fn leave(&mut self) -> Option<(DevId, String)> {
+        let attached = self.attached.as_mut()?;
+        attached.leaving = true;
+        Some((attached.dev, attached.flash.device.name().to_owned()))
+    }
+
+    /// The device failed; the alarm that this means, if it is news.
+    pub fn fail(&mut self, dev: DevId, why: &str) -> Option<String> {
+        let attached = self.attached.as_mut().filter(|a| a.is(dev))?;
+        if std::mem::replace(&mut attached.leaving, true) {
+            return None;
+        }
+        let alarm = format!("flash {} was given up: {why}", attached.flash.device.name());
+        self.alarm = Some(alarm.clone());
+        Some(alarm)
+    }
+
+    /// A worker let go of the device; whether it was the last.
+    pub fn released(&mut self, dev: DevId) -> bool {
+        let Some(attached) = self.attached.as_mut().filter(|a| a.is(dev)) else { return false };
+        attached.leaving = true;
+        attached.waiting = attached.waiting.saturating_sub(1);
+        attached.waiting == 0
+    }
+
+    /// The device is closed.
+    pub fn forget(&mut self, dev: DevId) {
+        self.attached.take_if(|a| a.is(dev));
+    }
+
+    /// How many workers have not let go of the device.
+    pub fn waiting_for(&self, dev: DevId) -> usize {
+        let attached = self.attached.as_ref().filter(|a| a.is(dev));
+        attached.map_or(0, |a| a.waiting.max(1))
+    }
+
+    /// The state in one word.
+    pub fn word(&self, suspended: bool) -> &'static str {
+        match &self.attached {
+            _ if self.alarm.is_some() => "failed",
+            None => "pass-through",
+            Some(attached) if attached.leaving => "detaching",
+            Some(_) if suspended => "suspended",
+            Some(_) => "caching",
+        }
+    }
+}
+
+/// The counters of a volume since its start; keys as in the contract.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// Client requests.
+    #[serde(flatten)]
+    pub requests: Requests,
+    /// What the engine did for them.
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// Slots.
+    pub units_total: u64,
+    /// Slots in use.
+    pub units_used: u64,
+    /// Units with data that the origin does not have: none in a clean mode.
+    pub units_dirty: u64,
+    /// Memory of maps, slots, bitmaps and buffers.
+    pub memory_bytes: u64,
+    /// `caching`, `pass-through`, `suspended`, `detaching` or `failed`.
+    pub state: &'static str,
+    /// How long requests took.
+    #[serde(skip)]
+    pub latencies: Latencies,
+    /// Whether a shard bypasses flash because an operation is overdue.
+    #[serde(skip)]
+    pub(crate) suspended: bool,
+}
+
+impl Stats {
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self {
+            requests: Requests::default(),
+            counters: Counters::default(),
+            units_total: 0,
+            units_used: 0,
+            units_dirty: 0,
+            memory_bytes: memory.full_bytes(),
+            state: "",
+            latencies: Latencies::default(),
+            suspended: false,
+        }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        requests: Requests,
+        counters: Counters,
+        cache: Option<CacheStatus>,
+    ) {
+        self.requests += requests;
+        self.counters += counters;
+        if let Some(cache) = cache {
+            self.units_total += cache.units_total;
+            self.units_used += cache.units_used;
+            self.memory_bytes += cache.bitmap_bytes;
+            self.suspended |= cache.suspended;
+        }
+    }
+}
+
+/// What a volume is and does.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Export name.
+    pub name: String,
+    /// As in [`Stats::state`].
+    pub state: &'static str,
+    /// Why the flash device was given up, or what the origin failed in, for good.
+    pub alarm: Option<String>,
+    /// What works in this state and what to do about it; none when all is well.
+    pub advice: Option<&'static str>,
+    /// The origin.
+    pub origin: String,
+    /// Its size.
+    pub origin_bytes: u64,
+    /// The flash device, if one is attached.
+    pub flash: Option<String>,
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+    /// Slots.
+    pub units_total: u64,
+    /// Slots in use.
+    pub units_used: u64,
+    /// Units with data that the origin does not have.
+    pub units_dirty: u64,
+    /// Memory of maps, slots, bitmaps and buffers.
+    pub memory_bytes: u64,
+    /// Worker threads.
+    pub workers: u32,
+    /// Connections.
+    pub connections: u64,
+    /// Files that are the volume, by FUSE.
+    pub files: Vec<std::path::PathBuf>,
+    /// Client requests under way.
+    pub requests_open: u64,
+    /// The serving process.
+    pub pid: u32,
+}
+
+/// What works in a state and what to do about it.
+fn advice(word: &str, state: &State) -> Option<&'static str> {
+    if state.origin_alarm.is_some() {
+        return Some("reads and writes go on, no FLUSH succeeds; look at the origin, then restart");
+    }
+    let leaving = state.attached.is_some();
+    match word {
+        "failed" if leaving => Some(
+            "clients are served from the origin, nothing is lost; the lost device is still busy",
+        ),
+        "failed" => Some(
+            "clients are served from the origin, nothing is lost; replace the flash: larder attach DEV",
+        ),
+        "pass-through" => Some("clients are served from the origin; to cache: larder attach DEV"),
+        "suspended" => Some("flash is bypassed until it answers; look at it if this recurs"),
+        "detaching" => Some("clients are served from the origin; flash is closed when it is idle"),
+        _ => None,
+    }
+}
+
+impl Status {
+    pub(crate) fn of(
+        config: &VolumeConfig,
+        state: &State,
+        stats: &Stats,
+        requests_open: u64,
+        connections: u64,
+    ) -> Self {
+        Self {
+            name: config.name.clone(),
+            state: stats.state,
+            alarm: state.origin_alarm.as_ref().or(state.alarm.as_ref()).cloned(),
+            advice: advice(stats.state, state),
+            origin: config.origin.name().to_owned(),
+            origin_bytes: config.origin.geometry().bytes,
+            flash: state.attached.as_ref().map(|a| a.flash.device.name().to_owned()),
+            unit_bytes: config.choices.unit_bytes,
+            units_total: stats.units_total,
+            units_used: stats.units_used,
+            units_dirty: stats.units_dirty,
+            memory_bytes: stats.memory_bytes,
+            workers: config.workers,
+            connections,
+            files: Vec::new(),
+            requests_open,
+            pid: std::process::id(),
+        }
+    }
+}

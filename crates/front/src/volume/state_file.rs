@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The state off the flash: whether what lies on a flash device may be used (design rule 10).
+//!
+//! One small file per volume, `DIR/NAME.json`. It names the flash's volume id and says whether
+//! that flash is in use. Before the first write that goes on without the flash it is made to say
+//! "out of use", durably; a flash whose id it does not name, or that is out of use, starts cold.
+//!
+//! It counts for volumes without a journal too: they write to the origin, so whatever an earlier run
+//! left on flash for it, under this name or another in the same directory, is put out of use before
+//! they serve. Two directories know nothing of each other; docs/semantics.md says so.
+//!
+//! It also remembers the origin: its size and, after a stop in good order, when the origin was
+//! last modified. An origin that somebody wrote to meanwhile is told by that where the origin is
+//! a file; of a block device nobody keeps such a time, and docs/semantics.md says so.
+//!
+//! Why a file and not a place on the origin: the origin's bytes are all the client's.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::VolumeError;
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlashState {
+    /// The version of this file.
+    pub format: u32,
+    /// The flash's volume id, in hexadecimal.
+    pub volume: String,
+    /// Whether that flash may be used.
+    pub in_use: bool,
+    /// The origin, by the place where it lies.
+    pub origin: String,
+    /// Size of the origin.
+    pub origin_bytes: u64,
+    /// When the origin was last modified, in nanoseconds since 1970: known after a stop in good
+    /// order and only for files.
+    pub origin_mtime_ns: Option<i64>,
+}
+
+/// The version of the file.
+pub const FORMAT: u32 = 1;
+
+/// The file, see the module.
+#[derive(Clone, Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    origin: String,
+}
+
+impl StateFile {
+    /// The file in `dir` of the volume `name`, whose origin lies at the place `origin`.
+    #[must_use]
+    pub fn new(dir: &Path, name: &str, origin: &str) -> Self {
+        let name = if name.is_empty() { "volume" } else { name };
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+        let safe: String = name.chars().map(plain).collect();
+        // Two names that differ in what is replaced must not meet.
+        let tag = if safe == name {
+            String::new()
+        } else {
+            format!("-{:08x}", larder_core::checksum::crc32c(name.as_bytes()))
+        };
+        Self { path: dir.join(format!("{safe}{tag}.json")), origin: origin.to_owned() }
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where its volume's origin lies.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// What it says; nothing if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read or understood.
+    pub fn load(&self) -> Result<Option<FlashState>, VolumeError> {
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(cannot(&self.path, "read", &e)),
+        };
+        let wrong = |what: String| {
+            VolumeError::Refused(format!(
+                "{}: {what}; accepted: a state file of this program, or none (the cache then starts cold)",
+                self.path.display()
+            ))
+        };
+        let state: FlashState = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        if state.format != FORMAT {
+            return Err(wrong(format!("is of version {}", state.format)));
+        }
+        Ok(Some(state))
+    }
+
+    /// All in its directory that say that a flash is in use for this volume or this origin.
+    ///
+    /// # Errors
+    /// When the directory or a file in it cannot be read or understood.
+    fn in_use_here(&self) -> Result<Vec<(Self, FlashState)>, VolumeError> {
+        let Some(dir) = self.path.parent() else { return Ok(Vec::new()) };
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(cannot(dir, "read", &e)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|e| cannot(dir, "read", &e))?.path();
+            let file = Self { path, origin: self.origin.clone() };
+            if file.path.extension().is_none_or(|e| e != "json") {
+                continue;
+            }
+            let state = file.load()?;
+            let ours =
+                |s: &FlashState| s.in_use && (s.origin == self.origin || file.path == self.path);
+            found.extend(state.filter(ours).map(|state| (file, state)));
+        }
+        Ok(found)
+    }
+
+    /// Makes it durable that no flash may be used for this volume or this origin, but for what
+    /// `keeps` says.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub fn put_out_of_use(&self, keeps: Option<&str>) -> Result<(), VolumeError> {
+        for (file, state) in self.in_use_here()? {
+            if file.path != self.path || keeps != Some(&state.volume) {
+                file.store(&FlashState { in_use: false, ..state })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces what it says, durably; the directory is made if need be.
+    ///
+    /// # Errors
+    /// When it cannot be written; the old file is still whole then.
+    pub fn store(&self, state: &FlashState) -> Result<(), VolumeError> {
+        let dir = self.path.parent().unwrap_or_else(|| Path::new("."));
+        fs::create_dir_all(dir).map_err(|e| cannot(dir, "make", &e))?;
+        let text = serde_json::to_vec_pretty(state)
+            .map_err(|e| cannot(&self.path, "write", &std::io::Error::other(e)))?;
+        let new = self.path.with_extension("new");
+        let write = || {
+            let mut file = File::create(&new)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)?;
+            File::open(dir)?.sync_all()
+        };
+        write().map_err(|e| cannot(&self.path, "write", &e))
+    }
+}
+
+fn cannot(path: &Path, doing: &str, error: &std::io::Error) -> VolumeError {
+    VolumeError::Usage(format!(
+        "--state {}: cannot {doing} it: {error}; accepted: a directory that this user may write to",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(volume: &str, origin: &str) -> FlashState {
+        FlashState {
+            format: FORMAT,
+            volume: volume.to_owned(),
+            in_use: true,
+            origin: origin.to_owned(),
+            origin_bytes: 4096,
+            origin_mtime_ns: Some(-5),
+        }
+    }
+
+    /// Under another name, too: writes to an origin make every flash of it stale.
+    #[test]
+    fn other_flash_of_the_same_origin_is_put_out_of_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, origin: &str| StateFile::new(dir.path(), name, origin);
+        let in_use = |name: &str| file(name, "").load().unwrap().unwrap().in_use;
+        file("a", "/san").store(&state("1", "/san")).unwrap();
+        file("b", "/san").store(&state("2", "/san")).unwrap();
+        file("c", "/other").store(&state("3", "/other")).unwrap();
+        file("a", "/san").put_out_of_use(Some("1")).unwrap();
+        assert_eq!(["a", "b", "c"].map(in_use), [true, false, true]);
+        // The same name with another origin.
+        file("c", "/san").put_out_of_use(None).unwrap();
+        assert_eq!(["a", "b", "c"].map(in_use), [false, false, false]);
+        StateFile::new(&dir.path().join("none"), "x", "/san").put_out_of_use(None).unwrap();
+        assert!(!dir.path().join("none").exists());
+    }
+
+    #[test]
+    fn what_is_stored_is_loaded_and_damage_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::new(&dir.path().join("sub"), "päck/chen", "/san");
+        assert_eq!(file.load().unwrap(), None);
+        let state = state("00ff", "/san");
+        file.store(&state).unwrap();
+        assert_eq!(file.load().unwrap(), Some(state));
+        assert_ne!(
+            file.path(),
+            StateFile::new(&dir.path().join("sub"), "p_ck_chen", "/san").path()
+        );
+        fs::write(file.path(), "{}").unwrap();
+        assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a volume stops: workers answer what is under way, and the origin is flushed last.
+//!
+//! Bounded: what is not done in time is given up and said so. A stop is good only when the origin
+//! never failed a flush: what it dropped then, no later flush brings back.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use larder_core::exec::{Io, IoId, IoKind};
+use larder_core::request::Errno;
+
+use super::mailbox::Message;
+use super::worker::Worker;
+use super::{ORIGIN, Volume, VolumeError, spawn};
+
+impl Volume {
+    /// Stops: requests under way are answered, connections closed, the origin flushed. After
+    /// `bound` whatever is left is given up. `progress` is told what is left; `hurry` is asked
+    /// whether to leave at once.
+    ///
+    /// # Errors
+    /// When something was given up, or the last flush failed.
+    pub fn stop(
+        &self,
+        bound: Duration,
+        mut progress: impl FnMut(usize),
+        hurry: impl Fn() -> bool,
+    ) -> Result<(), VolumeError> {
+        let deadline = Instant::now() + bound;
+        for mailbox in self.mailboxes.iter() {
+            mailbox.post(Message::Run(Box::new(Worker::stop)));
+        }
+        let mut given_up = None;
+        while self.running.load(Ordering::SeqCst) > 0 {
+            if given_up.is_none() && (hurry() || Instant::now() > deadline) {
+                given_up = Some(Instant::now());
+                for mailbox in self.mailboxes.iter() {
+                    mailbox.post(Message::Run(Box::new(Worker::quit)));
+                }
+            }
+            if given_up.is_some_and(|at| at.elapsed() > Duration::from_secs(7)) {
+                break;
+            }
+            progress(self.running.load(Ordering::SeqCst));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Nobody is left to answer what was posted to a lost worker: whoever waits for it is told.
+        for mailbox in self.mailboxes.iter().filter(|_| self.has_stopped()) {
+            mailbox.take(&mut VecDeque::new());
+        }
+        let lost = self.given_up.load(Ordering::SeqCst);
+        if lost > 0 || !self.has_stopped() {
+            return Err(VolumeError::TooSlow(format!(
+                "stopped with {lost} requests or connections left"
+            )));
+        }
+        self.flush_origin(deadline, hurry)?;
+        match self.flush_failed.get() {
+            Some(errno) => Err(self.flush_error(*errno)),
+            None => self.note_origin(),
+        }
+    }
+
+    pub(super) fn flush_error(&self, errno: Errno) -> VolumeError {
+        let device = self.config.origin.name().to_owned();
+        VolumeError::Device { device, doing: "flush", errno }
+    }
+
+    /// The last flush, when no worker is left to do it; on a thread of its own, since an origin
+    /// that hangs must not keep the process.
+    fn flush_origin(&self, deadline: Instant, hurry: impl Fn() -> bool) -> Result<(), VolumeError> {
+        let (origin, (answer, answered)) = (self.config.origin.clone(), channel());
+        spawn("larder-flush", move || {
+            let (id, kind, dev) = (IoId(0), IoKind::Flush, ORIGIN);
+            let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
+            let _ = answer.send(origin.run_blocking(&mut io));
+        })?;
+        loop {
+            match answered.recv_timeout(Duration::from_millis(20)) {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(errno)) => return Err(self.flush_error(errno)),
+                Err(_) if hurry() || Instant::now() > deadline => {
+                    let what = "stopped before the origin's last flush ended";
+                    return Err(VolumeError::TooSlow(what.to_owned()));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A worker thread: one shard, one ring, and the connections that it was given.
+//!
+//! One turn: take messages, take what the ring has done (device operations go to the shard,
+//! sockets to their sessions), run the shard, start the operations it asks for, hand replies to
+//! sessions, lend memory to sockets, and then one system call that submits all of it and waits.
+//!
+//! A request is cut into pieces; those of other shards go to their workers by mailbox and come
+//! back the same way. Tags carry the number of the worker that holds the request in their top
+//! byte. Trims and zeroings may be gigabytes long, so their pieces are sent a few at a time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+
+use larder_core::buf::Buf;
+use larder_core::cache::Flash;
+use larder_core::desk::{Desk, Finished};
+use larder_core::event::Event;
+use larder_core::exec::{DevId, Nanos};
+use larder_core::journal::recover::Recovered;
+use larder_core::request::{Errno, Kind, Piece, Reply, Request, pieces, shard_of};
+use larder_core::shard::Shard;
+use larder_io::{Device, Driver, DriverError, NetEvent};
+use slab::Slab;
+
+use super::connection::{Accepted, Connection};
+use super::latency::Latencies;
+use super::mailbox::{Mailbox, Message};
+use crate::nbd::session::State;
+
+/// The most workers of a volume: their number fits the top byte of a tag.
+pub const MOST_WORKERS: u32 = 64;
+const WORKER_SHIFT: u32 = 56;
+/// All flushes go to this worker's shard, which remembers a failed one.
+const FLUSH_WORKER: u32 = 0;
+/// Rounds of the shard before messages and sockets are looked at again.
+const PUMP_ROUNDS: u32 = 8;
+/// Pieces of one trim or zeroing under way at a time.
+const BULK_PIECES: u32 = 16;
+
+/// A request from within the process.
+pub(crate) struct Call {
+    pub kind: Kind,
+    pub offset: u64,
+    pub len: u64,
+    /// A write's payload, as `pieces` cuts it.
+    pub bufs: Vec<Buf>,
+    /// Told the outcome, on the worker's thread.
+    pub done: Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>,
+}
+
+/// Who waits for a request.
+enum Caller {
+    Nbd { conn: u32, serial: u64, ticket: u64 },
+    Call(Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>),
+}
+
+/// What is left of a long trim or zeroing.
+struct Bulk {
+    kind: Kind,
+    left: Box<dyn Iterator<Item = Piece>>,
+    next: u32,
+}
+
+/// What a worker tells the volume.
+pub(crate) struct Report {
+    /// Whose.
+    pub worker: u32,
+    pub event: Event,
+}
+
+/// The worker, see the module.
+pub(crate) struct Worker {
+    pub driver: Driver,
+    pub shard: Shard,
+    pub desk_requests: larder_core::desk::Requests,
+    index: u32,
+    unit_bytes: u64,
+    mailboxes: Arc<Vec<Mailbox>>,
+    reports: Sender<Report>,
+    /// Requests under way, each with the time of its opening.
+    desk: Desk<(Nanos, Caller)>,
+    pub latencies: Latencies,
+    /// The time of this turn.
+    clock: Nanos,
+    bulk: HashMap<u64, Bulk>,
+    connections: Slab<Connection>,
+    serial: u64,
+    /// Connections to look at before the end of the turn.
+    touched: Vec<usize>,
+    /// No new work; leave when nothing is under way.
+    stopping: bool,
+    /// Workers that hold requests or connections, or may yet; each serves the others' pieces
+    /// until there are none.
+    holding: Arc<AtomicUsize>,
+    /// This worker is one of them.
+    holds: bool,
+    /// Devices that were given up, whose attachment may come after that news.
+    dead: Vec<DevId>,
+    /// Leave now.
+    quit: bool,
+}
+
+/// What a worker leaves behind.
+pub(crate) struct Left {
+    /// Client requests and connections that were not ended.
+    pub given_up: u64,
+    /// How a flush of the origin failed, if one ever did.
+    pub flush_failed: Option<Errno>,
+}
+
+impl Worker {
+    pub fn new(
+        index: u32,
+        unit_bytes: u64,
+        driver: Driver,
+        shard: Shard,
+        mailboxes: Arc<Vec<Mailbox>>,
+        reports: Sender<Report>,
+        holding: Arc<AtomicUsize>,
+    ) -> Self {
+        Self {
+            driver,
+            shard,
+            desk_requests: Default::default(),
+            index,
+            unit_bytes,
+            mailboxes,
+            reports,
+            desk: Desk::default(),
+            latencies: Latencies::default(),
+            clock: 0,
+            bulk: HashMap::new(),
+            connections: Slab::new(),
+            serial: 0,
+            touched: Vec::new(),
+            stopping: false,
+            holding,
+            holds: true,
+            dead: Vec::new(),
+            quit: false,
+        }
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn run(mut self) -> Result<Left, DriverError> {
+        let mut messages = VecDeque::new();
+        loop {
+            self.mailboxes[self.index as usize].take(&mut messages);
+            for message in messages.drain(..) {
+                self.take_message(message);
+            }
+            self.take_completions();
+            self.pump();
+            self.serve_connections();
+            self.pump();
+            self.serve_connections();
+            if self.quit || self.stopping && self.may_leave() {
+                break;
+            }
+            self.driver.turn(self.shard.next_deadline())?;
+        }
+        let given_up = self.open_requests() + self.connections() as u64;
+        Ok(Left { given_up, flush_failed: self.shard.flush_failed() })
+    }
+
+    fn take_message(&mut self, message: Message) {
+        match message {
+            Message::Piece { tag, request } => self.shard.submit(tag, request),
+            Message::Reply(reply) => self.take_reply(reply),
+            Message::Connection(accepted) => self.welcome(accepted),
+            Message::Call(Call { kind, offset, len, bufs, done }) => {
+                self.open_request(Caller::Call(done), kind, offset, len, bufs);
+            }
+            Message::Run(run) => run(self),
+        }
+    }
+
+    fn welcome(&mut self, accepted: Accepted) {
+        if self.stopping {
+            return;
+        }
+        self.serial += 1;
+        let connection = Connection::new(accepted, self.serial, self.unit_bytes);
+        let number = self.connections.insert(connection);
+        self.touched.push(number);
+    }
+
+    fn take_completions(&mut self) {
+        while let Some(done) = self.driver.next_done() {
+            self.shard.complete(done.id, done.result, done.buf);
+        }
+        while let Some(event) = self.driver.next_net() {
+            let (NetEvent::Received { conn, .. } | NetEvent::Sent { conn, .. }) = event;
+            if let Some(connection) = self.connections.get_mut(conn as usize) {
+                connection.take_event(event);
+                self.touched.push(conn as usize);
+            }
+        }
+    }
+
+    /// Runs the shard until it has nothing to say; devices in memory answer within the loop, which
+    /// is bounded so that messages and sockets have their turn.
+    fn pump(&mut self) {
+        for _ in 0..PUMP_ROUNDS {
+            self.clock = self.driver.now();
+            self.shard.run(self.clock);
+            let mut moved = false;
+            while let Some(io) = self.shard.next_io() {
+                self.driver.start(0, io);
+            }
+            while let Some(done) = self.driver.next_done() {
+                moved = true;
+                self.shard.complete(done.id, done.result, done.buf);
+            }
+            while let Some(reply) = self.shard.next_reply() {
+                moved = true;
+                self.route_reply(reply);
+            }
+            while let Some(event) = self.shard.next_event() {
+                // The volume may be gone at the very end.
+                let _ = self.reports.send(Report { worker: self.index, event });
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn route_reply(&mut self, reply: Reply) {
+        let holder = (reply.tag >> WORKER_SHIFT) as u32;
+        if holder == self.index {
+            self.take_reply(reply);
+        } else {
+            self.mailboxes[holder as usize].post(Message::Reply(reply));
+        }
+    }
+
+    /// An answer to a piece of a request held here.
+    fn take_reply(&mut self, mut reply: Reply) {
+        reply.tag &= (1 << WORKER_SHIFT) - 1;
+        let number = Desk::<Caller>::number(reply.tag);
+        if !self.bulk.is_empty() {
+            self.send_bulk(number, 1);
+        }
+        if let Some(finished) = self.desk.take(reply) {
+            self.bulk.remove(&number);
+            self.answer(finished);
+        }
+        self.desk_requests = self.desk.requests();
+    }
+
+    fn answer(&mut self, finished: Finished<(Nanos, Caller)>) {
+        let (opened, caller) = finished.client;
+        let took = self.clock.saturating_sub(opened);
+        self.latencies.count(finished.kind, finished.hit, took);
+        match caller {
+            Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
+            Caller::Nbd { conn, serial, ticket } => {
+                let connection = self.connections.get_mut(conn as usize);
+                if let Some(connection) = connection.filter(|c| c.serial == serial) {
+                    connection.session.reply(ticket, finished.result, finished.bufs);
+                    self.touched.push(conn as usize);
+                }
+            }
+        }
+    }
+
+    /// Takes requests from the connections that something happened to, and lends them memory.
+    fn serve_connections(&mut self) {
+        while let Some(number) = self.touched.pop() {
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            let serial = connection.serial;
+            while let Some(request) =
+                self.connections.get_mut(number).and_then(|c| c.session.next_request())
+            {
+                let caller = Caller::Nbd { conn: number as u32, serial, ticket: request.ticket };
+                self.open_request(caller, request.kind, request.offset, request.len, request.bufs);
+            }
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            if connection.arm(number as u32, &mut self.driver) {
+                let connection = self.connections.remove(number);
+                if let State::Closed(why) = connection.session.state() {
+                    tracing::debug!(peer = connection.peer, "connection closed: {why}");
+                }
+            }
+        }
+    }
+
+    fn open_request(&mut self, caller: Caller, kind: Kind, offset: u64, len: u64, bufs: Vec<Buf>) {
+        if kind == Kind::Flush {
+            let number = self.desk.open((self.clock, caller), kind, 0, 1);
+            let request = Request { kind, offset: 0, len: 0, buf: None };
+            return self.send_piece(number, 0, FLUSH_WORKER, request);
+        }
+        let cut = pieces(offset, len, self.unit_bytes);
+        let count = pieces(offset, len, self.unit_bytes).count() as u32;
+        let number = self.desk.open((self.clock, caller), kind, len, count);
+        if matches!(kind, Kind::Trim { .. } | Kind::Zero { .. }) {
+            self.bulk.insert(number, Bulk { kind, left: Box::new(cut), next: 0 });
+            return self.send_bulk(number, BULK_PIECES);
+        }
+        let mut bufs = bufs.into_iter();
+        for (i, piece) in cut.enumerate() {
+            let buf = match kind {
+                Kind::Read => Some(Buf::with_len(piece.len as usize)),
+                _ => bufs.next(),
+            };
+            let owner = shard_of(piece.unit, self.mailboxes.len() as u32);
+            let request = Request { kind, offset: piece.offset, len: piece.len, buf };
+            self.send_piece(number, i as u32, owner, request);
+        }
+    }
+
+    /// Sends up to `most` more pieces of a long trim or zeroing.
+    fn send_bulk(&mut self, number: u64, most: u32) {
+        for _ in 0..most {
+            let Some(bulk) = self.bulk.get_mut(&number) else { return };
+            let Some(piece) = bulk.left.next() else { return };
+            let (kind, i) = (bulk.kind, bulk.next);
+            bulk.next += 1;
+            let owner = shard_of(piece.unit, self.mailboxes.len() as u32);
+            let request = Request { kind, offset: piece.offset, len: piece.len, buf: None };
+            self.send_piece(number, i, owner, request);
+        }
+    }
+
+    fn send_piece(&mut self, number: u64, i: u32, owner: u32, request: Request) {
+        let tag = Desk::<Caller>::tag(number, i) | u64::from(self.index) << WORKER_SHIFT;
+        if owner == self.index {
+            self.shard.submit(tag, request);
+        } else {
+            self.mailboxes[owner as usize].post(Message::Piece { tag, request });
+        }
+    }
+
+    /// Takes nothing new; requests under way are answered, then the worker leaves.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        for (number, connection) in &mut self.connections {
+            connection.session.stop();
+            self.touched.push(number);
+        }
+    }
+
+    /// Leaves at once.
+    pub fn quit(&mut self) {
+        self.quit = true;
+    }
+
+    /// Its number, which is that of its shard.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Client requests under way that this worker holds.
+    pub fn open_requests(&self) -> u64 {
+        self.desk.in_flight() as u64
+    }
+
+    /// Connections being served.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether this worker has nothing to do any more, and no other will need it. What may still
+    /// be under way on flash (a write-through, a population, an operation that hangs) is of no
+    /// use to a cache that starts cold; a journal is brought up to date first.
+    fn may_leave(&mut self) -> bool {
+        let mut empty = self.connections.is_empty() && self.desk.in_flight() == 0;
+        if empty {
+            self.shard.settle_journal();
+            empty = self.shard.journal_settled();
+        }
+        if empty && std::mem::replace(&mut self.holds, false) {
+            self.holding.fetch_sub(1, Ordering::SeqCst);
+            let others =
+                self.mailboxes.iter().enumerate().filter(|(i, _)| *i != self.index as usize);
+            others.for_each(|(_, mailbox)| mailbox.post(Message::Run(Box::new(|_| ()))));
+        }
+        self.holding.load(Ordering::SeqCst) == 0 && self.shard.requests_open() == 0
+    }
+
+    /// Begins to cache on a device, unless it was given up meanwhile; whether it is warm.
+    pub fn attach(&mut self, flash: Flash, device: Device, recovered: Option<&Recovered>) -> bool {
+        if self.dead.contains(&flash.dev) {
+            let event = Event::FlashReleased { dev: flash.dev };
+            drop(self.reports.send(Report { worker: self.index, event }));
+            return false;
+        }
+        self.driver.attach(flash.dev, device);
+        self.shard.attach(flash, recovered)
+    }
+
+    /// A device was given up, and where it keeps a journal that is durable off it: it is not used,
+    /// nor will be.
+    pub fn give_up(&mut self, dev: DevId) {
+        self.dead.push(dev);
+        if self.shard.cache_status().is_some_and(|c| c.dev == dev) {
+            self.shard.detach();
+        }
+        self.shard.fenced();
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An authority and certificates of it, in a directory with the names that NBD tools look for.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// See the module.
+pub struct Certs {
+    dir: tempfile::TempDir,
+}
+
+fn params(name: &str, names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+impl Certs {
+    /// A new authority, a server `localhost` and `127.0.0.1`, and a client.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();
+        let mut authority = params("an authority", &[]);
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        put("ca-cert.pem", authority.self_signed(&key).unwrap().pem());
+        let issuer = Issuer::new(authority, key);
+        for (name, names, purpose) in [
+            ("server", &["localhost", "127.0.0.1"][..], ExtendedKeyUsagePurpose::ServerAuth),
+            ("client", &["a client"][..], ExtendedKeyUsagePurpose::ClientAuth),
+        ] {
+            let mut leaf = params(name, names);
+            leaf.extended_key_usages = vec![purpose];
+            leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+            let key = KeyPair::generate().unwrap();
+            put(&format!("{name}-cert.pem"), leaf.signed_by(&key, &issuer).unwrap().pem());
+            put(&format!("{name}-key.pem"), key.serialize_pem());
+        }
+        Self { dir }
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! TLS between our server and our client: who is let in, that bytes arrive, and that connections
+//! end.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+#[path = "common/certs.rs"]
+mod certs;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use certs::Certs;
+use larder_core::preset::{Limits, preset};
+use larder_core::request::Kind;
+use larder_front::listen::{ListenSpec, Listener, Secure};
+use larder_front::nbd::client::{Client, ClientError, Options};
+use larder_front::nbd::export::Exports;
+use larder_front::nbd::tls::ServerTls;
+use larder_front::nbd::uri::{Names, Uri};
+use larder_front::seat::Seats;
+use larder_front::volume::{Volume, VolumeConfig};
+use larder_io::Device;
+
+const BYTES: u64 = 16 << 20;
+
+struct House {
+    volume: Arc<Volume>,
+    listener: Listener,
+    seats: Seats,
+}
+
+impl House {
+    fn new(spec: &str, secure: Option<Secure>, seats: usize) -> Self {
+        let config = VolumeConfig {
+            name: "x".to_owned(),
+            origin: Device::mem(BYTES),
+            choices: preset("sce").unwrap().choices(),
+            limits: Limits::default(),
+            workers: 1,
+            state: None,
+        };
+        let volume = Volume::start(config).unwrap();
+        let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
+        let volumes = Arc::new(vec![Arc::clone(&volume)]);
+        let (spec, seats): (ListenSpec, _) = (spec.parse().unwrap(), Seats::new(seats));
+        let listener =
+            Listener::start_secure(&spec, volumes, exports, seats.clone(), secure).unwrap();
+        Self { volume, listener, seats }
+    }
+
+    fn tcp(certs: &Certs, clients: bool) -> Self {
+        let ca = clients.then(|| certs.path("ca-cert.pem"));
+        let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
+        let tls = ServerTls::load(&cert, &key, ca.as_deref()).unwrap();
+        Self::new("nbd://127.0.0.1:0", Some(Secure { tls, everywhere: false }), 2)
+    }
+
+    fn uri(&self, tls: Option<Names>) -> Uri {
+        Uri { address: self.listener.address(), export: "x".to_owned(), tls }
+    }
+
+    fn connect(&self, tls: Option<Names>) -> Result<Client, ClientError> {
+        let options = Options { io_timeout: Some(Duration::from_secs(20)), ..Options::default() };
+        Client::connect(&self.uri(tls), &options)
+    }
+
+    fn end(self) {
+        drop(self.listener);
+        self.volume.stop(Duration::from_secs(10), |_| {}, || false).unwrap();
+    }
+}
+
+fn with(certificates: &Certs) -> Option<Names> {
+    Some(Names { certificates: Some(certificates.dir().to_owned()), ..Names::default() })
+}
+
+fn only_ca(certs: &Certs) -> Option<Names> {
+    Some(Names { ca: Some(certs.path("ca-cert.pem")), ..Names::default() })
+}
+
+#[test]
+fn bytes_go_both_ways_many_at_a_time() {
+    let certs = Certs::new();
+    let house = House::tcp(&certs, true);
+    let mut client = house.connect(with(&certs)).unwrap();
+    let data: Vec<u8> = (0..BYTES).map(|i| ((i * 2_654_435_761) >> 9) as u8).collect();
+    client.write_at(0, &data, true).unwrap();
+    let mut back = vec![0; BYTES as usize];
+    client.read_at(0, &mut back).unwrap();
+    assert!(back == data);
+    client.flush().unwrap();
+    // Two threads, so that neither end waits for the other to read.
+    let (mut sender, mut receiver) = client.split();
+    let sends = std::thread::spawn(move || {
+        for n in 0..512_u64 {
+            let at = (n % 16) << 20;
+            sender.submit(Kind::Read, at, 1 << 20, &[]).unwrap();
+            sender
+                .submit(Kind::Write { fua: false }, at, 4096, &data[at as usize..][..4096])
+                .unwrap();
+            // Few enough for the server's bound.
+            while sender.open() > 24 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        (sender, data)
+    });
+    for _ in 0..1024 {
+        let completion = receiver.wait().unwrap();
+        let bytes = completion.result.unwrap();
+        if !bytes.is_empty() {
+            let n = (completion.cookie - 1) / 2 % 16;
+            assert!(bytes[..] == back[(n << 20) as usize..][..1 << 20], "read {n}");
+        }
+    }
+    let (sender, _) = sends.join().unwrap();
+    sender.disconnect().unwrap();
+    assert!(matches!(receiver.wait(), Err(ClientError::Closed)));
+    house.end();
+}
+
+/// Connections that end in every way give their seat back.
+#[test]
+fn connections_end_and_leave_nothing_behind() {
+    let certs = Certs::new();
+    let house = House::tcp(&certs, false);
+    for round in 0..8 {
+        let mut client = (0..500)
+            .find_map(|_| match house.connect(only_ca(&certs)) {
+                Ok(client) => Some(client),
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(10));
+                    None
+                }
+            })
+            .unwrap();
+        let read = client.read_at(0, &mut [0; 4096]);
+        assert!(read.is_ok(), "{round}: {read:?}");
+        match round % 3 {
+            0 => client.disconnect().unwrap(),
+            1 => drop(client),
+            _ => client.stream().unwrap().shutdown(std::net::Shutdown::Both).unwrap(),
+        }
+    }
+    let _ = &house.seats;
+    house.end();
+}
+
+#[test]
+fn only_those_who_prove_who_they_are_come_in() {
+    let (certs, strangers) = (Certs::new(), Certs::new());
+    let house = House::tcp(&certs, true);
+    let plain = house.connect(None).unwrap_err().to_string();
+    assert!(plain.contains("TLS is required"), "{plain}");
+    let nobody = house.connect(Some(Names::default())).unwrap_err().to_string();
+    assert!(nobody.contains("tls-certificates=DIR"), "{nobody}");
+    // An authority that we do not know; a client certificate that it does not, or none.
+    assert!(matches!(house.connect(with(&strangers)), Err(ClientError::Tls(_))));
+    let mut mixed = with(&strangers).unwrap();
+    mixed.ca = Some(certs.path("ca-cert.pem"));
+    // With TLS 1.3 a client learns only afterwards that it is not let in.
+    assert!(house.connect(Some(mixed)).is_err());
+    assert!(house.connect(only_ca(&certs)).is_err());
+    let other = Names { hostname: Some("example.com".to_owned()), ..with(&certs).unwrap() };
+    let other = house.connect(Some(other)).unwrap_err().to_string();
+    assert!(other.contains("handshake failed"), "{other}");
+    let named = Names { hostname: Some("localhost".to_owned()), ..with(&certs).unwrap() };
+    house.connect(Some(named)).unwrap().read_at(0, &mut [0; 512]).unwrap();
+    house.end();
+}
+
+#[test]
+fn unix_sockets_may_have_it_or_not_unless_it_is_required() {
+    let certs = Certs::new();
+    for everywhere in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
+        let tls = ServerTls::load(&cert, &key, None).unwrap();
+        let spec = format!("nbd+unix:{}", dir.path().join("s").display());
+        let house = House::new(&spec, Some(Secure { tls, everywhere }), 4);
+        house.connect(only_ca(&certs)).unwrap().read_at(0, &mut [0; 512]).unwrap();
+        assert_eq!(house.connect(None).is_ok(), !everywhere);
+        house.end();
+    }
+    let house = House::new("nbd://127.0.0.1:0", None, 4);
+    let refused = house.connect(only_ca(&certs)).unwrap_err();
+    assert!(matches!(refused, ClientError::NoTls(_)), "{refused}");
+    house.end();
+}
+
+#[test]
+fn files_that_are_no_certificates_are_told_by_name() {
+    let certs = Certs::new();
+    let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
+    let mut file = std::fs::File::create(certs.path("junk")).unwrap();
+    file.write_all(b"-----BEGIN JUNK-----\n").unwrap();
+    let fails = |cert: PathBuf, key: PathBuf, ca: Option<PathBuf>| {
+        let line = ServerTls::load(&cert, &key, ca.as_deref()).unwrap_err().to_string();
+        assert!(!line.contains('\n'), "{line}");
+        line
+    };
+    assert!(fails(certs.path("none"), key.clone(), None).contains("none"));
+    assert!(fails(certs.path("junk"), key.clone(), None).contains("junk"));
+    assert!(fails(cert.clone(), cert.clone(), None).contains("a private key"));
+    assert!(fails(cert.clone(), certs.path("client-key.pem"), None).contains("TLS"));
+    assert!(fails(cert, key, Some(certs.path("junk"))).contains("junk"));
+}

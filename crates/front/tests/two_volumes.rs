@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two volumes in one process: when a worker of one dies, the other serves on, and clients of the
+//! dead one are let go instead of waiting for ever.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_core::preset::{Limits, preset};
+use larder_core::request::Kind;
+use larder_front::door::Door;
+use larder_front::listen::{ListenSpec, Listener};
+use larder_front::nbd::client::{Client, Options};
+use larder_front::nbd::export::Exports;
+use larder_front::nbd::uri::{Address, Uri};
+use larder_front::seat::Seats;
+use larder_front::volume::{FlashDevice, Volume, VolumeConfig};
+use larder_io::{Device, Fault};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn volume(name: &str) -> Arc<Volume> {
+    volume_on(name, &Fault::new())
+}
+
+fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
+    let choices = preset("sce").unwrap().choices();
+    let flash = fault.wrap(&Device::mem(8 << 20));
+    let flash = FlashDevice::prepare(flash, None, 1 << 20, false).unwrap();
+    let (name, origin, limits) = (name.to_owned(), Device::mem(16 << 20), Limits::default());
+    let volume =
+        Volume::start(VolumeConfig { name, origin, choices, limits, workers: 2, state: None })
+            .unwrap();
+    volume.attach(flash).unwrap();
+    volume
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_lost_worker_takes_only_its_own_volume_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nbd");
+    let volumes = Arc::new(vec![volume("a"), volume("b")]);
+    let exports = Exports::new(volumes.iter().map(|v| v.export()).collect()).unwrap();
+    let spec = ListenSpec::Unix(path.clone());
+    let (shared, exports) = (Arc::clone(&volumes), Arc::new(exports));
+    let _listener = Listener::start(&spec, shared, exports, Seats::new(64)).unwrap();
+    let uri = |name: &str| Uri {
+        address: Address::Unix(path.clone()),
+        export: name.to_owned(),
+        tls: None,
+    };
+    let options = Options { io_timeout: Some(PATIENCE), ..Options::default() };
+    let mut a: Vec<Client> =
+        (0..2).map(|_| Client::connect(&uri("a"), &options).unwrap()).collect();
+    let mut b = Client::connect(&uri("b"), &options).unwrap();
+    a[0].write_at(0, &[0xaa; 4096], true).unwrap();
+    b.write_at(0, &[0xbb; 4096], true).unwrap();
+
+    volumes[0].call(Kind::Flush, 0, 0, Vec::new(), |_| panic!("a worker of this test dies"));
+    eventually("the loss is known", || volumes[0].has_lost_a_worker());
+    let begin = Instant::now();
+    let error = volumes[0].stats().unwrap_err().to_string();
+    assert!(error.contains("lost a worker") && begin.elapsed() < Duration::from_secs(5), "{error}");
+    let late = Client::connect(&uri("a"), &options);
+    let answered = late.is_ok_and(|mut late| late.read_at(0, &mut [0; 4096]).is_ok());
+    assert!(!answered, "a lost volume serves a new client");
+    let stopped = volumes[0].stop(Duration::ZERO, |_| (), || true);
+    drop(stopped);
+    for client in &mut a {
+        let mut bytes = [0; 4096];
+        assert!(client.read_at(8 << 20, &mut bytes).is_err(), "somebody answers");
+    }
+    let mut bytes = [0; 4096];
+    b.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0xbb; 4096]);
+    Client::connect(&uri("b"), &options).unwrap().write_at(4096, &bytes, false).unwrap();
+    assert_eq!(volumes[1].stats().unwrap().state, "caching");
+    volumes[1].stop(PATIENCE, |_| (), || false).unwrap();
+}
+
+/// Needs root and `/dev/fuse`; without them nothing is tested.
+#[test]
+fn users_of_a_lost_volumes_file_are_let_go() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        return println!("skipped: needs root and /dev/fuse");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open = |name: &str| {
+        let volumes = Arc::new(vec![volume(name)]);
+        let exports = Exports::new(volumes.iter().map(|v| v.export()).collect()).unwrap();
+        let (path, seats) = (dir.path().join(name), Seats::new(64));
+        let spec = ListenSpec::Fuse(path.clone());
+        let door = Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), seats, None).unwrap();
+        (Arc::clone(&volumes[0]), door, File::options().read(true).write(true).open(path).unwrap())
+    };
+    let ((a, a_door, a_file), (b, b_door, b_file)) = (open("a"), open("b"));
+    b_file.write_all_at(&[0xbb; 4096], 0).unwrap();
+    a.call(Kind::Flush, 0, 0, Vec::new(), |_| panic!("a worker of this test dies"));
+    eventually("the loss is known", || a.has_lost_a_worker());
+    // Units of the lost worker and of the other. Processes of their own: a thread that waited for
+    // this process would keep it from its end.
+    let mut readers: Vec<_> = (0..4)
+        .map(|unit| {
+            let mut file = File::open(dir.path().join("a")).unwrap();
+            file.seek(SeekFrom::Start(unit << 20)).unwrap();
+            let mut head = Command::new("head");
+            let head = head.args(["-c", "4096"]).stdin(file);
+            head.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(a_door);
+    drop(a.stop(Duration::ZERO, |_| (), || true));
+    eventually("nobody waits", || readers.iter_mut().all(|r| r.try_wait().unwrap().is_some()));
+    assert!(readers.iter_mut().any(|r| !r.wait().unwrap().success()), "all were answered");
+    assert!(a_file.read_at(&mut [0; 4096], 0).is_err(), "somebody answers");
+    let mut bytes = [0; 4096];
+    b_file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes, [0xbb; 4096]);
+    drop(b_file);
+    Door::close(vec![b_door], PATIENCE, || false);
+    b.stop(PATIENCE, |_| (), || false).unwrap();
+    assert!(!dir.path().join("a").exists() && !dir.path().join("b").exists());
+}
+
+#[test]
+fn a_lost_flash_is_lost_to_its_own_volume_only() {
+    let fault = Fault::new();
+    let (a, b) = (volume_on("a", &fault), volume("b"));
+    fault.vanish();
+    let (done, is_done) = std::sync::mpsc::channel();
+    eventually("the flash is given up", || {
+        let done = done.clone();
+        a.call(Kind::Read, 0, 4096, Vec::new(), move |result| {
+            done.send(result.is_ok()).unwrap();
+        });
+        assert!(is_done.recv_timeout(PATIENCE).unwrap(), "no reader sees an error");
+        a.stats().unwrap().state == "failed"
+    });
+    let advice = a.status().unwrap().advice.unwrap();
+    assert!(advice.contains("nothing is lost"), "{advice}");
+    let alarm = a.status().unwrap().alarm.unwrap();
+    assert!(alarm.contains("mem:8MiB"), "it names the device: {alarm}");
+    let status = b.status().unwrap();
+    assert_eq!((status.state, status.alarm), ("caching", None));
+    for volume in [a, b] {
+        volume.stop(PATIENCE, |_| (), || false).unwrap();
+    }
+}

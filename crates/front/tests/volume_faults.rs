@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume over devices that fail, in real time and on the real ring, under clients whose every
+//! read is judged: whatever flash does, no client sees an error or a wrong byte; what the origin
+//! fails, the client is told, and nothing else breaks.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+#[path = "volume_faults/load.rs"]
+mod load;
+#[path = "volume_faults/rig.rs"]
+mod rig;
+
+use std::time::{Duration, Instant};
+
+use larder_core::request::Errno;
+use larder_front::volume::VolumeError;
+use larder_io::{OpenError, Target};
+
+use load::{PATIENCE, Tolerance, eventually};
+use rig::{BYTES, Rig, Setup, setups};
+
+/// A hang of this length is noticed and is not the end.
+const QUICK: Duration = Duration::from_millis(50);
+
+fn refused(result: Result<(), VolumeError>, why: &str) {
+    match result {
+        Err(VolumeError::Refused(text)) => assert!(text.contains(why), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_healthy_cache_hits_populates_and_evicts() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(setup, seed as u64);
+        rig.load.progress(100);
+        let stats = rig.stats();
+        assert_eq!(
+            (stats.state, stats.counters.flash_errors, stats.counters.origin_errors),
+            ("caching", 0, 0)
+        );
+        assert!(stats.units_used > 0 && stats.units_used <= stats.units_total);
+        assert_eq!(stats.units_dirty, 0);
+        rig.finish();
+    }
+}
+
+/// Few and large units: some shards have no slot at all, and requests cross pieces within a unit.
+#[test]
+fn units_of_every_size_serve_the_right_bytes() {
+    let units = [1 << 20, 1 << 20, 1 << 17];
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start_cold(Setup { unit: units[seed], ..setup }, seed as u64);
+        eventually("there are hits", || {
+            rig.load.judge.check();
+            rig.stats().requests.read_hits > 50
+        });
+        rig.load.progress(300);
+        rig.finish();
+    }
+}
+
+/// A hanging flash device does not keep a volume from stopping.
+#[test]
+fn stopping_does_not_wait_for_flash() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(Setup { flash_timeout: QUICK, ..setup }, seed as u64);
+        rig.flash_fault.hang(Target::All);
+        rig.await_state("suspended");
+        let begin = Instant::now();
+        rig.finish();
+        assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+    }
+}
+
+/// Some errors are lived with; too many end the device, with an alarm.
+#[test]
+fn flash_errors_are_never_seen_and_too_many_end_the_device() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let mut rig = Rig::start(setup, seed as u64);
+        for target in [Target::Reads, Target::Writes] {
+            let before = rig.stats().counters.flash_errors;
+            rig.flash_fault.fail_next(target, 4, Errno::EIO);
+            eventually("errors are counted", || rig.stats().counters.flash_errors >= before + 4);
+        }
+        rig.hits();
+        assert_eq!((rig.stats().state, rig.status().alarm), ("caching", None));
+        rig.flash_fault.fail(Target::All, Errno::EIO);
+        rig.await_state("failed");
+        let status = rig.status();
+        assert!(status.alarm.unwrap().contains("EIO"), "the alarm says why");
+        eventually("the device is let go", || rig.status().flash.is_none());
+        rig.load.progress(50);
+        rig.attach_new("another").unwrap();
+        rig.await_state("caching");
+        assert_eq!(rig.status().alarm, None);
+        rig.hits();
+        rig.finish();
+    }
+}
+
+/// A device that crawls, but answers in time, is used and harms nobody.
+#[test]
+fn a_crawling_flash_is_used() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(Setup { flash_timeout: PATIENCE, ..setup }, seed as u64);
+        rig.flash_fault.slow(Duration::from_millis(3));
+        rig.hits();
+        assert_eq!(rig.stats().state, "caching");
+        rig.finish();
+    }
+}
+
+/// Quick writes overtake slow population reads, and the other way round.
+#[test]
+fn devices_of_uneven_speed_confuse_nobody() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(setup, seed as u64);
+        for i in 0..300 {
+            let fault = if i % 3 == 0 { &rig.flash_fault } else { &rig.origin_fault };
+            fault.slow(Duration::from_millis(4));
+            std::thread::sleep(Duration::from_millis(2));
+            fault.heal();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        rig.hits();
+        assert_eq!(rig.stats().state, "caching");
+        rig.finish();
+    }
+}
+
+#[test]
+fn a_hanging_flash_is_bypassed_and_used_again_after_its_late_answers() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(Setup { flash_timeout: QUICK, ..setup }, seed as u64);
+        for target in [Target::All, Target::Reads, Target::Writes] {
+            rig.flash_fault.hang(target);
+            rig.await_state("suspended");
+            rig.load.progress(50);
+            assert!(rig.flash_fault.held() > 0);
+            assert!(rig.stats().counters.flash_timeouts > 0);
+            rig.flash_fault.release();
+            rig.await_state("caching");
+            rig.hits();
+        }
+        assert_eq!(rig.status().alarm, None);
+        rig.finish();
+    }
+}
+
+/// Given up with operations in the kernel, a device is not attached again before they end.
+#[test]
+fn a_flash_that_stays_silent_is_given_up_and_not_reused_before_it_answers() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let setup =
+            Setup { flash_timeout: QUICK, flash_dead_after: Duration::from_millis(600), ..setup };
+        let mut rig = Rig::start(setup, seed as u64);
+        rig.flash_fault.hang(Target::All);
+        rig.await_state("failed");
+        assert!(rig.status().alarm.unwrap().contains("unanswered"));
+        rig.load.progress(50);
+        assert!(rig.flash_fault.held() > 0);
+        let other = larder_io::Device::mem(4 << 20);
+        refused(rig.attach(&other), "still has operations under way");
+        rig.load.progress(50);
+        rig.flash_fault.release();
+        eventually("the device is let go", || rig.status().flash.is_none());
+        assert_eq!(rig.stats().state, "failed", "the alarm stays until another is attached");
+        rig.attach_new("another").unwrap();
+        rig.await_state("caching");
+        rig.hits();
+        rig.finish();
+    }
+}
+
+#[test]
+fn a_vanished_flash_is_given_up_at_once_and_another_takes_its_place() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        for hang_first in [false, true] {
+            let mut rig = Rig::start(setup, seed as u64);
+            if hang_first {
+                rig.flash_fault.hang(Target::All);
+                rig.load.progress(20);
+            }
+            rig.flash_fault.vanish();
+            rig.await_state("failed");
+            assert!(rig.status().alarm.unwrap().contains("ENXIO"));
+            eventually("the device is let go", || rig.status().flash.is_none());
+            assert_eq!(rig.flash_fault.held(), 0);
+            rig.load.progress(50);
+            rig.attach_new("another").unwrap();
+            rig.await_state("caching");
+            rig.hits();
+            rig.finish();
+        }
+    }
+}
+
+/// Silence is counted from the operation that is overdue now, not from one answered long ago.
+#[test]
+fn a_second_hang_has_all_of_its_time() {
+    let flash_dead_after = Duration::from_secs(4);
+    let setup = Setup { workers: 3, flash_timeout: QUICK, flash_dead_after, ..Setup::default() };
+    let rig = Rig::start(setup, 8);
+    let begin = Instant::now();
+    rig.flash_fault.hang(Target::All);
+    rig.await_state("suspended");
+    rig.flash_fault.release();
+    rig.await_state("caching");
+    std::thread::sleep(Duration::from_millis(3300).saturating_sub(begin.elapsed()));
+    rig.flash_fault.hang(Target::All);
+    rig.await_state("suspended");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(
+        rig.stats().state,
+        "suspended",
+        "given up {:?} after the first hang",
+        begin.elapsed()
+    );
+    rig.flash_fault.release();
+    rig.await_state("caching");
+    rig.hits();
+    rig.finish();
+}
+
+/// Detached under load, a device is closed: a file can be locked again, and the device attached.
+#[test]
+fn detach_under_load_lets_go_and_the_same_device_can_come_back() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(setup, seed as u64);
+        for _ in 0..5 {
+            rig.volume.detach(PATIENCE, |_| {}).unwrap();
+            assert_eq!(rig.stats().state, "pass-through");
+            assert_eq!(rig.status().flash, None);
+            refused(rig.volume.detach(PATIENCE, |_| {}), "no flash device is attached");
+            rig.load.progress(10);
+            // Opening fails when the file is still locked by the handle that was attached.
+            let device = rig.flash("flash").unwrap();
+            rig.attach(&device).unwrap();
+            drop(device);
+            refused(rig.attach(&larder_io::Device::mem(4 << 20)), "detach it first");
+            rig.await_state("caching");
+            rig.hits();
+        }
+        rig.finish();
+    }
+}
+
+/// Detach waits, tells, gives up in time, and the device goes when it answers.
+#[test]
+fn detach_of_a_hanging_flash_is_bounded_and_completes_when_it_answers() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let mut rig = Rig::start(Setup { flash_timeout: QUICK, ..setup }, seed as u64);
+        rig.flash_fault.hang(Target::All);
+        rig.await_state("suspended");
+        let (begin, mut told) = (Instant::now(), 0);
+        let result = rig.volume.detach(Duration::from_millis(300), |waiting| told = waiting);
+        assert!(matches!(result, Err(VolumeError::TooSlow(_))), "{result:?}");
+        assert!(begin.elapsed() < PATIENCE && told > 0);
+        assert_eq!(rig.stats().state, "detaching");
+        let other = larder_io::Device::mem(4 << 20);
+        refused(rig.attach(&other), "still has operations under way");
+        rig.load.progress(50);
+        rig.flash_fault.release();
+        rig.await_state("pass-through");
+        assert_eq!(rig.status().alarm, None);
+        rig.attach_new("another").unwrap();
+        rig.hits();
+        rig.finish();
+    }
+}
+
+/// The origin's errors go to whoever asked, as they are; nobody else is harmed, and flash never
+/// holds what the origin refused.
+#[test]
+fn origin_errors_reach_their_client_and_break_nothing_else() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(setup, seed as u64);
+        let judge = &rig.load.judge;
+        let range = BYTES / 8..BYTES / 4;
+        for (target, errno) in [
+            (Target::Reads, Errno::EIO),
+            (Target::Writes, Errno::ENOSPC),
+            (Target::Trims, Errno::EIO),
+        ] {
+            judge.tolerate(Some(Tolerance { range: range.clone(), flushes: false, errno }));
+            let before = judge.errors();
+            rig.origin_fault.fail_range(target, range.clone(), errno);
+            eventually("clients are told", || {
+                judge.check();
+                judge.errors() >= before + 10
+            });
+            rig.load.progress(50);
+            rig.origin_fault.heal();
+            // What was under way when it healed may still be told.
+            rig.load.progress(100);
+            judge.tolerate(None);
+            rig.hits();
+        }
+        assert!(rig.stats().counters.origin_errors >= 30);
+        assert_eq!((rig.stats().state, rig.status().alarm), ("caching", None));
+        rig.finish();
+    }
+}
+
+/// A failed flush is final: every later one fails too, also the last one, at the end. Reads and
+/// writes go on.
+#[test]
+fn a_failed_flush_of_the_origin_is_never_forgotten() {
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let rig = Rig::start(setup, seed as u64);
+        let judge = &rig.load.judge;
+        judge.tolerate(Some(Tolerance { range: 0..0, flushes: true, errno: Errno::EIO }));
+        rig.origin_fault.fail_next(Target::Flushes, 1, Errno::EIO);
+        eventually("a client is told", || judge.errors() > 0);
+        for _ in 0..3 {
+            let before = judge.errors();
+            eventually("clients are told again", || {
+                judge.check();
+                judge.errors() >= before + 4
+            });
+            let flushed = rig.volume.flush(PATIENCE);
+            assert!(matches!(flushed, Err(VolumeError::Device { .. })), "{flushed:?}");
+        }
+        rig.hits();
+        let alarm = rig.status().alarm.unwrap();
+        assert!(alarm.contains("flush") && alarm.contains("EIO"), "{alarm}");
+        let stopped = rig.close();
+        assert!(stopped.is_err(), "the end was told as a good one");
+    }
+}
+
+/// Everything at once, at random: flash errs, hangs, crawls, is detached and attached.
+#[test]
+fn many_faults_in_a_row() {
+    use rand::{RngExt, SeedableRng};
+    for (seed, setup) in setups().into_iter().enumerate() {
+        let mut rig = Rig::start(Setup { flash_timeout: QUICK, ..setup }, 100 + seed as u64);
+        let mut random = rand_pcg::Pcg64::seed_from_u64(seed as u64);
+        for round in 0..12 {
+            match random.random_range(0..6) {
+                0 => rig.flash_fault.fail_next(Target::All, 3, Errno::EIO),
+                1 => rig.flash_fault.hang(Target::Writes),
+                2 => rig.flash_fault.hang(Target::Reads),
+                3 => rig.flash_fault.vanish(),
+                4 => rig.flash_fault.slow(Duration::from_millis(20)),
+                _ => drop(rig.volume.detach(Duration::from_millis(50), |_| {})),
+            }
+            std::thread::sleep(Duration::from_millis(random.random_range(1..200)));
+            rig.load.progress(10);
+            rig.flash_fault.heal();
+            let leaves = |s: &str| s == "detaching" || s == "failed" || s == "pass-through";
+            if leaves(rig.stats().state) {
+                eventually("the device is let go", || rig.status().flash.is_none());
+                rig.attach_new(&format!("another-{round}")).unwrap();
+            }
+            rig.await_state("caching");
+        }
+        rig.hits();
+        rig.finish();
+    }
+}
+
+/// What is locked is told from what is not, so that opening it above means something.
+#[test]
+fn an_attached_file_is_locked() {
+    let rig = Rig::start(Setup { files: true, ..Setup::default() }, 7);
+    assert!(matches!(rig.flash("flash"), Err(OpenError::InUse { .. })));
+    rig.finish();
+}

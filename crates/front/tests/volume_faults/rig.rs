@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume in this process, with faults at hand on both of its devices.
+#![allow(dead_code)] // for those who share this file
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_core::buf::Buf;
+use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
+use larder_core::policy::admission::{Class, SelectiveSettings};
+use larder_core::preset::{AdmissionChoice, Choices, Limits, ReplacementChoice, preset};
+use larder_front::listen::{ListenSpec, Listener};
+use larder_front::nbd::export::Exports;
+use larder_front::nbd::uri::{Address, Uri};
+use larder_front::seat::Seats;
+use larder_front::volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
+use larder_io::{Access, DevSpec, Device, Fault, OpenError};
+
+use crate::load::{Judge, Load, PATIENCE, Shape, eventually, initial};
+
+/// Bytes of the volume: 96 units of 64 KiB, the last one cut short within a page.
+pub const BYTES: u64 = (6 << 20) - 5 * 512;
+/// Bytes of flash: 24 units of 64 KiB behind the header, a third less than what is hot.
+const FLASH_BYTES: u64 = (1 << 20) + 24 * (64 << 10);
+const HOT_BYTES: u64 = 36 * (64 << 10);
+
+/// One way to set a volume up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Worker threads.
+    pub workers: u32,
+    /// Requests in flight, of four clients together.
+    pub in_flight: usize,
+    /// Files on disk instead of memory.
+    pub files: bool,
+    /// Bytes of a unit.
+    pub unit: u64,
+    /// See [`Limits`].
+    pub flash_timeout: Duration,
+    /// See [`Limits`].
+    pub flash_dead_after: Duration,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            in_flight: 4,
+            files: false,
+            unit: 64 << 10,
+            flash_timeout: Duration::from_millis(200),
+            flash_dead_after: 20 * PATIENCE,
+        }
+    }
+}
+
+/// Both worker counts, shallow and deep, in memory and on files.
+pub fn setups() -> [Setup; 3] {
+    let base = Setup::default();
+    [
+        base,
+        Setup { workers: 3, in_flight: 64, ..base },
+        Setup { workers: 3, in_flight: 64, files: true, ..base },
+    ]
+}
+
+/// A volume with clients at work, see the module.
+pub struct Rig {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// Faults of the origin.
+    pub origin_fault: Fault,
+    /// Faults of the first flash device.
+    pub flash_fault: Fault,
+    /// The clients.
+    pub load: Load,
+    origin: Device,
+    setup: Setup,
+    dir: tempfile::TempDir,
+    _listener: Listener,
+}
+
+/// Population begins with the first miss and displaces whatever it can: with a higher ceiling the
+/// units that are hot keep everybody out, if there are just enough of them for the flash.
+fn choices(unit_bytes: u64) -> Choices {
+    let eager = Class { workers: 4, target_miss_ratio: 0.0, min_free_ratio: 0.0, period_ns: 0 };
+    let settings = SelectiveSettings {
+        classes: vec![eager],
+        displace_heat: 1,
+        ..SelectiveSettings::default()
+    };
+    let admission = AdmissionChoice::Selective(settings);
+    let replacement = ReplacementChoice::GClock { ceiling: 1 };
+    Choices { unit_bytes, admission, replacement, ..preset("sce").unwrap().choices() }
+}
+
+fn nanos(span: Duration) -> Nanos {
+    span.as_nanos() as Nanos
+}
+
+/// Makes a file of so many zeroes.
+fn make_file(path: &Path, bytes: u64) {
+    let file = std::fs::File::create_new(path).unwrap();
+    file.set_len(bytes).unwrap();
+}
+
+fn open(path: &Path) -> Result<Device, OpenError> {
+    Device::open(&DevSpec::Path(path.to_owned()), Access::ReadWrite)
+}
+
+fn run(device: &Device, kind: IoKind, offset: u64, buf: Buf) -> Buf {
+    let (id, dev, len) = (IoId(0), DevId(0), buf.len() as u64);
+    let mut io = Io { id, dev, kind, offset, len, buf: Some(buf), at: 0 };
+    device.run_blocking(&mut io).unwrap();
+    io.buf.unwrap()
+}
+
+impl Rig {
+    /// A volume that caches, with clients at work and hits already seen.
+    pub fn start(setup: Setup, seed: u64) -> Self {
+        let rig = Self::start_cold(setup, seed);
+        rig.hits();
+        rig
+    }
+
+    /// A volume with clients at work and a flash device just attached.
+    pub fn start_cold(setup: Setup, seed: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let origin = if setup.files {
+            make_file(&dir.path().join("origin"), BYTES);
+            open(&dir.path().join("origin")).unwrap()
+        } else {
+            Device::mem(BYTES)
+        };
+        Self::over(origin, dir, setup, seed)
+    }
+
+    /// As [`start_cold`](Self::start_cold), over an origin that is there.
+    pub fn over(origin: Device, dir: tempfile::TempDir, setup: Setup, seed: u64) -> Self {
+        for offset in (0..BYTES).step_by(1 << 20) {
+            let bytes = initial(offset, (1 << 20).min(BYTES - offset));
+            run(&origin, IoKind::Write { fua: false }, offset, Buf::copy_of(&bytes));
+        }
+        let (origin_fault, flash_fault) = (Fault::new(), Fault::new());
+        let limits = Limits {
+            flash_timeout: nanos(setup.flash_timeout),
+            flash_dead_after: nanos(setup.flash_dead_after),
+            write_through_bytes: 512 << 10,
+            population_io_bytes: 16 << 10,
+            ..Limits::default()
+        };
+        let config = VolumeConfig {
+            name: String::new(),
+            origin: origin_fault.wrap(&origin),
+            choices: choices(setup.unit),
+            limits,
+            workers: setup.workers,
+            state: None,
+        };
+        let volume = Volume::start(config).unwrap();
+        let spec = ListenSpec::Unix(dir.path().join("nbd"));
+        let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
+        let volumes = Arc::new(vec![Arc::clone(&volume)]);
+        let listener = Listener::start(&spec, volumes, exports, Seats::new(64)).unwrap();
+        let uri = Uri {
+            address: Address::Unix(dir.path().join("nbd")),
+            export: String::new(),
+            tls: None,
+        };
+        let (clients, reads) = (4, 50);
+        let depth = setup.in_flight / clients;
+        let shape = Shape { bytes: BYTES, hot_bytes: HOT_BYTES, clients, depth, reads, seed };
+        let load = Load::start(&uri, &shape, &Judge::new());
+        let mut rig = Self {
+            volume,
+            origin_fault,
+            flash_fault,
+            load,
+            origin,
+            setup,
+            dir,
+            _listener: listener,
+        };
+        rig.load.progress(1);
+        rig.attach_new("flash").unwrap();
+        rig
+    }
+
+    /// Opens the flash device of this name, through its faults; a file must not be open already.
+    pub fn flash(&self, name: &str) -> Result<Device, OpenError> {
+        let device = if self.setup.files {
+            let path = self.dir.path().join(name);
+            if !path.exists() {
+                make_file(&path, FLASH_BYTES);
+            }
+            open(&path)?
+        } else {
+            Device::mem(FLASH_BYTES)
+        };
+        Ok(self.flash_fault.wrap(&device))
+    }
+
+    /// Attaches a flash device.
+    pub fn attach(&self, device: &Device) -> Result<(), VolumeError> {
+        let flash = FlashDevice::prepare(device.clone(), None, self.setup.unit, false)?;
+        self.volume.attach(flash)
+    }
+
+    /// Attaches a new device, healthy and with faults of its own.
+    pub fn attach_new(&mut self, name: &str) -> Result<(), VolumeError> {
+        self.flash_fault = Fault::new();
+        let device = self.flash(name)?;
+        self.attach(&device)
+    }
+
+    /// The volume's counters.
+    pub fn stats(&self) -> Stats {
+        self.volume.stats().unwrap()
+    }
+
+    /// What the volume says of itself.
+    pub fn status(&self) -> Status {
+        self.volume.status().unwrap()
+    }
+
+    /// Waits for a state.
+    pub fn await_state(&self, state: &str) {
+        eventually(&format!("the state becomes {state}"), || {
+            self.load.judge.check();
+            self.stats().state == state
+        });
+    }
+
+    /// Waits for hits, populations and evictions from here on.
+    pub fn hits(&self) {
+        let before = self.stats();
+        eventually("there are hits, populations and evictions", || {
+            self.load.judge.check();
+            let now = self.stats();
+            now.requests.read_hits > before.requests.read_hits + 20
+                && now.counters.populations > before.counters.populations
+                && now.counters.evictions > before.counters.evictions
+        });
+    }
+
+    /// Ends the load; everything seen, read again and lying on the origin must be right. How the
+    /// volume stopped.
+    pub fn close(self) -> Result<(), VolumeError> {
+        let judge = self.load.finish();
+        for offset in (0..BYTES).step_by(1 << 20) {
+            let len = (1 << 20).min(BYTES - offset);
+            judge.seen(offset, &read(&self.volume, offset, len));
+            let buf = Buf::with_len(len as usize);
+            judge.seen(offset, &run(&self.origin, IoKind::Read, offset, buf));
+        }
+        judge.verdict();
+        let stopped = self.volume.stop(PATIENCE, |_| {}, || false);
+        assert!(self.volume.has_stopped());
+        stopped
+    }
+
+    /// [`close`](Self::close), and the volume must stop in good order.
+    pub fn finish(self) {
+        self.close().unwrap();
+    }
+}
+
+/// A read from within the process.
+pub fn read(volume: &Volume, offset: u64, len: u64) -> Vec<u8> {
+    let (done, is_done) = std::sync::mpsc::channel();
+    volume.call(larder_core::request::Kind::Read, offset, len, Vec::new(), move |result| {
+        done.send(result).unwrap();
+    });
+    let bufs = is_done.recv_timeout(PATIENCE).unwrap().unwrap();
+    bufs.iter().flat_map(|buf| buf.to_vec()).collect()
+}

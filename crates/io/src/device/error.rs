@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a device could not be opened: one clear line each.
+
+use larder_core::request::Errno;
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is nothing of that name.
+    #[error("device '{device}': no such file; accepted: an existing file or block device")]
+    NotFound {
+        /// The device as the user named it.
+        device: String,
+    },
+    /// Another process holds it, or this one opened it twice, or it is mounted.
+    #[error(
+        "device '{device}': in use by another process (or mounted, or given twice); a device \
+         serves one cache at a time"
+    )]
+    InUse {
+        /// The device as the user named it.
+        device: String,
+    },
+    /// A directory, a pipe, a terminal ...
+    #[error("device '{device}': is {what}; accepted: a regular file or a block device")]
+    NotADevice {
+        /// The device as the user named it.
+        device: String,
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// Not even one block.
+    #[error("device '{device}': holds {bytes} bytes; accepted: at least one block of {block}")]
+    TooSmall {
+        /// The device as the user named it.
+        device: String,
+        /// What it holds.
+        bytes: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
+    /// More memory than a table of it can be made for.
+    #[error("device '{device}': is too large; accepted: memory of up to {}", crate::format_size(*most))]
+    TooLarge {
+        /// The device as the user named it.
+        device: String,
+        /// The most.
+        most: u64,
+    },
+    /// The export of a server that cannot be reached, or not be used.
+    #[error("device '{device}': {why}")]
+    Remote {
+        /// The device as the user named it.
+        device: String,
+        /// Why, and what would be accepted.
+        why: String,
+    },
+    /// `slow+` with a model that does not exist.
+    #[error("device '{device}': {error}")]
+    UnknownProfile {
+        /// The device as the user named it.
+        device: String,
+        /// What is wrong and what would be accepted.
+        error: String,
+    },
+    /// A system call failed.
+    #[error("device '{device}': cannot {action}: {}", std::io::Error::from_raw_os_error(errno.0))]
+    System {
+        /// The device as the user named it.
+        device: String,
+        /// What was tried.
+        action: &'static str,
+        /// How it failed.
+        errno: Errno,
+    },
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Regular files and block devices: opening them, and what they can do.
+//!
+//! Purpose: everything about a file that does not depend on a ring, and the blocking way to run
+//! one operation on it (for files in memory, where that is the fastest way, and for tools).
+//!
+//! Invariants: the file is opened once and the descriptor lives as long as the device. Direct I/O
+//! is used wherever the file system has it; then offsets and lengths are multiples of `block` and
+//! memory is aligned to `mem_align`. What turned out to be unsupported is remembered and not tried
+//! again.
+//!
+//! Why not `O_DIRECT` in `open`: a file system without it would fail the whole open; set
+//! afterwards, it fails alone.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use larder_core::buf::{Buf, PAGE};
+use larder_core::exec::IoKind;
+use larder_core::request::Errno;
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Statx, StatxFlags,
+};
+
+use super::error::OpenError;
+use super::{Access, Geometry, Identity, sysfs};
+use crate::errno::{from_sys, is_unsupported};
+
+/// Magic numbers of file systems that live in memory: tmpfs and ramfs.
+const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+/// Zeroes are written in pieces of at most this, where a hole cannot be had.
+pub(crate) const ZERO_CHUNK: u64 = 1 << 20;
+/// The assumed alignment of direct I/O where the system does not tell.
+const UNKNOWN_ALIGN: u32 = PAGE as u32;
+
+/// Ways to make a range empty, as bits of [`FileBase::missing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Way {
+    /// The block layer's discard, through the ring.
+    Discard = 1,
+    /// `fallocate` with `PUNCH_HOLE`: zeroes, deallocated.
+    Punch = 2,
+    /// `fallocate` with `ZERO_RANGE`: zeroes, space kept.
+    ZeroRange = 4,
+    /// Plain writes of zeroes.
+    WriteZeroes = 8,
+    /// Nothing at all, for what is only advice.
+    Nothing = 16,
+}
+
+impl Way {
+    /// The mode for `fallocate`, if it is one.
+    pub(crate) fn fallocate_flags(self) -> Option<FallocateFlags> {
+        match self {
+            Self::Punch => Some(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE),
+            Self::ZeroRange => Some(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE),
+            _ => None,
+        }
+    }
+}
+
+/// An open file or block device.
+pub(crate) struct FileBase {
+    pub(crate) fd: OwnedFd,
+    /// Direct I/O is on.
+    pub(crate) direct: bool,
+    /// Memory must be aligned so.
+    pub(crate) mem_align: u32,
+    /// On a file system in memory: the blocking way is the fast way.
+    pub(crate) in_memory: bool,
+    is_block: bool,
+    /// When it was last modified before it was opened, as in `Identity`; finding out whether holes
+    /// can be made changes that time.
+    pub(crate) modified_ns: i128,
+    /// [`Way`]s that turned out to be unsupported.
+    missing: AtomicU8,
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Directory => "a directory",
+        FileType::CharacterDevice => "a character device",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => "neither file nor block device",
+    }
+}
+
+impl FileBase {
+    /// Opens `path`, finding out its geometry.
+    pub(crate) fn open(path: &Path, access: Access) -> Result<(Self, Geometry), OpenError> {
+        let device = path.display().to_string();
+        let fail = |action, errno: rustix::io::Errno| match errno {
+            rustix::io::Errno::NOENT => OpenError::NotFound { device: device.clone() },
+            rustix::io::Errno::BUSY | rustix::io::Errno::WOULDBLOCK => {
+                OpenError::InUse { device: device.clone() }
+            }
+            errno => OpenError::System { device: device.clone(), action, errno: from_sys(errno) },
+        };
+        // Looked at before it is opened: opening a pipe would wait for its other end.
+        let stat = rustix::fs::stat(path).map_err(|e| fail("look at it", e))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_block = kind == FileType::BlockDevice;
+        if !is_block && kind != FileType::RegularFile {
+            return Err(OpenError::NotADevice { device, what: kind_name(kind) });
+        }
+        let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+        flags |= match access {
+            Access::ReadOnly => OFlags::RDONLY,
+            Access::ReadWrite if is_block => OFlags::RDWR | OFlags::EXCL,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| fail("open it", e))?;
+        if access == Access::ReadWrite && !is_block {
+            rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)
+                .map_err(|e| fail("lock it", e))?;
+        }
+        let found = probe(fd, is_block, access).map_err(|e| fail("find out its size", e))?;
+        let (base, geometry, size) = found;
+        if geometry.bytes == 0 {
+            return Err(OpenError::TooSmall { device, bytes: size, block: geometry.block_bytes });
+        }
+        Ok((base, geometry))
+    }
+
+    pub(crate) fn is_missing(&self, way: Way) -> bool {
+        self.missing.load(Ordering::Relaxed) & way as u8 != 0
+    }
+
+    /// Remembers that a way does not work here.
+    pub(crate) fn set_missing(&self, way: Way) {
+        tracing::debug!(?way, "not supported by this device");
+        self.missing.fetch_or(way as u8, Ordering::Relaxed);
+    }
+
+    /// The ways to run a Trim or Zero, the best first. The last one cannot be unsupported.
+    pub(crate) fn ways(&self, kind: IoKind) -> impl Iterator<Item = Way> + '_ {
+        let ways: &[Way] = match kind {
+            IoKind::Trim { .. } if self.is_block => &[Way::Discard, Way::Punch, Way::Nothing],
+            IoKind::Trim { .. } => &[Way::Punch, Way::Nothing],
+            IoKind::Zero { may_unmap: true, .. } => &[Way::Punch, Way::ZeroRange, Way::WriteZeroes],
+            _ => &[Way::ZeroRange, Way::WriteZeroes],
+        };
+        ways.iter().copied().filter(|way| !self.is_missing(*way))
+    }
+
+    pub(crate) fn identity(&self) -> Result<Identity, Errno> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(from_sys)?;
+        let bytes = if self.is_block {
+            rustix::fs::seek(&self.fd, SeekFrom::End(0)).map_err(from_sys)?
+        } else {
+            stat.st_size as u64
+        };
+        Ok(Identity {
+            dev: if self.is_block { stat.st_rdev } else { stat.st_dev },
+            inode: if self.is_block { 0 } else { stat.st_ino },
+            mtime_ns: modified_ns(self.is_block, &stat),
+            bytes,
+        })
+    }
+
+    pub(crate) fn read(&self, mut offset: u64, mut out: &mut [u8]) -> Result<(), Errno> {
+        while !out.is_empty() {
+            match rustix::io::pread(&self.fd, &mut *out, offset) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(n) => {
+                    out = &mut out[n..];
+                    offset += n as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(from_sys(e)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Errno> {
+        while !data.is_empty() {
+            match rustix::io::pwrite(&self.fd, data, offset) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(n) => {
+                    data = &data[n..];
+                    offset += n as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(from_sys(e)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        if self.in_memory {
+            return Ok(());
+        }
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd)).map_err(from_sys)
+    }
+
+    /// Runs a Trim or Zero, blocking.
+    pub(crate) fn empty(&self, kind: IoKind, offset: u64, len: u64) -> Result<(), Errno> {
+        for way in self.ways(kind) {
+            let done = match way {
+                Way::Discard => continue, // only worth having on the ring
+                Way::Nothing => Ok(()),
+                Way::WriteZeroes => self.write_zeroes(offset, len),
+                Way::Punch | Way::ZeroRange => {
+                    let flags = way.fallocate_flags().unwrap_or(FallocateFlags::empty());
+                    rustix::io::retry_on_intr(|| {
+                        rustix::fs::fallocate(&self.fd, flags, offset, len)
+                    })
+                    .map_err(from_sys)
+                }
+            };
+            match done {
+                Err(e) if is_unsupported(e) => self.set_missing(way),
+                done => return done,
+            }
+        }
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        let zeroes = Buf::zeroed(len.min(ZERO_CHUNK) as usize);
+        let mut at = 0;
+        while at < len {
+            let part = (len - at).min(ZERO_CHUNK);
+            self.write(offset + at, &zeroes[..part as usize])?;
+            at += part;
+        }
+        Ok(())
+    }
+}
+
+/// Turns direct I/O on where it can be had; returns the alignment of offsets and of memory.
+fn direct_io(fd: &OwnedFd, stat: &Statx, disk: u64, block: Option<u32>) -> Option<(u32, u32)> {
+    let told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let align = match (told, block) {
+        (true, _) if stat.stx_dio_offset_align == 0 => return None,
+        (true, _) => (stat.stx_dio_offset_align, stat.stx_dio_mem_align),
+        (false, Some(block)) => (block, block),
+        (false, None) => {
+            let block = sysfs::logical_block_bytes(disk).unwrap_or(UNKNOWN_ALIGN);
+            (block, block)
+        }
+    };
+    let flags = rustix::fs::fcntl_getfl(fd).ok()?;
+    rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT).ok()?;
+    Some((align.0.max(512), align.1.clamp(1, PAGE as u32)))
+}
+
+fn probe(
+    fd: OwnedFd,
+    is_block: bool,
+    access: Access,
+) -> rustix::io::Result<(FileBase, Geometry, u64)> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+    let statx = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, wanted)?;
+    let stat = rustix::fs::fstat(&fd)?;
+    let file_system = rustix::fs::fstatfs(&fd)?.f_type as u64;
+    let in_memory = !is_block && MEMORY_FILE_SYSTEMS.contains(&file_system);
+    let disk = if is_block { stat.st_rdev } else { stat.st_dev };
+    let logical = is_block.then(|| rustix::fs::ioctl_blksszget(&fd)).transpose()?;
+    let aligned = if in_memory { None } else { direct_io(&fd, &statx, disk, logical) };
+    let (block_bytes, mem_align) = aligned.unwrap_or((logical.unwrap_or(512), 1));
+    let (size, physical) = if is_block {
+        (rustix::fs::seek(&fd, SeekFrom::End(0))?, rustix::fs::ioctl_blkpbszget(&fd)?)
+    } else {
+        (stat.st_size as u64, u32::try_from(stat.st_blksize).unwrap_or(PAGE as u32))
+    };
+    let base = FileBase {
+        fd,
+        direct: aligned.is_some(),
+        mem_align,
+        in_memory,
+        is_block,
+        modified_ns: modified_ns(is_block, &stat),
+        missing: AtomicU8::new(0),
+    };
+    let bytes = size - size % u64::from(block_bytes);
+    let can_trim = access == Access::ReadWrite
+        && if is_block { sysfs::can_discard(disk) } else { can_punch(&base, size) };
+    let geometry = Geometry {
+        bytes,
+        block_bytes,
+        physical_block_bytes: physical.max(block_bytes),
+        can_trim,
+        rotational: if in_memory { Some(false) } else { sysfs::rotational(disk) },
+    };
+    Ok((base, geometry, size))
+}
+
+/// Nothing is known of a block device.
+fn modified_ns(is_block: bool, stat: &rustix::fs::Stat) -> i128 {
+    if is_block {
+        return 0;
+    }
+    i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec)
+}
+
+/// Whether holes can be made: tried beyond the end, where it changes nothing.
+fn can_punch(base: &FileBase, size: u64) -> bool {
+    let Some(flags) = Way::Punch.fallocate_flags() else { return false };
+    let beyond = size.next_multiple_of(PAGE as u64);
+    match rustix::fs::fallocate(&base.fd, flags, beyond, PAGE as u64) {
+        Err(e) if is_unsupported(from_sys(e)) => {
+            base.set_missing(Way::Punch);
+            false
+        }
+        result => result.is_ok(),
+    }
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices: what a volume is made of, opened once and used by every worker thread.
+//!
+//! Purpose: one handle for a file, a block device, memory, nothing, the export of an NBD server,
+//! and for any of them behind modelled latency (`slow+`) or injected faults. The handle itself never blocks a worker: a
+//! [`Driver`](crate::Driver) runs the operations.
+//!
+//! Invariants: geometry does not change while a device is open. Whoever asks for an operation
+//! outside the device, or one not in whole blocks, gets `EINVAL` and nothing happens.
+//!
+//! Why not a trait: there are five kinds, and the driver must know which of them answer at once.
+
+mod error;
+pub(crate) mod file;
+pub(crate) mod mem;
+pub(crate) mod nbd;
+mod slow;
+mod sysfs;
+
+use std::sync::Arc;
+
+use larder_core::exec::{Io, IoKind};
+use larder_core::request::Errno;
+
+use self::file::FileBase;
+use self::mem::MemStore;
+use self::nbd::{Nbd, Remote};
+use crate::errno::EROFS;
+use crate::fault::{Fault, Verdict};
+use crate::spec::DevSpec;
+
+pub use self::error::OpenError;
+pub(crate) use self::slow::Slow;
+
+/// Bytes of a block of devices that need no particular one.
+const SMALL_BLOCK: u32 = 512;
+/// The largest device in memory; its table alone would take 400 MB.
+const MAX_MEM_BYTES: u64 = 1 << 50;
+/// The longest read or write that a device takes in one operation.
+pub const MAX_IO_BYTES: u64 = 1 << 30;
+
+/// What a device is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads only; everything else fails with `EROFS`. Takes no lock.
+    ReadOnly,
+    /// Everything, and nobody else may open it so at the same time.
+    ReadWrite,
+}
+
+/// Size and shape of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes that can be used: whole blocks.
+    pub bytes: u64,
+    /// Offsets and lengths must be multiples of this.
+    pub block_bytes: u32,
+    /// What the device itself writes at the least; smaller writes may cost it a read.
+    pub physical_block_bytes: u32,
+    /// Whether Trim does anything.
+    pub can_trim: bool,
+    /// Whether it is a disk that turns, where that is known.
+    pub rotational: Option<bool>,
+}
+
+/// What tells one device from another, for fencing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The number of the file system's device, or of the block device itself.
+    pub dev: u64,
+    /// The inode on that file system; 0 for block devices.
+    pub inode: u64,
+    /// When a file was last modified, in nanoseconds since 1970; 0 for block devices.
+    pub mtime_ns: i128,
+    /// Its size, not rounded.
+    pub bytes: u64,
+}
+
+/// What an operation really runs on.
+pub(crate) enum Base {
+    File(FileBase),
+    Mem(MemStore),
+    /// Reads zeroes, forgets writes.
+    Null,
+    /// Touches nothing at all.
+    Blackhole,
+    /// The export of a server.
+    Nbd(Nbd),
+}
+
+struct Shared {
+    name: String,
+    access: Access,
+    geometry: Geometry,
+    base: Arc<Base>,
+    slow: Option<Arc<Slow>>,
+    fault: Option<Fault>,
+}
+
+/// An open device, see the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Device(Arc<Shared>);
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Device").field(&self.0.name).field(&self.0.geometry).finish()
+    }
+}
+
+impl Device {
+    /// Opens the device that `spec` names.
+    ///
+    /// # Errors
+    /// When it does not exist, is in use, or is of a kind that cannot be opened (yet).
+    pub fn open(spec: &DevSpec, access: Access) -> Result<Self, OpenError> {
+        Self::open_within(spec, access, Remote::default())
+    }
+
+    /// As [`open`](Self::open), with bounds on how long a server may take.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_within(spec: &DevSpec, access: Access, remote: Remote) -> Result<Self, OpenError> {
+        let name = spec.to_string();
+        match spec {
+            DevSpec::Path(path) => {
+                let (file, geometry) = FileBase::open(path, access)?;
+                Ok(Self::build(name, access, geometry, Base::File(file)))
+            }
+            DevSpec::Mem(bytes) | DevSpec::Null(bytes) => {
+                let geometry = memory_geometry(*bytes, true);
+                if geometry.bytes == 0 {
+                    let (bytes, block) = (*bytes, SMALL_BLOCK);
+                    return Err(OpenError::TooSmall { device: name, bytes, block });
+                }
+                let base = match spec {
+                    DevSpec::Mem(_) if *bytes > MAX_MEM_BYTES => {
+                        return Err(OpenError::TooLarge { device: name, most: MAX_MEM_BYTES });
+                    }
+                    DevSpec::Mem(_) => Base::Mem(MemStore::new(geometry.bytes)),
+                    _ => Base::Null,
+                };
+                Ok(Self::build(name, access, geometry, base))
+            }
+            DevSpec::Slow { inner, profile, seed } => {
+                let inner = Self::open_within(inner, access, remote)?;
+                let bytes = inner.geometry().bytes;
+                let model = larder_model::profile(profile, bytes, seed.unwrap_or(0));
+                let fail = |e| OpenError::UnknownProfile { device: name.clone(), error: e };
+                Ok(inner.with_model(model.map_err(|e| fail(e.to_string()))?, &name))
+            }
+            DevSpec::Nbd(uri) => {
+                let (nbd, geometry) = Nbd::open(uri, access, remote)?;
+                Ok(Self::build(name, access, geometry, Base::Nbd(nbd)))
+            }
+        }
+    }
+
+    /// So many bytes of this process's memory.
+    #[must_use]
+    pub fn mem(bytes: u64) -> Self {
+        let geometry = memory_geometry(bytes, true);
+        let base = Base::Mem(MemStore::new(geometry.bytes));
+        Self::build(DevSpec::Mem(bytes).to_string(), Access::ReadWrite, geometry, base)
+    }
+
+    /// So many bytes that read as zeroes and forget what is written.
+    #[must_use]
+    pub fn null(bytes: u64) -> Self {
+        let geometry = memory_geometry(bytes, true);
+        Self::build(DevSpec::Null(bytes).to_string(), Access::ReadWrite, geometry, Base::Null)
+    }
+
+    /// As [`null`](Self::null), but a read leaves the buffer as it is, old bytes and all: for
+    /// measuring everything but devices. No [`DevSpec`] names it, so no client can see it.
+    #[must_use]
+    pub fn blackhole(bytes: u64) -> Self {
+        let geometry = memory_geometry(bytes, true);
+        Self::build("blackhole".to_owned(), Access::ReadWrite, geometry, Base::Blackhole)
+    }
+
+    fn build(name: String, access: Access, geometry: Geometry, base: Base) -> Self {
+        let base = Arc::new(base);
+        Self(Arc::new(Shared { name, access, geometry, base, slow: None, fault: None }))
+    }
+
+    /// The same device behind a latency model, which all its users share from here on.
+    #[must_use]
+    pub fn with_model(&self, model: Box<dyn larder_model::Model>, name: &str) -> Self {
+        let slow = Some(Arc::new(Slow::new(model)));
+        Self(Arc::new(Shared { name: name.to_owned(), slow, ..self.parts() }))
+    }
+
+    pub(crate) fn with_fault(&self, fault: Fault) -> Self {
+        Self(Arc::new(Shared { fault: Some(fault), ..self.parts() }))
+    }
+
+    fn parts(&self) -> Shared {
+        let Shared { name, access, geometry, base, slow, fault } = &*self.0;
+        Shared {
+            name: name.clone(),
+            access: *access,
+            geometry: *geometry,
+            base: Arc::clone(base),
+            slow: slow.clone(),
+            fault: fault.clone(),
+        }
+    }
+
+    /// The device as the user named it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Size and shape.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    /// What it was opened for.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.0.access
+    }
+
+    /// Whether transfers go past the page cache. False for files on tmpfs and the like, and for
+    /// memory, which has none.
+    #[must_use]
+    pub fn direct(&self) -> bool {
+        matches!(&*self.0.base, Base::File(file) if file.direct)
+    }
+
+    /// Says that reads must bring what was written or fail: of a device that may have lost answered
+    /// writes every operation fails from then on, as if it were pulled out. Only the export of a
+    /// server can lose them unnoticed; for other devices this changes nothing.
+    pub fn vanish_on_loss(&self) {
+        if let Some(nbd) = self.nbd() {
+            nbd.vanish_on_loss();
+        }
+    }
+
+    /// What tells it from other devices, as of now; none for memory.
+    ///
+    /// # Errors
+    /// When the system does not answer.
+    pub fn identity(&self) -> Result<Option<Identity>, Errno> {
+        match &*self.0.base {
+            Base::File(file) => file.identity().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// When the file was last modified before it was opened, in nanoseconds since 1970; nothing is
+    /// known of devices that are no files.
+    #[must_use]
+    pub fn modified_before_open_ns(&self) -> Option<i128> {
+        match &*self.0.base {
+            Base::File(file) => Some(file.modified_ns).filter(|ns| *ns != 0),
+            _ => None,
+        }
+    }
+
+    /// Runs one operation to its end on the calling thread, for tools and tests. Modelled latency
+    /// does not apply, and of injected faults only failures do.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub fn run_blocking(&self, io: &mut Io) -> Result<(), Errno> {
+        self.check(io)?;
+        if let Some(Verdict::Fail(errno)) = self.fault().map(|fault| fault.verdict(io)) {
+            return Err(errno);
+        }
+        self.0.base.run(io)
+    }
+
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        self.0.fault.as_ref()
+    }
+
+    /// Whether operations go straight to the device and end when it says so.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.fault.is_none() && self.0.slow.is_none()
+    }
+
+    pub(crate) fn slow(&self) -> Option<&Slow> {
+        self.0.slow.as_deref()
+    }
+
+    pub(crate) fn nbd(&self) -> Option<&Nbd> {
+        match &*self.0.base {
+            Base::Nbd(nbd) => Some(nbd),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn base(&self) -> &Base {
+        &self.0.base
+    }
+
+    /// Refuses what does not fit the geometry, before anything happens.
+    pub(crate) fn check(&self, io: &Io) -> Result<(), Errno> {
+        let geometry = &self.0.geometry;
+        if !matches!(io.kind, IoKind::Read) && self.0.access == Access::ReadOnly {
+            return if io.kind == IoKind::Flush { Ok(()) } else { Err(EROFS) };
+        }
+        if io.kind == IoKind::Flush {
+            return Ok(());
+        }
+        let block = u64::from(geometry.block_bytes);
+        let end = io.offset.checked_add(io.len);
+        let inside = io.len > 0 && end.is_some_and(|end| end <= geometry.bytes);
+        if !inside || (io.offset | io.len) & (block - 1) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        match io.kind {
+            IoKind::Read | IoKind::Write { .. } => self.check_memory(io),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_memory(&self, io: &Io) -> Result<(), Errno> {
+        let buf = io.buf.as_ref().ok_or(Errno::EINVAL)?;
+        let room = buf.len().checked_sub(io.at).ok_or(Errno::EINVAL)? as u64;
+        let align = match &*self.0.base {
+            Base::File(file) => file.mem_align as usize,
+            _ => 1,
+        };
+        // The buffer itself is aligned to a page.
+        if io.len > room || io.len > MAX_IO_BYTES || io.at & (align - 1) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
+}
+
+impl Base {
+    /// Whether [`run`](Self::run) never waits for a device.
+    pub(crate) fn answers_at_once(&self) -> bool {
+        match self {
+            Self::File(file) => file.in_memory,
+            Self::Mem(_) | Self::Null | Self::Blackhole => true,
+            Self::Nbd(_) => false,
+        }
+    }
+
+    /// Runs a checked operation to its end.
+    pub(crate) fn run(&self, io: &mut Io) -> Result<(), Errno> {
+        if let Self::Nbd(nbd) = self {
+            return nbd.run(io);
+        }
+        let (kind, offset, len) = (io.kind, io.offset, io.len);
+        let memory = match &mut io.buf {
+            Some(buf) if matches!(kind, IoKind::Read | IoKind::Write { .. }) => {
+                &mut buf[io.at..io.at + len as usize]
+            }
+            _ => &mut [],
+        };
+        match (self, kind) {
+            (Self::Blackhole | Self::Nbd(_), _) => Ok(()),
+            (Self::Null, IoKind::Read) => {
+                memory.fill(0);
+                Ok(())
+            }
+            (Self::Null, _) | (Self::Mem(_), IoKind::Flush) => Ok(()),
+            (Self::Mem(store), IoKind::Read) => {
+                store.read(offset, memory);
+                Ok(())
+            }
+            (Self::Mem(store), IoKind::Write { .. }) => {
+                store.write(offset, memory);
+                Ok(())
+            }
+            (Self::Mem(store), IoKind::Trim { .. } | IoKind::Zero { .. }) => {
+                store.zero(offset, len);
+                Ok(())
+            }
+            (Self::File(file), IoKind::Read) => file.read(offset, memory),
+            (Self::File(file), IoKind::Flush) => file.flush(),
+            (Self::File(file), IoKind::Write { fua }) => {
+                file.write(offset, memory)?;
+                if fua { file.flush() } else { Ok(()) }
+            }
+            (Self::File(file), IoKind::Trim { fua } | IoKind::Zero { fua, .. }) => {
+                file.empty(kind, offset, len)?;
+                if fua { file.flush() } else { Ok(()) }
+            }
+        }
+    }
+}
+
+fn memory_geometry(bytes: u64, can_trim: bool) -> Geometry {
+    Geometry {
+        bytes: bytes - bytes % u64::from(SMALL_BLOCK),
+        block_bytes: SMALL_BLOCK,
+        physical_block_bytes: larder_core::buf::PAGE as u32,
+        can_trim,
+        rotational: Some(false),
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The threads of an NBD device: one that connects and sends and one that receives for each
+//! connection, and one that watches the time.
+//!
+//! Invariants: no thread holds the lock while it waits for a socket or copies data. A thread that
+//! is told to end (the device is dropped) does so within the bound on connecting.
+//!
+//! Why threads, where workers have a ring: several workers share a connection, a connection
+//! outlives any of them, and a round trip to a server costs more than waking a thread.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use larder_core::exec::{IoKind, Nanos};
+use larder_core::request::Errno;
+use larder_nbd::client::{Client, ClientError, Completion, Options, Receiver, Sender};
+use larder_nbd::uri::Uri;
+
+use super::Remote;
+use super::state::{Sending, State};
+use super::step::Shape;
+use crate::clock;
+use crate::device::file::ZERO_CHUNK;
+
+/// The first pause before connecting again; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long the end of a device waits for its server to end the connections.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// What the threads and the device share.
+pub(super) struct Shared {
+    pub(super) uri: Uri,
+    pub(super) options: Options,
+    pub(super) shape: Shape,
+    pub(super) remote: Remote,
+    pub(super) state: Mutex<State>,
+    /// There is something to send, or a connection is not to be used any more.
+    pub(super) work: Condvar,
+    /// An operation is there to be watched, or the device ends.
+    pub(super) watch: Condvar,
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps, unless the device ends.
+    fn pause<'a>(&self, state: MutexGuard<'a, State>, span: Duration) -> MutexGuard<'a, State> {
+        let until = Instant::now() + span;
+        let mut state = state;
+        while !state.closing {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.watch.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
+    }
+}
+
+pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(format!("larder-nbd-{name}")).spawn(body).map(drop)
+}
+
+/// Keeps one connection, from the one given on.
+pub(super) fn keep(shared: &Arc<Shared>, mut client: Option<Client>) {
+    let mut pause = FIRST_PAUSE;
+    let mut told = client.is_some();
+    loop {
+        let found = match client.take() {
+            Some(client) => Ok(client),
+            None => connect(shared),
+        };
+        match found.and_then(|client| start(shared, client)) {
+            Ok((link, sender)) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!("connected to {}", shared.uri);
+                }
+                let before = shared.state().answers;
+                send_all(shared, link, sender);
+                if shared.state().answers > before {
+                    pause = FIRST_PAUSE;
+                }
+            }
+            Err(why) => {
+                if std::mem::replace(&mut told, false) {
+                    tracing::warn!("{why}; trying again");
+                }
+            }
+        }
+        let mut state = shared.pause(shared.state(), jittered(pause));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        while !state.closing && !state.may_connect() {
+            state = shared.pause(state, FIRST_PAUSE);
+        }
+        if state.closing {
+            return;
+        }
+    }
+}
+
+/// Between a half and all of a span, so that many clients do not come back at once.
+fn jittered(span: Duration) -> Duration {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let chance = RandomState::new().build_hasher().finish() % 1024;
+    span / 2 + span / 2 * chance as u32 / 1024
+}
+
+/// Connects again; an export that is another one by now is refused.
+fn connect(shared: &Shared) -> Result<Client, String> {
+    let client = Client::connect(&shared.uri, &shared.options).map_err(|e| e.to_string())?;
+    let fits = shared.shape.still_fits(client.info());
+    let fits = match client.info().read_only() && shared.remote.writes {
+        true => Err("it is read-only now".to_owned()),
+        false => fits,
+    };
+    if let Err(why) = fits {
+        let mut state = shared.state();
+        if state.live_links() == 0 {
+            state.fail_waiting();
+        }
+        return Err(format!("{} is not the export that was opened: {why}", shared.uri));
+    }
+    Ok(client)
+}
+
+/// Begins to use a connection.
+fn start(shared: &Arc<Shared>, client: Client) -> Result<(u64, Sender), String> {
+    let stream = client.stream().map_err(|e| e.to_string())?;
+    let link = shared.state().add_link(Some(stream));
+    let (sender, receiver) = client.split();
+    let own = Arc::clone(shared);
+    let started = spawn("in", move || receive_all(&own, link, receiver));
+    if let Err(e) = started {
+        shared.state().over(link, "no thread");
+        return Err(format!("cannot start a thread: {e}"));
+    }
+    Ok((link, sender))
+}
+
+/// Sends until the connection is not to be used any more.
+fn send_all(shared: &Shared, link: u64, mut sender: Sender) {
+    let mut zeroes = Vec::new();
+    loop {
+        let mut state = shared.state();
+        let batch = loop {
+            if state.closing {
+                drop(state);
+                let _ = sender.disconnect();
+                return;
+            }
+            if !state.is_live(link) {
+                return;
+            }
+            let batch = state.take(link, sender.next_cookie(), clock::now());
+            if !batch.is_empty() {
+                break batch;
+            }
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        if let Err(e) = send(&mut sender, batch, &mut zeroes) {
+            shared.state().retire(link, &e.to_string());
+            shared.work.notify_all();
+            return;
+        }
+    }
+}
+
+/// Sends requests. Each lets go of its data as soon as that is sent (or copied to be sent), so that
+/// whoever takes its answer has it for himself.
+fn send(sender: &mut Sender, batch: Vec<Sending>, zeroes: &mut Vec<u8>) -> Result<(), ClientError> {
+    for Sending { step, data } in batch {
+        let bytes = match (&data, step.kind) {
+            (Some((buf, range)), _) => buf.get(range.clone()).unwrap_or_default(),
+            (None, IoKind::Write { .. }) => {
+                zeroes.resize(ZERO_CHUNK as usize, 0);
+                zeroes.get(..step.len as usize).unwrap_or_default()
+            }
+            _ => &[],
+        };
+        sender.queue(step.kind, step.offset, step.len, bytes)?;
+    }
+    sender.push()
+}
+
+/// Receives until the server has ended the connection.
+fn receive_all(shared: &Shared, link: u64, mut receiver: Receiver) {
+    let why = loop {
+        match receiver.wait() {
+            Ok(Completion { cookie, result }) => {
+                let (data, result) = match result {
+                    Ok(data) => (data, Ok(())),
+                    Err(errno) => (Vec::new(), Err(errno)),
+                };
+                answered(shared, link, cookie, &data, result);
+                receiver.recycle(data);
+            }
+            Err(e) => break e,
+        }
+    };
+    if let ClientError::Protocol(_) = why {
+        shared.state().distrust(link, &why.to_string());
+        shared.work.notify_all();
+        receiver.drain();
+    }
+    shared.state().over(link, &why.to_string());
+    shared.work.notify_all();
+    shared.watch.notify_all();
+}
+
+fn answered(shared: &Shared, link: u64, cookie: u64, data: &[u8], result: Result<(), Errno>) {
+    let mut state = shared.state();
+    if let Some(mut answered) = state.answered(link, cookie, result) {
+        if answered.has_memory() {
+            drop(state);
+            answered.fill(data);
+            state = shared.state();
+        }
+        state.settle(answered);
+    }
+    let more = state.waiting() > 0 || !state.is_usable(link);
+    drop(state);
+    if more {
+        shared.work.notify_all();
+    }
+}
+
+/// Watches the time while there is something under way, and sees to the end.
+pub(super) fn watch(shared: &Shared) {
+    let nanos = |span: Duration| Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX);
+    let Remote { answer_within, give_up_after, .. } = shared.remote;
+    let tick = (answer_within.min(give_up_after) / 8)
+        .clamp(Duration::from_millis(5), Duration::from_secs(1));
+    let mut state = shared.state();
+    while !state.closing {
+        state = if state.is_busy() {
+            state.expire(clock::now(), nanos(answer_within), nanos(give_up_after));
+            shared.work.notify_all();
+            shared.watch.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0
+        } else {
+            shared.watch.wait(state).unwrap_or_else(PoisonError::into_inner)
+        };
+    }
+    let until = Instant::now() + PARTING;
+    while state.has_links() && Instant::now() < until {
+        let left = until.saturating_duration_since(Instant::now());
+        state = shared.watch.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    state.hang_up();
+}

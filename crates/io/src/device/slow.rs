@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `slow+`: a real device behind modelled latency.
+//!
+//! Purpose: demos and measurements against a disk that this machine does not have.
+//!
+//! Invariants: an operation ends when the real device has done it and the model says so, whichever
+//! is later. One model serves all threads of the process, as one disk would. Whichever thread
+//! polls it hands completions on to the threads that they belong to, and wakes those.
+//!
+//! Why every thread with something in flight wakes at the model's next event, and not one of them:
+//! a thread that is chosen may be busy or ending, and events are as rare as the devices are slow.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use larder_core::exec::{Io, IoKind, Nanos};
+use larder_model::{Kind, Model, Op};
+
+use crate::Waker;
+
+/// A driver that uses the model.
+struct Member {
+    waker: Waker,
+    /// Its operations that the model is done with.
+    finished: Vec<u32>,
+}
+
+struct State {
+    model: Box<dyn Model>,
+    /// By numbers that are never used again, so that what a driver that is gone left in the model
+    /// reaches nobody else.
+    members: BTreeMap<u32, Member>,
+    next_member: u32,
+}
+
+/// The model of a `slow+` device, see the module.
+pub(crate) struct Slow(Mutex<State>);
+
+impl Slow {
+    pub(super) fn new(model: Box<dyn Model>) -> Self {
+        Self(Mutex::new(State { model, members: BTreeMap::new(), next_member: 0 }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a driver in; the number stands for it from now on.
+    pub(crate) fn join(&self, waker: Waker) -> u32 {
+        let mut state = self.state();
+        let member = state.next_member;
+        state.next_member += 1;
+        state.members.insert(member, Member { waker, finished: Vec::new() });
+        member
+    }
+
+    pub(crate) fn leave(&self, member: u32) {
+        self.state().members.remove(&member);
+    }
+
+    /// Tells the model of an operation, under the driver's name for it.
+    pub(crate) fn submit(&self, member: u32, key: u32, now: Nanos, io: &Io) {
+        let (kind, fua) = match io.kind {
+            IoKind::Read => (Kind::Read, false),
+            IoKind::Write { fua } => (Kind::Write, fua),
+            IoKind::Flush => (Kind::Flush, false),
+            IoKind::Trim { fua } | IoKind::Zero { fua, .. } => (Kind::Trim, fua),
+        };
+        let id = u64::from(member) << 32 | u64::from(key);
+        self.state().model.submit(now, id, Op { kind, offset: io.offset, len: io.len, fua });
+    }
+
+    /// Appends what the model is done with of a driver's operations to `out`; returns when to come
+    /// again at the latest.
+    pub(crate) fn collect(&self, member: u32, now: Nanos, out: &mut Vec<u32>) -> Option<Nanos> {
+        let mut state = self.state();
+        let State { model, members, .. } = &mut *state;
+        while let Some((id, _)) = model.poll(now) {
+            let (owner, key) = ((id >> 32) as u32, id as u32);
+            if owner == member {
+                out.push(key);
+            } else if let Some(other) = members.get_mut(&owner) {
+                other.finished.push(key);
+                other.waker.wake();
+            }
+        }
+        if let Some(own) = members.get_mut(&member) {
+            out.append(&mut own.finished);
+        }
+        model.next()
+    }
+}

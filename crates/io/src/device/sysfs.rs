@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `/sys` tells about a disk by its number. Everything here is a hint: where a file is
+//! missing (network file systems, containers) the answer is "not known".
+
+/// Reads a queue attribute of a disk, or of the disk that a partition is on.
+fn queue(disk: u64, name: &str) -> Option<u64> {
+    let (major, minor) = (rustix::fs::major(disk), rustix::fs::minor(disk));
+    ["queue", "../queue"].iter().find_map(|dir| {
+        let path = format!("/sys/dev/block/{major}:{minor}/{dir}/{name}");
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    })
+}
+
+/// Whether the disk turns.
+pub(super) fn rotational(disk: u64) -> Option<bool> {
+    queue(disk, "rotational").map(|v| v != 0)
+}
+
+/// Whether the disk accepts discards.
+pub(super) fn can_discard(disk: u64) -> bool {
+    queue(disk, "discard_max_bytes").is_some_and(|v| v > 0)
+}
+
+/// The smallest transfer.
+pub(super) fn logical_block_bytes(disk: u64) -> Option<u32> {
+    queue(disk, "logical_block_size").and_then(|v| u32::try_from(v).ok())
+}

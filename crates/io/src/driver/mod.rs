@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The driver: one per worker thread, one io_uring, and everything the thread waits for.
+//!
+//! ```text
+//! loop {
+//!     while let Some(done) = driver.next_done() { engine.complete(..) }
+//!     while let Some(event) = driver.next_net() { front.. }
+//!     engine.run(now); while let Some(io) = engine.next_io() { driver.start(owner, io) }
+//!     driver.turn(engine.next_deadline())?;
+//! }
+//! ```
+//!
+//! Invariants:
+//! - Memory given to the kernel (buffers, vectors, message headers) is owned by this driver's
+//!   tables, at an address that does not change, until its completion has been seen.
+//! - Dropping a driver cancels what is in flight and waits for it, within a bound. What a hung
+//!   device does not give back by then is leaked, never freed: it may still be written to.
+//! - Every operation started ends exactly once; every `turn` is at most one wait in the kernel.
+//! - How much is in flight is the caller's to bound; tables grow to that and no further.
+//!
+//! Why not an async runtime: the engine is its own executor and wants one system call per turn.
+
+mod late;
+mod net;
+mod ops;
+mod remote;
+mod ring;
+mod shutdown;
+mod spin;
+mod waker;
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use io_uring::{opcode, types};
+use larder_core::buf::Buf;
+use larder_core::exec::{DevId, Io, IoId, Nanos};
+use larder_core::request::Errno;
+use slab::Slab;
+
+use self::late::Late;
+use self::net::Net;
+use self::ops::Op;
+use self::remote::Remote;
+use self::ring::{Ring, Wait};
+use self::spin::Spin;
+use crate::clock;
+use crate::device::file::ZERO_CHUNK;
+use crate::device::{Base, Device};
+use crate::errno::from_sys;
+
+pub use self::net::{NetEvent, SendBatch};
+pub use self::waker::Waker;
+
+/// Why a driver cannot be made or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The kernel refuses to set up a ring.
+    #[error(
+        "io_uring cannot be set up: {}; it may be disabled (sysctl kernel.io_uring_disabled, \
+         seccomp)", std::io::Error::from_raw_os_error(.0.0)
+    )]
+    Setup(Errno),
+    /// The kernel lacks features of the ring.
+    #[error("io_uring of this kernel is too old; accepted: Linux 5.11 or newer")]
+    TooOld,
+    /// The ring does not work any more.
+    #[error("io_uring failed: {}", std::io::Error::from_raw_os_error(.0.0))]
+    Enter(Errno),
+}
+
+/// The end of an operation.
+#[derive(Debug)]
+pub struct Done {
+    /// As given to [`Driver::start`].
+    pub owner: u32,
+    /// The operation's name.
+    pub id: IoId,
+    /// How it went.
+    pub result: Result<(), Errno>,
+    /// Its memory.
+    pub buf: Option<Buf>,
+}
+
+/// Who a completion is for: the low bits of an entry's user data.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Tag {
+    Op = 0,
+    Receive = 1,
+    Send = 2,
+    Wake = 3,
+    Ignored = 4,
+}
+
+impl Tag {
+    const BITS: u32 = 3;
+
+    fn with(self, key: usize) -> u64 {
+        (key as u64) << Self::BITS | self as u64
+    }
+
+    fn split(data: u64) -> (Self, usize) {
+        let tag = match data & ((1 << Self::BITS) - 1) {
+            0 => Self::Op,
+            1 => Self::Receive,
+            2 => Self::Send,
+            3 => Self::Wake,
+            _ => Self::Ignored,
+        };
+        (tag, (data >> Self::BITS) as usize)
+    }
+}
+
+/// A device as attached; stays until its last operation has ended.
+struct Slot {
+    device: Device,
+    in_flight: u32,
+    detached: bool,
+    /// This driver's number with the device's model.
+    member: u32,
+    /// This driver's number with the device's connections.
+    remote: u32,
+}
+
+/// The driver, see the module. It stays on the thread that made it.
+pub struct Driver {
+    ring: Ring,
+    slots: Slab<Slot>,
+    ids: Vec<(DevId, u32)>,
+    ops: Slab<Op>,
+    done: VecDeque<Done>,
+    net: Net,
+    late: Late,
+    remote: Remote,
+    waker: Waker,
+    /// Where the kernel puts what it reads from the waker's event.
+    wake_word: Box<u64>,
+    /// Zeroes to write where holes cannot be had; made when first needed, never written to.
+    zeroes: Buf,
+    /// Kept for its memory.
+    reaped: Vec<(u64, i32)>,
+    spin: Spin,
+    closing: bool,
+    /// The ring accepts one thread only.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Driver {
+    /// A driver for the calling thread.
+    ///
+    /// # Errors
+    /// When the system has no (usable) io_uring.
+    pub fn new() -> Result<Self, DriverError> {
+        let mut driver = Self {
+            ring: Ring::new()?,
+            slots: Slab::new(),
+            ids: Vec::new(),
+            ops: Slab::new(),
+            done: VecDeque::new(),
+            net: Net::default(),
+            late: Late::default(),
+            remote: Remote::default(),
+            waker: Waker::new().map_err(|e| DriverError::Setup(from_sys(e)))?,
+            wake_word: Box::new(0),
+            zeroes: Buf::with_len(0),
+            reaped: Vec::new(),
+            spin: Spin::default(),
+            closing: false,
+            not_send: PhantomData,
+        };
+        driver.listen();
+        Ok(driver)
+    }
+
+    /// The time, on the clock that all drivers of the process share.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        clock::now()
+    }
+
+    /// A handle that wakes this driver's thread from [`turn`](Self::turn).
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Makes a device known as `id`, in the place of the one that was.
+    pub fn attach(&mut self, id: DevId, device: Device) {
+        self.detach(id);
+        if let Some(fault) = device.fault() {
+            fault.subscribe(self.waker.clone());
+        }
+        let member = device.slow().map_or(0, |slow| {
+            late::exact_timers();
+            slow.join(self.waker.clone())
+        });
+        let remote = device.nbd().map_or(0, |nbd| nbd.join(self.waker.clone()));
+        let slot = Slot { device, in_flight: 0, detached: false, member, remote };
+        let slot = self.slots.insert(slot);
+        self.ids.push((id, slot as u32));
+    }
+
+    /// Forgets a device. What is in flight ends as it would have; what is started later fails.
+    pub fn detach(&mut self, id: DevId) {
+        let Some(at) = self.ids.iter().position(|(known, _)| *known == id) else { return };
+        let slot = self.ids.swap_remove(at).1 as usize;
+        self.slots[slot].detached = true;
+        self.free_slot(slot);
+    }
+
+    fn free_slot(&mut self, slot: usize) {
+        let Slot { device, in_flight, detached, member, remote } = &self.slots[slot];
+        if !detached || *in_flight > 0 {
+            return;
+        }
+        if let Some(slow) = device.slow() {
+            slow.leave(*member);
+        }
+        if let Some(nbd) = device.nbd() {
+            nbd.leave(*remote);
+        }
+        self.slots.remove(slot);
+    }
+
+    /// Starts an operation; its end comes from [`next_done`](Self::next_done) with the same
+    /// `owner`. It reaches the kernel with the next [`turn`](Self::turn), unless it is one that
+    /// needs no kernel to wait for.
+    pub fn start(&mut self, owner: u32, mut io: Io) {
+        let known = self.ids.iter().find(|(id, _)| *id == io.dev);
+        let Some(slot) = known.map(|(_, slot)| *slot) else {
+            return self.push_done(owner, io, Err(Errno::ENXIO));
+        };
+        let device = &self.slots[slot as usize].device;
+        if let Err(errno) = device.check(&io) {
+            return self.push_done(owner, io, Err(errno));
+        }
+        if !device.is_plain() {
+            return self.start_late(owner, io, slot);
+        }
+        if device.base().answers_at_once() {
+            let result = device.base().run(&mut io);
+            return self.push_done(owner, io, result);
+        }
+        let key = self.insert(Op::new(owner, io, slot));
+        self.begin(key);
+    }
+
+    fn insert(&mut self, op: Op) -> usize {
+        self.slots[op.slot as usize].in_flight += 1;
+        self.ops.insert(op)
+    }
+
+    fn push_done(&mut self, owner: u32, io: Io, result: Result<(), Errno>) {
+        self.done.push_back(Done { owner, id: io.id, result, buf: io.buf });
+    }
+
+    /// Runs an operation that is in the table on its device.
+    fn begin(&mut self, key: usize) {
+        let op = &mut self.ops[key];
+        let result = match self.slots[op.slot as usize].device.base() {
+            Base::File(file) if !file.in_memory => {
+                if op.begin(file) {
+                    return self.submit(key);
+                }
+                Err(Errno::EOPNOTSUPP)
+            }
+            Base::Nbd(nbd) => {
+                self.remote.in_flight += 1;
+                return nbd.submit(self.slots[op.slot as usize].remote, key as u32, &mut op.io);
+            }
+            base => base.run(&mut op.io),
+        };
+        self.open_gate(key, result);
+    }
+
+    fn submit(&mut self, key: usize) {
+        let op = &mut self.ops[key];
+        let Base::File(file) = self.slots[op.slot as usize].device.base() else { return };
+        if op.writes_zeroes() && self.zeroes.is_empty() {
+            self.zeroes = Buf::zeroed(ZERO_CHUNK as usize);
+        }
+        op.submit(&mut self.ring, file, key, &self.zeroes);
+    }
+
+    /// The device, or something that the operation had to wait for, is done with it.
+    fn open_gate(&mut self, key: usize, result: Result<(), Errno>) {
+        let op = &mut self.ops[key];
+        op.gates -= 1;
+        op.result = op.result.and(result);
+        if op.gates > 0 {
+            return;
+        }
+        let Op { owner, io, slot, mut result, .. } = self.ops.remove(key);
+        let entry = &mut self.slots[slot as usize];
+        entry.in_flight -= 1;
+        if entry.device.fault().is_some_and(crate::Fault::is_vanished) {
+            result = Err(Errno::ENXIO);
+        }
+        self.free_slot(slot as usize);
+        self.push_done(owner, io, result);
+    }
+
+    /// Hands everything queued to the kernel and takes what it has done, in one system call; with
+    /// nothing to report yet it waits until there is something, a [`Waker`] wakes it, or the
+    /// clock says `until`. It may come back with nothing.
+    ///
+    /// # Errors
+    /// When the ring does not work any more, which no caller can mend.
+    pub fn turn(&mut self, until: Option<Nanos>) -> Result<(), DriverError> {
+        let mut limit = until;
+        if !self.late.is_empty() {
+            let next = self.run_late();
+            limit = earlier(limit, next);
+        }
+        self.collect_remote();
+        let quiet = self.done.is_empty() && self.net.is_quiet();
+        let mut wait = match limit {
+            _ if !quiet => Wait::No,
+            None => Wait::Forever,
+            Some(limit) => match limit.saturating_sub(clock::now()) {
+                0 => Wait::No,
+                span => Wait::For(span),
+            },
+        };
+        if wait != Wait::No && self.net.is_receiving() {
+            if !self.ring.is_idle() {
+                self.ring.enter(Wait::No)?;
+            }
+            let (ring, waker) = (&mut self.ring, &self.waker);
+            if self.spin.look(limit, || ring.has_news() || waker.is_notified()) {
+                wait = Wait::No;
+            }
+        }
+        let sleeps = wait != Wait::No && self.waker.begin_sleep();
+        if !sleeps {
+            wait = Wait::No;
+        }
+        let result = if sleeps || !self.ring.is_idle() { self.ring.enter(wait) } else { Ok(()) };
+        if sleeps {
+            self.waker.end_sleep();
+        }
+        self.reap();
+        if sleeps && !self.late.is_empty() {
+            self.run_late();
+        }
+        self.collect_remote();
+        result
+    }
+
+    fn reap(&mut self) {
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.ring.reap(&mut reaped);
+        for (data, result) in reaped.drain(..) {
+            match Tag::split(data) {
+                (Tag::Op, key) => self.advance(key, result),
+                (Tag::Receive, key) => self.net.received(&mut self.ring, key, result),
+                (Tag::Send, key) => self.net.sent(&mut self.ring, key, result),
+                (Tag::Wake, _) if !self.closing => self.listen(),
+                (Tag::Wake | Tag::Ignored, _) => {}
+            }
+        }
+        self.reaped = reaped;
+    }
+
+    fn advance(&mut self, key: usize, result: i32) {
+        let Some(op) = self.ops.get_mut(key) else { return };
+        let device = &self.slots[op.slot as usize].device;
+        let Base::File(file) = device.base() else { return };
+        let block = u64::from(device.geometry().block_bytes);
+        match op.advance(file, result, block, self.closing) {
+            Some(result) => self.open_gate(key, result),
+            None => self.submit(key),
+        }
+    }
+
+    /// Has the kernel read the waker's event, which ends a wait when it is signalled.
+    #[allow(unsafe_code)]
+    fn listen(&mut self) {
+        let fd = types::Fd(self.waker.event().as_raw_fd());
+        let word = std::ptr::from_mut(&mut *self.wake_word).cast();
+        let entry = opcode::Read::new(fd, word, 8).build().user_data(Tag::Wake.with(0));
+        // SAFETY: the word is 8 bytes in a box that nobody else uses; one such read is on its way
+        // at a time, and dropping the driver waits for it or leaks the word.
+        unsafe { self.ring.push(entry) };
+    }
+
+    /// The end of an operation, if there is one.
+    pub fn next_done(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// How many operations have been started and have not ended.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Receives at least one byte into `buf[at..]`; ends with [`NetEvent::Received`]. One at a time
+    /// per connection. The socket is one that blocks (no `O_NONBLOCK`), and the caller keeps it
+    /// open until the event.
+    pub fn recv(&mut self, conn: u32, fd: BorrowedFd<'_>, buf: Buf, at: usize) {
+        self.net.receive(&mut self.ring, conn, fd.as_raw_fd(), buf, at);
+    }
+
+    /// Sends all of `batch`; ends with [`NetEvent::Sent`]. One at a time per connection; the
+    /// socket is as for [`recv`](Self::recv). A closed connection is an error, not a signal.
+    pub fn send(&mut self, conn: u32, fd: BorrowedFd<'_>, batch: SendBatch) {
+        self.net.send(&mut self.ring, conn, fd.as_raw_fd(), batch);
+    }
+
+    /// Gives up what a connection has outstanding. Each of them still has its event, mostly with
+    /// `ECANCELED`.
+    pub fn cancel(&mut self, conn: u32) {
+        self.net.cancel(&mut self.ring, conn);
+    }
+
+    /// Gives up a connection's receive, and lets what is being sent go out.
+    pub fn cancel_receive(&mut self, conn: u32) {
+        self.net.cancel_receive(&mut self.ring, conn);
+    }
+
+    /// What happened on a connection, if anything.
+    pub fn next_net(&mut self) -> Option<NetEvent> {
+        self.net.next_event()
+    }
+}
+
+fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a driver, with operations still in the kernel or not.
+//!
+//! Invariants: the kernel gives back every piece of memory before it is freed. What it does not
+//! give back in time (a hung device, a dead network mount) is leaked: the alternative is a disk
+//! that one day writes into memory which belongs to something else by then.
+
+use std::time::{Duration, Instant};
+
+use io_uring::{opcode, types};
+use larder_core::buf::Buf;
+
+use super::ring::Wait;
+use super::{Driver, Tag};
+use crate::errno::ECANCELED;
+
+/// How long dropping a driver waits for what is in flight.
+const DROP_BOUND: Duration = Duration::from_secs(5);
+
+impl Driver {
+    /// Cancels everything in the kernel and waits for it; false if something did not come back.
+    #[allow(unsafe_code)]
+    fn drain(&mut self) -> bool {
+        self.closing = true;
+        self.net.closing = true;
+        self.ring.drop_backlog();
+        let any = types::CancelBuilder::any().all();
+        let entry = opcode::AsyncCancel2::new(any).build().user_data(Tag::Ignored.with(0));
+        // SAFETY: the entry points to no memory.
+        unsafe { self.ring.push(entry) };
+        let deadline = Instant::now() + DROP_BOUND;
+        while self.ring.outstanding() > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.ring.enter(Wait::For(left.as_nanos() as u64)).is_err() {
+                return false;
+            }
+            self.reap();
+        }
+        true
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        for (_, slot) in &self.slots {
+            if let Some(slow) = slot.device.slow() {
+                slow.leave(slot.member);
+            }
+            if let Some(nbd) = slot.device.nbd() {
+                nbd.leave(slot.remote);
+            }
+        }
+        for key in std::mem::take(&mut self.late.held) {
+            let slot = self.ops[key as usize].slot as usize;
+            if let Some(fault) = self.slots[slot].device.fault() {
+                fault.forget_held();
+            }
+            self.open_gate(key as usize, Err(ECANCELED));
+        }
+        if self.drain() {
+            return;
+        }
+        let count = self.ring.outstanding();
+        tracing::error!(count, "operations did not end in time; their memory is leaked");
+        std::mem::forget(std::mem::take(&mut self.ops));
+        std::mem::forget(std::mem::take(&mut self.net));
+        std::mem::forget(std::mem::replace(&mut self.wake_word, Box::new(0)));
+        std::mem::forget(std::mem::replace(&mut self.zeroes, Buf::with_len(0)));
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices and the io_uring driver.
+#![deny(unsafe_code)]
+
+pub mod clock;
+pub mod device;
+pub mod driver;
+mod errno;
+pub mod fault;
+pub mod process;
+pub mod size;
+pub mod spec;
+
+pub use device::nbd::Remote;
+pub use device::{Access, Device, Geometry, Identity, OpenError};
+pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch, Waker};
+pub use fault::{Fault, Target};
+pub use size::{format_size, parse_size, rough_size};
+pub use spec::{DevSpec, SpecError, whole_path};

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cloud volume: a fixed latency under two limits.
+//!
+//! Both limits are leaky buckets in their form as virtual scheduling (GCRA): each keeps the time
+//! by which all it has let in is paid for, and a request waits while that lies further ahead than
+//! the bucket is deep. Choices:
+//! - One request is one I/O, whatever its size; a flush and a trim too. (Providers count large
+//!   ones several times, but only from sizes at which the bandwidth binds first.)
+//! - The buckets are shallow, 8 I/Os and 128 KiB: a lone request of up to 128 KiB sees the fixed
+//!   latency alone, a stream below the rates is never delayed, and one above them is spaced evenly
+//!   instead of being let in by the second.
+//! - A request larger than the bandwidth bucket waits until all but the bucket's depth of it is
+//!   paid, as its bytes cannot arrive earlier. The fixed latency follows the wait.
+//! - A completed write is durable, so a flush waits for nothing and FUA costs nothing.
+//!
+//! Invariant: requests complete in the order of submission, as both schedules only move forward.
+//! Why not credits for bursts of minutes: contract and papers have steady volumes; a third, deep
+//! bucket of the same kind would model them.
+
+use crate::completions::Completions;
+use crate::wire::transfer_ns;
+use crate::{Kind, Model, Nanos, Op};
+
+/// What to model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CloudSpec {
+    /// Time that each request takes beside any wait.
+    pub latency_ns: Nanos,
+    /// Limit of requests.
+    pub iops: u64,
+    /// How many requests may come at once before the limit spaces them.
+    pub burst_ios: u64,
+    /// Limit of bytes read and written.
+    pub bytes_per_second: u64,
+    /// How many bytes may come at once before the limit spaces them.
+    pub burst_bytes: u64,
+}
+
+impl CloudSpec {
+    /// 1.5 ms, 3,000 IOPS, 125 MB/s: what the large providers sell as the ordinary volume.
+    pub const STANDARD: Self = Self {
+        latency_ns: 1_500_000,
+        iops: 3_000,
+        burst_ios: 8,
+        bytes_per_second: 125_000_000,
+        burst_bytes: 128 << 10,
+    };
+}
+
+/// One limit.
+struct Bucket {
+    paid_at: Nanos,
+    depth_ns: Nanos,
+}
+
+impl Bucket {
+    /// Charges a cost to a request that comes at `now`; returns when it may go on.
+    fn admit(&mut self, now: Nanos, cost_ns: Nanos) -> Nanos {
+        self.paid_at = self.paid_at.max(now).saturating_add(cost_ns);
+        self.paid_at.saturating_sub(self.depth_ns).max(now)
+    }
+}
+
+/// The volume.
+pub struct Cloud {
+    spec: CloudSpec,
+    io_ns: Nanos,
+    ios: Bucket,
+    bytes: Bucket,
+    done: Completions,
+}
+
+impl Cloud {
+    /// A volume that has been idle.
+    #[must_use]
+    pub fn new(spec: CloudSpec) -> Self {
+        let io_ns = transfer_ns(1, spec.iops);
+        let bytes_ns = transfer_ns(spec.burst_bytes, spec.bytes_per_second);
+        Self {
+            spec,
+            io_ns,
+            ios: Bucket { paid_at: 0, depth_ns: io_ns.saturating_mul(spec.burst_ios) },
+            bytes: Bucket { paid_at: 0, depth_ns: bytes_ns },
+            done: Completions::default(),
+        }
+    }
+}
+
+impl Model for Cloud {
+    fn submit(&mut self, now: Nanos, id: u64, op: Op) {
+        let now = self.done.observe(now);
+        let order = self.done.admit();
+        let mut start = self.ios.admit(now, self.io_ns);
+        if matches!(op.kind, Kind::Read | Kind::Write) {
+            let cost_ns = transfer_ns(op.len, self.spec.bytes_per_second);
+            start = start.max(self.bytes.admit(now, cost_ns));
+        }
+        self.done.finish(order, id, start.saturating_add(self.spec.latency_ns));
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.done.next()
+    }
+
+    fn poll(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
+        let now = self.done.observe(now);
+        self.done.take(now)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.done.in_flight()
+    }
+}

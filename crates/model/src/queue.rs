@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Native command queueing: the requests among which a disk chooses the next.
+//!
+//! The first 32 (or as many as the disk has slots) are candidates, the others wait in order of
+//! arrival for a slot. Of the candidates that one is served which the head reaches first.
+//!
+//! Invariant: a candidate is passed over at most `patience` times, then the longest waiting such
+//! one goes next. As slots are handed out in order, no request waits for more than
+//! `patience + depth` others once it has a slot.
+//! Why not an age in milliseconds: behind a queue of large requests everything is old, and the
+//! disk would fall back to serving in order of arrival just when choosing pays most.
+
+use std::collections::VecDeque;
+
+use crate::Nanos;
+use crate::completions::Order;
+use crate::platter::{Plan, Platter, Span};
+
+/// A request that waits for the head.
+pub(crate) struct Pending {
+    pub(crate) id: u64,
+    pub(crate) order: Order,
+    pub(crate) span: Span,
+    pub(crate) write: bool,
+}
+
+impl Pending {
+    pub(crate) fn plan(&self, platter: &Platter, now: Nanos) -> Plan {
+        if self.write {
+            platter.plan_write(now, &self.span)
+        } else {
+            platter.plan_read(now, &self.span)
+        }
+    }
+}
+
+struct Slot {
+    pending: Pending,
+    /// The queue's `served` when it got the slot.
+    since: u64,
+}
+
+pub(crate) struct Queue {
+    slots: Vec<Slot>,
+    depth: usize,
+    patience: u64,
+    backlog: VecDeque<Pending>,
+    served: u64,
+}
+
+impl Queue {
+    pub(crate) fn new(depth: usize, patience: u64) -> Self {
+        let depth = depth.max(1);
+        Self {
+            slots: Vec::with_capacity(depth),
+            depth,
+            patience,
+            backlog: VecDeque::new(),
+            served: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, pending: Pending) {
+        if self.slots.len() < self.depth {
+            self.slots.push(Slot { pending, since: self.served });
+        } else {
+            self.backlog.push_back(pending);
+        }
+    }
+
+    /// Takes out the next request to serve at `now`, with what it comes to.
+    pub(crate) fn pop(&mut self, platter: &Platter, now: Nanos) -> Option<(Pending, Plan)> {
+        let (index, plan) = self.choose(platter, now)?;
+        self.served += 1;
+        let slot = self.slots.swap_remove(index);
+        if let Some(pending) = self.backlog.pop_front() {
+            self.slots.push(Slot { pending, since: self.served });
+        }
+        Some((slot.pending, plan))
+    }
+
+    fn choose(&self, platter: &Platter, now: Nanos) -> Option<(usize, Plan)> {
+        let oldest = (0..self.slots.len()).min_by_key(|&at| self.slots[at].pending.order)?;
+        let slot = &self.slots[oldest];
+        let mut best = (oldest, slot.pending.plan(platter, now));
+        if self.served - slot.since >= self.patience {
+            return Some(best);
+        }
+        let mut best_key = (best.1.start(now), slot.pending.order);
+        for (at, slot) in self.slots.iter().enumerate() {
+            let plan = slot.pending.plan(platter, now);
+            let key = (plan.start(now), slot.pending.order);
+            if key < best_key {
+                best = (at, plan);
+                best_key = key;
+            }
+        }
+        Some(best)
+    }
+}

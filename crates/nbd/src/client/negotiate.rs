@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client's side of the negotiation.
+//!
+//! Invariants: an answer has at most [`MAX_REPLY_BYTES`] of data, an option at most
+//! [`MAX_REPLIES`] answers; time is the stream's business.
+
+use std::io::{Read, Write};
+
+use super::{ClientError, Info};
+use crate::codec::MAX_PAYLOAD;
+use crate::codec::{
+    Cursor, FIXED_NEWSTYLE, Greeting, MAX_STRING, NO_ZEROES, OptionHeader, OptionReply, can, info,
+    opt, rep,
+};
+
+const MAX_REPLY_BYTES: u32 = 64 << 10;
+const MAX_REPLIES: usize = 1024;
+
+/// Chooses the export of a name; what it is like.
+pub(super) fn choose<S: Read + Write>(
+    stream: &mut S,
+    export: &str,
+    structured: bool,
+) -> Result<Info, ClientError> {
+    if export.len() > MAX_STRING || export.contains('\0') {
+        return Err(ClientError::Usage("an export name above 4096 bytes or with a NUL character"));
+    }
+    let structured = structured && ask_structured(stream)?;
+    go(stream, export, structured)
+}
+
+/// The first words of both sides.
+pub(super) fn greet<S: Read + Write>(stream: &mut S) -> Result<(), ClientError> {
+    let mut bytes = [0; Greeting::LEN];
+    stream.read_exact(&mut bytes)?;
+    let greeting =
+        Greeting::decode(&bytes).ok_or(ClientError::Protocol("it does not greet as NBD does"))?;
+    if greeting.flags & FIXED_NEWSTYLE == 0 {
+        return Err(ClientError::Protocol("it does not know the fixed newstyle negotiation"));
+    }
+    let flags = u32::from(greeting.flags & (FIXED_NEWSTYLE | NO_ZEROES));
+    stream.write_all(&flags.to_be_bytes())?;
+    Ok(())
+}
+
+/// Asks for TLS, which begins with the next byte. Nothing that came before is believed: what is
+/// asked for later is asked for again.
+pub(super) fn start_tls<S: Read + Write>(stream: &mut S) -> Result<(), ClientError> {
+    send(stream, opt::STARTTLS, &[])?;
+    match receive(stream, opt::STARTTLS)? {
+        (rep::ACK, _) => Ok(()),
+        (kind, data) if kind & rep::ERR != 0 => Err(ClientError::NoTls(refusal(kind, &data))),
+        _ => Err(ClientError::Protocol("an unexpected answer about TLS")),
+    }
+}
+
+fn send<S: Write>(stream: &mut S, option: u32, data: &[u8]) -> Result<(), ClientError> {
+    let mut out = OptionHeader { option, len: data.len() as u32 }.encode().to_vec();
+    out.extend(data);
+    Ok(stream.write_all(&out)?)
+}
+
+/// The next answer to `option`: its kind and data.
+fn receive<S: Read>(stream: &mut S, option: u32) -> Result<(u32, Vec<u8>), ClientError> {
+    let mut header = [0; OptionReply::LEN];
+    stream.read_exact(&mut header)?;
+    let reply = OptionReply::decode(&header)
+        .ok_or(ClientError::Protocol("an answer to an option has the wrong magic"))?;
+    if reply.option != option {
+        return Err(ClientError::Protocol("an answer to an option that was not asked"));
+    }
+    if reply.len > MAX_REPLY_BYTES {
+        return Err(ClientError::Protocol("an answer to an option is longer than 64 KiB"));
+    }
+    let mut data = vec![0; reply.len as usize];
+    stream.read_exact(&mut data)?;
+    Ok((reply.kind, data))
+}
+
+fn ask_structured<S: Read + Write>(stream: &mut S) -> Result<bool, ClientError> {
+    send(stream, opt::STRUCTURED_REPLY, &[])?;
+    match receive(stream, opt::STRUCTURED_REPLY)? {
+        (rep::ACK, _) => Ok(true),
+        (kind, _) if kind & rep::ERR != 0 => Ok(false),
+        _ => Err(ClientError::Protocol("an unexpected answer about structured replies")),
+    }
+}
+
+fn go<S: Read + Write>(
+    stream: &mut S,
+    export: &str,
+    structured: bool,
+) -> Result<Info, ClientError> {
+    let mut data = (export.len() as u32).to_be_bytes().to_vec();
+    data.extend(export.as_bytes());
+    let asked = [3, info::NAME, info::DESCRIPTION, info::BLOCK_SIZE];
+    data.extend(asked.map(u16::to_be_bytes).as_flattened());
+    send(stream, opt::GO, &data)?;
+
+    let (mut found, mut has_export) = (defaults(structured), false);
+    for _ in 0..MAX_REPLIES {
+        let (kind, data) = receive(stream, opt::GO)?;
+        match kind {
+            rep::ACK if has_export => return finish(found),
+            rep::ACK => return Err(ClientError::Protocol("it did not tell the export's size")),
+            rep::INFO => {
+                let fact = learn(&mut found, &data)
+                    .ok_or(ClientError::Protocol("a malformed fact about the export"))?;
+                has_export |= fact == info::EXPORT;
+            }
+            _ if kind & rep::ERR != 0 => {
+                let why = refusal(kind, &data);
+                return Err(ClientError::Refused { export: export.to_owned(), why });
+            }
+            _ => return Err(ClientError::Protocol("an unknown answer about the export")),
+        }
+    }
+    Err(ClientError::Protocol("too many answers about the export"))
+}
+
+/// What holds unless the server says otherwise.
+fn defaults(structured: bool) -> Info {
+    Info {
+        bytes: 0,
+        flags: 0,
+        min_block_bytes: 1,
+        preferred_block_bytes: 4096,
+        max_payload_bytes: MAX_PAYLOAD,
+        structured,
+        name: None,
+        description: None,
+    }
+}
+
+/// Takes in one fact; which it was, or `None` if it is malformed.
+fn learn(found: &mut Info, data: &[u8]) -> Option<u16> {
+    let mut c = Cursor(data);
+    let fact = c.u16()?;
+    let text = |c: &Cursor<'_>| {
+        let text = std::str::from_utf8(c.0).ok().filter(|t| t.len() <= MAX_STRING)?;
+        Some(text.to_owned())
+    };
+    match fact {
+        info::EXPORT => {
+            (found.bytes, found.flags) = (c.u64()?, c.u16()?);
+            c.end()?;
+        }
+        info::NAME => found.name = Some(text(&c)?),
+        info::DESCRIPTION => found.description = Some(text(&c)?),
+        info::BLOCK_SIZE => {
+            found.min_block_bytes = c.u32()?;
+            found.preferred_block_bytes = c.u32()?;
+            found.max_payload_bytes = c.u32()?;
+            c.end()?;
+        }
+        _ => {}
+    }
+    Some(fact)
+}
+
+/// Believes what makes sense.
+fn finish(mut info: Info) -> Result<Info, ClientError> {
+    let (min, preferred) = (info.min_block_bytes, info.preferred_block_bytes);
+    let sizes = min.is_power_of_two()
+        && min <= 1 << 16
+        && preferred.is_power_of_two()
+        && preferred >= min.max(512)
+        && info.max_payload_bytes >= min;
+    if !sizes {
+        return Err(ClientError::Protocol("it tells unlawful block sizes"));
+    }
+    if !info.can(can::HAS_FLAGS) {
+        return Err(ClientError::Protocol("its flags lack the one that is always set"));
+    }
+    info.max_payload_bytes = info.max_payload_bytes.min(MAX_PAYLOAD);
+    Ok(info)
+}
+
+fn refusal(kind: u32, data: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(data).chars().take(256).collect();
+    let known = match kind {
+        rep::ERR_UNSUP => "it does not know that option",
+        rep::ERR_POLICY => "forbidden by policy",
+        rep::ERR_INVALID => "invalid request",
+        rep::ERR_TLS_REQD => "TLS is required; use an address with nbds",
+        rep::ERR_UNKNOWN => "no such export",
+        rep::ERR_SHUTDOWN => "it is shutting down",
+        rep::ERR_BLOCK_SIZE_REQD => "block sizes must be negotiated",
+        _ => "an unknown error",
+    };
+    if text.trim().is_empty() { known.to_owned() } else { format!("{known} ({:?})", text.trim()) }
+}

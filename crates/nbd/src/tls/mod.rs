@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! TLS for both ends of NBD: certificates, the handshake after `STARTTLS`, and the connection
+//! afterwards.
+//!
+//! Purpose: from a stream on which both sides agreed on TLS to a plain socket. A thread, in `pump`,
+//! stands between the two: whoever holds the plain socket (a worker's ring, a client's two halves) need
+//! not know.
+//!
+//! Invariants: nothing is trusted but the authorities in the files that the user named, neither
+//! the system's nor any built in; a client always verifies the server's name. Keys and
+//! certificates are read when a server starts and whenever a client connects. TLS 1.2 and 1.3.
+//!
+//! Why rustls with `ring`: memory-safe, and it builds with a C compiler alone.
+
+mod pump;
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, ConfigBuilder, ConfigSide, Connection, RootCertStore,
+    ServerConfig, ServerConnection, WantsVerifier, WantsVersions,
+};
+
+use crate::deadline::{Deadlined, Timeouts};
+use crate::uri::Names;
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be used.
+    #[error("TLS: {}: {what}; accepted: a PEM file with {accepted}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// What should be in it.
+        accepted: &'static str,
+    },
+    /// The URI does not say whom to trust.
+    #[error("TLS: no authority to trust; accepted: tls-certificates=DIR or tls-ca=FILE in the URI")]
+    NoAuthority,
+    /// A name that no certificate can be for.
+    #[error("TLS: {0:?} is no name of a server; accepted: a DNS name or an IP address")]
+    Name(String),
+    /// What the files say does not fit together.
+    #[error("TLS: {0}")]
+    Setup(String),
+    /// The handshake did not succeed.
+    #[error("TLS: the handshake failed: {0}")]
+    Handshake(io::Error),
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn setup(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Setup(error.to_string())
+}
+
+fn versions<S: ConfigSide>(
+    builder: ConfigBuilder<S, WantsVersions>,
+) -> Result<ConfigBuilder<S, WantsVerifier>, TlsError> {
+    builder.with_safe_default_protocol_versions().map_err(setup)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let accepted = "certificates";
+    let fail = |what: String| TlsError::File { path: path.to_owned(), what, accepted };
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = found.map_err(|e| fail(e.to_string()))?;
+    if found.is_empty() { Err(fail("has no certificate".to_owned())) } else { Ok(found) }
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let fail = |e: rustls::pki_types::pem::Error| TlsError::File {
+        path: path.to_owned(),
+        what: e.to_string(),
+        accepted: "a private key",
+    };
+    PrivateKeyDer::from_pem_file(path).map_err(fail)
+}
+
+fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let fail = |e: rustls::Error| TlsError::File {
+            path: path.to_owned(),
+            what: e.to_string(),
+            accepted: "certificates of authorities",
+        };
+        store.add(certificate).map_err(fail)?;
+    }
+    Ok(Arc::new(store))
+}
+
+/// A server's side: its certificate, and whose clients it takes.
+#[derive(Clone, Debug)]
+pub struct ServerTls(Arc<ServerConfig>);
+
+impl ServerTls {
+    /// Reads the files. With `client_ca` only clients with a certificate of that authority are
+    /// let in.
+    ///
+    /// # Errors
+    /// A file that cannot be used.
+    pub fn load(cert: &Path, key_file: &Path, client_ca: Option<&Path>) -> Result<Self, TlsError> {
+        let builder = versions(ServerConfig::builder_with_provider(provider()))?;
+        let builder = match client_ca {
+            Some(path) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider());
+                builder.with_client_cert_verifier(verifier.build().map_err(setup)?)
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(certificates(cert)?, key(key_file)?);
+        Ok(Self(Arc::new(config.map_err(setup)?)))
+    }
+
+    /// Shakes hands with a client; a plain socket to it. The bound on the stream holds for the
+    /// handshake.
+    ///
+    /// # Errors
+    /// The client is not let in, breaks the protocol or is too slow.
+    pub fn accept<S>(&self, stream: Deadlined<S>) -> Result<UnixStream, TlsError>
+    where
+        S: Timeouts + Read + Write + Into<OwnedFd>,
+    {
+        let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(setup)?;
+        secure(connection.into(), stream)
+    }
+}
+
+/// Shakes hands with the server that a URI names; a plain socket to it.
+pub(crate) fn connect<S>(
+    names: &Names,
+    host: Option<&str>,
+    stream: Deadlined<S>,
+) -> Result<UnixStream, TlsError>
+where
+    S: Timeouts + Read + Write + Into<OwnedFd>,
+{
+    let name = names.hostname.as_deref().or(host).unwrap_or("localhost").to_owned();
+    let server = ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name))?;
+    let config = client_config(names)?;
+    let connection = ClientConnection::new(Arc::new(config), server).map_err(setup)?;
+    secure(connection.into(), stream)
+}
+
+fn client_config(names: &Names) -> Result<ClientConfig, TlsError> {
+    let within = |name: &str| names.certificates.as_ref().map(|dir| dir.join(name));
+    let ca = names.ca.clone().or_else(|| within("ca-cert.pem")).ok_or(TlsError::NoAuthority)?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(authorities(&ca)?, provider());
+    let builder = versions(ClientConfig::builder_with_provider(provider()))?
+        .with_webpki_verifier(verifier.build().map_err(setup)?);
+    match (within("client-cert.pem"), within("client-key.pem")) {
+        (Some(cert), Some(key_file)) if cert.exists() => {
+            builder.with_client_auth_cert(certificates(&cert)?, key(&key_file)?).map_err(setup)
+        }
+        _ => Ok(builder.with_no_client_auth()),
+    }
+}
+
+/// Shakes hands and puts a pump between the stream and the socket that is returned.
+fn secure<S>(mut connection: Connection, mut stream: Deadlined<S>) -> Result<UnixStream, TlsError>
+where
+    S: Timeouts + Read + Write + Into<OwnedFd>,
+{
+    while connection.is_handshaking() {
+        let moved = connection.complete_io(&mut stream);
+        if moved.map_err(TlsError::Handshake)? == (0, 0) {
+            return Err(TlsError::Handshake(io::ErrorKind::UnexpectedEof.into()));
+        }
+    }
+    let outer: OwnedFd = stream.into_inner().map_err(TlsError::Handshake)?.into();
+    pump::start(connection, outer).map_err(TlsError::Handshake)
+}

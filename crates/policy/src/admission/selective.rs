@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Selective admission (SCE 3.1, 3.6): the hottest of the most recent misses, in the background.
+//!
+//! Each worker has a heat list of its own; a missed fragment is hashed to one of the workers
+//! that run at the moment. Hashing over the running ones (paper-tables 1.4 no. 5 leaves it open)
+//! keeps every fragment a candidate when only one worker is left; hashing over all eight would
+//! hide seven eighths of them for ever. Lists of resting workers are dropped: what they hold is
+//! no longer recent.
+//!
+//! When no slot is free, a candidate must have missed at least `displace_heat` times to displace
+//! anybody (design rule 6; the paper has no such bound, and exchanges units of nearly equal heat
+//! for ever).
+
+use super::{Admission, Candidate, Class, Regulator, Verdict};
+use crate::Nanos;
+use crate::heat::{DEFAULT_LENGTH, HeatList};
+
+/// Settings of selective admission; the defaults are the paper's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SelectiveSettings {
+    /// Worker classes, fastest first.
+    pub classes: Vec<Class>,
+    /// How many recent misses a worker chooses among.
+    pub list_length: usize,
+    /// Span over which the miss ratio is taken.
+    pub window_ns: Nanos,
+    /// Misses that a fragment needs before it may displace another.
+    pub displace_heat: u32,
+}
+
+impl Default for SelectiveSettings {
+    fn default() -> Self {
+        Self {
+            classes: Class::DEFAULT.to_vec(),
+            list_length: DEFAULT_LENGTH,
+            window_ns: 1_000_000_000,
+            displace_heat: 8,
+        }
+    }
+}
+
+/// The policy, see the module.
+#[derive(Debug)]
+pub struct Selective {
+    regulator: Regulator,
+    lists: Vec<HeatList>,
+    running: u32,
+    displace_heat: u32,
+}
+
+impl Selective {
+    /// The policy for one of `shards` shards.
+    #[must_use]
+    pub fn new(settings: &SelectiveSettings, shards: u32) -> Self {
+        let classes = settings.classes.iter().map(|c| c.share_of(shards)).collect();
+        let regulator = Regulator::new(classes, settings.window_ns);
+        let running = regulator.workers();
+        let lists = (0..running).map(|_| HeatList::new(settings.list_length)).collect();
+        Self { regulator, lists, running, displace_heat: settings.displace_heat }
+    }
+
+    fn class(&mut self, free_ratio: f64, now: Nanos) -> Option<Class> {
+        let class = self.regulator.class(free_ratio, now);
+        let running = class.map_or(0, |c| c.workers);
+        if running < self.running {
+            self.lists[running as usize..].iter_mut().for_each(HeatList::clear);
+        }
+        self.running = running;
+        class
+    }
+}
+
+impl Admission for Selective {
+    fn workers(&self) -> u32 {
+        self.lists.len() as u32
+    }
+
+    fn served(&mut self, hit: bool, now: Nanos) {
+        self.regulator.served(hit, now);
+    }
+
+    fn missed(&mut self, unit: u64, free_ratio: f64, now: Nanos) -> Verdict {
+        self.class(free_ratio, now);
+        if self.running == 0 {
+            return Verdict::Ignore;
+        }
+        // Fibonacci hashing: neighbouring fragments go to different workers.
+        let hash = unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let worker = (hash % u64::from(self.running)) as u32;
+        self.lists[worker as usize].missed(unit);
+        Verdict::Background { worker }
+    }
+
+    fn turn(&mut self, worker: u32, free_ratio: f64, now: Nanos) -> Option<Nanos> {
+        let class = self.class(free_ratio, now)?;
+        (worker < class.workers).then_some(class.period_ns)
+    }
+
+    fn next(&mut self, worker: u32, room: bool) -> Option<Candidate> {
+        let least = if room { 1 } else { self.displace_heat };
+        let (unit, heat) = self.lists.get_mut(worker as usize)?.take_hottest(least)?;
+        Some(Candidate { unit, heat })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_one_worker_running_every_missed_fragment_is_its_candidate() {
+        let mut policy = Selective::new(&SelectiveSettings::default(), 1);
+        (0..1000).for_each(|_| policy.served(true, 0));
+        for unit in 0..50 {
+            assert_eq!(policy.missed(unit, 0.05, 0), Verdict::Background { worker: 0 });
+        }
+        assert_eq!(policy.turn(0, 0.05, 0), Some(500_000_000));
+        assert_eq!(policy.turn(1, 0.05, 0), None);
+        let taken = std::iter::from_fn(|| policy.next(0, true)).count();
+        assert_eq!(taken, 50);
+    }
+
+    #[test]
+    fn cold_misses_spread_over_eight_workers() {
+        let mut policy = Selective::new(&SelectiveSettings::default(), 1);
+        let mut seen = [0; 8];
+        for unit in 0..800 {
+            let Verdict::Background { worker } = policy.missed(unit, 1.0, 0) else { panic!() };
+            seen[worker as usize] += 1;
+        }
+        assert!(seen.iter().all(|n| (50..=150).contains(n)), "{seen:?}");
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pure cache decisions: who enters (admission, by heat), who leaves (replacement).
+//!
+//! Purpose: three of a cache's five choices live here, one short file each. They are told what
+//! happened and at what time, and answer; they know no device, clock, thread or byte.
+//!
+//! Invariants: the same calls give the same answers; every structure is bounded by its settings
+//! or by the number of slots.
+#![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod heat;
+pub mod replacement;
+
+/// A point in time or a span, in nanoseconds.
+pub type Nanos = u64;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Queues of slots: doubly linked lists that share one pair of arrays, 8 bytes a slot.
+//!
+//! Invariant: a slot is in at most one queue of a set of links at a time.
+
+/// No slot.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The links of all slots.
+#[derive(Debug)]
+pub(super) struct Links {
+    older: Vec<u32>,
+    newer: Vec<u32>,
+}
+
+/// One queue over the links; the newest entered last.
+#[derive(Debug)]
+pub(super) struct Queue {
+    oldest: u32,
+    newest: u32,
+    len: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { oldest: NONE, newest: NONE, len: 0 }
+    }
+}
+
+impl Links {
+    pub(super) fn new(slots: u32) -> Self {
+        Self { older: vec![NONE; slots as usize], newer: vec![NONE; slots as usize] }
+    }
+
+    /// The slot that entered the same queue just after this one.
+    pub(super) fn newer(&self, slot: u32) -> Option<u32> {
+        Some(self.newer[slot as usize]).filter(|s| *s != NONE)
+    }
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(super) fn oldest(&self) -> Option<u32> {
+        Some(self.oldest).filter(|s| *s != NONE)
+    }
+
+    /// The slots from the oldest on.
+    pub(super) fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
+        std::iter::successors(self.oldest(), |slot| links.newer(*slot))
+    }
+
+    pub(super) fn push(&mut self, links: &mut Links, slot: u32) {
+        links.older[slot as usize] = self.newest;
+        links.newer[slot as usize] = NONE;
+        match self.newest {
+            NONE => self.oldest = slot,
+            newest => links.newer[newest as usize] = slot,
+        }
+        self.newest = slot;
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, links: &mut Links, slot: u32) {
+        let (older, newer) = (links.older[slot as usize], links.newer[slot as usize]);
+        match older {
+            NONE => self.oldest = newer,
+            older => links.newer[older as usize] = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => links.older[newer as usize] = older,
+        }
+        self.len -= 1;
+    }
+}
+
+/// A queue of slots, each with a mark that it was used: what CLOCK and SIEVE have in common.
+#[derive(Debug)]
+pub(super) struct Marked {
+    pub(super) links: Links,
+    pub(super) queue: Queue,
+    used: Vec<bool>,
+}
+
+impl Marked {
+    pub(super) fn new(slots: u32) -> Self {
+        let used = vec![false; slots as usize];
+        Self { links: Links::new(slots), queue: Queue::default(), used }
+    }
+
+    /// Enters the slot as the newest, not used yet.
+    pub(super) fn insert(&mut self, slot: u32) {
+        self.used[slot as usize] = false;
+        self.queue.push(&mut self.links, slot);
+    }
+
+    pub(super) fn mark(&mut self, slot: u32) {
+        self.used[slot as usize] = true;
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) {
+        self.queue.remove(&mut self.links, slot);
+    }
+
+    /// Looks at a slot: true if it is the one to leave; else its mark is gone, unless it may not
+    /// leave at all.
+    pub(super) fn leaves(&mut self, slot: u32, may_leave: &dyn Fn(u32) -> bool) -> bool {
+        let may = may_leave(slot);
+        let used = &mut self.used[slot as usize];
+        let leaves = may && !*used;
+        *used &= !may;
+        leaves
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_keep_the_order_of_entry() {
+        let (mut links, mut queue) = (Links::new(5), Queue::default());
+        (0..5).for_each(|s| queue.push(&mut links, s));
+        queue.remove(&mut links, 2);
+        queue.remove(&mut links, 0);
+        queue.push(&mut links, 0);
+        assert_eq!(queue.iter(&links).collect::<Vec<_>>(), [1, 3, 4, 0]);
+        for slot in [0, 1, 4, 3] {
+            queue.remove(&mut links, slot);
+        }
+        assert_eq!((queue.len(), queue.oldest()), (0, None));
+    }
+}

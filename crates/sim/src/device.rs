@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A device in virtual time: a latency model, bytes (or none, where only time matters), and
+//! faults.
+//!
+//! The bytes of an operation move at adversarial moments: it is split in up to two parts, and
+//! each part moves when the operation is submitted, when it completes, or at some moment between.
+//! Nothing in a real device's contract is stronger than that for operations that overlap in time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use larder_core::buf::{Buf, SECTOR};
+use larder_core::exec::{Io, IoId, IoKind, Nanos};
+use larder_core::request::Errno;
+use larder_model::{Kind, Model, Op};
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+use slab::Slab;
+
+use crate::store::{Snapshot, Store};
+
+/// What may go wrong with a device.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// The share of reads that fail.
+    pub read_errors: f64,
+    /// The share of writes that fail; what they did to the bytes is unknown.
+    pub write_errors: f64,
+    /// The errno of those failures.
+    pub errno: Option<Errno>,
+    /// New operations are held until released.
+    pub hang: bool,
+    /// The share of operations that are held until released while others go on.
+    pub hang_share: f64,
+    /// Every operation fails.
+    pub vanished: bool,
+}
+
+/// The end of an operation, for the shard that asked.
+pub(crate) struct Done {
+    pub shard: usize,
+    pub id: IoId,
+    pub result: Result<(), Errno>,
+    pub buf: Option<Buf>,
+}
+
+struct Pending {
+    shard: usize,
+    io: Io,
+    /// Byte ranges of the operation that have not moved yet.
+    parts: Vec<(u64, u64)>,
+    snapshot: Snapshot,
+    held: bool,
+    result: Result<(), Errno>,
+}
+
+/// The device, see the module.
+pub struct SimDevice {
+    model: Box<dyn Model>,
+    /// Its bytes; without, data does not move.
+    pub store: Option<Store>,
+    /// Its faults.
+    pub faults: Faults,
+    pending: Slab<Pending>,
+    moves: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    /// Distinguishes operations that use the same place in the table one after another.
+    serials: Vec<u64>,
+    serial: u64,
+    rng: Pcg64Mcg,
+    /// Moments between submission and completion lie within this span of submission.
+    spread: Nanos,
+    reads: u64,
+    writes: u64,
+}
+
+impl SimDevice {
+    /// A device; `spread` is about the time that an operation takes.
+    #[must_use]
+    pub fn new(model: Box<dyn Model>, store: Option<Store>, seed: u64, spread: Nanos) -> Self {
+        Self {
+            model,
+            store,
+            faults: Faults::default(),
+            pending: Slab::new(),
+            moves: BinaryHeap::new(),
+            serials: Vec::new(),
+            serial: 0,
+            rng: Pcg64Mcg::new(u128::from(seed) << 1 | 1),
+            spread: spread.max(1),
+            reads: 0,
+            writes: 0,
+        }
+    }
+
+    /// Reads and writes carried out.
+    #[must_use]
+    pub fn operations(&self) -> (u64, u64) {
+        (self.reads, self.writes)
+    }
+
+    pub(crate) fn submit(&mut self, now: Nanos, shard: usize, io: Io) {
+        let kind = match io.kind {
+            IoKind::Read => Kind::Read,
+            IoKind::Write { .. } => Kind::Write,
+            IoKind::Flush => Kind::Flush,
+            IoKind::Trim { .. } | IoKind::Zero { .. } => Kind::Trim,
+        };
+        self.reads += u64::from(kind == Kind::Read);
+        self.writes += u64::from(kind == Kind::Write);
+        let fua = matches!(io.kind, IoKind::Write { fua: true });
+        let op = Op { kind, offset: io.offset, len: io.len, fua };
+        let result = self.fault(kind);
+        let held = self.faults.hang || self.chance(self.faults.hang_share);
+        let snapshot = match (&self.store, kind) {
+            (Some(store), Kind::Flush) if result.is_ok() => store.snapshot(),
+            _ => Snapshot::new(),
+        };
+        let mut pending = Pending { shard, io, parts: Vec::new(), snapshot, held, result };
+        if self.store.is_some() && kind != Kind::Flush {
+            pending.parts = self.split(pending.io.len);
+        }
+        let parts = pending.parts.len();
+        let key = self.pending.insert(pending);
+        self.serial += 1;
+        self.serials.resize(self.serials.len().max(key + 1), 0);
+        self.serials[key] = self.serial;
+        for _ in 0..parts {
+            match self.rng.random_range(0..3) {
+                0 => self.move_part(key),
+                1 => {
+                    let at = now + self.rng.random_range(0..self.spread);
+                    self.moves.push(Reverse((at, self.serial, key)));
+                }
+                _ => {}
+            }
+        }
+        if !held {
+            self.model.submit(now, key as u64, op);
+        }
+    }
+
+    fn chance(&mut self, share: f64) -> bool {
+        share > 0.0 && self.rng.random_bool(share)
+    }
+
+    fn fault(&mut self, kind: Kind) -> Result<(), Errno> {
+        if self.faults.vanished {
+            return Err(Errno::ENXIO);
+        }
+        let share = match kind {
+            Kind::Read => self.faults.read_errors,
+            Kind::Write | Kind::Trim => self.faults.write_errors,
+            Kind::Flush => 0.0,
+        };
+        if self.chance(share) { Err(self.faults.errno.unwrap_or(Errno::EIO)) } else { Ok(()) }
+    }
+
+    fn split(&mut self, len: u64) -> Vec<(u64, u64)> {
+        let sectors = len.div_ceil(SECTOR as u64);
+        if sectors < 2 || self.rng.random_bool(0.5) {
+            return vec![(0, len)];
+        }
+        let cut = self.rng.random_range(1..sectors) * SECTOR as u64;
+        vec![(0, cut), (cut, len - cut)]
+    }
+
+    /// Moves the bytes of one part that has not moved yet.
+    fn move_part(&mut self, key: usize) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        if pending.parts.is_empty() {
+            return;
+        }
+        let failed = pending.result.is_err();
+        let part = self.rng.random_range(0..pending.parts.len());
+        let (from, len) = pending.parts.swap_remove(part);
+        let Some(store) = self.store.as_mut() else { return };
+        let offset = pending.io.offset + from;
+        let at = pending.io.at + from as usize;
+        let memory = pending.io.buf.as_mut().map(|b| &mut b[at..at + len as usize]);
+        match (pending.io.kind, memory) {
+            // A failed read leaves rubbish, a failed write the old bytes or the new.
+            (IoKind::Read, Some(memory)) if failed => memory.fill(0xEE),
+            (_, _) if self.faults.vanished || (failed && self.rng.random_bool(0.5)) => {}
+            (IoKind::Read, Some(memory)) => store.read(offset, memory),
+            (IoKind::Write { fua }, Some(memory)) => store.write(offset, memory, fua && !failed),
+            (IoKind::Trim { fua } | IoKind::Zero { fua, .. }, _) => store.zero(offset, len, fua),
+            _ => {}
+        }
+    }
+
+    /// When something happens next.
+    pub(crate) fn next(&self) -> Option<Nanos> {
+        let moves = self.moves.peek().map(|Reverse((at, ..))| *at);
+        match (self.model.next(), moves) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The next operation that has ended by `now`.
+    pub(crate) fn poll(&mut self, now: Nanos) -> Option<Done> {
+        while self.moves.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            if let Some(Reverse((_, serial, key))) = self.moves.pop()
+                && self.serials[key] == serial
+            {
+                self.move_part(key);
+            }
+        }
+        let (key, _) = self.model.poll(now)?;
+        Some(self.finish(key as usize))
+    }
+
+    fn finish(&mut self, key: usize) -> Done {
+        // What was under way when the device vanished fails too.
+        if let Some(pending) = self.pending.get_mut(key).filter(|_| self.faults.vanished) {
+            pending.result = Err(Errno::ENXIO);
+        }
+        while self.pending.get(key).is_some_and(|p| !p.parts.is_empty()) && self.store.is_some() {
+            self.move_part(key);
+        }
+        self.serials[key] = 0;
+        let mut pending = self.pending.remove(key);
+        if let Some(store) = self.store.as_mut().filter(|_| pending.result.is_ok()) {
+            store.make_durable(std::mem::take(&mut pending.snapshot));
+        }
+        Done {
+            shard: pending.shard,
+            id: pending.io.id,
+            result: pending.result,
+            buf: pending.io.buf,
+        }
+    }
+
+    /// Lets go of what was held: it takes its time from now on.
+    pub fn release(&mut self, now: Nanos) {
+        self.faults.hang = false;
+        self.faults.hang_share = 0.0;
+        for (key, pending) in self.pending.iter_mut().filter(|(_, p)| p.held) {
+            pending.held = false;
+            let op = Op { kind: Kind::Write, offset: pending.io.offset, len: 0, fua: false };
+            self.model.submit(now, key as u64, op);
+        }
+    }
+
+    /// Operations inside.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The virtual-time driver: shards and modelled devices under one clock that jumps from event to
+//! event.
+//!
+//! Purpose: the same engine code as in production, in a world where a seed decides everything.
+//! Invariants: single-threaded; shards and devices are served in the order of their numbers;
+//! equal seeds and requests give equal runs.
+
+use std::collections::VecDeque;
+
+use larder_core::buf::Buf;
+use larder_core::cache::Flash;
+use larder_core::desk::{Desk, Finished, Requests};
+use larder_core::event::Event;
+use larder_core::exec::{DevId, Nanos};
+use larder_core::journal::recover::Recovered;
+use larder_core::preset::{Choices, Limits};
+use larder_core::request::{Kind, Request, pieces, shard_of};
+use larder_core::shape::Shape;
+use larder_core::shard::Shard;
+use larder_core::stats::Counters;
+
+use crate::device::SimDevice;
+use crate::store::Store;
+
+/// The origin's number among the devices.
+pub const ORIGIN: DevId = DevId(0);
+
+/// Tags of flushes that the first shard does for another: this less the other's number.
+const RELAYED: u64 = u64::MAX;
+
+/// A volume in virtual time, see the module.
+pub struct World {
+    now: Nanos,
+    shape: Shape,
+    shards: Vec<Shard>,
+    devices: Vec<SimDevice>,
+    desk: Desk<u64>,
+    finished: VecDeque<Finished<u64>>,
+    events: Vec<Event>,
+}
+
+impl World {
+    /// A volume of `shards` shards in pass-through over `origin`.
+    #[must_use]
+    pub fn new(
+        origin: SimDevice,
+        origin_bytes: u64,
+        shards: u32,
+        choices: &Choices,
+        limits: &Limits,
+    ) -> Self {
+        let shape = Shape { origin_bytes, unit_bytes: choices.unit_bytes, shards, shard: 0 };
+        let shard =
+            |shard| Shard::new(Shape { shard, ..shape }, choices.clone(), limits.clone(), ORIGIN);
+        Self {
+            now: 0,
+            shape,
+            shards: (0..shards).map(shard).collect(),
+            devices: vec![origin],
+            desk: Desk::default(),
+            finished: VecDeque::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Attaches a flash device of `slots` slots; its number.
+    pub fn attach(&mut self, flash: SimDevice, slots: u64, block_bytes: u32) -> DevId {
+        self.devices.push(flash);
+        let dev = DevId(self.devices.len() as u32 - 1);
+        for shard in &self.shards {
+            shard.attach(Flash { dev, base: 0, slots, block_bytes, journal: None }, None);
+        }
+        dev
+    }
+
+    /// Attaches a flash device with metadata, and what was recovered from it for each shard; how
+    /// many shards are warm.
+    pub fn attach_journaled(
+        &mut self,
+        flash: SimDevice,
+        place: Flash,
+        recovered: &[Option<Recovered>],
+    ) -> usize {
+        self.devices.push(flash);
+        let dev = DevId(self.devices.len() as u32 - 1);
+        let shards = self.shards.iter().zip(recovered);
+        shards.filter(|(s, r)| s.attach(Flash { dev, ..place }, r.as_ref())).count()
+    }
+
+    /// Takes a device out: the world is over.
+    pub fn take_store(&mut self, dev: DevId) -> Option<Store> {
+        self.devices.get_mut(dev.0 as usize)?.store.take()
+    }
+
+    /// It is durable off the flash that it is out of use.
+    pub fn fence(&mut self) {
+        self.shards.iter().for_each(Shard::fenced);
+        self.settle();
+    }
+
+    /// Detaches the flash device.
+    pub fn detach(&mut self) {
+        self.shards.iter().for_each(Shard::detach);
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// A device.
+    pub fn device(&mut self, dev: DevId) -> &mut SimDevice {
+        &mut self.devices[dev.0 as usize]
+    }
+
+    /// Lets a device go on with what it held back.
+    pub fn release(&mut self, dev: DevId) {
+        let now = self.now;
+        self.devices[dev.0 as usize].release(now);
+    }
+
+    /// A client's request; `data` is what a write writes. Flushes have no range.
+    pub fn request(&mut self, client: u64, kind: Kind, offset: u64, len: u64, data: &[u8]) {
+        if kind == Kind::Flush {
+            let number = self.desk.open(client, kind, 0, 1);
+            let request = Request { kind, offset: 0, len: 0, buf: None };
+            return self.shards[0].submit(Desk::<u64>::tag(number, 0), request);
+        }
+        let count = pieces(offset, len, self.shape.unit_bytes).count() as u32;
+        let number = self.desk.open(client, kind, len, count);
+        for (i, piece) in pieces(offset, len, self.shape.unit_bytes).enumerate() {
+            let from = (piece.offset - offset) as usize;
+            let buf = match kind {
+                Kind::Read => Some(Buf::with_len(piece.len as usize)),
+                Kind::Write { .. } if data.is_empty() => Some(Buf::with_len(piece.len as usize)),
+                Kind::Write { .. } => Some(Buf::copy_of(&data[from..from + piece.len as usize])),
+                _ => None,
+            };
+            let request = Request { kind, offset: piece.offset, len: piece.len, buf };
+            let shard = shard_of(piece.unit, self.shape.shards) as usize;
+            self.shards[shard].submit(Desk::<u64>::tag(number, i as u32), request);
+        }
+    }
+
+    /// Does everything that happens at the present moment.
+    pub fn settle(&mut self) {
+        loop {
+            let mut moved = false;
+            for (number, shard) in self.shards.iter().enumerate() {
+                shard.run(self.now);
+                while let Some(io) = shard.next_io() {
+                    self.devices[io.dev.0 as usize].submit(self.now, number, io);
+                }
+                while let Some(reply) = shard.next_reply() {
+                    match RELAYED.checked_sub(reply.tag) {
+                        Some(asker) if asker < self.shards.len() as u64 => {
+                            moved = true;
+                            self.shards[asker as usize].origin_flushed(reply.result);
+                        }
+                        _ => self.finished.extend(self.desk.take(reply)),
+                    }
+                }
+                while let Some(event) = shard.next_event() {
+                    if event == Event::NeedsOriginFlush {
+                        moved = true;
+                        let flush = Request { kind: Kind::Flush, offset: 0, len: 0, buf: None };
+                        self.shards[0].submit(RELAYED - number as u64, flush);
+                    } else {
+                        self.events.push(event);
+                    }
+                }
+            }
+            for device in &mut self.devices {
+                while let Some(done) = device.poll(self.now) {
+                    moved = true;
+                    self.shards[done.shard].complete(done.id, done.result, done.buf);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// When something happens next.
+    #[must_use]
+    pub fn next(&self) -> Option<Nanos> {
+        let shards = self.shards.iter().filter_map(Shard::next_deadline);
+        shards.chain(self.devices.iter().filter_map(SimDevice::next)).min()
+    }
+
+    /// Jumps to the next event, if there is one no later than `until`.
+    pub fn advance(&mut self, until: Nanos) -> bool {
+        self.settle();
+        match self.next() {
+            Some(at) if at <= until => {
+                self.now = self.now.max(at);
+                self.settle();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets time pass without events.
+    pub fn idle_until(&mut self, until: Nanos) {
+        while self.advance(until) {}
+        self.now = self.now.max(until);
+        self.settle();
+    }
+
+    /// The next client request that is complete.
+    pub fn next_finished(&mut self) -> Option<Finished<u64>> {
+        self.finished.pop_front()
+    }
+
+    /// Client requests under way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.desk.in_flight()
+    }
+
+    /// What was reported so far.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The engine's counters, over all shards.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.shards.iter().for_each(|s| sum += s.counters());
+        sum
+    }
+
+    /// The counters of client requests.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        self.desk.requests()
+    }
+
+    /// The shards.
+    #[must_use]
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+}

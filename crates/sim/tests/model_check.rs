@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Thousands of seeded schedules over the engine, with 1, 4 and 64 requests in flight, every unit
+//! size, one and several shards, and every kind of trouble (design rules 1-7).
+
+use larder_sim::check::{Check, Seen, TROUBLES, Trouble, run};
+
+const UNITS: [u64; 9] =
+    [4 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20];
+
+fn sweep(trouble: Trouble, seeds: std::ops::Range<u64>) -> Seen {
+    let mut all = Seen::default();
+    for seed in seeds {
+        let unit_bytes = UNITS[(seed % 9) as usize];
+        let in_flight = [1, 4, 64][(seed / 9 % 3) as usize];
+        let shards = [1, 1, 3][(seed / 27 % 3) as usize];
+        let check = Check { seed, unit_bytes, in_flight, requests: 250, shards, trouble };
+        match run(&check) {
+            Ok(seen) => all += seen,
+            Err(violation) => panic!("{check:?}: {violation}"),
+        }
+    }
+    all
+}
+
+#[test]
+fn nothing_wrong() {
+    let seen = sweep(Trouble::None, 0..600);
+    assert!(seen.hits > 10_000 && seen.populations > 1_000 && seen.evictions > 300, "{seen:?}");
+}
+
+#[test]
+fn flash_errors() {
+    let seen = sweep(Trouble::FlashErrors, 10_000..10_400);
+    assert!(seen.hits > 3_000 && seen.errors > 1_000, "{seen:?}");
+}
+
+#[test]
+fn flash_hangs_and_late_completions() {
+    let seen = sweep(Trouble::FlashHangs, 20_000..20_400);
+    assert!(seen.hits > 2_000 && seen.timeouts > 200, "{seen:?}");
+}
+
+#[test]
+fn flash_vanishes_and_another_is_attached() {
+    let seen = sweep(Trouble::FlashVanishes, 30_000..30_400);
+    assert!(seen.hits > 2_000 && seen.errors > 200, "{seen:?}");
+}
+
+#[test]
+fn origin_errors_reach_the_client_as_they_are() {
+    let seen = sweep(Trouble::OriginErrors, 40_000..40_400);
+    assert!(seen.hits > 3_000, "{seen:?}");
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    for trouble in TROUBLES {
+        let check = Check {
+            seed: 77,
+            unit_bytes: 1 << 20,
+            in_flight: 16,
+            requests: 400,
+            shards: 2,
+            trouble,
+        };
+        assert_eq!(run(&check), run(&check));
+    }
+}
