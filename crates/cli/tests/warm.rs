@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::load::{Judge, Load, Shape};
-use common::{PATIENCE, Place, Server, make_initial};
+use common::{PATIENCE, Place, Server, connect, make_initial};
 use larder_front::nbd::client::Client;
+use larder_front::nbd::uri::Uri;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -145,5 +146,37 @@ fn what_may_not_be_used_is_not() {
     let server = Server::restart(&without);
     place.client().write_at(8192, &[3; 4096], false).unwrap();
     server.kill();
-    cold("pass-through in between", &other, "writes went on without it").stop();
+    cold("pass-through in between", &other, "writes went on without it").kill();
+    let mut formatted = other.clone();
+    formatted.push("--format".to_owned());
+    cold("--format", &formatted, "--format was given").kill();
+}
+
+/// A run without a journal writes to the origin past the flash of the last run with one: whatever
+/// its name, its flash, or the way in which the origin is named.
+#[test]
+fn a_run_without_a_journal_puts_the_flash_out_of_use() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let (journal, state) = (words(&place, &[]), place.word("state"));
+    std::os::unix::fs::symlink(place.path("origin"), place.path("link")).unwrap();
+    let slow = format!("slow+{}?profile=ssd-p3700", place.word("link"));
+    let other = ["--flash", "mem:8MiB", "--unit", "64KiB", "--name", "other"];
+    for (round, flash) in [&other[..], &other[4..], &[]].into_iter().enumerate() {
+        let server = Server::restart(&journal);
+        warm_up(&place);
+        server.kill();
+        let mut without = place.serve(&["--origin", &slow, "--state", &state]);
+        without.extend(flash.iter().map(|&w| w.to_owned()));
+        let server = Server::restart(&without);
+        let name = if flash.is_empty() { "" } else { "other" };
+        let uri = Uri { export: name.to_owned(), ..place.uri() };
+        connect(&uri).write_at(8192, &[round as u8; 4096], false).unwrap();
+        server.kill();
+        let server = Server::restart(&journal);
+        assert_eq!(place.stat("units_used"), 0, "round {round}");
+        assert!(server.log().contains("writes went on without it"), "{}", server.log());
+        assert_eq!(read_all(&mut place.client())[8192..12288], [round as u8; 4096]);
+        server.kill();
+    }
 }
