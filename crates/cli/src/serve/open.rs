@@ -4,6 +4,7 @@
 //! Invariants: nothing is written to a device here. A flash file that was made for a start that
 //! fails is removed again: it would stand in the way of the next try.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -142,14 +143,20 @@ impl Opened {
 }
 
 /// The state file. Without a journal a place for it is not needed, but what an earlier run with one
-/// left there is.
+/// left there is: nothing where this user may not read.
 fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> {
-    let dir = match args.state.clone().map_or_else(super::default_state, Ok) {
-        Err(_) if choices.durability == Durability::Volatile => return Ok(None),
-        dir => dir?,
+    let dir = args.state.clone().map_or_else(super::default_state, Ok);
+    let closed = |dir: &PathBuf| {
+        std::fs::read_dir(dir).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
     };
+    if choices.durability == Durability::Volatile
+        && args.state.is_none()
+        && dir.as_ref().map_or(true, closed)
+    {
+        return Ok(None);
+    }
     let origin = args.origin.as_ref().map(DevSpec::place).unwrap_or_default();
-    Ok(Some(StateFile::new(&dir, &args.name, &origin)))
+    Ok(Some(StateFile::new(&dir?, &args.name, &origin)))
 }
 
 /// Opens a device. The kernel holds the locks of a killed server until its last operations end;
