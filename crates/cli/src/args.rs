@@ -178,6 +178,8 @@ pub enum WriteArg {
     Through,
     /// The flash copy becomes invalid
     Around,
+    /// What is cached is written to flash alone, and to the origin when it leaves
+    NoWriteBack,
 }
 
 /// What of the metadata outlives the process.
@@ -313,6 +315,12 @@ pub struct ChoiceArgs {
     /// Recent misses that a unit needs to displace another [sce: 8]
     #[arg(long, value_name = "N")]
     pub displace_heat: Option<u32>,
+    /// From the end of one update to the beginning of the next [prwc, proc: 1h]
+    #[arg(long, value_parser = span, value_name = "SPAN")]
+    pub update_period: Option<Nanos>,
+    /// Reference factor above which a unit is hot: each request adds 20 [prwc, proc: 50]
+    #[arg(long, value_name = "N")]
+    pub update_hot: Option<u16>,
     /// Highest count of a unit in generalised CLOCK [sce: 4]
     #[arg(long, value_name = "N")]
     pub clock_ceiling: Option<u8>,

@@ -30,12 +30,19 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
         Some(WriteArg::Async) => choices.write = WritePolicy::AsyncWriteThrough,
         Some(WriteArg::Through) => choices.write = WritePolicy::WriteThrough,
         Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
+        Some(WriteArg::NoWriteBack) => choices.write = WritePolicy::NoWriteBack,
         None => {}
     }
     match args.durability {
         Some(DurabilityArg::Journal) => choices.durability = Durability::Journal,
         Some(DurabilityArg::Volatile) => choices.durability = Durability::Volatile,
         None => {}
+    }
+    let periodic = choices.admission.is_periodic();
+    if choices.write.flash_owns() && (!periodic || choices.durability == Durability::Volatile) {
+        bail!(
+            "--write-policy no-write-back: accepted with periodic update and a journal (--preset prwc or proc, --durability journal)"
+        );
     }
     if let Some(given) = &args.replacement {
         choices = choices
@@ -62,6 +69,19 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
             );
         }
         None => {}
+    }
+    match choices.periodic_mut() {
+        Some(settings) => {
+            settings.period = args.update_period.unwrap_or(settings.period);
+            settings.hot = args.update_hot.unwrap_or(settings.hot);
+        }
+        None if args.update_period.is_some() || args.update_hot.is_some() => {
+            bail!("--update-*: accepted with periodic update only (--preset prwc or proc)");
+        }
+        None => {}
+    }
+    if args.update_period == Some(0) {
+        bail!("--update-period 0: accepted: above 0");
     }
     Ok(choices)
 }
@@ -101,6 +121,7 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         WritePolicy::AsyncWriteThrough => "async",
         WritePolicy::WriteThrough => "through",
         WritePolicy::WriteAround => "around",
+        WritePolicy::NoWriteBack => "no-write-back",
     };
     let mut decided = vec![
         ("unit", vec![format_size(choices.unit_bytes)]),
@@ -117,6 +138,10 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
     }
     if let AdmissionChoice::Selective(settings) = &choices.admission {
         decided.extend(decided_selective(settings));
+    }
+    if let AdmissionChoice::Periodic(settings) = &choices.admission {
+        decided.push(("update_period", vec![format_span(settings.period)]));
+        decided.push(("update_hot", vec![settings.hot.to_string()]));
     }
     decided
 }

@@ -29,6 +29,13 @@ pub enum Event {
         /// How.
         errno: Errno,
     },
+    /// The flash device errs, and cannot be given up: it alone has what it holds.
+    FlashErrs {
+        /// The device.
+        dev: DevId,
+        /// How.
+        why: String,
+    },
     /// The origin must be flushed for this shard's sake: all flushes go to the volume's first
     /// shard, which remembers a failed one. The answer goes to
     /// [`origin_flushed`](crate::shard::Shard::origin_flushed).

@@ -13,7 +13,7 @@ use crate::buf::Buf;
 use crate::cache::{Cache, SlotPin};
 use crate::claims::Claim;
 use crate::event::Event;
-use crate::exec::{Ended, Guard, IoKind};
+use crate::exec::{Ended, Guard, IoKind, Nanos};
 use crate::mutant;
 use crate::request::Errno;
 use crate::shard::Core;
@@ -25,6 +25,13 @@ pub(crate) struct Hold {
     _pin: Option<SlotPin>,
     _claim: Option<Rc<Claim>>,
     _kept: Option<Kept>,
+}
+
+impl Hold {
+    /// What an operation on a slot holds.
+    pub(crate) fn of_pin(pin: SlotPin) -> Self {
+        Self { cache: Rc::clone(&pin.cache), _pin: Some(pin), _claim: None, _kept: None }
+    }
 }
 
 impl Guard for Hold {
@@ -122,7 +129,7 @@ impl Core {
         // The mutant forgets at a timeout what the kernel still uses.
         let forgotten = mutant::is_active("timeout-forgets")
             .then(|| (hold._pin.take(), hold._claim.take(), hold._kept.take()));
-        let bound = Some(self.limits.flash_timeout);
+        let bound = self.flash_bound();
         let io = self.exec.io(dev, kind, offset, len, Some(buf), at, Some(hold), bound);
         let ended = io.await;
         drop(forgotten);
@@ -140,13 +147,18 @@ impl Core {
         }
     }
 
-    fn flash_failed(&self, cache: &Rc<Cache>, errno: Errno, kind: IoKind) {
+    pub(crate) fn flash_failed(&self, cache: &Rc<Cache>, errno: Errno, kind: IoKind) {
         self.stats.add(|c| c.flash_errors += 1);
         let (most, window) = (self.limits.flash_errors, self.limits.flash_error_window);
         if cache.health.failed(errno, self.exec.now(), most, window) {
             let what = if kind == IoKind::Read { "reads" } else { "writes" };
             self.give_up(cache, format!("{what} fail: {errno}"));
         }
+    }
+
+    /// How long an operation on flash may take: as long as it does where flash alone has the data.
+    pub(crate) fn flash_bound(&self) -> Option<Nanos> {
+        (!self.choices.write.flash_owns()).then_some(self.limits.flash_timeout)
     }
 
     pub(crate) fn flash_overdue(&self, cache: &Rc<Cache>) {

@@ -19,9 +19,21 @@ pub(crate) struct Health {
     silences: Cell<u64>,
     errors: Cell<u32>,
     window_start: Cell<Nanos>,
+    /// How a flush failed, where one matters.
+    flush: Cell<Option<Errno>>,
 }
 
 impl Health {
+    /// How a flush of the device failed, if one did.
+    pub(crate) fn flush_failed(&self) -> Option<Errno> {
+        self.flush.get()
+    }
+
+    /// A flush of the device failed.
+    pub(crate) fn flush_has_failed(&self, errno: Errno) {
+        self.flush.set(Some(errno));
+    }
+
     /// Whether operations may be sent to the device.
     pub(crate) fn usable(&self) -> bool {
         self.overdue.get() == 0

@@ -7,11 +7,13 @@
 //!
 //! Layout, little-endian: magic (8 bytes), version (u32), CRC-32C of the block with this field
 //! zero (u32), volume id (u64), unit bytes (u64), slots (u64), shards (u32), number of sections
-//! (u32), bytes of a log (u64); per section kind (u32), first byte (u64), bytes (u64).
+//! (u32), bytes of a log (u64), flags (u64; 1: says what is dirty, 2: keeps reference factors); per
+//! section kind (u32), first byte (u64), bytes (u64).
 //!
 //! A volatile cache has no metadata section: its label only says that the device may be formatted
 //! again.
 
+use crate::cache::Keeps;
 use crate::checksum::crc32c;
 
 /// Bytes of one copy of the label.
@@ -24,7 +26,7 @@ pub const HEADER_BYTES: u64 = 1 << 20;
 const MAGIC: [u8; 8] = *b"LARDER\0\x01";
 /// The version of the format.
 pub const VERSION: u32 = 1;
-const SECTIONS_AT: usize = 56;
+const SECTIONS_AT: usize = 64;
 const SECTION_BYTES: usize = 20;
 
 /// What a section holds.
@@ -60,6 +62,8 @@ pub struct Label {
     pub shards: u32,
     /// Bytes of one shard's log; 0 without metadata.
     pub log_bytes: u64,
+    /// What the metadata says besides.
+    pub keeps: Keeps,
     /// Where what lies.
     pub sections: Vec<Section>,
 }
@@ -98,6 +102,8 @@ impl Label {
         out.extend(self.shards.to_le_bytes());
         out.extend((self.sections.len() as u32).to_le_bytes());
         out.extend(self.log_bytes.to_le_bytes());
+        let flags = u64::from(self.keeps.dirty) | u64::from(self.keeps.factors) << 1;
+        out.extend(flags.to_le_bytes());
         debug_assert_eq!(out.len(), SECTIONS_AT);
         for section in &self.sections {
             let kind: u32 = match section.kind {
@@ -151,12 +157,14 @@ impl Label {
             };
             Some(Section { kind, offset: u64_at(entry, 4), bytes: u64_at(entry, 12) })
         };
+        let flags = u64_at(bytes, 56);
         Some(Self {
             volume: u64_at(bytes, 16),
             unit_bytes: u64_at(bytes, 24),
             slots: u64_at(bytes, 32),
             shards: u32_at(bytes, 40),
             log_bytes: u64_at(bytes, 48),
+            keeps: Keeps { dirty: flags & 1 == 1, factors: flags & 2 == 2 },
             sections: table.chunks_exact(SECTION_BYTES).map(section).collect::<Option<_>>()?,
         })
     }
@@ -183,6 +191,7 @@ mod tests {
             slots: 64,
             shards: 2,
             log_bytes: 8 << 20,
+            keeps: Keeps { dirty: true, factors: false },
             sections: vec![metadata, slots],
         }
     }

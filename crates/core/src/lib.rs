@@ -3,7 +3,7 @@
 //!
 //! Purpose: everything that decides what is read, written, kept and dropped, for every preset and
 //! every driver. Read [`shard`] for its face, then the path you look for: `read`, `write`,
-//! `flush`, `populate`.
+//! `flush`, `populate`, `update`, `owned`.
 //!
 //! Invariants: no file, socket, clock, thread or runtime is named in this crate (a test reads the
 //! sources); no `unsafe`; every structure is bounded by the volume's size, the flash's size or
@@ -30,10 +30,13 @@ pub mod stats;
 mod claims;
 mod flash;
 mod flush;
+mod gate;
 mod health;
+mod owned;
 mod pace;
 mod populate;
 mod read;
+mod update;
 mod validity;
 mod write;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How much memory a volume needs, known before it starts (design rule 11; SCE 3.4).
 //!
-//! Formula, in bytes: 4 per origin unit, plus per flash unit the slot (12) and the replacement
+//! Formula, in bytes: 4 per origin unit (6 under periodic update), plus per flash unit the slot (12) and the replacement
 //! policy's share (a byte for generalised CLOCK); a partly valid unit holds a bitmap of one bit per page besides, which a fully
 //! valid one does not. SCE needs 4 per origin fragment and 72 per cached one.
 
@@ -29,7 +29,7 @@ impl Memory {
         let unit_bytes = choices.unit_bytes;
         let slots = flash_bytes / unit_bytes;
         Self {
-            map_bytes: origin_bytes.div_ceil(unit_bytes) * 4,
+            map_bytes: origin_bytes.div_ceil(unit_bytes) * (4 + choices.admission.bytes_per_unit()),
             slot_bytes: slots * (SLOT_BYTES + choices.replacement.bytes_per_slot()),
             bitmap_bytes: if unit_bytes > PAGE as u64 {
                 slots * bitmap_bytes_each(unit_bytes)

@@ -47,6 +47,14 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("drop-not-logged", 9, "a unit's eviction is not logged"),
     mutant("fill-before-drop", 9, "a slot is filled before its old mapping is durably gone"),
     mutant("write-before-drop", 9, "a unit is written before its old mapping is durably gone"),
+    mutant("flush-skips-flash", 7, "FLUSH is answered without a flush of the flash that owns"),
+    mutant("dirty-not-logged", 9, "what flash alone has is not logged as dirty"),
+    mutant("checkpoint-forgets-dirty", 9, "a new region does not say what is dirty"),
+    mutant("leave-without-write-back", 9, "a dirty unit leaves without a copy to the origin"),
+    mutant("leave-without-origin-flush", 9, "a unit leaves before the origin was flushed"),
+    mutant("own-before-flush", 9, "a unit is logged as owned before flash was flushed"),
+    mutant("own-before-logged", 9, "a unit is written before flash says that it owns it"),
+    mutant("exchange-unlocked", 9, "clients reach a unit while it is exchanged"),
     mutant("detach-not-durable", 10, "writes go on before it is durable that flash is out of use"),
 ];
 

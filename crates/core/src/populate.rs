@@ -90,7 +90,7 @@ impl Core {
     }
 
     /// The next part to copy: up to so many bytes, and cut where larger ones would be.
-    fn part(&self, start: u32, end: u32, bytes: u64) -> Pages {
+    pub(crate) fn part(&self, start: u32, end: u32, bytes: u64) -> Pages {
         let most = ((bytes / PAGE as u64) as u32).clamp(1, MOST_PAGES);
         start..end.min(start / most * most + most)
     }
@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// Copies the invalid pages of `part`; false when there is no point in going on.
-    async fn populate_part(&self, pin: &SlotPin, unit: u32, part: Pages) -> bool {
+    pub(crate) async fn populate_part(&self, pin: &SlotPin, unit: u32, part: Pages) -> bool {
         self.try_part(pin, unit, part).await.is_some()
     }
 

@@ -22,7 +22,7 @@ use crate::claims::Claim;
 use crate::exec::IoKind;
 use crate::mutant;
 use crate::populate::Haste;
-use crate::request::Request;
+use crate::request::{Errno, Request};
 use crate::shard::{Core, Place};
 
 /// A page that enters with the request that missed it.
@@ -37,6 +37,7 @@ impl Core {
     pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) {
         let place = self.place(&request);
         let mut buf = request.buf;
+        let _pass = self.pass(place.unit).await;
         let cache = self.cache();
         self.admission.borrow_mut().asked(u64::from(place.unit), place.len);
         if let Some(cache) = cache.as_ref().filter(|c| c.health.usable())
@@ -46,6 +47,9 @@ impl Core {
                 Ok(data) => {
                     self.admission.borrow_mut().served(true, self.exec.now());
                     return self.reply(tag, Ok(()), Some(data), true);
+                }
+                Err(_) if !self.origin_has(Some(cache), &place) => {
+                    return self.reply(tag, Err(Errno::EIO), None, true);
                 }
                 Err(back) => buf = back,
             }
@@ -176,7 +180,7 @@ impl Core {
                 Err(_) => Err(Some(out)),
             }
         };
-        if done.is_err() {
+        if done.is_err() && !self.choices.write.flash_owns() {
             // Whatever went wrong, these pages are to be fetched anew.
             cache.invalidate(place.unit, &place.pages);
         }

@@ -21,6 +21,7 @@ use crate::claims::Claims;
 use crate::event::Event;
 use crate::exec::{DevId, Ended, Exec, Io, IoId, IoKind, Nanos, Signal};
 use crate::flash::{Hold, WriteThroughPool};
+use crate::gate::Gate;
 use crate::journal::Journal;
 use crate::journal::layout::Layout;
 use crate::journal::recover::Recovered;
@@ -41,6 +42,8 @@ pub struct CacheStatus {
     pub units_total: u64,
     /// Slots in use.
     pub units_used: u64,
+    /// Slots with something that flash alone has.
+    pub units_dirty: u64,
     /// Bytes of memory that bitmaps take at the moment.
     pub bitmap_bytes: u64,
     /// Whether it is bypassed because an operation is overdue.
@@ -73,8 +76,12 @@ pub(crate) struct Core {
     pub admission: RefCell<Box<dyn Admission>>,
     pub workers: Vec<Signal>,
     pub populating: RefCell<Vec<u32>>,
-    /// Something was written to the origin since this shard's last flush of it.
-    pub wrote_origin: Cell<bool>,
+    /// Writes of this shard that the origin has ended, and how many of them a flush covers. What an
+    /// earlier run wrote counts as one.
+    pub origin_writes: Cell<u64>,
+    pub origin_durable: Cell<u64>,
+    pub flushing: Cell<bool>,
+    pub flush_waiters: RefCell<Vec<Rc<Signal>>>,
     pub origin_flushed: Signal,
     pub flush_result: Cell<Result<(), Errno>>,
     /// A journaled flash device was given up: writes wait until that is durable off the flash.
@@ -84,6 +91,14 @@ pub(crate) struct Core {
     pub flush_failed: Cell<Option<Errno>>,
     pub pace: Pace,
     pub pool: WriteThroughPool,
+    /// Where flash owns what it holds: keeps clients out of what is exchanged.
+    pub gate: Gate,
+    /// An update is under way, and what flash alone has is being copied to the origin: never both.
+    pub updating: Cell<bool>,
+    pub clearing: Cell<bool>,
+    /// How that ended last, and whether nothing is to be cached any more.
+    pub cleared: Cell<Result<(), Errno>>,
+    pub leaving: Cell<bool>,
     pub stats: Stats,
     pub events: Rc<RefCell<VecDeque<Event>>>,
     cache: RefCell<Option<Rc<Cache>>>,
@@ -99,7 +114,7 @@ impl Shard {
     #[must_use]
     pub fn new(shape: Shape, choices: Choices, limits: Limits, origin: DevId) -> Self {
         assert!(shape.units() <= Shape::MOST_UNITS, "checked by whoever configures the volume");
-        let admission = choices.admission.build(shape.shards);
+        let admission = choices.admission.build(shape.shards, shape.units());
         let workers = admission.workers();
         let core = Rc::new_cyclic(|me| Core {
             me: Weak::clone(me),
@@ -111,6 +126,11 @@ impl Shard {
                     .max(MAX_PIECE_BYTES.min(limits.write_through_bytes)),
             ),
             pace: Pace::new(&limits),
+            gate: Gate::default(),
+            updating: Cell::new(false),
+            clearing: Cell::new(false),
+            cleared: Cell::new(Ok(())),
+            leaving: Cell::new(false),
             choices,
             limits,
             origin,
@@ -118,7 +138,10 @@ impl Shard {
             admission: RefCell::new(admission),
             workers: (0..workers).map(|_| Signal::default()).collect(),
             populating: RefCell::default(),
-            wrote_origin: Cell::new(true),
+            origin_writes: Cell::new(1),
+            origin_durable: Cell::new(0),
+            flushing: Cell::new(false),
+            flush_waiters: RefCell::default(),
             origin_flushed: Signal::default(),
             flush_result: Cell::new(Ok(())),
             unfenced: Cell::new(false),
@@ -132,6 +155,9 @@ impl Shard {
         });
         for worker in 0..workers {
             core.exec.spawn(Rc::clone(&core).population_worker(worker));
+        }
+        if core.choices.admission.is_periodic() {
+            core.exec.spawn(Rc::clone(&core).updater());
         }
         Self(core)
     }
@@ -197,7 +223,8 @@ impl Shard {
     /// recovered from the device's metadata the cache is warm at once; whether that was usable
     /// is the answer, and if not the cache starts cold.
     ///
-    /// Whoever recovered flushed the device after it read.
+    /// Whoever recovered flushed the device after it read. Where flash owns what it holds, what
+    /// contradicts itself is not attached at all.
     pub fn attach(&self, flash: Flash, recovered: Option<&Recovered>) -> bool {
         self.detach();
         let core = &self.0;
@@ -214,13 +241,20 @@ impl Shard {
             warm = cache.restore(recovered, layout);
             if !warm {
                 cache.forget();
+                if layout.dirty {
+                    return false;
+                }
                 cache = build(None);
+            }
+            if let Some(periodic) = core.admission.borrow_mut().periodic() {
+                periodic.restore(recovered.factors(layout));
             }
         }
         if layout.is_some() {
             core.exec.spawn(Rc::clone(core).journal_committer(Rc::downgrade(&cache)));
             core.exec.spawn(Rc::clone(core).journal_checkpointer(Rc::downgrade(&cache)));
         }
+        core.leaving.set(false);
         *core.cache.borrow_mut() = Some(cache);
         warm
     }
@@ -229,6 +263,22 @@ impl Shard {
     pub fn fenced(&self) {
         self.0.unfenced.set(false);
         self.0.fence.take().iter().for_each(|waiter| waiter.set(&self.0.exec));
+    }
+
+    /// Copies what flash alone has to the origin, in the background; with `leave` nothing stays
+    /// cached. False where that is under way already.
+    pub fn clear(&self, leave: bool) -> bool {
+        if self.0.clearing.replace(true) {
+            return false;
+        }
+        self.0.exec.spawn(Rc::clone(&self.0).clear(leave));
+        true
+    }
+
+    /// How [`clear`](Self::clear) ended, if it is not under way.
+    #[must_use]
+    pub fn cleared(&self) -> Option<Result<(), Errno>> {
+        (!self.0.clearing.get()).then(|| self.0.cleared.get())
     }
 
     /// Asks that all of the cache's state be made durable soon.
@@ -268,6 +318,7 @@ impl Shard {
             dev: cache.flash.dev,
             units_total: u64::from(cache.slots()),
             units_used: u64::from(cache.used()),
+            units_dirty: cache.units_dirty(),
             bitmap_bytes: cache.bitmap_bytes(),
             suspended: !cache.health.usable(),
         })
@@ -310,6 +361,10 @@ impl Core {
     pub fn give_up(&self, cache: &Rc<Cache>, why: String) {
         if cache.closed() {
             return;
+        }
+        if self.choices.write.flash_owns() {
+            // It is the only one to ask.
+            return cache.tell(Event::FlashErrs { dev: cache.flash.dev, why });
         }
         cache.close();
         let current = self.cache.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, cache));
@@ -392,7 +447,7 @@ impl Core {
         let ended = self.exec.io(self.origin, kind, offset, len, buf, 0, None, None).await;
         // Only now: a flush that began before this write ended does not cover it.
         if !matches!(kind, IoKind::Read | IoKind::Flush) {
-            self.wrote_origin.set(true);
+            self.origin_writes.set(self.origin_writes.get() + 1);
         }
         match ended {
             Ended::Done(result, buf) => {

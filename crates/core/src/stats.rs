@@ -21,6 +21,10 @@ pub struct Counters {
     pub populations: u64,
     /// Units evicted.
     pub evictions: u64,
+    /// Periodic updates that ended.
+    pub updates: u64,
+    /// Bytes that flash alone had, copied to the origin.
+    pub write_back_bytes: u64,
     /// Bytes read from the origin for population.
     pub population_bytes: u64,
     /// Flash writes left out because the write-through pool was empty (SCE 3.6).
@@ -42,6 +46,8 @@ impl std::ops::AddAssign for Counters {
         self.origin_reads += other.origin_reads;
         self.populations += other.populations;
         self.evictions += other.evictions;
+        self.updates += other.updates;
+        self.write_back_bytes += other.write_back_bytes;
         self.population_bytes += other.population_bytes;
         self.write_arounds += other.write_arounds;
         self.flash_errors += other.flash_errors;

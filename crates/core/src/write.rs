@@ -29,6 +29,10 @@ use crate::shard::{Core, Place};
 
 impl Core {
     pub(crate) async fn write(self: Rc<Self>, tag: u64, request: Request, fua: bool) {
+        if self.choices.write.flash_owns() {
+            let kind = IoKind::Write { fua: fua && !mutant::is_active("fua-ignored") };
+            return self.change_owned(tag, request, kind).await;
+        }
         let place = self.place(&request);
         let claim = self.claims.claim(u64::from(place.unit), place.pages.clone());
         let cache = self.cache();
@@ -116,6 +120,9 @@ impl Core {
 
     /// Trim and zero: the flash copy becomes invalid, the origin does the work.
     pub(crate) async fn discard(self: Rc<Self>, tag: u64, request: Request, kind: IoKind) {
+        if self.choices.write.flash_owns() {
+            return self.change_owned(tag, request, kind).await;
+        }
         let place = self.place(&request);
         let unclaimed = mutant::is_active("trim-unclaimed");
         let claim =

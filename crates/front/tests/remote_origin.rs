@@ -148,8 +148,9 @@ fn a_server_that_stalls_undoes_nothing_when_it_goes_on() {
     let device = server.device(Duration::from_millis(100), Duration::from_millis(600));
     let setup = Setup { workers: 2, in_flight: 64, ..Setup::default() };
     let rig = Rig::over(device, dir, setup, 7);
-    rig.hits();
+    // On a busy machine an answer may be overdue before the server was ever stopped.
     rig.load.judge.tolerate(Some(everything()));
+    rig.hits();
     for stop in [50, 250, 1500, 50, 250] {
         rig.load.progress(30);
         server.signal(rustix::process::Signal::STOP);

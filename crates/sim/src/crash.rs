@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 
 use larder_core::buf::{PAGE, SECTOR};
-use larder_core::cache::{Flash, MetadataPlace};
+use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
 use larder_core::journal::layout::Layout;
@@ -99,7 +99,7 @@ struct Life {
 pub fn run(seed: u64) -> Result<Lived, String> {
     let mut life = Life::new(seed);
     let (shape, slots) = (life.shape, life.slots);
-    let metadata = Layout::total_bytes(&shape, slots, LOG_BYTES);
+    let metadata = Layout::total_bytes(&shape, slots, LOG_BYTES, Keeps::default());
     let flash_bytes = metadata + slots * shape.unit_bytes;
     let mut origin = Store::new(shape.origin_bytes, |sector, bytes| fill(sector, 0, bytes));
     let mut flash = Store::new(flash_bytes, |_, bytes| bytes.fill(0xDB));
@@ -163,8 +163,13 @@ impl Life {
     }
 
     fn flash(&self) -> Flash {
-        let metadata = Layout::total_bytes(&self.shape, self.slots, LOG_BYTES);
-        let journal = Some(MetadataPlace { base: 0, volume: self.volume, log_bytes: LOG_BYTES });
+        let metadata = Layout::total_bytes(&self.shape, self.slots, LOG_BYTES, Keeps::default());
+        let journal = Some(MetadataPlace {
+            base: 0,
+            volume: self.volume,
+            log_bytes: LOG_BYTES,
+            keeps: Keeps::default(),
+        });
         Flash { dev: FLASH, base: metadata, slots: self.slots, block_bytes: BLOCK_BYTES, journal }
     }
 

@@ -57,6 +57,10 @@ fn the_example_has_every_key_and_its_defaults_are_the_defaults() {
         let bare = bare.unwrap_or(line);
         let key = bare.split_once(" = ").filter(|_| !bare.starts_with('#')).map(|(key, _)| key);
         seen.extend(key.map(str::to_owned));
+        // Not of the preset that the example has.
+        if key.is_some_and(|key| key.starts_with("update_")) {
+            continue;
+        }
         all += bare;
         all.push('\n');
     }

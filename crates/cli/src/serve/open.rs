@@ -90,6 +90,9 @@ impl Checked {
         let args = &self.plan.args;
         let devices = || {
             let origin = args.origin.as_ref().context("--origin: is missing; accepted: DEV")?;
+            if self.choices.write.flash_owns() && args.flash.is_none() {
+                bail!("--flash: is missing; under no-write-back it has what the origin has not");
+            }
             let origin = open_device(origin, self.remote)?;
             let (flash, made) = open_flash(args, &self.choices)?;
             let bytes = origin.geometry().bytes;

@@ -54,6 +54,25 @@ pub struct MetadataPlace {
     pub volume: u64,
     /// Bytes of one shard's log, of which there are two with two copies each.
     pub log_bytes: u64,
+    /// What it says besides where what lies.
+    pub keeps: Keeps,
+}
+
+/// What metadata says besides what is valid where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeps {
+    /// Which regions of a unit flash alone has.
+    pub dirty: bool,
+    /// The reference factor of every origin unit.
+    pub factors: bool,
+}
+
+impl Keeps {
+    /// What these choices need.
+    #[must_use]
+    pub fn of(choices: &Choices) -> Self {
+        Self { dirty: choices.write.flash_owns(), factors: choices.admission.is_periodic() }
+    }
 }
 
 /// All pages valid / none valid / not in use; every other value names a bitmap.
@@ -220,6 +239,11 @@ impl Cache {
         Some(self.pin(&mut table, slot))
     }
 
+    /// The unit's slot.
+    pub(crate) fn slot_of(&self, unit: u32) -> Option<u32> {
+        self.table.borrow().slot_of(unit)
+    }
+
     /// The unit's slot, pinned, if it has one.
     pub(crate) fn resident(self: &Rc<Self>, unit: u32) -> Option<SlotPin> {
         let mut table = self.table.borrow_mut();
@@ -273,6 +297,21 @@ impl Cache {
     /// Whether a unit could be displaced now.
     pub(crate) fn may_displace(&self) -> bool {
         self.table.borrow().replacement.may_search()
+    }
+
+    /// Removes what is in a slot, unless it is free or an operation is under way on it.
+    pub(crate) fn evict_slot<G: Guard>(&self, slot: u32, exec: &Exec<G>) -> bool {
+        let mut table = self.table.borrow_mut();
+        let Slot { owner, bits, pins } = table.slots[slot as usize];
+        if bits == FREE || (pins > 0 && !mutant::is_active("evict-pinned")) {
+            return false;
+        }
+        table.remove(slot);
+        drop(table);
+        if let Some(journal) = &self.journal {
+            journal.removed(slot, owner, exec);
+        }
+        true
     }
 
     /// Removes what the replacement policy gives up so that `unit` can enter; how many left.

@@ -27,6 +27,11 @@ impl Cache {
         (found.bits != FREE).then_some(found.owner)
     }
 
+    /// Units with something that flash alone has.
+    pub(crate) fn units_dirty(&self) -> u64 {
+        self.journal().filter(|j| j.keeps_dirty()).map_or(0, |j| j.touched_count())
+    }
+
     /// Appends a bit per page of the slot's unit: 1 for valid.
     pub(crate) fn valid_bits(&self, slot: u32, out: &mut Vec<u8>) {
         let table = self.table.borrow();
@@ -63,14 +68,19 @@ impl Cache {
             table.slots[slot as usize].bits = EMPTY;
             table.used += 1;
             table.replacement.inserted(slot, u64::from(unit));
-            let bits = entry.get(4..).unwrap_or_default();
+            let bits = entry.get(layout.bits()).unwrap_or_default();
             let mut words = vec![0_u64; unit_pages.div_ceil(64) as usize];
             for page in (0..unit_pages).filter(|p| bits[*p as usize / 8] >> (p % 8) & 1 == 1) {
                 validity::assign(&mut words, page..page + 1, true);
             }
             table.put_bits(slot, &words, unit_pages);
+            // What flash owns it holds wholly.
+            if layout.dirty && table.slots[slot as usize].bits != FULL {
+                return false;
+            }
             if let Some(journal) = self.journal() {
                 journal.set_logged(slot, true);
+                journal.restore_touched(slot, recovered.dirty(slot, layout));
             }
         }
         table.rebuild_free();

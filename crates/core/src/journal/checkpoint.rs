@@ -50,7 +50,8 @@ impl Core {
             if journal.failed.get() || strong.closed() {
                 return;
             }
-            if journal.region.get().is_none() || journal.is_filling() {
+            if journal.region.get().is_none() || journal.is_filling() || journal.save.get() {
+                journal.save.set(false);
                 if self.checkpoint(&strong).await.is_err() {
                     self.exec.sleep(self.limits.checkpoint).await;
                 }
@@ -148,7 +149,9 @@ impl Core {
                 slot += 1;
             }
             if slot == layout.slots {
-                pending.resize((layout.payload_bytes - at).min(CHUNK as u64 * 2) as usize, 0);
+                slot += 1;
+                self.factors(layout.factors, &mut pending);
+                pending.resize((layout.payload_bytes - at) as usize, 0);
             }
             let len = pending.len().min(CHUNK);
             let rest = pending.split_off(len);
@@ -159,6 +162,13 @@ impl Core {
             pending = rest;
         }
         Ok(digest.finish())
+    }
+
+    /// Appends the reference factors of so many units.
+    fn factors(&self, units: u32, out: &mut Vec<u8>) {
+        let mut admission = self.admission.borrow_mut();
+        let Some(periodic) = admission.periodic().filter(|_| units > 0) else { return };
+        out.extend(periodic.factors().iter().flat_map(|rf| rf.to_le_bytes()));
     }
 }
 
@@ -171,7 +181,8 @@ impl Journal {
         let mut changed = self.changed.borrow_mut();
         let mut slots: Vec<u32> =
             changed.iter().filter(|s| !touched.contains_key(s)).copied().take(BATCH).collect();
-        if quiet || many {
+        // What flash alone has is not logged as clean by waiting.
+        if !self.layout.dirty && (quiet || many) {
             slots.extend(touched.keys().copied().take(BATCH - slots.len()));
         }
         for slot in &slots {
@@ -221,6 +232,9 @@ impl Cache {
     /// Every unit counts as logged and untouched from now on; what they were before.
     fn log_all(&self) -> Vec<(u32, Option<Touched>, bool)> {
         let Some(journal) = self.journal() else { return Vec::new() };
+        if journal.layout.dirty {
+            return Vec::new(); // what is dirty stays so, and what is not whole stays unlogged
+        }
         let mut touched = journal.touched.take();
         journal.changed.borrow_mut().clear();
         let before = (0..self.slots()).filter(|slot| self.is_used(*slot)).map(|slot| {
@@ -241,8 +255,11 @@ impl Cache {
         };
         out.extend((unit + 1).to_le_bytes());
         self.valid_bits(slot, out);
-        let mask = journal.touched.borrow().get(&slot).map_or(0, |t| t.mask);
-        if let Some(bits) = out.get_mut(at + 4..) {
+        let mask = journal.touched_regions(slot);
+        if journal.layout.dirty {
+            let forgotten = mutant::is_active("checkpoint-forgets-dirty");
+            out.extend((if forgotten { 0 } else { mask }).to_le_bytes());
+        } else if let Some(bits) = out.get_mut(at + 4..) {
             clear_regions(bits, mask, &journal.layout);
         }
     }

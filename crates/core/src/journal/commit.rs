@@ -170,7 +170,7 @@ impl Core {
     ) -> IoFuture<Hold> {
         let len = buf.as_ref().map_or(0, |b| b.len() as u64);
         self.stats.add(|c| c.flash_write_bytes += len);
-        let (hold, bound) = (self.hold(cache), Some(self.limits.flash_timeout));
+        let (hold, bound) = (self.hold(cache), self.flash_bound());
         self.exec.io(cache.flash.dev, kind, offset, len, buf, 0, Some(hold), bound)
     }
 

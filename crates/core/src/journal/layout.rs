@@ -2,16 +2,21 @@
 //! Where one shard's metadata lies on flash.
 //!
 //! Two regions, each `header | payload | log | log again`. A payload has one entry per slot: the
-//! unit plus one (u32, 0 for none) and a bit per page. The log is a run of blocks, kept twice.
+//! unit plus one (u32, 0 for none) and a bit per page; under no-write-back also a bit per region that is
+//! dirty (u64). Under periodic update the reference factor of each origin unit follows (u16). The log is a run of blocks, kept twice.
 //! The areas of all shards follow each other; all are as large as the largest shard needs.
 
-use crate::cache::Flash;
+use std::ops::Range;
+
+use crate::cache::{Flash, Keeps};
 use crate::shape::Shape;
 
 /// Bytes of a region's header.
 pub const HEADER_BYTES: u64 = 4096;
 /// Regions of the pages of a unit that a touched record names, at most.
 pub const TOUCH_BITS: u32 = 64;
+/// Bytes of a reference factor.
+const FACTOR_BYTES: u64 = 2;
 /// Payload and log are whole multiples of this.
 const ALIGN: u64 = 4096;
 /// A log holds at least this much, whatever the setting.
@@ -32,6 +37,10 @@ pub struct Layout {
     pub payload_bytes: u64,
     /// Blocks of a log.
     pub log_blocks: u32,
+    /// Whether entries say what is dirty.
+    pub dirty: bool,
+    /// Origin units whose reference factor is kept.
+    pub factors: u32,
 }
 
 impl Layout {
@@ -42,8 +51,10 @@ impl Layout {
         let (slots, pages) = (shape.slots_of(flash.slots), shape.pages_per_unit());
         let block_bytes = u64::from(flash.block_bytes).max(512);
         // Every shard's area is as large as that of the first, which has the most slots.
-        let most = Shape { shard: 0, ..*shape }.slots_of(flash.slots);
-        let (payload_bytes, log_bytes) = Self::sizes(most, pages, journal.log_bytes);
+        let first = Shape { shard: 0, ..*shape };
+        let keeps = journal.keeps;
+        let (payload_bytes, log_bytes) =
+            Self::sizes(&first, first.slots_of(flash.slots), journal.log_bytes, keeps);
         let area = Self::area_bytes(payload_bytes, log_bytes);
         Some(Self {
             base: journal.base + u64::from(shape.shard) * area,
@@ -52,19 +63,23 @@ impl Layout {
             pages,
             payload_bytes,
             log_blocks: (log_bytes / block_bytes) as u32,
+            dirty: keeps.dirty,
+            factors: if keeps.factors { shape.units() as u32 } else { 0 },
         })
     }
 
     /// Bytes that the metadata of all shards take, for a cache of `slots` slots.
     #[must_use]
-    pub fn total_bytes(shape: &Shape, slots: u64, log_bytes: u64) -> u64 {
-        let most = Shape { shard: 0, ..*shape }.slots_of(slots);
-        let (payload, log) = Self::sizes(most, shape.pages_per_unit(), log_bytes);
+    pub fn total_bytes(shape: &Shape, slots: u64, log_bytes: u64, keeps: Keeps) -> u64 {
+        let first = Shape { shard: 0, ..*shape };
+        let (payload, log) = Self::sizes(&first, first.slots_of(slots), log_bytes, keeps);
         Self::area_bytes(payload, log) * u64::from(shape.shards)
     }
 
-    fn sizes(slots: u32, pages: u32, log_bytes: u64) -> (u64, u64) {
-        let payload = u64::from(slots) * entry_bytes(pages) as u64;
+    fn sizes(shape: &Shape, slots: u32, log_bytes: u64, keeps: Keeps) -> (u64, u64) {
+        let entry = entry_bytes(shape.pages_per_unit(), keeps.dirty) as u64;
+        let factors = if keeps.factors { shape.units() * FACTOR_BYTES } else { 0 };
+        let payload = u64::from(slots) * entry + factors;
         (payload.next_multiple_of(ALIGN), log_bytes.max(LOG_LEAST).next_multiple_of(ALIGN))
     }
 
@@ -108,10 +123,22 @@ impl Layout {
     /// Bytes of a slot's entry in a payload.
     #[must_use]
     pub fn entry_bytes(&self) -> usize {
-        entry_bytes(self.pages)
+        entry_bytes(self.pages, self.dirty)
+    }
+
+    /// Where in an entry the bits of the pages are.
+    #[must_use]
+    pub fn bits(&self) -> Range<usize> {
+        4..4 + self.pages.div_ceil(8) as usize
+    }
+
+    /// Where in a payload the reference factors begin.
+    #[must_use]
+    pub fn factors_at(&self) -> usize {
+        self.slots as usize * self.entry_bytes()
     }
 }
 
-fn entry_bytes(pages: u32) -> usize {
-    4 + pages.div_ceil(8) as usize
+fn entry_bytes(pages: u32, dirty: bool) -> usize {
+    4 + pages.div_ceil(8) as usize + if dirty { 8 } else { 0 }
 }

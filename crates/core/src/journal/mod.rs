@@ -79,6 +79,8 @@ pub(crate) struct Journal {
     failed: Cell<bool>,
     /// Everything is to be logged soon: the volume stops.
     hurry: Cell<bool>,
+    /// The whole state is to be written anew: an update has ended.
+    save: Cell<bool>,
     last_write: Cell<Nanos>,
     work: Signal,
     checkpoint_due: Signal,
@@ -105,6 +107,7 @@ impl Journal {
             left: RefCell::default(),
             failed: Cell::new(false),
             hurry: Cell::new(false),
+            save: Cell::new(false),
             last_write: Cell::new(0),
             work: Signal::default(),
             checkpoint_due: Signal::default(),
@@ -124,6 +127,9 @@ impl Journal {
 
     /// The slot has pages valid that are not logged.
     pub(crate) fn changed(&self, slot: u32) {
+        if self.layout.dirty {
+            return; // what flash owns is logged when it is whole
+        }
         self.changed.borrow_mut().insert(slot);
     }
 
@@ -208,7 +214,8 @@ impl Journal {
         self.durable(ticket, exec).await
     }
 
-    async fn durable<G: Guard>(&self, ticket: Ticket, exec: &Exec<G>) -> Result<(), ()> {
+    /// Waits until the log is so far.
+    pub(crate) async fn durable<G: Guard>(&self, ticket: Ticket, exec: &Exec<G>) -> Result<(), ()> {
         while self.queue.borrow().durable < ticket {
             if self.failed.get() {
                 return Err(());
@@ -229,7 +236,68 @@ impl Journal {
 
     /// Asks that everything be logged.
     pub(crate) fn hurry(&self) {
-        self.hurry.set(true);
+        if !self.hurry.replace(true) && self.layout.factors > 0 {
+            self.save.set(true);
+        }
+    }
+
+    /// Whether the log is lost.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.get()
+    }
+
+    /// Asks that the whole state be written anew.
+    pub(crate) fn save(&self) {
+        self.save.set(true);
+    }
+
+    /// Regions of the slot's unit that were written since it was logged: under no-write-back,
+    /// those that flash alone has.
+    pub(crate) fn touched_regions(&self, slot: u32) -> u64 {
+        self.touched.borrow().get(&slot).map_or(0, |t| t.mask)
+    }
+
+    /// Slots with such regions, from this one on.
+    pub(crate) fn touched_from(&self, slot: u32, most: usize) -> Vec<u32> {
+        self.touched.borrow().range(slot..).take(most).map(|(slot, _)| *slot).collect()
+    }
+
+    /// Whether such regions are what flash alone has.
+    pub(crate) fn keeps_dirty(&self) -> bool {
+        self.layout.dirty
+    }
+
+    /// How many slots have such regions.
+    pub(crate) fn touched_count(&self) -> u64 {
+        self.touched.borrow().len() as u64
+    }
+
+    /// Whether these pages of a slot's unit are in such regions.
+    pub(crate) fn is_touched(&self, slot: u32, pages: &Pages) -> bool {
+        self.touched_regions(slot) & self.mask_of(pages) != 0
+    }
+
+    /// The pages of the `region`-th region.
+    pub(crate) fn region_pages(&self, region: u32) -> Pages {
+        let per = self.layout.touch_pages();
+        region * per..(region + 1) * per
+    }
+
+    /// Puts back what was touched before a restart.
+    pub(crate) fn restore_touched(&self, slot: u32, mask: u64) {
+        if mask != 0 {
+            self.touched.borrow_mut().insert(slot, Touched { mask, ticket: 0 });
+        }
+    }
+
+    /// Logs that the slot holds this unit, wholly and clean; both devices hold it durably.
+    pub(crate) fn clean<G: Guard>(&self, slot: u32, unit: u32, exec: &Exec<G>) -> Ticket {
+        let mut bits = vec![0; self.layout.pages.div_ceil(8) as usize];
+        (0..self.layout.pages).for_each(|page| bits[page as usize / 8] |= 1 << (page % 8));
+        self.changed.borrow_mut().remove(&slot);
+        self.touched.borrow_mut().remove(&slot);
+        self.set_logged(slot, true);
+        self.enqueue(Record::State { slot, unit, bits: bits.into() }, exec)
     }
 
     /// Whether everything is logged, or nothing more can be.
@@ -239,7 +307,8 @@ impl Journal {
             || self.region.get().is_some()
                 && queue.durable == queue.enqueued
                 && self.changed.borrow().is_empty()
-                && self.touched.borrow().is_empty()
+                && !self.save.get()
+                && (self.layout.dirty || self.touched.borrow().is_empty())
     }
 
     /// The log is lost; whoever waits for it is told.

@@ -21,7 +21,8 @@ const DROP: u8 = 3;
 /// What the log says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The slot holds the unit with exactly these pages valid; both devices hold them durably.
+    /// The slot holds the unit with exactly these pages valid; both devices hold them durably, so
+    /// nothing of it is dirty.
     State {
         /// The slot.
         slot: u32,
@@ -30,7 +31,8 @@ pub enum Record {
         /// A bit per page.
         bits: Box<[u8]>,
     },
-    /// These regions of the slot's unit are about to be written: their pages are not valid.
+    /// These regions of the slot's unit are about to be written: their pages are not valid, or,
+    /// under no-write-back, flash alone has them.
     Touch {
         /// The slot.
         slot: u32,
@@ -102,9 +104,14 @@ impl Record {
         match self {
             Self::State { unit, bits, .. } => {
                 entry[..4].copy_from_slice(&(unit + 1).to_le_bytes());
-                entry[4..].copy_from_slice(bits);
+                entry[layout.bits()].copy_from_slice(bits);
+                entry[layout.bits().end..].fill(0);
             }
-            Self::Touch { mask, .. } => clear_regions(&mut entry[4..], *mask, layout),
+            Self::Touch { mask, .. } if layout.dirty => {
+                let dirty = &mut entry[layout.bits().end..];
+                dirty.iter_mut().zip(mask.to_le_bytes()).for_each(|(old, new)| *old |= new);
+            }
+            Self::Touch { mask, .. } => clear_regions(&mut entry[layout.bits()], *mask, layout),
             Self::Drop { .. } => entry.fill(0),
         }
     }

@@ -47,6 +47,20 @@ impl Recovered {
         let valid = |page: &u32| entry[4 + *page as usize / 8] >> (page % 8) & 1 == 1;
         Some((unit, (0..layout.pages).filter(valid).collect()))
     }
+
+    /// The regions of the slot's unit that flash alone has.
+    #[must_use]
+    pub fn dirty(&self, slot: u32, layout: &Layout) -> u64 {
+        let at = slot as usize * layout.entry_bytes() + layout.bits().end;
+        if layout.dirty { u64_at(&self.payload, at).unwrap_or(0) } else { 0 }
+    }
+
+    /// The reference factors of the origin's units, where they are kept.
+    pub fn factors(&self, layout: &Layout) -> impl Iterator<Item = u16> {
+        let bytes = self.payload.get(layout.factors_at()..).unwrap_or_default();
+        let factors = bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+        factors.take(layout.factors as usize)
+    }
 }
 
 /// Why there is nothing to go on with.
@@ -88,6 +102,8 @@ impl Header {
         bytes[44..48].copy_from_slice(&self.payload_crc.unwrap_or(0).to_le_bytes());
         bytes[48..56].copy_from_slice(&self.follows.to_le_bytes());
         bytes[56] = u8::from(self.payload_crc.is_some());
+        bytes[57] = u8::from(layout.dirty);
+        bytes[60..64].copy_from_slice(&layout.factors.to_le_bytes());
         let crc = crc32c(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -107,7 +123,9 @@ impl Header {
         };
         let fits = u32_at(bytes, 32)? == layout.slots
             && u32_at(bytes, 36)? == layout.pages
-            && u32_at(bytes, 40)? == layout.log_blocks;
+            && u32_at(bytes, 40)? == layout.log_blocks
+            && *bytes.get(57)? == u8::from(layout.dirty)
+            && u32_at(bytes, 60)? == layout.factors;
         (crc32c(&zeroed) == u32_at(bytes, 12)? && header.volume == volume && fits).then_some(header)
     }
 }

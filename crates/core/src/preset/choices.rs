@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The five choices and their settings; the third and second also know how to build the policy.
 
-use larder_policy::admission::{Admission, OnMiss, OnMissSettings, Selective, SelectiveSettings};
+use larder_policy::admission::{
+    Admission, OnMiss, OnMissSettings, Periodic, PeriodicSettings, Selective, SelectiveSettings,
+};
 use larder_policy::replacement::{
-    Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lru, Replacement, S3Fifo, Sieve,
+    Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lru, Replacement, S3Fifo, Sieve, Update,
 };
 
 /// Choice 4: what a write does to the flash copy of its pages.
@@ -16,6 +18,9 @@ pub enum WritePolicy {
     WriteThrough,
     /// The flash copy becomes invalid (SCE 4.5).
     WriteAround,
+    /// What is cached is written to flash alone, and to the origin when it leaves; what is not is
+    /// written to the origin alone (PRWC 2.2). Flash is the truth of what it holds.
+    NoWriteBack,
 }
 
 impl WritePolicy {
@@ -25,7 +30,14 @@ impl WritePolicy {
         match self {
             Self::AsyncWriteThrough | Self::WriteAround => Answer::AfterOrigin,
             Self::WriteThrough => Answer::AfterBoth,
+            Self::NoWriteBack => Answer::AfterOwner,
         }
+    }
+
+    /// Whether flash holds what the origin does not.
+    #[must_use]
+    pub fn flash_owns(self) -> bool {
+        self == Self::NoWriteBack
     }
 }
 
@@ -36,6 +48,8 @@ pub enum Answer {
     AfterOrigin,
     /// When the origin has it and flash has it or could not take it.
     AfterBoth,
+    /// When flash has it, where the unit is cached; else when the origin has it.
+    AfterOwner,
 }
 
 /// Choice 5: what of the metadata outlives the process.
@@ -54,16 +68,32 @@ pub enum AdmissionChoice {
     Selective(SelectiveSettings),
     /// Every miss, with the request that missed.
     OnMiss(OnMissSettings),
+    /// What is hot when an update comes.
+    Periodic(PeriodicSettings),
 }
 
 impl AdmissionChoice {
-    /// The policy for one of `shards` shards.
+    /// The policy for one of `shards` shards, which has so many units.
     #[must_use]
-    pub fn build(&self, shards: u32) -> Box<dyn Admission> {
+    pub fn build(&self, shards: u32, units: u64) -> Box<dyn Admission> {
         match self {
             Self::Selective(settings) => Box::new(Selective::new(settings, shards)),
             Self::OnMiss(settings) => Box::new(OnMiss::new(settings, shards)),
+            Self::Periodic(settings) => Box::new(Periodic::new(settings, units)),
         }
+    }
+
+    /// Whether it needs an update now and then.
+    #[must_use]
+    pub fn is_periodic(&self) -> bool {
+        matches!(self, Self::Periodic(_))
+    }
+
+    /// Bytes of memory per origin unit.
+    #[must_use]
+    pub fn bytes_per_unit(&self) -> u64 {
+        // A reference factor.
+        if self.is_periodic() { 2 } else { 0 }
     }
 }
 
@@ -132,6 +162,8 @@ pub enum ReplacementChoice {
         /// Which bucket leaves.
         order: BucketOrder,
     },
+    /// Only an update displaces.
+    Update,
 }
 
 impl ReplacementChoice {
@@ -161,6 +193,7 @@ impl ReplacementChoice {
                 let per_bucket = (bytes / unit_bytes).clamp(1, u64::from(u32::MAX)) as u32;
                 Box::new(Buckets::new(slots, per_bucket, order))
             }
+            Self::Update => Box::new(Update),
         }
     }
 
@@ -174,6 +207,7 @@ impl ReplacementChoice {
     #[must_use]
     pub fn bytes_per_slot(self) -> u64 {
         match self {
+            Self::Update => 0,
             // A count.
             Self::GClock { .. } | Self::Buckets { .. } => 1,
             // Two links.
@@ -210,7 +244,15 @@ impl Choices {
     pub fn selective_mut(&mut self) -> Option<&mut SelectiveSettings> {
         match &mut self.admission {
             AdmissionChoice::Selective(settings) => Some(settings),
-            AdmissionChoice::OnMiss(_) => None,
+            AdmissionChoice::OnMiss(_) | AdmissionChoice::Periodic(_) => None,
+        }
+    }
+
+    /// The settings of periodic update, where that is the choice.
+    pub fn periodic_mut(&mut self) -> Option<&mut PeriodicSettings> {
+        match &mut self.admission {
+            AdmissionChoice::Periodic(settings) => Some(settings),
+            _ => None,
         }
     }
 
@@ -219,6 +261,9 @@ impl Choices {
     /// # Errors
     /// When that policy cannot choose among the slots of a set.
     pub fn with_replacement(mut self, other: ReplacementChoice) -> Result<Self, &'static str> {
+        if self.admission.is_periodic() && other != ReplacementChoice::Update {
+            return Err("units leave by updates; accepted: none of them");
+        }
         if self.placement != Placement::Anywhere && !other.knows_sets() {
             return Err("units are placed in sets; accepted: lru, fifo");
         }

@@ -11,7 +11,7 @@
 mod choices;
 mod limits;
 
-use larder_policy::admission::{OnMissSettings, SelectiveSettings};
+use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
 
 pub use self::choices::{
@@ -60,6 +60,30 @@ pub const PRESETS: &[Preset] = &[
             write: WritePolicy::AsyncWriteThrough,
             durability: Durability::Volatile,
         },
+    },
+    Preset {
+        name: "prwc",
+        source: "PRWC, Information Systems 2016, section 2",
+        words: [
+            "1 MiB segment, wholly valid",
+            "periodic update: reference factor above 50",
+            "cold segment under the clock, in an update",
+            "no-write-back: dirty until it leaves",
+            "journal",
+        ],
+        choices: || periodic(WritePolicy::NoWriteBack),
+    },
+    Preset {
+        name: "proc",
+        source: "PRWC, section 3.1: its persistent read-only comparison",
+        words: [
+            "1 MiB segment, valid per 4 KiB page",
+            "periodic update: reference factor above 50",
+            "cold segment under the clock, in an update",
+            "write-through",
+            "journal",
+        ],
+        choices: || periodic(WritePolicy::WriteThrough),
     },
     Preset {
         name: "slru",
@@ -141,6 +165,17 @@ pub const PRESETS: &[Preset] = &[
 
 fn on_miss(client_waits: bool, on_write: bool, bypass_bytes: u64) -> AdmissionChoice {
     AdmissionChoice::OnMiss(OnMissSettings { client_waits, on_write, bypass_bytes })
+}
+
+fn periodic(write: WritePolicy) -> Choices {
+    Choices {
+        unit_bytes: 1 << 20,
+        placement: Placement::Anywhere,
+        admission: AdmissionChoice::Periodic(PeriodicSettings::default()),
+        replacement: ReplacementChoice::Update,
+        write,
+        durability: Durability::Journal,
+    }
 }
 
 /// The preset of this name.

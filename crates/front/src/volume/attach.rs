@@ -35,7 +35,9 @@ impl Volume {
             )));
         }
         check_memory(self.memory(flash.slots).worst_bytes())?;
+        self.check_flash_blocks(&flash)?;
         let (volume, recovered) = self.open_flash(&flash)?;
+        let restores = !recovered.is_empty();
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
         let (place, slots) = (flash.place(dev, volume), flash.slots);
         let (device, name) = (flash.device.clone(), flash.device.name().to_owned());
@@ -45,6 +47,12 @@ impl Volume {
             let own = recovered.get(worker.index() as usize);
             worker.attach(place, device.clone(), own)
         })?;
+        if self.flash_owns() && restores && warm.contains(&false) {
+            self.ask(|worker| worker.shard.detach())?;
+            return Err(VolumeError::Refused(format!(
+                "{name}: its metadata contradicts itself, and it alone has some of the data; nothing was written to it"
+            )));
+        }
         let warm = if warm.contains(&true) { ", warm" } else { "" };
         tracing::info!("flash {name} attached, {slots} units{warm}, volume '{}'", self.config.name);
         Ok(())
@@ -62,11 +70,17 @@ impl Volume {
         mut progress: impl FnMut(usize),
     ) -> Result<(), VolumeError> {
         let _change = lock(&self.change);
+        let begin = Instant::now();
+        if self.flash_owns() && lock(&self.state).attached.is_some() {
+            self.clear(true, bound)?;
+        }
+        let bound = bound.saturating_sub(begin.elapsed());
         let left = lock(&self.state).leave();
         let Some((dev, name)) = left else {
             return Err(VolumeError::Refused("no flash device is attached".to_owned()));
         };
         tracing::info!("flash {name} is being detached; volume '{}' goes on", self.config.name);
+        self.is_clean()?;
         self.out_of_use()?;
         self.ask(|worker| {
             worker.shard.detach();
@@ -104,6 +118,7 @@ impl Volume {
                 Ok((volume, recovered))
             }
             Err(why) => {
+                self.may_be_lost(flash, file, state, &why)?;
                 tracing::warn!("flash {name} starts cold: {why}");
                 let volume = flash.label(unit_bytes)?;
                 self.in_use(file, volume)?;
@@ -151,6 +166,77 @@ impl Volume {
             .map_err(|why| format!("it {why}")))
     }
 
+    /// Refuses to format a flash that alone may have some of the data, unless that is wanted.
+    fn may_be_lost(
+        &self,
+        flash: &FlashDevice,
+        file: &StateFile,
+        state: Option<FlashState>,
+        why: &str,
+    ) -> Result<(), VolumeError> {
+        let Found::Label(label) = flash.found()? else { return Ok(()) };
+        let volume = format!("{:016x}", label.volume);
+        let known = state.filter(|state| state.volume == volume);
+        let clean = !label.keeps.dirty || known.as_ref().is_some_and(|state| !state.dirty);
+        if !clean && !flash.formats {
+            return Err(VolumeError::Refused(format!(
+                "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, or lose that with --format",
+                flash.device.name()
+            )));
+        }
+        if let Some(state) = known {
+            file.store(&FlashState { in_use: false, dirty: false, ..state })?;
+        }
+        Ok(())
+    }
+
+    /// Whether flash owns what it holds.
+    pub(super) fn flash_owns(&self) -> bool {
+        self.config.choices.write.flash_owns()
+    }
+
+    /// What the origin can take, a flash that owns must take.
+    fn check_flash_blocks(&self, flash: &FlashDevice) -> Result<(), VolumeError> {
+        let (flash_block, block) =
+            (flash.device.geometry().block_bytes, self.config.origin.geometry().block_bytes);
+        if self.flash_owns() && flash_block > block {
+            return Err(VolumeError::Usage(format!(
+                "flash {}: has blocks of {flash_block} bytes, the origin of {block}; accepted under no-write-back: at most as large as the origin's",
+                flash.device.name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Copies what flash alone has to the origin; with `leave`, nothing stays cached. Goes on after
+    /// `bound`, and asking again waits for it.
+    ///
+    /// # Errors
+    /// When a device fails, or `bound` is over.
+    pub(super) fn clear(&self, leave: bool, bound: Duration) -> Result<(), VolumeError> {
+        let deadline = Instant::now() + bound;
+        self.ask(move |worker| worker.shard.clear(leave))?;
+        loop {
+            let done = self.ask(|worker| worker.shard.cleared())?;
+            if let Some(Err(errno)) = done.iter().flatten().find(|result| result.is_err()) {
+                let device = self.config.origin.name().to_owned();
+                let doing = "copying to it what flash alone has";
+                return Err(VolumeError::Device { device, doing, errno: *errno });
+            }
+            if done.iter().all(Option::is_some) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(VolumeError::TooSlow(format!(
+                    "{} units are not on the origin yet after {} s; it goes on, and asking again waits for it",
+                    self.stats()?.units_dirty,
+                    bound.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// This flash may be used for the origin, and no other.
     fn in_use(&self, file: &StateFile, volume: u64) -> Result<(), VolumeError> {
         let volume = format!("{volume:016x}");
@@ -159,6 +245,7 @@ impl Volume {
             format: FORMAT,
             volume,
             in_use: true,
+            dirty: self.flash_owns(),
             origin: file.origin().to_owned(),
             origin_bytes: self.config.origin.geometry().bytes,
             origin_mtime_ns: None,
@@ -180,12 +267,22 @@ impl Volume {
         file.put_out_of_use(None)
     }
 
+    /// Nothing is on flash that the origin does not have.
+    fn is_clean(&self) -> Result<(), VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(()) };
+        match file.load()? {
+            Some(state) if state.dirty => file.store(&FlashState { dirty: false, ..state }),
+            _ => Ok(()),
+        }
+    }
+
     /// After a stop in good order: an origin that is written to from now on is told by its time.
     pub(super) fn note_origin(&self) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         match file.load()? {
             Some(state) if state.in_use => {
-                file.store(&FlashState { origin_mtime_ns: self.origin_mtime(), ..state })
+                let dirty = state.dirty && self.left_dirty.load(Ordering::SeqCst);
+                file.store(&FlashState { origin_mtime_ns: self.origin_mtime(), dirty, ..state })
             }
             _ => Ok(()),
         }

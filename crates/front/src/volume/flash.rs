@@ -9,7 +9,7 @@
 use std::io::Read as _;
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::cache::{Flash, MetadataPlace};
+use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::exec::{DevId, Io, IoId, IoKind};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, Unusable, recover};
@@ -54,6 +54,8 @@ pub(crate) struct Metadata {
     pub shape: Shape,
     /// Bytes of one log.
     pub log_bytes: u64,
+    /// What it says besides what is valid where.
+    pub keeps: Keeps,
 }
 
 impl FlashDevice {
@@ -102,15 +104,17 @@ impl FlashDevice {
         let unit_bytes = choices.unit_bytes;
         let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
         let each = self.device.geometry().bytes / LOG_SHARE / u64::from(workers.max(1));
-        self.with_metadata(shape, each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST))
+        let log_bytes = each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST);
+        self.with_metadata(Metadata { shape, log_bytes, keeps: Keeps::of(choices) })
     }
 
-    fn with_metadata(mut self, shape: Shape, log_bytes: u64) -> Result<Self, VolumeError> {
-        let bytes = HEADER_BYTES + self.slots * shape.unit_bytes;
-        let needed = |slots: u64| slots_at(&shape, slots, log_bytes) + slots * shape.unit_bytes;
+    fn with_metadata(mut self, metadata: Metadata) -> Result<Self, VolumeError> {
+        let unit_bytes = metadata.shape.unit_bytes;
+        let bytes = HEADER_BYTES + self.slots * unit_bytes;
+        let needed = |slots: u64| slots_at(&metadata, slots) + slots * unit_bytes;
         while self.slots > 0 && needed(self.slots) > bytes {
             let over = needed(self.slots) - bytes;
-            self.slots = self.slots.saturating_sub(over.div_ceil(shape.unit_bytes));
+            self.slots = self.slots.saturating_sub(over.div_ceil(unit_bytes));
         }
         if self.slots == 0 {
             return Err(VolumeError::Usage(format!(
@@ -120,13 +124,13 @@ impl FlashDevice {
                 format_size(needed(1)),
             )));
         }
-        self.metadata = Some(Metadata { shape, log_bytes });
+        self.metadata = Some(metadata);
         Ok(self)
     }
 
     /// Where slots begin.
     pub(crate) fn slots_at(&self) -> u64 {
-        let at = |m: Metadata| slots_at(&m.shape, self.slots, m.log_bytes);
+        let at = |m: Metadata| slots_at(&m, self.slots);
         self.metadata.map_or(HEADER_BYTES, at)
     }
 
@@ -151,6 +155,7 @@ impl FlashDevice {
             slots: self.slots,
             shards: self.metadata.map_or(0, |m| m.shape.shards),
             log_bytes: self.metadata.map_or(0, |m| m.log_bytes),
+            keeps: self.metadata.map(|m| m.keeps).unwrap_or_default(),
             sections: metadata.into_iter().chain([slots]).collect(),
         }
     }
@@ -200,8 +205,8 @@ impl FlashDevice {
     /// The device as the engine sees it.
     pub(crate) fn place(&self, dev: DevId, volume: u64) -> Flash {
         let journal = self.metadata.map(|m| {
-            let log_bytes = m.log_bytes;
-            MetadataPlace { base: HEADER_BYTES, volume, log_bytes }
+            let Metadata { log_bytes, keeps, .. } = m;
+            MetadataPlace { base: HEADER_BYTES, volume, log_bytes, keeps }
         });
         let block_bytes = self.device.geometry().block_bytes;
         Flash { dev, base: self.slots_at(), slots: self.slots, block_bytes, journal }
@@ -276,8 +281,10 @@ fn run(
 }
 
 /// Where the slots begin when there are so many.
-fn slots_at(shape: &Shape, slots: u64, log_bytes: u64) -> u64 {
-    (HEADER_BYTES + Layout::total_bytes(shape, slots, log_bytes)).next_multiple_of(HEADER_BYTES)
+fn slots_at(metadata: &Metadata, slots: u64) -> u64 {
+    let Metadata { shape, log_bytes, keeps } = metadata;
+    let bytes = Layout::total_bytes(shape, slots, *log_bytes, *keeps);
+    (HEADER_BYTES + bytes).next_multiple_of(HEADER_BYTES)
 }
 
 fn read_long(device: &Device, offset: u64, len: u64) -> Result<Vec<u8>, Errno> {

@@ -19,7 +19,7 @@ mod state_file;
 mod stop;
 mod worker;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -80,6 +80,8 @@ pub struct Volume {
     holding: Arc<AtomicUsize>,
     /// Client requests that workers left unanswered when they stopped.
     given_up: Arc<AtomicU64>,
+    /// Whether flash alone has something, known once the workers have left.
+    left_dirty: Arc<AtomicBool>,
     /// How a flush of the origin failed, known once the workers have left.
     flush_failed: Arc<OnceLock<Errno>>,
     state: Mutex<State>,
@@ -136,6 +138,7 @@ impl Volume {
             running,
             given_up: Arc::default(),
             flush_failed: Arc::default(),
+            left_dirty: Arc::new(AtomicBool::new(false)),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
             mailboxes,
             state: Mutex::default(),
@@ -163,6 +166,7 @@ impl Volume {
         let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
         let (given_up, holding) = (Arc::clone(&self.given_up), Arc::clone(&self.holding));
         let flush_failed = Arc::clone(&self.flush_failed);
+        let left_dirty = Arc::clone(&self.left_dirty);
         running.fetch_add(1, Ordering::SeqCst);
         let body = move || {
             let _running = Running(running);
@@ -179,6 +183,7 @@ impl Volume {
                     match worker.run() {
                         Ok(left) => {
                             given_up.fetch_add(left.given_up, Ordering::SeqCst);
+                            left_dirty.fetch_or(left.dirty, Ordering::SeqCst);
                             left.flush_failed.map(|errno| flush_failed.set(errno));
                         }
                         Err(error) => tracing::error!("worker {index} stops: {error}"),
@@ -264,11 +269,14 @@ impl Volume {
             .collect()
     }
 
-    /// Makes everything answered so far durable on the origin.
+    /// Makes everything answered so far durable on the origin, what flash alone has too.
     ///
     /// # Errors
-    /// When the origin fails, or does not answer within `bound`.
+    /// When a device fails, or it is not done within `bound`.
     pub fn flush(&self, bound: Duration) -> Result<(), VolumeError> {
+        if self.flash_owns() {
+            self.clear(false, bound)?;
+        }
         let (answer, answered) = channel();
         self.call(Kind::Flush, 0, 0, Vec::new(), move |result| drop(answer.send(result)));
         match answered.recv_timeout(bound) {
@@ -374,6 +382,11 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
                 );
                 tracing::error!("{why}");
                 lock(&volume.state).origin_alarm = Some(why);
+            }
+            Event::FlashErrs { why, .. } => {
+                let why = format!("flash errs, and it alone has what it holds: {why}");
+                tracing::error!("ALARM: {why}");
+                lock(&volume.state).alarm = Some(why);
             }
             Event::FlashSuspended { .. } => {
                 tracing::warn!("a flash operation is overdue: flash is bypassed until it answers");

@@ -140,6 +140,7 @@ impl Stats {
         if let Some(cache) = cache {
             self.units_total += cache.units_total;
             self.units_used += cache.units_used;
+            self.units_dirty += cache.units_dirty;
             self.memory_bytes += cache.bitmap_bytes;
             self.suspended |= cache.suspended;
         }

@@ -33,6 +33,8 @@ pub struct FlashState {
     pub volume: String,
     /// Whether that flash may be used.
     pub in_use: bool,
+    /// Whether it may alone have what was written to the volume.
+    pub dirty: bool,
     /// The origin, by the place where it lies.
     pub origin: String,
     /// Size of the origin.
@@ -133,12 +135,22 @@ impl StateFile {
     /// `keeps` says.
     ///
     /// # Errors
-    /// When a file cannot be read or written.
+    /// When a file cannot be read or written, or names a flash that alone has some of the data:
+    /// nothing is written then.
     pub fn put_out_of_use(&self, keeps: Option<&str>) -> Result<(), VolumeError> {
-        for (file, state) in self.in_use_here()? {
-            if file.path != self.path || keeps != Some(&state.volume) {
-                file.store(&FlashState { in_use: false, ..state })?;
-            }
+        let mut others = self.in_use_here()?;
+        others.retain(|(file, state)| file.path != self.path || keeps != Some(&state.volume));
+        if let Some((file, state)) = others.iter().find(|(_, state)| state.dirty) {
+            return Err(VolumeError::Refused(format!(
+                "origin {}: flash {} alone has some of its data, says {}; start with that flash and the \
+                 preset that it had, and run `larder detach`; or remove that file to lose the data",
+                state.origin,
+                state.volume,
+                file.path.display()
+            )));
+        }
+        for (file, state) in others {
+            file.store(&FlashState { in_use: false, ..state })?;
         }
         Ok(())
     }
@@ -180,6 +192,7 @@ mod tests {
             format: FORMAT,
             volume: volume.to_owned(),
             in_use: true,
+            dirty: false,
             origin: origin.to_owned(),
             origin_bytes: 4096,
             origin_mtime_ns: Some(-5),
@@ -202,6 +215,21 @@ mod tests {
         assert_eq!(["a", "b", "c"].map(in_use), [false, false, false]);
         StateFile::new(&dir.path().join("none"), "x", "/san").put_out_of_use(None).unwrap();
         assert!(!dir.path().join("none").exists());
+    }
+
+    #[test]
+    fn what_flash_alone_has_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| StateFile::new(dir.path(), name, "/san");
+        file("clean").store(&state("1", "/san")).unwrap();
+        file("dirty").store(&FlashState { dirty: true, ..state("2", "/san") }).unwrap();
+        for name in ["clean", "dirty", "new"] {
+            let refused = file(name).put_out_of_use(None).unwrap_err();
+            assert!(refused.to_string().contains("flash 2 alone has"), "{refused}");
+        }
+        assert!(file("clean").load().unwrap().unwrap().in_use, "nothing was written");
+        file("dirty").put_out_of_use(Some("2")).unwrap();
+        assert!(!file("clean").load().unwrap().unwrap().in_use);
     }
 
     #[test]

@@ -14,7 +14,9 @@ use larder_core::request::Errno;
 
 use super::mailbox::Message;
 use super::worker::Worker;
-use super::{ORIGIN, Volume, VolumeError, spawn};
+use larder_io::Device;
+
+use super::{ORIGIN, Volume, VolumeError, lock, spawn};
 
 impl Volume {
     /// Stops: requests under way are answered, connections closed, the origin flushed. After
@@ -57,7 +59,11 @@ impl Volume {
                 "stopped with {lost} requests or connections left"
             )));
         }
-        self.flush_origin(deadline, hurry)?;
+        let flash = lock(&self.state).attached.as_ref().map(|a| a.flash.device.clone());
+        if let Some(flash) = flash.filter(|_| self.flash_owns()) {
+            self.flush_device(flash, deadline, &hurry)?;
+        }
+        self.flush_device(self.config.origin.clone(), deadline, &hurry)?;
         match self.flush_failed.get() {
             Some(errno) => Err(self.flush_error(*errno)),
             None => self.note_origin(),
@@ -69,22 +75,29 @@ impl Volume {
         VolumeError::Device { device, doing: "flush", errno }
     }
 
-    /// The last flush, when no worker is left to do it; on a thread of its own, since an origin
+    /// The last flush, when no worker is left to do it; on a thread of its own, since a device
     /// that hangs must not keep the process.
-    fn flush_origin(&self, deadline: Instant, hurry: impl Fn() -> bool) -> Result<(), VolumeError> {
-        let (origin, (answer, answered)) = (self.config.origin.clone(), channel());
+    fn flush_device(
+        &self,
+        device: Device,
+        deadline: Instant,
+        hurry: impl Fn() -> bool,
+    ) -> Result<(), VolumeError> {
+        let (name, (answer, answered)) = (device.name().to_owned(), channel());
         spawn("larder-flush", move || {
             let (id, kind, dev) = (IoId(0), IoKind::Flush, ORIGIN);
             let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
-            let _ = answer.send(origin.run_blocking(&mut io));
+            let _ = answer.send(device.run_blocking(&mut io));
         })?;
         loop {
             match answered.recv_timeout(Duration::from_millis(20)) {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(errno)) => return Err(self.flush_error(errno)),
+                Ok(Err(errno)) => {
+                    return Err(VolumeError::Device { device: name, doing: "flush", errno });
+                }
                 Err(_) if hurry() || Instant::now() > deadline => {
-                    let what = "stopped before the origin's last flush ended";
-                    return Err(VolumeError::TooSlow(what.to_owned()));
+                    let what = format!("stopped before the last flush of {name} ended");
+                    return Err(VolumeError::TooSlow(what));
                 }
                 Err(_) => {}
             }

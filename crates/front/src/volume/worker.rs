@@ -107,6 +107,8 @@ pub(crate) struct Worker {
 pub(crate) struct Left {
     /// Client requests and connections that were not ended.
     pub given_up: u64,
+    /// Whether flash alone has something.
+    pub dirty: bool,
     /// How a flush of the origin failed, if one ever did.
     pub flush_failed: Option<Errno>,
 }
@@ -166,7 +168,8 @@ impl Worker {
             self.driver.turn(self.shard.next_deadline())?;
         }
         let given_up = self.open_requests() + self.connections() as u64;
-        Ok(Left { given_up, flush_failed: self.shard.flush_failed() })
+        let dirty = self.shard.cache_status().is_some_and(|cache| cache.units_dirty > 0);
+        Ok(Left { given_up, dirty, flush_failed: self.shard.flush_failed() })
     }
 
     fn take_message(&mut self, message: Message) {

@@ -3,13 +3,16 @@
 //!
 //! The engine reports every read ([`Admission::served`]) and every miss ([`Admission::missed`]);
 //! the policy says whether the unit enters within the client's own miss, or whether a background
-//! worker is to look at it. Workers then ask [`Admission::turn`] and [`Admission::next`].
+//! worker is to look at it. Workers then ask [`Admission::turn`] and [`Admission::next`]. A policy
+//! that exchanges units now and then is asked by the engine's update ([`Admission::periodic`]).
 
 mod on_miss;
+mod periodic;
 mod regulator;
 mod selective;
 
 pub use on_miss::{OnMiss, OnMissSettings};
+pub use periodic::{Periodic, PeriodicSettings, Slots, Step, Swap};
 pub use regulator::{Class, Regulator};
 pub use selective::{Selective, SelectiveSettings};
 
@@ -66,5 +69,9 @@ pub trait Admission {
     /// Whether a write to `unit`, which is not resident, lets it enter.
     fn written(&mut self, _unit: u64) -> Verdict {
         Verdict::Ignore
+    }
+    /// The policy as one that exchanges units periodically, if it does.
+    fn periodic(&mut self) -> Option<&mut Periodic> {
+        None
     }
 }

@@ -16,6 +16,7 @@ mod list;
 mod lru;
 mod s3fifo;
 mod sieve;
+mod update;
 
 pub use arc::Arc;
 pub use buckets::{BucketOrder, Buckets};
@@ -25,6 +26,7 @@ pub use gclock::{DEFAULT_CEILING, GClock};
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
+pub use update::Update;
 
 /// Who leaves, see the module.
 pub trait Replacement {

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! No-write-back: flash alone has what was written to cached units, and nothing of it is lost:
+//! not by `kill -9`, not by a start without that flash, not by a detach.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::load::{Judge, Load, Shape};
+use common::{PATIENCE, Place, Server, make_initial};
+use larder_front::nbd::client::Client;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+const BYTES: u64 = 4 << 20;
+const UNIT: u64 = 64 << 10;
+
+/// `serve` with a preset of periodic update, every 20 ms.
+fn words(place: &Place, preset: &str, more: &[&str]) -> Vec<String> {
+    let (origin, flash, state) = (place.word("origin"), place.word("flash"), place.word("state"));
+    let mut words = place.serve(&["--origin", &origin, "--flash", &flash, "--state", &state]);
+    let rest =
+        "--flash-size 5MiB --unit 64KiB --update-period 20ms --update-hot 30 --checkpoint 20ms";
+    words.extend(rest.split_whitespace().map(str::to_owned));
+    words.extend(["--preset", preset].map(str::to_owned));
+    if !more.contains(&"--workers") {
+        words.extend(["--workers", "2"].map(str::to_owned));
+    }
+    words.extend(more.iter().map(|&w| w.to_owned()));
+    words
+}
+
+fn read_all(client: &mut Client) -> Vec<u8> {
+    let mut bytes = vec![0; BYTES as usize];
+    client.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn origin(place: &Place) -> Vec<u8> {
+    std::fs::read(place.path("origin")).unwrap()
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}: never");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Until the first unit is cached and the second is not; then the first page is written.
+fn make_dirty(place: &Place) {
+    let mut client = place.client();
+    eventually("the first unit is cached", || {
+        client.read_at(0, &mut [0; 4096]).unwrap();
+        client.read_at(9 * UNIT, &mut [0; 4096]).unwrap();
+        place.stat("units_used") >= 2
+    });
+    client.write_at(0, &[7; 4096], false).unwrap();
+    client.flush().unwrap();
+    assert_eq!(place.stat("units_dirty"), 1);
+    assert_ne!(origin(place)[..4096], [7; 4096], "flash alone has it");
+}
+
+/// Many lives of one volume, each ended at a random moment; under `proc` the origin has it all.
+fn lives(preset: &str) {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = words(&place, preset, &[]);
+    let judge = Judge::new();
+    judge.may_break.store(true, Ordering::SeqCst);
+    let (mut random, mut warm) = (Pcg64::seed_from_u64(5), 0);
+    for round in 0..10 {
+        let server = Server::restart(&words);
+        warm += u64::from(place.stat("units_used") > 0);
+        let served = read_all(&mut place.client());
+        judge.seen(0, &served);
+        assert!(preset == "prwc" || served == origin(&place), "round {round}: a stale page");
+        let shape = Shape {
+            bytes: BYTES,
+            hot_bytes: BYTES / 4,
+            clients: 4,
+            depth: 4,
+            reads: 30,
+            seed: round,
+        };
+        let load = Load::start(&place.uri(), &shape, &judge);
+        std::thread::sleep(Duration::from_millis(random.random_range(50..400)));
+        server.kill();
+        load.finish();
+    }
+    assert!(warm >= 7, "warm after {warm} of 9 kills");
+    let server = Server::restart(&words);
+    let served = read_all(&mut place.client());
+    judge.seen(0, &served);
+    assert!(place.stat("evictions") + place.stat("populations") > 0 || warm > 0);
+    place.ask(&["detach"]).ok();
+    assert!(origin(&place) == served, "all is on the origin after a detach");
+    server.stop();
+    judge.verdict();
+}
+
+#[test]
+fn what_flash_alone_had_survives_kills() {
+    lives("prwc");
+}
+
+#[test]
+fn a_persistent_read_only_cache_survives_kills_and_is_never_stale() {
+    lives("proc");
+}
+
+#[test]
+fn flush_and_detach_bring_everything_to_the_origin() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let server = Server::start(&words(&place, "prwc", &[]));
+    make_dirty(&place);
+    place.ask(&["flush"]).ok();
+    assert_eq!((place.stat("units_dirty"), &origin(&place)[..4096]), (0, &[7; 4096][..]));
+    assert!(place.stat("units_used") > 0, "it stays cached");
+    place.client().write_at(512, &[8; 512], false).unwrap();
+    assert_eq!(place.stat("units_dirty"), 1);
+    // Trim and zero go where the data is.
+    place.client().zero(2048, 1024, false).unwrap();
+    place.ask(&["detach"]).ok();
+    let bytes = origin(&place);
+    assert_eq!((&bytes[512..1024], &bytes[2048..3072]), (&[8; 512][..], &[0; 1024][..]));
+    place.client().write_at(0, &[1; 4096], false).unwrap();
+    assert_eq!(origin(&place)[..4096], [1; 4096], "pass-through");
+    server.stop();
+    // It was detached with nothing on it: another start without it is fine.
+    let (state, from) = (place.word("state"), place.word("origin"));
+    Server::start(&place.serve(&["--origin", &from, "--state", &state])).stop();
+}
+
+/// Whatever would lose what flash alone has is refused, and says the way out.
+#[test]
+fn dirty_flash_is_not_left_behind() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let prwc = words(&place, "prwc", &[]);
+    let server = Server::start(&prwc);
+    make_dirty(&place);
+    server.stop();
+    let refused = |what: &str, words: &[String], reason: &str| {
+        let Err(ended) = Server::try_start(words) else { panic!("{what}: it started") };
+        assert_eq!(ended.code, 4, "{what}: {ended:?}");
+        assert!(ended.err.contains(reason), "{what}: {ended:?}");
+    };
+    let (state, from) = (place.word("state"), place.word("origin"));
+    let alone = "alone has some of its data";
+    refused("pass-through", &place.serve(&["--origin", &from, "--state", &state]), alone);
+    let other = ["--origin", &from, "--state", &state, "--flash", "mem:8MiB"];
+    refused("a volatile cache", &place.serve(&other), alone);
+    let named = [&other[..], &["--name", "other", "--durability", "journal"]].concat();
+    refused("another name", &place.serve(&named), alone);
+    refused("another preset", &words(&place, "proc", &[]), "cannot be used");
+    refused("other workers", &words(&place, "prwc", &["--workers", "1"]), "cannot be used");
+    let ended = Server::try_start(
+        &place.serve(&["--origin", &from, "--state", &state, "--preset", "prwc"]),
+    );
+    assert_eq!(ended.err().unwrap().code, 2, "prwc without a flash");
+    std::fs::rename(place.path("state"), place.path("aside")).unwrap();
+    refused("without its state", &prwc, "--format");
+    std::fs::rename(place.path("aside"), place.path("state")).unwrap();
+
+    let bytes = origin(&place);
+    std::thread::sleep(Duration::from_millis(20));
+    std::fs::write(place.path("origin"), &bytes).unwrap();
+    refused("an origin written to meanwhile", &prwc, "written to while it was not served");
+    let mut formatted = prwc.clone();
+    formatted.push("--format".to_owned());
+    let server = Server::start(&formatted);
+    assert!(read_all(&mut place.client()) == bytes, "what flash had is lost, as was asked for");
+    server.stop();
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The gate: where flash owns what it holds, clients of a unit wait while it is exchanged
+//! (PRWC 2.4, the lock table with a counter and a bit per segment).
+//!
+//! Invariants: a unit that is shut has nobody inside; whoever comes waits until it is opened. At
+//! most a handful of units are shut at a time, and a count is kept for units in use only.
+//!
+//! Why clean modes need none: there the origin has everything, and claims on pages tell a
+//! population what it may not validate (`claims.rs`). Why shutting polls: an exchange is rare and
+//! takes milliseconds, and it must give up on clients that hang.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::exec::{Exec, Guard, MILLISECOND, Nanos, Signal};
+use crate::mutant;
+
+/// How often a shut unit is looked at until it is empty.
+const LOOK: Nanos = MILLISECOND / 10;
+
+#[derive(Default)]
+struct State {
+    shut: Vec<u32>,
+    inside: BTreeMap<u32, u32>,
+    waiting: Vec<Rc<Signal>>,
+}
+
+/// The gate, see the module.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Rc<RefCell<State>>);
+
+/// A client's stay in a unit.
+pub(crate) struct Pass {
+    gate: Gate,
+    unit: u32,
+}
+
+/// Units that are shut, until it is dropped.
+pub(crate) struct Shut<G: Guard> {
+    gate: Gate,
+    exec: Exec<G>,
+    units: Vec<u32>,
+}
+
+impl Gate {
+    /// Waits until the unit is open, and goes in.
+    pub(crate) async fn enter<G: Guard>(&self, unit: u32, exec: &Exec<G>) -> Pass {
+        while self.is_shut(unit) {
+            let signal = Rc::new(Signal::default());
+            self.0.borrow_mut().waiting.push(Rc::clone(&signal));
+            signal.wait(exec).await;
+        }
+        *self.0.borrow_mut().inside.entry(unit).or_default() += 1;
+        Pass { gate: self.clone(), unit }
+    }
+
+    fn is_shut(&self, unit: u32) -> bool {
+        self.0.borrow().shut.contains(&unit) && !mutant::is_active("exchange-unlocked")
+    }
+
+    /// Shuts units, once nobody is inside; nothing if that takes longer than `patience`.
+    pub(crate) async fn shut<G: Guard>(
+        &self,
+        units: Vec<u32>,
+        patience: Nanos,
+        exec: &Exec<G>,
+    ) -> Option<Shut<G>> {
+        self.0.borrow_mut().shut.extend(&units);
+        let shut = Shut { gate: self.clone(), exec: exec.clone(), units };
+        let deadline = exec.now() + patience;
+        while shut.units.iter().any(|unit| self.0.borrow().inside.contains_key(unit)) {
+            if mutant::is_active("exchange-unlocked") {
+                break;
+            }
+            if exec.now() >= deadline {
+                return None;
+            }
+            exec.sleep(LOOK).await;
+        }
+        Some(shut)
+    }
+}
+
+impl<G: Guard> Shut<G> {
+    /// Opens one of the units before the others.
+    pub(crate) fn open(&mut self, unit: u32) {
+        self.units.retain(|u| *u != unit);
+        let mut state = self.gate.0.borrow_mut();
+        state.shut.retain(|u| *u != unit);
+        for waiter in std::mem::take(&mut state.waiting) {
+            waiter.set(&self.exec);
+        }
+    }
+}
+
+impl<G: Guard> Drop for Shut<G> {
+    fn drop(&mut self) {
+        for unit in self.units.clone() {
+            self.open(unit);
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut state = self.gate.0.borrow_mut();
+        if let Some(count) = state.inside.get_mut(&self.unit) {
+            *count -= 1;
+            if *count == 0 {
+                state.inside.remove(&self.unit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn who_is_inside_finishes_and_who_comes_waits() {
+        let (exec, gate): (Exec, Gate) = Default::default();
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let client = |name: &'static str, stay: Nanos| {
+            let (e, g, l) = (exec.clone(), gate.clone(), Rc::clone(&log));
+            async move {
+                let _pass = g.enter(7, &e).await;
+                e.sleep(stay).await;
+                l.borrow_mut().push(name);
+            }
+        };
+        exec.spawn(client("first", MILLISECOND));
+        let (e, g, l) = (exec.clone(), gate.clone(), Rc::clone(&log));
+        exec.spawn(async move {
+            assert!(g.shut(vec![7], LOOK, &e).await.is_none(), "it has no time to wait");
+            let shut = g.shut(vec![7, 8], 9 * MILLISECOND, &e).await;
+            l.borrow_mut().push("shut");
+            e.sleep(MILLISECOND).await;
+            l.borrow_mut().push("open");
+            drop(shut);
+        });
+        exec.run(0);
+        exec.run(LOOK);
+        exec.spawn(client("second", 1));
+        exec.run(LOOK);
+        while let Some(at) = exec.next_deadline() {
+            exec.run(at);
+        }
+        assert_eq!(*log.borrow(), ["first", "shut", "open", "second"]);
+    }
+}
