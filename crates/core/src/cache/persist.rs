@@ -69,15 +69,12 @@ impl Cache {
             table.used += 1;
             table.replacement.inserted(slot, u64::from(unit));
             let bits = entry.get(layout.bits()).unwrap_or_default();
+            let valid = |p: &u32| layout.dirty || bits[*p as usize / 8] >> (p % 8) & 1 == 1;
             let mut words = vec![0_u64; unit_pages.div_ceil(64) as usize];
-            for page in (0..unit_pages).filter(|p| bits[*p as usize / 8] >> (p % 8) & 1 == 1) {
+            for page in (0..unit_pages).filter(valid) {
                 validity::assign(&mut words, page..page + 1, true);
             }
             table.put_bits(slot, &words, unit_pages);
-            // What flash owns it holds wholly.
-            if layout.dirty && table.slots[slot as usize].bits != FULL {
-                return false;
-            }
             if let Some(journal) = self.journal() {
                 journal.set_logged(slot, true);
                 journal.restore_touched(slot, recovered.dirty(slot, layout));

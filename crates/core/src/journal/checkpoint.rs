@@ -254,12 +254,13 @@ impl Cache {
             return out.resize(at + journal.layout.entry_bytes(), 0);
         };
         out.extend((unit + 1).to_le_bytes());
-        self.valid_bits(slot, out);
         let mask = journal.touched_regions(slot);
         if journal.layout.dirty {
             let forgotten = mutant::is_active("checkpoint-forgets-dirty");
-            out.extend((if forgotten { 0 } else { mask }).to_le_bytes());
-        } else if let Some(bits) = out.get_mut(at + 4..) {
+            return out.extend((if forgotten { 0 } else { mask }).to_le_bytes());
+        }
+        self.valid_bits(slot, out);
+        if let Some(bits) = out.get_mut(at + 4..) {
             clear_regions(bits, mask, &journal.layout);
         }
     }

@@ -2,8 +2,8 @@
 //! Where one shard's metadata lies on flash.
 //!
 //! Two regions, each `header | payload | log | log again`. A payload has one entry per slot: the
-//! unit plus one (u32, 0 for none) and a bit per page; under no-write-back also a bit per region that is
-//! dirty (u64). Under periodic update the reference factor of each origin unit follows (u16). The log is a run of blocks, kept twice.
+//! unit plus one (u32, 0 for none) and a bit per page; under no-write-back instead a bit per region that
+//! is dirty (u64). Under periodic update the reference factor of each origin unit follows (u16). The log is a run of blocks, kept twice.
 //! The areas of all shards follow each other; all are as large as the largest shard needs.
 
 use std::ops::Range;
@@ -126,10 +126,11 @@ impl Layout {
         entry_bytes(self.pages, self.dirty)
     }
 
-    /// Where in an entry the bits of the pages are.
+    /// Where in an entry the bits of the pages are: nowhere under no-write-back, where a unit is on
+    /// flash wholly or not at all.
     #[must_use]
     pub fn bits(&self) -> Range<usize> {
-        4..4 + self.pages.div_ceil(8) as usize
+        4..4 + if self.dirty { 0 } else { self.pages.div_ceil(8) as usize }
     }
 
     /// Where in a payload the reference factors begin.
@@ -140,5 +141,5 @@ impl Layout {
 }
 
 fn entry_bytes(pages: u32, dirty: bool) -> usize {
-    4 + pages.div_ceil(8) as usize + if dirty { 8 } else { 0 }
+    4 + if dirty { 8 } else { pages.div_ceil(8) as usize }
 }

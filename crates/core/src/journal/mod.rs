@@ -290,14 +290,13 @@ impl Journal {
         }
     }
 
-    /// Logs that the slot holds this unit, wholly and clean; both devices hold it durably.
+    /// Under no-write-back: logs that the slot holds this unit, wholly and clean; both devices hold
+    /// it durably.
     pub(crate) fn clean<G: Guard>(&self, slot: u32, unit: u32, exec: &Exec<G>) -> Ticket {
-        let mut bits = vec![0; self.layout.pages.div_ceil(8) as usize];
-        (0..self.layout.pages).for_each(|page| bits[page as usize / 8] |= 1 << (page % 8));
         self.changed.borrow_mut().remove(&slot);
         self.touched.borrow_mut().remove(&slot);
         self.set_logged(slot, true);
-        self.enqueue(Record::State { slot, unit, bits: bits.into() }, exec)
+        self.enqueue(Record::State { slot, unit, bits: Box::default() }, exec)
     }
 
     /// Whether everything is logged, or nothing more can be.

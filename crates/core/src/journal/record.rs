@@ -28,7 +28,7 @@ pub enum Record {
         slot: u32,
         /// The shard's own number of the unit.
         unit: u32,
-        /// A bit per page.
+        /// A bit per page, see [`Layout::bits`].
         bits: Box<[u8]>,
     },
     /// These regions of the slot's unit are about to be written: their pages are not valid, or,
@@ -84,7 +84,7 @@ impl Record {
         let record = match kind {
             STATE => {
                 let unit = u32_at(bytes, 5)?;
-                let bits = bytes.get(9..9 + layout.pages.div_ceil(8) as usize)?;
+                let bits = bytes.get(9..9 + layout.bits().len())?;
                 Self::State { slot, unit, bits: bits.into() }
             }
             TOUCH => Self::Touch { slot, mask: u64_at(bytes, 5)? },

@@ -44,7 +44,8 @@ impl Recovered {
         let at = slot as usize * layout.entry_bytes();
         let entry = self.payload.get(at..at + layout.entry_bytes())?;
         let unit = u32_at(entry, 0)?.checked_sub(1)?;
-        let valid = |page: &u32| entry[4 + *page as usize / 8] >> (page % 8) & 1 == 1;
+        let bits = &entry[layout.bits()];
+        let valid = |page: &u32| layout.dirty || bits[*page as usize / 8] >> (page % 8) & 1 == 1;
         Some((unit, (0..layout.pages).filter(valid).collect()))
     }
 

@@ -33,6 +33,9 @@ const LOG_SHARE: u64 = 512;
 /// ... within these bounds. All that is written to it between two checkpoints must fit.
 const LOG_LEAST: u64 = 64 << 10;
 const LOG_MOST: u64 = 16 << 20;
+/// Under periodic update all shards' logs together are as small as this, so that a region is no larger
+/// than the paper's (PRWC Table 1): there a unit is touched once while it stays.
+const LOG_PERIODIC: u64 = 5 << 18;
 
 /// A flash device that is ready to be attached.
 #[derive(Clone, Debug)]
@@ -103,9 +106,12 @@ impl FlashDevice {
         }
         let unit_bytes = choices.unit_bytes;
         let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
-        let each = self.device.geometry().bytes / LOG_SHARE / u64::from(workers.max(1));
+        let keeps = Keeps::of(choices);
+        let all =
+            if keeps.factors { LOG_PERIODIC } else { self.device.geometry().bytes / LOG_SHARE };
+        let each = all / u64::from(workers.max(1));
         let log_bytes = each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST);
-        self.with_metadata(Metadata { shape, log_bytes, keeps: Keeps::of(choices) })
+        self.with_metadata(Metadata { shape, log_bytes, keeps })
     }
 
     fn with_metadata(mut self, metadata: Metadata) -> Result<Self, VolumeError> {
@@ -307,4 +313,35 @@ fn random_id(device: &str) -> Result<u64, VolumeError> {
         VolumeError::Usage(format!("{device}: no random volume id: /dev/urandom: {e}"))
     })?;
     Ok(u64::from_le_bytes(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_core::preset::preset;
+
+    use super::*;
+
+    /// PT1: every cell of the paper's Table 1, in tenths of a MiB.
+    #[test]
+    fn a_region_is_no_larger_than_the_papers() {
+        let table = [
+            (1, [62, 63, 64, 66]),
+            (2, [83, 84, 85, 88]),
+            (4, [126, 126, 128, 130]),
+            (8, [211, 211, 213, 215]),
+        ];
+        let keeps = Keeps::of(&preset("prwc").unwrap().choices());
+        for (origin_tib, row) in table {
+            let mut ours = Vec::new();
+            for (flash_gib, paper) in [8, 16, 32, 64].into_iter().zip(row) {
+                let (origin_bytes, unit_bytes) = (origin_tib << 40, 1 << 20);
+                let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+                let bytes = Layout::total_bytes(&shape, flash_gib << 10, LOG_PERIODIC, keeps) / 2;
+                let tenths = (bytes * 10).div_ceil(1 << 20);
+                assert!(tenths <= paper, "{origin_tib} TiB, {flash_gib} GiB: {tenths} > {paper}");
+                ours.push(tenths as f64 / 10.0);
+            }
+            println!("| {origin_tib} | {ours:?} |");
+        }
+    }
 }
