@@ -47,6 +47,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("drop-not-logged", 9, "a unit's eviction is not logged"),
     mutant("fill-before-drop", 9, "a slot is filled before its old mapping is durably gone"),
     mutant("write-before-drop", 9, "a unit is written before its old mapping is durably gone"),
+    mutant("full-log-waits", 11, "who makes room in a full log waits until there is some"),
     mutant("detach-not-durable", 10, "writes go on before it is durable that flash is out of use"),
 ];
 

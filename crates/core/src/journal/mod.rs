@@ -81,7 +81,7 @@ pub(crate) struct Journal {
     hurry: Cell<bool>,
     last_write: Cell<Nanos>,
     work: Signal,
-    checkpoint_due: Signal,
+    checkpoint_due: Rc<Signal>,
     /// A checkpoint's payload is durable; the committer switches to its region.
     switch: RefCell<Option<commit::Switch>>,
     switched: Signal,
@@ -107,7 +107,7 @@ impl Journal {
             hurry: Cell::new(false),
             last_write: Cell::new(0),
             work: Signal::default(),
-            checkpoint_due: Signal::default(),
+            checkpoint_due: Rc::default(),
             switch: RefCell::new(None),
             switched: Signal::default(),
         }
