@@ -184,6 +184,10 @@ impl SimDevice {
         if pending.parts.is_empty() {
             return;
         }
+        // Whatever does not move because the device is gone has failed, also if it is back soon.
+        if self.faults.vanished {
+            pending.result = Err(Errno::ENXIO);
+        }
         let failed = pending.result.is_err();
         let part = self.rng.random_range(0..pending.parts.len());
         let (from, len) = pending.parts.swap_remove(part);

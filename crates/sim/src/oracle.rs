@@ -237,6 +237,14 @@ impl Oracle {
         Ok(())
     }
 
+    /// Whether a read may have returned this sector; it is not part of the history.
+    #[must_use]
+    pub fn could_be(&self, number: u64, bytes: &[u8], start: Nanos, end: Nanos) -> bool {
+        let Ok(seen) = value(number, bytes) else { return false };
+        let span = Span { start, end };
+        self.get(number).map_or(seen == Value::Of(0), |s| s.check_read(seen, span).is_ok())
+    }
+
     /// Judges the whole history.
     ///
     /// # Errors

@@ -8,7 +8,9 @@
 //! flushes, so both hold it durably when the record is.
 //!
 //! When half of the log is used the whole state goes to the other region in the same way; what
-//! is enqueued from its snapshot on goes to both logs, and the committer switches.
+//! is enqueued from its snapshot on goes to both logs, and the committer switches. What was taken
+//! back before and is not in the old log yet goes to the new one too: if the new payload is ever
+//! lost, the old state must not lack it.
 
 use std::rc::Rc;
 
@@ -69,8 +71,15 @@ impl Core {
 
     /// Flushes both devices: what they were told before is durable on them.
     async fn flush_both(&self, cache: &Rc<Cache>) -> Result<(), ()> {
-        if !mutant::is_active("checkpoint-no-origin-flush") {
-            self.flush_origin().await.map_err(drop)?;
+        if !mutant::is_active("checkpoint-no-origin-flush")
+            && let Err(errno) = self.flush_origin().await
+        {
+            // A failed flush is final, so nothing can be logged any more, and a log that is full
+            // would hold up every write.
+            if !mutant::is_active("flush-failure-hangs") {
+                self.give_up(cache, format!("the origin cannot be flushed: {errno}"));
+            }
+            return Err(());
         }
         if mutant::is_active("checkpoint-no-flash-flush") {
             return Ok(());
@@ -120,10 +129,8 @@ impl Core {
         journal.newest.set(generation);
         let follows = journal.tail.get().generation;
         let header = Header { volume: journal.volume, generation, follows, payload_crc: None };
-        let bytes = Buf::copy_of(&header.encode(&journal.layout));
-        let (kind, at) = (IoKind::Write { fua: true }, journal.layout.header(region));
-        self.flash_meta(cache, kind, at, Some(bytes)).await?;
-        journal.queue.borrow_mut().since = Some(Vec::new());
+        self.journal_header(cache, region, &header).await?;
+        journal.queue.borrow_mut().note_snapshot();
         let before = cache.log_all();
         let written = self.write_payload(cache, region).await;
         let flushed = match written {

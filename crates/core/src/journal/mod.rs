@@ -50,8 +50,19 @@ struct Queue {
     records: Vec<Record>,
     enqueued: Ticket,
     durable: Ticket,
-    /// Everything enqueued since the snapshot of the checkpoint under way.
+    /// What the log of the checkpoint under way begins with, see [`Queue::note_snapshot`].
     since: Option<Vec<Record>>,
+}
+
+impl Queue {
+    /// From now on the next log gets what is enqueued, and what was taken back before and is not
+    /// durable yet.
+    fn note_snapshot(&mut self) {
+        let taken_back = |r: &&Record| !matches!(r, Record::State { .. });
+        let forgets = mutant::is_active("switch-forgets-pending");
+        let pending = self.records.iter().filter(taken_back).filter(|_| !forgets);
+        self.since = Some(pending.cloned().collect());
+    }
 }
 
 /// One shard's journal over one attached flash device, see the module.
@@ -89,7 +100,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(layout: Layout, volume: u64, recovered: Option<&Recovered>) -> Self {
-        let tail = recovered.map_or_else(|| Tail::first(volume, 0), |r| r.tail);
+        let tail = recovered.map_or_else(|| Tail::first(volume, 0, &layout), |r| r.tail);
         Self {
             layout,
             volume,

@@ -29,7 +29,7 @@ fn metadata(setup: &Setup, shard: u32) -> Vec<Range<u64>> {
     };
     let log = u64::from(layout.log_blocks) * layout.block_bytes;
     let region = |region| {
-        let header = layout.header(region);
+        let header = layout.header(region, setup.copy);
         let block = layout.log_block(region, setup.copy, 0);
         let payload = layout.payload(region);
         [
