@@ -17,8 +17,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use slab::Slab;
 
-pub use crate::faults::{Faults, Rot};
 use crate::faults::Strike;
+pub use crate::faults::{Faults, Rot};
 use crate::store::{Snapshot, Store};
 
 /// The end of an operation, for the shard that asked.

@@ -278,11 +278,7 @@ impl Oracle {
     pub fn durable_fua(&self, number: u64, seen: Value) -> Result<(), Wrong> {
         let Some(sector) = self.get(number) else { return Ok(()) };
         let (Some(fua), Value::Of(id)) = (sector.fua, seen) else { return Ok(()) };
-        let ended = if id == 0 {
-            0
-        } else {
-            sector.write(id).map_or(Nanos::MAX, |w| w.span.end)
-        };
+        let ended = if id == 0 { 0 } else { sector.write(id).map_or(Nanos::MAX, |w| w.span.end) };
         if ended < fua {
             let what = format!("it durably holds write {id}, older than an answered FUA write");
             return Err(Wrong { sector: number, what });

@@ -132,7 +132,10 @@ pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered
             let at = layout.header(region, copy);
             let bytes = read(at, HEADER_BYTES).map_err(Unusable::Device)?;
             let age = |h: &Header| (h.generation, h.payload_crc.is_some());
-            newest = newest.into_iter().chain(Header::decode(&bytes, volume, layout, at)).max_by_key(age);
+            newest = newest
+                .into_iter()
+                .chain(Header::decode(&bytes, volume, layout, at))
+                .max_by_key(age);
         }
         found.extend(newest.map(|h| (region, h)));
     }

@@ -71,15 +71,13 @@ pub(super) fn wrong<T>(rule: &'static str, what: impl Into<String>) -> Judged<T>
     Err(Violation::new(rule, None, what.into()))
 }
 
-/// Lets a plan happen.
-pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
-    let setup = &plan.setup;
-    let mut rng = Pcg64Mcg::seed_from_u64(plan.salt);
+/// A volume at the beginning of its first life.
+pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
+    let mut rng = Pcg64Mcg::seed_from_u64(salt);
     let origin = Store::new(setup.shape.origin_bytes, |sector, bytes| fill(sector, 0, bytes));
-    let world = empty(setup);
     let mut life = Life {
         setup,
-        world,
+        world: empty(setup),
         oracle: Oracle::default(),
         volume: rng.random(),
         rng,
@@ -90,10 +88,21 @@ pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
         client: 0,
         silent: 0,
         seen: Seen::default(),
-        trace: trace.then(Vec::new),
+        trace: None,
         scratch: (Vec::new(), Vec::new()),
     };
-    let result = life.all(plan, origin);
+    life.begin(origin, foreign(setup))?;
+    Ok(life)
+}
+
+/// Lets a plan happen.
+pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
+    let mut life = match start(&plan.setup, plan.salt) {
+        Ok(life) => life,
+        Err(violation) => return (Err(violation), Vec::new()),
+    };
+    life.trace = trace.then(Vec::new);
+    let result = life.all(plan);
     (result, life.trace.unwrap_or_default())
 }
 
@@ -109,8 +118,7 @@ fn foreign(setup: &Setup) -> Store {
 }
 
 impl Life<'_> {
-    fn all(&mut self, plan: &Plan, origin: Store) -> Judged<Seen> {
-        self.begin(origin, foreign(self.setup))?;
+    fn all(&mut self, plan: &Plan) -> Judged<Seen> {
         for (number, step) in plan.steps.iter().enumerate() {
             self.note(number, step);
             self.step(step).map_err(|mut violation| {
@@ -129,7 +137,7 @@ impl Life<'_> {
         }
     }
 
-    fn step(&mut self, step: &Step) -> Judged<()> {
+    pub(super) fn step(&mut self, step: &Step) -> Judged<()> {
         match *step {
             Step::Ask(kind, offset, len) => self.ask(kind, offset, len),
             Step::Go(events) => (0..events).try_for_each(|_| self.turn().map(drop)),
@@ -376,8 +384,12 @@ impl Life<'_> {
             Trouble::FlashHangs if begins => faults.hang_share = 0.3,
             Trouble::FlashHangs => device.release(now),
             Trouble::MetadataRot | Trouble::DataRot => {
-                faults.rot =
-                    Rot { lost: share(0.1), misdirected: share(0.1), duplicated: share(0.1), ..faults.rot.clone() };
+                faults.rot = Rot {
+                    lost: share(0.1),
+                    misdirected: share(0.1),
+                    duplicated: share(0.1),
+                    ..faults.rot.clone()
+                };
             }
             _ => {}
         }
@@ -469,9 +481,12 @@ impl Life<'_> {
                         continue;
                     }
                     let of = |bytes| crate::oracle::value(sector, bytes);
-                    let what =
-                        format!("flash returns {:?}, the origin {:?}", of(ours), of(theirs));
-                    return Err(Violation::new("9: a stale page after a crash", Some(sector), what));
+                    let what = format!("flash returns {:?}, the origin {:?}", of(ours), of(theirs));
+                    return Err(Violation::new(
+                        "9: a stale page after a crash",
+                        Some(sector),
+                        what,
+                    ));
                 }
                 at += buf.len() as u64;
             }

@@ -4,7 +4,8 @@
 //! A seed becomes a [`Plan`](plan::Plan): a volume drawn from a row of the swarm
 //! ([`profile`]), and a list of steps ([`load`]). The plan happens ([`life`]), power cuts are
 //! judged on the way ([`cuts`]), and what is promised under which fault is a table ([`promise`]).
-//! A history that breaks a rule is made short ([`shrink`]) and told ([`history`]).
+//! A history that breaks a rule is made short ([`shrink`]) and told ([`history`]). Beside the swarm
+//! there are past seeds of interest ([`corpus`]) and everything that is small ([`small`]).
 //!
 //! Invariants: a seed and a commit decide a run to the last bit, on any machine and with any
 //! number of threads; a history counts only if it crashed, recovered and read back everything.
@@ -16,6 +17,7 @@ mod cuts;
 pub mod history;
 mod life;
 pub mod load;
+pub mod mutants;
 pub mod plan;
 pub mod profile;
 pub mod promise;

@@ -4,8 +4,8 @@
 //! Invariants: a plan decides everything that its run does; running it twice gives the same.
 //! Why a list and not decisions on the way: the shrinker leaves steps out and runs the rest.
 
-use larder_core::cache::{Flash, MetadataPlace};
 use larder_core::buf::SECTOR;
+use larder_core::cache::{Flash, MetadataPlace};
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
 use larder_core::journal::layout::Layout;
 use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
@@ -137,7 +137,8 @@ impl Setup {
             _ => rng.random_range(2..5),
         };
         // A volume that ends inside a unit and inside a page.
-        let origin_bytes = units * unit_bytes - rng.random_range(0..20) * SECTOR as u64 % unit_bytes;
+        let origin_bytes =
+            units * unit_bytes - rng.random_range(0..20) * SECTOR as u64 % unit_bytes;
         let shape = Shape { origin_bytes, unit_bytes, shards, shard: 0 };
         let tenths = rng.random_range(row.slots.clone());
         let slots = (units * tenths / 10).max(1) + rng.random_range(0..2);
@@ -200,12 +201,7 @@ impl Setup {
 
 /// The preset's choices, with settings under which a thousand requests meet more than hours of
 /// a real load.
-fn choices(
-    name: &str,
-    durability: Durability,
-    unit_bytes: u64,
-    rng: &mut Pcg64Mcg,
-) -> Choices {
+fn choices(name: &str, durability: Durability, unit_bytes: u64, rng: &mut Pcg64Mcg) -> Choices {
     let Some(preset) = preset(name) else { unreachable!("the rows name presets that exist") };
     let mut choices = preset.choices();
     choices.durability = durability;

@@ -32,11 +32,7 @@ fn metadata(setup: &Setup, shard: u32) -> Vec<Range<u64>> {
         let header = layout.header(region, setup.copy);
         let block = layout.log_block(region, setup.copy, 0);
         let payload = layout.payload(region);
-        [
-            header..header + HEADER_BYTES,
-            payload..payload + layout.payload_bytes,
-            block..block + log,
-        ]
+        [header..header + HEADER_BYTES, payload..payload + layout.payload_bytes, block..block + log]
     };
     [0, 1].into_iter().flat_map(region).collect()
 }

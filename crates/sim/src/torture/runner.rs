@@ -2,8 +2,8 @@
 //! Many seeds on many threads.
 //!
 //! Seeds are handed out in order, and every seed that was begun is ended, so what was done is a
-//! run of seeds without gaps. The digest is a sum over seeds: the order in which threads finish
-//! makes no difference.
+//! run of seeds without gaps, and the first that broke a rule is the first that does. The digest
+//! is a sum over seeds: the order in which threads finish makes no difference.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,6 +51,8 @@ struct Shared<'a> {
     task: &'a Task,
     next: AtomicU64,
     stop: &'a AtomicBool,
+    /// A rule was broken.
+    broken: AtomicBool,
     began: Instant,
     outcome: Mutex<Outcome>,
 }
@@ -70,6 +72,7 @@ pub fn torture(task: &Task, stop: &AtomicBool, progress: impl Fn(&Outcome)) -> O
         task,
         next: AtomicU64::new(0),
         stop,
+        broken: AtomicBool::new(false),
         began: Instant::now(),
         outcome: Mutex::default(),
     };
@@ -102,7 +105,7 @@ impl Shared<'_> {
 
     fn is_over(&self) -> bool {
         let late = self.task.span.is_some_and(|span| self.began.elapsed() >= span);
-        late || self.stop.load(Ordering::Relaxed)
+        late || self.stop.load(Ordering::Relaxed) || self.broken.load(Ordering::Relaxed)
     }
 
     fn work(&self) {
@@ -124,7 +127,7 @@ impl Shared<'_> {
                 }
                 Err(violation) => {
                     outcome.violations.push((seed, *violation));
-                    self.stop.store(true, Ordering::Relaxed);
+                    self.broken.store(true, Ordering::Relaxed);
                 }
             }
         }
