@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use larder_core::exec::Nanos;
 use larder_front::listen::ListenSpec;
 use larder_io::DevSpec;
+use larder_sim::torture::profile::Profile;
 
 use crate::units::{address, mode, ratio, size, span};
 
@@ -44,6 +45,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Crash and fault the engine in virtual time, from seeds, and judge what it does
+    #[command(after_help = crate::torture::profiles_help())]
+    Torture(TortureArgs),
     /// Measure, side by side with the bare device or a peer
     Bench(BenchArgs),
     /// Show the main job end to end, on files that it makes itself
@@ -135,6 +139,38 @@ pub struct SizeArgs {
     pub preset: String,
     #[command(flatten)]
     pub choices: ChoiceArgs,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Histories of crashes and faults.
+#[derive(Args, Debug)]
+pub struct TortureArgs {
+    /// The first seed; equal seeds give equal runs on any machine
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// How many seeds [default: 1000, or without bound with --for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub runs: Option<u64>,
+    /// For how long
+    #[arg(long = "for", value_parser = span, value_name = "SPAN", conflicts_with = "runs")]
+    pub span: Option<Nanos>,
+    /// Take every seed from this row of the swarm, see below [default: each seed picks one]
+    #[arg(long, value_parser = crate::torture::row, value_name = "PROFILE")]
+    pub profile: Option<&'static Profile>,
+    /// Threads; they change nothing but the time it takes [default: one for every processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: Option<u32>,
+    /// Do not look for a short history that breaks the same rule
+    #[arg(long)]
+    pub no_shrink: bool,
+    /// Catch every named mutant of the engine (only in builds with --features mutants)
+    #[arg(long, conflicts_with = "mutant")]
+    pub mutants: bool,
+    /// Torture this mutant (only in builds with --features mutants)
+    #[arg(long, value_name = "NAME")]
+    pub mutant: Option<String>,
     /// One JSON value on stdout
     #[arg(long)]
     pub json: bool,

@@ -12,6 +12,7 @@ mod out;
 mod serve;
 mod settings;
 mod top;
+mod torture;
 mod units;
 
 use std::io::IsTerminal;
@@ -92,6 +93,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Attach(args) => operate::attach(&args),
         Command::Size(args) => operate::size(&args),
         Command::Presets { json } => operate::presets(json),
+        Command::Torture(args) => torture::torture(&args),
         Command::Bench(args) => bench(&args),
         Command::Demo(args) => demo(&args),
         Command::Man { dir } => manual::man(&dir),

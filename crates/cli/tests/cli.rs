@@ -43,6 +43,9 @@ fn unknown_words_are_named() {
     slip("attach", 2, &["<DEV>"]);
     slip("bench no-such-bench", 2, &["no-such-bench", "accepted"]);
     slip("presets extra", 2, &["extra"]);
+    slip("torture --profile nosuch", 2, &["nosuch", "everyday", "metadata-rot"]);
+    slip("torture --runs 0", 2, &["0"]);
+    slip("torture --runs 5 --for 5s", 2, &["--runs", "--for"]);
 }
 
 #[test]
@@ -347,4 +350,35 @@ fn json_is_one_value_with_the_promised_keys() {
     }
     assert!(one_json(&place.ask(&["attach", "mem:4MiB", "--json"]).ok()).is_object());
     server.stop();
+}
+
+#[test]
+fn torture_is_the_same_with_any_number_of_threads() {
+    let torture = |jobs: &str| {
+        let words = ["torture", "--seed", "7", "--runs", "6", "--json", "--jobs", jobs];
+        one_json(&larder_says(&words).ok())
+    };
+    let (one, two) = (torture("1"), torture("2"));
+    assert_eq!((&one["seeds"], &one["first_seed"]), (&6.into(), &7.into()));
+    for key in ["ops", "crashes", "recoveries", "violations", "undetected_by_contract", "digest"] {
+        assert!(!one[key].is_null() && one[key] == two[key], "{key}: {one} {two}");
+    }
+    assert!(one["seconds"].is_number() && one["violations"] == 0, "{one}");
+}
+
+#[test]
+#[cfg(not(feature = "mutants"))]
+fn mutants_are_not_in_every_build() {
+    slip("torture --mutants", 2, &["--mutants", "--features mutants"]);
+    slip("torture --mutant fua-ignored --seed 0 --runs 1", 2, &["--mutant", "--features mutants"]);
+}
+
+#[test]
+#[cfg(feature = "mutants")]
+fn a_mutant_is_caught_by_its_seed_and_told() {
+    let words = "torture --mutant fua-ignored --seed 0 --runs 1 --json";
+    let ended = larder_says(&words.split(' ').collect::<Vec<_>>());
+    assert!(ended.code == 1 && ended.err.contains("the history of sector"), "{ended:?}");
+    assert!(larder_says(&["torture", "--seed", "0", "--runs", "1"]).code == 0);
+    slip("torture --mutant nosuch", 2, &["nosuch", "fua-ignored"]);
 }

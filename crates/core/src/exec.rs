@@ -305,21 +305,23 @@ impl<G: Guard> Exec<G> {
 
     /// Waits for a span of time.
     pub async fn sleep(&self, span: Nanos) {
-        let until = self.now() + span;
-        let serial = self.0.serial.replace(self.0.serial.get() + 1);
-        let mut set = false;
+        let (until, mut set) = (self.now() + span, false);
         std::future::poll_fn(|_| {
             if self.now() >= until {
                 return Poll::Ready(());
             }
-            if !set {
-                set = true;
-                let entry = Reverse((until, serial, self.0.current.get()));
-                self.0.timers.borrow_mut().push(entry);
+            if !std::mem::replace(&mut set, true) {
+                self.timer(until);
             }
             Poll::Pending
         })
         .await;
+    }
+
+    /// Wakes the task that runs now at a time.
+    fn timer(&self, at: Nanos) {
+        let serial = self.0.serial.replace(self.0.serial.get() + 1);
+        self.0.timers.borrow_mut().push(Reverse((at, serial, self.0.current.get())));
     }
 }
 
@@ -388,6 +390,22 @@ impl Signal {
         std::future::poll_fn(|_| {
             if self.set.replace(false) {
                 return Poll::Ready(());
+            }
+            self.waiter.set(Some(exec.0.current.get()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits for the flag and takes it down, for a span of time at most.
+    pub async fn wait_for<G: Guard>(&self, span: Nanos, exec: &Exec<G>) {
+        let (until, mut set) = (exec.now() + span, false);
+        std::future::poll_fn(|_| {
+            if self.set.replace(false) || exec.now() >= until {
+                return Poll::Ready(());
+            }
+            if !std::mem::replace(&mut set, true) {
+                exec.timer(until);
             }
             self.waiter.set(Some(exec.0.current.get()));
             Poll::Pending

@@ -53,8 +53,14 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("leave-without-write-back", 9, "a dirty unit leaves without a copy to the origin"),
     mutant("leave-without-origin-flush", 9, "a unit leaves before the origin was flushed"),
     mutant("own-before-flush", 9, "a unit is logged as owned before flash was flushed"),
+    mutant("own-before-origin-flush", 9, "a unit is logged as clean before the origin was flushed"),
     mutant("own-before-logged", 9, "a unit is written before flash says that it owns it"),
     mutant("exchange-unlocked", 9, "clients reach a unit while it is exchanged"),
+    mutant("switch-forgets-pending", 8, "a new log lacks what the old one was still to take back"),
+    mutant("one-header", 8, "a region's header has no second copy"),
+    mutant("header-anywhere", 8, "a header that lies in another's place is taken for that one's"),
+    mutant("flush-failure-hangs", 11, "the journal goes on though the origin cannot be flushed"),
+    mutant("full-log-waits", 11, "who makes room in a full log waits until there is some"),
     mutant("detach-not-durable", 10, "writes go on before it is durable that flash is out of use"),
 ];
 

@@ -10,7 +10,7 @@
 //!
 //! One exchange, step by step: shut both units; copy what is dirty of the old one to the origin
 //! and flush it; the old mapping is durably gone; open the old unit; copy the new one to flash and
-//! flush that; the new mapping is durable; open the new unit.
+//! flush both; the new mapping is durable; open the new unit.
 //!
 //! Where the paper has holes (paper-tables 3.3), and what is done instead:
 //! - a mapping is logged only after its data is durable, so recovery never rolls a record back,
@@ -59,16 +59,31 @@ impl Core {
         let hit = owner.is_some();
         let result = match owner {
             Some(pin) => self.change_on_flash(pin, &place, kind, request.buf).await,
-            None => {
-                self.journal_write_ahead(cache.as_ref(), None, &place).await;
-                self.pace.foreground_began();
-                let ended = self.origin_io(kind, place.offset, place.len, request.buf).await;
-                self.pace.foreground_ended(self.exec.now());
-                ended.0
-            }
+            None => self.change_on_origin(cache.as_ref(), &place, kind, request.buf).await,
         };
         drop(pass);
         self.reply(tag, result, None, hit);
+    }
+
+    /// Where the log failed before it said that the unit left, flash may still claim to own it: then
+    /// nothing may be written to the origin any more.
+    async fn change_on_origin(
+        &self,
+        cache: Option<&Rc<Cache>>,
+        place: &Place,
+        kind: IoKind,
+        buf: Option<Buf>,
+    ) -> Result<(), Errno> {
+        match cache.and_then(|c| c.journal()) {
+            Some(journal) => {
+                journal.gone(place.unit, &self.exec).await.map_err(|()| Errno::EIO)?;
+            }
+            None => self.journal_write_ahead(None, None, place).await,
+        }
+        self.pace.foreground_began();
+        let ended = self.origin_io(kind, place.offset, place.len, buf).await;
+        self.pace.foreground_ended(self.exec.now());
+        ended.0
     }
 
     async fn change_on_flash(
@@ -141,9 +156,7 @@ impl Core {
         let Some(pin) = cache.insert(swap.incoming) else { return };
         let slot = pin.slot();
         let copied = self.copy_in(&pin, swap.incoming).await;
-        let unsafe_order = mutant::is_active("own-before-flush");
-        let flushed = copied && (unsafe_order || self.flush_flash(cache).await.is_ok());
-        if !flushed {
+        if !copied || self.flush_copy(cache).await.is_err() {
             drop(pin);
             cache.evict_slot(slot, &self.exec);
             return;
@@ -154,6 +167,15 @@ impl Core {
             let _ = journal.durable(ticket, &self.exec).await;
         }
         self.stats.add(|c| c.populations += 1);
+    }
+
+    /// What was copied to flash is durable there, and on the origin too: it counts as clean, and a unit
+    /// that is clean leaves without being copied back.
+    async fn flush_copy(&self, cache: &Rc<Cache>) -> Result<(), Errno> {
+        if !mutant::is_active("own-before-origin-flush") {
+            self.flush_origin().await?;
+        }
+        if mutant::is_active("own-before-flush") { Ok(()) } else { self.flush_flash(cache).await }
     }
 
     /// The slot's unit goes back to the origin, durably.

@@ -24,7 +24,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use crate::device::SimDevice;
-use crate::oracle::{Oracle, WriteId, fill};
+use crate::oracle::{Oracle, Value, WriteId, fill, value};
 use crate::store::Store;
 use crate::world::{ORIGIN, World};
 
@@ -387,7 +387,7 @@ impl Run {
                     return Err(format!("a read of {len} bytes returned {}", bytes.len()));
                 }
                 self.judge_latency(now - start)?;
-                self.oracle.read(offset, &bytes, start, now)
+                Ok(self.oracle.read(offset, &bytes, start, now)?)
             }
             Kind::Write { fua } => {
                 self.oracle.answered(write, offset, len, now);
@@ -418,24 +418,25 @@ impl Run {
         Ok(())
     }
 
-    fn durable_sector(&mut self, sector: u64) -> Vec<u8> {
-        let store = self.world.device(ORIGIN).store.as_ref();
-        store.map(|s| s.durable_sector(sector).to_vec()).unwrap_or_default()
+    fn durable_sector(&mut self, sector: u64) -> Result<Value, String> {
+        let store = self.world.device(ORIGIN).store.as_ref().ok_or("the origin has no bytes")?;
+        value(sector, &store.durable_sector(sector))
     }
 
     fn judge_flush(&mut self, start: Nanos) -> Result<(), String> {
         let touched: Vec<u64> = self.oracle.touched().collect();
         for sector in touched {
-            let found = self.durable_sector(sector);
-            self.oracle.durable(sector, &found, start)?;
+            let found = self.durable_sector(sector)?;
+            self.oracle.durable(sector, found, start)?;
         }
         Ok(())
     }
 
     fn judge_fua(&mut self, write: WriteId, offset: u64, len: u64) -> Result<(), String> {
+        self.oracle.answered_fua(write, offset, len);
         for sector in offset / SECTOR as u64..(offset + len) / SECTOR as u64 {
-            let found = self.durable_sector(sector);
-            self.oracle.durable_fua(sector, &found, write)?;
+            let found = self.durable_sector(sector)?;
+            self.oracle.durable_fua(sector, found)?;
         }
         Ok(())
     }
@@ -475,6 +476,6 @@ impl Run {
         if let Some(shard) = self.world.shards().iter().find(|s| !s.is_idle()) {
             return Err(format!("a shard never came to rest: {} open", shard.requests_open()));
         }
-        self.oracle.judge()
+        Ok(self.oracle.judge()?)
     }
 }

@@ -7,7 +7,7 @@
 //! Nothing in a real device's contract is stronger than that for operations that overlap in time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use larder_core::buf::{Buf, SECTOR};
 use larder_core::exec::{Io, IoId, IoKind, Nanos};
@@ -17,24 +17,9 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use slab::Slab;
 
+use crate::faults::Strike;
+pub use crate::faults::{Faults, Rot};
 use crate::store::{Snapshot, Store};
-
-/// What may go wrong with a device.
-#[derive(Clone, Debug, Default)]
-pub struct Faults {
-    /// The share of reads that fail.
-    pub read_errors: f64,
-    /// The share of writes that fail; what they did to the bytes is unknown.
-    pub write_errors: f64,
-    /// The errno of those failures.
-    pub errno: Option<Errno>,
-    /// New operations are held until released.
-    pub hang: bool,
-    /// The share of operations that are held until released while others go on.
-    pub hang_share: f64,
-    /// Every operation fails.
-    pub vanished: bool,
-}
 
 /// The end of an operation, for the shard that asked.
 pub(crate) struct Done {
@@ -51,6 +36,9 @@ struct Pending {
     parts: Vec<(u64, u64)>,
     snapshot: Snapshot,
     held: bool,
+    /// It is held back until a time, for being slow.
+    late: bool,
+    strike: Option<Strike>,
     result: Result<(), Errno>,
 }
 
@@ -63,6 +51,12 @@ pub struct SimDevice {
     pub faults: Faults,
     pending: Slab<Pending>,
     moves: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    /// Slow operations, which the model is told of later.
+    late: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    /// Writes that land once more, and when.
+    again: VecDeque<(Nanos, u64, Vec<u8>)>,
+    /// Digests of the sectors that rot brought about and that reads returned.
+    served: HashSet<u64>,
     /// Distinguishes operations that use the same place in the table one after another.
     serials: Vec<u64>,
     serial: u64,
@@ -83,6 +77,9 @@ impl SimDevice {
             faults: Faults::default(),
             pending: Slab::new(),
             moves: BinaryHeap::new(),
+            late: BinaryHeap::new(),
+            again: VecDeque::new(),
+            served: HashSet::new(),
             serials: Vec::new(),
             serial: 0,
             rng: Pcg64Mcg::new(u128::from(seed) << 1 | 1),
@@ -109,13 +106,16 @@ impl SimDevice {
         self.writes += u64::from(kind == Kind::Write);
         let fua = matches!(io.kind, IoKind::Write { fua: true });
         let op = Op { kind, offset: io.offset, len: io.len, fua };
-        let result = self.fault(kind);
+        let result = self.fault(kind, io.offset + io.len);
         let held = self.faults.hang || self.chance(self.faults.hang_share);
+        let late = !held && self.chance(self.faults.slow_share);
         let snapshot = match (&self.store, kind) {
             (Some(store), Kind::Flush) if result.is_ok() => store.snapshot(),
-            _ => Snapshot::new(),
+            _ => 0,
         };
-        let mut pending = Pending { shard, io, parts: Vec::new(), snapshot, held, result };
+        let strike = if kind == Kind::Write && result.is_ok() { self.strike(&io) } else { None };
+        let parts = Vec::new();
+        let mut pending = Pending { shard, io, parts, snapshot, held, late, strike, result };
         if self.store.is_some() && kind != Kind::Flush {
             pending.parts = self.split(pending.io.len);
         }
@@ -134,23 +134,37 @@ impl SimDevice {
                 _ => {}
             }
         }
-        if !held {
+        if late {
+            let at = now + self.rng.random_range(0..=self.faults.slow_ns);
+            self.late.push(Reverse((at, self.serial, key)));
+        } else if !held {
             self.model.submit(now, key as u64, op);
         }
+    }
+
+    fn strike(&mut self, io: &Io) -> Option<Strike> {
+        let (rot, rng) = (&self.faults.rot, &mut self.rng);
+        if rot.places.is_empty() {
+            return None;
+        }
+        rot.strike(io.offset..io.offset + io.len, |below| rng.random_range(0..below.max(1)))
     }
 
     fn chance(&mut self, share: f64) -> bool {
         share > 0.0 && self.rng.random_bool(share)
     }
 
-    fn fault(&mut self, kind: Kind) -> Result<(), Errno> {
+    fn fault(&mut self, kind: Kind, end: u64) -> Result<(), Errno> {
         if self.faults.vanished {
             return Err(Errno::ENXIO);
+        }
+        if kind != Kind::Flush && self.faults.ends_at.is_some_and(|at| end > at) {
+            return Err(Errno::EIO);
         }
         let share = match kind {
             Kind::Read => self.faults.read_errors,
             Kind::Write | Kind::Trim => self.faults.write_errors,
-            Kind::Flush => 0.0,
+            Kind::Flush => self.faults.flush_errors,
         };
         if self.chance(share) { Err(self.faults.errno.unwrap_or(Errno::EIO)) } else { Ok(()) }
     }
@@ -170,6 +184,10 @@ impl SimDevice {
         if pending.parts.is_empty() {
             return;
         }
+        // Whatever does not move because the device is gone has failed, also if it is back soon.
+        if self.faults.vanished {
+            pending.result = Err(Errno::ENXIO);
+        }
         let failed = pending.result.is_err();
         let part = self.rng.random_range(0..pending.parts.len());
         let (from, len) = pending.parts.swap_remove(part);
@@ -181,8 +199,20 @@ impl SimDevice {
             // A failed read leaves rubbish, a failed write the old bytes or the new.
             (IoKind::Read, Some(memory)) if failed => memory.fill(0xEE),
             (_, _) if self.faults.vanished || (failed && self.rng.random_bool(0.5)) => {}
-            (IoKind::Read, Some(memory)) => store.read(offset, memory),
-            (IoKind::Write { fua }, Some(memory)) => store.write(offset, memory, fua && !failed),
+            (IoKind::Read, Some(memory)) => {
+                store.read(offset, memory);
+                if store.is_faulty() {
+                    note_tainted(store, offset, memory, &mut self.served);
+                }
+            }
+            (IoKind::Write { fua }, Some(memory)) => match pending.strike {
+                Some(Strike::Lost) => store.lose(offset, len, fua),
+                Some(Strike::To(to)) => {
+                    store.lose(offset, len, fua);
+                    store.stray(to + from, memory, fua);
+                }
+                _ => store.write(offset, memory, fua && !failed),
+            },
             (IoKind::Trim { fua } | IoKind::Zero { fua, .. }, _) => store.zero(offset, len, fua),
             _ => {}
         }
@@ -191,10 +221,9 @@ impl SimDevice {
     /// When something happens next.
     pub(crate) fn next(&self) -> Option<Nanos> {
         let moves = self.moves.peek().map(|Reverse((at, ..))| *at);
-        match (self.model.next(), moves) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let late = self.late.peek().map(|Reverse((at, ..))| *at);
+        let again = self.again.front().map(|(at, ..)| *at);
+        [self.model.next(), moves, late, again].into_iter().flatten().min()
     }
 
     /// The next operation that has ended by `now`.
@@ -206,11 +235,38 @@ impl SimDevice {
                 self.move_part(key);
             }
         }
+        self.go_on(now);
         let (key, _) = self.model.poll(now)?;
-        Some(self.finish(key as usize))
+        Some(self.finish(now, key as usize))
     }
 
-    fn finish(&mut self, key: usize) -> Done {
+    /// What was slow is carried out now, and what lands again lands.
+    fn go_on(&mut self, now: Nanos) {
+        while self.late.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            let Some(Reverse((_, serial, key))) = self.late.pop() else { break };
+            if let Some(pending) = self.pending.get_mut(key).filter(|_| self.serials[key] == serial)
+                && std::mem::take(&mut pending.late)
+            {
+                let op = Op { kind: Kind::Write, offset: pending.io.offset, len: 0, fua: false };
+                self.model.submit(now, key as u64, op);
+            }
+        }
+        while self.again.front().is_some_and(|(at, ..)| *at <= now) {
+            if let (Some((_, at, bytes)), Some(store)) =
+                (self.again.pop_front(), self.store.as_mut())
+            {
+                store.stray(at, &bytes, false);
+            }
+        }
+    }
+
+    /// Whether a read returned a sector of just these bytes that rot had brought about.
+    #[must_use]
+    pub fn served_rotten(&self, sector: &[u8]) -> bool {
+        self.served.contains(&digest(sector))
+    }
+
+    fn finish(&mut self, now: Nanos, key: usize) -> Done {
         // What was under way when the device vanished fails too.
         if let Some(pending) = self.pending.get_mut(key).filter(|_| self.faults.vanished) {
             pending.result = Err(Errno::ENXIO);
@@ -219,9 +275,20 @@ impl SimDevice {
             self.move_part(key);
         }
         self.serials[key] = 0;
-        let mut pending = self.pending.remove(key);
-        if let Some(store) = self.store.as_mut().filter(|_| pending.result.is_ok()) {
-            store.make_durable(std::mem::take(&mut pending.snapshot));
+        let pending = self.pending.remove(key);
+        if let Some(store) = self.store.as_mut()
+            && pending.io.kind == IoKind::Flush
+            && pending.result.is_ok()
+        {
+            store.make_durable(pending.snapshot);
+        }
+        if pending.strike == Some(Strike::Again)
+            && let Some(buf) = &pending.io.buf
+        {
+            let at = self.again.back().map_or(now, |(at, ..)| *at).max(now);
+            let at = at + self.rng.random_range(0..20 * self.spread);
+            let bytes = &buf[pending.io.at..pending.io.at + pending.io.len as usize];
+            self.again.push_back((at, pending.io.offset, bytes.to_vec()));
         }
         Done {
             shard: pending.shard,
@@ -247,4 +314,20 @@ impl SimDevice {
     pub fn in_flight(&self) -> usize {
         self.pending.len()
     }
+}
+
+/// Remembers the sectors of a read that rot brought about.
+fn note_tainted(store: &Store, offset: u64, bytes: &[u8], served: &mut HashSet<u64>) {
+    for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
+        if store.now(sector).tainted {
+            served.insert(digest(chunk));
+        }
+    }
+}
+
+/// FNV-1a over words.
+fn digest(sector: &[u8]) -> u64 {
+    sector.as_chunks::<8>().0.iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| {
+        (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
+    })
 }

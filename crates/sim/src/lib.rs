@@ -6,12 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
-pub mod crash;
 pub mod device;
+pub mod faults;
 pub mod hits;
 pub mod load;
 pub mod oracle;
 pub mod scenario;
 pub mod store;
+pub mod torture;
 pub mod trace;
 pub mod world;

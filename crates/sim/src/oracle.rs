@@ -12,8 +12,6 @@
 //! some zeroing could still have been the latest, and other values that no zeroing must have
 //! wiped them out.
 
-use std::collections::BTreeMap;
-
 use larder_core::buf::SECTOR;
 use larder_core::exec::Nanos;
 
@@ -44,29 +42,48 @@ pub enum Value {
     Zero,
 }
 
+/// The sector and the write whose value these bytes are, if they are one.
+#[must_use]
+pub fn write_of(bytes: &[u8]) -> Option<(u64, WriteId)> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let word = |i: usize| words.get(i).map(|w| u64::from_le_bytes(*w));
+    let (magic, sector, write, check) = (word(0)?, word(1)?, word(2)?, word(3)?);
+    if magic != MAGIC || check != MAGIC ^ sector ^ write.rotate_left(17) {
+        return None;
+    }
+    let whole = words.chunks(4).all(|four| four == &words[..four.len()]);
+    (whole && rest.is_empty()).then_some((sector, write))
+}
+
 /// Reads a sector's value; an error says what is wrong with it.
 pub fn value(sector: u64, bytes: &[u8]) -> Result<Value, String> {
+    match write_of(bytes) {
+        Some((own, write)) if own == sector => return Ok(Value::Of(write)),
+        Some((other, _)) => return Err(format!("it holds the bytes of sector {other}")),
+        None => {}
+    }
     if bytes.iter().all(|b| *b == 0) {
         return Ok(Value::Zero);
     }
-    let word = |i: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[i * 8..i * 8 + 8]);
-        u64::from_le_bytes(word)
-    };
-    if word(0) != MAGIC {
-        return Err(format!("sector {sector} holds bytes that nobody wrote"));
+    if bytes.starts_with(&MAGIC.to_le_bytes()) {
+        return Err("it holds a torn mix".to_owned());
     }
-    let write = word(2);
-    let mut expected = [0; SECTOR];
-    fill(word(1), write, &mut expected);
-    if bytes != expected {
-        return Err(format!("sector {sector} holds a torn mix, begun with write {write}"));
+    Err("it holds bytes that nobody wrote".to_owned())
+}
+
+/// What is wrong with a sector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Its number.
+    pub sector: u64,
+    /// Why.
+    pub what: String,
+}
+
+impl From<Wrong> for String {
+    fn from(wrong: Wrong) -> Self {
+        format!("sector {}: {}", wrong.sector, wrong.what)
     }
-    if word(1) != sector {
-        return Err(format!("sector {sector} holds the bytes of sector {}", word(1)));
-    }
-    Ok(Value::Of(write))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,17 +93,32 @@ struct Span {
     end: Nanos,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    id: WriteId,
+    span: Span,
+    /// Its zone: the earliest end and the latest start among it and its reads.
+    zone: (Nanos, Nanos),
+}
+
 #[derive(Clone, Debug, Default)]
 struct Sector {
-    writes: BTreeMap<WriteId, Span>,
+    number: u64,
+    /// In the order of their numbers, so of their starts too.
+    writes: Vec<Write>,
     zeroes: Vec<(WriteId, Span)>,
-    reads: Vec<(Value, Span)>,
+    /// The zone of what the device held before.
+    before: Option<(Nanos, Nanos)>,
+    /// When the latest write began that was answered under FUA.
+    fua: Option<Nanos>,
 }
 
 /// The judge of one volume's history, see the module.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    sectors: BTreeMap<u64, Sector>,
+    /// One more than the place of a sector's state, 0 for none.
+    index: Vec<u32>,
+    sectors: Vec<Sector>,
     next: WriteId,
 }
 
@@ -95,110 +127,178 @@ fn sectors(offset: u64, len: u64) -> std::ops::Range<u64> {
 }
 
 impl Oracle {
+    fn get(&self, number: u64) -> Option<&Sector> {
+        let place = self.index.get(number as usize)?.checked_sub(1)?;
+        self.sectors.get(place as usize)
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Sector> {
+        let place = self.index.get(number as usize)?.checked_sub(1)?;
+        self.sectors.get_mut(place as usize)
+    }
+
+    fn entry(&mut self, number: u64) -> &mut Sector {
+        let at = number as usize;
+        if self.index.len() <= at {
+            self.index.resize(at + 1, 0);
+        }
+        if self.index[at] == 0 {
+            self.sectors.push(Sector { number, ..Sector::default() });
+            self.index[at] = self.sectors.len() as u32;
+        }
+        &mut self.sectors[self.index[at] as usize - 1]
+    }
+
     /// A write begins; its number, and the bytes it is to write.
     pub fn write_begins(&mut self, offset: u64, len: u64, now: Nanos) -> (WriteId, Vec<u8>) {
         self.next += 1;
+        let id = self.next;
         let mut bytes = vec![0; len as usize];
         for (chunk, sector) in bytes.chunks_mut(SECTOR).zip(sectors(offset, len)) {
-            fill(sector, self.next, chunk);
+            fill(sector, id, chunk);
             let span = Span { start: now, end: Nanos::MAX };
-            self.sectors.entry(sector).or_default().writes.insert(self.next, span);
+            self.entry(sector).writes.push(Write { id, span, zone: (Nanos::MAX, now) });
         }
-        (self.next, bytes)
+        (id, bytes)
     }
 
     /// A trim or zeroing begins; its number.
     pub fn zero_begins(&mut self, offset: u64, len: u64, now: Nanos) -> WriteId {
         self.next += 1;
+        let id = self.next;
         for sector in sectors(offset, len) {
             let span = Span { start: now, end: Nanos::MAX };
-            self.sectors.entry(sector).or_default().zeroes.push((self.next, span));
+            self.entry(sector).zeroes.push((id, span));
         }
-        self.next
+        id
     }
 
     /// A write, trim or zeroing was answered without error.
     pub fn answered(&mut self, id: WriteId, offset: u64, len: u64, now: Nanos) {
         for sector in sectors(offset, len) {
-            let sector = self.sectors.entry(sector).or_default();
-            if let Some(span) = sector.writes.get_mut(&id) {
-                span.end = now;
-            }
-            if let Some((_, span)) = sector.zeroes.iter_mut().find(|(i, _)| *i == id) {
+            let sector = self.entry(sector);
+            if let Some(write) = sector.write_mut(id) {
+                write.span.end = now;
+                write.zone.0 = write.zone.0.min(now);
+            } else if let Some((_, span)) = sector.zeroes.iter_mut().find(|(i, _)| *i == id) {
                 span.end = now;
             }
         }
     }
 
+    /// The write that was answered was one under FUA: nothing older may be found any more.
+    pub fn answered_fua(&mut self, id: WriteId, offset: u64, len: u64) {
+        for sector in sectors(offset, len) {
+            let sector = self.entry(sector);
+            let start = sector.write_mut(id).map(|w| w.span.start);
+            sector.fua = sector.fua.max(start);
+        }
+    }
+
     /// A read returned these bytes; an error if a sector's content can not be right.
+    ///
+    /// # Errors
+    /// The first sector that is wrong.
     pub fn read(
         &mut self,
         offset: u64,
         bytes: &[u8],
         start: Nanos,
         end: Nanos,
-    ) -> Result<(), String> {
+    ) -> Result<(), Wrong> {
         for (chunk, number) in bytes.chunks(SECTOR).zip(sectors(offset, bytes.len() as u64)) {
-            let seen = value(number, chunk)?;
-            let span = Span { start, end };
-            let Some(sector) = self.sectors.get_mut(&number) else {
-                if seen == Value::Of(0) {
-                    continue;
-                }
-                return Err(format!("sector {number}, which nobody wrote, holds {seen:?}"));
-            };
-            sector.check_read(seen, span).map_err(|e| format!("sector {number}: {e}"))?;
-            sector.reads.push((seen, span));
+            self.read_sector(number, chunk, start, end)?;
         }
         Ok(())
     }
 
+    /// As [`Oracle::read`], of one sector.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn read_sector(
+        &mut self,
+        number: u64,
+        bytes: &[u8],
+        start: Nanos,
+        end: Nanos,
+    ) -> Result<(), Wrong> {
+        let wrong = |what| Wrong { sector: number, what };
+        let seen = value(number, bytes).map_err(wrong)?;
+        let span = Span { start, end };
+        let Some(sector) = self.get_mut(number) else {
+            if seen == Value::Of(0) {
+                return Ok(());
+            }
+            return Err(wrong(format!("nobody wrote it, and it holds {seen:?}")));
+        };
+        sector.check_read(seen, span).map_err(wrong)?;
+        sector.note_read(seen, span);
+        Ok(())
+    }
+
+    /// Whether a read may have returned this sector; it is not part of the history.
+    #[must_use]
+    pub fn could_be(&self, number: u64, bytes: &[u8], start: Nanos, end: Nanos) -> bool {
+        let Ok(seen) = value(number, bytes) else { return false };
+        let span = Span { start, end };
+        self.get(number).map_or(seen == Value::Of(0), |s| s.check_read(seen, span).is_ok())
+    }
+
     /// Judges the whole history.
-    pub fn judge(&self) -> Result<(), String> {
-        for (number, sector) in &self.sectors {
-            sector.judge().map_err(|e| format!("sector {number}: {e}"))?;
+    ///
+    /// # Errors
+    /// A sector whose history has no order.
+    pub fn judge(&self) -> Result<(), Wrong> {
+        let mut zones = Vec::new();
+        for sector in &self.sectors {
+            let wrong = |what| Wrong { sector: sector.number, what };
+            sector.judge(&mut zones).map_err(wrong)?;
         }
         Ok(())
     }
 
     /// Whether `found` may be what a sector durably holds, after a flush asked for at `flushed`
     /// completed: not older than any write that had been answered by then.
-    pub fn durable(&self, number: u64, found: &[u8], flushed: Nanos) -> Result<(), String> {
-        let Some(sector) = self.sectors.get(&number) else { return Ok(()) };
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn durable(&self, number: u64, seen: Value, flushed: Nanos) -> Result<(), Wrong> {
+        let Some(sector) = self.get(number) else { return Ok(()) };
         let span = Span { start: flushed, end: Nanos::MAX };
-        let seen = value(number, found)?;
-        sector.check_read(seen, span).map_err(|e| format!("durable sector {number}: {e}"))
+        let wrong = |what| Wrong { sector: number, what: format!("durably, {what}") };
+        sector.check_read(seen, span).map_err(wrong)
     }
 
-    /// Whether `found` may be what a sector durably holds, once write `id` was answered under
-    /// FUA: not older than that write.
-    pub fn durable_fua(&self, number: u64, found: &[u8], id: WriteId) -> Result<(), String> {
-        let seen = value(number, found)?;
-        let Some(sector) = self.sectors.get(&number) else { return Ok(()) };
-        let Some(write) = sector.writes.get(&id) else { return Ok(()) };
-        let (seen_id, ended) = match seen {
-            Value::Of(0) => (0, 0),
-            Value::Of(id) => (id, sector.writes.get(&id).map_or(Nanos::MAX, |s| s.end)),
-            Value::Zero => return Ok(()),
-        };
-        if seen_id != id && ended < write.start {
-            return Err(format!(
-                "sector {number} durably holds write {seen_id}, older than the answered FUA write {id}"
-            ));
+    /// Whether `seen` may be what a sector durably holds, given the writes that were answered
+    /// under FUA: not older than any of them.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn durable_fua(&self, number: u64, seen: Value) -> Result<(), Wrong> {
+        let Some(sector) = self.get(number) else { return Ok(()) };
+        let (Some(fua), Value::Of(id)) = (sector.fua, seen) else { return Ok(()) };
+        let ended = if id == 0 { 0 } else { sector.write(id).map_or(Nanos::MAX, |w| w.span.end) };
+        if ended < fua {
+            let what = format!("it durably holds write {id}, older than an answered FUA write");
+            return Err(Wrong { sector: number, what });
         }
         Ok(())
     }
 
-    /// The world goes on after a crash in which `sector` was found to hold `found`: that is its
-    /// only past from now on, at times up to [`Oracle::PAST`].
+    /// The world goes on after a crash in which these sectors were found to hold these values:
+    /// that is their only past from now on, at times up to [`Oracle::PAST`].
     pub fn restart(&mut self, found: &[(u64, Value)]) {
         self.sectors.clear();
+        self.index.fill(0);
         for (number, value) in found {
-            let sector = self.sectors.entry(*number).or_default();
+            let sector = self.entry(*number);
             let span = Span { start: Self::PAST, end: Self::PAST };
             match value {
                 Value::Of(0) => {}
-                Value::Of(id) => drop(sector.writes.insert(*id, span)),
+                Value::Of(id) => {
+                    sector.writes.push(Write { id: *id, span, zone: (Self::PAST, Self::PAST) });
+                }
                 Value::Zero => sector.zeroes.push((0, span)),
             }
         }
@@ -209,15 +309,27 @@ impl Oracle {
 
     /// The sectors that were ever written, trimmed or zeroed.
     pub fn touched(&self) -> impl Iterator<Item = u64> {
-        self.sectors.iter().filter(|(_, s)| s.writes.len() + s.zeroes.len() > 0).map(|(n, _)| *n)
+        let written = |s: &&Sector| s.writes.len() + s.zeroes.len() > 0;
+        self.sectors.iter().filter(written).map(|s| s.number)
     }
 }
 
 impl Sector {
+    fn write(&self, id: WriteId) -> Option<&Write> {
+        self.writes.get(self.writes.binary_search_by_key(&id, |w| w.id).ok()?)
+    }
+
+    fn write_mut(&mut self, id: WriteId) -> Option<&mut Write> {
+        let place = self.writes.binary_search_by_key(&id, |w| w.id).ok()?;
+        self.writes.get_mut(place)
+    }
+
     /// Whether something that must have come after `early` had ended before `read` began.
     fn overwritten(&self, early: Span, read: Span) -> Option<WriteId> {
+        // Starts never decrease, so the newest are looked at first and the rest not at all.
+        let later = self.writes.iter().rev().take_while(|w| w.span.start > early.end);
+        let write = later.into_iter().find(|w| w.span.end < read.start).map(|w| w.id);
         let wiped = |s: &Span| early.end < s.start && s.end < read.start;
-        let write = self.writes.iter().find(|(_, s)| wiped(s)).map(|(id, _)| *id);
         write.or_else(|| self.zeroes.iter().find(|(_, s)| wiped(s)).map(|(id, _)| *id))
     }
 
@@ -231,7 +343,7 @@ impl Sector {
         };
         match seen {
             Value::Of(id) => {
-                let write = if id == 0 { Some(before) } else { self.writes.get(&id).copied() };
+                let write = if id == 0 { Some(before) } else { self.write(id).map(|w| w.span) };
                 let Some(write) = write else {
                     return Err(format!("saw write {id}, which never wrote here"));
                 };
@@ -254,27 +366,44 @@ impl Sector {
         }
     }
 
-    fn judge(&self) -> Result<(), String> {
-        // (earliest end, latest start, write) of each write that was seen or answered.
-        let mut zones: Vec<(Nanos, Nanos, WriteId)> = vec![(0, 0, 0)];
-        zones.extend(self.writes.iter().map(|(id, s)| (s.end, s.start, *id)));
-        for (seen, read) in &self.reads {
-            let Value::Of(id) = seen else { continue };
-            if let Some(zone) = zones.iter_mut().find(|z| z.2 == *id) {
-                *zone = (zone.0.min(read.end), zone.1.max(read.start), *id);
+    fn note_read(&mut self, seen: Value, read: Span) {
+        let zone = match seen {
+            Value::Of(0) => self.before.get_or_insert((0, 0)),
+            Value::Of(id) => match self.write_mut(id) {
+                Some(write) => &mut write.zone,
+                None => return,
+            },
+            Value::Zero => return,
+        };
+        *zone = (zone.0.min(read.end), zone.1.max(read.start));
+    }
+
+    /// Whether the zones fit together; `zones` is scratch memory.
+    fn judge(&self, zones: &mut Vec<(Nanos, Nanos, WriteId)>) -> Result<(), String> {
+        let before = self.before.unwrap_or((0, 0));
+        let all = || {
+            let writes = self.writes.iter().map(|w| (w.zone.0, w.zone.1, w.id));
+            std::iter::once((before.0, before.1, 0)).chain(writes)
+        };
+        let clash = |a: WriteId, b: WriteId| {
+            Err(format!("no order of writes {a} and {b} explains all reads"))
+        };
+        zones.clear();
+        zones.extend(all().filter(|z| z.0 < z.1));
+        zones.sort_unstable();
+        for pair in zones.windows(2) {
+            // Forward zones overlap.
+            if pair[1].0 < pair[0].1 {
+                return clash(pair[0].2, pair[1].2);
             }
         }
-        let forward = |z: &&(Nanos, Nanos, WriteId)| z.0 < z.1;
-        for a in zones.iter().filter(forward) {
-            for b in zones.iter().filter(|b| b.2 != a.2 && b.0 != Nanos::MAX) {
-                // b's zone overlaps a's (both forward) or lies inside it (b backward).
-                let clash = a.0 < b.1 && b.0 < a.1;
-                if clash {
-                    return Err(format!(
-                        "no order of writes {} and {} explains all reads",
-                        a.2, b.2
-                    ));
-                }
+        for inner in all().filter(|z| z.0 >= z.1 && z.0 != Nanos::MAX) {
+            // A backward zone inside a forward one: the last that begins before it.
+            let place = zones.partition_point(|z| z.0 < inner.1);
+            if let Some(outer) = place.checked_sub(1).and_then(|p| zones.get(p))
+                && inner.0 < outer.1
+            {
+                return clash(outer.2, inner.2);
             }
         }
         Ok(())
@@ -315,13 +444,13 @@ mod tests {
     fn stale_future_foreign_and_torn_values_are_told() {
         let mut oracle = two_writes();
         let mut read = |w, s, e| oracle.read(1536, &sector_of(w), s, e);
-        assert!(read(0, 50, 60).unwrap_err().contains("came after it"));
-        assert!(read(2, 5, 9).unwrap_err().contains("before it began"));
-        assert!(read(9, 50, 60).unwrap_err().contains("never wrote"));
+        assert!(read(0, 50, 60).unwrap_err().what.contains("came after it"));
+        assert!(read(2, 5, 9).unwrap_err().what.contains("before it began"));
+        assert!(read(9, 50, 60).unwrap_err().what.contains("never wrote"));
         let mut torn = sector_of(1);
         torn[256..].copy_from_slice(&sector_of(2)[256..]);
-        assert!(oracle.read(1536, &torn, 50, 60).unwrap_err().contains("torn"));
-        assert!(oracle.read(1024, &sector_of(1), 50, 60).unwrap_err().contains("of sector 3"));
+        assert!(oracle.read(1536, &torn, 50, 60).unwrap_err().what.contains("torn"));
+        assert!(oracle.read(1024, &sector_of(1), 50, 60).unwrap_err().what.contains("of sector 3"));
     }
 
     #[test]

@@ -3,63 +3,167 @@
 //!
 //! A write lands in `now` and is durable only after a flush that was asked for later, or at once
 //! with FUA. That is the least that a device promises, so an engine that needs more is found out.
-//! Only sectors that were written take memory; the others hold what a function of their number
-//! says.
+//! Between its last durable content and the last one, a power cut may leave any that a sector held.
+//!
+//! Invariants: a sector holds one version at a time; versions land in the order of their ages; what
+//! a flush makes durable is exactly what had landed when it was asked for. A version that a fault
+//! brought about is *tainted* until something else is written there.
+//!
+//! Why versions and not bytes: nearly all sectors hold the self-describing value of a client's
+//! write, which is two numbers. A device is then a table of small entries; what a power cut leaves
+//! of it is a copy of the table, and comparing sectors is comparing numbers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::VecDeque;
 
 use larder_core::buf::SECTOR;
 
-/// The bytes of a sector.
-pub type SectorBytes = Box<[u8; SECTOR]>;
+use crate::oracle::{Value, fill, write_of};
+
+/// What a sector holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// What the device's function says of the sector.
+    First,
+    /// Zeroes.
+    Zero,
+    /// The value of a client's write to this sector of the volume.
+    Of {
+        /// The sector of the volume.
+        sector: u32,
+        /// The write.
+        write: u32,
+    },
+    /// Other bytes, kept aside.
+    Raw(u32),
+}
+
+/// A sector's content with the moment at which it landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The content.
+    pub content: Content,
+    /// Whether a fault brought it about.
+    pub tainted: bool,
+    age: u32,
+}
+
+const FIRST: Version = Version { content: Content::First, tainted: false, age: 0 };
+
+#[derive(Clone, Copy)]
+struct Place {
+    now: Version,
+    durable: Version,
+}
+
+/// What a power cut left: a version per sector.
+pub type Image = Vec<Version>;
 
 /// The bytes, see the module.
 #[derive(Clone)]
 pub struct Store {
-    bytes: u64,
     first: fn(u64, &mut [u8]),
-    now: HashMap<u64, SectorBytes>,
-    durable: HashMap<u64, (u64, SectorBytes)>,
-    /// Sectors whose durable content may be older than what they hold now, with the age of the
-    /// latter.
-    volatile: BTreeMap<u64, u64>,
-    age: u64,
+    places: Vec<Place>,
+    /// What landed and no flush covered yet, oldest first.
+    log: VecDeque<(u32, Version)>,
+    raw: Vec<[u8; SECTOR]>,
+    age: u32,
+    /// Whether a fault ever tainted a version.
+    faulty: bool,
 }
 
-/// The sectors that a flush covers, as they were when it was asked for.
-pub type Snapshot = Vec<(u64, u64, SectorBytes)>;
+/// The moment at which a flush was asked for.
+pub type Snapshot = u32;
 
 impl Store {
     /// A device of `bytes` bytes whose sectors at first hold what `first(sector)` fills in.
     #[must_use]
     pub fn new(bytes: u64, first: fn(u64, &mut [u8])) -> Self {
-        let (now, durable, volatile) = Default::default();
-        Self { bytes, first, now, durable, volatile, age: 0 }
+        let sectors = (bytes / SECTOR as u64) as usize;
+        let places = vec![Place { now: FIRST, durable: FIRST }; sectors];
+        Self { first, places, log: VecDeque::new(), raw: Vec::new(), age: 0, faulty: false }
     }
 
     /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.places.len() as u64 * SECTOR as u64
     }
 
     /// Reads what is there now.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         for (chunk, sector) in into.chunks_mut(SECTOR).zip(offset / SECTOR as u64..) {
-            match self.now.get(&sector) {
-                Some(bytes) => chunk.copy_from_slice(&bytes[..chunk.len()]),
-                None => (self.first)(sector, chunk),
+            self.expand(sector, self.now(sector).content, chunk);
+        }
+    }
+
+    /// Reads what an image of this device holds.
+    pub fn read_image(&self, image: &Image, offset: u64, into: &mut [u8]) {
+        for (chunk, sector) in into.chunks_mut(SECTOR).zip(offset / SECTOR as u64..) {
+            let version = image.get(sector as usize).copied().unwrap_or(FIRST);
+            self.expand(sector, version.content, chunk);
+        }
+    }
+
+    /// What a sector holds now.
+    #[must_use]
+    pub fn now(&self, sector: u64) -> Version {
+        self.places.get(sector as usize).map_or(FIRST, |p| p.now)
+    }
+
+    /// Whether versions that faults brought about may be there.
+    #[must_use]
+    pub fn is_faulty(&self) -> bool {
+        self.faulty
+    }
+
+    fn expand(&self, at: u64, content: Content, into: &mut [u8]) {
+        match content {
+            Content::First => (self.first)(at, into),
+            Content::Zero => into.fill(0),
+            Content::Of { sector, write } => fill(u64::from(sector), u64::from(write), into),
+            Content::Raw(raw) => into.copy_from_slice(&self.raw[raw as usize]),
+        }
+    }
+
+    /// The value of a sector of the volume whose content this is on the origin.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn value(&self, at: u64, content: Content) -> Result<Value, String> {
+        match content {
+            Content::Zero => Ok(Value::Zero),
+            Content::Of { sector, write } if u64::from(sector) == at => {
+                Ok(Value::Of(u64::from(write)))
+            }
+            other => {
+                let mut bytes = [0; SECTOR];
+                self.expand(at, other, &mut bytes);
+                crate::oracle::value(at, &bytes)
             }
         }
+    }
+
+    fn content_of(&mut self, bytes: &[u8]) -> Content {
+        if let Some((sector, write)) = write_of(bytes)
+            && let (Ok(sector), Ok(write)) = (u32::try_from(sector), u32::try_from(write))
+        {
+            return Content::Of { sector, write };
+        }
+        if bytes.iter().all(|b| *b == 0) {
+            return Content::Zero;
+        }
+        let mut raw = [0; SECTOR];
+        raw[..bytes.len()].copy_from_slice(bytes);
+        self.raw.push(raw);
+        Content::Raw(self.raw.len() as u32 - 1)
     }
 
     /// Writes; durable at once with `fua`.
     pub fn write(&mut self, offset: u64, bytes: &[u8], fua: bool) {
         self.age += 1;
         for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
-            let mut value = Box::new([0; SECTOR]);
-            value.copy_from_slice(chunk);
-            self.put(sector, value, fua);
+            let content = self.content_of(chunk);
+            self.put(sector, content, false, fua);
         }
     }
 
@@ -67,70 +171,184 @@ impl Store {
     pub fn zero(&mut self, offset: u64, len: u64, fua: bool) {
         self.age += 1;
         for sector in offset / SECTOR as u64..(offset + len) / SECTOR as u64 {
-            self.put(sector, Box::new([0; SECTOR]), fua);
+            self.put(sector, Content::Zero, false, fua);
         }
     }
 
-    fn put(&mut self, sector: u64, value: SectorBytes, fua: bool) {
+    /// A write that is acknowledged and never stored: the sectors keep what they have.
+    pub fn lose(&mut self, offset: u64, len: u64, fua: bool) {
+        (self.age, self.faulty) = (self.age + 1, true);
+        for sector in offset / SECTOR as u64..(offset + len) / SECTOR as u64 {
+            self.put(sector, self.now(sector).content, true, fua);
+        }
+    }
+
+    /// Bytes come to a place where nobody wrote them now.
+    pub fn stray(&mut self, offset: u64, bytes: &[u8], fua: bool) {
+        (self.age, self.faulty) = (self.age + 1, true);
+        for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
+            let content = self.content_of(chunk);
+            let tainted = self.now(sector).content != content || self.now(sector).tainted;
+            self.put(sector, content, tainted, fua);
+        }
+    }
+
+    /// A bit of a sector changes, in the device's cache and on its medium alike.
+    pub fn flip(&mut self, sector: u64, bit: u32) {
+        self.faulty = true;
+        let mut bytes = [0; SECTOR];
+        self.expand(sector, self.now(sector).content, &mut bytes);
+        bytes[bit as usize / 8 % SECTOR] ^= 1 << (bit % 8);
+        self.age += 1;
+        let content = self.content_of(&bytes);
+        self.put(sector, content, true, true);
+    }
+
+    fn put(&mut self, sector: u64, content: Content, tainted: bool, fua: bool) {
+        let Some(place) = self.places.get_mut(sector as usize) else { return };
+        place.now = Version { content, tainted, age: self.age };
         if fua {
-            self.volatile.remove(&sector);
-            self.durable.insert(sector, (self.age, value.clone()));
+            place.durable = place.now;
         } else {
-            self.volatile.insert(sector, self.age);
+            self.log.push_back((sector as u32, place.now));
         }
-        self.now.insert(sector, value);
     }
 
-    /// The sectors that a flush asked for now will make durable, as they are now.
+    /// The moment that a flush asked for now covers.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let sector = |(s, age): (&u64, &u64)| Some((*s, *age, self.now.get(s)?.clone()));
-        self.volatile.iter().filter_map(sector).collect()
+        self.age
     }
 
-    /// A flush is complete: what its snapshot holds is durable, unless something newer is.
+    /// A flush is complete: what had landed when it was asked for is durable.
     pub fn make_durable(&mut self, snapshot: Snapshot) {
-        for (sector, age, bytes) in snapshot {
-            if self.durable.get(&sector).is_some_and(|(durable, _)| *durable >= age) {
-                continue;
+        while let Some((sector, version)) = self.log.front().copied() {
+            if version.age > snapshot {
+                break;
             }
-            self.durable.insert(sector, (age, bytes));
-            if self.volatile.get(&sector) == Some(&age) {
-                self.volatile.remove(&sector);
+            self.log.pop_front();
+            let durable = &mut self.places[sector as usize].durable;
+            if version.age > durable.age {
+                *durable = version;
             }
         }
     }
 
-    /// What a power cut leaves: of each sector that was not flushed, by choice of `keeps`, what it
-    /// held last or what was durable before.
-    #[must_use]
-    pub fn crashed(mut self, mut keeps: impl FnMut(u64) -> bool) -> Self {
-        for sector in std::mem::take(&mut self.volatile).into_keys() {
-            if !keeps(sector) {
-                let old = self.durable_sector(sector);
-                self.now.insert(sector, old);
-            }
-        }
-        self.settle()
+    /// What no flush covered yet, oldest first: sectors and a number for the write.
+    pub fn unflushed(&self) -> impl Iterator<Item = (u64, u32)> {
+        let durable = |sector: u32| self.places[sector as usize].durable.age;
+        let late = move |e: &&(u32, Version)| e.1.age > durable(e.0);
+        self.log.iter().filter(late).map(|(sector, version)| (u64::from(*sector), version.age))
     }
 
-    /// Everything that it holds is durable.
+    /// What a power cut leaves: every write that no flush covered is stored or not, sector by
+    /// sector, by choice of `keeps`, which is given the sector and the number of the write.
     #[must_use]
-    pub fn settle(mut self) -> Self {
-        self.age += 1;
-        self.volatile.clear();
-        self.durable = self.now.iter().map(|(s, b)| (*s, (self.age, b.clone()))).collect();
+    pub fn cut(&self, keeps: impl FnMut(u64, u32) -> bool) -> Image {
+        let mut image = Vec::new();
+        self.cut_into(&mut image, keeps);
+        image
+    }
+
+    /// As [`Store::cut`], into an image that is there already.
+    pub fn cut_into(&self, image: &mut Image, mut keeps: impl FnMut(u64, u32) -> bool) {
+        image.clear();
+        image.extend(self.places.iter().map(|p| p.durable));
+        for (sector, version) in &self.log {
+            let place = &mut image[*sector as usize];
+            if version.age > place.age && keeps(u64::from(*sector), version.age) {
+                *place = *version;
+            }
+        }
+    }
+
+    /// What the end of a process leaves: everything.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        self.places.iter().map(|p| p.now).collect()
+    }
+
+    /// After a power cut that left this image.
+    #[must_use]
+    pub fn after(mut self, image: &Image) -> Self {
+        let old = std::mem::take(&mut self.raw);
+        for (place, version) in self.places.iter_mut().zip(image) {
+            let mut version = Version { age: 0, ..*version };
+            if let Content::Raw(raw) = version.content {
+                self.raw.push(old[raw as usize]);
+                version.content = Content::Raw(self.raw.len() as u32 - 1);
+            }
+            *place = Place { now: version, durable: version };
+        }
+        self.log.clear();
+        self.age = 0;
         self
     }
 
     /// A sector as a power cut would leave it at worst.
     #[must_use]
-    pub fn durable_sector(&self, sector: u64) -> SectorBytes {
-        if let Some((_, bytes)) = self.durable.get(&sector) {
-            return bytes.clone();
-        }
-        let mut bytes = Box::new([0; SECTOR]);
-        (self.first)(sector, &mut bytes[..]);
+    pub fn durable_sector(&self, sector: u64) -> [u8; SECTOR] {
+        let mut bytes = [0; SECTOR];
+        let durable = self.places.get(sector as usize).map_or(FIRST, |p| p.durable);
+        self.expand(sector, durable.content, &mut bytes);
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> Store {
+        Store::new(8 * SECTOR as u64, |sector, bytes| fill(sector, 0, bytes))
+    }
+
+    fn bytes(sector: u64, write: u64) -> [u8; SECTOR] {
+        let mut bytes = [0; SECTOR];
+        fill(sector, write, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_flush_covers_what_had_landed_when_it_was_asked_for() {
+        let mut store = store();
+        store.write(512, &bytes(1, 1), false);
+        let snapshot = store.snapshot();
+        store.write(512, &bytes(1, 2), false);
+        store.make_durable(snapshot);
+        assert_eq!(store.durable_sector(1), bytes(1, 1));
+        let none = store.cut(|_, _| false);
+        assert_eq!(none[1].content, Content::Of { sector: 1, write: 1 });
+        let all = store.cut(|_, _| true);
+        assert_eq!(all[1].content, Content::Of { sector: 1, write: 2 });
+    }
+
+    #[test]
+    fn fua_is_durable_at_once_and_older_writes_do_not_come_back() {
+        let mut store = store();
+        store.write(0, &bytes(0, 1), false);
+        store.write(0, &bytes(0, 2), true);
+        assert_eq!(store.unflushed().count(), 0);
+        let snapshot = store.snapshot();
+        store.make_durable(snapshot);
+        assert_eq!(store.durable_sector(0), bytes(0, 2));
+        assert_eq!(store.cut(|_, _| true)[0].content, Content::Of { sector: 0, write: 2 });
+    }
+
+    #[test]
+    fn faults_taint_until_the_next_write() {
+        let mut store = store();
+        store.lose(0, 512, false);
+        store.flip(1, 77);
+        store.stray(1024, &bytes(5, 3), false);
+        let tainted = |s: &Store| (0..8).filter(|i| s.now(*i).tainted).collect::<Vec<_>>();
+        assert_eq!(tainted(&store), [0, 1, 2]);
+        store.write(0, &bytes(0, 1), false);
+        assert_eq!(tainted(&store), [1, 2]);
+        assert!(store.cut(|_, _| false)[1].tainted, "a flip reaches the medium");
+        let store = store.clone().after(&store.image());
+        let mut seen = [0; SECTOR];
+        store.read(512, &mut seen);
+        assert!(seen != bytes(1, 0) && store.unflushed().count() == 0);
     }
 }

@@ -110,6 +110,12 @@ impl World {
         self.now
     }
 
+    /// The bytes of a device.
+    #[must_use]
+    pub fn store(&self, dev: DevId) -> Option<&Store> {
+        self.devices.get(dev.0 as usize)?.store.as_ref()
+    }
+
     /// A device.
     pub fn device(&mut self, dev: DevId) -> &mut SimDevice {
         &mut self.devices[dev.0 as usize]

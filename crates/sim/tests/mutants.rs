@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every named mutant of the engine must be caught by the model check, and the same seed must
-//! pass without it. Run with `--features mutants`.
+//! Every named mutant of the engine must be caught, by the model check (rules 3-7) and by torture
+//! (all rules), and the same seed must pass without it. Run with `--features mutants`.
 #![cfg(feature = "mutants")]
+
+use std::sync::atomic::AtomicBool;
 
 use larder_core::mutant::{MUTANTS, activate};
 use larder_sim::check::{Check, TROUBLES, run};
-use larder_sim::{crash, scenario};
+use larder_sim::scenario;
+use larder_sim::torture::plan::Plan;
+use larder_sim::torture::runner::Task;
+use larder_sim::torture::shrink::shrink;
+use larder_sim::torture::{self, corpus, mutants, small};
 
-/// The first of `seeds` with which the check catches what is active.
+/// The first of `seeds` with which the model check catches what is active.
 fn first_catch(seeds: u64) -> Option<(Check, String)> {
     (0..seeds).find_map(|seed| {
         let unit_bytes = [4 << 10, 64 << 10, 256 << 10, 1 << 20][(seed % 4) as usize];
@@ -19,38 +25,80 @@ fn first_catch(seeds: u64) -> Option<(Check, String)> {
 }
 
 #[test]
-fn every_mutant_is_caught() {
+fn the_model_check_catches_what_breaks_rules_3_to_7() {
     let mut survivors = Vec::new();
-    for mutant in MUTANTS {
+    for mutant in MUTANTS.iter().filter(|m| m.rule <= 7 && m.name != "displace-anything") {
         activate(Some(mutant.name));
-        let caught = if mutant.name == "displace-anything" {
-            scenario::hot_units_stay().err().map(|e| (None, e))
-        } else if mutant.rule >= 9 {
-            let found = (0..2_000).find_map(|seed| crash::run(seed).err().map(|e| (seed, e)));
-            activate(None);
-            match found {
-                Some((seed, why)) => {
-                    println!("{}: crash seed {seed}: {why}", mutant.name);
-                    assert!(crash::run(seed).is_ok(), "seed {seed} fails without {}", mutant.name);
-                }
-                None => survivors.push(mutant.name),
-            }
-            continue;
-        } else {
-            first_catch(600).map(|(check, e)| (Some(check), e))
-        };
+        let caught = first_catch(600);
         activate(None);
         match caught {
-            Some((Some(check), why)) => {
+            Some((check, why)) => {
                 println!("{}: seed {}: {why}", mutant.name, check.seed);
                 assert!(run(&check).is_ok(), "{check:?} fails without {} too", mutant.name);
-            }
-            Some((None, why)) => {
-                println!("{}: {why}", mutant.name);
-                assert!(scenario::hot_units_stay().is_ok());
             }
             None => survivors.push(mutant.name),
         }
     }
     assert!(survivors.is_empty(), "not caught: {survivors:?}");
+}
+
+#[test]
+fn torture_catches_every_mutant() {
+    let mut survivors = Vec::new();
+    for name in mutants::names() {
+        let task =
+            Task { first_seed: 0, runs: 3_000, span: None, profile: None, jobs: 2, mutant: None };
+        let fate = mutants::fate(name, &task, &AtomicBool::new(false));
+        println!("{name}: {:?}, {:.1} s: {}", fate.seed, fate.seconds, fate.why);
+        match fate.seed {
+            Some(seed) => assert!(torture::run(&Plan::of(seed, None)).is_ok(), "seed {seed}"),
+            None => survivors.push(name),
+        }
+    }
+    assert!(scenario::hot_units_stay().is_ok());
+    assert!(survivors.is_empty(), "not caught: {survivors:?}");
+}
+
+#[test]
+fn past_seeds_still_catch_their_mutants() {
+    let entries = corpus::entries().unwrap_or_else(|e| panic!("{e}"));
+    for entry in entries.iter().filter(|e| e.mutant.is_some()) {
+        activate(entry.mutant);
+        let result = torture::run(&entry.plan());
+        activate(None);
+        assert!(result.is_err(), "seed {} no longer catches {:?}", entry.seed, entry.mutant);
+    }
+}
+
+#[test]
+fn a_failing_history_is_made_short_and_still_fails() {
+    let entries = corpus::entries().unwrap_or_else(|e| panic!("{e}"));
+    for name in ["write-before-touched", "flush-skips-origin", "drop-not-logged", "trim-unclaimed"]
+    {
+        let entry = entries.iter().find(|e| e.mutant == Some(name));
+        let entry = entry.unwrap_or_else(|| panic!("{name} is not in the corpus"));
+        activate(Some(name));
+        let short = shrink(&entry.plan()).unwrap_or_else(|| panic!("{name} is not caught"));
+        let again = shrink(&entry.plan());
+        let result = torture::run(&short.plan);
+        activate(None);
+        println!("{name}: {} steps, {}", short.lines.len(), short.violation);
+        short.lines.iter().for_each(|line| println!("{line}"));
+        assert!(short.lines.len() <= 25, "{name}: {} steps", short.lines.len());
+        let text = |lines: &[_]| lines.iter().map(ToString::to_string).collect::<Vec<String>>();
+        let again = again.unwrap_or_else(|| panic!("{name} is not caught again"));
+        assert_eq!(text(&short.lines), text(&again.lines), "the same each time");
+        assert_eq!(result.err().map(|v| v.rule), Some(short.violation.rule));
+        assert!(torture::run(&short.plan).is_ok(), "{name}: it fails without the mutant too");
+    }
+}
+
+#[test]
+fn what_is_small_catches_what_forgets_the_log() {
+    for name in ["write-before-touched", "log-not-durable", "checkpoint-no-origin-flush"] {
+        activate(Some(name));
+        let caught = [1, 2].iter().any(|slots| small::exhaust(&small::setup(*slots)).is_err());
+        activate(None);
+        assert!(caught, "{name}");
+    }
 }

@@ -8,7 +8,9 @@
 //! flushes, so both hold it durably when the record is.
 //!
 //! When half of the log is used the whole state goes to the other region in the same way; what
-//! is enqueued from its snapshot on goes to both logs, and the committer switches.
+//! is enqueued from its snapshot on goes to both logs, and the committer switches. What was taken
+//! back before and is not in the old log yet goes to the new one too: if the new payload is ever
+//! lost, the old state must not lack it.
 
 use std::rc::Rc;
 
@@ -61,16 +63,27 @@ impl Core {
             if journal.is_filling() {
                 continue;
             }
-            let wait = self.limits.checkpoint;
+            // A full log wakes it early; who waits here does not keep the cache.
+            let (wait, due) = (self.limits.checkpoint, Rc::clone(&journal.checkpoint_due));
             drop(strong);
-            self.exec.sleep(wait).await;
+            due.wait_for(wait, &self.exec).await;
         }
     }
 
-    /// Flushes both devices: what they were told before is durable on them.
+    /// Flushes both devices: what they were told before is durable on them. Where flash owns what it
+    /// holds, what is logged as clean was flushed to the origin before.
     async fn flush_both(&self, cache: &Rc<Cache>) -> Result<(), ()> {
-        if !mutant::is_active("checkpoint-no-origin-flush") {
-            self.flush_origin().await.map_err(drop)?;
+        let owns = cache.journal().is_some_and(|journal| journal.layout.dirty);
+        if !owns
+            && !mutant::is_active("checkpoint-no-origin-flush")
+            && let Err(errno) = self.flush_origin().await
+        {
+            // A failed flush is final, so nothing can be logged any more, and a log that is full
+            // would hold up every write.
+            if !mutant::is_active("flush-failure-hangs") {
+                self.give_up(cache, format!("the origin cannot be flushed: {errno}"));
+            }
+            return Err(());
         }
         if mutant::is_active("checkpoint-no-flash-flush") {
             return Ok(());
@@ -104,7 +117,11 @@ impl Core {
             ticket = journal.enqueue(record, &self.exec);
         }
         flushed?;
-        journal.durable(ticket, &self.exec).await?;
+        // Nobody waits here until that is durable: when the log is full, the room for it is made
+        // by this very task, with a checkpoint.
+        if mutant::is_active("full-log-waits") {
+            journal.durable(ticket, &self.exec).await?;
+        }
         Ok(more)
     }
 
@@ -116,10 +133,8 @@ impl Core {
         journal.newest.set(generation);
         let follows = journal.tail.get().generation;
         let header = Header { volume: journal.volume, generation, follows, payload_crc: None };
-        let bytes = Buf::copy_of(&header.encode(&journal.layout));
-        let (kind, at) = (IoKind::Write { fua: true }, journal.layout.header(region));
-        self.flash_meta(cache, kind, at, Some(bytes)).await?;
-        journal.queue.borrow_mut().since = Some(Vec::new());
+        self.journal_header(cache, region, &header).await?;
+        journal.queue.borrow_mut().note_snapshot(journal.layout.dirty);
         let before = cache.log_all();
         let written = self.write_payload(cache, region).await;
         let flushed = match written {

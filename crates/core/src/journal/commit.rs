@@ -105,10 +105,32 @@ impl Core {
         if good { Ok(()) } else { Err(()) }
     }
 
+    /// Both copies of a region's header, durable.
+    pub(super) async fn journal_header(
+        &self,
+        cache: &Rc<Cache>,
+        region: u8,
+        header: &Header,
+    ) -> Result<(), ()> {
+        let Some(journal) = cache.journal() else { return Err(()) };
+        let copies: &[u8] = if mutant::is_active("one-header") { &[0] } else { &[0, 1] };
+        let write = |copy: &u8| {
+            let at = journal.layout.header(region, *copy);
+            let bytes = Buf::copy_of(&header.encode(&journal.layout, at));
+            self.meta_io(cache, IoKind::Write { fua: true }, at, Some(bytes))
+        };
+        let under_way: Vec<_> = copies.iter().map(write).collect();
+        let mut good = true;
+        for copy in under_way {
+            good &= self.meta_ended(cache, copy.await).is_ok();
+        }
+        if good { Ok(()) } else { Err(()) }
+    }
+
     async fn journal_switch(&self, cache: &Rc<Cache>, switch: Switch) -> Step {
         let Some(journal) = cache.journal() else { return Step::Done };
         let generation = switch.generation;
-        let mut tail = Tail::first(journal.volume, generation);
+        let mut tail = Tail::first(journal.volume, generation, &journal.layout);
         let since = journal.queue.borrow_mut().since.take().unwrap_or_default();
         // What comes from here on waits until the switch is done.
         let enqueued = journal.queue.borrow().enqueued;
@@ -129,10 +151,7 @@ impl Core {
             follows: journal.tail.get().generation,
             payload_crc: Some(switch.payload_crc),
         };
-        let bytes = Buf::copy_of(&header.encode(&journal.layout));
-        let offset = journal.layout.header(switch.region);
-        let kind = IoKind::Write { fua: true };
-        if self.flash_meta(cache, kind, offset, Some(bytes)).await.is_err() {
+        if self.journal_header(cache, switch.region, &header).await.is_err() {
             return Step::Failed;
         }
         journal.region.set(Some(switch.region));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where one shard's metadata lies on flash.
 //!
-//! Two regions, each `header | payload | log | log again`. A payload has one entry per slot: the
-//! unit plus one (u32, 0 for none) and a bit per page; under no-write-back instead a bit per region that
-//! is dirty (u64). Under periodic update the reference factor of each origin unit follows (u16). The log is a run of blocks, kept twice.
+//! Two regions, each `header | header again | payload | log | log again`. A payload has one entry per
+//! slot: the unit plus one (u32, 0 for none) and a bit per page; under no-write-back instead a bit per
+//! region that is dirty (u64). Under periodic update the reference factor of each origin unit follows
+//! (u16). The log is a run of blocks, kept twice.
 //! The areas of all shards follow each other; all are as large as the largest shard needs.
 
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::ops::Range;
 use crate::cache::{Flash, Keeps};
 use crate::shape::Shape;
 
-/// Bytes of a region's header.
+/// Bytes of a copy of a region's header.
 pub const HEADER_BYTES: u64 = 4096;
 /// Regions of the pages of a unit that a touched record names, at most.
 pub const TOUCH_BITS: u32 = 64;
@@ -84,24 +85,25 @@ impl Layout {
     }
 
     fn area_bytes(payload: u64, log: u64) -> u64 {
-        2 * (HEADER_BYTES + payload + 2 * log)
+        2 * (2 * HEADER_BYTES + payload + 2 * log)
     }
 
     fn log_bytes(&self) -> u64 {
         u64::from(self.log_blocks) * self.block_bytes
     }
 
-    /// First byte of a region's header.
+    /// First byte of the first or second copy of a region's header.
     #[must_use]
-    pub fn header(&self, region: u8) -> u64 {
+    pub fn header(&self, region: u8, copy: u8) -> u64 {
         let log = self.log_bytes().next_multiple_of(ALIGN);
-        self.base + u64::from(region) * Self::area_bytes(self.payload_bytes, log) / 2
+        let region = u64::from(region) * Self::area_bytes(self.payload_bytes, log) / 2;
+        self.base + region + u64::from(copy) * HEADER_BYTES
     }
 
     /// First byte of a region's payload.
     #[must_use]
     pub fn payload(&self, region: u8) -> u64 {
-        self.header(region) + HEADER_BYTES
+        self.header(region, 0) + 2 * HEADER_BYTES
     }
 
     /// First byte of a block in the first or second copy of a region's log.

@@ -50,8 +50,19 @@ struct Queue {
     records: Vec<Record>,
     enqueued: Ticket,
     durable: Ticket,
-    /// Everything enqueued since the snapshot of the checkpoint under way.
+    /// What the log of the checkpoint under way begins with, see [`Queue::note_snapshot`].
     since: Option<Vec<Record>>,
+}
+
+impl Queue {
+    /// From now on the next log gets what is enqueued, and what was taken back before and is not
+    /// durable yet. Where flash owns what it holds, what was given is as dear.
+    fn note_snapshot(&mut self, owns: bool) {
+        let taken_back = |r: &&Record| owns || !matches!(r, Record::State { .. });
+        let forgets = mutant::is_active("switch-forgets-pending");
+        let pending = self.records.iter().filter(taken_back).filter(|_| !forgets);
+        self.since = Some(pending.cloned().collect());
+    }
 }
 
 /// One shard's journal over one attached flash device, see the module.
@@ -83,7 +94,7 @@ pub(crate) struct Journal {
     save: Cell<bool>,
     last_write: Cell<Nanos>,
     work: Signal,
-    checkpoint_due: Signal,
+    checkpoint_due: Rc<Signal>,
     /// A checkpoint's payload is durable; the committer switches to its region.
     switch: RefCell<Option<commit::Switch>>,
     switched: Signal,
@@ -91,7 +102,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(layout: Layout, volume: u64, recovered: Option<&Recovered>) -> Self {
-        let tail = recovered.map_or_else(|| Tail::first(volume, 0), |r| r.tail);
+        let tail = recovered.map_or_else(|| Tail::first(volume, 0, &layout), |r| r.tail);
         Self {
             layout,
             volume,
@@ -110,7 +121,7 @@ impl Journal {
             save: Cell::new(false),
             last_write: Cell::new(0),
             work: Signal::default(),
-            checkpoint_due: Signal::default(),
+            checkpoint_due: Rc::default(),
             switch: RefCell::new(None),
             switched: Signal::default(),
         }

@@ -139,11 +139,12 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The beginning of a log of this generation on this volume.
+    /// The beginning of a log of this generation on this volume, in this shard's area.
     #[must_use]
-    pub fn first(volume: u64, generation: u64) -> Self {
+    pub fn first(volume: u64, generation: u64, layout: &Layout) -> Self {
         let mut seed = volume.to_le_bytes().to_vec();
         seed.extend(generation.to_le_bytes());
+        seed.extend(layout.base.to_le_bytes());
         Self { volume, generation, sequence: 0, before: crc32c(&seed) }
     }
 }

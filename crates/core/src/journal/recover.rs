@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recovery: from the bytes on flash to what every slot holds (design rules 8 and 9).
 //!
-//! 1. Of the two region headers that belong to this volume and are complete, the newer generation
-//!    counts. A header is written before its region as incomplete, so that a checkpoint that a
-//!    crash cut short never lends its generation, and the blocks it left, to another.
+//! 1. Of the two regions whose headers belong to this volume and are complete, the one with the
+//!    newer generation counts. A header is written before its region as incomplete, so that a
+//!    checkpoint that a crash cut short never lends its generation, and the blocks it left, to
+//!    another. It is there twice, since without it the log that takes pages back would not be
+//!    read; the newer copy counts. It names its own place, so a stray write is not taken for it.
 //! 2. Its payload is the state at its checkpoint; the records of its log are applied in order.
 //! 3. If its payload is damaged, the older region's payload, the whole of the older log and then
 //!    the newer log say the same: everything logged while the newer payload was written went to
@@ -18,6 +20,7 @@
 use super::layout::{HEADER_BYTES, Layout};
 use super::record::{Block, Tail, u32_at, u64_at};
 use crate::checksum::crc32c;
+use crate::mutant;
 use crate::request::Errno;
 
 const MAGIC: [u8; 8] = *b"LARDRMET";
@@ -89,9 +92,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// Its bytes.
+    /// Its bytes, for this place on the device.
     #[must_use]
-    pub fn encode(&self, layout: &Layout) -> Vec<u8> {
+    pub fn encode(&self, layout: &Layout, at: u64) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -105,12 +108,13 @@ impl Header {
         bytes[56] = u8::from(self.payload_crc.is_some());
         bytes[57] = u8::from(layout.dirty);
         bytes[60..64].copy_from_slice(&layout.factors.to_le_bytes());
+        bytes[64..72].copy_from_slice(&at.to_le_bytes());
         let crc = crc32c(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8], volume: u64, layout: &Layout) -> Option<Self> {
+    fn decode(bytes: &[u8], volume: u64, layout: &Layout, at: u64) -> Option<Self> {
         if bytes.get(..8)? != MAGIC || u32_at(bytes, 8)? != VERSION {
             return None;
         }
@@ -126,9 +130,24 @@ impl Header {
             && u32_at(bytes, 36)? == layout.pages
             && u32_at(bytes, 40)? == layout.log_blocks
             && *bytes.get(57)? == u8::from(layout.dirty)
-            && u32_at(bytes, 60)? == layout.factors;
+            && u32_at(bytes, 60)? == layout.factors
+            && (u64_at(bytes, 64)? == at || mutant::is_active("header-anywhere"));
         (crc32c(&zeroed) == u32_at(bytes, 12)? && header.volume == volume && fits).then_some(header)
     }
+}
+
+/// What makes a shard's area that of an empty cache of this volume, in order; to be durable before the
+/// volume's label is. Whatever a region holds of another volume does not count.
+#[must_use]
+pub fn format(layout: &Layout, volume: u64) -> Vec<(u64, Vec<u8>)> {
+    let payload = vec![0; layout.payload_bytes as usize];
+    let payload_crc = Some(crc32c(&payload));
+    let header = Header { volume, generation: 1, follows: 0, payload_crc };
+    let mut writes = vec![(layout.payload(0), payload)];
+    for at in [0, 1].map(|copy| layout.header(0, copy)) {
+        writes.push((at, header.encode(layout, at)));
+    }
+    writes
 }
 
 /// Reads a range of the flash device.
@@ -141,8 +160,17 @@ pub type Read<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, Errno>;
 pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered, Unusable> {
     let mut found = Vec::new();
     for region in [0, 1] {
-        let bytes = read(layout.header(region), HEADER_BYTES).map_err(Unusable::Device)?;
-        found.extend(Header::decode(&bytes, volume, layout).map(|h| (region, h)));
+        let mut newest: Option<Header> = None;
+        for copy in [0, 1] {
+            let at = layout.header(region, copy);
+            let bytes = read(at, HEADER_BYTES).map_err(Unusable::Device)?;
+            let age = |h: &Header| (h.generation, h.payload_crc.is_some());
+            newest = newest
+                .into_iter()
+                .chain(Header::decode(&bytes, volume, layout, at))
+                .max_by_key(age);
+        }
+        found.extend(newest.map(|h| (region, h)));
     }
     let newest_written = found.iter().map(|(_, h)| h.generation).max().unwrap_or(0);
     found.retain(|(_, h)| h.payload_crc.is_some());
@@ -154,13 +182,13 @@ pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered
         let Some(&(older_region, older)) = older else { return Err(Unusable::Damaged) };
         let mut state = read_payload(layout, older_region, &older, read)?;
         if let Some(state) = &mut state {
-            let tail = Tail::first(volume, older.generation);
+            let tail = Tail::first(volume, older.generation, layout);
             replay(layout, older_region, tail, state, read)?;
         }
         payload = state;
     }
     let Some(mut payload) = payload else { return Err(Unusable::Damaged) };
-    let tail = Tail::first(volume, newest.generation);
+    let tail = Tail::first(volume, newest.generation, layout);
     let tail = replay(layout, region, tail, &mut payload, read)?;
     Ok(Recovered { region, tail, newest: newest_written, payload })
 }

@@ -53,7 +53,7 @@ impl Volume {
                 "{name}: its metadata contradicts itself, and it alone has some of the data; nothing was written to it"
             )));
         }
-        let warm = if warm.contains(&true) { ", warm" } else { "" };
+        let warm = if warm.contains(&true) && self.stats()?.units_used > 0 { ", warm" } else { "" };
         tracing::info!("flash {name} attached, {slots} units{warm}, volume '{}'", self.config.name);
         Ok(())
     }
@@ -122,7 +122,10 @@ impl Volume {
                 tracing::warn!("flash {name} starts cold: {why}");
                 let volume = flash.label(unit_bytes)?;
                 self.in_use(file, volume)?;
-                Ok((volume, Vec::new()))
+                let recovered = flash.recover(volume).map_err(|why| {
+                    VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
+                })?;
+                Ok((volume, recovered))
             }
         }
     }

@@ -12,7 +12,7 @@ use larder_core::buf::{Buf, PAGE};
 use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::exec::{DevId, Io, IoId, IoKind};
 use larder_core::journal::layout::Layout;
-use larder_core::journal::recover::{Recovered, Unusable, recover};
+use larder_core::journal::recover::{Recovered, Unusable, format, recover};
 use larder_core::label::{
     Found, HEADER_BYTES, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
 };
@@ -171,6 +171,7 @@ impl FlashDevice {
     pub(crate) fn label(&self, unit_bytes: u64) -> Result<u64, VolumeError> {
         let volume = random_id(self.device.name())?;
         let label = self.label_of(volume, unit_bytes);
+        self.format_metadata(volume)?;
         for at in [SECOND_COPY, 0] {
             let buf = Buf::copy_of(&label.encode());
             run(&self.device, IoKind::Write { fua: true }, at, buf, "writing the label")?;
@@ -182,6 +183,23 @@ impl FlashDevice {
             )));
         }
         Ok(volume)
+    }
+
+    /// The metadata of an empty cache, durable.
+    fn format_metadata(&self, volume: u64) -> Result<(), VolumeError> {
+        let Some(Metadata { shape, .. }) = self.metadata else { return Ok(()) };
+        let place = self.place(DevId(0), volume);
+        for shard in 0..shape.shards {
+            let Some(layout) = Layout::of(&Shape { shard, ..shape }, &place) else { continue };
+            for (at, bytes) in format(&layout, volume) {
+                for (i, part) in bytes.chunks(LOOK_BYTES as usize).enumerate() {
+                    let at = at + i as u64 * LOOK_BYTES;
+                    let (kind, buf) = (IoKind::Write { fua: true }, Buf::copy_of(part));
+                    run(&self.device, kind, at, buf, "writing the metadata")?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What each shard's metadata says, and the device flushed after it was read.

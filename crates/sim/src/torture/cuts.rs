@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Power cuts: what they leave of the devices, and what must hold of it.
+//!
+//! Of the writes that no flush covered, sector by sector, any part may be there: none, all, all up
+//! to a moment, all but one, or each by chance. The origin alone must hold what was promised, and
+//! every page that recovery finds valid on flash must be what the origin holds.
+
+use larder_core::buf::{PAGE, SECTOR};
+use larder_core::journal::layout::Layout;
+use larder_core::journal::recover::{Recovered, Unusable, format, recover};
+use larder_core::shape::Shape;
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+
+use super::history::Violation;
+use super::life::{Judged, Life, wrong};
+use super::plan::{FLASH, Setup};
+use super::promise::Promise;
+use crate::device::SimDevice;
+use crate::oracle::Value;
+use crate::store::{Content, Image, Store};
+use crate::world::ORIGIN;
+
+/// What a power cut leaves of a device.
+pub(super) fn cut(device: &SimDevice, rng: &mut Pcg64Mcg, image: &mut Image) {
+    let Some(store) = &device.store else { return };
+    let unflushed = store.unflushed().count() as u64;
+    let some = |rng: &mut Pcg64Mcg| {
+        let at = rng.random_range(0..unflushed.max(1));
+        store.unflushed().nth(at as usize).map_or((0, 0), |(sector, write)| (sector, write))
+    };
+    match rng.random_range(0..7) {
+        0 => store.cut_into(image, |_, _| false),
+        1 => store.cut_into(image, |_, _| true),
+        2 => {
+            let (_, last) = some(rng);
+            store.cut_into(image, |_, write| write <= last);
+        }
+        3 => {
+            let missing = some(rng);
+            store.cut_into(image, |sector, write| (sector, write) != missing);
+        }
+        4 => {
+            let (below, _) = some(rng);
+            store.cut_into(image, |sector, _| sector < below);
+        }
+        _ => store.cut_into(image, |_, _| rng.random::<bool>()),
+    }
+}
+
+/// What the end of a process leaves of a device.
+pub(super) fn keep(device: &SimDevice, image: &mut Image) {
+    if let Some(store) = &device.store {
+        store.cut_into(image, |_, _| true);
+    }
+}
+
+/// What is recovered of a shard from an image of flash.
+pub(super) fn recover_shard(
+    setup: &Setup,
+    volume: u64,
+    shard: u32,
+    store: &Store,
+    flash: &Image,
+) -> Result<Recovered, Unusable> {
+    let shape = Shape { shard, ..setup.shape };
+    let layout = Layout::of(&shape, &setup.flash(volume)).ok_or(Unusable::Nothing)?;
+    let read = &mut |at: u64, len: u64| {
+        let mut bytes = vec![0; len as usize];
+        store.read_image(flash, at, &mut bytes);
+        Ok(bytes)
+    };
+    recover(&layout, volume, read)
+}
+
+/// The metadata of an empty cache, as formatting leaves it on flash.
+pub(super) fn formatted(setup: &Setup, volume: u64, flash: &mut Store) -> Vec<Option<Recovered>> {
+    let shards = 0..setup.shape.shards;
+    for shard in shards.clone().filter(|_| setup.is_journaled()) {
+        let layout = Layout::of(&Shape { shard, ..setup.shape }, &setup.flash(volume));
+        for (at, bytes) in layout.iter().flat_map(|layout| format(layout, volume)) {
+            flash.write(at, &bytes, true);
+        }
+    }
+    let image = flash.image();
+    shards.map(|shard| recover_shard(setup, volume, shard, flash, &image).ok()).collect()
+}
+
+/// Which units of the volume flash owns: the first sector of the slot of each. None in a clean mode,
+/// where the origin alone has everything.
+pub(super) struct Owners {
+    unit_sectors: u64,
+    slots: Vec<Option<u64>>,
+}
+
+impl Owners {
+    fn none(setup: &Setup) -> Self {
+        let units = setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes);
+        let unit_sectors = setup.shape.unit_bytes / SECTOR as u64;
+        Self { unit_sectors, slots: vec![None; units as usize] }
+    }
+
+    /// What the volume holds in a sector, of what is left of the two devices.
+    pub(super) fn value(
+        &self,
+        sector: u64,
+        origin: (&Store, &Image),
+        flash: (&Store, &Image),
+    ) -> Judged<Value> {
+        let (unit, within) = (sector / self.unit_sectors, sector % self.unit_sectors);
+        let owner = self.slots.get(unit as usize).copied().flatten();
+        let (at, (store, image)) = owner.map_or((sector, origin), |slot| (slot + within, flash));
+        let content = image.get(at as usize).map_or(Content::First, |v| v.content);
+        if owner.is_none() && content == Content::First {
+            return Ok(Value::Of(0));
+        }
+        let found = store.value(sector, content);
+        found.map_err(|what| Violation::new("2: a device", Some(sector), what))
+    }
+}
+
+/// Judges what a power cut left.
+pub(super) fn judge_cut(life: &mut Life<'_>, origin: &Image, flash: &Image) -> Judged<Owners> {
+    life.seen.recoveries += 1;
+    let (setup, volume) = (life.setup, life.volume);
+    let mut owners = Owners::none(setup);
+    let in_use = life.attached && setup.is_journaled();
+    for shard in (0..setup.shape.shards).filter(|_| in_use) {
+        let Some(store) = &life.world.device(FLASH).store else { continue };
+        match recover_shard(setup, volume, shard, store, flash) {
+            Ok(found) => {
+                let shape = Shape { shard, ..setup.shape };
+                judge_pages(life, &shape, &found, (origin, flash), &mut owners)?;
+            }
+            Err(_) if setup.trouble.rots() => life.seen.cold += 1,
+            Err(why) => {
+                return wrong("8: metadata is lost", format!("of shard {shard}: {why:?}"));
+            }
+        }
+    }
+    judge_volume(life, &owners, origin, flash)?;
+    Ok(owners)
+}
+
+/// The volume holds what was promised: in a clean mode, the origin alone.
+fn judge_volume(
+    life: &Life<'_>,
+    owners: &Owners,
+    origin_left: &Image,
+    flash_left: &Image,
+) -> Judged<()> {
+    let Some(origin) = life.world.store(ORIGIN) else { return Ok(()) };
+    let flash = life.world.store(FLASH).unwrap_or(origin);
+    for sector in life.oracle.touched() {
+        let value = owners.value(sector, (origin, origin_left), (flash, flash_left))?;
+        if let Some(flushed) = life.flushed {
+            let lost = life.oracle.durable(sector, value, flushed);
+            lost.map_err(|w| Violation::of("7: an answered FLUSH did not cover a write", w))?;
+        }
+        let lost = life.oracle.durable_fua(sector, value);
+        lost.map_err(|w| Violation::of("7: an answered FUA write is lost", w))?;
+    }
+    Ok(())
+}
+
+/// Every page that recovery finds valid is what the origin holds, unless flash alone has it, and
+/// recovery knows that.
+fn judge_pages(
+    life: &mut Life<'_>,
+    shape: &Shape,
+    found: &Recovered,
+    (origin, flash): (&Image, &Image),
+    owners: &mut Owners,
+) -> Judged<()> {
+    let setup = life.setup;
+    let place = setup.flash(life.volume);
+    let Some(layout) = Layout::of(shape, &place) else { return Ok(()) };
+    let undetected = setup.promise() == Promise::Undetected;
+    let mut units = Vec::with_capacity(layout.slots as usize);
+    for slot in 0..layout.slots {
+        let Some((unit, pages)) = found.slot(slot, &layout) else { continue };
+        if units.contains(&unit) || u64::from(unit) >= shape.units() {
+            return wrong("8: metadata contradicts itself", format!("unit {unit}"));
+        }
+        units.push(unit);
+        let number = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
+        if layout.dirty {
+            let slot = (place.base + number * shape.unit_bytes) / SECTOR as u64;
+            let global = shape.unit_offset(unit) / shape.unit_bytes;
+            owners.slots[global as usize] = Some(slot);
+        }
+        let dirty = found.dirty(slot, &layout);
+        life.seen.dirty += u64::from(dirty != 0);
+        let is_clean = |page: &u32| dirty >> (page / layout.touch_pages()) & 1 == 0;
+        for page in pages.into_iter().filter(is_clean) {
+            let within = u64::from(page) * PAGE as u64;
+            let at = shape.unit_offset(unit) + within;
+            let len = shape.origin_bytes.saturating_sub(at).min(PAGE as u64);
+            let ours = (place.base + number * shape.unit_bytes + within) / SECTOR as u64;
+            let theirs = at / SECTOR as u64;
+            for i in 0..len / SECTOR as u64 {
+                let (a, b) = (flash.get((ours + i) as usize), origin.get((theirs + i) as usize));
+                let (Some(a), Some(b)) = (a, b) else { continue };
+                life.seen.pages += 1;
+                if a.content == as_written(theirs + i, b.content) {
+                    continue;
+                }
+                if undetected && a.tainted {
+                    life.seen.undetected += 1;
+                    continue;
+                }
+                let what = format!(
+                    "recovered slot {slot}, page {page} of unit {unit}: flash holds {:?}, the origin {:?}",
+                    a.content, b.content
+                );
+                let rule = "9: recovery takes a stale page for valid";
+                return Err(Violation::new(rule, Some(theirs + i), what));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A sector of the origin as it is on flash.
+fn as_written(sector: u64, content: Content) -> Content {
+    match content {
+        Content::First => Content::Of { sector: sector as u32, write: 0 },
+        other => other,
+    }
+}

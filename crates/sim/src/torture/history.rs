@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a history saw, what was wrong with it, and how it is told to a person.
+
+use std::fmt;
+
+use larder_core::buf::SECTOR;
+use larder_core::exec::Nanos;
+use larder_core::request::Kind;
+
+use super::load::{CRASHES, RECOVERIES, REQUESTS};
+use super::plan::{Fault, Plan, Step, Stop};
+use crate::oracle::{WriteId, Wrong};
+
+/// What a history saw, to know that it tested something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Client requests answered.
+    pub requests: u64,
+    /// Those that failed as the origin did.
+    pub errors: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Power cuts that were recovered from and checked.
+    pub recoveries: u64,
+    /// Sectors on flash that recovery found valid and that were compared.
+    pub pages: u64,
+    /// Shards that were warm after a crash.
+    pub warm: u64,
+    /// Units that recovery found in part on flash alone.
+    pub dirty: u64,
+    /// Reads that hit flash when everything was read back.
+    pub warm_hits: u64,
+    /// Shards that found their metadata damaged, as rot may have it.
+    pub cold: u64,
+    /// Times that flash was given up.
+    pub given_up: u64,
+    /// Wrong sectors that nothing detects, by contract.
+    pub undetected: u64,
+    /// A digest of everything that clients saw.
+    pub digest: u64,
+}
+
+impl Seen {
+    pub(super) fn mix(&mut self, word: u64) {
+        self.digest = mix(self.digest, word);
+    }
+
+    /// Whether the history is long enough to count.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.requests >= u64::from(REQUESTS)
+            && self.crashes >= u64::from(CRASHES)
+            && self.recoveries >= u64::from(RECOVERIES)
+    }
+}
+
+pub(super) fn mix(digest: u64, word: u64) -> u64 {
+    let mixed = (digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ mixed >> 29
+}
+
+impl std::ops::AddAssign for Seen {
+    fn add_assign(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.errors += more.errors;
+        self.crashes += more.crashes;
+        self.recoveries += more.recoveries;
+        self.pages += more.pages;
+        self.warm += more.warm;
+        self.dirty += more.dirty;
+        self.warm_hits += more.warm_hits;
+        self.cold += more.cold;
+        self.given_up += more.given_up;
+        self.undetected += more.undetected;
+        self.digest = self.digest.wrapping_add(more.digest);
+    }
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The design rule, and what broke it.
+    pub rule: &'static str,
+    /// The sector of the volume, where it is about one.
+    pub sector: Option<u64>,
+    /// More.
+    pub what: String,
+    /// The step in which it was found.
+    pub step: usize,
+    /// The time.
+    pub at: Nanos,
+}
+
+impl Violation {
+    pub(super) fn new(rule: &'static str, sector: Option<u64>, what: String) -> Box<Self> {
+        Box::new(Self { rule, sector, what, step: 0, at: 0 })
+    }
+
+    pub(super) fn of(rule: &'static str, wrong: Wrong) -> Box<Self> {
+        Self::new(rule, Some(wrong.sector), wrong.what)
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rule {}", self.rule)?;
+        if let Some(sector) = self.sector {
+            write!(f, ": sector {sector}")?;
+        }
+        write!(f, ": {} (step {}, {} us into the life)", self.what, self.step, self.at / 1000)
+    }
+}
+
+/// A step as it happened.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its number among the steps of the plan.
+    pub step: usize,
+    /// When.
+    pub now: Nanos,
+    /// What.
+    pub what: Step,
+    /// The number of the write that it began.
+    pub write: WriteId,
+}
+
+impl Line {
+    pub(super) fn of(step: usize, now: Nanos, what: &Step) -> Self {
+        Self { step, now, what: *what, write: 0 }
+    }
+
+    /// Whether it has to do with a sector.
+    #[must_use]
+    pub fn concerns(&self, sector: u64) -> bool {
+        match self.what {
+            Step::Ask(Kind::Flush, ..) | Step::Crash(..) => true,
+            Step::Ask(_, offset, len) => {
+                let (first, end) = (offset / SECTOR as u64, (offset + len) / SECTOR as u64);
+                (first..end).contains(&sector)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>5} {:>8} us  {}", self.step, self.now / 1000, self.what)?;
+        if self.write > 0 {
+            write!(f, " (write {})", self.write)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Ask(Kind::Flush, ..) => write!(f, "flush"),
+            Self::Ask(kind, offset, len) => {
+                let name = match kind {
+                    Kind::Read => "read",
+                    Kind::Write { fua: false } => "write",
+                    Kind::Write { fua: true } => "write under FUA",
+                    Kind::Trim { .. } => "trim",
+                    _ => "zero",
+                };
+                let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
+                write!(f, "{name} {count} sectors from {first}")
+            }
+            Self::Go(events) => write!(f, "{events} events happen"),
+            Self::Rest(span) => write!(f, "{} us pass", span / 1000),
+            Self::Cut(_, outcomes) => write!(f, "{outcomes} outcomes of a power cut are judged"),
+            Self::Crash(_, stop, back) => {
+                let what = match stop {
+                    Stop::Power => "the power fails",
+                    Stop::Process => "the process dies",
+                    Stop::FlashLost => "the power fails, and flash is another device",
+                };
+                write!(f, "{what}{}", if back { "; everything is read back" } else { "" })
+            }
+            Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
+            Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),
+            Self::Fault(Fault::Flip(sector, bit)) => {
+                write!(f, "bit {bit} of flash sector {sector} flips")
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// The volume in a line.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let setup = &self.setup;
+        format!(
+            "profile {}, preset {} {}, {} units of {} KiB, {} slots, {} shards, {} in flight, trouble {:?}",
+            self.profile,
+            setup.preset,
+            if setup.is_journaled() { "journaled" } else { "volatile" },
+            setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes),
+            setup.shape.unit_bytes >> 10,
+            setup.slots,
+            setup.shape.shards,
+            setup.in_flight,
+            setup.trouble,
+        )
+    }
+}

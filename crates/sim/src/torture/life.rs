@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A history happens: lives of a volume, and between them everything stops.
+//!
+//! After each stop the next life recovers from flash, and what it says is held against the origin:
+//! the origin alone keeps what flushes and FUA promised (design rules 1, 2, 7), a read through the
+//! cache returns what the origin holds (rule 9), and what was found is the only past from then on.
+
+use std::collections::HashMap;
+
+use larder_core::buf::SECTOR;
+use larder_core::event::Event;
+use larder_core::exec::{MILLISECOND, Nanos};
+use larder_core::journal::recover::{Recovered, Unusable};
+use larder_core::preset::AdmissionChoice;
+use larder_core::request::{Errno, Kind};
+use larder_model::Jitter;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::cuts::{self, judge_cut, recover_shard};
+use super::history::{Line, Seen, Violation};
+use super::plan::{FLASH, Fault, Plan, Setup, Step, Stop};
+use super::promise::{Promise, Trouble};
+use super::rot::places;
+use crate::device::{Rot, SimDevice};
+use crate::oracle::{Oracle, WriteId, fill};
+use crate::store::{Image, Store};
+use crate::world::{ORIGIN, World};
+
+const MICRO: Nanos = 1_000;
+/// Events within which some request must be answered while any is under way.
+const PATIENCE: u32 = 20_000;
+
+/// A request under way.
+pub(super) struct Asked {
+    pub kind: Kind,
+    pub offset: u64,
+    pub len: u64,
+    pub start: Nanos,
+    pub write: WriteId,
+}
+
+/// A history under way, see the module.
+pub(super) struct Life<'a> {
+    pub setup: &'a Setup,
+    pub world: World,
+    pub oracle: Oracle,
+    pub rng: Pcg64Mcg,
+    /// The id of the volume on flash.
+    pub volume: u64,
+    /// The state off the flash says that flash is in use.
+    pub attached: bool,
+    /// When that it is out of use will be durable.
+    fence_at: Option<Nanos>,
+    /// When a flush was asked for that was answered.
+    pub flushed: Option<Nanos>,
+    pub asked: HashMap<u64, Asked>,
+    client: u64,
+    /// Events since a request was last answered.
+    silent: u32,
+    pub seen: Seen,
+    pub trace: Option<Vec<Line>>,
+    /// Images that are reused.
+    scratch: (Image, Image),
+}
+
+/// What happened, and what was wrong.
+pub(super) type Judged<T> = Result<T, Box<Violation>>;
+
+pub(super) fn wrong<T>(rule: &'static str, what: impl Into<String>) -> Judged<T> {
+    Err(Violation::new(rule, None, what.into()))
+}
+
+/// A volume at the beginning of its first life.
+pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
+    let mut rng = Pcg64Mcg::seed_from_u64(salt);
+    let origin = Store::new(setup.shape.origin_bytes, |sector, bytes| fill(sector, 0, bytes));
+    let mut life = Life {
+        setup,
+        world: empty(setup),
+        oracle: Oracle::default(),
+        volume: rng.random(),
+        rng,
+        attached: true,
+        fence_at: None,
+        flushed: None,
+        asked: HashMap::new(),
+        client: 0,
+        silent: 0,
+        seen: Seen::default(),
+        trace: None,
+        scratch: (Vec::new(), Vec::new()),
+    };
+    life.begin(origin, foreign(setup))?;
+    Ok(life)
+}
+
+/// Lets a plan happen.
+pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
+    let mut life = match start(&plan.setup, plan.salt) {
+        Ok(life) => life,
+        Err(violation) => return (Err(violation), Vec::new()),
+    };
+    life.trace = trace.then(Vec::new);
+    let result = life.all(plan);
+    (result, life.trace.unwrap_or_default())
+}
+
+fn empty(setup: &Setup) -> World {
+    let origin = SimDevice::new(Box::new(Jitter::new(0, 0, 0)), None, 0, 1);
+    let shape = &setup.shape;
+    World::new(origin, shape.origin_bytes, shape.shards, &setup.choices, &setup.limits)
+}
+
+/// A flash device of somebody else's bytes.
+fn foreign(setup: &Setup) -> Store {
+    Store::new(setup.flash_bytes(), |_, bytes| bytes.fill(0xDB))
+}
+
+impl Life<'_> {
+    fn all(&mut self, plan: &Plan) -> Judged<Seen> {
+        for (number, step) in plan.steps.iter().enumerate() {
+            self.note(number, step);
+            self.step(step).map_err(|mut violation| {
+                violation.step = number;
+                violation.at = self.world.now();
+                violation
+            })?;
+        }
+        Ok(self.seen)
+    }
+
+    fn note(&mut self, number: usize, step: &Step) {
+        let now = self.world.now();
+        if let Some(trace) = &mut self.trace {
+            trace.push(Line::of(number, now, step));
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &Step) -> Judged<()> {
+        match *step {
+            Step::Ask(kind, offset, len) => self.ask(kind, offset, len),
+            Step::Go(events) => (0..events).try_for_each(|_| self.turn().map(drop)),
+            Step::Rest(span) => self.rest(span),
+            Step::Cut(salt, outcomes) => self.probe(salt, outcomes),
+            Step::Crash(salt, stop, read_back) => self.crash(salt, stop, read_back),
+            Step::Fault(fault) => {
+                self.fault(fault);
+                Ok(())
+            }
+        }
+    }
+
+    /// Recovers from what the devices hold, and starts the engine over them.
+    fn begin(&mut self, origin: Store, mut flash: Store) -> Judged<()> {
+        let setup = self.setup;
+        let image = flash.image();
+        let mut recovered: Vec<Option<Recovered>> = Vec::new();
+        for shard in 0..setup.shape.shards {
+            recovered.push(match recover_shard(setup, self.volume, shard, &flash, &image) {
+                Ok(found) if self.attached => Some(found),
+                Err(Unusable::Damaged | Unusable::Device(_)) if !setup.trouble.rots() => {
+                    return wrong("8: metadata is lost", format!("of shard {shard}"));
+                }
+                _ => None,
+            });
+        }
+        if recovered.iter().any(Option::is_none) {
+            // Formatted anew: another volume.
+            self.volume = self.rng.random();
+            recovered = cuts::formatted(setup, self.volume, &mut flash);
+        }
+        self.attached = true;
+        let mut device = |slowest: Nanos, store: Store| {
+            let seed = self.rng.random::<u64>();
+            let model = Box::new(Jitter::new(seed, 20 * MICRO, slowest));
+            SimDevice::new(model, Some(store), seed ^ 1, slowest)
+        };
+        let (origin, flash) =
+            (device(setup.origin_slowest, origin), device(setup.flash_slowest, flash));
+        let (bytes, shards) = (setup.shape.origin_bytes, setup.shape.shards);
+        self.world = World::new(origin, bytes, shards, &setup.choices, &setup.limits);
+        self.world.idle_until(Oracle::PAST + 1);
+        let place = setup.flash(self.volume);
+        let warm = self.world.attach_journaled(flash, place, &recovered);
+        if setup.trouble.rots() {
+            self.world.device(FLASH).faults.rot.places = places(setup);
+        }
+        self.seen.warm += warm as u64;
+        (self.flushed, self.fence_at) = (None, None);
+        self.asked.clear();
+        Ok(())
+    }
+
+    fn ask(&mut self, kind: Kind, offset: u64, len: u64) -> Judged<()> {
+        while self.world.in_flight() >= self.setup.in_flight {
+            self.turn()?;
+        }
+        let now = self.world.now();
+        let (mut write, mut bytes) = (0, Vec::new());
+        match kind {
+            Kind::Write { .. } => (write, bytes) = self.oracle.write_begins(offset, len, now),
+            Kind::Trim { .. } | Kind::Zero { .. } => {
+                write = self.oracle.zero_begins(offset, len, now);
+            }
+            Kind::Read | Kind::Flush => {}
+        }
+        if let Some(line) = self.trace.as_mut().and_then(|t| t.last_mut()) {
+            line.write = write;
+        }
+        self.client += 1;
+        self.asked.insert(self.client, Asked { kind, offset, len, start: now, write });
+        self.world.request(self.client, kind, offset, len, &bytes);
+        Ok(())
+    }
+
+    /// Goes on to the next event; false where there is none.
+    pub(super) fn turn(&mut self) -> Judged<bool> {
+        let moved = self.world.advance(self.fence_at.unwrap_or(Nanos::MAX));
+        if !moved {
+            match self.fence_at {
+                Some(at) => self.world.idle_until(at),
+                // Nothing but a release ends a hang of everything.
+                None if self.setup.trouble == Trouble::FlashHangs => self.world.release(FLASH),
+                None if self.world.in_flight() > 0 => {
+                    return wrong("11: a request is never answered", "nothing happens any more");
+                }
+                None => return Ok(false),
+            }
+        }
+        if self.world.in_flight() == 0 {
+            self.silent = 0;
+        }
+        self.silent += 1;
+        if self.silent > PATIENCE {
+            let what = format!("{} are under way, {PATIENCE} events long", self.world.in_flight());
+            return wrong("11: a request is never answered", what);
+        }
+        self.collect()?;
+        self.follow();
+        Ok(true)
+    }
+
+    fn rest(&mut self, span: Nanos) -> Judged<()> {
+        let until = self.world.now() + span;
+        loop {
+            let stop = self.fence_at.map_or(until, |at| at.min(until));
+            if !self.world.advance(stop) {
+                self.world.idle_until(stop);
+            }
+            self.collect()?;
+            self.follow();
+            if self.world.now() >= until {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Flash that was given up is fenced off after a while.
+    fn follow(&mut self) {
+        let now = self.world.now();
+        for event in self.world.take_events() {
+            if let Event::FlashFailed { .. } = event {
+                self.seen.given_up += 1;
+                let delay = if self.attached { self.rng.random_range(0..5) } else { 0 };
+                self.fence_at.get_or_insert(now + delay * MILLISECOND);
+            }
+        }
+        if self.fence_at.is_some_and(|at| now >= at) {
+            (self.attached, self.fence_at) = (false, None);
+            self.world.fence();
+        }
+    }
+
+    fn collect(&mut self) -> Judged<()> {
+        while let Some(finished) = self.world.next_finished() {
+            let Some(request) = self.asked.remove(&finished.client) else {
+                return wrong("11: a request is answered twice", String::new());
+            };
+            let now = self.world.now();
+            self.seen.requests += 1;
+            self.silent = 0;
+            self.seen.mix(finished.client ^ now);
+            let Asked { kind, offset, len, start, write } = request;
+            if let Err(errno) = finished.result {
+                let passes = self.setup.promise() == Promise::ErrorsPass;
+                if passes && errno == Errno::EIO {
+                    self.seen.errors += 1;
+                    continue;
+                }
+                let what = format!("{kind:?} at {offset} failed: {errno}");
+                return wrong("1: a client sees an error", what);
+            }
+            match kind {
+                Kind::Read => {
+                    self.judge_latency(now - start)?;
+                    let mut at = offset;
+                    for buf in &finished.bufs {
+                        self.judge_read(at, buf, start, now)?;
+                        at += buf.len() as u64;
+                    }
+                }
+                Kind::Flush => self.flushed = self.flushed.max(Some(start)),
+                Kind::Write { fua } | Kind::Trim { fua } | Kind::Zero { fua, .. } => {
+                    self.oracle.answered(write, offset, len, now);
+                    if fua {
+                        self.oracle.answered_fua(write, offset, len);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_read(&mut self, offset: u64, bytes: &[u8], start: Nanos, now: Nanos) -> Judged<()> {
+        for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
+            if let Some(word) = chunk.get(16..24) {
+                self.seen.mix(word.iter().fold(0, |sum, b| sum << 8 | u64::from(*b)));
+            }
+            if self.is_rotten(chunk) {
+                let right = self.oracle.could_be(sector, chunk, start, now);
+                self.seen.undetected += u64::from(!right);
+                continue;
+            }
+            let read = self.oracle.read_sector(sector, chunk, start, now);
+            read.map_err(|found| Violation::of("3: a read is not linearisable", found))?;
+        }
+        Ok(())
+    }
+
+    /// Whether rot of cached data, which nothing detects, brought these bytes about.
+    fn is_rotten(&mut self, sector: &[u8]) -> bool {
+        let undetected = self.setup.promise() == Promise::Undetected;
+        undetected && self.world.device(FLASH).served_rotten(sector)
+    }
+
+    /// Rule 6: a miss costs a visit to the origin, and no more.
+    fn judge_latency(&self, took: Nanos) -> Judged<()> {
+        let setup = self.setup;
+        let selective = matches!(setup.choices.admission, AdmissionChoice::Selective(_));
+        let bound = setup.origin_slowest.max(setup.flash_slowest);
+        if selective && setup.trouble.spares_flash() && took > bound {
+            let what = format!("it took {took} ns of at most {bound} ns");
+            return wrong("6: a read took longer than a miss may", what);
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        let (setup, now) = (self.setup, self.world.now());
+        let begins = match fault {
+            Fault::Flip(sector, bit) => {
+                if let Some(store) = self.world.device(FLASH).store.as_mut() {
+                    store.flip(sector, bit);
+                }
+                return;
+            }
+            Fault::Begins => true,
+            Fault::Ends => false,
+        };
+        let share = |of: f64| if begins { of } else { 0.0 };
+        let origin = &mut self.world.device(ORIGIN).faults;
+        if matches!(setup.trouble, Trouble::OriginErrors | Trouble::OriginFlushErrors) {
+            (origin.read_errors, origin.write_errors) = (share(0.03), share(0.05));
+            let flushes = setup.trouble == Trouble::OriginFlushErrors;
+            origin.flush_errors = if flushes { share(0.2) } else { 0.0 };
+        }
+        let device = self.world.device(FLASH);
+        let faults = &mut device.faults;
+        match setup.trouble {
+            Trouble::FlashErrors => {
+                (faults.read_errors, faults.write_errors) = (share(0.05), share(0.03));
+                faults.flush_errors = share(0.02);
+            }
+            Trouble::FlashFull => {
+                (faults.write_errors, faults.errno) = (share(0.3), Some(Errno::ENOSPC));
+            }
+            Trouble::FlashSlow => {
+                let most = 4 * setup.limits.flash_timeout;
+                (faults.slow_share, faults.slow_ns) = (share(0.3), most);
+            }
+            Trouble::FlashVanishes => faults.vanished = begins,
+            Trouble::FlashShrinks => faults.ends_at = begins.then_some(setup.flash_bytes() / 2),
+            Trouble::FlashHangs if begins => faults.hang_share = 0.3,
+            Trouble::FlashHangs => device.release(now),
+            Trouble::MetadataRot | Trouble::DataRot => {
+                faults.rot = Rot {
+                    lost: share(0.1),
+                    misdirected: share(0.1),
+                    duplicated: share(0.1),
+                    ..faults.rot.clone()
+                };
+            }
+            _ => {}
+        }
+    }
+
+    /// What if the power failed now? Several outcomes, none of which the life goes on with.
+    fn probe(&mut self, salt: u64, outcomes: u32) -> Judged<()> {
+        let mut rng = Pcg64Mcg::seed_from_u64(salt);
+        for _ in 0..outcomes {
+            let (mut origin, mut flash) = std::mem::take(&mut self.scratch);
+            cuts::cut(self.world.device(ORIGIN), &mut rng, &mut origin);
+            cuts::cut(self.world.device(FLASH), &mut rng, &mut flash);
+            let judged = judge_cut(self, &origin, &flash);
+            self.scratch = (origin, flash);
+            judged.map(drop)?;
+        }
+        Ok(())
+    }
+
+    /// Everything stops; the next life begins from what is left of the devices.
+    fn crash(&mut self, salt: u64, stop: Stop, read_back: bool) -> Judged<()> {
+        let mut rng = Pcg64Mcg::seed_from_u64(salt);
+        self.seen.crashes += 1;
+        self.oracle.judge().map_err(|w| Violation::of("3: a history has no order", w))?;
+        let (mut left, mut flash_left) = std::mem::take(&mut self.scratch);
+        if stop == Stop::Process {
+            cuts::keep(self.world.device(ORIGIN), &mut left);
+            cuts::keep(self.world.device(FLASH), &mut flash_left);
+        } else {
+            cuts::cut(self.world.device(ORIGIN), &mut rng, &mut left);
+            cuts::cut(self.world.device(FLASH), &mut rng, &mut flash_left);
+        }
+        let owners = judge_cut(self, &left, &flash_left)?;
+        let (origin, flash) = (self.world.take_store(ORIGIN), self.world.take_store(FLASH));
+        let (Some(origin), Some(flash)) = (origin, flash) else {
+            return wrong("a device has no bytes", String::new());
+        };
+        let mut found = Vec::new();
+        for sector in self.oracle.touched() {
+            found.push((sector, owners.value(sector, (&origin, &left), (&flash, &flash_left))?));
+        }
+        self.oracle.restart(&found);
+        let flash = match stop {
+            // Where flash owns what it holds, its loss is what the contract names.
+            Stop::FlashLost if !self.setup.flash_owns() => foreign(self.setup),
+            _ => flash.after(&flash_left),
+        };
+        let origin = origin.after(&left);
+        self.scratch = (left, flash_left);
+        self.begin(origin, flash)?;
+        if read_back { self.read_back() } else { Ok(()) }
+    }
+
+    /// Reads everything through the cache, and compares with the origin.
+    fn read_back(&mut self) -> Judged<()> {
+        let (bytes, step) = (self.setup.shape.origin_bytes, self.setup.shape.unit_bytes);
+        let step = step.clamp(16 << 10, 64 << 10);
+        let hits = self.world.requests().read_hits;
+        let mut truth = Vec::new();
+        for offset in (0..bytes).step_by(step as usize) {
+            let len = step.min(bytes - offset);
+            let start = self.world.now();
+            self.world.request(0, Kind::Read, offset, len, &[]);
+            let finished = loop {
+                if let Some(finished) = self.world.next_finished() {
+                    break finished;
+                }
+                if !self.world.advance(Nanos::MAX) {
+                    return wrong("11: a read after a crash is never answered", String::new());
+                }
+            };
+            self.follow();
+            if let Err(errno) = finished.result {
+                return wrong("1: a read after a crash failed", errno.to_string());
+            }
+            let mut at = offset;
+            for buf in &finished.bufs {
+                if self.setup.flash_owns() {
+                    // The oracle knows what was found on either device.
+                    let now = self.world.now();
+                    self.judge_read(at, buf, start, now)?;
+                    at += buf.len() as u64;
+                    continue;
+                }
+                truth.resize(buf.len(), 0);
+                if let Some(store) = &self.world.device(ORIGIN).store {
+                    store.read(at, &mut truth);
+                }
+                let pairs = buf.chunks(SECTOR).zip(truth.chunks(SECTOR)).zip(at / SECTOR as u64..);
+                for ((ours, theirs), sector) in pairs.filter(|((a, b), _)| a != b) {
+                    if self.is_rotten(ours) {
+                        self.seen.undetected += 1;
+                        continue;
+                    }
+                    let of = |bytes| crate::oracle::value(sector, bytes);
+                    let what = format!("flash returns {:?}, the origin {:?}", of(ours), of(theirs));
+                    return Err(Violation::new(
+                        "9: a stale page after a crash",
+                        Some(sector),
+                        what,
+                    ));
+                }
+                at += buf.len() as u64;
+            }
+        }
+        self.seen.warm_hits += self.world.requests().read_hits - hits;
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The steps of a history: requests, crashes, power cuts to be looked at, and troubles.
+//!
+//! Every history has at least `REQUESTS` requests and three crashes, and looks at so many power
+//! cuts that thirty recoveries are checked.
+
+use larder_core::buf::SECTOR;
+use larder_core::exec::MILLISECOND;
+use larder_core::request::Kind;
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+
+use super::plan::{Fault, Setup, Step, Stop};
+use super::profile::Profile;
+use super::promise::Trouble;
+use super::rot::flippable;
+
+/// Requests of a history, at least.
+pub const REQUESTS: u32 = 1_000;
+/// Recoveries checked in a history, at least.
+pub const RECOVERIES: u32 = 30;
+/// Crashes of a history, at least.
+pub const CRASHES: u32 = 3;
+/// Outcomes looked at for one power cut.
+const OUTCOMES: u32 = 4;
+
+/// Where the requests of a history go.
+struct Aim<'a> {
+    row: &'a Profile,
+    setup: &'a Setup,
+    /// First sectors of the few pages that many requests go to.
+    hot: Vec<u64>,
+    /// Where a stream goes on.
+    next: u64,
+    /// Whether requests are whole pages.
+    aligned: f64,
+}
+
+/// Draws the steps.
+pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Step> {
+    let sectors = setup.shape.origin_bytes / SECTOR as u64;
+    let hot = (0..rng.random_range(2..10)).map(|_| rng.random_range(0..sectors) / 8 * 8).collect();
+    let aligned = [0.2, 0.6, 0.95][rng.random_range(0..3)];
+    let mut aim = Aim { row, setup, hot, next: 0, aligned };
+    let crashes = rng.random_range(row.crashes.clone());
+    // A crash leaves requests unanswered.
+    let requests = REQUESTS + crashes * setup.in_flight as u32 + rng.random_range(0..60);
+    let cuts = (RECOVERIES.saturating_sub(crashes)).div_ceil(OUTCOMES) + rng.random_range(0..3);
+    // When crashes and cuts come: after so many requests.
+    let mut stops: Vec<u32> = (1..crashes).map(|_| rng.random_range(0..requests)).collect();
+    if row.name == "restart-loop" {
+        for i in (0..stops.len()).filter(|i| i % 3 > 0).collect::<Vec<_>>() {
+            stops[i] = stops[i / 3 * 3] + rng.random_range(0..4);
+        }
+    }
+    let cuts: Vec<u32> = (0..cuts).map(|_| rng.random_range(0..requests)).collect();
+    let pace = [0.1, 0.3, 0.6][rng.random_range(0..3)];
+    let mut steps = Vec::with_capacity(2 * requests as usize);
+    for number in 0..requests {
+        for _ in stops.iter().filter(|s| **s == number) {
+            steps.push(crash(rng));
+        }
+        for _ in cuts.iter().filter(|c| **c == number) {
+            steps.push(Step::Cut(rng.random(), OUTCOMES));
+        }
+        trouble(setup, rng, &mut steps);
+        steps.push(aim.ask(rng));
+        if rng.random_bool(pace) {
+            steps.push(Step::Go(rng.random_range(1..6)));
+        }
+        if row.rest.0 > 0 && rng.random_range(0..row.rest.0) == 0 {
+            steps.push(Step::Rest(rng.random_range(1..=row.rest.1) * MILLISECOND));
+        }
+    }
+    // Those that drew a number beyond the last request.
+    steps.extend(stops.iter().filter(|s| **s >= requests).map(|_| crash(rng)));
+    steps.push(Step::Crash(rng.random(), Stop::Power, true));
+    steps
+}
+
+fn crash(rng: &mut Pcg64Mcg) -> Step {
+    let stop = match rng.random_range(0..12) {
+        0 => Stop::FlashLost,
+        1 | 2 => Stop::Process,
+        _ => Stop::Power,
+    };
+    Step::Crash(rng.random(), stop, rng.random_bool(0.7))
+}
+
+fn trouble(setup: &Setup, rng: &mut Pcg64Mcg, steps: &mut Vec<Step>) {
+    let (begins, ends) = match setup.trouble {
+        Trouble::None => return,
+        Trouble::MetadataRot | Trouble::DataRot => {
+            if rng.random_bool(0.01) {
+                let sector = flippable(setup, |below| rng.random_range(0..below));
+                steps.push(Step::Fault(Fault::Flip(sector, rng.random_range(0..4096))));
+            }
+            (0.02, 0.02)
+        }
+        Trouble::FlashVanishes | Trouble::FlashShrinks => (0.002, 0.02),
+        Trouble::OriginFlushErrors => (0.003, 0.05),
+        _ => (0.01, 0.03),
+    };
+    if rng.random_bool(begins) {
+        steps.push(Step::Fault(Fault::Begins));
+    } else if rng.random_bool(ends) {
+        steps.push(Step::Fault(Fault::Ends));
+    }
+}
+
+impl Aim<'_> {
+    fn ask(&mut self, rng: &mut Pcg64Mcg) -> Step {
+        let mix = self.row.mix;
+        let fua = rng.random_bool(0.1);
+        let drawn = rng.random_range(0..mix.read + mix.write + mix.flush + mix.trim + mix.zero);
+        let kinds = [
+            (mix.read, Kind::Read),
+            (mix.write, Kind::Write { fua }),
+            (mix.trim, Kind::Trim { fua }),
+            (mix.zero, Kind::Zero { fua, may_unmap: true }),
+            (mix.flush, Kind::Flush),
+        ];
+        let kind = super::profile::by_weight(&kinds, |k| k.0, drawn).1;
+        if kind == Kind::Flush {
+            return Step::Ask(kind, 0, 0);
+        }
+        let (first, count) = self.place(rng);
+        self.next = first + count;
+        Step::Ask(kind, first * SECTOR as u64, count * SECTOR as u64)
+    }
+
+    /// A place, in sectors.
+    fn place(&mut self, rng: &mut Pcg64Mcg) -> (u64, u64) {
+        let sectors = self.setup.shape.origin_bytes / SECTOR as u64;
+        let unit = self.setup.shape.unit_bytes / SECTOR as u64;
+        let aligned = rng.random_bool(self.aligned);
+        let count = match (rng.random_range(0..20), aligned) {
+            (0, _) => rng.random_range(1..=64),
+            (1..12, true) => 8,
+            (_, true) => 8 * rng.random_range(1..5),
+            (_, false) => rng.random_range(1..=20),
+        };
+        let mut first = match rng.random_range(0..100) {
+            p if p < self.row.hot => {
+                let page = self.hot[rng.random_range(0..self.hot.len())];
+                page + if aligned { 0 } else { rng.random_range(0..8) }
+            }
+            p if p < self.row.hot + self.row.scan && self.next < sectors => self.next,
+            p if p % 16 == 15 => (rng.random_range(0..sectors) / unit * unit).saturating_sub(4),
+            _ => rng.random_range(0..sectors),
+        };
+        if aligned {
+            first = first / 8 * 8;
+        }
+        first = first.min(sectors - 1);
+        (first, count.min(sectors - first))
+    }
+}

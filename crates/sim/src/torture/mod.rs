@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Torture: seeded histories of crashes and faults, in virtual time, judged by the oracle.
+//!
+//! A seed becomes a [`Plan`](plan::Plan): a volume drawn from a row of the swarm
+//! ([`profile`]), and a list of steps ([`load`]). The plan happens ([`life`]), power cuts are
+//! judged on the way ([`cuts`]), and what is promised under which fault is a table ([`promise`]).
+//! A history that breaks a rule is made short ([`shrink`]) and told ([`history`]). Beside the swarm
+//! there are past seeds of interest ([`corpus`]) and everything that is small ([`small`]).
+//!
+//! Invariants: a seed and a commit decide a run to the last bit, on any machine and with any
+//! number of threads; a history counts only if it crashed, recovered and read back everything.
+//!
+//! Why not random decisions on the way: a list of steps can be shortened, and a person can read it.
+
+pub mod corpus;
+mod cuts;
+pub mod history;
+mod life;
+pub mod load;
+pub mod mutants;
+pub mod plan;
+pub mod profile;
+pub mod promise;
+mod rot;
+pub mod runner;
+pub mod shrink;
+pub mod small;
+
+use self::history::{Line, Seen, Violation};
+use self::plan::Plan;
+
+/// Lets a plan happen.
+///
+/// # Errors
+/// The rule that was broken.
+pub fn run(plan: &Plan) -> Result<Seen, Box<Violation>> {
+    life::live(plan, false).0
+}
+
+/// As [`run`], with every step as it happened.
+pub fn run_traced(plan: &Plan) -> (Result<Seen, Box<Violation>>, Vec<Line>) {
+    life::live(plan, true)
+}

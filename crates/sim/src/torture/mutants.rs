@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine's named mutants, each to be caught by some seed.
+//!
+//! One breaks a rule that no history of crashes shows, only a long steady load does: it is caught
+//! by a scenario of its own. All others are caught by the seeds that everything is tortured with;
+//! those that break rule 8 show under rot of the metadata alone and get that row of the swarm.
+
+use std::sync::atomic::AtomicBool;
+
+use larder_core::mutant::MUTANTS;
+
+use super::profile::profile;
+use super::runner::{Outcome, Task, activate, torture};
+use crate::scenario;
+
+/// The mutant that a scenario catches.
+const STEADY: &str = "displace-anything";
+
+/// A mutant's fate.
+#[derive(Clone, Debug)]
+pub struct Fate {
+    /// Its name.
+    pub name: &'static str,
+    /// The seed that caught it.
+    pub seed: Option<u64>,
+    /// Client requests until then.
+    pub ops: u64,
+    /// Seconds until then.
+    pub seconds: f64,
+    /// The rule that it broke.
+    pub why: String,
+}
+
+/// Whether this build has mutants.
+#[must_use]
+pub fn are_built() -> bool {
+    cfg!(feature = "mutants")
+}
+
+/// The name, if a mutant has it.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static str> {
+    MUTANTS.iter().find(|m| m.name == name).map(|m| m.name)
+}
+
+/// The names of all.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    MUTANTS.iter().map(|m| m.name)
+}
+
+/// The task with this mutant.
+#[must_use]
+pub fn with(name: &'static str, task: &Task) -> Task {
+    let rots = MUTANTS.iter().any(|m| m.name == name && m.rule == 8);
+    let row = profile("metadata-rot").filter(|_| rots);
+    Task { mutant: Some(name), profile: task.profile.or(row), ..task.clone() }
+}
+
+/// Tortures with a mutant, as the task says.
+pub fn torture_mutant(task: &Task, stop: &AtomicBool, progress: impl Fn(&Outcome)) -> Outcome {
+    if task.mutant != Some(STEADY) {
+        return torture(task, stop, progress);
+    }
+    let began = std::time::Instant::now();
+    activate(task.mutant);
+    let result = scenario::hot_units_stay();
+    activate(None);
+    let violation = result.err().map(|what| {
+        let violation = super::Violation::new("6: something hotter is displaced", None, what);
+        (task.first_seed, *violation)
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    Outcome { seeds: 1, violations: violation.into_iter().collect(), seconds, ..Outcome::default() }
+}
+
+/// Looks for a seed that catches the mutant of the task.
+#[must_use]
+pub fn fate(name: &'static str, task: &Task, stop: &AtomicBool) -> Fate {
+    let outcome = torture_mutant(&with(name, task), stop, |_| {});
+    let found = outcome.violations.first();
+    Fate {
+        name,
+        seed: found.map(|(seed, _)| *seed),
+        ops: outcome.seen.requests,
+        seconds: outcome.seconds,
+        why: found.map(|(_, violation)| violation.to_string()).unwrap_or_default(),
+    }
+}

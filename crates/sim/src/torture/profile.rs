@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The swarm: from what rows a seed draws its volume, its load and its troubles.
+//!
+//! A seed picks a row (or is told one), and from the row everything else. Narrow rows find what a
+//! broad mixture hardly ever meets: a log that is always full, a cache of two slots, a restart
+//! into a restart. A new preset is a name in `CACHES`; a new kind of stress is a row.
+
+use std::ops::Range;
+
+use super::promise::Trouble;
+use larder_core::preset::Durability;
+
+/// A preset with what of its metadata is durable, and how often a seed takes it.
+pub type Cache = (&'static str, Durability, u32);
+
+/// The presets that may be tortured.
+const CACHES: &[Cache] = &[
+    ("sce", Durability::Journal, 12),
+    ("sce", Durability::Volatile, 3),
+    ("prwc", Durability::Journal, 8),
+    ("proc", Durability::Journal, 3),
+    ("slru", Durability::Journal, 2),
+    ("slru", Durability::Volatile, 1),
+    ("flashcache", Durability::Journal, 2),
+    ("flashcache", Durability::Volatile, 1),
+    ("enhanceio", Durability::Journal, 1),
+    ("enhanceio", Durability::Volatile, 1),
+    ("bcache", Durability::Journal, 1),
+    ("bcache", Durability::Volatile, 1),
+];
+
+/// What a crash is about: metadata that is durable.
+const JOURNALED: &[Cache] = &[
+    ("sce", Durability::Journal, 6),
+    ("prwc", Durability::Journal, 4),
+    ("proc", Durability::Journal, 1),
+    ("slru", Durability::Journal, 1),
+    ("flashcache", Durability::Journal, 1),
+    ("bcache", Durability::Journal, 1),
+];
+
+/// Where flash owns what it holds.
+const OWNED: &[Cache] = &[("prwc", Durability::Journal, 1)];
+
+const VOLATILE: &[Cache] = &[
+    ("sce", Durability::Volatile, 4),
+    ("slru", Durability::Volatile, 1),
+    ("flashcache", Durability::Volatile, 1),
+    ("enhanceio", Durability::Volatile, 1),
+    ("bcache", Durability::Volatile, 1),
+];
+
+/// How often each kind of request comes, of their sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Reads.
+    pub read: u32,
+    /// Writes, one in ten under FUA.
+    pub write: u32,
+    /// Flushes.
+    pub flush: u32,
+    /// Trims.
+    pub trim: u32,
+    /// Zeroings.
+    pub zero: u32,
+}
+
+const MIXED: Mix = Mix { read: 45, write: 42, flush: 7, trim: 2, zero: 4 };
+
+/// A row of the swarm, see the module.
+#[derive(Debug)]
+pub struct Profile {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is about.
+    pub what: &'static str,
+    /// How many seeds of the sum of all rows take it.
+    pub weight: u32,
+    /// Presets.
+    pub caches: &'static [Cache],
+    /// Bytes of a unit, where the preset lets that be chosen.
+    pub units: &'static [u64],
+    /// Shards.
+    pub shards: &'static [u32],
+    /// Slots, as a share of the volume's units in tenths.
+    pub slots: Range<u64>,
+    /// Client requests in flight.
+    pub in_flight: &'static [usize],
+    /// The load.
+    pub mix: Mix,
+    /// The share of requests in percent that go to a few pages.
+    pub hot: u32,
+    /// The share of requests in percent that follow the one before.
+    pub scan: u32,
+    /// Crashes.
+    pub crashes: Range<u32>,
+    /// Rest after a request: one in so many, for up to so many milliseconds.
+    pub rest: (u32, u64),
+    /// What else goes wrong.
+    pub troubles: &'static [Trouble],
+}
+
+const KIB: u64 = 1 << 10;
+
+const EVERYDAY: Profile = Profile {
+    name: "everyday",
+    what: "a mixed load, several crashes",
+    weight: 6,
+    caches: CACHES,
+    units: &[4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
+    shards: &[1, 1, 2],
+    slots: 2..11,
+    in_flight: &[1, 4, 4, 16, 48],
+    mix: MIXED,
+    hot: 30,
+    scan: 5,
+    crashes: 3..6,
+    rest: (40, 15),
+    troubles: &[Trouble::None],
+};
+
+/// Every row.
+pub const PROFILES: &[Profile] = &[
+    EVERYDAY,
+    Profile {
+        name: "hot-overwrite",
+        what: "few pages are written and read again and again, by many at once",
+        weight: 3,
+        mix: Mix { read: 35, write: 58, flush: 3, trim: 1, zero: 3 },
+        in_flight: &[16, 48],
+        hot: 90,
+        ..EVERYDAY
+    },
+    Profile {
+        name: "scan",
+        what: "sequential streams through a small cache",
+        weight: 2,
+        mix: Mix { read: 70, write: 25, flush: 3, trim: 0, zero: 2 },
+        scan: 75,
+        slots: 2..6,
+        ..EVERYDAY
+    },
+    Profile {
+        name: "flush-storm",
+        what: "every third request is a FLUSH",
+        weight: 2,
+        mix: Mix { read: 20, write: 45, flush: 33, trim: 0, zero: 2 },
+        ..EVERYDAY
+    },
+    Profile {
+        name: "tiny-cache",
+        what: "one or two slots, so that units leave all the time",
+        weight: 3,
+        caches: JOURNALED,
+        slots: 0..3,
+        ..EVERYDAY
+    },
+    Profile {
+        name: "log-edge",
+        what: "first writes to ever new regions fill the log; checkpoints follow each other",
+        weight: 3,
+        caches: JOURNALED,
+        units: &[64 * KIB, 128 * KIB, 256 * KIB],
+        slots: 8..11,
+        mix: Mix { read: 35, write: 60, flush: 2, trim: 0, zero: 3 },
+        hot: 0,
+        rest: (12, 25),
+        ..EVERYDAY
+    },
+    Profile {
+        name: "restart-loop",
+        what: "crash upon crash, often before the life after the last one did anything",
+        weight: 2,
+        caches: JOURNALED,
+        crashes: 9..16,
+        in_flight: &[1, 4, 16],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "no-write-back",
+        what: "flash owns what it holds, and units are exchanged all the time",
+        weight: 4,
+        caches: OWNED,
+        slots: 1..9,
+        rest: (12, 8),
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::None,
+            Trouble::FlashErrors,
+            Trouble::FlashSlow,
+            Trouble::OriginErrors,
+            Trouble::OriginFlushErrors,
+        ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "volatile",
+        what: "caches whose metadata does not survive",
+        weight: 2,
+        caches: VOLATILE,
+        units: &[4 * KIB, 64 * KIB, 64 * KIB, 256 * KIB],
+        rest: (0, 0),
+        troubles: &[
+            Trouble::None,
+            Trouble::FlashErrors,
+            Trouble::FlashHangs,
+            Trouble::FlashVanishes,
+            Trouble::OriginErrors,
+        ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "flash-fails",
+        what: "flash fails operations, is full, slow, hangs, vanishes and returns, or shrinks",
+        weight: 4,
+        troubles: &[
+            Trouble::FlashErrors,
+            Trouble::FlashFull,
+            Trouble::FlashHangs,
+            Trouble::FlashSlow,
+            Trouble::FlashVanishes,
+            Trouble::FlashShrinks,
+        ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "origin-fails",
+        what: "the origin fails reads, writes and flushes",
+        weight: 2,
+        troubles: &[Trouble::OriginErrors, Trouble::OriginFlushErrors],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "metadata-rot",
+        what: "one copy of the metadata on flash loses, misplaces or repeats writes, or flips bits",
+        weight: 3,
+        caches: JOURNALED,
+        troubles: &[Trouble::MetadataRot],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "data-rot",
+        what: "cached data on flash does the same: wrong bytes are undetected by contract",
+        weight: 1,
+        troubles: &[Trouble::DataRot],
+        ..EVERYDAY
+    },
+];
+
+/// The row of this name.
+#[must_use]
+pub fn profile(name: &str) -> Option<&'static Profile> {
+    PROFILES.iter().find(|p| p.name == name)
+}
+
+/// The row that a number below the sum of weights stands for.
+pub(super) fn by_weight<T>(rows: &[T], weight: impl Fn(&T) -> u32, mut drawn: u32) -> &T {
+    for row in rows {
+        match drawn.checked_sub(weight(row)) {
+            Some(rest) => drawn = rest,
+            None => return row,
+        }
+    }
+    &rows[rows.len() - 1]
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may go wrong, and what is promised then: the table that `docs/simulation.md` shows.
+//!
+//! A wrong byte is excused only where the promise says so, and only if the device itself returned
+//! just these bytes from a sector that rot had struck. It is counted, never passed over.
+
+/// What goes wrong in a history besides crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing.
+    None,
+    /// Flash reads and writes fail now and then.
+    FlashErrors,
+    /// Flash writes fail for want of space.
+    FlashFull,
+    /// Flash operations hang and are answered late.
+    FlashHangs,
+    /// Flash is slow, up to some hundred times.
+    FlashSlow,
+    /// Flash vanishes, and is back after the next crash or before.
+    FlashVanishes,
+    /// Flash shrinks.
+    FlashShrinks,
+    /// Origin reads and writes fail now and then.
+    OriginErrors,
+    /// Origin flushes fail too.
+    OriginFlushErrors,
+    /// One copy of the metadata on flash rots.
+    MetadataRot,
+    /// Cached data on flash rots.
+    DataRot,
+}
+
+/// What is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// No wrong byte, and no error that a client sees.
+    Invisible,
+    /// No wrong byte; the origin's errors reach the clients.
+    ErrorsPass,
+    /// Wrong bytes that nothing detects are possible, and counted.
+    Undetected,
+}
+
+/// The table: trouble, promise, why.
+pub const PROMISES: &[(Trouble, Promise, &str)] = &[
+    (Trouble::None, Promise::Invisible, "power cuts with honest devices"),
+    (Trouble::FlashErrors, Promise::Invisible, "EIO: answered from the origin"),
+    (Trouble::FlashFull, Promise::Invisible, "ENOSPC: a failed write like others"),
+    (Trouble::FlashHangs, Promise::Invisible, "answered from the origin after a time limit"),
+    (Trouble::FlashSlow, Promise::Invisible, "as a hang that ends"),
+    (Trouble::FlashVanishes, Promise::Invisible, "writes wait until it is fenced"),
+    (Trouble::FlashShrinks, Promise::Invisible, "operations beyond the end fail"),
+    (Trouble::OriginErrors, Promise::ErrorsPass, "a failed write may or may not have happened"),
+    (Trouble::OriginFlushErrors, Promise::ErrorsPass, "every later FLUSH of the life fails too"),
+    (Trouble::MetadataRot, Promise::Invisible, "checksums, two copies; at worst a cold start"),
+    (Trouble::DataRot, Promise::Undetected, "there are no checksums over cached data"),
+];
+
+impl Trouble {
+    /// What is promised under it.
+    #[must_use]
+    pub fn promise(self) -> Promise {
+        PROMISES.iter().find(|(t, ..)| *t == self).map_or(Promise::Invisible, |(_, p, _)| *p)
+    }
+
+    /// Whether operations on flash go as they should.
+    #[must_use]
+    pub fn spares_flash(self) -> bool {
+        matches!(self, Self::None | Self::OriginErrors | Self::OriginFlushErrors)
+    }
+
+    /// Whether it can come to a volume whose flash owns what it holds. Of hangs and losses of that
+    /// device nothing is promised; metadata of it is kept twice, but payloads are not.
+    #[must_use]
+    pub fn suits_an_owner(self) -> bool {
+        matches!(
+            self,
+            Self::None
+                | Self::FlashErrors
+                | Self::FlashSlow
+                | Self::OriginErrors
+                | Self::OriginFlushErrors
+        )
+    }
+
+    /// Whether what recovery finds may be damaged.
+    #[must_use]
+    pub fn rots(self) -> bool {
+        matches!(self, Self::MetadataRot | Self::DataRot)
+    }
+}
