@@ -5,7 +5,7 @@
 //! with zeroes (so that its file system has nothing left to allocate); reads the origin back.
 //!
 //! Invariants: all of it lies in one temporary directory that goes when [`Files`] does, and what a
-//! demo that was killed left behind goes when the next one begins. One demo at a time uses a place.
+//! demo that was killed left behind, mounts too, goes when the next one begins. One demo at a time uses a place.
 //! What is made is on the disk and out of the page cache before anything is measured.
 //!
 //! Why sockets lie elsewhere: the path of a unix socket may have 107 bytes only.
@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 use super::book::Book;
 use super::content::{self, PAGE_BYTES};
+use super::oltp::mounts;
 
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -87,6 +88,18 @@ impl Files {
         self.devices.path().join("all-flash")
     }
 
+    /// Where a server's volume becomes a file.
+    #[must_use]
+    pub fn volume(&self) -> PathBuf {
+        self.devices.path().join("volume")
+    }
+
+    /// Where its file system is mounted.
+    #[must_use]
+    pub fn mount_point(&self) -> PathBuf {
+        self.devices.path().join("mnt")
+    }
+
     /// For sockets and logs.
     #[must_use]
     pub fn sockets(&self) -> &Path {
@@ -103,6 +116,7 @@ fn claim(dir: &Path) -> Result<File> {
     for entry in std::fs::read_dir(dir).with_context(failed)? {
         let entry = entry.with_context(failed)?;
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            mounts::clear(&entry.path())?;
             std::fs::remove_dir_all(entry.path()).with_context(failed)?;
         }
     }

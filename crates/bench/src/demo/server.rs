@@ -220,6 +220,13 @@ impl Server {
         Ok(())
     }
 
+    /// Kills it, so that whoever waits for its answers gets an error; how that went tells its end.
+    pub fn kill(&self) {
+        if self.exit.is_none() {
+            let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::KILL);
+        }
+    }
+
     fn terminate(&self) {
         if self.exit.is_none() {
             // It may have ended a moment ago; nothing is lost then.
@@ -270,7 +277,7 @@ impl Drop for Server {
 }
 
 /// The end of a log, indented; empty if there is none.
-fn tail(log: &Path) -> String {
+pub(super) fn tail(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_WORDS_BYTES)..]);
     match text.trim() {
