@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 # What is installed; `make build` makes it.
 LARDER ?= target/release/larder
 
-.PHONY: help build install demo test lint deps-build deps-test bench clean
+.PHONY: help build install demo test lint deps-build deps-test deps-demo bench clean
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself"
@@ -36,7 +36,7 @@ install:
 	install -D -m 644 docs/larder.toml $(DESTDIR)$(PREFIX)/share/doc/larder/larder.toml
 	install -D -m 644 dist/systemd/fuse.conf $(DESTDIR)$(PREFIX)/share/doc/larder/fuse.conf
 
-demo: build
+demo: build deps-demo
 	target/release/larder demo --dir target/demo
 
 # Lints first, then all tests (the model check, every mutant, faults, kill -9, interop).
@@ -57,6 +57,9 @@ deps-build:
 
 deps-test:
 	@scripts/deps test
+
+deps-demo:
+	@scripts/deps demo
 
 bench: build
 	target/release/larder bench all

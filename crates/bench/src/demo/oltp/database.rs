@@ -263,7 +263,7 @@ mod tests {
         assert!(error.contains("ok, 1000|1|980000") && error.contains("1000|2|"), "{error}");
 
         let (client, mut conversation) = Client::open(&path, &log, |_| Ok(())).unwrap();
-        assert!(conversation.ask("SELECT * FROM nothing;\n", 1).is_err());
+        assert!(conversation.ask("SELECT * FROM nowhere;\n", 1).is_err());
         assert!(client.close().unwrap_err().to_string().contains("exit status"));
         let complaint = std::fs::read_to_string(&log).unwrap();
         assert!(complaint.contains("no such table"), "{complaint}");
