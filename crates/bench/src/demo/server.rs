@@ -84,10 +84,11 @@ impl Stats {
         }
     }
 
-    /// The share of reads served wholly from flash; 0 without reads.
+    /// The share of reads served wholly from flash; 0 without reads. Counters of several threads are
+    /// not of the same instant, so in a short span there may seem to be more hits than reads.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
-        self.read_hits as f64 / self.reads.max(1) as f64
+        (self.read_hits as f64 / self.reads.max(1) as f64).min(1.0)
     }
 }
 
