@@ -7,7 +7,8 @@ LARDER ?= target/release/larder
 .PHONY: help build install demo test lint deps-build deps-test deps-demo bench clean
 
 help:
-	@echo "make demo    build, and show the main job end to end on files that it makes itself"
+	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
+	@echo "             root also a database in a file system"
 	@echo "make test    everything that CI runs; installs the Debian packages that it lacks"
 	@echo "make build   target/release/larder"
 	@echo "make bench   every bench, in full"

@@ -9,8 +9,8 @@
 //!
 //! Why `sqlite3` as a process and not SQLite as a library: the memory of a process can be bounded,
 //! ours must not be; and the build stays without a database in C. It answers a line after a line,
-//! so a transaction costs two switches between processes besides. Why not PostgreSQL: a cluster
-//! wants a user of its own, minutes and gigabytes where this has seconds.
+//! so a transaction costs two switches between processes besides. Why not PostgreSQL: its cluster
+//! wants a user of its own and an installation many times as large, and shows nothing more.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

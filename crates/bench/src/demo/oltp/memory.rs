@@ -6,8 +6,9 @@
 //! they read and write is charged to it. Where none can be made, the database's file is taken out
 //! of the page cache ([`Memory::touched`]) before more of it can be there than is allowed.
 //!
-//! Invariants: never more of the database is in memory than the bound. The cgroup goes with the
-//! guard, one of a demo that was killed with the next demo; no setting of the machine is changed.
+//! Invariants: never more of the database is in the page cache than the bound; with a cgroup that
+//! is the bound of its processes too. The cgroup goes with the guard, one of a demo that was killed
+//! with the next demo; no setting of the machine is changed.
 //!
 //! Why not `sqlite3`'s own cache alone: what it does not hold, the page cache would.
 
