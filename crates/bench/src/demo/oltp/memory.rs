@@ -140,11 +140,15 @@ fn cgroup(root: &Path, bytes: u64) -> Option<PathBuf> {
     Some(dir)
 }
 
-/// Removes the cgroups of demos that were killed; one that is in use cannot be removed.
+/// Removes the cgroups of demos that were killed: those of no process, or of a former one with our
+/// number. One that is in use cannot be removed.
 fn remove_leftovers(tree: &Path) {
     let Ok(entries) = std::fs::read_dir(tree) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        let lives = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
+        if pid.is_some_and(|pid| pid == std::process::id() || !lives(pid)) {
             let _ = std::fs::remove_dir(entry.path());
         }
     }
@@ -176,10 +180,15 @@ mod tests {
     fn a_tree_without_the_controller_is_left_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("cgroup.procs"), "").unwrap();
-        std::fs::create_dir(dir.path().join("larder-demo-0")).unwrap();
+        // No process has the number 0, and one the number 1.
+        for name in ["larder-demo-0", "larder-demo-1"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
         // Version 2 without `memory` in its subtree_control: a new directory has no `memory.max`.
         assert_eq!(cgroup(dir.path(), 1 << 20), None);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        let left = |name: &str| dir.path().join(name).exists();
+        assert!(left("cgroup.procs") && left("larder-demo-1") && !left("larder-demo-0"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]
