@@ -58,20 +58,27 @@ impl Loop {
     /// It stays.
     pub fn detach(mut self) -> Result<()> {
         self.attached = false;
-        detach(&self.device)?;
         let begin = Instant::now();
-        // Who takes the device next may be somebody else, over another file.
-        while backing(&self.device).is_some_and(|file| is_below(&file, &self.file)) {
+        if self.is_ours() {
+            // It may go by itself meanwhile.
+            let _ = detach(&self.device);
+        }
+        while self.is_ours() {
             ensure!(begin.elapsed() < GONE_BOUND, "{} is still in use", self.device.display());
             std::thread::sleep(POLL);
         }
         Ok(())
     }
+
+    /// Whether the device is still over our file; who takes it next may be somebody else.
+    fn is_ours(&self) -> bool {
+        backing(&self.device).is_some_and(|file| is_below(&file, &self.file))
+    }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        if self.attached {
+        if self.attached && self.is_ours() {
             // One that stays is seen by the next demo, or in `losetup -l`.
             let _ = detach(&self.device);
         }
@@ -107,7 +114,11 @@ impl Mounted {
         let words = words.into_iter().chain([device.as_os_str(), at.as_os_str()]);
         let result = run("mount", words, BOUND, stopped);
         mounted.mounted = result.is_ok() || !below(at).is_empty();
-        result.map(|_| mounted)
+        result?;
+        // A device in use goes with its last user: with this mount, even if the demo is killed and
+        // the file below it has lost its name by then.
+        detach(device)?;
+        Ok(mounted)
     }
 
     /// Where it is.
