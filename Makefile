@@ -4,10 +4,11 @@ PREFIX ?= /usr/local
 # What is installed; `make build` makes it.
 LARDER ?= target/release/larder
 
-.PHONY: help build install demo test lint deps-build deps-test bench clean
+.PHONY: help build install demo test lint deps-build deps-test deps-demo bench clean
 
 help:
-	@echo "make demo    build, and show the main job end to end on files that it makes itself"
+	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
+	@echo "             root also a database in a file system"
 	@echo "make test    everything that CI runs; installs the Debian packages that it lacks"
 	@echo "make build   target/release/larder"
 	@echo "make bench   every bench, in full"
@@ -36,7 +37,7 @@ install:
 	install -D -m 644 docs/larder.toml $(DESTDIR)$(PREFIX)/share/doc/larder/larder.toml
 	install -D -m 644 dist/systemd/fuse.conf $(DESTDIR)$(PREFIX)/share/doc/larder/fuse.conf
 
-demo: build
+demo: build deps-demo
 	target/release/larder demo --dir target/demo
 
 # Lints first, then all tests (the model check, every mutant, faults, kill -9, interop).
@@ -57,6 +58,9 @@ deps-build:
 
 deps-test:
 	@scripts/deps test
+
+deps-demo:
+	@scripts/deps demo
 
 bench: build
 	target/release/larder bench all

@@ -195,8 +195,23 @@ pub struct BenchArgs {
     pub report: Option<PathBuf>,
 }
 
+/// A part of the demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PartArg {
+    /// A PostgreSQL trace over NBD, five ways
+    Replay,
+    /// SQLite in an ext4 on a loop device on a FUSE file, with and without Larder; needs root and
+    /// is skipped, with a line that says why, where something is missing
+    Oltp,
+    /// One after the other
+    All,
+}
+
 #[derive(Args, Debug)]
 pub struct DemoArgs {
+    /// Which part of it
+    #[arg(long, value_enum, default_value = "all")]
+    pub part: PartArg,
     /// Where files are made
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub dir: PathBuf,

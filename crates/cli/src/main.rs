@@ -24,13 +24,13 @@ use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use larder_bench::bench::{self, BenchOptions};
-use larder_bench::demo::{self, DemoOptions};
+use larder_bench::demo::{self, DemoOptions, Part};
 use larder_bench::report::{self, About};
 use larder_front::control::Command as Control;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{BenchArgs, Cli, Command, DemoArgs};
+use crate::args::{BenchArgs, Cli, Command, DemoArgs, PartArg};
 
 fn main() -> ExitCode {
     let mut command = Cli::command();
@@ -132,7 +132,12 @@ fn demo(args: &DemoArgs) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     let (dir, json) = (args.dir.clone(), args.json);
-    let options = DemoOptions { dir, json, interrupted, ..DemoOptions::default() };
+    let part = match args.part {
+        PartArg::Replay => Part::Replay,
+        PartArg::Oltp => Part::Oltp,
+        PartArg::All => Part::All,
+    };
+    let options = DemoOptions { part, dir, json, interrupted, ..DemoOptions::default() };
     // 128 + SIGINT, as for any program that a signal ends.
     let code = |e: &anyhow::Error| if e.is::<demo::Interrupted>() { 130 } else { 1 };
     let answer_no = |e: anyhow::Error| exit::Coded { code: code(&e), message: format!("{e:#}") };

@@ -24,6 +24,7 @@ use super::nbd::servers::{Guard, Noise, nbdkit_version};
 use super::quiet::{Counted, Watch};
 use super::row::{Goal, Row, median};
 use super::{BenchOptions, progress};
+use crate::demo::oltp::mounts::Loop;
 use crate::demo::server::{Server, Spec};
 
 const NAME: &str = "fuse";
@@ -222,13 +223,8 @@ impl Contestant {
             filled.write_all(noise.next()).context(words.clone())?;
         }
         drop(filled);
-        let mut losetup = Command::new("losetup");
-        let output = losetup.args(["--direct-io=on", "--show", "-f"]).arg(file).output();
-        let output = output.context("losetup cannot be run; it is in Debian's package mount")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "losetup: {}", said.trim());
-        let device = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-        let looped = Loop(device.clone());
+        let looped = Loop::attach(file, || Ok(()))?;
+        let device = looped.device().to_owned();
         Ok(Self { words, device, pid, _loop: looped, _mounted: mounted, _servers: servers })
     }
 }
@@ -246,16 +242,6 @@ fn await_that(what: &str, holds: impl Fn() -> bool) -> Result<()> {
         std::thread::sleep(POLL);
     }
     Ok(())
-}
-
-/// Frees a loop device in the end.
-struct Loop(PathBuf);
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // What is left then is left to the user to see in `losetup -l`.
-        let _ = silent(Command::new("losetup").arg("-d").arg(&self.0)).and_then(|mut c| c.wait());
-    }
 }
 
 /// Takes a mount away in the end, if it is still there.

@@ -5,7 +5,7 @@
 //! with zeroes (so that its file system has nothing left to allocate); reads the origin back.
 //!
 //! Invariants: all of it lies in one temporary directory that goes when [`Files`] does, and what a
-//! demo that was killed left behind goes when the next one begins. One demo at a time uses a place.
+//! demo that was killed left behind, mounts too, goes when the next one begins. One demo at a time uses a place.
 //! What is made is on the disk and out of the page cache before anything is measured.
 //!
 //! Why sockets lie elsewhere: the path of a unix socket may have 107 bytes only.
@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 use super::book::Book;
 use super::content::{self, PAGE_BYTES};
+use super::oltp::mounts;
 
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -30,6 +31,8 @@ const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 const SPARE_BYTES: u64 = 64 << 20;
 /// How the names of directories begin.
 const PREFIX: &str = "larder-demo-";
+/// The name of the link from the directory of devices to that of sockets.
+const SOCKETS: &str = "sockets";
 
 /// The files, see the module.
 #[derive(Debug)]
@@ -61,12 +64,12 @@ impl Files {
             format_size(needed_bytes + SPARE_BYTES)
         );
         let devices = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&dir);
+        let devices = devices.with_context(|| make(&dir))?;
         let sockets = tempfile::Builder::new().prefix(PREFIX).tempdir();
-        Ok(Self {
-            devices: devices.with_context(|| make(&dir))?,
-            sockets: sockets.with_context(|| make(&std::env::temp_dir()))?,
-            _place: place,
-        })
+        let sockets = sockets.with_context(|| make(&std::env::temp_dir()))?;
+        // So that who clears the one knows the other.
+        std::os::unix::fs::symlink(sockets.path(), devices.path().join(SOCKETS))?;
+        Ok(Self { devices, sockets, _place: place })
     }
 
     /// The file of the slow device.
@@ -87,6 +90,18 @@ impl Files {
         self.devices.path().join("all-flash")
     }
 
+    /// Where a server's volume becomes a file.
+    #[must_use]
+    pub fn volume(&self) -> PathBuf {
+        self.devices.path().join("volume")
+    }
+
+    /// Where its file system is mounted.
+    #[must_use]
+    pub fn mount_point(&self) -> PathBuf {
+        self.devices.path().join("mnt")
+    }
+
     /// For sockets and logs.
     #[must_use]
     pub fn sockets(&self) -> &Path {
@@ -103,10 +118,22 @@ fn claim(dir: &Path) -> Result<File> {
     for entry in std::fs::read_dir(dir).with_context(failed)? {
         let entry = entry.with_context(failed)?;
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            std::fs::remove_dir_all(entry.path()).with_context(failed)?;
+            clear(&entry.path()).with_context(failed)?;
         }
     }
     Ok(place)
+}
+
+/// Removes what a demo that was killed made.
+fn clear(devices: &Path) -> Result<()> {
+    mounts::clear(devices)?;
+    if let Ok(sockets) = std::fs::read_link(devices.join(SOCKETS)) {
+        let name = sockets.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(PREFIX) && sockets.exists() {
+            std::fs::remove_dir_all(&sockets)?;
+        }
+    }
+    Ok(std::fs::remove_dir_all(devices)?)
 }
 
 /// Makes a file of `bytes` (whole pages), whose content `fill` writes page by page.
@@ -206,9 +233,14 @@ mod tests {
         let leftover = dir.path().join("larder-demo-killed");
         std::fs::create_dir(&leftover).unwrap();
         std::fs::write(leftover.join("origin"), "left").unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let sockets = elsewhere.path().join("larder-demo-sockets");
+        std::fs::create_dir(&sockets).unwrap();
+        std::os::unix::fs::symlink(&sockets, leftover.join(SOCKETS)).unwrap();
         std::fs::write(dir.path().join("other"), "not ours").unwrap();
         let files = Files::new(dir.path(), 0).unwrap();
         assert!(!leftover.exists() && dir.path().join("other").exists());
+        assert!(!sockets.exists() && elsewhere.path().exists());
         let error = format!("{:#}", Files::new(dir.path(), 0).unwrap_err());
         assert!(error.contains("another demo runs there"), "{error}");
         drop(files);

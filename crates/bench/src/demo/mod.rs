@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demo behind `larder demo` and `make demo`: the main job end to end, on files that it makes
-//! itself, without root and in under three minutes.
+//! itself, in under three minutes.
 //!
-//! Purpose: the same requests against the same data, served five ways: the slow device alone
+//! Purpose: two parts. The first needs no root: the same requests against the same data, served five ways: the slow device alone
 //! (`no-cache`), behind Larder (`larder`), behind the same engine with the choices of two caches
 //! that the paper compares with (`flashcache`, `bcache`), and flash alone (`all-flash`). Each is a
 //! fresh `larder serve` process of its own; [`mod@replay`] drives it, [`row`] is what comes out.
+//! The second is [`oltp`]: a database in a file system on a volume.
 //!
 //! Invariants: every row gets the same treatment. The rows go on from one another on one origin
 //! file, and [`book`] knows what every page of it must hold, so a write that one of them lost is
@@ -18,6 +19,7 @@
 pub mod book;
 pub mod content;
 pub mod files;
+pub mod oltp;
 pub mod progress;
 pub mod replay;
 pub mod report;
@@ -29,7 +31,7 @@ pub mod workload;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,9 +40,11 @@ use anyhow::{Context, Result, ensure};
 use larder_io::format_size;
 use larder_sim::trace::PG15_ZIPF_UPDATE;
 use larder_sim::trace::btr::TraceReader;
+use serde_json::Value;
 
 use self::book::Book;
 use self::files::Files;
+use self::oltp::needs::Skipped;
 use self::progress::Progress;
 use self::replay::{Plan, replay};
 use self::report::Setup;
@@ -49,15 +53,30 @@ use self::server::{Server, Spec, Stats};
 
 use self::workload::Workload;
 
+const OLTP_FILE: &str = "oltp.json";
 const TRACE_NAME: &str = "a PostgreSQL 15 trace below 8 MB of shared buffers, zipf updates";
 /// The most connections, and the most requests that one keeps open: a client that sends without
 /// reading could lock up with the server beyond.
 const MOST: usize = 64;
 
+/// Which parts are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A trace over NBD.
+    Replay,
+    /// A database in a file system.
+    Oltp,
+    /// One after the other.
+    All,
+}
+
 /// What the demo does, and where.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Where `demo.json` is written, and below it, in `work`, the files that stand for devices.
+    /// Which parts.
+    pub part: Part,
+    /// Where `demo.json` and `oltp.json` are written, and below it, in `work`, the files that stand
+    /// for devices.
     pub dir: PathBuf,
     /// Print the rows as one JSON value instead of the table.
     pub json: bool,
@@ -83,6 +102,8 @@ pub struct DemoOptions {
     pub measured_seconds: u64,
     /// A FLUSH follows after so many writes to the log.
     pub flush_every: u64,
+    /// Sizes and spans of the second part.
+    pub oltp: oltp::Scale,
     /// Set by a signal handler to end the demo; it then fails with [`Interrupted`].
     pub interrupted: Arc<AtomicBool>,
 }
@@ -90,6 +111,7 @@ pub struct DemoOptions {
 impl Default for DemoOptions {
     fn default() -> Self {
         Self {
+            part: Part::All,
             dir: PathBuf::from("target/demo"),
             json: false,
             larder: None,
@@ -103,6 +125,7 @@ impl Default for DemoOptions {
             warm_up_seconds: 12,
             measured_seconds: 9,
             flush_every: 16,
+            oltp: oltp::Scale::default(),
             interrupted: Arc::default(),
         }
     }
@@ -130,6 +153,18 @@ impl DemoOptions {
         Ok(())
     }
 
+    /// The program of servers.
+    fn program(&self) -> Result<PathBuf> {
+        self.larder
+            .clone()
+            .map_or_else(|| std::env::current_exe().context("the path of this program"), Ok)
+    }
+
+    /// A file behind the model of the slow device.
+    fn slow(&self, file: &Path) -> Result<String> {
+        Ok(format!("slow+{}?profile={}&seed={}", utf8(file)?, self.profile, self.seed))
+    }
+
     fn plan(&self) -> Plan {
         Plan {
             depth: self.depth,
@@ -152,23 +187,66 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Runs the demo: progress to standard error, the table or JSON to standard output, the rows to
-/// `demo.json`.
+/// Runs the demo: progress to standard error, tables or JSON to standard output, the rows to
+/// `demo.json` and `oltp.json`. Where the machine lacks what the second part needs, a line says so.
 ///
 /// # Errors
-/// A row cannot be run, a read or the origin is wrong, or the row without a cache is cached.
+/// A row cannot be run, what was read or is on the origin is wrong, or the row without a cache is
+/// cached.
 pub fn run(options: &DemoOptions) -> Result<()> {
-    let (rows, setup) = measure(options)?;
-    let json = report::json(&rows, &setup)?;
-    let path = options.dir.join("demo.json");
-    report::write(&path, &json)?;
+    let mut values = Vec::new();
+    if options.part != Part::Oltp {
+        let (rows, setup) = measure(options)?;
+        let json = report::json(&rows, &setup)?;
+        tell(options, "demo.json", &json, || report::text(&rows, &setup))?;
+        values.extend(json);
+    }
+    if options.part != Part::Replay {
+        values.extend(run_oltp(options)?);
+    }
     if options.json {
-        println!("{json}");
-    } else {
-        println!("{}", report::text(&rows, &setup));
+        println!("{}", serde_json::to_string_pretty(&values)?);
+    }
+    Ok(())
+}
+
+/// Runs the second part, or says why not; its rows.
+fn run_oltp(options: &DemoOptions) -> Result<Vec<Value>> {
+    // Rows of another time would pass for those of this one.
+    let _ = std::fs::remove_file(options.dir.join(OLTP_FILE));
+    match oltp::measure(options) {
+        Ok((rows, setup)) => {
+            let json = oltp::report::json(&rows, &setup)?;
+            tell(options, OLTP_FILE, &json, || oltp::report::text(&rows, &setup))?;
+            Ok(json)
+        }
+        Err(error) if error.is::<Skipped>() => {
+            eprintln!("demo: the second part (a database over FUSE) is skipped: {error:#}");
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes rows to their file and, unless all is to be JSON, a table to standard output.
+fn tell(
+    options: &DemoOptions,
+    name: &str,
+    json: &[Value],
+    text: impl FnOnce() -> String,
+) -> Result<()> {
+    let path = options.dir.join(name);
+    report::write(&path, &serde_json::to_string_pretty(json)?)?;
+    if !options.json {
+        println!("{}\n", text());
     }
     eprintln!("demo: rows are in {}", path.display());
     Ok(())
+}
+
+/// A path as an argument of `larder serve` must be.
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().context("the path of --dir is not UTF-8")
 }
 
 /// Makes the files and runs every row.
@@ -303,26 +381,22 @@ impl Demo<'_> {
     }
 
     fn spec(&self, kind: Kind) -> Result<Spec> {
-        let DemoOptions { profile, seed, larder, .. } = self.options;
         let truth = self.truth(kind);
-        let truth = truth.to_str().context("the path of --dir is not UTF-8")?;
-        let slow = format!("slow+{truth}?profile={profile}&seed={seed}");
-        let origin = if kind == Kind::AllFlash { truth } else { &slow };
-        let mut flags = vec!["--origin".to_owned(), origin.to_owned()];
+        let origin = match kind {
+            Kind::AllFlash => utf8(&truth)?.to_owned(),
+            _ => self.options.slow(&truth)?,
+        };
+        let mut flags = vec!["--origin".to_owned(), origin];
         if let Some(preset) = kind.preset() {
             let flash = self.files.flash();
-            let flash = flash.to_str().context("the path of --dir is not UTF-8")?;
-            flags.extend(["--flash", flash, "--preset", preset].map(str::to_owned));
+            flags.extend(["--flash", utf8(&flash)?, "--preset", preset].map(str::to_owned));
             // The file was the flash of the row before.
             flags.push("--format".to_owned());
             if kind == Kind::Larder {
                 flags.extend_from_slice(&self.options.larder_flags);
             }
         }
-        let program = match larder {
-            Some(program) => program.clone(),
-            None => std::env::current_exe().context("the path of this program")?,
-        };
+        let program = self.options.program()?;
         Ok(Spec { program, flags, dir: self.files.sockets().to_owned(), name: kind.name() })
     }
 }
@@ -361,6 +435,7 @@ mod tests {
         std::fs::write(&trace, zstd::encode_all(&record[..], 1).unwrap()).unwrap();
         let options = DemoOptions {
             dir: dir.path().to_owned(),
+            part: Part::Replay,
             trace: Some(trace),
             ..DemoOptions::default()
         };

@@ -87,7 +87,8 @@ pub fn replay(
     std::thread::scope(|scope| {
         let run = |client| scope.spawn(|| Connection::new(&replay, client).run());
         let threads: Vec<_> = clients.into_iter().map(run).collect();
-        let watched = replay.watch(&mut second);
+        let answered = |s| second(s, replay.answered.load(Ordering::Relaxed));
+        let watched = watch(replay.start, plan.window().end, &replay.stop, answered);
         replay.stop.store(true, Ordering::SeqCst);
         let mut sum = Tally::new(plan.window());
         let mut result = Ok(());
@@ -103,24 +104,28 @@ pub fn replay(
     })
 }
 
-impl Replay<'_> {
-    /// Sleeps through the replay, from second to second.
-    fn watch(&self, second: &mut impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
-        let end = self.plan.window().end;
-        let mut next = Duration::ZERO;
-        while next < end {
-            next = (next + Duration::from_secs(1)).min(end);
-            while let Some(left) = next.checked_sub(self.start.elapsed()).filter(|l| !l.is_zero()) {
-                if self.stop.load(Ordering::SeqCst) {
-                    return Ok(());
-                }
-                std::thread::sleep(left.min(POLL));
+/// Sleeps from `start` to `end`, or until `stop`, and tells each second that ended, which may end it.
+pub(super) fn watch(
+    start: Instant,
+    end: Duration,
+    stop: &AtomicBool,
+    mut second: impl FnMut(u64) -> Result<()>,
+) -> Result<()> {
+    let mut next = Duration::ZERO;
+    while next < end {
+        next = (next + Duration::from_secs(1)).min(end);
+        while let Some(left) = next.checked_sub(start.elapsed()).filter(|l| !l.is_zero()) {
+            if stop.load(Ordering::SeqCst) {
+                return Ok(());
             }
-            second(next.as_secs(), self.answered.load(Ordering::Relaxed))?;
+            std::thread::sleep(left.min(POLL));
         }
-        Ok(())
+        second(next.as_secs())?;
     }
+    Ok(())
+}
 
+impl Replay<'_> {
     fn step(&self) -> Step {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.steps.len() as u64;
         self.steps[at as usize]

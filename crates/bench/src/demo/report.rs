@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::row::{FIRST_SECONDS, Kind, Row};
 
@@ -53,13 +54,13 @@ struct Entry<'a> {
     setup: &'a Setup,
 }
 
-/// The rows as one JSON value.
+/// The rows as JSON values.
 ///
 /// # Errors
 /// A figure is no number.
-pub fn json(rows: &[Row], setup: &Setup) -> Result<String> {
-    let entries: Vec<_> = rows.iter().map(|row| Entry { row, setup }).collect();
-    serde_json::to_string_pretty(&entries).context("cannot write the rows as JSON")
+pub fn json(rows: &[Row], setup: &Setup) -> Result<Vec<Value>> {
+    let value = |row| serde_json::to_value(Entry { row, setup });
+    rows.iter().map(value).collect::<Result<_, _>>().context("cannot write the rows as JSON")
 }
 
 /// Writes a file that is either the old or the new one, whole.
@@ -124,15 +125,15 @@ fn cells(row: &Row) -> [String; 8] {
     ]
 }
 
-fn latency(us: f64) -> String {
+pub(super) fn latency(us: f64) -> String {
     if us < 1000.0 { format!("{us:.0} µs") } else { format!("{:.1} ms", us / 1e3) }
 }
 
-fn percent(ratio: f64) -> String {
+pub(super) fn percent(ratio: f64) -> String {
     format!("{:.1} %", ratio * 100.0)
 }
 
-fn mib(bytes: u64) -> String {
+pub(super) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
@@ -195,7 +196,7 @@ fn reading(rows: &[Row]) -> String {
 }
 
 /// Breaks a text into lines.
-fn wrap(text: &str) -> String {
+pub(super) fn wrap(text: &str) -> String {
     let (mut wrapped, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
         let width = word.chars().count();
@@ -265,9 +266,9 @@ mod tests {
     fn the_file_holds_one_json_value_with_rows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("demo.json");
-        write(&path, &json(&rows(), &setup()).unwrap()).unwrap();
-        let value: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let rows = serde_json::to_string(&json(&rows(), &setup()).unwrap()).unwrap();
+        write(&path, &rows).unwrap();
+        let value: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let names: Vec<_> = value.as_array().unwrap().iter().map(|r| r["name"].clone()).collect();
         assert_eq!(names, ["no-cache", "larder", "flashcache", "bcache", "all-flash"]);
         assert_eq!(value[1]["setup"]["profile"], "san-1g");

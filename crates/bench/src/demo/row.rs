@@ -14,7 +14,7 @@ use super::tally::Tally;
 pub const FIRST_SECONDS: u64 = 5;
 /// The share of client reads that must come from the device where there is no cache; with less,
 /// something else caches and the comparison means nothing.
-const LEAST_DEVICE_RATIO: f64 = 0.25;
+pub(super) const LEAST_DEVICE_RATIO: f64 = 0.25;
 
 /// A way of serving the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -216,7 +216,8 @@ impl Row {
     }
 }
 
-fn seconds(tally: &Tally, samples: &[Stats]) -> Vec<Second> {
+/// Every second since the start.
+pub(super) fn seconds(tally: &Tally, samples: &[Stats]) -> Vec<Second> {
     let spans = samples.windows(2).map(|pair| pair[1].since(&pair[0]).hit_ratio());
     let throughput = tally.seconds.iter().copied().chain(std::iter::repeat(0));
     spans.zip(throughput).map(|(hit_ratio, throughput)| Second { throughput, hit_ratio }).collect()

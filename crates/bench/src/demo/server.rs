@@ -84,10 +84,11 @@ impl Stats {
         }
     }
 
-    /// The share of reads served wholly from flash; 0 without reads.
+    /// The share of reads served wholly from flash; 0 without reads. Counters of several threads are
+    /// not of the same instant, so in a short span there may seem to be more hits than reads.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
-        self.read_hits as f64 / self.reads.max(1) as f64
+        (self.read_hits as f64 / self.reads.max(1) as f64).min(1.0)
     }
 }
 
@@ -220,6 +221,13 @@ impl Server {
         Ok(())
     }
 
+    /// Kills it, so that whoever waits for its answers gets an error; how that went tells its end.
+    pub fn kill(&self) {
+        if self.exit.is_none() {
+            let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::KILL);
+        }
+    }
+
     fn terminate(&self) {
         if self.exit.is_none() {
             // It may have ended a moment ago; nothing is lost then.
@@ -270,7 +278,7 @@ impl Drop for Server {
 }
 
 /// The end of a log, indented; empty if there is none.
-fn tail(log: &Path) -> String {
+pub(super) fn tail(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_WORDS_BYTES)..]);
     match text.trim() {

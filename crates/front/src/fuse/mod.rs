@@ -19,7 +19,7 @@ mod bytes;
 mod files;
 mod gate;
 mod mount;
-mod mounts;
+pub mod mounts;
 pub(crate) mod overlaps;
 mod place;
 

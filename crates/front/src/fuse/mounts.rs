@@ -23,6 +23,18 @@ pub(super) fn top(path: &Path) -> Option<Mounted> {
     last(&String::from_utf8_lossy(&text), path)
 }
 
+/// Where something is mounted at a path or below it, in the order of the mounts.
+#[must_use]
+pub fn below(path: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    points(&String::from_utf8_lossy(&text)).filter(|point| point.starts_with(path)).collect()
+}
+
+/// The mount points.
+fn points(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
+    mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape)
+}
+
 /// The last line of this mount point: later mounts hide earlier ones.
 fn last(mountinfo: &str, path: &Path) -> Option<Mounted> {
     let mut found = mountinfo.lines().filter_map(|line| {
@@ -72,10 +84,13 @@ mod tests {
         assert_eq!(at("/mnt/a b"), Some(ours));
         assert_eq!(at("/").map(|m| m.kind), Some("ext4".to_owned()));
         assert_eq!(at("/mnt"), None);
+        let found: Vec<_> = points(text).collect();
+        assert_eq!(found, ["/", "/mnt/a b", "/mnt/a b"].map(PathBuf::from));
     }
 
     #[test]
     fn the_real_file_is_understood() {
         assert!(top(Path::new("/proc")).is_some_and(|m| m.kind == "proc"));
+        assert!(below(Path::new("/proc")).contains(&PathBuf::from("/proc")));
     }
 }
