@@ -18,6 +18,7 @@ const OPTIONS: Options = Options {
     connect_timeout: Duration::from_secs(5),
     io_timeout: Some(Duration::from_secs(5)),
     structured: true,
+    allocation: false,
 };
 
 fn reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {

@@ -88,7 +88,8 @@ fn go_tells_all_about_the_export_and_begins() {
     let len = input.len();
     input.extend([0x25, 0x60, 0x95, 0x13]); // already the transmission phase's
     let (result, out, read) = talk(3, &input);
-    let want = Negotiated { export: 0, structured: true, block_sizes_known: true };
+    let want =
+        Negotiated { export: 0, structured: true, block_sizes_known: true, allocation: false };
     assert_eq!((result.unwrap(), read), (want, len));
     let flags = Export::new("", 0).flags(true);
     assert_ne!(flags & can::DF, 0);
@@ -114,7 +115,8 @@ fn info_describes_and_unknown_exports_leave_another_try() {
     input.extend(option(opt::GO, &named("", &[0, 0]))); // two exports, neither of them default
     input.extend(option(opt::GO, &named("fixed", &[0, 0])));
     let (result, out, _) = talk(1, &input);
-    let want = Negotiated { export: 1, structured: false, block_sizes_known: false };
+    let want =
+        Negotiated { export: 1, structured: false, block_sizes_known: false, allocation: false };
     assert_eq!(result.unwrap(), want);
     let kinds: Vec<u32> = replies(&out).iter().map(|r| r.1).collect();
     let described = [rep::INFO, rep::INFO, rep::ACK];

@@ -10,7 +10,7 @@ use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind, pieces};
 use larder_front::nbd::codec::{RequestHeader, cmd};
 use larder_front::nbd::export::Export;
-use larder_front::nbd::session::{ClientRequest, Limits, Session, State, Why};
+use larder_front::nbd::session::{ClientRequest, Limits, Session, State, What, Why};
 use larder_io::SendBatch;
 
 const UNIT: u64 = 64 << 10;
@@ -62,8 +62,8 @@ fn content(offset: u64, len: u64) -> Vec<Buf> {
 }
 
 fn answer(session: &mut Session, request: &ClientRequest) {
-    let bufs = match request.kind {
-        Kind::Read => content(request.offset, request.len),
+    let bufs = match request.what {
+        What::Io(Kind::Read) => content(request.offset, request.len),
         _ => Vec::new(),
     };
     session.reply(request.ticket, Ok(()), bufs);
@@ -82,7 +82,8 @@ fn run(
         while let Some(mut request) = session.next_request() {
             answer(session, &request);
             let bufs = request.bufs.drain(..).map(|b| b.to_vec()).collect();
-            seen.push((request.kind, request.offset, request.len, bufs));
+            let What::Io(kind) = request.what else { panic!("a status") };
+            seen.push((kind, request.offset, request.len, bufs));
         }
         if let Some(batch) = take_send(session) {
             out.extend(bytes_of(&batch));

@@ -11,6 +11,7 @@
 mod attach;
 mod connection;
 mod error;
+mod extents;
 mod flash;
 mod latency;
 mod mailbox;
@@ -43,9 +44,11 @@ pub use self::state_file::{FlashState, StateFile};
 pub use self::worker::MOST_WORKERS;
 
 pub(crate) use self::connection::Accepted;
+use self::extents::Map;
+pub(crate) use self::extents::Seek;
 use self::mailbox::{Mailbox, Message};
 use self::state::{Attached, State};
-use self::worker::{Call, Report, Worker};
+use self::worker::{Call, Report, Shared, Worker};
 use crate::nbd::export::Export;
 use crate::seat::{MOST_CONNECTIONS, Seats};
 
@@ -78,6 +81,8 @@ pub struct Volume {
     running: Arc<AtomicUsize>,
     /// Workers that hold requests, or may yet.
     holding: Arc<AtomicUsize>,
+    /// What is data and what is a hole.
+    pub(crate) map: Arc<Map>,
     /// Client requests that workers left unanswered when they stopped.
     given_up: Arc<AtomicU64>,
     /// How a flush of the origin failed, known once the workers have left.
@@ -137,6 +142,7 @@ impl Volume {
             given_up: Arc::default(),
             flush_failed: Arc::default(),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
+            map: Arc::new(Map::new(config.origin.clone())),
             mailboxes,
             state: Mutex::default(),
             change: Mutex::default(),
@@ -158,10 +164,15 @@ impl Volume {
 
     fn start_worker(&self, shape: Shape, reports: Sender<Report>) -> Result<(), VolumeError> {
         let (ready, is_ready) = channel();
-        let (mailboxes, running) = (Arc::clone(&self.mailboxes), Arc::clone(&self.running));
+        let shared = Shared {
+            mailboxes: Arc::clone(&self.mailboxes),
+            holding: Arc::clone(&self.holding),
+            map: Arc::clone(&self.map),
+        };
+        let running = Arc::clone(&self.running);
         let (origin, unit_bytes) = (self.config.origin.clone(), shape.unit_bytes);
         let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
-        let (given_up, holding) = (Arc::clone(&self.given_up), Arc::clone(&self.holding));
+        let given_up = Arc::clone(&self.given_up);
         let flush_failed = Arc::clone(&self.flush_failed);
         running.fetch_add(1, Ordering::SeqCst);
         let body = move || {
@@ -171,11 +182,10 @@ impl Volume {
             match Driver::new() {
                 Ok(mut driver) => {
                     driver.attach(ORIGIN, origin);
-                    mailboxes[index as usize].open(driver.waker());
+                    shared.mailboxes[index as usize].open(driver.waker());
                     let shard = Shard::new(shape, choices, limits, ORIGIN);
                     let _ = ready.send(Ok(()));
-                    let worker =
-                        Worker::new(index, unit_bytes, driver, shard, mailboxes, reports, holding);
+                    let worker = Worker::new(index, unit_bytes, driver, shard, shared, reports);
                     match worker.run() {
                         Ok(left) => {
                             given_up.fetch_add(left.given_up, Ordering::SeqCst);

@@ -19,6 +19,7 @@ use larder_core::cache::Flash;
 use larder_core::desk::{Desk, Finished};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, Nanos};
+use larder_core::extent::Extent;
 use larder_core::journal::recover::Recovered;
 use larder_core::request::{Errno, Kind, Piece, Reply, Request, pieces, shard_of};
 use larder_core::shard::Shard;
@@ -26,9 +27,10 @@ use larder_io::{Device, Driver, DriverError, NetEvent};
 use slab::Slab;
 
 use super::connection::{Accepted, Connection};
+use super::extents::Map;
 use super::latency::Latencies;
 use super::mailbox::{Mailbox, Message};
-use crate::nbd::session::State;
+use crate::nbd::session::{ClientRequest, State, What};
 
 /// The most workers of a volume: their number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = 64;
@@ -71,6 +73,16 @@ pub(crate) struct Report {
     pub event: Event,
 }
 
+/// What the workers of a volume share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub mailboxes: Arc<Vec<Mailbox>>,
+    /// Workers that hold requests or connections, or may yet; each serves the others' pieces
+    /// until there are none.
+    pub holding: Arc<AtomicUsize>,
+    pub map: Arc<Map>,
+}
+
 /// The worker, see the module.
 pub(crate) struct Worker {
     pub driver: Driver,
@@ -79,6 +91,7 @@ pub(crate) struct Worker {
     index: u32,
     unit_bytes: u64,
     mailboxes: Arc<Vec<Mailbox>>,
+    map: Arc<Map>,
     reports: Sender<Report>,
     /// Requests under way, each with the time of its opening.
     desk: Desk<(Nanos, Caller)>,
@@ -92,8 +105,7 @@ pub(crate) struct Worker {
     touched: Vec<usize>,
     /// No new work; leave when nothing is under way.
     stopping: bool,
-    /// Workers that hold requests or connections, or may yet; each serves the others' pieces
-    /// until there are none.
+    /// See [`Shared`].
     holding: Arc<AtomicUsize>,
     /// This worker is one of them.
     holds: bool,
@@ -117,10 +129,10 @@ impl Worker {
         unit_bytes: u64,
         driver: Driver,
         shard: Shard,
-        mailboxes: Arc<Vec<Mailbox>>,
+        shared: Shared,
         reports: Sender<Report>,
-        holding: Arc<AtomicUsize>,
     ) -> Self {
+        let Shared { mailboxes, holding, map } = shared;
         Self {
             driver,
             shard,
@@ -128,6 +140,7 @@ impl Worker {
             index,
             unit_bytes,
             mailboxes,
+            map,
             reports,
             desk: Desk::default(),
             latencies: Latencies::default(),
@@ -279,8 +292,7 @@ impl Worker {
             while let Some(request) =
                 self.connections.get_mut(number).and_then(|c| c.session.next_request())
             {
-                let caller = Caller::Nbd { conn: number as u32, serial, ticket: request.ticket };
-                self.open_request(caller, request.kind, request.offset, request.len, request.bufs);
+                self.take_request(number as u32, serial, request);
             }
             let Some(connection) = self.connections.get_mut(number) else { continue };
             if connection.arm(number as u32, &mut self.driver) {
@@ -289,6 +301,30 @@ impl Worker {
                     tracing::debug!(peer = connection.peer, "connection closed: {why}");
                 }
             }
+        }
+    }
+
+    fn take_request(&mut self, conn: u32, serial: u64, request: ClientRequest) {
+        let ClientRequest { ticket, what, offset, len, bufs } = request;
+        match what {
+            What::Io(kind) => {
+                self.open_request(Caller::Nbd { conn, serial, ticket }, kind, offset, len, bufs);
+            }
+            What::Status { one } => {
+                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
+                self.map.ask(offset..offset + len, one, move |extents| {
+                    let tell = move |w: &mut Self| w.tell_status(conn, serial, ticket, &extents);
+                    mailboxes[index].post(Message::Run(Box::new(tell)));
+                });
+            }
+        }
+    }
+
+    fn tell_status(&mut self, conn: u32, serial: u64, ticket: u64, extents: &[Extent]) {
+        let connection = self.connections.get_mut(conn as usize);
+        if let Some(connection) = connection.filter(|c| c.serial == serial) {
+            connection.session.reply_status(ticket, extents);
+            self.touched.push(conn as usize);
         }
     }
 

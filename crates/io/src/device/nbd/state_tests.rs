@@ -17,6 +17,7 @@ fn shape(flags: u16) -> Shape {
         preferred_block_bytes: 4096,
         max_payload_bytes: 1 << 20,
         structured: true,
+        allocation: None,
         name: None,
         description: None,
     };
@@ -38,7 +39,7 @@ impl Bench {
     }
 
     fn link(&mut self) -> u64 {
-        let link = self.state.add_link(None);
+        let link = self.state.add_link(None, true);
         self.cookies.insert(link, 1);
         link
     }
