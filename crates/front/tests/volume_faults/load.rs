@@ -2,6 +2,9 @@
 //! Clients that read, write, trim, zero and flush overlapping ranges over NBD, and a judge of
 //! every byte that they see: the oracle of linearisability, fed with real time.
 
+#[path = "file_load.rs"]
+mod file_load;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

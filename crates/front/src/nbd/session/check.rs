@@ -213,6 +213,34 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_told_where_that_was_agreed_upon() {
+        let mut rules = Rules::new(&Export::new("", MIB), true);
+        let command = cmd::BLOCK_STATUS;
+        let header = |flags, offset, len| RequestHeader { flags, command, cookie: 1, offset, len };
+        assert!(matches!(rules.check(&header(0, 0, 512)), Verdict::Refuse(Errno::EINVAL, _)));
+        rules.allocation = true;
+        assert_eq!(rules.check(&header(0, 512, 512)), Verdict::Status { one: false });
+        let one = rules.check(&header(FLAG_REQ_ONE | cmd::FLAG_FUA, 0, MIB as u32));
+        assert_eq!(one, Verdict::Status { one: true });
+        for (flags, offset, len) in [
+            (0, 0, 0),
+            (0, MIB, 0),
+            (0, MIB, 512),
+            (0, 0, u32::MAX - 511),
+            (0, 0u64.wrapping_sub(512), 1024),
+            (0, 1, 512),
+            (0, 0, 100),
+            (cmd::FLAG_DF, 0, 512),
+            (cmd::FLAG_NO_HOLE, 0, 512),
+        ] {
+            let refused = rules.check(&header(flags, offset, len));
+            assert!(matches!(refused, Verdict::Refuse(Errno::EINVAL, _)), "{flags} {offset} {len}");
+        }
+        let read = RequestHeader { command: cmd::READ, ..header(FLAG_REQ_ONE, 0, 512) };
+        assert!(matches!(rules.check(&read), Verdict::Refuse(Errno::EINVAL, _)));
+    }
+
+    #[test]
     fn a_read_only_export_refuses_every_change() {
         let ro = |command| verdict(|e| e.read_only = true, command, 0, 0, 512);
         for command in [cmd::WRITE, cmd::TRIM, cmd::WRITE_ZEROES] {
