@@ -57,13 +57,7 @@ fn settled(place: &Place) -> Vec<u8> {
 }
 
 /// Some lives of a volume; `origin` brings what lies on the origin, when the server is dead.
-fn lives(
-    place: &Place,
-    words: &[String],
-    front: Front,
-    seed: u64,
-    origin: impl Fn() -> Vec<u8>,
-) {
+fn lives(place: &Place, words: &[String], front: Front, seed: u64, origin: impl Fn() -> Vec<u8>) {
     let judge = Judge::new();
     judge.may_break.store(true, Ordering::SeqCst);
     let mut random = Pcg64::seed_from_u64(seed);

@@ -125,7 +125,7 @@ fn holes_are_those_of_the_file_through_every_origin() {
         assert!(told(&far_uri) == expected, "an export");
         let (farther, farther_uri) = serve(&place, "farther", &far_uri, &[]);
         assert!(told(&farther_uri) == expected, "the export of an export");
-        [farther, far, near].map(Server::stop);
+        drop([farther, far, near].map(Server::stop));
     }
     let expected = runs(&File::open(&origin).unwrap());
     let slow = format!("slow+{origin}?profile=cloud");
@@ -275,5 +275,5 @@ fn what_was_written_is_never_a_hole() {
     let (near, near_uri) = serve(&place, "near", &place.word("origin"), &[]);
     let (far, far_uri) = serve(&place, "far", &near_uri, &[]);
     fill(&far_uri.parse().unwrap());
-    [far, near].map(Server::stop);
+    drop([far, near].map(Server::stop));
 }

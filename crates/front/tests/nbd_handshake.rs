@@ -218,10 +218,11 @@ fn a_context_is_chosen_for_one_export_and_until_the_next_choice() {
         let (result, ..) = talk(3, &[begin, more.concat(), go].concat());
         result.unwrap().allocation
     };
-    assert!(ends(&[chosen.clone()], "big", true));
+    let once = std::slice::from_ref(&chosen);
+    assert!(ends(once, "big", true));
     assert!(ends(&[set("fixed", &[BASE_ALLOCATION]), chosen.clone()], "big", true));
-    assert!(!ends(&[chosen.clone()], "fixed", true));
-    assert!(!ends(&[chosen.clone()], "big", false));
+    assert!(!ends(once, "fixed", true));
+    assert!(!ends(once, "big", false));
     assert!(!ends(&[], "big", true));
     for undone in [
         set("big", &[]),
@@ -234,7 +235,7 @@ fn a_context_is_chosen_for_one_export_and_until_the_next_choice() {
     }
     // Listing chooses nothing and undoes nothing.
     let list = option(opt::LIST_META_CONTEXT, &query("big", &[]));
-    assert!(ends(&[chosen, list.clone()], "big", true) && !ends(&[list], "big", true));
+    assert!(ends(&[chosen.clone(), list.clone()], "big", true) && !ends(&[list], "big", true));
 }
 
 #[test]

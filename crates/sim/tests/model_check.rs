@@ -14,7 +14,8 @@ fn sweep(trouble: Trouble, seeds: std::ops::Range<u64>) -> Seen {
         let unit_bytes = UNITS[(seed % 9) as usize];
         let in_flight = [1, 4, 64][(seed / 9 % 3) as usize];
         let shards = [1, 1, 3][(seed / 27 % 3) as usize];
-        let check = Check { seed, unit_bytes, in_flight, requests: 250, shards, trouble, preset: None };
+        let check =
+            Check { seed, unit_bytes, in_flight, requests: 250, shards, trouble, preset: None };
         match run(&check) {
             Ok(seen) => all += seen,
             Err(violation) => panic!("{check:?}: {violation}"),
@@ -61,7 +62,8 @@ fn every_preset_under_every_trouble() {
         for (kind, trouble) in (0..).zip(TROUBLES) {
             let (mut all, name) = (Seen::default(), Some(preset.name));
             for seed in 0..60 {
-                let unit_bytes = if pages { 4 << 10 } else { [64 << 10, 1 << 20][seed as usize % 2] };
+                let unit_bytes =
+                    if pages { 4 << 10 } else { [64 << 10, 1 << 20][seed as usize % 2] };
                 let in_flight = [1, 4, 64][(seed / 2 % 3) as usize];
                 let shards = [1, 3][(seed / 6 % 2) as usize];
                 let seed = 50_000 + n * 10_000 + kind * 1_000 + seed;

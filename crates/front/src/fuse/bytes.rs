@@ -9,8 +9,8 @@
 //! Invariants: nothing waits here; `done` is told on a worker's thread, once. What a write leaves
 //! alone of a block is what the block held when no other write of this kind was under way.
 //!
-//! Not covered: an NBD client that writes the same block at that very moment; the two doors share
-//! no lock, as two hosts that write one sector of a disk do not (docs/semantics.md).
+//! An NBD client that writes the same block at that very moment shares the lock: its worker asks for a
+//! pass as soon as the volume is a file.
 
 use std::ops::Range;
 use std::sync::Arc;

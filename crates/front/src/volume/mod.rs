@@ -168,6 +168,7 @@ impl Volume {
             mailboxes: Arc::clone(&self.mailboxes),
             holding: Arc::clone(&self.holding),
             map: Arc::clone(&self.map),
+            overlaps: self.fuse.overlaps.clone(),
         };
         let running = Arc::clone(&self.running);
         let (origin, unit_bytes) = (self.config.origin.clone(), shape.unit_bytes);
@@ -286,6 +287,20 @@ impl Volume {
             Ok(Err(errno)) => Err(self.flush_error(errno)),
             Err(_) => Err(VolumeError::TooSlow(format!("no answer within {} s", bound.as_secs()))),
         }
+    }
+
+    /// Lets writes of parts of blocks begin: from here on NBD writes wait for them, and those that
+    /// began without are over.
+    pub(crate) fn begin_overlaps(&self) -> Result<(), VolumeError> {
+        self.fuse.overlaps.begin();
+        let deadline = Instant::now() + ANSWER_BOUND;
+        while self.ask(|w| w.loose_writes())?.iter().sum::<u64>() > 0 {
+            if Instant::now() > deadline {
+                return Err(VolumeError::TooSlow("the origin does not answer writes".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// The volume's state.

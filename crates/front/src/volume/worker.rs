@@ -30,6 +30,7 @@ use super::connection::{Accepted, Connection};
 use super::extents::Map;
 use super::latency::Latencies;
 use super::mailbox::{Mailbox, Message};
+use crate::fuse::overlaps::{Overlaps, Pass};
 use crate::nbd::session::{ClientRequest, State, What};
 
 /// The most workers of a volume: their number fits the top byte of a tag.
@@ -55,7 +56,13 @@ pub(crate) struct Call {
 
 /// Who waits for a request.
 enum Caller {
-    Nbd { conn: u32, serial: u64, ticket: u64 },
+    /// `pass`: of a write, on a volume that is a file too.
+    Nbd {
+        conn: u32,
+        serial: u64,
+        ticket: u64,
+        pass: Option<Pass>,
+    },
     Call(Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>),
 }
 
@@ -64,6 +71,11 @@ struct Bulk {
     kind: Kind,
     left: Box<dyn Iterator<Item = Piece>>,
     next: u32,
+}
+
+/// Whether a request changes something.
+fn writes(kind: Kind) -> bool {
+    !matches!(kind, Kind::Read | Kind::Flush)
 }
 
 /// What a worker tells the volume.
@@ -81,6 +93,7 @@ pub(crate) struct Shared {
     /// until there are none.
     pub holding: Arc<AtomicUsize>,
     pub map: Arc<Map>,
+    pub overlaps: Overlaps,
 }
 
 /// The worker, see the module.
@@ -92,6 +105,9 @@ pub(crate) struct Worker {
     unit_bytes: u64,
     mailboxes: Arc<Vec<Mailbox>>,
     map: Arc<Map>,
+    overlaps: Overlaps,
+    /// NBD writes under way that have no pass.
+    loose: u64,
     reports: Sender<Report>,
     /// Requests under way, each with the time of its opening.
     desk: Desk<(Nanos, Caller)>,
@@ -132,7 +148,7 @@ impl Worker {
         shared: Shared,
         reports: Sender<Report>,
     ) -> Self {
-        let Shared { mailboxes, holding, map } = shared;
+        let Shared { mailboxes, holding, map, overlaps } = shared;
         Self {
             driver,
             shard,
@@ -141,6 +157,8 @@ impl Worker {
             unit_bytes,
             mailboxes,
             map,
+            overlaps,
+            loose: 0,
             reports,
             desk: Desk::default(),
             latencies: Latencies::default(),
@@ -274,7 +292,9 @@ impl Worker {
         self.latencies.count(finished.kind, finished.hit, took);
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
-            Caller::Nbd { conn, serial, ticket } => {
+            Caller::Nbd { conn, serial, ticket, pass } => {
+                self.loose -= u64::from(pass.is_none() && writes(finished.kind));
+                drop(pass);
                 let connection = self.connections.get_mut(conn as usize);
                 if let Some(connection) = connection.filter(|c| c.serial == serial) {
                     connection.session.reply(ticket, finished.result, finished.bufs);
@@ -307,8 +327,24 @@ impl Worker {
     fn take_request(&mut self, conn: u32, serial: u64, request: ClientRequest) {
         let ClientRequest { ticket, what, offset, len, bufs } = request;
         match what {
+            What::Io(kind) if writes(kind) && self.overlaps.has_begun() => {
+                let range = offset..offset + len;
+                let open = move |worker: &mut Self, pass| {
+                    let caller = Caller::Nbd { conn, serial, ticket, pass: Some(pass) };
+                    worker.open_request(caller, kind, offset, len, bufs);
+                };
+                if let Some(pass) = self.overlaps.try_enter(&range) {
+                    return open(self, pass);
+                }
+                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
+                self.overlaps.enter(range, false, move |pass| {
+                    mailboxes[index].post(Message::Run(Box::new(|worker| open(worker, pass))));
+                });
+            }
             What::Io(kind) => {
-                self.open_request(Caller::Nbd { conn, serial, ticket }, kind, offset, len, bufs);
+                self.loose += u64::from(writes(kind));
+                let caller = Caller::Nbd { conn, serial, ticket, pass: None };
+                self.open_request(caller, kind, offset, len, bufs);
             }
             What::Status { one } => {
                 let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
@@ -397,6 +433,11 @@ impl Worker {
     /// Client requests under way that this worker holds.
     pub fn open_requests(&self) -> u64 {
         self.desk.in_flight() as u64
+    }
+
+    /// NBD writes under way that began before the volume was a file.
+    pub fn loose_writes(&self) -> u64 {
+        self.loose
     }
 
     /// Connections being served.

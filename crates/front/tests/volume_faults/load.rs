@@ -85,6 +85,7 @@ impl Judge {
     }
 
     /// From now on requests may fail so (or, with `None`, not at all).
+    #[allow(dead_code)] // for those who share this file
     pub fn tolerate(&self, tolerance: Option<Tolerance>) {
         *self.tolerance.lock().unwrap() = tolerance;
     }

@@ -196,16 +196,7 @@ impl Rig {
         let depth = setup.in_flight / clients;
         let shape = Shape { bytes: BYTES, hot_bytes: HOT_BYTES, clients, depth, reads, seed };
         let (door, load) = enter(&volume, setup.front, dir.path(), &shape);
-        let mut rig = Self {
-            volume,
-            origin_fault,
-            flash_fault,
-            load,
-            origin,
-            setup,
-            dir,
-            door,
-        };
+        let mut rig = Self { volume, origin_fault, flash_fault, load, origin, setup, dir, door };
         rig.load.progress(1);
         rig.attach_new("flash").unwrap();
         rig
