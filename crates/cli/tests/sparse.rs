@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::{Ended, Place, Server, have, one_json, run};
 use larder_front::nbd::client::{Client, Options};
@@ -211,17 +212,17 @@ fn the_file_of_fuse_has_the_same_holes() {
     server.stop();
 }
 
-/// Pages of a volume of holes are written, once each, in any order, while others ask.
+/// Pages of a volume of holes are written, once each, in any order, for a while; others ask.
 fn fill(uri: &Uri) {
     let written: Vec<AtomicBool> = (0..BYTES / PAGE).map(|_| AtomicBool::new(false)).collect();
-    let is_over = AtomicBool::new(false);
+    let (is_over, begin) = (AtomicBool::new(false), Instant::now());
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..2)
             .map(|n| {
                 let written = &written;
                 scope.spawn(move || {
                     let (mut client, mut page) = (client(uri), n);
-                    while page < BYTES / PAGE {
+                    while page < BYTES / PAGE && begin.elapsed() < Duration::from_millis(1500) {
                         // Each page once, all over the place.
                         let at = page * 3019 % (BYTES / PAGE);
                         client.write_at(at * PAGE, &[1; PAGE as usize], false).unwrap();
