@@ -61,7 +61,7 @@ fn every_preset_under_every_trouble() {
         let pages = preset.choices().unit_bytes == 4 << 10;
         for (kind, trouble) in (0..).zip(TROUBLES) {
             let (mut all, name) = (Seen::default(), Some(preset.name));
-            for seed in 0..60 {
+            for seed in 0..30 {
                 let unit_bytes =
                     if pages { 4 << 10 } else { [64 << 10, 1 << 20][seed as usize % 2] };
                 let in_flight = [1, 4, 64][(seed / 2 % 3) as usize];
@@ -76,7 +76,7 @@ fn every_preset_under_every_trouble() {
                 }
             }
             println!("{}, {trouble:?}: {all:?}", preset.name);
-            assert!(all.hits > 300 && all.populations > 50 && all.evictions > 10, "{all:?}");
+            assert!(all.hits > 100 && all.populations > 50 && all.evictions > 5, "{all:?}");
             let hurt = match trouble {
                 Trouble::None | Trouble::OriginErrors => 1,
                 Trouble::FlashHangs => all.timeouts,
