@@ -105,6 +105,51 @@ fn threads_in_the_same_blocks_lose_nothing() {
     assert!(std::fs::read(place.path("origin")).unwrap() == model, "the origin differs");
 }
 
+/// Bytes of a block are written through the file while NBD clients write all of the block: what
+/// was answered to either is there, whoever came last.
+#[test]
+fn bytes_beside_an_nbd_write_undo_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("origin", BYTES);
+    let words = place.serve_cached(4, &["--workers", "2", "--listen"]);
+    let server = Server::start(&[words, vec![format!("fuse:{}", place.word("vol"))]].concat());
+    let begin = Instant::now();
+    let is_over = || begin.elapsed() > Duration::from_secs(3);
+    std::thread::scope(|scope| {
+        for block in 0..2_u64 {
+            let (file, place) = (open(&place, "vol"), &place);
+            // A byte of the block is this thread's as far as it is not overwritten ...
+            scope.spawn(move || {
+                while !is_over() {
+                    file.write_all_at(&[255], block * 512 + 7).unwrap();
+                }
+            });
+            // ... and all others are that one's.
+            scope.spawn(move || {
+                let (mut client, mut seen) = (place.client(), [0; 512]);
+                for value in (0..255).cycle() {
+                    if is_over() {
+                        break;
+                    }
+                    match value % 5 {
+                        0 => client.zero(block * 512, 512, true).unwrap(),
+                        _ => client.write_at(block * 512, &[value; 512], false).unwrap(),
+                    }
+                    client.read_at(block * 512, &mut seen).unwrap();
+                    let value = if value % 5 == 0 { 0 } else { value };
+                    let lost = (0..512).find(|&at| at != 7 && seen[at] != value);
+                    assert_eq!(lost, None, "block {block}: not {value} but {seen:?}");
+                    assert!([value, 255].contains(&seen[7]), "{}", seen[7]);
+                }
+            });
+        }
+    });
+    server.stop();
+}
+
 #[test]
 fn a_directory_holds_the_file_under_the_exports_name() {
     if !can_mount() {

@@ -16,6 +16,7 @@ pub mod checksum;
 pub mod desk;
 pub mod event;
 pub mod exec;
+pub mod extent;
 pub mod journal;
 pub mod label;
 pub mod memory;

@@ -54,7 +54,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("leave-without-origin-flush", 9, "a unit leaves before the origin was flushed"),
     mutant("own-before-flush", 9, "a unit is logged as owned before flash was flushed"),
     mutant("own-before-origin-flush", 9, "a unit is logged as clean before the origin was flushed"),
-    mutant("own-before-logged", 9, "a unit is written before flash says that it owns it"),
     mutant("exchange-unlocked", 9, "clients reach a unit while it is exchanged"),
     mutant("switch-forgets-pending", 8, "a new log lacks what the old one was still to take back"),
     mutant("one-header", 8, "a region's header has no second copy"),

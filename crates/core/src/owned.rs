@@ -10,7 +10,7 @@
 //!
 //! One exchange, step by step: shut both units; copy what is dirty of the old one to the origin
 //! and flush it; the old mapping is durably gone; open the old unit; copy the new one to flash and
-//! flush both; the new mapping is durable; open the new unit.
+//! flush both; log the new mapping; open the new unit.
 //!
 //! Where the paper has holes (paper-tables 3.3), and what is done instead:
 //! - a mapping is logged only after its data is durable, so recovery never rolls a record back,
@@ -161,11 +161,8 @@ impl Core {
             cache.evict_slot(slot, &self.exec);
             return;
         }
-        let ticket = journal.clean(slot, swap.incoming, &self.exec);
-        if !mutant::is_active("own-before-logged") {
-            // If the log fails, every change of the unit fails too, and reads are right.
-            let _ = journal.durable(ticket, &self.exec).await;
-        }
+        // A write of the unit waits for its own record, which follows this one in the log.
+        journal.clean(slot, swap.incoming, &self.exec);
         self.stats.add(|c| c.populations += 1);
     }
 

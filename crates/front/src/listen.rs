@@ -378,6 +378,7 @@ impl House {
             socket,
             export: export.clone(),
             structured: negotiated.structured,
+            allocation: negotiated.allocation,
             peer,
             seats: [seat, own],
         });

@@ -15,7 +15,7 @@ use larder_front::nbd::codec::can;
 use larder_front::nbd::deadline::Deadlined;
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::handshake::negotiate;
-use larder_front::nbd::session::{ClientRequest, Limits, Session, State, Why};
+use larder_front::nbd::session::{ClientRequest, Limits, Session, State, What, Why};
 use larder_io::SendBatch;
 
 const UNIT: u64 = 64 << 10;
@@ -31,7 +31,8 @@ fn exports() -> Exports {
 /// Does a request on `store`; a read's data.
 fn serve_one(store: &mut [u8], r: &ClientRequest) -> Vec<Buf> {
     let (at, end) = (r.offset as usize, (r.offset + r.len) as usize);
-    match r.kind {
+    let What::Io(kind) = r.what else { return Vec::new() };
+    match kind {
         Kind::Read => pieces(r.offset, r.len, UNIT)
             .map(|p| Buf::copy_of(&store[p.offset as usize..][..p.len as usize]))
             .collect(),
@@ -73,7 +74,8 @@ fn serve(mut stream: UnixStream) -> Option<Why> {
         let requests: Vec<_> = std::iter::from_fn(|| session.next_request()).collect();
         let mut replies = Vec::new();
         for r in requests {
-            let bad = r.kind == Kind::Read && r.offset <= 51_200 && r.offset + r.len > 51_200;
+            let bad =
+                r.what == What::Io(Kind::Read) && r.offset <= 51_200 && r.offset + r.len > 51_200;
             let result = if bad { Err(Errno::EIO) } else { Ok(()) };
             replies.push((r.ticket, result, serve_one(&mut store, &r)));
         }

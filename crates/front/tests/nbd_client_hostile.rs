@@ -7,17 +7,20 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 use larder_front::nbd::client::{Client, ClientError, Options};
 use larder_front::nbd::codec::{
     ChunkHeader, Greeting, OptionReply, SimpleReply, can, chunk, info, opt, rep,
 };
+use larder_front::nbd::status::{BASE_ALLOCATION, encode};
 use proptest::prelude::*;
 
 const OPTIONS: Options = Options {
     connect_timeout: Duration::from_secs(5),
     io_timeout: Some(Duration::from_secs(5)),
     structured: true,
+    allocation: false,
 };
 
 fn reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
@@ -220,5 +223,56 @@ proptest! {
             }
             while client.open() > 0 && client.wait().is_ok() {}
         }
+    }
+}
+
+/// The answer to a question of 8 KiB at 4096 (cookie 1), in the context 7, when the server says
+/// `bytes`.
+fn status_against(bytes: &[u8]) -> Result<Vec<Extent>, ClientError> {
+    let mut talk = Greeting { flags: 3 }.encode().to_vec();
+    talk.extend(reply(opt::STRUCTURED_REPLY, rep::ACK, &[]));
+    let context = [&[0, 0, 0, 7], BASE_ALLOCATION.as_bytes()].concat();
+    talk.extend(reply(opt::SET_META_CONTEXT, rep::META_CONTEXT, &context));
+    talk.extend(reply(opt::SET_META_CONTEXT, rep::ACK, &[]));
+    talk.extend(export_fact(can::HAS_FLAGS));
+    talk.extend(reply(opt::GO, rep::ACK, &[]));
+    talk.extend(bytes);
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        let _ = theirs.write_all(&talk);
+        let _ = theirs.shutdown(std::net::Shutdown::Write);
+        let _ = theirs.read_to_end(&mut Vec::new());
+    });
+    let options = Options { allocation: true, ..OPTIONS };
+    Client::over(ours, "x", &options)?.extents(4096, 8192, false)
+}
+
+#[test]
+fn statuses_that_make_no_sense_end_the_connection() {
+    let list = [Extent::hole(4096), Extent::data(4096)];
+    let good = encode(7, &list);
+    let told = |flags, body: &[u8]| chunk_of(flags, 5, 1, body);
+    assert_eq!(status_against(&told(DONE, &good)).unwrap(), list);
+    let late = [told(0, &good), chunk_of(DONE, chunk::NONE, 1, &[])].concat();
+    assert_eq!(status_against(&late).unwrap(), list);
+    let error = [&5u32.to_be_bytes()[..], &[0, 0]].concat();
+    let refused = status_against(&chunk_of(DONE, chunk::ERROR, 1, &error));
+    assert!(matches!(refused, Err(ClientError::Remote(Errno::EIO))));
+    let huge = ChunkHeader { flags: DONE, kind: 5, cookie: 1, len: u32::MAX }.encode();
+    let empty = encode(7, &[Extent::data(0)]);
+    for bytes in [
+        told(DONE, &encode(1, &list)),
+        told(DONE, &good[..4]),
+        told(DONE, &good[..11]),
+        told(DONE, &empty),
+        [told(0, &good), told(DONE, &good)].concat(),
+        chunk_of(DONE, chunk::NONE, 1, &[]),
+        chunk_of(DONE, 5, 2, &good),
+        data_chunk(DONE, 4096, 8192),
+        huge.to_vec(),
+        SimpleReply { error: 0, cookie: 1 }.encode().to_vec(),
+    ] {
+        let result = status_against(&bytes);
+        assert!(matches!(result, Err(ClientError::Protocol(_))), "{result:?}");
     }
 }

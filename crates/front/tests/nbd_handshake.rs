@@ -10,6 +10,7 @@ use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::handshake::{
     HandshakeError, MAX_OPTION_BYTES, MAX_OPTIONS, Negotiated, negotiate,
 };
+use larder_front::nbd::status::{BASE_ALLOCATION, query};
 use proptest::prelude::*;
 
 /// Says `input` and listens; counts what was read.
@@ -88,7 +89,8 @@ fn go_tells_all_about_the_export_and_begins() {
     let len = input.len();
     input.extend([0x25, 0x60, 0x95, 0x13]); // already the transmission phase's
     let (result, out, read) = talk(3, &input);
-    let want = Negotiated { export: 0, structured: true, block_sizes_known: true };
+    let want =
+        Negotiated { export: 0, structured: true, block_sizes_known: true, allocation: false };
     assert_eq!((result.unwrap(), read), (want, len));
     let flags = Export::new("", 0).flags(true);
     assert_ne!(flags & can::DF, 0);
@@ -114,7 +116,8 @@ fn info_describes_and_unknown_exports_leave_another_try() {
     input.extend(option(opt::GO, &named("", &[0, 0]))); // two exports, neither of them default
     input.extend(option(opt::GO, &named("fixed", &[0, 0])));
     let (result, out, _) = talk(1, &input);
-    let want = Negotiated { export: 1, structured: false, block_sizes_known: false };
+    let want =
+        Negotiated { export: 1, structured: false, block_sizes_known: false, allocation: false };
     assert_eq!(result.unwrap(), want);
     let kinds: Vec<u32> = replies(&out).iter().map(|r| r.1).collect();
     let described = [rep::INFO, rep::INFO, rep::ACK];
@@ -173,22 +176,94 @@ fn list_abort_and_what_is_not_supported() {
 }
 
 #[test]
-fn metadata_contexts_are_understood_and_there_are_none() {
-    let query = [&1u32.to_be_bytes()[..], &named("base:allocation", b"")].concat();
-    let set = |data: &[u8]| option(opt::SET_META_CONTEXT, data);
-    let mut input = set(&named("big", &query));
+fn of_contexts_there_is_one_and_whoever_asks_well_gets_it() {
+    let list = |name: &str, asked: &[&str]| option(opt::LIST_META_CONTEXT, &query(name, asked));
+    let set = |name: &str, asked: &[&str]| option(opt::SET_META_CONTEXT, &query(name, asked));
+    let mut input = set("big", &[BASE_ALLOCATION]); // before structured replies
     input.extend(option(opt::STRUCTURED_REPLY, &[]));
-    input.extend(set(&named("big", &query)));
-    input.extend(option(opt::LIST_META_CONTEXT, &named("fixed", &[0; 4])));
-    input.extend(set(&named("none", &query)));
-    input.extend(set(&named("big", &query[..9])));
-    input.extend(set(&named("big", &[0xff; 4])));
+    for (name, asked) in [
+        ("fixed", &[][..]),
+        ("fixed", &["base:"]),
+        ("fixed", &["qemu:x", BASE_ALLOCATION, BASE_ALLOCATION]),
+        ("fixed", &["base:alloc", "", "qemu:"]),
+        ("none", &[]),
+    ] {
+        input.extend(list(name, asked));
+    }
+    input.extend(set("big", &["base:", "base:nothing"]));
+    input.extend(set("big", &["x", BASE_ALLOCATION]));
     input.extend(option(opt::ABORT, &[]));
     let (_, out, _) = talk(3, &input);
-    let kinds: Vec<u32> = replies(&out).iter().map(|r| r.1).collect();
-    let invalid = rep::ERR_INVALID;
-    let (ack, unknown) = (rep::ACK, rep::ERR_UNKNOWN);
-    assert_eq!(kinds, [invalid, ack, ack, ack, unknown, invalid, invalid, ack]);
+    let replies = replies(&out);
+    let kinds: Vec<u32> = replies.iter().map(|r| r.1).collect();
+    let (ack, found) = (rep::ACK, rep::META_CONTEXT);
+    let (invalid, unknown) = (rep::ERR_INVALID, rep::ERR_UNKNOWN);
+    let listed = [found, ack, found, ack, found, ack, ack, unknown];
+    assert_eq!(kinds[..2], [invalid, ack]);
+    assert_eq!(kinds[2..10], listed);
+    assert_eq!(kinds[10..], [ack, found, ack, ack]);
+    assert_eq!(replies[2].2, [&[0; 4], BASE_ALLOCATION.as_bytes()].concat());
+    assert_eq!(replies[11].2, [&[0, 0, 0, 1], BASE_ALLOCATION.as_bytes()].concat());
+}
+
+/// The last choice counts, and for its export alone.
+#[test]
+fn a_context_is_chosen_for_one_export_and_until_the_next_choice() {
+    let set = |name: &str, asked: &[&str]| option(opt::SET_META_CONTEXT, &query(name, asked));
+    let chosen = set("big", &[BASE_ALLOCATION]);
+    let ends = |more: &[Vec<u8>], name: &str, structured: bool| {
+        let begin = option(opt::STRUCTURED_REPLY, &[]);
+        let begin = if structured { begin } else { Vec::new() };
+        let go = option(opt::GO, &named(name, &[0, 0]));
+        let (result, ..) = talk(3, &[begin, more.concat(), go].concat());
+        result.unwrap().allocation
+    };
+    let once = std::slice::from_ref(&chosen);
+    assert!(ends(once, "big", true));
+    assert!(ends(&[set("fixed", &[BASE_ALLOCATION]), chosen.clone()], "big", true));
+    assert!(!ends(once, "fixed", true));
+    assert!(!ends(once, "big", false));
+    assert!(!ends(&[], "big", true));
+    for undone in [
+        set("big", &[]),
+        set("big", &["base:"]),
+        set("none", &[BASE_ALLOCATION]),
+        option(opt::SET_META_CONTEXT, &[0xff; 9]),
+    ] {
+        assert!(!ends(&[chosen.clone(), undone.clone()], "big", true));
+        assert!(ends(&[undone, chosen.clone()], "big", true));
+    }
+    // Listing chooses nothing and undoes nothing.
+    let list = option(opt::LIST_META_CONTEXT, &query("big", &[]));
+    assert!(ends(&[chosen.clone(), list.clone()], "big", true) && !ends(&[list], "big", true));
+}
+
+#[test]
+fn malformed_contexts_are_refused_and_the_talk_goes_on() {
+    let mut lies = query("big", &[]);
+    let count = lies.len() - 4;
+    lies[count..].fill(0xff);
+    let flood = vec![""; 16_000];
+    let long = "x".repeat(5000);
+    let whole = query("big", &[BASE_ALLOCATION]);
+    for (data, kind) in [
+        (&b""[..], rep::ERR_INVALID),
+        (&whole[..whole.len() - 1], rep::ERR_INVALID),
+        (&[&whole[..], &[0]].concat(), rep::ERR_INVALID),
+        (&lies, rep::ERR_INVALID),
+        (&query(&long, &[]), rep::ERR_INVALID),
+        (&query("big", &[&long]), rep::ERR_INVALID),
+        (&query("big", &flood), rep::ACK),
+    ] {
+        for which in [opt::LIST_META_CONTEXT, opt::SET_META_CONTEXT] {
+            let mut input = option(opt::STRUCTURED_REPLY, &[]);
+            input.extend(option(which, data));
+            input.extend(option(opt::GO, &named("big", &[0, 0])));
+            let (result, out, _) = talk(3, &input);
+            assert!(!result.unwrap().allocation);
+            assert_eq!(replies(&out)[1].1, kind);
+        }
+    }
 }
 
 #[test]

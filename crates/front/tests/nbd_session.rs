@@ -7,10 +7,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use larder_core::buf::Buf;
+use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind, pieces};
-use larder_front::nbd::codec::{RequestHeader, cmd};
+use larder_front::nbd::codec::{ChunkHeader, RequestHeader, SimpleReply, chunk, cmd};
 use larder_front::nbd::export::Export;
-use larder_front::nbd::session::{ClientRequest, Limits, Session, State, Why};
+use larder_front::nbd::session::{ClientRequest, Limits, Session, State, What, Why};
+use larder_front::nbd::status::FLAG_REQ_ONE;
 use larder_io::SendBatch;
 
 const UNIT: u64 = 64 << 10;
@@ -62,8 +64,8 @@ fn content(offset: u64, len: u64) -> Vec<Buf> {
 }
 
 fn answer(session: &mut Session, request: &ClientRequest) {
-    let bufs = match request.kind {
-        Kind::Read => content(request.offset, request.len),
+    let bufs = match request.what {
+        What::Io(Kind::Read) => content(request.offset, request.len),
         _ => Vec::new(),
     };
     session.reply(request.ticket, Ok(()), bufs);
@@ -82,7 +84,8 @@ fn run(
         while let Some(mut request) = session.next_request() {
             answer(session, &request);
             let bufs = request.bufs.drain(..).map(|b| b.to_vec()).collect();
-            seen.push((request.kind, request.offset, request.len, bufs));
+            let What::Io(kind) = request.what else { panic!("a status") };
+            seen.push((kind, request.offset, request.len, bufs));
         }
         if let Some(batch) = take_send(session) {
             out.extend(bytes_of(&batch));
@@ -416,4 +419,55 @@ fn long_payload_is_received_in_its_place_and_sent_from_it() {
     s.reply(requests[0].ticket, Ok(()), data);
     let batch = take_send(&mut s).unwrap();
     assert_eq!((batch.len(), batch[1].0.as_ptr()), (2, place));
+}
+
+#[test]
+fn a_status_is_one_chunk_of_descriptors() {
+    let export = Export::new("", BYTES);
+    let chosen = |structured| {
+        Session::new(&export, structured, UNIT, Limits::default()).with_allocation(true)
+    };
+    let mut s = chosen(true);
+    let ask = |cookie, flags: u16, len| {
+        let mut bytes = header(cmd::BLOCK_STATUS, cookie, 4096, len);
+        bytes[4..6].copy_from_slice(&flags.to_be_bytes());
+        bytes
+    };
+    let mut input: VecDeque<u8> = ask(1, 0, 65536).into();
+    input.extend(ask(2, FLAG_REQ_ONE, 4096));
+    input.extend(ask(3, 0, 4096));
+    input.extend(ask(4, 0, 0));
+    let requests = feed(&mut s, &mut input);
+    let asked: Vec<_> = requests.iter().map(|r| (r.what, r.offset, r.len)).collect();
+    let status = |one| What::Status { one };
+    let expected = [(status(false), 65536), (status(true), 4096), (status(false), 4096)];
+    assert_eq!(asked, expected.map(|(what, len)| (what, 4096, len)));
+    // The answers of the engine's kind are none; what was asked twice is answered once.
+    let list = [Extent::data(4096), Extent::hole(512)];
+    s.reply_status(requests[0].ticket, &list);
+    s.reply_status(requests[0].ticket, &list);
+    s.reply(requests[1].ticket, Ok(()), Vec::new());
+    s.reply_status(requests[2].ticket, &[]);
+    assert_eq!(s.in_flight(), 0);
+    let out = bytes_of(&take_send(&mut s).unwrap());
+    let error = |cookie, errno: u32, text: usize| {
+        let (flags, kind, len) = (chunk::FLAG_DONE, chunk::ERROR, 6 + text as u32);
+        let head = ChunkHeader { flags, kind, cookie, len }.encode();
+        [&head[..], &errno.to_be_bytes()].concat()
+    };
+    let refused = error(4, 22, "a status of nothing".len());
+    assert!(out.starts_with(&refused));
+    let rest = &out[refused.len() + 2 + "a status of nothing".len()..];
+    let (flags, kind) = (chunk::FLAG_DONE, 5);
+    let told = ChunkHeader { flags, kind, cookie: 1, len: 20 }.encode();
+    let words = [1u32, 4096, 0, 512, 3].map(u32::to_be_bytes);
+    let told = [&told[..], words.as_flattened()].concat();
+    assert!(rest.starts_with(&told));
+    let failed = [error(2, 5, 0), vec![0; 2], error(3, 5, 0), vec![0; 2]].concat();
+    assert_eq!(rest[told.len()..], failed);
+    // Without structured replies there is none, whatever was chosen.
+    let mut plain = chosen(false);
+    assert!(feed(&mut plain, &mut ask(1, 0, 4096).into()).is_empty());
+    let out = bytes_of(&take_send(&mut plain).unwrap());
+    assert_eq!(out, SimpleReply { error: 22, cookie: 1 }.encode());
 }

@@ -9,7 +9,7 @@ use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind};
 use larder_front::nbd::codec::{RequestHeader, cmd};
 use larder_front::nbd::export::Export;
-use larder_front::nbd::session::{ClientRequest, Limits, Session, State, Why};
+use larder_front::nbd::session::{ClientRequest, Limits, Session, State, What, Why};
 use larder_io::SendBatch;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -88,7 +88,7 @@ impl World {
     fn take_requests(&mut self) -> Result<(), TestCaseError> {
         while let Some(r) = self.session.next_request() {
             let payload = r.bufs.iter().map(|b| b.len() as u64).sum::<u64>();
-            let want = if matches!(r.kind, Kind::Write { .. }) { r.len } else { 0 };
+            let want = if matches!(r.what, What::Io(Kind::Write { .. })) { r.len } else { 0 };
             prop_assert_eq!(payload, want);
             // A longer one has swallowed what followed it.
             let whole = r.bufs.iter().all(|b| b.iter().all(|byte| *byte == 0xa5));
@@ -98,7 +98,9 @@ impl World {
             self.open.push(r);
         }
         prop_assert!(self.session.in_flight() <= LIMITS.requests);
-        let lens = self.open.iter().filter(|r| matches!(r.kind, Kind::Read | Kind::Write { .. }));
+        let moves =
+            |r: &&ClientRequest| matches!(r.what, What::Io(Kind::Read | Kind::Write { .. }));
+        let lens = self.open.iter().filter(moves);
         let lens: Vec<u64> = lens.map(|r| r.len).collect();
         prop_assert!(lens.len() < 2 || lens.iter().sum::<u64>() <= LIMITS.payload_bytes);
         Ok(())
@@ -107,8 +109,8 @@ impl World {
     fn answer(&mut self, which: usize, errno: Option<Errno>) {
         let request = self.open.swap_remove(which % self.open.len());
         self.answered += 1;
-        let data = match request.kind {
-            Kind::Read => vec![Buf::with_len(request.len as usize)],
+        let data = match request.what {
+            What::Io(Kind::Read) => vec![Buf::with_len(request.len as usize)],
             _ => request.bufs,
         };
         self.session.reply(request.ticket, errno.map_or(Ok(()), Err), data);

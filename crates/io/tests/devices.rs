@@ -263,3 +263,40 @@ fn threads_share_one_device() {
         assert_eq!(rounds.load(Ordering::Relaxed), 200);
     }
 }
+
+/// What of it is data and what a hole: as the file system says, in whole blocks.
+#[test]
+fn holes_are_those_of_the_file() {
+    use larder_core::extent::Extent;
+    use rustix::fs::{FallocateFlags, fallocate};
+    each(|name, device| {
+        let all = || device.extents(0, BYTES, 100);
+        if all() != [Extent::hole(BYTES)] {
+            assert_eq!(all(), [Extent::data(BYTES)], "{name}");
+            return println!("{name} tells no holes");
+        }
+        let mut driver = driver_for(&device);
+        write(&mut driver, 1 << 20, &pattern(1, 8192), false).unwrap();
+        write(&mut driver, BYTES - 4096, &pattern(1, 4096), false).unwrap();
+        let (hole, data) = (Extent::hole, Extent::data);
+        let second = BYTES - 4096 - (1 << 20) - 8192;
+        assert_eq!(all(), [hole(1 << 20), data(8192), hole(second), data(4096)], "{name}");
+        assert_eq!(device.extents(0, BYTES, 1), [hole(1 << 20)]);
+        assert_eq!(device.extents(0, BYTES, 2), [hole(1 << 20), data(8192)]);
+        assert_eq!(device.extents((1 << 20) + 4096, 8192, 9), [data(4096), hole(4096)]);
+        run(&mut driver, io(IoKind::Trim { fua: false }, 1 << 20, 4096)).unwrap();
+        let expected = [hole((1 << 20) + 4096), data(4096), hole(second), data(4096)];
+        assert_eq!(all(), expected, "{name}");
+        // What cannot be asked is data, which says nothing.
+        for (offset, len) in [(0, 0), (1, 512), (0, 100), (BYTES, 4096), (u64::MAX - 511, 512)] {
+            assert_eq!(device.extents(offset, len, 9), [data(len)]);
+        }
+    });
+    // A file that was cut short behind our back has no zeroes where it ends.
+    let file = file_in(Path::new("/tmp"), BYTES);
+    let device = open(file.path());
+    fallocate(file.as_file(), FallocateFlags::empty(), 0, 4096).unwrap();
+    file.as_file().set_len(BYTES / 2).unwrap();
+    assert_eq!(device.extents(0, BYTES, 9), [Extent::data(BYTES)]);
+    assert_eq!(Device::mem(4096).extents(0, 4096, 9), [Extent::data(4096)]);
+}

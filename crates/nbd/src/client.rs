@@ -17,10 +17,12 @@
 
 mod halves;
 mod negotiate;
+mod partial;
 mod stream;
 
 use std::time::Duration;
 
+use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 
 pub use self::halves::{Completion, Receiver, Sender};
@@ -98,11 +100,18 @@ pub struct Options {
     pub io_timeout: Option<Duration>,
     /// Ask for structured replies.
     pub structured: bool,
+    /// With structured replies, ask for the context `base:allocation`.
+    pub allocation: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), io_timeout: None, structured: true }
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            io_timeout: None,
+            structured: true,
+            allocation: false,
+        }
     }
 }
 
@@ -121,6 +130,8 @@ pub struct Info {
     pub max_payload_bytes: u32,
     /// Structured replies were agreed upon.
     pub structured: bool,
+    /// The server's number for the context `base:allocation`, if that was agreed upon.
+    pub allocation: Option<u32>,
     /// The canonical name, if the server told it.
     pub name: Option<String>,
     /// The description, if the server told it.
@@ -169,7 +180,7 @@ impl Client {
         negotiate::start_tls(&mut bounded)?;
         let stream = tls::connect(names, host, bounded)?;
         let mut bounded = Deadlined::new(Stream::from(stream), options.connect_timeout);
-        let info = negotiate::choose(&mut bounded, &uri.export, options.structured)?;
+        let info = negotiate::choose(&mut bounded, &uri.export, options)?;
         Self::begin(bounded, info, options)
     }
 
@@ -184,7 +195,7 @@ impl Client {
     ) -> Result<Self, ClientError> {
         let mut bounded = Deadlined::new(stream.into(), options.connect_timeout);
         negotiate::greet(&mut bounded)?;
-        let info = negotiate::choose(&mut bounded, export, options.structured)?;
+        let info = negotiate::choose(&mut bounded, export, options)?;
         Self::begin(bounded, info, options)
     }
 
@@ -328,6 +339,23 @@ impl Client {
             done += step;
         }
         Ok(())
+    }
+
+    /// What a range is, from its beginning on, perhaps not to its end; with `one`, the first extent.
+    ///
+    /// # Errors
+    /// The server's error, or the stream's, or the context was not agreed upon.
+    pub fn extents(
+        &mut self,
+        offset: u64,
+        len: u32,
+        one: bool,
+    ) -> Result<Vec<Extent>, ClientError> {
+        let cookie = self.sender.queue_status(offset, len, one)?;
+        self.sender.push()?;
+        let completion = self.receiver.wait_for(cookie)?;
+        completion.result?;
+        Ok(completion.extents)
     }
 
     /// Says good-bye and closes the connection.

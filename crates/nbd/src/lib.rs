@@ -3,7 +3,7 @@
 //! is named, and the client's side.
 //!
 //! Purpose: one place for what a server and a client share. [`codec`] knows the bytes, [`uri`] how
-//! an export is named, [`deadline`] how a blocking negotiation is bounded in time, [`tls`] how it goes on encrypted, and [`client`]
+//! an export is named, [`deadline`] how a blocking negotiation is bounded in time, [`status`] what is a hole, [`tls`] how it goes on encrypted, and [`client`]
 //! is the client: its negotiation and two halves for two threads. The server's negotiation and
 //! transmission phase are in `larder-front`; the device that uses the client is in `larder-io`.
 //!
@@ -13,11 +13,12 @@
 //! Why not an NBD crate: those that exist know one request at a time or want an async runtime.
 //!
 //! The protocol is the one of `doc/proto.md` in NetworkBlockDevice/nbd, baseline plus structured
-//! replies and TLS, without metadata contexts and the extended headers.
+//! replies, TLS and the metadata context `base:allocation`, without the extended headers.
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod codec;
 pub mod deadline;
+pub mod status;
 pub mod tls;
 pub mod uri;

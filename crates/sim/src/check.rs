@@ -7,22 +7,20 @@
 //! volumes are tiny and the settings impatient: a few units, fewer slots, and workers that hardly
 //! rest, so that a thousand requests meet more races than hours of a real load.
 
+mod choices;
+
 use std::collections::HashMap;
 
 use larder_core::buf::SECTOR;
 use larder_core::event::Event;
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
-use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
-use larder_core::policy::replacement::BucketOrder;
-use larder_core::preset::{
-    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, Placement,
-    ReplacementChoice, WritePolicy,
-};
+use larder_core::preset::{AdmissionChoice, FRAGMENT_BYTES_LEAST, Limits};
 use larder_core::request::{Errno, Kind};
 use larder_model::Jitter;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
+use self::choices::choices;
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, Value, WriteId, fill, value};
 use crate::store::Store;
@@ -69,6 +67,8 @@ pub struct Check {
     pub shards: u32,
     /// What goes wrong.
     pub trouble: Trouble,
+    /// The choices of this preset, shrunk to the volume; else any that are lawful.
+    pub preset: Option<&'static str>,
 }
 
 /// What a check saw, to know that it tested something.
@@ -139,63 +139,6 @@ pub fn run(check: &Check) -> Result<Seen, String> {
         timeouts: counters.flash_timeouts,
         errors: counters.flash_errors,
     })
-}
-
-/// Choices of every kind: mostly selective admission, with any replacement.
-fn choices(check: &Check, rng: &mut Pcg64Mcg) -> Choices {
-    let any = ReplacementChoice::NAMED[rng.random_range(0..ReplacementChoice::NAMED.len())].1;
-    let clock = ReplacementChoice::GClock { ceiling: rng.random_range(1..4) };
-    let replacement = if rng.random_bool(0.5) { clock } else { any };
-    let write = match rng.random_range(0..10) {
-        0 => WritePolicy::WriteAround,
-        1 | 2 => WritePolicy::WriteThrough,
-        _ => WritePolicy::AsyncWriteThrough,
-    };
-    let on_miss = check.unit_bytes < FRAGMENT_BYTES_LEAST || rng.random_bool(0.2);
-    let admission = if on_miss {
-        AdmissionChoice::OnMiss(OnMissSettings {
-            client_waits: rng.random_bool(0.5),
-            on_write: rng.random_bool(0.7),
-            bypass_bytes: [0, 4 * check.unit_bytes][rng.random_range(0..2)],
-        })
-    } else {
-        AdmissionChoice::Selective(selective(rng))
-    };
-    let durability = Durability::Volatile;
-    let placement = Placement::Anywhere;
-    let unit_bytes = check.unit_bytes;
-    let mut choices = Choices { unit_bytes, placement, admission, replacement, write, durability };
-    if on_miss && rng.random_bool(0.5) {
-        let ways = rng.random_range(1..6);
-        choices.placement = Placement::Sets { ways, hashed: rng.random_bool(0.5) };
-        choices.replacement =
-            [ReplacementChoice::Lru, ReplacementChoice::Fifo][rng.random_range(0..2)];
-    } else if on_miss && rng.random_bool(0.5) {
-        let order = [BucketOrder::Lru, BucketOrder::Fifo, BucketOrder::Random(check.seed)];
-        let order = order[rng.random_range(0..3)];
-        let bytes = check.unit_bytes * rng.random_range(1..5);
-        choices.replacement = ReplacementChoice::Buckets { bytes, order };
-    }
-    choices
-}
-
-fn selective(rng: &mut Pcg64Mcg) -> SelectiveSettings {
-    let worker = |workers, target_miss_ratio, min_free_ratio, period_ns| Class {
-        workers,
-        target_miss_ratio,
-        min_free_ratio,
-        period_ns,
-    };
-    SelectiveSettings {
-        classes: vec![
-            worker(8, 0.35, 0.1, 0),
-            worker(4, 0.15, 0.0, 0),
-            worker(2, 0.0, 0.0, rng.random_range(1..500) * MICRO),
-        ],
-        list_length: rng.random_range(2..20),
-        window_ns: 5 * MILLISECOND,
-        displace_heat: 1,
-    }
 }
 
 impl Run {

@@ -19,7 +19,8 @@ fn first_catch(seeds: u64) -> Option<(Check, String)> {
         let unit_bytes = [4 << 10, 64 << 10, 256 << 10, 1 << 20][(seed % 4) as usize];
         let trouble = TROUBLES[(seed / 4 % 5) as usize];
         let in_flight = [4, 64][(seed / 20 % 2) as usize];
-        let check = Check { seed, unit_bytes, in_flight, requests: 600, shards: 1, trouble };
+        let check =
+            Check { seed, unit_bytes, in_flight, requests: 600, shards: 1, trouble, preset: None };
         run(&check).err().map(|violation| (check, violation))
     })
 }

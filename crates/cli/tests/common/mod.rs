@@ -22,6 +22,9 @@ use serde_json::Value;
 /// Longer than anything may take; then the test fails instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Every preset.
+pub const PRESETS: [&str; 5] = ["sce", "slru", "flashcache", "enhanceio", "bcache"];
+
 /// What a command said and how it ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -142,6 +145,23 @@ impl Place {
         let eager = "--populate-workers 4 --populate-miss 0% --populate-free 0% \
             --populate-period 0 --displace-heat 1 --clock-ceiling 1 --populate-io 16KiB";
         words.extend(eager.split_whitespace().map(str::to_owned));
+        words.extend(more.iter().map(|&w| w.to_owned()));
+        words
+    }
+
+    /// Words of `serve` for the file `origin` behind a small file `flash`, by a preset: small units
+    /// where those of the preset are large, and eager population.
+    pub fn serve_preset(&self, preset: &str, more: &[&str]) -> Vec<String> {
+        if preset == "sce" {
+            return self.serve_cached(2, more);
+        }
+        let (origin, flash) = (self.word("origin"), self.word("flash"));
+        let mut words = self.serve(&["--origin", &origin, "--flash", &flash, "--preset", preset]);
+        // A header of 1 MiB, and room for some buckets on each of three workers.
+        words.extend(["--flash-size", "5MiB"].map(str::to_owned));
+        if preset == "slru" {
+            words.extend(["--unit", "64KiB"].map(str::to_owned));
+        }
         words.extend(more.iter().map(|&w| w.to_owned()));
         words
     }

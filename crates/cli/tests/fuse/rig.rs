@@ -74,6 +74,8 @@ pub fn apart(place: &Place, prepare: &str, user: bool) -> Command {
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &format!("{prepare} && exec {words}")]);
+    // The state of a volume is kept in the user's home, which is not root's.
+    command.env("HOME", &home).env_remove("XDG_STATE_HOME");
     command.current_dir(place.path("."));
     command
 }

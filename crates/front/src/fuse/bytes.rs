@@ -9,8 +9,8 @@
 //! Invariants: nothing waits here; `done` is told on a worker's thread, once. What a write leaves
 //! alone of a block is what the block held when no other write of this kind was under way.
 //!
-//! Not covered: an NBD client that writes the same block at that very moment; the two doors share
-//! no lock, as two hosts that write one sector of a disk do not (docs/semantics.md).
+//! An NBD client that writes the same block at that very moment shares the lock: its worker asks for a
+//! pass as soon as the volume is a file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind, pieces};
 
 use super::overlaps::{Overlaps, Pass};
-use crate::volume::Volume;
+use crate::volume::{Seek, Volume};
 
 /// Told how a request ended.
 type Done = Box<dyn FnOnce(Result<(), Errno>) + Send>;
@@ -146,6 +146,12 @@ impl Bytes {
             };
             this.zero_parts(edges, inner, may_unmap, Box::new(done));
         });
+    }
+
+    /// Looks for data or a hole from a byte within the volume on; nothing, if there is no data.
+    pub fn seek(&self, from: u64, what: Seek, done: impl FnOnce(Option<u64>) + Send + 'static) {
+        let whole = from / self.block * self.block..self.size;
+        self.volume.map.seek(whole, what, move |found| done(found.map(|at| at.max(from))));
     }
 
     /// Makes every write answered so far durable.

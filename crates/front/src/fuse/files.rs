@@ -23,8 +23,8 @@ use std::time::{Duration, SystemTime};
 use fuser::{
     AccessFlags, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem,
     FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
-    Session, SessionACL, TimeOrNow, WriteFlags,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
 };
 use larder_core::request;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -32,6 +32,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use super::bytes::Bytes;
 use super::gate::{Gate, Ticket};
 use super::mount::MOST_REQUEST;
+use crate::volume::Seek;
 
 /// How long the kernel may believe attributes and names. They never change; it is short so that
 /// a server that is gone is soon noticed.
@@ -40,6 +41,10 @@ const VALID: Duration = Duration::from_secs(1);
 const MOST_BACKGROUND: u16 = 128;
 /// Block size in answers, and the grain in which a loop device discards.
 const BLOCK: u32 = 4096;
+
+/// The kernel's numbers for the two questions.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
 
 /// The file system, see the module.
 pub(super) struct Files {
@@ -311,6 +316,35 @@ impl Filesystem for Files {
         match self.enter(ino, 0) {
             Ok(ticket) => self.bytes.zero(range, may_unmap, move |result| {
                 answer(reply, result);
+                drop(ticket);
+            }),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    /// Data and holes; all other places the kernel finds by itself.
+    fn lseek(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let what = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let from = u64::try_from(offset).ok().filter(|from| *from < self.bytes.size());
+        let Some(from) = from else { return reply.error(Errno::ENXIO) };
+        match self.enter(ino, 0) {
+            Ok(ticket) => self.bytes.seek(from, what, move |found| {
+                match found.and_then(|at| i64::try_from(at).ok()) {
+                    Some(at) => reply.offset(at),
+                    None => reply.error(Errno::ENXIO),
+                }
                 drop(ticket);
             }),
             Err(e) => reply.error(e),

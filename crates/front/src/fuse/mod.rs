@@ -86,6 +86,7 @@ impl FuseDoor {
     /// # Errors
     /// When that path cannot be used, or this process may not mount.
     pub fn open(path: &Path, volume: &Arc<Volume>) -> Result<Self, VolumeError> {
+        volume.begin_overlaps()?;
         let place = Place::prepare(path)?;
         let opened = Self::mount(&place, volume);
         let (mount, gate, file) = opened.map_err(|what| {

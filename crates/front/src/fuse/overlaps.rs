@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which writes through byte-addressed doors may be under way side by side.
+//! Which writes may be under way side by side, on a volume that is a file too.
 //!
 //! Purpose: a write of part of a block is a read and a write of the block. Between the two, no
 //! other write may touch the block, or its bytes would be undone. Writes of whole blocks need no
@@ -9,11 +9,15 @@
 //! overtaken by nobody whom it overlaps, so that nobody waits for ever; jobs run outside of the
 //! lock, on the thread that found their range free.
 //!
+//! NBD writes take part from the moment when the volume first becomes a file ([`Overlaps::begin`]);
+//! a volume that is none pays nothing.
+//!
 //! Why not one lock a block: a write of whole blocks would have to take hundreds. Why not a thread
 //! that waits: the reader threads must go on to read requests.
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slab::Slab;
@@ -59,9 +63,16 @@ impl Table {
     }
 }
 
+#[derive(Default)]
+struct Shared {
+    table: Mutex<Table>,
+    /// The volume is a file, or has been one.
+    begun: AtomicBool,
+}
+
 /// The table of a volume, see the module.
 #[derive(Clone, Default)]
-pub(crate) struct Overlaps(Arc<Mutex<Table>>);
+pub(crate) struct Overlaps(Arc<Shared>);
 
 /// A range that is held until this is dropped.
 pub(crate) struct Pass {
@@ -71,7 +82,29 @@ pub(crate) struct Pass {
 
 impl Overlaps {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on there may be writes of parts of blocks.
+    pub fn begin(&self) {
+        self.0.begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether writes of whole blocks need a pass.
+    pub fn has_begun(&self) -> bool {
+        self.0.begun.load(Ordering::SeqCst)
+    }
+
+    /// A pass for whole blocks, if it can be had at once.
+    pub fn try_enter(&self, range: &Range<u64>) -> Option<Pass> {
+        let claim = Claim { range: range.clone(), exclusive: false };
+        let mut table = self.lock();
+        let waiting = table.waiting.len();
+        if !table.is_free(&claim, waiting) {
+            return None;
+        }
+        let number = table.hold(claim);
+        Some(Pass { overlaps: self.clone(), number })
     }
 
     /// Runs `job` once the range may be written: at once on this thread, or later on the thread

@@ -15,7 +15,7 @@
 //!
 //! Where the protocol leaves a choice: block sizes are always told, asked for or not; a client
 //! that did not ask for them is let in all the same, and its unaligned requests fail cleanly.
-//! Metadata contexts are understood, and there are none.
+//! Of metadata contexts there is one, `base:allocation`; others are not found, which is no error.
 
 use std::io::{self, Read, Write};
 
@@ -24,6 +24,7 @@ use super::codec::{
     opt, rep,
 };
 use super::export::{Export, Exports};
+use super::status::{BASE, BASE_ALLOCATION, CONTEXT, parse_query};
 
 /// The most options that a client may ask for.
 pub const MAX_OPTIONS: usize = 64;
@@ -39,6 +40,8 @@ pub struct Negotiated {
     pub structured: bool,
     /// The client asked for the block sizes and so promised to obey them.
     pub block_sizes_known: bool,
+    /// The context `base:allocation` was chosen for this export.
+    pub allocation: bool,
 }
 
 /// What a listener thinks of TLS.
@@ -167,6 +170,8 @@ struct Server<'a, S> {
     security: Security,
     no_zeroes: bool,
     structured: bool,
+    /// The export that the context was chosen for.
+    allocation: Option<usize>,
     /// The option that is being answered, and its data.
     option: u32,
     data: Vec<u8>,
@@ -177,7 +182,17 @@ struct Server<'a, S> {
 impl<'a, S: Read + Write> Server<'a, S> {
     fn new(stream: S, exports: &'a Exports, security: Security, no_zeroes: bool) -> Self {
         let (data, out) = (Vec::new(), Vec::new());
-        Server { stream, exports, security, no_zeroes, structured: false, option: 0, data, out }
+        Server {
+            stream,
+            exports,
+            security,
+            no_zeroes,
+            structured: false,
+            allocation: None,
+            option: 0,
+            data,
+            out,
+        }
     }
 
     fn run(mut self) -> Result<Outcome, HandshakeError> {
@@ -298,7 +313,9 @@ impl<'a, S: Read + Write> Server<'a, S> {
     }
 
     fn agreed(&self, export: usize, block_sizes_known: bool) -> Negotiated {
-        Negotiated { export, structured: self.structured, block_sizes_known }
+        // What was chosen for another export is not chosen for this one.
+        let allocation = self.allocation == Some(export);
+        Negotiated { export, structured: self.structured, block_sizes_known, allocation }
     }
 
     fn find(&self, name: &str) -> Option<(usize, Export)> {
@@ -369,17 +386,32 @@ impl<'a, S: Read + Write> Server<'a, S> {
         }
     }
 
-    /// There are no metadata contexts, so no query finds one, and none is chosen.
+    /// Lists or chooses contexts. Whatever was chosen before is not chosen any more, also when this
+    /// fails.
     fn meta_context(&mut self) -> Result<(), HandshakeError> {
+        let (lists, context) = (self.option == opt::LIST_META_CONTEXT, CONTEXT.to_be_bytes());
+        if !lists {
+            self.allocation = None;
+        }
         if !self.structured {
             return self.fail(rep::ERR_INVALID, "structured replies must be negotiated first");
         }
         let data = std::mem::take(&mut self.data);
-        match parse_meta_context(&data).map(|name| self.exports.find(name)) {
-            Some(Some(_)) => self.put(rep::ACK, &[]),
-            Some(None) => return self.fail(rep::ERR_UNKNOWN, "no export of this name"),
-            None => return self.fail(rep::ERR_INVALID, "expected a name, a count and queries"),
+        let Some((name, queries)) = parse_query(&data) else {
+            return self.fail(rep::ERR_INVALID, "expected a name, a count and queries");
+        };
+        let Some(export) = self.exports.find(name) else {
+            return self.fail(rep::ERR_UNKNOWN, "no export of this name");
+        };
+        let all = lists && (queries.is_empty() || queries.contains(&BASE));
+        if all || queries.contains(&BASE_ALLOCATION) {
+            let id = if lists { [0; 4] } else { context };
+            self.put(rep::META_CONTEXT, &[&id, BASE_ALLOCATION.as_bytes()]);
+            if !lists {
+                self.allocation = Some(export);
+            }
         }
+        self.put(rep::ACK, &[]);
         Ok(())
     }
 }
@@ -392,16 +424,4 @@ fn parse_info(data: &[u8]) -> Option<(&str, &[u8])> {
     let asked = c.bytes(count * 2)?;
     c.end()?;
     Some((name, asked))
-}
-
-/// The data of the metadata context options: the export's name, if all else is well formed.
-fn parse_meta_context(data: &[u8]) -> Option<&str> {
-    let mut c = Cursor(data);
-    let name = c.string()?;
-    // Each query takes four bytes at least, so this ends with the data.
-    for _ in 0..c.u32()? {
-        c.string()?;
-    }
-    c.end()?;
-    Some(name)
 }

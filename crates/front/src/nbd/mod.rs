@@ -16,4 +16,4 @@ pub mod export;
 pub mod handshake;
 pub mod session;
 
-pub use larder_nbd::{client, codec, deadline, tls, uri};
+pub use larder_nbd::{client, codec, deadline, status, tls, uri};

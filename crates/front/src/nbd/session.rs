@@ -35,6 +35,7 @@ mod types;
 use std::ops::Range;
 
 use larder_core::buf::{Buf, PAGE};
+use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 use larder_io::SendBatch;
 
@@ -45,7 +46,7 @@ use self::slots::{Slot, Slots};
 use super::codec::{RequestHeader, cmd};
 use super::export::Export;
 
-pub use self::types::{ClientRequest, Limits, State, Why};
+pub use self::types::{ClientRequest, Limits, State, What, Why};
 
 /// When at least this much of a write's piece is missing, it is received in its place; a shorter
 /// rest is received together with what follows it, and copied.
@@ -138,6 +139,14 @@ impl Session {
             batch: SendBatch::default(),
             spare: Vec::new(),
         }
+    }
+
+    /// The same session, in which a client may ask what a range is: `base:allocation` was chosen,
+    /// with structured replies.
+    #[must_use]
+    pub fn with_allocation(mut self, chosen: bool) -> Self {
+        self.rules.allocation = chosen && self.structured;
+        self
     }
 
     /// Where the session stands.
@@ -255,7 +264,9 @@ impl Session {
                     return Step::Starved;
                 }
                 match std::mem::replace(&mut self.input, Input::Head) {
-                    Input::Fill(f) => Step::Ready(self.hand_on(f.slot, f.kind, f.into_bufs())),
+                    Input::Fill(f) => {
+                        Step::Ready(self.hand_on(f.slot, What::Io(f.kind), f.into_bufs()))
+                    }
                     _ => Step::Again,
                 }
             }
@@ -306,7 +317,10 @@ impl Session {
                 self.input = Input::Fill(Fill::new((slot, kind), range, self.unit_bytes, bufs));
                 Step::Again
             }
-            Verdict::Ask(kind) => Step::Ready(self.hand_on(slot, kind, Vec::new())),
+            Verdict::Ask(kind) => Step::Ready(self.hand_on(slot, What::Io(kind), Vec::new())),
+            Verdict::Status { one } => {
+                Step::Ready(self.hand_on(slot, What::Status { one }, Vec::new()))
+            }
             Verdict::Refuse(errno, why) if header.command == cmd::WRITE => {
                 self.input = Input::Skip { slot, left: header.len, errno, why };
                 Step::Again
@@ -316,10 +330,10 @@ impl Session {
         }
     }
 
-    fn hand_on(&self, index: u32, kind: Kind, bufs: Vec<Buf>) -> ClientRequest {
+    fn hand_on(&self, index: u32, what: What, bufs: Vec<Buf>) -> ClientRequest {
         let slot = self.slots.get(index);
         let ticket = self.slots.ticket(index);
-        ClientRequest { ticket, kind, offset: slot.offset, len: u64::from(slot.len), bufs }
+        ClientRequest { ticket, what, offset: slot.offset, len: u64::from(slot.len), bufs }
     }
 
     /// The result of a request. `bufs` is the data of a successful read, in order and of exactly
@@ -332,6 +346,10 @@ impl Session {
         let slot = self.slots.get(index);
         let bytes: usize = bufs.iter().map(|b| b.len()).sum();
         match result {
+            Ok(()) if slot.asks_status() => {
+                tracing::error!("a status without extents");
+                self.answer_error(index, Errno::EIO, "");
+            }
             Ok(()) if slot.is_read() && bytes as u64 != slot.payload => {
                 tracing::error!(bytes, wanted = slot.payload, "a read brought wrong data");
                 self.answer_error(index, Errno::EIO, "");
@@ -344,6 +362,24 @@ impl Session {
             }
             Err(errno) => {
                 self.answer_error(index, errno, "");
+            }
+        }
+        self.settle();
+    }
+
+    /// The answer to a question of status: extents from the beginning of its range on, which are
+    /// not empty and do not go beyond its end.
+    pub fn reply_status(&mut self, ticket: u64, extents: &[Extent]) {
+        let Some(index) = self.slots.find(ticket) else {
+            tracing::error!(ticket, "a status for no open NBD request");
+            return;
+        };
+        if extents.is_empty() || !self.slots.get(index).asks_status() {
+            self.answer_error(index, Errno::EIO, "");
+        } else {
+            let slot = self.close_slot(index);
+            if !matches!(self.state, State::Closed(_)) {
+                answer::status(&mut self.outbox, &slot, extents);
             }
         }
         self.settle();

@@ -18,6 +18,8 @@ pub(crate) struct Accepted {
     pub socket: OwnedFd,
     pub export: Export,
     pub structured: bool,
+    /// The client may ask what is allocated.
+    pub allocation: bool,
     pub peer: String,
     /// Count it among the connections of the server, and of the volume.
     pub seats: [Seat; 2],
@@ -40,8 +42,9 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub fn new(accepted: Accepted, serial: u64, unit_bytes: u64) -> Self {
-        let Accepted { socket, export, structured, peer, seats } = accepted;
-        let session = Session::new(&export, structured, unit_bytes, Limits::default());
+        let Accepted { socket, export, structured, allocation, peer, seats } = accepted;
+        let session = Session::new(&export, structured, unit_bytes, Limits::default())
+            .with_allocation(allocation);
         Self {
             serial,
             session,

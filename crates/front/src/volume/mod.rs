@@ -11,6 +11,7 @@
 mod attach;
 mod connection;
 mod error;
+mod extents;
 mod flash;
 mod latency;
 mod mailbox;
@@ -43,9 +44,11 @@ pub use self::state_file::{FlashState, StateFile};
 pub use self::worker::MOST_WORKERS;
 
 pub(crate) use self::connection::Accepted;
+use self::extents::Map;
+pub(crate) use self::extents::Seek;
 use self::mailbox::{Mailbox, Message};
 use self::state::{Attached, State};
-use self::worker::{Call, Report, Worker};
+use self::worker::{Call, Report, Shared, Worker};
 use crate::nbd::export::Export;
 use crate::seat::{MOST_CONNECTIONS, Seats};
 
@@ -78,6 +81,8 @@ pub struct Volume {
     running: Arc<AtomicUsize>,
     /// Workers that hold requests, or may yet.
     holding: Arc<AtomicUsize>,
+    /// What is data and what is a hole.
+    pub(crate) map: Arc<Map>,
     /// Client requests that workers left unanswered when they stopped.
     given_up: Arc<AtomicU64>,
     /// Whether flash alone has something, known once the workers have left.
@@ -140,6 +145,7 @@ impl Volume {
             flush_failed: Arc::default(),
             left_dirty: Arc::new(AtomicBool::new(false)),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
+            map: Arc::new(Map::new(config.origin.clone(), &config.choices)),
             mailboxes,
             state: Mutex::default(),
             change: Mutex::default(),
@@ -161,10 +167,16 @@ impl Volume {
 
     fn start_worker(&self, shape: Shape, reports: Sender<Report>) -> Result<(), VolumeError> {
         let (ready, is_ready) = channel();
-        let (mailboxes, running) = (Arc::clone(&self.mailboxes), Arc::clone(&self.running));
+        let shared = Shared {
+            mailboxes: Arc::clone(&self.mailboxes),
+            holding: Arc::clone(&self.holding),
+            map: Arc::clone(&self.map),
+            overlaps: self.fuse.overlaps.clone(),
+        };
+        let running = Arc::clone(&self.running);
         let (origin, unit_bytes) = (self.config.origin.clone(), shape.unit_bytes);
         let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
-        let (given_up, holding) = (Arc::clone(&self.given_up), Arc::clone(&self.holding));
+        let given_up = Arc::clone(&self.given_up);
         let flush_failed = Arc::clone(&self.flush_failed);
         let left_dirty = Arc::clone(&self.left_dirty);
         running.fetch_add(1, Ordering::SeqCst);
@@ -175,11 +187,10 @@ impl Volume {
             match Driver::new() {
                 Ok(mut driver) => {
                     driver.attach(ORIGIN, origin);
-                    mailboxes[index as usize].open(driver.waker());
+                    shared.mailboxes[index as usize].open(driver.waker());
                     let shard = Shard::new(shape, choices, limits, ORIGIN);
                     let _ = ready.send(Ok(()));
-                    let worker =
-                        Worker::new(index, unit_bytes, driver, shard, mailboxes, reports, holding);
+                    let worker = Worker::new(index, unit_bytes, driver, shard, shared, reports);
                     match worker.run() {
                         Ok(left) => {
                             given_up.fetch_add(left.given_up, Ordering::SeqCst);
@@ -284,6 +295,20 @@ impl Volume {
             Ok(Err(errno)) => Err(self.flush_error(errno)),
             Err(_) => Err(VolumeError::TooSlow(format!("no answer within {} s", bound.as_secs()))),
         }
+    }
+
+    /// Lets writes of parts of blocks begin: from here on NBD writes wait for them, and those that
+    /// began without are over.
+    pub(crate) fn begin_overlaps(&self) -> Result<(), VolumeError> {
+        self.fuse.overlaps.begin();
+        let deadline = Instant::now() + ANSWER_BOUND;
+        while self.ask(|w| w.loose_writes())?.iter().sum::<u64>() > 0 {
+            if Instant::now() > deadline {
+                return Err(VolumeError::TooSlow("the origin does not answer writes".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// The volume's state.

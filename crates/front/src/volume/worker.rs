@@ -19,6 +19,7 @@ use larder_core::cache::Flash;
 use larder_core::desk::{Desk, Finished};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, Nanos};
+use larder_core::extent::Extent;
 use larder_core::journal::recover::Recovered;
 use larder_core::request::{Errno, Kind, Piece, Reply, Request, pieces, shard_of};
 use larder_core::shard::Shard;
@@ -26,9 +27,11 @@ use larder_io::{Device, Driver, DriverError, NetEvent};
 use slab::Slab;
 
 use super::connection::{Accepted, Connection};
+use super::extents::Map;
 use super::latency::Latencies;
 use super::mailbox::{Mailbox, Message};
-use crate::nbd::session::State;
+use crate::fuse::overlaps::{Overlaps, Pass};
+use crate::nbd::session::{ClientRequest, State, What};
 
 /// The most workers of a volume: their number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = 64;
@@ -53,7 +56,13 @@ pub(crate) struct Call {
 
 /// Who waits for a request.
 enum Caller {
-    Nbd { conn: u32, serial: u64, ticket: u64 },
+    /// `pass`: of a write, on a volume that is a file too.
+    Nbd {
+        conn: u32,
+        serial: u64,
+        ticket: u64,
+        pass: Option<Pass>,
+    },
     Call(Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>),
 }
 
@@ -64,11 +73,27 @@ struct Bulk {
     next: u32,
 }
 
+/// Whether a request changes something.
+fn writes(kind: Kind) -> bool {
+    !matches!(kind, Kind::Read | Kind::Flush)
+}
+
 /// What a worker tells the volume.
 pub(crate) struct Report {
     /// Whose.
     pub worker: u32,
     pub event: Event,
+}
+
+/// What the workers of a volume share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub mailboxes: Arc<Vec<Mailbox>>,
+    /// Workers that hold requests or connections, or may yet; each serves the others' pieces
+    /// until there are none.
+    pub holding: Arc<AtomicUsize>,
+    pub map: Arc<Map>,
+    pub overlaps: Overlaps,
 }
 
 /// The worker, see the module.
@@ -79,6 +104,10 @@ pub(crate) struct Worker {
     index: u32,
     unit_bytes: u64,
     mailboxes: Arc<Vec<Mailbox>>,
+    map: Arc<Map>,
+    overlaps: Overlaps,
+    /// NBD writes under way that have no pass.
+    loose: u64,
     reports: Sender<Report>,
     /// Requests under way, each with the time of its opening.
     desk: Desk<(Nanos, Caller)>,
@@ -92,8 +121,7 @@ pub(crate) struct Worker {
     touched: Vec<usize>,
     /// No new work; leave when nothing is under way.
     stopping: bool,
-    /// Workers that hold requests or connections, or may yet; each serves the others' pieces
-    /// until there are none.
+    /// See [`Shared`].
     holding: Arc<AtomicUsize>,
     /// This worker is one of them.
     holds: bool,
@@ -119,10 +147,10 @@ impl Worker {
         unit_bytes: u64,
         driver: Driver,
         shard: Shard,
-        mailboxes: Arc<Vec<Mailbox>>,
+        shared: Shared,
         reports: Sender<Report>,
-        holding: Arc<AtomicUsize>,
     ) -> Self {
+        let Shared { mailboxes, holding, map, overlaps } = shared;
         Self {
             driver,
             shard,
@@ -130,6 +158,9 @@ impl Worker {
             index,
             unit_bytes,
             mailboxes,
+            map,
+            overlaps,
+            loose: 0,
             reports,
             desk: Desk::default(),
             latencies: Latencies::default(),
@@ -264,7 +295,9 @@ impl Worker {
         self.latencies.count(finished.kind, finished.hit, took);
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
-            Caller::Nbd { conn, serial, ticket } => {
+            Caller::Nbd { conn, serial, ticket, pass } => {
+                self.loose -= u64::from(pass.is_none() && writes(finished.kind));
+                drop(pass);
                 let connection = self.connections.get_mut(conn as usize);
                 if let Some(connection) = connection.filter(|c| c.serial == serial) {
                     connection.session.reply(ticket, finished.result, finished.bufs);
@@ -282,8 +315,7 @@ impl Worker {
             while let Some(request) =
                 self.connections.get_mut(number).and_then(|c| c.session.next_request())
             {
-                let caller = Caller::Nbd { conn: number as u32, serial, ticket: request.ticket };
-                self.open_request(caller, request.kind, request.offset, request.len, request.bufs);
+                self.take_request(number as u32, serial, request);
             }
             let Some(connection) = self.connections.get_mut(number) else { continue };
             if connection.arm(number as u32, &mut self.driver) {
@@ -292,6 +324,46 @@ impl Worker {
                     tracing::debug!(peer = connection.peer, "connection closed: {why}");
                 }
             }
+        }
+    }
+
+    fn take_request(&mut self, conn: u32, serial: u64, request: ClientRequest) {
+        let ClientRequest { ticket, what, offset, len, bufs } = request;
+        match what {
+            What::Io(kind) if writes(kind) && self.overlaps.has_begun() => {
+                let range = offset..offset + len;
+                let open = move |worker: &mut Self, pass| {
+                    let caller = Caller::Nbd { conn, serial, ticket, pass: Some(pass) };
+                    worker.open_request(caller, kind, offset, len, bufs);
+                };
+                if let Some(pass) = self.overlaps.try_enter(&range) {
+                    return open(self, pass);
+                }
+                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
+                self.overlaps.enter(range, false, move |pass| {
+                    mailboxes[index].post(Message::Run(Box::new(|worker| open(worker, pass))));
+                });
+            }
+            What::Io(kind) => {
+                self.loose += u64::from(writes(kind));
+                let caller = Caller::Nbd { conn, serial, ticket, pass: None };
+                self.open_request(caller, kind, offset, len, bufs);
+            }
+            What::Status { one } => {
+                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
+                self.map.ask(offset..offset + len, one, move |extents| {
+                    let tell = move |w: &mut Self| w.tell_status(conn, serial, ticket, &extents);
+                    mailboxes[index].post(Message::Run(Box::new(tell)));
+                });
+            }
+        }
+    }
+
+    fn tell_status(&mut self, conn: u32, serial: u64, ticket: u64, extents: &[Extent]) {
+        let connection = self.connections.get_mut(conn as usize);
+        if let Some(connection) = connection.filter(|c| c.serial == serial) {
+            connection.session.reply_status(ticket, extents);
+            self.touched.push(conn as usize);
         }
     }
 
@@ -364,6 +436,11 @@ impl Worker {
     /// Client requests under way that this worker holds.
     pub fn open_requests(&self) -> u64 {
         self.desk.in_flight() as u64
+    }
+
+    /// NBD writes under way that began before the volume was a file.
+    pub fn loose_writes(&self) -> u64 {
+        self.loose
     }
 
     /// Connections being served.

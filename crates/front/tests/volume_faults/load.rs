@@ -2,6 +2,9 @@
 //! Clients that read, write, trim, zero and flush overlapping ranges over NBD, and a judge of
 //! every byte that they see: the oracle of linearisability, fed with real time.
 
+#[path = "file_load.rs"]
+mod file_load;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,6 +85,7 @@ impl Judge {
     }
 
     /// From now on requests may fail so (or, with `None`, not at all).
+    #[allow(dead_code)] // for those who share this file
     pub fn tolerate(&self, tolerance: Option<Tolerance>) {
         *self.tolerance.lock().unwrap() = tolerance;
     }

@@ -10,9 +10,10 @@ use larder_core::buf::Buf;
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
 use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_core::preset::{AdmissionChoice, Choices, Limits, ReplacementChoice, preset};
+use larder_front::fuse::FuseDoor;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::Exports;
-use larder_front::nbd::uri::{Address, Uri};
+use larder_front::nbd::uri::Uri;
 use larder_front::seat::Seats;
 use larder_front::volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError};
@@ -25,6 +26,23 @@ pub const BYTES: u64 = (6 << 20) - 5 * 512;
 const FLASH_BYTES: u64 = (1 << 20) + 24 * (64 << 10);
 const HOT_BYTES: u64 = 36 * (64 << 10);
 
+/// A way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// NBD by a unix socket.
+    Unix,
+    /// NBD by TCP.
+    Tcp,
+    /// A file.
+    Fuse,
+}
+
+/// What keeps a way in open.
+enum Door {
+    Socket(#[allow(dead_code)] Listener),
+    File(FuseDoor),
+}
+
 /// One way to set a volume up.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -36,6 +54,10 @@ pub struct Setup {
     pub files: bool,
     /// Bytes of a unit.
     pub unit: u64,
+    /// Its choices, eager and small where they are patient and large.
+    pub preset: &'static str,
+    /// How clients come in.
+    pub front: Front,
     /// See [`Limits`].
     pub flash_timeout: Duration,
     /// See [`Limits`].
@@ -49,6 +71,8 @@ impl Default for Setup {
             in_flight: 4,
             files: false,
             unit: 64 << 10,
+            preset: "sce",
+            front: Front::Unix,
             flash_timeout: Duration::from_millis(200),
             flash_dead_after: 20 * PATIENCE,
         }
@@ -78,12 +102,21 @@ pub struct Rig {
     origin: Device,
     setup: Setup,
     dir: tempfile::TempDir,
-    _listener: Listener,
+    door: Door,
 }
 
 /// Population begins with the first miss and displaces whatever it can: with a higher ceiling the
 /// units that are hot keep everybody out, if there are just enough of them for the flash.
-fn choices(unit_bytes: u64) -> Choices {
+fn choices(setup: &Setup) -> Choices {
+    let unit_bytes = setup.unit;
+    if setup.preset != "sce" {
+        let mut choices = preset(setup.preset).unwrap().choices();
+        choices.unit_bytes = unit_bytes;
+        if let ReplacementChoice::Buckets { bytes, .. } = &mut choices.replacement {
+            *bytes = 64 << 10;
+        }
+        return choices;
+    }
     let eager = Class { workers: 4, target_miss_ratio: 0.0, min_free_ratio: 0.0, period_ns: 0 };
     let settings = SelectiveSettings {
         classes: vec![eager],
@@ -153,35 +186,17 @@ impl Rig {
         let config = VolumeConfig {
             name: String::new(),
             origin: origin_fault.wrap(&origin),
-            choices: choices(setup.unit),
+            choices: choices(&setup),
             limits,
             workers: setup.workers,
             state: None,
         };
         let volume = Volume::start(config).unwrap();
-        let spec = ListenSpec::Unix(dir.path().join("nbd"));
-        let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
-        let volumes = Arc::new(vec![Arc::clone(&volume)]);
-        let listener = Listener::start(&spec, volumes, exports, Seats::new(64)).unwrap();
-        let uri = Uri {
-            address: Address::Unix(dir.path().join("nbd")),
-            export: String::new(),
-            tls: None,
-        };
         let (clients, reads) = (4, 50);
         let depth = setup.in_flight / clients;
         let shape = Shape { bytes: BYTES, hot_bytes: HOT_BYTES, clients, depth, reads, seed };
-        let load = Load::start(&uri, &shape, &Judge::new());
-        let mut rig = Self {
-            volume,
-            origin_fault,
-            flash_fault,
-            load,
-            origin,
-            setup,
-            dir,
-            _listener: listener,
-        };
+        let (door, load) = enter(&volume, setup.front, dir.path(), &shape);
+        let mut rig = Self { volume, origin_fault, flash_fault, load, origin, setup, dir, door };
         rig.load.progress(1);
         rig.attach_new("flash").unwrap();
         rig
@@ -255,6 +270,9 @@ impl Rig {
             judge.seen(offset, &run(&self.origin, IoKind::Read, offset, buf));
         }
         judge.verdict();
+        if let Door::File(door) = self.door {
+            door.close(PATIENCE, || false);
+        }
         let stopped = self.volume.stop(PATIENCE, |_| {}, || false);
         assert!(self.volume.has_stopped());
         stopped
@@ -264,6 +282,31 @@ impl Rig {
     pub fn finish(self) {
         self.close().unwrap();
     }
+}
+
+/// Opens a way into a volume and starts clients there.
+fn enter(volume: &Arc<Volume>, front: Front, dir: &Path, shape: &Shape) -> (Door, Load) {
+    let judge = Judge::new();
+    let spec = match front {
+        Front::Unix => ListenSpec::Unix(dir.join("nbd")),
+        Front::Tcp => ListenSpec::Tcp("127.0.0.1:0".to_owned()),
+        Front::Fuse => {
+            let door = FuseDoor::open(&dir.join("vol"), volume).unwrap();
+            let load = Load::over_file(door.file(), shape, &judge);
+            return (Door::File(door), load);
+        }
+    };
+    let (listener, uri) = listen(volume, &spec);
+    (Door::Socket(listener), Load::start(&uri, shape, &judge))
+}
+
+/// Listens for a volume; where it is found.
+pub fn listen(volume: &Arc<Volume>, spec: &ListenSpec) -> (Listener, Uri) {
+    let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
+    let volumes = Arc::new(vec![Arc::clone(volume)]);
+    let listener = Listener::start(spec, volumes, exports, Seats::new(64)).unwrap();
+    let uri = listener.uri("");
+    (listener, uri)
 }
 
 /// A read from within the process.

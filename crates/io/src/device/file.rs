@@ -70,7 +70,7 @@ pub(crate) struct FileBase {
     pub(crate) mem_align: u32,
     /// On a file system in memory: the blocking way is the fast way.
     pub(crate) in_memory: bool,
-    is_block: bool,
+    pub(super) is_block: bool,
     /// When it was last modified before it was opened, as in `Identity`; finding out whether holes
     /// can be made changes that time.
     pub(crate) modified_ns: i128,

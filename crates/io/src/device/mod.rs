@@ -11,6 +11,7 @@
 //! Why not a trait: there are five kinds, and the driver must know which of them answer at once.
 
 mod error;
+mod extents;
 pub(crate) mod file;
 pub(crate) mod mem;
 pub(crate) mod nbd;

@@ -29,7 +29,7 @@ impl Driver {
             }
         }
         self.remote.in_flight -= finished.len();
-        for Finished { key, result, buf } in finished.drain(..) {
+        for Finished { key, result, buf, .. } in finished.drain(..) {
             if let Some(op) = self.ops.get_mut(key as usize) {
                 op.io.buf = buf;
                 self.open_gate(key as usize, result);

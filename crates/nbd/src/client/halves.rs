@@ -11,33 +11,26 @@ use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 
+use super::partial::{Ask, Partial, Wants};
 use super::{ClientError, Info, Stream};
 use crate::codec::{
-    CHUNK_MAGIC, ChunkHeader, Cursor, RequestHeader, SIMPLE_REPLY_MAGIC, SimpleReply, can, chunk,
-    cmd, errno_of_wire,
+    CHUNK_MAGIC, ChunkHeader, RequestHeader, SIMPLE_REPLY_MAGIC, SimpleReply, can, chunk, cmd,
+    errno_of_wire,
 };
+use crate::status;
 
 /// A shorter payload is copied behind its header, and both are sent at once.
 const COPY_BYTES: usize = 64 << 10;
 /// The most chunks of one reply.
 const MAX_CHUNKS: usize = 1 << 16;
-/// The most bytes of an error chunk.
-const MAX_ERROR_BYTES: u32 = 64 << 10;
 /// The most vectors kept for reuse, and the longest.
 const SPARES: usize = 64;
 const SPARE_BYTES: usize = 1 << 20;
 /// How much is read at a time when nothing of it matters.
 const DRAIN_BYTES: usize = 64 << 10;
-
-/// What an open request expects: the length of a read.
-#[derive(Clone, Copy, Debug)]
-struct Ask {
-    read: bool,
-    offset: u64,
-    len: u32,
-}
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -58,6 +51,8 @@ pub struct Completion {
     pub cookie: u64,
     /// A read's data (empty for others), or the server's error.
     pub result: Result<Vec<u8>, Errno>,
+    /// What was asked about with [`Sender::queue_status`]; empty for others.
+    pub extents: Vec<Extent>,
 }
 
 pub(super) fn halves(stream: Stream, info: Info) -> Result<(Sender, Receiver), ClientError> {
@@ -147,11 +142,8 @@ impl Sender {
             return Err(ClientError::Usage("the data is not as long as the request says"));
         }
         let cookie = self.next;
-        self.next += 1;
-        let ask = Ask { read: kind == Kind::Read, offset, len };
-        self.shared.asks().insert(cookie, ask);
-        self.shared.open.fetch_add(1, Ordering::AcqRel);
-        self.out.extend(RequestHeader { flags, command, cookie, offset, len }.encode());
+        let wants = if kind == Kind::Read { Wants::Data } else { Wants::Nothing };
+        self.put(wants, &RequestHeader { flags, command, cookie, offset, len });
         if data.len() <= COPY_BYTES {
             self.out.extend(data);
         } else {
@@ -159,6 +151,29 @@ impl Sender {
             self.write(data)?;
         }
         Ok(cookie)
+    }
+
+    /// As [`queue`](Self::queue), asks what a range is; with `one`, of its first extent alone.
+    ///
+    /// # Errors
+    /// The context `base:allocation` was not agreed upon.
+    pub fn queue_status(&mut self, offset: u64, len: u32, one: bool) -> Result<u64, ClientError> {
+        if self.info.allocation.is_none() {
+            return Err(ClientError::Usage("the server does not tell what is allocated"));
+        }
+        let flags = if one { status::FLAG_REQ_ONE } else { 0 };
+        let (command, cookie) = (cmd::BLOCK_STATUS, self.next);
+        self.put(Wants::Status, &RequestHeader { flags, command, cookie, offset, len });
+        Ok(cookie)
+    }
+
+    /// The receiver knows a request before its first byte is sent.
+    fn put(&mut self, wants: Wants, header: &RequestHeader) {
+        self.next += 1;
+        let ask = Ask { wants, offset: header.offset, len: header.len };
+        self.shared.asks().insert(header.cookie, ask);
+        self.shared.open.fetch_add(1, Ordering::AcqRel);
+        self.out.extend(header.encode());
     }
 
     /// Sends what was queued.
@@ -218,17 +233,6 @@ impl Sender {
         self.push()?;
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
-}
-
-/// A read whose chunks are arriving (or another request that has got one).
-#[derive(Debug)]
-struct Partial {
-    ask: Ask,
-    data: Vec<u8>,
-    /// What is there already, sorted; chunks must not overlap.
-    covered: Vec<(u32, u32)>,
-    error: Option<Errno>,
-    chunks: usize,
 }
 
 /// Receives answers.
@@ -329,19 +333,21 @@ impl Receiver {
             SimpleReply::decode_rest(&rest).ok_or(ClientError::Protocol("a short reply"))?;
         let unknown = ClientError::Protocol("a reply to no open request");
         let ask = self.shared.asks().remove(&cookie).ok_or(unknown)?;
-        if ask.read && self.info.structured {
-            return Err(ClientError::Protocol("a simple reply to a read, not a structured one"));
+        let structured = ask.wants == Wants::Status && error == 0;
+        if ask.reads() && self.info.structured || structured {
+            return Err(ClientError::Protocol("a simple reply where a structured one is due"));
         }
+        let extents = Vec::new();
         if error != 0 {
-            return Ok(Completion { cookie, result: Err(errno_of_wire(error)) });
+            return Ok(Completion { cookie, result: Err(errno_of_wire(error)), extents });
         }
         let mut data = Vec::new();
-        if ask.read {
+        if ask.reads() {
             data = self.spare.pop().unwrap_or_default();
             data.resize(ask.len as usize, 0);
         }
         self.stream.read_exact(&mut data)?;
-        Ok(Completion { cookie, result: Ok(data) })
+        Ok(Completion { cookie, result: Ok(data), extents })
     }
 
     fn chunk(&mut self) -> Result<Option<Completion>, ClientError> {
@@ -354,88 +360,22 @@ impl Receiver {
             None => {
                 let unknown = ClientError::Protocol("a chunk for no open request");
                 let ask = self.shared.asks().remove(&header.cookie).ok_or(unknown)?;
-                let spare = if ask.read { self.spare.pop() } else { None };
+                let spare = if ask.reads() { self.spare.pop() } else { None };
                 let data = spare.unwrap_or_default();
-                Partial { ask, data, covered: Vec::new(), error: None, chunks: 0 }
+                Partial::new(ask, data)
             }
         };
         partial.chunks += 1;
         if partial.chunks > MAX_CHUNKS {
             return Err(ClientError::Protocol("more chunks than a reply may have"));
         }
-        partial.take(&header, &mut self.stream)?;
+        partial.take(&header, self.info.allocation, &mut self.stream)?;
         if header.flags & chunk::FLAG_DONE == 0 {
             self.partial.insert(header.cookie, partial);
             return Ok(None);
         }
-        let result = partial.finish()?;
-        Ok(Some(Completion { cookie: header.cookie, result }))
-    }
-}
-
-impl Partial {
-    /// Reads a chunk's payload.
-    fn take(&mut self, h: &ChunkHeader, from: &mut impl Read) -> Result<(), ClientError> {
-        let malformed = || ClientError::Protocol("a malformed chunk");
-        match h.kind {
-            chunk::NONE if h.len == 0 && h.flags & chunk::FLAG_DONE != 0 => Ok(()),
-            chunk::OFFSET_DATA if h.len > 8 => {
-                let mut offset = [0; 8];
-                from.read_exact(&mut offset)?;
-                let place = self.place(u64::from_be_bytes(offset), h.len - 8)?;
-                Ok(from.read_exact(&mut self.data[place])?)
-            }
-            chunk::OFFSET_HOLE if h.len == 12 => {
-                let mut body = [0; 12];
-                from.read_exact(&mut body)?;
-                let mut c = Cursor(&body);
-                let (offset, len) = c.u64().zip(c.u32()).ok_or_else(malformed)?;
-                let place = self.place(offset, len)?;
-                self.data[place].fill(0);
-                Ok(())
-            }
-            kind if kind & chunk::ERR != 0 && (6..=MAX_ERROR_BYTES).contains(&h.len) => {
-                let mut body = vec![0; h.len as usize];
-                from.read_exact(&mut body)?;
-                let mut c = Cursor(&body);
-                let (error, text) = c.u32().zip(c.u16()).ok_or_else(malformed)?;
-                c.bytes(usize::from(text)).ok_or_else(malformed)?;
-                self.error = self.error.or(Some(errno_of_wire(error)));
-                Ok(())
-            }
-            _ => Err(malformed()),
-        }
-    }
-
-    /// Where a content chunk lies in the data; it must be in the read and overlap no other.
-    fn place(&mut self, offset: u64, len: u32) -> Result<std::ops::Range<usize>, ClientError> {
-        let outside = ClientError::Protocol("a chunk lies outside of its read");
-        let at = offset.checked_sub(self.ask.offset).and_then(|at| u32::try_from(at).ok());
-        let range = at.and_then(|at| Some((at, at.checked_add(len)?)));
-        let range = range.filter(|r| self.ask.read && len > 0 && r.1 <= self.ask.len);
-        let (at, end) = range.ok_or(outside)?;
-        let next = self.covered.partition_point(|(start, _)| *start < at);
-        let free_before = next == 0 || self.covered[next - 1].1 <= at;
-        let free_behind = self.covered.get(next).is_none_or(|(start, _)| end <= *start);
-        if !free_before || !free_behind {
-            return Err(ClientError::Protocol("the chunks of a reply overlap"));
-        }
-        self.covered.insert(next, (at, end));
-        // Content of an earlier read, if any, is overwritten: only a fully covered read succeeds.
-        self.data.resize(self.ask.len as usize, 0);
-        Ok(at as usize..end as usize)
-    }
-
-    fn finish(mut self) -> Result<Result<Vec<u8>, Errno>, ClientError> {
-        if let Some(errno) = self.error {
-            return Ok(Err(errno));
-        }
-        let covered: u64 = self.covered.iter().map(|(start, end)| u64::from(end - start)).sum();
-        if self.ask.read && covered != u64::from(self.ask.len) {
-            return Err(ClientError::Protocol("a read ended without all of its data"));
-        }
-        // A read of nothing had no chunk that would have cut old content off.
-        self.data.truncate(self.ask.len as usize);
-        Ok(Ok(self.data))
+        let extents = std::mem::take(&mut partial.extents);
+        let result = partial.finish(extents.is_empty())?;
+        Ok(Some(Completion { cookie: header.cookie, result, extents }))
     }
 }

@@ -6,12 +6,13 @@
 
 use std::io::{Read, Write};
 
-use super::{ClientError, Info};
+use super::{ClientError, Info, Options};
 use crate::codec::MAX_PAYLOAD;
 use crate::codec::{
     Cursor, FIXED_NEWSTYLE, Greeting, MAX_STRING, NO_ZEROES, OptionHeader, OptionReply, can, info,
     opt, rep,
 };
+use crate::status::{self, BASE_ALLOCATION};
 
 const MAX_REPLY_BYTES: u32 = 64 << 10;
 const MAX_REPLIES: usize = 1024;
@@ -20,13 +21,15 @@ const MAX_REPLIES: usize = 1024;
 pub(super) fn choose<S: Read + Write>(
     stream: &mut S,
     export: &str,
-    structured: bool,
+    options: &Options,
 ) -> Result<Info, ClientError> {
     if export.len() > MAX_STRING || export.contains('\0') {
         return Err(ClientError::Usage("an export name above 4096 bytes or with a NUL character"));
     }
-    let structured = structured && ask_structured(stream)?;
-    go(stream, export, structured)
+    let structured = options.structured && ask_structured(stream)?;
+    let wanted = structured && options.allocation;
+    let allocation = if wanted { ask_allocation(stream, export)? } else { None };
+    Ok(Info { allocation, ..go(stream, export, structured)? })
 }
 
 /// The first words of both sides.
@@ -86,6 +89,31 @@ fn ask_structured<S: Read + Write>(stream: &mut S) -> Result<bool, ClientError> 
     }
 }
 
+/// Asks for `base:allocation`; the server's number for it, if it has it.
+fn ask_allocation<S: Read + Write>(
+    stream: &mut S,
+    export: &str,
+) -> Result<Option<u32>, ClientError> {
+    let malformed = || ClientError::Protocol("a malformed metadata context");
+    send(stream, opt::SET_META_CONTEXT, &status::query(export, &[BASE_ALLOCATION]))?;
+    let mut found = None;
+    for _ in 0..MAX_REPLIES {
+        match receive(stream, opt::SET_META_CONTEXT)? {
+            (rep::ACK, _) => return Ok(found),
+            (rep::META_CONTEXT, data) => {
+                let (id, name) = data.split_first_chunk().ok_or_else(malformed)?;
+                if name != BASE_ALLOCATION.as_bytes() || found.is_some() {
+                    return Err(ClientError::Protocol("a metadata context that was not asked for"));
+                }
+                found = Some(u32::from_be_bytes(*id));
+            }
+            (kind, _) if kind & rep::ERR != 0 => return Ok(None),
+            _ => return Err(ClientError::Protocol("an unexpected answer about contexts")),
+        }
+    }
+    Err(ClientError::Protocol("too many answers about contexts"))
+}
+
 fn go<S: Read + Write>(
     stream: &mut S,
     export: &str,
@@ -127,6 +155,7 @@ fn defaults(structured: bool) -> Info {
         preferred_block_bytes: 4096,
         max_payload_bytes: MAX_PAYLOAD,
         structured,
+        allocation: None,
         name: None,
         description: None,
     }

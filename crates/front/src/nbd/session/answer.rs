@@ -5,11 +5,13 @@
 //! simple reply in either mode: it is shorter, and the protocol allows it for all but reads.
 
 use larder_core::buf::Buf;
+use larder_core::extent::Extent;
 use larder_core::request::Errno;
 
 use super::outbox::{COPY_BYTES, Held, Outbox};
 use super::slots::Slot;
 use crate::nbd::codec::{ChunkHeader, SimpleReply, chunk, wire_error};
+use crate::nbd::status;
 
 /// What a request still holds until its reply is sent: a read its data.
 fn held_by(slot: &Slot) -> Held {
@@ -37,6 +39,16 @@ pub(super) fn ok(out: &mut Outbox, slot: &Slot, structured: bool, bufs: &mut Vec
     for buf in bufs.drain(..) {
         out.payload(buf);
     }
+    out.end(held_by(slot));
+}
+
+/// Answers what a range is.
+pub(super) fn status(out: &mut Outbox, slot: &Slot, extents: &[Extent]) {
+    let payload = status::encode(status::CONTEXT, extents);
+    let (flags, len) = (chunk::FLAG_DONE, payload.len() as u32);
+    let head = ChunkHeader { flags, kind: status::CHUNK, cookie: slot.cookie, len };
+    out.copy(&head.encode(), false);
+    out.copy(&payload, false);
     out.end(held_by(slot));
 }
 

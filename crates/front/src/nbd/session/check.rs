@@ -7,6 +7,7 @@
 //! - A length of zero succeeds without I/O, if the rest of the request is lawful.
 //! - `CACHE` is not advertised, but some clients send it all the same; it is a hint, so it
 //!   succeeds without I/O.
+//! - A block status of nothing is an error; without the context it is an unknown command.
 //! - `FUA` is accepted with every command, as the protocol asks, and means something for writes,
 //!   trims and zeroes only.
 
@@ -14,12 +15,18 @@ use larder_core::request::{Errno, Kind};
 
 use crate::nbd::codec::{EPERM, RequestHeader, cmd};
 use crate::nbd::export::Export;
+use crate::nbd::status::FLAG_REQ_ONE;
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Hand it on.
     Ask(Kind),
+    /// Say what the range is, or its first extent alone.
+    Status {
+        /// See above.
+        one: bool,
+    },
     /// Answer success; there is nothing to do.
     Nothing,
     /// Answer an error, with a line for people.
@@ -36,6 +43,8 @@ pub(super) struct Rules {
     max_payload: u32,
     read_only: bool,
     structured: bool,
+    /// `base:allocation` was negotiated.
+    pub(super) allocation: bool,
 }
 
 impl Rules {
@@ -46,6 +55,7 @@ impl Rules {
             max_payload: export.max_payload_bytes,
             read_only: export.read_only,
             structured,
+            allocation: false,
         }
     }
 
@@ -54,6 +64,7 @@ impl Rules {
         match command {
             cmd::READ if self.structured => Some(cmd::FLAG_DF),
             cmd::WRITE_ZEROES => Some(cmd::FLAG_NO_HOLE),
+            cmd::BLOCK_STATUS if self.allocation => Some(FLAG_REQ_ONE),
             cmd::READ | cmd::WRITE | cmd::DISC | cmd::FLUSH | cmd::TRIM | cmd::CACHE => Some(0),
             _ => None,
         }
@@ -88,6 +99,12 @@ impl Rules {
         }
         if let Some(refusal) = self.check_range(h) {
             return refusal;
+        }
+        if h.command == cmd::BLOCK_STATUS {
+            return match h.len {
+                0 => refuse("a status of nothing"),
+                _ => Verdict::Status { one: h.flags & FLAG_REQ_ONE != 0 },
+            };
         }
         match kind {
             Some(kind) if h.len > 0 => Verdict::Ask(kind),
@@ -193,6 +210,34 @@ mod tests {
         let flags = cmd::FLAG_DF;
         let read = RequestHeader { flags, command: cmd::READ, cookie: 1, offset: 0, len: 512 };
         assert!(matches!(plain.check(&read), Verdict::Refuse(Errno::EINVAL, _)));
+    }
+
+    #[test]
+    fn a_status_is_told_where_that_was_agreed_upon() {
+        let mut rules = Rules::new(&Export::new("", MIB), true);
+        let command = cmd::BLOCK_STATUS;
+        let header = |flags, offset, len| RequestHeader { flags, command, cookie: 1, offset, len };
+        assert!(matches!(rules.check(&header(0, 0, 512)), Verdict::Refuse(Errno::EINVAL, _)));
+        rules.allocation = true;
+        assert_eq!(rules.check(&header(0, 512, 512)), Verdict::Status { one: false });
+        let one = rules.check(&header(FLAG_REQ_ONE | cmd::FLAG_FUA, 0, MIB as u32));
+        assert_eq!(one, Verdict::Status { one: true });
+        for (flags, offset, len) in [
+            (0, 0, 0),
+            (0, MIB, 0),
+            (0, MIB, 512),
+            (0, 0, u32::MAX - 511),
+            (0, 0u64.wrapping_sub(512), 1024),
+            (0, 1, 512),
+            (0, 0, 100),
+            (cmd::FLAG_DF, 0, 512),
+            (cmd::FLAG_NO_HOLE, 0, 512),
+        ] {
+            let refused = rules.check(&header(flags, offset, len));
+            assert!(matches!(refused, Verdict::Refuse(Errno::EINVAL, _)), "{flags} {offset} {len}");
+        }
+        let read = RequestHeader { command: cmd::READ, ..header(FLAG_REQ_ONE, 0, 512) };
+        assert!(matches!(rules.check(&read), Verdict::Refuse(Errno::EINVAL, _)));
     }
 
     #[test]

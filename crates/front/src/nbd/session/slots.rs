@@ -21,6 +21,10 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    pub(super) fn asks_status(&self) -> bool {
+        self.command == cmd::BLOCK_STATUS
+    }
+
     pub(super) fn is_read(&self) -> bool {
         self.command == cmd::READ
     }

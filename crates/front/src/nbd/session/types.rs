@@ -62,13 +62,25 @@ pub enum State {
     Closed(Why),
 }
 
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Of the engine.
+    Io(Kind),
+    /// What the range is: data or a hole.
+    Status {
+        /// Its first extent alone.
+        one: bool,
+    },
+}
+
 /// A request, validated.
 #[derive(Debug)]
 pub struct ClientRequest {
     /// Its name for [`Session::reply`](super::Session::reply); not the client's cookie.
     pub ticket: u64,
     /// What is asked.
-    pub kind: Kind,
+    pub what: What,
     /// First byte; zero for a flush.
     pub offset: u64,
     /// Bytes; zero for a flush, at most the maximum payload for reads and writes.

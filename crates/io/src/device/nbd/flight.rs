@@ -33,11 +33,14 @@ pub(super) struct Link {
     /// How many writes had been answered when it was made. Its server is known to be the one that
     /// answered all later ones, and may be another than that of the earlier ones.
     pub(super) born: u64,
+    /// Its server says what is allocated.
+    pub(super) tells_status: bool,
 }
 
 impl Link {
-    pub(super) fn new(stream: Option<Stream>, born: u64) -> Self {
-        Self { stream, flying: HashMap::new(), retired: false, sending: false, born }
+    pub(super) fn new(stream: Option<Stream>, born: u64, tells_status: bool) -> Self {
+        let (flying, retired, sending) = (HashMap::new(), false, false);
+        Self { stream, flying, retired, sending, born, tells_status }
     }
 
     pub(super) fn shutdown(&mut self, how: Shutdown) {

@@ -17,7 +17,8 @@ use larder_nbd::client::{Client, ClientError, Completion, Options, Receiver, Sen
 use larder_nbd::uri::Uri;
 
 use super::Remote;
-use super::state::{Sending, State};
+use super::op::Sending;
+use super::state::State;
 use super::step::Shape;
 use crate::clock;
 use crate::device::file::ZERO_CHUNK;
@@ -132,7 +133,8 @@ fn connect(shared: &Shared) -> Result<Client, String> {
 /// Begins to use a connection.
 fn start(shared: &Arc<Shared>, client: Client) -> Result<(u64, Sender), String> {
     let stream = client.stream().map_err(|e| e.to_string())?;
-    let link = shared.state().add_link(Some(stream));
+    let tells_status = client.info().allocation.is_some();
+    let link = shared.state().add_link(Some(stream), tells_status);
     let (sender, receiver) = client.split();
     let own = Arc::clone(shared);
     let started = spawn("in", move || receive_all(&own, link, receiver));
@@ -175,7 +177,11 @@ fn send_all(shared: &Shared, link: u64, mut sender: Sender) {
 /// Sends requests. Each lets go of its data as soon as that is sent (or copied to be sent), so that
 /// whoever takes its answer has it for himself.
 fn send(sender: &mut Sender, batch: Vec<Sending>, zeroes: &mut Vec<u8>) -> Result<(), ClientError> {
-    for Sending { step, data } in batch {
+    for Sending { step, data, asks_status } in batch {
+        if asks_status {
+            sender.queue_status(step.offset, step.len as u32, false)?;
+            continue;
+        }
         let bytes = match (&data, step.kind) {
             (Some((buf, range)), _) => buf.get(range.clone()).unwrap_or_default(),
             (None, IoKind::Write { .. }) => {
@@ -193,7 +199,10 @@ fn send(sender: &mut Sender, batch: Vec<Sending>, zeroes: &mut Vec<u8>) -> Resul
 fn receive_all(shared: &Shared, link: u64, mut receiver: Receiver) {
     let why = loop {
         match receiver.wait() {
-            Ok(Completion { cookie, result }) => {
+            Ok(Completion { cookie, result, extents }) => {
+                if !extents.is_empty() {
+                    shared.state().learned(link, cookie, extents);
+                }
                 let (data, result) = match result {
                     Ok(data) => (data, Ok(())),
                     Err(errno) => (Vec::new(), Err(errno)),

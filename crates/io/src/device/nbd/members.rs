@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use larder_core::buf::Buf;
+use larder_core::extent::Extent;
 use larder_core::request::Errno;
 
 use crate::Waker;
@@ -20,6 +21,8 @@ pub(crate) struct Finished {
     pub(crate) result: Result<(), Errno>,
     /// Its memory.
     pub(crate) buf: Option<Buf>,
+    /// What a range is, if that was asked.
+    pub(crate) extents: Vec<Extent>,
 }
 
 /// Whom to tell that something ended.

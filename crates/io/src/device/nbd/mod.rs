@@ -39,6 +39,7 @@
 mod flight;
 mod link;
 mod members;
+mod op;
 mod state;
 mod step;
 
@@ -46,6 +47,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use larder_core::exec::{Io, IoKind};
+use larder_core::extent::Extent;
 use larder_core::request::Errno;
 use larder_nbd::client::{Client, Options};
 use larder_nbd::codec::can;
@@ -66,6 +68,8 @@ pub(crate) use self::members::Finished;
 pub const MOST_LINKS: usize = 4;
 /// The largest smallest block.
 const MOST_BLOCK: u32 = larder_core::buf::PAGE as u32;
+/// The longest range of a question of status.
+const MOST_ASKED: u64 = 1 << 30;
 /// The bound on connecting and negotiating.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -106,7 +110,7 @@ impl Nbd {
     ) -> Result<(Self, Geometry), OpenError> {
         let refuse = |why: String| OpenError::Remote { device: uri.to_string(), why };
         let connect_timeout = CONNECT_WITHIN.min(remote.give_up_after);
-        let options = Options { connect_timeout, ..Options::default() };
+        let options = Options { connect_timeout, allocation: true, ..Options::default() };
         let client = Client::connect(uri, &options).map_err(|e| refuse(e.to_string()))?;
         let info = client.info();
         if access == Access::ReadWrite && info.read_only() {
@@ -194,6 +198,25 @@ impl Nbd {
     pub(crate) fn run(&self, io: &mut Io) -> Result<(), Errno> {
         let member = self.0.state().members.join(Notice::Thread(std::thread::current()));
         self.submit(member, 0, io);
+        let finished = self.wait(member);
+        io.buf = finished.buf;
+        finished.result
+    }
+
+    /// What a range is, as the server says, from its beginning on; waits for the answer.
+    pub(crate) fn extents(&self, offset: u64, len: u64) -> Result<Vec<Extent>, Errno> {
+        let mut state = self.0.state();
+        let member = state.members.join(Notice::Thread(std::thread::current()));
+        state.ask_status(member, offset, len.min(MOST_ASKED), clock::now());
+        drop(state);
+        self.0.work.notify_one();
+        self.0.watch.notify_all();
+        let finished = self.wait(member);
+        finished.result.map(|()| finished.extents)
+    }
+
+    /// Waits for the one operation of a thread.
+    fn wait(&self, member: u32) -> Finished {
         let mut ended = Vec::new();
         let finished = loop {
             self.collect(member, &mut ended);
@@ -203,8 +226,7 @@ impl Nbd {
             }
         };
         self.leave(member);
-        io.buf = finished.buf;
-        finished.result
+        finished
     }
 }
 

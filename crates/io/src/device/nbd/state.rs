@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use larder_core::buf::Buf;
 use larder_core::exec::{Io, IoKind, Nanos};
+use larder_core::extent::Extent;
 use larder_core::request::Errno;
 use larder_nbd::client::Stream;
 use larder_nbd::codec::can;
@@ -29,7 +30,8 @@ use slab::Slab;
 
 use super::flight::{Flying, Link};
 use super::members::{Finished, Members};
-use super::step::{Shape, Step};
+use super::op::{Answered, Op, Sending};
+use super::step::Shape;
 
 /// Requests on their way on one connection.
 const MOST_FLYING: usize = 128;
@@ -39,42 +41,6 @@ const MOST_TAKEN: usize = 32;
 const MOST_RETIRED: usize = 8;
 /// "The server is going away."
 const ESHUTDOWN: Errno = Errno(108);
-
-/// An operation that has not ended.
-struct Op {
-    member: u32,
-    key: u32,
-    kind: IoKind,
-    offset: u64,
-    len: u64,
-    /// Shared with the thread that sends it; a read's is not.
-    buf: Option<Arc<Buf>>,
-    at: usize,
-    progress: u64,
-    since: Nanos,
-}
-
-impl Op {
-    fn writes(&self) -> Option<Range<u64>> {
-        let writes = !matches!(self.kind, IoKind::Read | IoKind::Flush);
-        writes.then(|| self.offset..self.offset + self.len)
-    }
-}
-
-/// A request to be sent.
-pub(super) struct Sending {
-    pub(super) step: Step,
-    /// A write's data.
-    pub(super) data: Option<(Arc<Buf>, Range<usize>)>,
-}
-
-/// What an answer was for: the thread that took it fills the memory without the lock.
-pub(super) struct Answered {
-    op: usize,
-    step: Step,
-    memory: Option<(Buf, Range<usize>)>,
-    result: Result<(), Errno>,
-}
 
 /// See the module.
 pub(super) struct State {
@@ -130,7 +96,32 @@ impl State {
             at: io.at,
             progress: 0,
             since: now,
+            asks_status: false,
+            extents: Vec::new(),
         };
+        self.enter(op);
+    }
+
+    /// Takes a question in: what a range is. It goes its way as a read without memory does.
+    pub(super) fn ask_status(&mut self, member: u32, offset: u64, len: u64, now: Nanos) {
+        let (kind, buf, extents) = (IoKind::Read, None, Vec::new());
+        let (at, progress, since) = (0, 0, now);
+        self.enter(Op {
+            member,
+            key: 0,
+            kind,
+            offset,
+            len,
+            buf,
+            at,
+            progress,
+            since,
+            asks_status: true,
+            extents,
+        });
+    }
+
+    fn enter(&mut self, op: Op) {
         let key = self.ops.insert(op);
         if self.lost && self.vanishes {
             return self.finish(key, Err(Errno::ENXIO));
@@ -142,7 +133,7 @@ impl State {
     /// Ends a queued operation that has no (further) step.
     fn go_on(&mut self, key: usize) {
         let Some(op) = self.ops.get(key) else { return };
-        if self.shape.step(op.kind, op.offset, op.len, op.progress).is_none() {
+        if op.step(&self.shape).is_none() {
             self.queue.retain(|queued| *queued != key);
             self.finish(key, Ok(()));
         }
@@ -155,7 +146,7 @@ impl State {
         let own =
             |buf: Arc<Buf>| Arc::try_unwrap(buf).unwrap_or_else(|shared| Buf::copy_of(&shared));
         let buf = op.buf.map(own);
-        self.members.tell(op.member, Finished { key: op.key, result, buf });
+        self.members.tell(op.member, Finished { key: op.key, result, buf, extents: op.extents });
     }
 
     /// Whether something is under way.
@@ -186,10 +177,10 @@ impl State {
         self.links.len() - self.retired()
     }
 
-    pub(super) fn add_link(&mut self, stream: Option<Stream>) -> u64 {
+    pub(super) fn add_link(&mut self, stream: Option<Stream>, tells_status: bool) -> u64 {
         let number = self.next_link;
         self.next_link += 1;
-        self.links.insert(number, Link::new(stream, self.writes));
+        self.links.insert(number, Link::new(stream, self.writes, tells_status));
         number
     }
 
@@ -218,6 +209,7 @@ impl State {
         let live = self.live_links().max(1);
         let Some(found) = self.links.get(&link) else { return taken };
         let (flying, knows_all) = (found.flying.len(), found.born <= self.flushed);
+        let tells_status = found.tells_status;
         if self.vanishes && !knows_all {
             return taken;
         }
@@ -228,7 +220,12 @@ impl State {
         while taken.len() < most && at < self.queue.len() {
             let key = self.queue[at];
             let Some(op) = self.ops.get(key) else { break };
-            let step = self.shape.step(op.kind, op.offset, op.len, op.progress);
+            let step = op.step(&self.shape);
+            if op.asks_status && !tells_status {
+                self.queue.remove(at);
+                self.finish(key, Err(Errno::EOPNOTSUPP));
+                continue;
+            }
             let flushes = step.is_some_and(|step| step.kind == IoKind::Flush);
             if flushes && self.lost {
                 self.queue.remove(at);
@@ -263,7 +260,7 @@ impl State {
     fn send(&mut self, link: u64, cookie: u64, key: usize, now: Nanos) -> Option<Sending> {
         let op = self.ops.get_mut(key)?;
         let link = self.links.get_mut(&link)?;
-        let step = self.shape.step(op.kind, op.offset, op.len, op.progress)?;
+        let step = op.step(&self.shape)?;
         if let Some(range) = op.writes() {
             self.held.insert(key, range);
         }
@@ -276,7 +273,7 @@ impl State {
         };
         let flying = Flying { op: Some(key), step, sent: now, covers: self.writes };
         link.flying.insert(cookie, flying);
-        Some(Sending { step, data })
+        Some(Sending { step, data, asks_status: op.asks_status })
     }
 
     /// Whether something that may still change the range stands in its way: an operation that has
@@ -286,6 +283,14 @@ impl State {
         let mut ghosts = flying.filter(|f| f.op.is_none()).filter_map(|f| f.step.writes());
         let mut held = self.held.values();
         held.any(|held| overlap(held, range)) || ghosts.any(|ghost| overlap(&ghost, range))
+    }
+
+    /// The answer that comes now says what a range is.
+    pub(super) fn learned(&mut self, link: u64, cookie: u64, extents: Vec<Extent>) {
+        let flying = self.links.get(&link).and_then(|link| link.flying.get(&cookie));
+        if let Some(op) = flying.and_then(|f| f.op).and_then(|key| self.ops.get_mut(key)) {
+            op.extents = extents;
+        }
     }
 
     /// An answer came. None: nobody waits for it any more. With memory, it is to be filled before
@@ -330,13 +335,14 @@ impl State {
     /// Takes an answer's memory back; the operation goes on or ends.
     pub(super) fn settle(&mut self, answered: Answered) {
         let Answered { op: key, step, memory, mut result } = answered;
-        if step.kind == IoKind::Read && memory.is_none() && result.is_ok() {
-            result = Err(Errno::EIO);
-        }
         if self.lost && (self.vanishes || step.kind == IoKind::Flush) {
             result = Err(self.failure());
         }
         let Some(op) = self.ops.get_mut(key) else { return };
+        let without = memory.is_none() && !op.asks_status;
+        if step.kind == IoKind::Read && without && result.is_ok() {
+            result = Err(Errno::EIO);
+        }
         if let Some((buf, _)) = memory {
             op.buf = Some(Arc::new(buf));
         }
@@ -344,7 +350,7 @@ impl State {
             return self.finish(key, result);
         }
         op.progress = step.end_progress(op.offset, op.len);
-        match self.shape.step(op.kind, op.offset, op.len, op.progress) {
+        match op.step(&self.shape) {
             Some(_) => self.queue.push_front(key),
             None => self.finish(key, Ok(())),
         }
@@ -446,27 +452,10 @@ impl State {
         self.queue.retain(|key| !keys.contains(key));
         for &key in keys {
             // One whose answer is being taken ends with it.
-            let taken =
-                self.ops.get(key).is_some_and(|op| op.kind == IoKind::Read && op.buf.is_none());
+            let taken = self.ops.get(key).is_some_and(Op::is_being_taken);
             if !taken {
                 self.finish(key, Err(errno));
             }
-        }
-    }
-}
-
-impl Answered {
-    /// Whether there is data to take over.
-    pub(super) fn has_memory(&self) -> bool {
-        self.memory.is_some()
-    }
-
-    /// Takes a read's data over; all of it, or the read fails.
-    pub(super) fn fill(&mut self, data: &[u8]) {
-        let memory = self.memory.as_mut().and_then(|(buf, range)| buf.get_mut(range.clone()));
-        match memory {
-            Some(memory) if memory.len() == data.len() => memory.copy_from_slice(data),
-            _ => self.result = Err(Errno::EIO),
         }
     }
 }

@@ -17,6 +17,7 @@ fn shape(flags: u16) -> Shape {
         preferred_block_bytes: 4096,
         max_payload_bytes: 1 << 20,
         structured: true,
+        allocation: None,
         name: None,
         description: None,
     };
@@ -38,9 +39,18 @@ impl Bench {
     }
 
     fn link(&mut self) -> u64 {
-        let link = self.state.add_link(None);
+        let link = self.state.add_link(None, true);
         self.cookies.insert(link, 1);
         link
+    }
+
+    /// The one operation that ended: how, and what it learned.
+    fn told(&mut self) -> (Result<(), Errno>, Vec<Extent>) {
+        let mut finished = Vec::new();
+        self.state.members.collect(self.member, &mut finished);
+        let last = finished.pop().unwrap();
+        assert!(finished.is_empty());
+        (last.result, last.extents)
     }
 
     fn ask(&mut self, key: u32, kind: IoKind, offset: u64) {
@@ -300,4 +310,36 @@ fn a_cache_is_gone_once_answered_writes_may_be_lost() {
     let found: Vec<_> = finished.into_iter().map(|f| (f.key, f.result)).collect();
     let gone = Err(Errno::ENXIO);
     assert_eq!(found, [(0, Ok(())), (2, gone), (1, gone), (3, gone)]);
+}
+
+#[test]
+fn a_question_of_status_goes_its_way_as_a_read_does() {
+    let mut bench = Bench::new(can::MULTI_CONN);
+    let a = bench.link();
+    let list = vec![Extent::hole(1 << 19), Extent::data(1 << 18)];
+    // More than a payload at once; sent again when its connection is lost.
+    bench.state.ask_status(bench.member, 4096, 1 << 29, 0);
+    let sent = bench.state.take(a, 1, 0);
+    assert!(sent.len() == 1 && sent[0].asks_status && sent[0].step.len == 1 << 29);
+    bench.state.over(a, "test");
+    let b = bench.link();
+    assert_eq!(bench.sent(b, 0), [(1, 4096)]);
+    bench.state.learned(b, 1, list.clone());
+    bench.answer(b, 1);
+    assert_eq!(bench.told(), (Ok(()), list));
+    // A server that says nothing of it is not asked; others that come later may be.
+    bench.state.over(b, "test");
+    let mute = bench.state.add_link(None, false);
+    bench.cookies.insert(mute, 1);
+    bench.state.ask_status(bench.member, 0, 4096, 0);
+    assert_eq!(bench.sent(mute, 0), []);
+    assert_eq!(bench.told(), (Err(Errno::EOPNOTSUPP), vec![]));
+    // One that is never answered ends in time, and leaves no ghost.
+    let c = bench.link();
+    bench.state.ask_status(bench.member, 0, 4096, 0);
+    assert_eq!(bench.sent(c, 0).len(), 1);
+    bench.state.expire(5 * LIMIT, LIMIT, 3 * LIMIT);
+    assert_eq!(bench.told(), (Err(Errno::EIO), vec![]));
+    bench.ask(1, WRITE, 0);
+    assert_eq!(bench.sent(mute, 0).len(), 1);
 }

@@ -139,6 +139,7 @@ mod tests {
             preferred_block_bytes: 4096,
             max_payload_bytes: 10_000,
             structured: true,
+            allocation: None,
             name: None,
             description: None,
         }

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every volatile preset, through every front and over every kind of origin, on a flash device that errs,
+//! hangs, vanishes and is detached under judged load: no client sees an error or a wrong byte.
+//! What each fault does in detail is the business of `volume_faults.rs`.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+#[path = "volume_faults/load.rs"]
+mod load;
+#[path = "volume_faults/rig.rs"]
+mod rig;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_core::preset::{Durability, Limits, PRESETS, Preset, preset};
+use larder_core::request::Errno;
+use larder_front::listen::{ListenSpec, Listener};
+use larder_front::volume::{Volume, VolumeConfig};
+use larder_io::{Access, DevSpec, Device, Target};
+
+use load::{PATIENCE, eventually};
+use rig::{BYTES, Front, Rig, Setup, listen};
+
+/// Every preset on two workers, with units that suit the rig's flash.
+fn setups(front: Front) -> impl Iterator<Item = Setup> {
+    let volatile = |p: &&Preset| p.choices().durability == Durability::Volatile;
+    PRESETS.iter().filter(volatile).map(move |found| Setup {
+        workers: 2,
+        in_flight: 16,
+        unit: if found.choices().unit_bytes == 4096 { 4096 } else { 64 << 10 },
+        preset: found.name,
+        front,
+        flash_timeout: Duration::from_millis(50),
+        ..Setup::default()
+    })
+}
+
+/// All that may happen to flash, one after the other.
+fn everything(mut rig: Rig) {
+    rig.hits();
+    for target in [Target::Reads, Target::Writes] {
+        let before = rig.stats().counters.flash_errors;
+        rig.flash_fault.fail_next(target, 3, Errno::EIO);
+        eventually("errors are counted", || rig.stats().counters.flash_errors >= before + 3);
+    }
+    rig.flash_fault.hang(Target::All);
+    rig.await_state("suspended");
+    rig.load.progress(5);
+    rig.flash_fault.release();
+    rig.await_state("caching");
+    rig.hits();
+    rig.flash_fault.fail(Target::All, Errno::EIO);
+    rig.await_state("failed");
+    eventually("the device is let go", || rig.status().flash.is_none());
+    rig.load.progress(5);
+    rig.attach_new("second").unwrap();
+    rig.hits();
+    rig.flash_fault.vanish();
+    rig.await_state("failed");
+    eventually("the device is let go", || rig.status().flash.is_none());
+    rig.load.progress(5);
+    rig.attach_new("third").unwrap();
+    rig.hits();
+    rig.volume.detach(PATIENCE, |_| {}).unwrap();
+    rig.load.progress(5);
+    rig.attach_new("fourth").unwrap();
+    rig.hits();
+    rig.finish();
+}
+
+#[test]
+fn through_a_unix_socket() {
+    for (seed, setup) in (0..).zip(setups(Front::Unix)) {
+        everything(Rig::start_cold(setup, 300 + seed));
+    }
+}
+
+#[test]
+fn through_tcp_on_files() {
+    for (seed, setup) in (0..).zip(setups(Front::Tcp)) {
+        everything(Rig::start_cold(Setup { files: true, ..setup }, 310 + seed));
+    }
+}
+
+#[test]
+fn through_a_file() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        return println!("skipped: needs root and /dev/fuse");
+    }
+    for (seed, setup) in (0..).zip(setups(Front::Fuse)) {
+        everything(Rig::start_cold(setup, 320 + seed));
+    }
+}
+
+#[test]
+fn over_a_slow_origin() {
+    for (seed, setup) in (0..).zip(setups(Front::Unix)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("origin");
+        std::fs::File::create_new(&path).unwrap().set_len(BYTES).unwrap();
+        let spec = format!("slow+{}?profile=ssd-s3500", path.display());
+        let spec: DevSpec = spec.parse().unwrap();
+        let origin = Device::open(&spec, Access::ReadWrite).unwrap();
+        everything(Rig::over(origin, dir, setup, 330 + seed));
+    }
+}
+
+/// A volume whose export is the origin of another.
+fn far(dir: &Path) -> (Arc<Volume>, Listener, Device) {
+    let config = VolumeConfig {
+        name: String::new(),
+        origin: Device::mem(BYTES),
+        choices: preset("sce").unwrap().choices(),
+        limits: Limits::default(),
+        workers: 1,
+        state: None,
+    };
+    let volume = Volume::start(config).unwrap();
+    let (listener, uri) = listen(&volume, &ListenSpec::Unix(dir.join("far")));
+    let origin = Device::open(&uri.to_string().parse().unwrap(), Access::ReadWrite).unwrap();
+    (volume, listener, origin)
+}
+
+#[test]
+fn over_an_export() {
+    for (seed, setup) in (0..).zip(setups(Front::Unix)) {
+        let dir = tempfile::tempdir().unwrap();
+        let (volume, listener, origin) = far(dir.path());
+        everything(Rig::over(origin, dir, setup, 340 + seed));
+        drop(listener);
+        volume.stop(PATIENCE, |_| {}, || false).unwrap();
+    }
+}

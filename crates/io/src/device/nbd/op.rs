@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An operation of an NBD device, on its way from its driver to the server and back.
+//!
+//! Invariants: a read's memory is with the operation or with the one thread that fills it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use larder_core::buf::Buf;
+use larder_core::exec::{IoKind, Nanos};
+use larder_core::extent::Extent;
+use larder_core::request::Errno;
+
+use super::step::{Shape, Step};
+
+/// An operation that has not ended.
+pub(super) struct Op {
+    pub(super) member: u32,
+    pub(super) key: u32,
+    pub(super) kind: IoKind,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// Shared with the thread that sends it; a read's is not.
+    pub(super) buf: Option<Arc<Buf>>,
+    pub(super) at: usize,
+    pub(super) progress: u64,
+    pub(super) since: Nanos,
+    /// It asks what its range is, and is a read without memory in all else.
+    pub(super) asks_status: bool,
+    /// The answer to that.
+    pub(super) extents: Vec<Extent>,
+}
+
+impl Op {
+    /// Its next request, if there is one.
+    pub(super) fn step(&self, shape: &Shape) -> Option<Step> {
+        let Self { kind, offset, len, progress, .. } = *self;
+        if self.asks_status {
+            return (progress == 0).then_some(Step { kind, offset, len });
+        }
+        shape.step(kind, offset, len, progress)
+    }
+
+    /// Whether a thread has its memory, to fill it.
+    pub(super) fn is_being_taken(&self) -> bool {
+        self.kind == IoKind::Read && self.buf.is_none() && !self.asks_status
+    }
+
+    pub(super) fn writes(&self) -> Option<Range<u64>> {
+        let writes = !matches!(self.kind, IoKind::Read | IoKind::Flush);
+        writes.then(|| self.offset..self.offset + self.len)
+    }
+}
+
+/// A request to be sent.
+pub(super) struct Sending {
+    pub(super) step: Step,
+    /// A write's data.
+    pub(super) data: Option<(Arc<Buf>, Range<usize>)>,
+    /// It asks what the range is.
+    pub(super) asks_status: bool,
+}
+
+/// What an answer was for: the thread that took it fills the memory without the lock.
+pub(super) struct Answered {
+    pub(super) op: usize,
+    pub(super) step: Step,
+    pub(super) memory: Option<(Buf, Range<usize>)>,
+    pub(super) result: Result<(), Errno>,
+}
+
+impl Answered {
+    /// Whether there is data to take over.
+    pub(super) fn has_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Takes a read's data over; all of it, or the read fails.
+    pub(super) fn fill(&mut self, data: &[u8]) {
+        let memory = self.memory.as_mut().and_then(|(buf, range)| buf.get_mut(range.clone()));
+        match memory {
+            Some(memory) if memory.len() == data.len() => memory.copy_from_slice(data),
+            _ => self.result = Err(Errno::EIO),
+        }
+    }
+}
