@@ -54,37 +54,66 @@ fn origin_errors_reach_the_client_as_they_are() {
     assert!(seen.hits > 3_000, "{seen:?}");
 }
 
-/// Every preset by itself, under every kind of trouble, with units as small as it may have.
-#[test]
-fn every_preset_under_every_trouble() {
-    for (n, preset) in (0..).zip(PRESETS) {
-        let pages = preset.choices().unit_bytes == 4 << 10;
-        for (kind, trouble) in (0..).zip(TROUBLES) {
-            let (mut all, name) = (Seen::default(), Some(preset.name));
-            for seed in 0..30 {
-                let unit_bytes =
-                    if pages { 4 << 10 } else { [64 << 10, 1 << 20][seed as usize % 2] };
-                let in_flight = [1, 4, 64][(seed / 2 % 3) as usize];
-                let shards = [1, 3][(seed / 6 % 2) as usize];
-                let seed = 50_000 + n * 10_000 + kind * 1_000 + seed;
-                let requests = 250;
-                let check =
-                    Check { seed, unit_bytes, in_flight, requests, shards, trouble, preset: name };
-                match run(&check) {
-                    Ok(seen) => all += seen,
-                    Err(violation) => panic!("{check:?}: {violation}"),
-                }
+/// A preset by itself, under every kind of trouble, with units as small as it may have.
+fn sweep_preset(n: usize) {
+    let (preset, n) = (&PRESETS[n], n as u64);
+    let pages = preset.choices().unit_bytes == 4 << 10;
+    for (kind, trouble) in (0..).zip(TROUBLES) {
+        let (mut all, name) = (Seen::default(), Some(preset.name));
+        for seed in 0..30 {
+            let unit_bytes = if pages { 4 << 10 } else { [64 << 10, 1 << 20][seed as usize % 2] };
+            let in_flight = [1, 4, 64][(seed / 2 % 3) as usize];
+            let shards = [1, 3][(seed / 6 % 2) as usize];
+            let seed = 50_000 + n * 10_000 + kind * 1_000 + seed;
+            let requests = 250;
+            let check =
+                Check { seed, unit_bytes, in_flight, requests, shards, trouble, preset: name };
+            match run(&check) {
+                Ok(seen) => all += seen,
+                Err(violation) => panic!("{check:?}: {violation}"),
             }
-            println!("{}, {trouble:?}: {all:?}", preset.name);
-            assert!(all.hits > 100 && all.populations > 50 && all.evictions > 5, "{all:?}");
-            let hurt = match trouble {
-                Trouble::None | Trouble::OriginErrors => 1,
-                Trouble::FlashHangs => all.timeouts,
-                Trouble::FlashErrors | Trouble::FlashVanishes => all.errors,
-            };
-            assert!(hurt > 0, "{}, {trouble:?}: {all:?}", preset.name);
         }
+        println!("{}, {trouble:?}: {all:?}", preset.name);
+        assert!(all.hits > 100 && all.populations > 50 && all.evictions > 5, "{all:?}");
+        let hurt = match trouble {
+            Trouble::None | Trouble::OriginErrors => 1,
+            Trouble::FlashHangs => all.timeouts,
+            Trouble::FlashErrors | Trouble::FlashVanishes => all.errors,
+        };
+        assert!(hurt > 0, "{}, {trouble:?}: {all:?}", preset.name);
     }
+}
+
+/// A new preset needs a test of its own below.
+#[test]
+fn no_preset_is_left_out() {
+    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    assert_eq!(names, ["sce", "slru", "flashcache", "enhanceio", "bcache"]);
+}
+
+#[test]
+fn sce_under_every_trouble() {
+    sweep_preset(0);
+}
+
+#[test]
+fn slru_under_every_trouble() {
+    sweep_preset(1);
+}
+
+#[test]
+fn flashcache_under_every_trouble() {
+    sweep_preset(2);
+}
+
+#[test]
+fn enhanceio_under_every_trouble() {
+    sweep_preset(3);
+}
+
+#[test]
+fn bcache_under_every_trouble() {
+    sweep_preset(4);
 }
 
 #[test]
