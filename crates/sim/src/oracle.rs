@@ -93,6 +93,15 @@ struct Span {
     end: Nanos,
 }
 
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.end {
+            Nanos::MAX => write!(f, "whatever happened from {} ns on", self.start),
+            end => write!(f, "a read at {}..{end} ns", self.start),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Write {
     id: WriteId,
@@ -337,8 +346,7 @@ impl Sector {
         let before = Span { start: 0, end: 0 };
         let stale = |id: WriteId, by: WriteId| {
             Err(format!(
-                "a read at {}..{} saw write {id}, but write {by} came after it and was answered before the read began",
-                read.start, read.end
+                "{read} saw write {id}, but write {by} came after it and was answered before that began"
             ))
         };
         match seen {
@@ -358,10 +366,7 @@ impl Sector {
                 if self.zeroes.iter().filter(begun).any(fresh) {
                     return Ok(());
                 }
-                Err(format!(
-                    "a read at {}..{} saw zeroes that nothing explains",
-                    read.start, read.end
-                ))
+                Err(format!("{read} saw zeroes that nothing explains"))
             }
         }
     }
