@@ -80,9 +80,15 @@ pub struct Wrong {
     pub what: String,
 }
 
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sector {}: {}", self.sector, self.what)
+    }
+}
+
 impl From<Wrong> for String {
     fn from(wrong: Wrong) -> Self {
-        format!("sector {}: {}", wrong.sector, wrong.what)
+        wrong.to_string()
     }
 }
 
