@@ -45,7 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("io", &["core", "model", "nbd"]),
     ("front", &["core", "io", "nbd"]),
     ("bench", &["core", "front", "io", "model", "sim"]),
-    ("cli", &["bench", "core", "front", "io"]),
+    ("cli", &["bench", "core", "front", "io", "sim"]),
 ];
 
 fn main() -> ExitCode {

@@ -5,7 +5,7 @@
 //! seed, the history of the sector, and a short history that breaks the same rule.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -18,6 +18,7 @@ use larder_sim::torture::runner::{Outcome, Task, activate};
 use larder_sim::torture::{run_traced, shrink::shrink};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::args::TortureArgs;
 use crate::{exit, out};
@@ -62,12 +63,16 @@ pub fn torture(args: &TortureArgs) -> Result<()> {
         jobs: args.jobs.map_or_else(processors, |n| n as usize),
         mutant: None,
     };
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, by) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        // A second one ends it at once.
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+        flag::register_usize(signal, Arc::clone(&by), signal as usize)?;
+        flag::register(signal, Arc::clone(&stop))?;
     }
     if args.mutants {
-        return all_mutants(&task, &stop, args.json);
+        all_mutants(&task, &stop, args.json)?;
+        return interrupted(&by);
     }
     let task = mutant.map_or_else(|| task.clone(), |name| mutants::with(name, &task));
     let outcome = mutants::torture_mutant(&task, &stop, |so_far| {
@@ -80,7 +85,10 @@ pub fn torture(args: &TortureArgs) -> Result<()> {
         tell_violation(&task, *seed, violation, !args.no_shrink);
     }
     report(&task, &outcome, args.json)?;
-    ended(&outcome, &stop)
+    if let Some((seed, violation)) = outcome.violations.first() {
+        bail!(exit::Coded { code: 1, message: format!("seed {seed} breaks {violation}") });
+    }
+    interrupted(&by)
 }
 
 fn mutant(name: &str) -> Result<&'static str> {
@@ -128,15 +136,15 @@ fn report(task: &Task, outcome: &Outcome, json: bool) -> Result<()> {
     }))
 }
 
-/// A broken rule is the answer "no"; a signal ends with its own code.
-fn ended(outcome: &Outcome, stop: &AtomicBool) -> Result<()> {
-    if let Some((seed, violation)) = outcome.violations.first() {
-        bail!(exit::Coded { code: 1, message: format!("seed {seed} breaks {violation}") });
+/// A signal ends with its own code.
+fn interrupted(by: &AtomicUsize) -> Result<()> {
+    match by.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        signal => {
+            let message = "interrupted; what was done is above".to_owned();
+            bail!(exit::Coded { code: 128 + signal as u8, message })
+        }
     }
-    if stop.load(Ordering::Relaxed) {
-        bail!(exit::Coded { code: 130, message: "interrupted; what was done is above".to_owned() });
-    }
-    Ok(())
 }
 
 /// What a person needs to see what went wrong.
@@ -174,6 +182,9 @@ fn all_mutants(task: &Task, stop: &AtomicBool, json: bool) -> Result<()> {
             break;
         }
         let fate = mutants::fate(name, task, stop);
+        if fate.seed.is_none() && stop.load(Ordering::Relaxed) {
+            break;
+        }
         let Some(seed) = fate.seed else {
             out::tell!("{name} is not caught, {:.1} s", fate.seconds);
             survivors.push(name);
@@ -194,9 +205,6 @@ fn all_mutants(task: &Task, stop: &AtomicBool, json: bool) -> Result<()> {
     }
     if json {
         out::line(serde_json::Value::Array(rows))?;
-    }
-    if stop.load(Ordering::Relaxed) {
-        bail!(exit::Coded { code: 130, message: "interrupted; what was done is above".to_owned() });
     }
     if !survivors.is_empty() {
         let message = format!("not caught: {}", survivors.join(", "));

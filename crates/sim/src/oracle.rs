@@ -80,9 +80,15 @@ pub struct Wrong {
     pub what: String,
 }
 
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sector {}: {}", self.sector, self.what)
+    }
+}
+
 impl From<Wrong> for String {
     fn from(wrong: Wrong) -> Self {
-        format!("sector {}: {}", wrong.sector, wrong.what)
+        wrong.to_string()
     }
 }
 
@@ -91,6 +97,15 @@ struct Span {
     start: Nanos,
     /// `Nanos::MAX` while not answered, or answered with an error.
     end: Nanos,
+}
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.end {
+            Nanos::MAX => write!(f, "whatever happened from {} ns on", self.start),
+            end => write!(f, "a read at {}..{end} ns", self.start),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -337,8 +352,7 @@ impl Sector {
         let before = Span { start: 0, end: 0 };
         let stale = |id: WriteId, by: WriteId| {
             Err(format!(
-                "a read at {}..{} saw write {id}, but write {by} came after it and was answered before the read began",
-                read.start, read.end
+                "{read} saw write {id}, but write {by} came after it and was answered before that began"
             ))
         };
         match seen {
@@ -358,10 +372,7 @@ impl Sector {
                 if self.zeroes.iter().filter(begun).any(fresh) {
                     return Ok(());
                 }
-                Err(format!(
-                    "a read at {}..{} saw zeroes that nothing explains",
-                    read.start, read.end
-                ))
+                Err(format!("{read} saw zeroes that nothing explains"))
             }
         }
     }

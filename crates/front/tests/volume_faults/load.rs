@@ -385,7 +385,7 @@ fn answered(judge: &Judge, op: &Op, data: &[u8], end: u64) {
     match op.kind {
         Kind::Read => {
             if let Err(e) = oracle.read(op.offset, data, op.start, end) {
-                judge.blame(e);
+                judge.blame(e.to_string());
             }
         }
         Kind::Flush => {}

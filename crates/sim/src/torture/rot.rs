@@ -5,6 +5,7 @@
 //! of the metadata therefore strikes one copy of headers and logs, as often as it likes, and
 //! payloads, whose second copy is the older region with its log. Rot of data strikes the slots.
 
+use std::iter::once;
 use std::ops::Range;
 
 use larder_core::buf::SECTOR;
@@ -17,7 +18,7 @@ use super::promise::Trouble;
 /// The ranges of flash that the plan's rot strikes.
 pub(super) fn places(setup: &Setup) -> Vec<Range<u64>> {
     match setup.trouble {
-        Trouble::DataRot => vec![setup.metadata_bytes()..setup.flash_bytes()],
+        Trouble::DataRot => once(setup.metadata_bytes()..setup.flash_bytes()).collect(),
         Trouble::MetadataRot => (0..setup.shape.shards).flat_map(|s| metadata(setup, s)).collect(),
         _ => Vec::new(),
     }
