@@ -56,7 +56,8 @@ fn origin_errors_reach_the_client_as_they_are() {
 
 /// A preset by itself, under every kind of trouble, with units as small as it may have.
 fn sweep_preset(name: &str) {
-    let (n, preset) = (0..).zip(PRESETS).find(|(_, p)| p.name == name).unwrap();
+    let found = (0..).zip(PRESETS).find(|(_, preset)| preset.name == name);
+    let Some((n, preset)) = found else { panic!("{name}") };
     let pages = preset.choices().unit_bytes == 4 << 10;
     for (kind, trouble) in (0..).zip(TROUBLES) {
         let (mut all, name) = (Seen::default(), Some(preset.name));
