@@ -58,7 +58,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("switch-forgets-pending", 8, "a new log lacks what the old one was still to take back"),
     mutant("one-header", 8, "a region's header has no second copy"),
     mutant("header-anywhere", 8, "a header that lies in another's place is taken for that one's"),
-    mutant("flush-failure-hangs", 11, "the journal goes on though the origin cannot be flushed"),
+    mutant("full-log-retries", 11, "a full log waits for good for a checkpoint that keeps failing"),
     mutant("full-log-waits", 11, "who makes room in a full log waits until there is some"),
     mutant("detach-not-durable", 10, "writes go on before it is durable that flash is out of use"),
 ];

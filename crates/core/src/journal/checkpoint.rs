@@ -55,6 +55,11 @@ impl Core {
             if journal.region.get().is_none() || journal.is_filling() || journal.save.get() {
                 journal.save.set(false);
                 if self.checkpoint(&strong).await.is_err() {
+                    // Every write would wait for the next try, and that one might fail too.
+                    if journal.room() == 0 && !mutant::is_active("full-log-retries") {
+                        journal.fail(&self.exec);
+                        self.give_up(&strong, "its log is full and no new one begins".to_owned());
+                    }
                     self.exec.sleep(self.limits.checkpoint).await;
                 }
                 continue;
@@ -80,9 +85,7 @@ impl Core {
         {
             // A failed flush is final, so nothing can be logged any more, and a log that is full
             // would hold up every write.
-            if !mutant::is_active("flush-failure-hangs") {
-                self.give_up(cache, format!("the origin cannot be flushed: {errno}"));
-            }
+            self.give_up(cache, format!("the origin cannot be flushed: {errno}"));
             return Err(());
         }
         if mutant::is_active("checkpoint-no-flash-flush") {

@@ -210,7 +210,7 @@ impl Core {
 
 impl super::Journal {
     /// Blocks of the log that are free.
-    fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         self.layout.log_blocks - self.tail.get().sequence as u32
     }
 

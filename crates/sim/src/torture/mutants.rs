@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use larder_core::mutant::MUTANTS;
 
+use super::corpus;
 use super::profile::profile;
 use super::runner::{Outcome, Task, activate, torture};
 use crate::scenario;
@@ -73,10 +74,17 @@ pub fn torture_mutant(task: &Task, stop: &AtomicBool, progress: impl Fn(&Outcome
     Outcome { seeds: 1, violations: violation.into_iter().collect(), seconds, ..Outcome::default() }
 }
 
-/// Looks for a seed that catches the mutant of the task.
+/// Looks for a seed that catches a mutant: past ones first, then those of the task.
 #[must_use]
 pub fn fate(name: &'static str, task: &Task, stop: &AtomicBool) -> Fate {
-    let outcome = torture_mutant(&with(name, task), stop, |_| {});
+    let task = with(name, task);
+    let past = corpus::entries().unwrap_or_default().into_iter().find(|e| e.mutant == Some(name));
+    let first =
+        past.map(|e| Task { first_seed: e.seed, runs: 1, profile: e.profile, ..task.clone() });
+    let first = first.map(|task| torture_mutant(&task, stop, |_| {}));
+    let outcome = first
+        .filter(|o| !o.violations.is_empty())
+        .unwrap_or_else(|| torture_mutant(&task, stop, |_| {}));
     let found = outcome.violations.first();
     Fate {
         name,
