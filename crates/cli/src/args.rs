@@ -37,6 +37,8 @@ pub enum Command {
     Detach(BoundArgs),
     /// Cache on a (new) flash device
     Attach(AttachArgs),
+    /// Say what is on a flash device, and what a start would make of it
+    Check(CheckArgs),
     /// Compute the memory that a cache needs, before anything is created
     Size(SizeArgs),
     /// Show the presets: each is five choices
@@ -124,6 +126,20 @@ pub struct AttachArgs {
     /// Overwrite foreign data on it
     #[arg(long)]
     pub format: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The flash device, which nobody uses at the moment
+    #[arg(value_name = "FLASH")]
+    pub flash: DevSpec,
+    /// Write what is known to be right: a lost copy of the label, and empty metadata in place of
+    /// damaged where the origin has everything
+    #[arg(long)]
+    pub repair: bool,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -91,6 +91,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             operate::bounded(&args, |bound_seconds| Control::Detach { bound_seconds }, "detached")
         }
         Command::Attach(args) => operate::attach(&args),
+        Command::Check(args) => operate::check(&args),
         Command::Size(args) => operate::size(&args),
         Command::Presets { json } => operate::presets(json),
         Command::Torture(args) => torture::torture(&args),

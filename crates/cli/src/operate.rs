@@ -9,10 +9,11 @@ use larder_core::memory::Memory;
 use larder_core::preset::{Limits, PRESETS};
 use larder_front::control::{self, Command};
 use larder_front::nbd::uri::Address;
-use larder_io::{DevSpec, rough_size};
+use larder_front::volume::{FlashReport, VolumeError, inspect};
+use larder_io::{Access, DevSpec, Device, rough_size};
 use serde_json::{Value, json};
 
-use crate::args::{AttachArgs, BoundArgs, ControlArgs, SizeArgs};
+use crate::args::{AttachArgs, BoundArgs, CheckArgs, ControlArgs, SizeArgs};
 use crate::exit::Coded;
 use crate::out;
 use crate::serve::default_control;
@@ -79,6 +80,46 @@ pub fn attach(args: &AttachArgs) -> Result<()> {
     let flash = absolute(args.flash.clone())?.to_string();
     let command = Command::Attach { flash, flash_bytes: args.flash_size, format: args.format };
     ask(&args.control, &command, |value| format!("attached, {} units", value["units_total"]))
+}
+
+/// `check`.
+pub fn check(args: &CheckArgs) -> Result<()> {
+    // Whoever serves it changes it, so it is locked, though nothing may be written.
+    let device = Device::open(&args.flash, Access::ReadWrite).map_err(VolumeError::from)?;
+    let report = inspect(&device, args.repair)?;
+    if args.json {
+        out::line(serde_json::to_value(&report)?)?;
+    } else {
+        out::line(checked(&report))?;
+    }
+    if report.damaged {
+        bail!(Coded { code: 1, message: format!("{}: is damaged", report.flash) });
+    }
+    Ok(())
+}
+
+fn checked(report: &FlashReport) -> String {
+    let (unit, slots) = (rough_size(report.unit_bytes), report.slots);
+    let origin = report.origin_bytes.map(|b| format!(", for an origin of {}", rough_size(b)));
+    let owns = if report.no_write_back { ", no-write-back" } else { "" };
+    let mut lines = vec![
+        format!(
+            "{}: volume {}, {slots} slots of {unit}{}{owns}",
+            report.flash,
+            report.volume,
+            origin.unwrap_or_default()
+        ),
+        format!("label: {} of 2 copies whole", report.labels),
+    ];
+    for (n, shard) in report.shards.iter().enumerate() {
+        lines.push(format!(
+            "shard {n}: {}, generation {}, {} blocks of log, {} units, {} dirty",
+            shard.state, shard.generation, shard.log_blocks, shard.units_used, shard.units_dirty
+        ));
+    }
+    lines.extend(report.repaired.iter().map(|what| format!("repaired: {what}")));
+    lines.push(format!("it {}, if the state file names it as in use", report.verdict));
+    lines.join("\n")
 }
 
 /// `size`.

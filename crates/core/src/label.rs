@@ -7,8 +7,8 @@
 //!
 //! Layout, little-endian: magic (8 bytes), version (u32), CRC-32C of the block with this field
 //! zero (u32), volume id (u64), unit bytes (u64), slots (u64), shards (u32), number of sections
-//! (u32), bytes of a log (u64), flags (u64; 1: says what is dirty, 2: keeps reference factors); per
-//! section kind (u32), first byte (u64), bytes (u64).
+//! (u32), bytes of a log (u64), flags (u64; 1: says what is dirty, 2: keeps reference factors), bytes of
+//! the origin (u64, 0 without metadata); per section kind (u32), first byte (u64), bytes (u64).
 //!
 //! A volatile cache has no metadata section: its label only says that the device may be formatted
 //! again.
@@ -26,7 +26,7 @@ pub const HEADER_BYTES: u64 = 1 << 20;
 const MAGIC: [u8; 8] = *b"LARDER\0\x01";
 /// The version of the format.
 pub const VERSION: u32 = 1;
-const SECTIONS_AT: usize = 64;
+const SECTIONS_AT: usize = 72;
 const SECTION_BYTES: usize = 20;
 
 /// What a section holds.
@@ -64,6 +64,8 @@ pub struct Label {
     pub log_bytes: u64,
     /// What the metadata says besides.
     pub keeps: Keeps,
+    /// Bytes of the origin; 0 without metadata, which has no use for them.
+    pub origin_bytes: u64,
     /// Where what lies.
     pub sections: Vec<Section>,
 }
@@ -104,6 +106,7 @@ impl Label {
         out.extend(self.log_bytes.to_le_bytes());
         let flags = u64::from(self.keeps.dirty) | u64::from(self.keeps.factors) << 1;
         out.extend(flags.to_le_bytes());
+        out.extend(self.origin_bytes.to_le_bytes());
         debug_assert_eq!(out.len(), SECTIONS_AT);
         for section in &self.sections {
             let kind: u32 = match section.kind {
@@ -165,6 +168,7 @@ impl Label {
             shards: u32_at(bytes, 40),
             log_bytes: u64_at(bytes, 48),
             keeps: Keeps { dirty: flags & 1 == 1, factors: flags & 2 == 2 },
+            origin_bytes: u64_at(bytes, 64),
             sections: table.chunks_exact(SECTION_BYTES).map(section).collect::<Option<_>>()?,
         })
     }
@@ -192,6 +196,7 @@ mod tests {
             shards: 2,
             log_bytes: 8 << 20,
             keeps: Keeps { dirty: true, factors: false },
+            origin_bytes: 1 << 40,
             sections: vec![metadata, slots],
         }
     }

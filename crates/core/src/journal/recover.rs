@@ -52,6 +52,12 @@ impl Recovered {
         Some((unit, (0..layout.pages).filter(valid).collect()))
     }
 
+    /// The slot's unit (the shard's own number), if it holds one.
+    #[must_use]
+    pub fn unit(&self, slot: u32, layout: &Layout) -> Option<u32> {
+        u32_at(&self.payload, slot as usize * layout.entry_bytes())?.checked_sub(1)
+    }
+
     /// The regions of the slot's unit that flash alone has.
     #[must_use]
     pub fn dirty(&self, slot: u32, layout: &Layout) -> u64 {

@@ -22,6 +22,7 @@ use larder_core::shape::Shape;
 use larder_io::{Device, format_size};
 
 use super::error::VolumeError;
+use super::worker::MOST_WORKERS;
 
 /// How much of each end of a device is looked at for foreign data.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -142,8 +143,23 @@ impl FlashDevice {
 
     /// What is labelled on the device.
     pub(crate) fn found(&self) -> Result<Found, VolumeError> {
-        let bytes = self.device.geometry().bytes;
-        Ok(Label::find(&read(&self.device, 0, LOOK_BYTES.min(bytes))?))
+        Self::look(&self.device)
+    }
+
+    /// What is labelled on a device.
+    pub(super) fn look(device: &Device) -> Result<Found, VolumeError> {
+        let bytes = device.geometry().bytes;
+        Ok(Label::find(&read(device, 0, LOOK_BYTES.min(bytes))?))
+    }
+
+    /// How many copies of its label are whole.
+    pub(super) fn whole_labels(&self, label: &Label) -> Result<u32, VolumeError> {
+        let wanted = label.encode();
+        let mut whole = 0;
+        for at in [0, SECOND_COPY] {
+            whole += u32::from(read(&self.device, at, LABEL_BYTES as u64)?[..] == wanted[..]);
+        }
+        Ok(whole)
     }
 
     /// The label that it is to bear as this volume.
@@ -162,20 +178,17 @@ impl FlashDevice {
             shards: self.metadata.map_or(0, |m| m.shape.shards),
             log_bytes: self.metadata.map_or(0, |m| m.log_bytes),
             keeps: self.metadata.map(|m| m.keeps).unwrap_or_default(),
+            origin_bytes: self.metadata.map_or(0, |m| m.shape.origin_bytes),
             sections: metadata.into_iter().chain([slots]).collect(),
         }
     }
 
-    /// Labels the device as ours, under a new volume id: the second copy first, so that at every
-    /// moment a whole label is there, old or new.
+    /// Labels the device as ours, under a new volume id.
     pub(crate) fn label(&self, unit_bytes: u64) -> Result<u64, VolumeError> {
         let volume = random_id(self.device.name())?;
         let label = self.label_of(volume, unit_bytes);
         self.format_metadata(volume)?;
-        for at in [SECOND_COPY, 0] {
-            let buf = Buf::copy_of(&label.encode());
-            run(&self.device, IoKind::Write { fua: true }, at, buf, "writing the label")?;
-        }
+        self.write_label(&label)?;
         if self.found()? != Found::Label(label) {
             return Err(VolumeError::Refused(format!(
                 "{}: does not keep what is written to it",
@@ -185,41 +198,82 @@ impl FlashDevice {
         Ok(volume)
     }
 
+    /// The device of this label, as whoever labelled it saw it; nothing if the label contradicts
+    /// itself or the device.
+    pub(super) fn of_label(device: Device, label: &Label) -> Option<Self> {
+        let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
+        let metadata = label.section(SectionKind::Metadata).map(|_| Metadata {
+            shape: Shape { origin_bytes, unit_bytes, shards: label.shards, shard: 0 },
+            log_bytes: label.log_bytes,
+            keeps: label.keeps,
+        });
+        let sane = unit_bytes.is_power_of_two()
+            && label.slots.checked_mul(unit_bytes).is_some_and(|b| b <= device.geometry().bytes)
+            && metadata.is_none_or(|m| (1..=MOST_WORKERS).contains(&m.shape.shards))
+            && label.log_bytes <= device.geometry().bytes
+            && origin_bytes.div_ceil(unit_bytes) <= Shape::MOST_UNITS * u64::from(MOST_WORKERS);
+        let flash = Self { device, slots: label.slots, formats: false, metadata };
+        (sane && flash.label_of(label.volume, unit_bytes) == *label).then_some(flash)
+    }
+
+    /// Shards whose metadata it keeps.
+    pub(super) fn shards(&self) -> u32 {
+        self.metadata.map_or(0, |m| m.shape.shards)
+    }
+
+    /// Where a shard's metadata lies.
+    pub(super) fn layout(&self, volume: u64, shard: u32) -> Option<Layout> {
+        let shape = Shape { shard, ..self.metadata?.shape };
+        Layout::of(&shape, &self.place(DevId(0), volume))
+    }
+
     /// The metadata of an empty cache, durable.
     fn format_metadata(&self, volume: u64) -> Result<(), VolumeError> {
-        let Some(Metadata { shape, .. }) = self.metadata else { return Ok(()) };
-        let place = self.place(DevId(0), volume);
-        for shard in 0..shape.shards {
-            let Some(layout) = Layout::of(&Shape { shard, ..shape }, &place) else { continue };
-            for (at, bytes) in format(&layout, volume) {
-                for (i, part) in bytes.chunks(LOOK_BYTES as usize).enumerate() {
-                    let at = at + i as u64 * LOOK_BYTES;
-                    let (kind, buf) = (IoKind::Write { fua: true }, Buf::copy_of(part));
-                    run(&self.device, kind, at, buf, "writing the metadata")?;
-                }
+        (0..self.shards()).try_for_each(|shard| self.format_shard(volume, shard))
+    }
+
+    /// The metadata of one shard of an empty cache, durable.
+    pub(super) fn format_shard(&self, volume: u64, shard: u32) -> Result<(), VolumeError> {
+        let Some(layout) = self.layout(volume, shard) else { return Ok(()) };
+        for (at, bytes) in format(&layout, volume) {
+            for (part, at) in
+                bytes.chunks(LOOK_BYTES as usize).zip((at..).step_by(LOOK_BYTES as usize))
+            {
+                let (kind, buf) = (IoKind::Write { fua: true }, Buf::copy_of(part));
+                run(&self.device, kind, at, buf, "writing the metadata")?;
             }
         }
         Ok(())
     }
 
+    /// Both copies of the label, the second first, so that at every moment a whole one is there.
+    pub(super) fn write_label(&self, label: &Label) -> Result<(), VolumeError> {
+        for at in [SECOND_COPY, 0] {
+            let buf = Buf::copy_of(&label.encode());
+            run(&self.device, IoKind::Write { fua: true }, at, buf, "writing the label")?;
+        }
+        Ok(())
+    }
+
+    /// What a shard's metadata says.
+    pub(super) fn recover_shard(&self, volume: u64, shard: u32) -> Result<Recovered, Unusable> {
+        let layout = self.layout(volume, shard).ok_or(Unusable::Nothing)?;
+        recover(&layout, volume, &mut |at, len| read_long(&self.device, at, len))
+    }
+
     /// What each shard's metadata says, and the device flushed after it was read.
     pub(crate) fn recover(&self, volume: u64) -> Result<Vec<Recovered>, String> {
-        let Some(Metadata { shape, .. }) = self.metadata else { return Ok(Vec::new()) };
-        let place = self.place(DevId(0), volume);
-        let recovered = (0..shape.shards).map(|shard| {
-            let layout = Layout::of(&Shape { shard, ..shape }, &place);
-            let Some(layout) = layout else { return Err("has no metadata".to_owned()) };
-            let read = &mut |at, len| {
-                let bytes = read_long(&self.device, at, len)?;
-                Ok(bytes)
-            };
-            recover(&layout, volume, read).map_err(|why| match why {
+        let recovered = (0..self.shards()).map(|shard| {
+            self.recover_shard(volume, shard).map_err(|why| match why {
                 Unusable::Nothing => "holds no complete checkpoint".to_owned(),
                 Unusable::Damaged => "holds damaged metadata".to_owned(),
                 Unusable::Device(errno) => format!("cannot be read: {errno}"),
             })
         });
         let recovered = recovered.collect::<Result<Vec<_>, _>>()?;
+        if recovered.is_empty() {
+            return Ok(recovered);
+        }
         let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Flush);
         let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
         self.device.run_blocking(&mut io).map_err(|e| format!("cannot be flushed: {e}"))?;

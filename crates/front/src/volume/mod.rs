@@ -13,6 +13,7 @@ mod connection;
 mod error;
 mod extents;
 mod flash;
+mod inspect;
 mod latency;
 mod mailbox;
 mod state;
@@ -38,6 +39,7 @@ use larder_io::{Device, Driver};
 
 pub use self::error::VolumeError;
 pub use self::flash::FlashDevice;
+pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
 pub use self::latency::{Histogram, Latencies};
 pub use self::state::{Stats, Status};
 pub use self::state_file::{FlashState, StateFile};

@@ -2,8 +2,8 @@
 //! Torture: seeded histories of crashes and faults, in virtual time, judged by the oracle.
 //!
 //! A seed becomes a [`Plan`]: a volume drawn from a row of the swarm
-//! ([`profile`]), and a list of steps ([`load`]). The plan happens ([`life`]), power cuts are
-//! judged on the way ([`cuts`]), and what is promised under which fault is a table ([`promise`]).
+//! ([`profile`]), and a list of steps ([`load`]). The plan happens (`life`), power cuts are
+//! judged on the way (`cuts`), and what is promised under which fault is a table ([`promise`]).
 //! A history that breaks a rule is made short ([`shrink`]) and told ([`history`]). Beside the swarm
 //! there are past seeds of interest ([`corpus`]) and everything that is small ([`small`]).
 //!

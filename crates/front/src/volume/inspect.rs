@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What lies on a flash device, and what a start would make of it: `larder check`.
+//!
+//! Reads only, and says for each shard whether its metadata can be recovered, as
+//! [`recover`](larder_core::journal::recover) does at a start. A repair writes what is known to be
+//! right: the label's lost copy, and, where the origin has everything, empty metadata in place of
+//! what is damaged, so that the other shards still start warm. Where flash may alone have data,
+//! nothing is repaired that would forget it.
+//!
+//! Whether a start would *use* what is there is decided by the state file too, which names the flash
+//! and says whether it is in use (`attach.rs`).
+
+use larder_core::journal::recover::{Recovered, Unusable};
+use larder_core::label::{Found, Label, SECOND_COPY, SectionKind};
+use larder_io::Device;
+use serde::Serialize;
+
+use super::error::VolumeError;
+use super::flash::FlashDevice;
+
+/// What is on a device.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The device.
+    pub flash: String,
+    /// Names the formatting, in hexadecimal.
+    pub volume: String,
+    /// Whole copies of the label, of two.
+    pub labels: u32,
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Bytes of the origin that it was formatted for; none in a volatile cache.
+    pub origin_bytes: Option<u64>,
+    /// Whether flash owns what it holds, so that it may alone have data.
+    pub no_write_back: bool,
+    /// Slots in use, over all shards that can be recovered.
+    pub units_used: u64,
+    /// Units of which flash alone has something.
+    pub units_dirty: u64,
+    /// One for each worker that it was formatted for; none in a volatile cache.
+    pub shards: Vec<ShardReport>,
+    /// What a start would do, the state file permitting.
+    pub verdict: &'static str,
+    /// Whether anything is damaged.
+    pub damaged: bool,
+    /// What a repair wrote.
+    pub repaired: Vec<String>,
+}
+
+/// What one shard's metadata says.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShardReport {
+    /// `whole`, `damaged`, `empty` (no checkpoint was ever completed) or `unreadable`.
+    pub state: &'static str,
+    /// The region in force's generation.
+    pub generation: u64,
+    /// Blocks of its log that are written.
+    pub log_blocks: u64,
+    /// Slots in use.
+    pub units_used: u64,
+    /// Units of which flash alone has something.
+    pub units_dirty: u64,
+}
+
+/// Looks at a device; with `repair`, writes what can be put right.
+///
+/// # Errors
+/// When it cannot be read or written, or holds nothing of ours.
+pub fn inspect(device: &Device, repair: bool) -> Result<Report, VolumeError> {
+    let label = find(device)?;
+    let flash = FlashDevice::of_label(device.clone(), &label).ok_or_else(|| {
+        VolumeError::Refused(format!(
+            "{}: its label does not suit the device, which may have been cut short or be another; accepted: the whole device",
+            device.name()
+        ))
+    })?;
+    let mut report = report(&flash, &label)?;
+    if repair {
+        report.repaired = mend(&flash, &label, &report)?;
+        let again = self::report(&flash, &label)?;
+        report = Report { repaired: report.repaired, ..again };
+    }
+    Ok(report)
+}
+
+fn find(device: &Device) -> Result<Label, VolumeError> {
+    let refuse = |what: &str| {
+        Err(VolumeError::Refused(format!(
+            "{}: {what}; accepted: the flash device of a cache",
+            device.name()
+        )))
+    };
+    match FlashDevice::look(device)? {
+        Found::Label(label) => Ok(label),
+        Found::Unknown { version } => {
+            refuse(&format!("holds format version {version}, newer than this program"))
+        }
+        Found::Damaged => refuse("both copies of its label are damaged"),
+        Found::Nothing => refuse("holds nothing of Larder's"),
+    }
+}
+
+fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
+    let shards: Vec<ShardReport> = (0..flash.shards())
+        .map(|shard| of_shard(flash, label.volume, shard, flash.recover_shard(label.volume, shard)))
+        .collect();
+    let labels = flash.whole_labels(label)?;
+    let whole = shards.iter().all(|s| s.state == "whole");
+    let no_write_back = label.keeps.dirty;
+    let verdict = match label.section(SectionKind::Metadata) {
+        None => "starts cold: it keeps no journal",
+        Some(_) if whole => "starts warm",
+        Some(_) if no_write_back => "is refused: it may alone have data, and cannot say which",
+        Some(_) => "starts cold: the origin has everything",
+    };
+    Ok(Report {
+        flash: flash.device.name().to_owned(),
+        volume: format!("{:016x}", label.volume),
+        labels,
+        unit_bytes: label.unit_bytes,
+        slots: label.slots,
+        origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
+        no_write_back,
+        units_used: shards.iter().map(|s| s.units_used).sum(),
+        units_dirty: shards.iter().map(|s| s.units_dirty).sum(),
+        verdict,
+        damaged: labels < 2 || !whole,
+        shards,
+        repaired: Vec::new(),
+    })
+}
+
+fn of_shard(
+    flash: &FlashDevice,
+    volume: u64,
+    shard: u32,
+    found: Result<Recovered, Unusable>,
+) -> ShardReport {
+    let nothing =
+        |state| ShardReport { state, generation: 0, log_blocks: 0, units_used: 0, units_dirty: 0 };
+    let (found, layout) = match (found, flash.layout(volume, shard)) {
+        (Ok(found), Some(layout)) => (found, layout),
+        (Ok(_), None) | (Err(Unusable::Nothing), _) => return nothing("empty"),
+        (Err(Unusable::Damaged), _) => return nothing("damaged"),
+        (Err(Unusable::Device(_)), _) => return nothing("unreadable"),
+    };
+    let count = |what: &dyn Fn(u32) -> bool| (0..layout.slots).filter(|s| what(*s)).count() as u64;
+    ShardReport {
+        state: "whole",
+        generation: found.tail.generation,
+        log_blocks: found.tail.sequence,
+        units_used: count(&|slot| found.unit(slot, &layout).is_some()),
+        units_dirty: count(&|slot| found.dirty(slot, &layout) != 0),
+    }
+}
+
+fn mend(flash: &FlashDevice, label: &Label, report: &Report) -> Result<Vec<String>, VolumeError> {
+    let mut done = Vec::new();
+    if report.labels < 2 {
+        flash.write_label(label)?;
+        done.push(format!("the label: its other copy at byte {SECOND_COPY} or 0"));
+    }
+    for (shard, found) in (0..).zip(&report.shards) {
+        if !label.keeps.dirty && matches!(found.state, "damaged" | "empty") {
+            flash.format_shard(label.volume, shard)?;
+            done.push(format!("shard {shard}: empty metadata; the origin has everything"));
+        }
+    }
+    Ok(done)
+}
