@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder check`: says what is on a flash file, writes nothing unless told, repairs what can be.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+mod common;
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use common::{Ended, PATIENCE, Place, Server, larder_says, make_initial};
+use serde_json::Value;
+
+const BYTES: u64 = 4 << 20;
+
+/// A stopped volume with some units cached.
+fn used(preset: &[&str]) -> (Place, Vec<String>) {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let (origin, flash, state) = (place.word("origin"), place.word("flash"), place.word("state"));
+    let mut words = place.serve(&["--origin", &origin, "--flash", &flash, "--state", &state]);
+    let rest = "--flash-size 5MiB --unit 64KiB --workers 2 --checkpoint 20ms --durability journal";
+    words.extend(rest.split_whitespace().map(str::to_owned));
+    words.extend(preset.iter().map(|&w| w.to_owned()));
+    let server = Server::start(&words);
+    let (mut client, begin) = (place.client(), Instant::now());
+    while place.stat("units_used") < 4 {
+        assert!(begin.elapsed() < PATIENCE, "nothing is cached");
+        (0..8).for_each(|unit| client.read_at(unit * 65536, &mut [0; 4096]).unwrap());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    client.write_at(0, &[1; 4096], false).unwrap();
+    drop(client);
+    server.stop();
+    (place, words)
+}
+
+fn check(place: &Place, more: &[&str]) -> Ended {
+    larder_says(&[&["check", &place.word("flash")], more].concat())
+}
+
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.out).unwrap()
+}
+
+/// Where the metadata of both shards begins.
+const METADATA: u64 = 1 << 20;
+
+fn garble(place: &Place, from: u64, len: usize) {
+    let file = std::fs::OpenOptions::new().write(true).open(place.path("flash")).unwrap();
+    file.write_all_at(&vec![0xA5; len], from).unwrap();
+}
+
+#[test]
+fn a_clean_cache_is_told_and_repaired() {
+    let (place, words) = used(&[]);
+    let before = std::fs::read(place.path("flash")).unwrap();
+    let told = check(&place, &["--json"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    let report = json(&told);
+    assert_eq!(report["verdict"], "starts warm");
+    assert_eq!((&report["labels"], report["shards"].as_array().unwrap().len()), (&2.into(), 2));
+    assert!(report["units_used"].as_u64().unwrap() >= 4 && report["origin_bytes"] == BYTES);
+    assert!(before == std::fs::read(place.path("flash")).unwrap(), "it only looks");
+
+    garble(&place, 0, 4096);
+    let told = check(&place, &[]);
+    assert_eq!((told.code, told.out.contains("1 of 2 copies whole")), (1, true), "{told:?}");
+    check(&place, &["--repair"]).ok();
+    assert!(before == std::fs::read(place.path("flash")).unwrap(), "the label is as it was");
+
+    // All of the first shard's headers, and more.
+    garble(&place, METADATA, 128 << 10);
+    let told = check(&place, &["--json"]);
+    assert_eq!(
+        (told.code, &json(&told)["verdict"]),
+        (1, &"starts cold: the origin has everything".into())
+    );
+    let told = check(&place, &["--repair", "--json"]);
+    assert_eq!((told.code, &json(&told)["verdict"]), (0, &"starts warm".into()), "{told:?}");
+    let server = Server::start(&words);
+    let mut bytes = vec![0; BYTES as usize];
+    place.client().read_at(0, &mut bytes).unwrap();
+    assert!(bytes == std::fs::read(place.path("origin")).unwrap());
+    let told = check(&place, &[]);
+    assert_eq!((told.code, told.err.contains("in use")), (4, true), "{told:?}");
+    server.stop();
+}
+
+#[test]
+fn what_flash_alone_has_is_not_repaired_away() {
+    let (place, words) =
+        used(&["--preset", "prwc", "--update-period", "20ms", "--update-hot", "30"]);
+    let told = json(&check(&place, &["--json"]));
+    assert_eq!((&told["no_write_back"], &told["units_dirty"]), (&true.into(), &1.into()), "{told}");
+    let before = std::fs::read(place.path("flash")).unwrap();
+    garble(&place, METADATA, 128 << 10);
+    let told = check(&place, &["--repair", "--json"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(json(&told)["verdict"].as_str().unwrap().starts_with("is refused"));
+    let Err(ended) = Server::try_start(&words) else { panic!("it started") };
+    assert_eq!(ended.code, 4, "{ended:?}");
+    std::fs::write(place.path("flash"), before).unwrap();
+    Server::start(&words).stop();
+}
+
+#[test]
+fn what_is_no_cache_is_refused_in_one_line() {
+    let place = Place::new();
+    for (what, bytes) in [("nothing of Larder's", 4 << 20), ("nothing of Larder's", 4096)] {
+        place.file("flash", bytes);
+        let told = check(&place, &[]);
+        assert_eq!((told.code, told.err.lines().count()), (4, 1), "{told:?}");
+        assert!(told.err.contains(what), "{told:?}");
+    }
+    let (place, _) = used(&[]);
+    let file = std::fs::OpenOptions::new().write(true).open(place.path("flash")).unwrap();
+    file.set_len(2 << 20).unwrap();
+    let told = check(&place, &[]);
+    assert_eq!((told.code, told.err.contains("cut short")), (4, true), "{told:?}");
+}
