@@ -34,7 +34,7 @@ const LOG_SHARE: u64 = 512;
 /// ... within these bounds. All that is written to it between two checkpoints must fit.
 const LOG_LEAST: u64 = 64 << 10;
 const LOG_MOST: u64 = 16 << 20;
-/// Under periodic update all shards' logs together are as small as this, so that a region is no larger
+/// Under periodic update all shards' logs together are no larger than this, so that a region is no larger
 /// than the paper's (PRWC Table 1): there a unit is touched once while it stays.
 const LOG_PERIODIC: u64 = 5 << 18;
 
@@ -108,8 +108,8 @@ impl FlashDevice {
         let unit_bytes = choices.unit_bytes;
         let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
         let keeps = Keeps::of(choices);
-        let all =
-            if keeps.factors { LOG_PERIODIC } else { self.device.geometry().bytes / LOG_SHARE };
+        let share = self.device.geometry().bytes / LOG_SHARE;
+        let all = if keeps.factors { share.min(LOG_PERIODIC) } else { share };
         let each = all / u64::from(workers.max(1));
         let log_bytes = each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST);
         self.with_metadata(Metadata { shape, log_bytes, keeps })
