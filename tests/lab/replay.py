@@ -8,6 +8,8 @@ WORK has state.json, Larder's state file, and ledger/, see load.py; the log's ma
 of each ledger had been written. What is judged: Larder starts warm on the two ranges, the volume's
 journal replays, e2fsck finds nothing, and everything acknowledged is there; with ALONE the same for the
 origin by itself. It uses files and e2fsprogs, not a kernel's devices.
+
+With LAG=N in the environment the last N entries before each point are missing: that has to be noticed.
 """
 
 import json
@@ -146,12 +148,15 @@ def main():
     chance = random.Random(int(seed))
     sampled = set(chance.sample(flushes, min(int(points), len(flushes))))
     images, marks, judged, violations = Images(work, int(origin), int(flash)), {}, 0, 0
+    lag, late = int(os.environ.get("LAG", 0)), []
     for index, sector, sectors, flags, data in entries(log):
         if flags & MARK:
             kind, _, count = data.decode().partition(":")
             marks[kind] = int(count or 0)
             continue
-        images.apply(sector, sectors, flags, data)
+        late.append((sector, sectors, flags, data))
+        if len(late) > lag:
+            images.apply(*late.pop(0))
         if index not in sampled:
             continue
         at = os.path.join(work, "at")
@@ -171,6 +176,7 @@ def main():
         violations += bool(wrong)
         if wrong:
             kept = os.path.join(work, f"violation-{index}")
+            shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(at, kept)
             shutil.copytree(ledgers, os.path.join(kept, "ledger"))
             print(f"entry {index}: VIOLATION", *wrong, sep="\n  ", flush=True)
