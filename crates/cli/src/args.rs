@@ -108,7 +108,7 @@ pub struct TopArgs {
 pub struct BoundArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// How long it may take
+    /// How long it may take, in whole seconds
     #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN")]
     pub bound: Nanos,
 }

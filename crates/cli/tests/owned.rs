@@ -22,7 +22,7 @@ fn words(place: &Place, preset: &str, more: &[&str]) -> Vec<String> {
     let (origin, flash, state) = (place.word("origin"), place.word("flash"), place.word("state"));
     let mut words = place.serve(&["--origin", &origin, "--flash", &flash, "--state", &state]);
     let rest =
-        "--flash-size 5MiB --unit 64KiB --update-period 20ms --update-hot 30 --checkpoint 20ms";
+        "--flash-size 9MiB --unit 64KiB --update-period 20ms --update-hot 30 --checkpoint 20ms";
     words.extend(rest.split_whitespace().map(str::to_owned));
     words.extend(["--preset", preset].map(str::to_owned));
     if !more.contains(&"--workers") {
@@ -144,7 +144,8 @@ fn dirty_flash_is_not_left_behind() {
     let prwc = words(&place, "prwc", &[]);
     let server = Server::start(&prwc);
     make_dirty(&place);
-    server.stop();
+    let ended = server.stop();
+    assert!(ended.err.contains("flash alone has some of it"), "{ended:?}");
     let refused = |what: &str, words: &[String], reason: &str| {
         let Err(ended) = Server::try_start(words) else { panic!("{what}: it started") };
         assert_eq!(ended.code, 4, "{what}: {ended:?}");
@@ -165,7 +166,17 @@ fn dirty_flash_is_not_left_behind() {
     assert_eq!(ended.err().unwrap().code, 2, "prwc without a flash");
     std::fs::rename(place.path("state"), place.path("aside")).unwrap();
     refused("without its state", &prwc, "--format");
+    let mut sce = place.serve(&["--origin", &from, "--flash", &place.word("flash")]);
+    sce.extend(["--state", &state].map(str::to_owned));
+    refused("a volatile cache on it, without its state", &sce, "--format");
     std::fs::rename(place.path("aside"), place.path("state")).unwrap();
+    make_initial(&place.path("elsewhere"), BYTES);
+    let flash = place.word("flash");
+    let pass = ["--origin", &place.word("elsewhere"), "--name", "else", "--state", &state];
+    let server = Server::start(&place.serve(&pass));
+    let refused_at = place.ask(&["attach", &flash, "--name", "else"]);
+    assert!(refused_at.err.contains("--format"), "{refused_at:?}");
+    server.stop();
 
     let bytes = origin(&place);
     std::thread::sleep(Duration::from_millis(20));
@@ -175,5 +186,54 @@ fn dirty_flash_is_not_left_behind() {
     formatted.push("--format".to_owned());
     let server = Server::start(&formatted);
     assert!(read_all(&mut place.client()) == bytes, "what flash had is lost, as was asked for");
+    server.stop();
+}
+
+/// A detach that comes while a flush is under way is no less of a detach: what is written meanwhile
+/// is on the origin too.
+#[test]
+fn a_detach_during_a_flush_loses_nothing() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let mut prwc = words(&place, "prwc", &[]);
+    let slow = format!("slow+{}?profile=hdd-7200", place.word("origin"));
+    let at = prwc.iter().position(|w| *w == place.word("origin")).unwrap();
+    prwc[at] = slow;
+    let server = Server::start(&prwc);
+    let mut client = place.client();
+    let units = 24;
+    eventually("units are cached", || {
+        (0..units).for_each(|unit| client.read_at(unit * UNIT, &mut [0; 4096]).unwrap());
+        place.stat("units_used") >= units / 2
+    });
+    // Every other page: many small writes for the flush to do.
+    for page in (0..units * UNIT / 4096).step_by(2) {
+        client.write_at(page * 4096, &[1; 512], false).unwrap();
+    }
+    assert!(place.stat("units_dirty") >= units / 2);
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| place.ask(&["flush", "--bound", "1s"]));
+        eventually("the flush is under way", || place.stat("write_back_bytes") > 0);
+        let detach = scope.spawn(|| place.ask(&["detach"]));
+        let mut round = 1;
+        while !detach.is_finished() {
+            round = round % 250 + 1;
+            for unit in 0..units {
+                client.write_at(unit * UNIT, &[round; 512], false).unwrap();
+                let mut seen = [0; 512];
+                client.read_at(unit * UNIT, &mut seen).unwrap();
+                assert_eq!(seen, [round; 512], "unit {unit}");
+            }
+        }
+        flush.join().unwrap();
+        detach.join().unwrap().ok();
+        for unit in 0..units {
+            let mut seen = [0; 512];
+            client.read_at(unit * UNIT, &mut seen).unwrap();
+            assert_eq!(seen, [round; 512], "unit {unit}");
+        }
+    });
+    let (served, held) = (read_all(&mut client), origin(&place));
+    assert!(served == held, "pass-through");
     server.stop();
 }

@@ -254,16 +254,22 @@ impl Core {
     }
 
     /// Copies all that flash alone has to the origin; with `leave`, nothing stays cached. Ends when
-    /// that is so, or cannot be.
-    pub(crate) async fn clear(self: Rc<Self>, leave: bool) {
+    /// that is so, or cannot be, for all that was asked meanwhile too.
+    pub(crate) async fn clear(self: Rc<Self>) {
         while self.updating.get() {
             self.exec.sleep(MILLISECOND).await;
         }
-        let result = match self.cache() {
-            Some(cache) => self.clear_cache(&cache, leave).await,
-            None => Ok(()),
-        };
-        self.leaving.set(leave && result.is_ok());
+        let mut result = Ok(());
+        while let (Ok(()), Some(leave)) = (result, self.clear_asked.take()) {
+            if let Some(cache) = self.cache() {
+                result = self.clear_cache(&cache, leave).await;
+            }
+            // Until another device comes: whoever asked to leave has yet to take this one away.
+            if leave {
+                self.leaving.set(result.is_ok());
+            }
+        }
+        self.clear_asked.set(None);
         self.cleared.set(result);
         self.clearing.set(false);
     }
@@ -278,10 +284,14 @@ impl Core {
                 journal.touched_from(next, BATCH)
             };
             let Some(last) = slots.last() else { break };
-            next = last + 1;
             let units = slots.iter().filter_map(|s| cache.unit_of(*s)).collect();
             let shut = self.gate.shut(units, PATIENCE, &self.exec).await;
-            let Some(_shut) = shut else { return Err(Errno::ETIMEDOUT) };
+            // A client that is inside for so long: others have their turn, and it is tried again.
+            let Some(_shut) = shut else {
+                self.exec.sleep(MILLISECOND).await;
+                continue;
+            };
+            next = last + 1;
             if leave {
                 for slot in slots {
                     self.let_go(cache, slot).await?;

@@ -96,6 +96,8 @@ pub(crate) struct Core {
     /// An update is under way, and what flash alone has is being copied to the origin: never both.
     pub updating: Cell<bool>,
     pub clearing: Cell<bool>,
+    /// A clear that was asked for and not begun, and whether nothing is to stay cached.
+    pub clear_asked: Cell<Option<bool>>,
     /// How that ended last, and whether nothing is to be cached any more.
     pub cleared: Cell<Result<(), Errno>>,
     pub leaving: Cell<bool>,
@@ -129,6 +131,7 @@ impl Shard {
             gate: Gate::default(),
             updating: Cell::new(false),
             clearing: Cell::new(false),
+            clear_asked: Cell::new(None),
             cleared: Cell::new(Ok(())),
             leaving: Cell::new(false),
             choices,
@@ -266,13 +269,14 @@ impl Shard {
     }
 
     /// Copies what flash alone has to the origin, in the background; with `leave` nothing stays
-    /// cached. False where that is under way already.
-    pub fn clear(&self, leave: bool) -> bool {
-        if self.0.clearing.replace(true) {
-            return false;
+    /// cached. Where that is under way already, for this or for less, it is done once more after it:
+    /// it may have passed what was written since.
+    pub fn clear(&self, leave: bool) {
+        let asked = self.0.clear_asked.get().unwrap_or(false);
+        self.0.clear_asked.set(Some(asked || leave));
+        if !self.0.clearing.replace(true) {
+            self.0.exec.spawn(Rc::clone(&self.0).clear());
         }
-        self.0.exec.spawn(Rc::clone(&self.0).clear(leave));
-        true
     }
 
     /// How [`clear`](Self::clear) ended, if it is not under way.

@@ -72,7 +72,7 @@ fn take_out(served: &Served, doors: &mut Doors) {
     }
     doors.close_files(&served.volume);
     tracing::error!(
-        "ALARM: {} lost a worker and is not served any more; the others are; everything answered is on its origin",
+        "ALARM: {} lost a worker and is not served any more; the others are; everything answered is on its devices",
         served.plan.title()
     );
     let volume = std::sync::Arc::clone(&served.volume);
@@ -108,7 +108,16 @@ fn drain(served: &[&Served], bound: Duration, stops: &AtomicUsize) -> Result<()>
         errors.for_each(|e| tell!("{e:#}"));
         return Err(first);
     }
-    tell!("stopped; everything answered is on the origin");
+    let mut dirty = served.iter().filter(|s| s.volume.left_dirty()).peekable();
+    if dirty.peek().is_none() {
+        tell!("stopped; everything answered is on the origin");
+    }
+    for s in dirty {
+        let of = if s.plan.several { format!(" of {}", s.plan.title()) } else { String::new() };
+        tell!(
+            "stopped; everything answered is safe, but flash{of} alone has some of it: keep it, and start with it before anything else uses the origin"
+        );
+    }
     Ok(())
 }
 
@@ -126,7 +135,7 @@ fn stop(served: &Served, bound: Duration, stops: &AtomicUsize) -> Result<()> {
 }
 
 /// A thread that panics would leave its clients waiting for ever. Ending the process instead
-/// disconnects them, and the origin has everything that was answered. Where there are `several`
+/// disconnects them, and the devices have everything that was answered. Where there are `several`
 /// volumes, the panic of a worker ends its volume only (see [`until_stopped`]).
 pub fn abort_on_panic(several: bool) {
     let report = std::panic::take_hook();
@@ -138,7 +147,7 @@ pub fn abort_on_panic(several: bool) {
             tell!("this is a bug; the volume of this worker ends, the others go on");
             return;
         }
-        tell!("this is a bug; the process ends, everything answered is on the origin");
+        tell!("this is a bug; the process ends, everything answered is on the devices");
         std::process::abort();
     }));
 }

@@ -75,13 +75,16 @@ impl Volume {
             self.clear(true, bound)?;
         }
         let bound = bound.saturating_sub(begin.elapsed());
+        if lock(&self.state).attached.is_some() {
+            // It stays where this cannot be said.
+            self.is_clean()?;
+            self.out_of_use()?;
+        }
         let left = lock(&self.state).leave();
         let Some((dev, name)) = left else {
             return Err(VolumeError::Refused("no flash device is attached".to_owned()));
         };
         tracing::info!("flash {name} is being detached; volume '{}' goes on", self.config.name);
-        self.is_clean()?;
-        self.out_of_use()?;
         self.ask(|worker| {
             worker.shard.detach();
             worker.shard.fenced();
@@ -108,6 +111,7 @@ impl Volume {
     fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Vec<Recovered>), VolumeError> {
         let unit_bytes = self.config.choices.unit_bytes;
         let (Some(file), Some(_)) = (&self.config.state, flash.metadata) else {
+            self.may_be_lost(flash, "it was used under no-write-back")?;
             self.out_of_use()?;
             return Ok((flash.label(unit_bytes)?, Vec::new()));
         };
@@ -118,7 +122,7 @@ impl Volume {
                 Ok((volume, recovered))
             }
             Err(why) => {
-                self.may_be_lost(flash, file, state, &why)?;
+                self.may_be_lost(flash, &why)?;
                 tracing::warn!("flash {name} starts cold: {why}");
                 let volume = flash.label(unit_bytes)?;
                 self.in_use(file, volume)?;
@@ -169,25 +173,21 @@ impl Volume {
             .map_err(|why| format!("it {why}")))
     }
 
-    /// Refuses to format a flash that alone may have some of the data, unless that is wanted.
-    fn may_be_lost(
-        &self,
-        flash: &FlashDevice,
-        file: &StateFile,
-        state: Option<FlashState>,
-        why: &str,
-    ) -> Result<(), VolumeError> {
+    /// Refuses to format a flash that alone may have some of the data, of this volume or another,
+    /// unless that is wanted.
+    fn may_be_lost(&self, flash: &FlashDevice, why: &str) -> Result<(), VolumeError> {
         let Found::Label(label) = flash.found()? else { return Ok(()) };
-        let volume = format!("{:016x}", label.volume);
-        let known = state.filter(|state| state.volume == volume);
-        let clean = !label.keeps.dirty || known.as_ref().is_some_and(|state| !state.dirty);
+        let file = self.config.state.as_ref();
+        let known = file.map(|f| f.of_flash(&format!("{:016x}", label.volume))).transpose()?;
+        let known = known.flatten();
+        let clean = !label.keeps.dirty || known.as_ref().is_some_and(|(_, state)| !state.dirty);
         if !clean && !flash.formats {
             return Err(VolumeError::Refused(format!(
                 "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, or lose that with --format",
                 flash.device.name()
             )));
         }
-        if let Some(state) = known {
+        if let Some((file, state)) = known {
             file.store(&FlashState { in_use: false, dirty: false, ..state })?;
         }
         Ok(())

@@ -353,6 +353,12 @@ impl Volume {
         Memory::of(origin_bytes, slots * choices.unit_bytes, choices, limits)
     }
 
+    /// Whether flash alone has some of what was answered, once the volume has stopped.
+    #[must_use]
+    pub fn left_dirty(&self) -> bool {
+        self.left_dirty.load(Ordering::SeqCst)
+    }
+
     /// Whether no worker is left.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
@@ -412,8 +418,10 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
             }
             Event::FlashErrs { why, .. } => {
                 let why = format!("flash errs, and it alone has what it holds: {why}");
-                tracing::error!("ALARM: {why}");
-                lock(&volume.state).alarm = Some(why);
+                // Once, and not for every request that fails.
+                if lock(&volume.state).alarm.replace(why.clone()).as_ref() != Some(&why) {
+                    tracing::error!("ALARM: {why}");
+                }
             }
             Event::FlashSuspended { .. } => {
                 tracing::warn!("a flash operation is overdue: flash is bypassed until it answers");

@@ -191,8 +191,13 @@ fn advice(word: &str, state: &State) -> Option<&'static str> {
     if state.origin_alarm.is_some() {
         return Some("reads and writes go on, no FLUSH succeeds; look at the origin, then restart");
     }
+    // Only a flash that owns what it holds stays in use when it errs.
+    let owns = state.attached.as_ref().is_some_and(|a| !a.leaving);
     let leaving = state.attached.is_some();
     match word {
+        "failed" if owns => Some(
+            "what flash alone has may fail with EIO, the rest is served; mend the device, then larder detach",
+        ),
         "failed" if leaving => Some(
             "clients are served from the origin, nothing is lost; the lost device is still busy",
         ),

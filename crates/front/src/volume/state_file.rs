@@ -94,7 +94,7 @@ impl StateFile {
         };
         let wrong = |what: String| {
             VolumeError::Refused(format!(
-                "{}: {what}; accepted: a state file of this program, or none (the cache then starts cold)",
+                "{}: {what}; accepted: a state file of this program, or none: a cache then starts cold, and under no-write-back what flash alone has is not known",
                 self.path.display()
             ))
         };
@@ -106,10 +106,23 @@ impl StateFile {
     }
 
     /// All in its directory that say that a flash is in use for this volume or this origin.
+    fn in_use_here(&self) -> Result<Vec<(Self, FlashState)>, VolumeError> {
+        let mut all = self.all_here()?;
+        let ours =
+            |f: &Self, s: &FlashState| s.in_use && (s.origin == self.origin || f.path == self.path);
+        all.retain(|(file, state)| ours(file, state));
+        Ok(all)
+    }
+
+    /// The one in its directory that names this flash, whatever volume it is of.
     ///
     /// # Errors
     /// When the directory or a file in it cannot be read or understood.
-    fn in_use_here(&self) -> Result<Vec<(Self, FlashState)>, VolumeError> {
+    pub fn of_flash(&self, volume: &str) -> Result<Option<(Self, FlashState)>, VolumeError> {
+        Ok(self.all_here()?.into_iter().find(|(_, state)| state.volume == volume))
+    }
+
+    fn all_here(&self) -> Result<Vec<(Self, FlashState)>, VolumeError> {
         let Some(dir) = self.path.parent() else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
@@ -123,10 +136,7 @@ impl StateFile {
             if file.path.extension().is_none_or(|e| e != "json") {
                 continue;
             }
-            let state = file.load()?;
-            let ours =
-                |s: &FlashState| s.in_use && (s.origin == self.origin || file.path == self.path);
-            found.extend(state.filter(ours).map(|state| (file, state)));
+            found.extend(file.load()?.map(|state| (file, state)));
         }
         Ok(found)
     }

@@ -469,8 +469,7 @@ impl Life<'_> {
             for buf in &finished.bufs {
                 if self.setup.flash_owns() {
                     // The oracle knows what was found on either device.
-                    let now = self.world.now();
-                    self.judge_read(at, buf, start, now)?;
+                    self.judge_read(at, buf, start, self.world.now())?;
                     at += buf.len() as u64;
                     continue;
                 }

@@ -29,6 +29,20 @@ const CACHES: &[Cache] = &[
     ("bcache", Durability::Volatile, 1),
 ];
 
+/// Those of them whose origin has everything.
+const CLEAN: &[Cache] = &[
+    ("sce", Durability::Journal, 12),
+    ("sce", Durability::Volatile, 3),
+    ("proc", Durability::Journal, 3),
+    ("slru", Durability::Journal, 2),
+    ("slru", Durability::Volatile, 1),
+    ("flashcache", Durability::Journal, 2),
+    ("flashcache", Durability::Volatile, 1),
+    ("enhanceio", Durability::Journal, 1),
+    ("bcache", Durability::Journal, 1),
+    ("bcache", Durability::Volatile, 1),
+];
+
 /// What a crash is about: metadata that is durable.
 const JOURNALED: &[Cache] = &[
     ("sce", Durability::Journal, 6),
@@ -214,6 +228,7 @@ pub const PROFILES: &[Profile] = &[
         name: "flash-fails",
         what: "flash fails operations, is full, slow, hangs, vanishes and returns, or shrinks",
         weight: 4,
+        caches: CLEAN,
         troubles: &[
             Trouble::FlashErrors,
             Trouble::FlashFull,
@@ -243,6 +258,7 @@ pub const PROFILES: &[Profile] = &[
         name: "data-rot",
         what: "cached data on flash does the same: wrong bytes are undetected by contract",
         weight: 1,
+        caches: CLEAN,
         troubles: &[Trouble::DataRot],
         ..EVERYDAY
     },
