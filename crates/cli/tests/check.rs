@@ -42,7 +42,7 @@ fn json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out).unwrap()
 }
 
-/// Where the metadata of both shards begins.
+/// Where the metadata of both shards begins; it takes a MiB.
 const METADATA: u64 = 1 << 20;
 
 fn garble(place: &Place, from: u64, len: usize) {
@@ -68,8 +68,7 @@ fn a_clean_cache_is_told_and_repaired() {
     check(&place, &["--repair"]).ok();
     assert!(before == std::fs::read(place.path("flash")).unwrap(), "the label is as it was");
 
-    // All of the first shard's headers, and more.
-    garble(&place, METADATA, 128 << 10);
+    garble(&place, METADATA, 1 << 20);
     let told = check(&place, &["--json"]);
     assert_eq!(
         (told.code, &json(&told)["verdict"]),
@@ -93,7 +92,7 @@ fn what_flash_alone_has_is_not_repaired_away() {
     let told = json(&check(&place, &["--json"]));
     assert_eq!((&told["no_write_back"], &told["units_dirty"]), (&true.into(), &1.into()), "{told}");
     let before = std::fs::read(place.path("flash")).unwrap();
-    garble(&place, METADATA, 128 << 10);
+    garble(&place, METADATA, 1 << 20);
     let told = check(&place, &["--repair", "--json"]);
     assert_eq!(told.code, 1, "{told:?}");
     assert!(json(&told)["verdict"].as_str().unwrap().starts_with("is refused"));

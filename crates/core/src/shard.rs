@@ -285,16 +285,22 @@ impl Shard {
         (!self.0.clearing.get()).then(|| self.0.cleared.get())
     }
 
-    /// Asks that all of the cache's state be made durable soon.
+    /// Asks that all of the cache's state be made durable soon, and that nothing be exchanged any
+    /// more: the volume stops.
     pub fn settle_journal(&self) {
+        self.0.leaving.set(true);
         if let Some(cache) = self.0.cache() {
             cache.journal().into_iter().for_each(Journal::hurry);
         }
     }
 
-    /// Whether all of the cache's state is durable, or there is none to be kept.
+    /// Whether all of the cache's state is durable, or there is none to be kept. Nothing is written
+    /// to the origin by then but what clients still ask for: a volume that stops notes its time.
     #[must_use]
     pub fn journal_settled(&self) -> bool {
+        if self.0.updating.get() || self.0.clearing.get() {
+            return false;
+        }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
     }
 

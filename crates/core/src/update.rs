@@ -54,7 +54,8 @@ impl Core {
         if let Some(periodic) = self.admission.borrow_mut().periodic() {
             periodic.begin(cache.slots());
         }
-        while !cache.closed() && cache.health.usable() && !self.clearing.get() {
+        let goes_on = || !self.clearing.get() && !self.leaving.get();
+        while !cache.closed() && cache.health.usable() && goes_on() {
             let free = cache.used() < cache.slots();
             let step = match self.admission.borrow_mut().periodic() {
                 Some(periodic) => periodic.step(&View(cache), free),

@@ -22,6 +22,7 @@ use larder_core::request::Errno;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Statx, StatxFlags,
 };
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 
 use super::error::OpenError;
 use super::{Access, Geometry, Identity, sysfs};
@@ -299,7 +300,8 @@ fn modified_ns(is_block: bool, stat: &rustix::fs::Stat) -> i128 {
     i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec)
 }
 
-/// Whether holes can be made: tried beyond the end, where it changes nothing.
+/// Whether holes can be made: tried beyond the end, where it changes nothing but the file's time. That
+/// is put back: whoever finds an origin written to while it was not served believes it.
 fn can_punch(base: &FileBase, size: u64) -> bool {
     let Some(flags) = Way::Punch.fallocate_flags() else { return false };
     let beyond = size.next_multiple_of(PAGE as u64);
@@ -308,6 +310,16 @@ fn can_punch(base: &FileBase, size: u64) -> bool {
             base.set_missing(Way::Punch);
             false
         }
-        result => result.is_ok(),
+        result => {
+            let second = 1_000_000_000;
+            let last_modification = Timespec {
+                tv_sec: base.modified_ns.div_euclid(second) as i64,
+                tv_nsec: base.modified_ns.rem_euclid(second) as _,
+            };
+            let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            // Who may not do that has a cache that starts cold, or says why not at all.
+            let _ = futimens(&base.fd, &Timestamps { last_access, last_modification });
+            result.is_ok()
+        }
     }
 }
