@@ -133,8 +133,7 @@ pub struct CheckArgs {
     /// The flash device, which nobody uses at the moment
     #[arg(value_name = "FLASH")]
     pub flash: DevSpec,
-    /// Write what is known to be right: a lost copy of the label, and empty metadata in place of
-    /// damaged where the origin has everything
+    /// Write a lost copy of the label; damaged metadata needs nothing where the origin has everything
     #[arg(long)]
     pub repair: bool,
     /// One JSON value on stdout

@@ -132,13 +132,10 @@ impl Core {
 
     /// Whether the origin has what a cached unit says: a failed read of flash may be answered from
     /// there.
-    pub(crate) fn origin_has(&self, cache: Option<&Rc<Cache>>, place: &Place) -> bool {
-        if !self.choices.write.flash_owns() {
-            return true;
-        }
-        let Some(cache) = cache else { return true };
-        let Some(slot) = cache.slot_of(place.unit) else { return true };
-        cache.journal().is_none_or(|journal| !journal.is_touched(slot, &place.pages))
+    pub(crate) fn origin_has(&self, cache: &Cache, place: &Place) -> bool {
+        let slot = cache.slot_of(place.unit).filter(|_| self.choices.write.flash_owns());
+        let owned = cache.journal().zip(slot);
+        owned.is_none_or(|(journal, slot)| !journal.is_touched(slot, &place.pages))
     }
 
     /// Exchanges two units, see the module. What does not work out is tried at the next update.

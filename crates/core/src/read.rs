@@ -48,7 +48,7 @@ impl Core {
                     self.admission.borrow_mut().served(true, self.exec.now());
                     return self.reply(tag, Ok(()), Some(data), true);
                 }
-                Err(_) if !self.origin_has(Some(cache), &place) => {
+                Err(_) if !self.origin_has(cache, &place) => {
                     return self.reply(tag, Err(Errno::EIO), None, true);
                 }
                 Err(back) => buf = back,

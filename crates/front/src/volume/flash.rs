@@ -152,14 +152,15 @@ impl FlashDevice {
         Ok(Label::find(&read(device, 0, LOOK_BYTES.min(bytes))?))
     }
 
-    /// How many copies of its label are whole.
-    pub(super) fn whole_labels(&self, label: &Label) -> Result<u32, VolumeError> {
-        let wanted = label.encode();
-        let mut whole = 0;
+    /// Where copies of its label are lost.
+    pub(super) fn lost_labels(&self, label: &Label) -> Result<Vec<u64>, VolumeError> {
+        let (wanted, mut lost) = (label.encode(), Vec::new());
         for at in [0, SECOND_COPY] {
-            whole += u32::from(read(&self.device, at, LABEL_BYTES as u64)?[..] == wanted[..]);
+            if read(&self.device, at, LABEL_BYTES as u64)?[..] != wanted[..] {
+                lost.push(at);
+            }
         }
-        Ok(whole)
+        Ok(lost)
     }
 
     /// The label that it is to bear as this volume.
@@ -183,12 +184,15 @@ impl FlashDevice {
         }
     }
 
-    /// Labels the device as ours, under a new volume id.
+    /// Labels the device as ours, under a new volume id: the second copy first, so that at every
+    /// moment a whole label is there, old or new.
     pub(crate) fn label(&self, unit_bytes: u64) -> Result<u64, VolumeError> {
         let volume = random_id(self.device.name())?;
         let label = self.label_of(volume, unit_bytes);
         self.format_metadata(volume)?;
-        self.write_label(&label)?;
+        for at in [SECOND_COPY, 0] {
+            self.write_label(&label, at)?;
+        }
         if self.found()? != Found::Label(label) {
             return Err(VolumeError::Refused(format!(
                 "{}: does not keep what is written to it",
@@ -227,15 +231,11 @@ impl FlashDevice {
         Layout::of(&shape, &self.place(DevId(0), volume))
     }
 
-    /// The metadata of an empty cache, durable.
+    /// The metadata of an empty cache, durable. Only under a new volume id: what an older generation
+    /// left in the logs would go on from it.
     fn format_metadata(&self, volume: u64) -> Result<(), VolumeError> {
-        (0..self.shards()).try_for_each(|shard| self.format_shard(volume, shard))
-    }
-
-    /// The metadata of one shard of an empty cache, durable.
-    pub(super) fn format_shard(&self, volume: u64, shard: u32) -> Result<(), VolumeError> {
-        let Some(layout) = self.layout(volume, shard) else { return Ok(()) };
-        for (at, bytes) in format(&layout, volume) {
+        let layouts = (0..self.shards()).filter_map(|shard| self.layout(volume, shard));
+        for (at, bytes) in layouts.flat_map(|layout| format(&layout, volume)) {
             for (part, at) in
                 bytes.chunks(LOOK_BYTES as usize).zip((at..).step_by(LOOK_BYTES as usize))
             {
@@ -246,13 +246,10 @@ impl FlashDevice {
         Ok(())
     }
 
-    /// Both copies of the label, the second first, so that at every moment a whole one is there.
-    pub(super) fn write_label(&self, label: &Label) -> Result<(), VolumeError> {
-        for at in [SECOND_COPY, 0] {
-            let buf = Buf::copy_of(&label.encode());
-            run(&self.device, IoKind::Write { fua: true }, at, buf, "writing the label")?;
-        }
-        Ok(())
+    /// The copy of the label that lies at this byte.
+    pub(super) fn write_label(&self, label: &Label, at: u64) -> Result<(), VolumeError> {
+        let buf = Buf::copy_of(&label.encode());
+        run(&self.device, IoKind::Write { fua: true }, at, buf, "writing the label").map(drop)
     }
 
     /// What a shard's metadata says.

@@ -2,16 +2,17 @@
 //! What lies on a flash device, and what a start would make of it: `larder check`.
 //!
 //! Reads only, and says for each shard whether its metadata can be recovered, as
-//! [`recover`](larder_core::journal::recover) does at a start. A repair writes what is known to be
-//! right: the label's lost copy, and, where the origin has everything, empty metadata in place of
-//! what is damaged, so that the other shards still start warm. Where flash may alone have data,
-//! nothing is repaired that would forget it.
+//! [`recover`](larder_core::journal::recover) does at a start. A repair writes the lost copy of the
+//! label, which is known, and nothing else.
+//!
+//! Why not damaged metadata: where the origin has everything a start formats it anew by itself, under
+//! a new volume id, and where flash may alone have data nobody knows what would be right.
 //!
 //! Whether a start would *use* what is there is decided by the state file too, which names the flash
 //! and says whether it is in use (`attach.rs`).
 
 use larder_core::journal::recover::{Recovered, Unusable};
-use larder_core::label::{Found, Label, SECOND_COPY, SectionKind};
+use larder_core::label::{Found, Label, SectionKind};
 use larder_io::Device;
 use serde::Serialize;
 
@@ -76,13 +77,12 @@ pub fn inspect(device: &Device, repair: bool) -> Result<Report, VolumeError> {
             device.name()
         ))
     })?;
-    let mut report = report(&flash, &label)?;
-    if repair {
-        report.repaired = mend(&flash, &label, &report)?;
-        let again = self::report(&flash, &label)?;
-        report = Report { repaired: report.repaired, ..again };
+    let mut repaired = Vec::new();
+    for at in flash.lost_labels(&label)?.into_iter().filter(|_| repair) {
+        flash.write_label(&label, at)?;
+        repaired.push(format!("the copy of the label at byte {at}"));
     }
-    Ok(report)
+    Ok(Report { repaired, ..report(&flash, &label)? })
 }
 
 fn find(device: &Device) -> Result<Label, VolumeError> {
@@ -106,7 +106,7 @@ fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
     let shards: Vec<ShardReport> = (0..flash.shards())
         .map(|shard| of_shard(flash, label.volume, shard, flash.recover_shard(label.volume, shard)))
         .collect();
-    let labels = flash.whole_labels(label)?;
+    let labels = 2 - flash.lost_labels(label)?.len() as u32;
     let whole = shards.iter().all(|s| s.state == "whole");
     let no_write_back = label.keeps.dirty;
     let verdict = match label.section(SectionKind::Metadata) {
@@ -154,19 +154,4 @@ fn of_shard(
         units_used: count(&|slot| found.unit(slot, &layout).is_some()),
         units_dirty: count(&|slot| found.dirty(slot, &layout) != 0),
     }
-}
-
-fn mend(flash: &FlashDevice, label: &Label, report: &Report) -> Result<Vec<String>, VolumeError> {
-    let mut done = Vec::new();
-    if report.labels < 2 {
-        flash.write_label(label)?;
-        done.push(format!("the label: its other copy at byte {SECOND_COPY} or 0"));
-    }
-    for (shard, found) in (0..).zip(&report.shards) {
-        if !label.keeps.dirty && matches!(found.state, "damaged" | "empty") {
-            flash.format_shard(label.volume, shard)?;
-            done.push(format!("shard {shard}: empty metadata; the origin has everything"));
-        }
-    }
-    Ok(done)
 }

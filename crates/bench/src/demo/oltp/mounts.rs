@@ -215,10 +215,10 @@ mod tests {
 
     #[test]
     fn only_what_lies_below_is_ours() {
-        let dir = Path::new("/a/work");
-        assert!(is_below("/a/work/larder-demo-1/volume", dir));
-        assert!(is_below("/a/work/x (deleted)", dir));
-        assert!(!is_below("/a/workshop/x", dir) && !is_below("/b", dir));
+        let dir = Path::new("/a/b");
+        assert!(is_below("/a/b/larder-demo-1/volume", dir));
+        assert!(is_below("/a/b/x (deleted)", dir));
+        assert!(!is_below("/a/bus/x", dir) && !is_below("/b", dir));
     }
 
     #[test]
