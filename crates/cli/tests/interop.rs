@@ -350,7 +350,7 @@ fn fio_verifies_what_it_wrote() {
     if !have("fio", "fio") {
         return;
     }
-    let rig = Rig::with_flash(2, &["--workers", "2", "--populate-share", "1"]);
+    let rig = Rig::with_flash(3, &["--workers", "2", "--populate-share", "1"]);
     for uri in rig.uris() {
         let uri = format!("--uri={uri}");
         let common = [

@@ -47,7 +47,7 @@ fn read_all(client: &mut Client) -> Vec<u8> {
 fn lives(workers: &str, depth: usize, seed: u64) {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let words = place.serve_cached(2, &["--workers", workers]);
+    let words = place.serve_cached(4, &["--workers", workers]);
     let judge = Judge::new();
     judge.may_break.store(true, Ordering::SeqCst);
     let mut random = Pcg64::seed_from_u64(seed);
@@ -102,7 +102,7 @@ fn a_killed_server_on_a_file_system_in_memory_loses_nothing() {
         "--flash",
         flash.to_str().unwrap(),
         "--flash-size",
-        "2MiB",
+        "4MiB",
         "--unit",
         "64KiB",
         "--workers",
@@ -127,7 +127,7 @@ fn a_killed_server_on_a_file_system_in_memory_loses_nothing() {
 fn a_restart_at_once_works() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let words = place.serve_cached(2, &["--workers", "2"]);
+    let words = place.serve_cached(4, &["--workers", "2"]);
     let judge = Judge::new();
     judge.may_break.store(true, Ordering::SeqCst);
     for round in 0..8 {
@@ -147,13 +147,13 @@ fn what_a_live_server_holds_is_refused() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
     place.file("other", BYTES);
-    let server = Server::start(&place.serve_cached(2, &[]));
+    let server = Server::start(&place.serve_cached(4, &[]));
     let refused = |words: &[String], what: &str| {
         let Err(ended) = Server::try_start(words) else { panic!("{words:?} was served") };
         assert_eq!(ended.code, 4, "{ended:?}");
         assert!(ended.err.lines().last().unwrap().contains(what), "{ended:?}");
     };
-    refused(&place.serve_cached(2, &[]), "in use");
+    refused(&place.serve_cached(4, &[]), "in use");
     let elsewhere = |listen: &str, control: &str, more: &[&str]| {
         let listen = format!("nbd+unix:{}", place.word(listen));
         let control = place.word(control);

@@ -51,7 +51,7 @@ fn detach_and_attach_under_load_go_unnoticed() {
     for workers in ["1", "3"] {
         let place = Place::new();
         make_initial(&place.path("origin"), BYTES);
-        let server = Server::start(&place.serve_cached(3, &["--workers", workers]));
+        let server = Server::start(&place.serve_cached(4, &["--workers", workers]));
         let load = load(&place, 8);
         let flash = place.word("flash");
         for _ in 0..4 {
@@ -80,7 +80,7 @@ fn detach_and_attach_under_load_go_unnoticed() {
 fn what_cannot_be_attached_is_refused_and_changes_nothing() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let server = Server::start(&place.serve_cached(3, &["--workers", "2"]));
+    let server = Server::start(&place.serve_cached(4, &["--workers", "2"]));
     let load = load(&place, 4);
     assert_eq!(place.ask(&["detach", "--json"]).code, 0);
     place.file("small", 1 << 20);
@@ -109,7 +109,7 @@ fn what_cannot_be_attached_is_refused_and_changes_nothing() {
 fn status_and_stats_tell_the_truth() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let server = Server::start(&place.serve_cached(3, &["--workers", "2", "--name", "vol"]));
+    let server = Server::start(&place.serve_cached(4, &["--workers", "2", "--name", "vol"]));
     let mut client = place.client();
     client.write_at(0, &common::load::initial(0, 1 << 20), true).unwrap();
     client.read_at(0, &mut vec![0; 3 << 20]).unwrap();
@@ -165,8 +165,8 @@ fn a_volume_without_flash_is_served_and_can_get_one() {
     let load = load(&place, 4);
     assert_eq!(place.stats()["state"], "pass-through");
     assert_eq!(place.ask(&["detach"]).code, 4);
-    place.file("flash", 3 << 20);
-    place.ask(&["attach", &place.word("flash"), "--flash-size", "2MiB"]).ok();
+    place.file("flash", 5 << 20);
+    place.ask(&["attach", &place.word("flash"), "--flash-size", "3MiB"]).ok();
     assert_eq!(place.stat("units_total"), 16);
     eventually("there are hits", || place.stat("read_hits") > 0);
     end(&place, load, server);

@@ -26,7 +26,7 @@ const BYTES: u64 = 4 << 20;
 fn stops(workers: &str, clients: usize, depth: usize, signal: Signal) {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let words = place.serve_cached(2, &["--workers", workers]);
+    let words = place.serve_cached(4, &["--workers", workers]);
     let judge = Judge::new();
     judge.may_break.store(true, Ordering::SeqCst);
     let mut random = Pcg64::seed_from_u64(depth as u64);
@@ -73,7 +73,7 @@ fn sigint_is_as_good() {
 fn an_idle_server_with_idle_clients_stops_at_once() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let server = Server::start(&place.serve_cached(2, &["--workers", "3"]));
+    let server = Server::start(&place.serve_cached(4, &["--workers", "3"]));
     let clients: Vec<_> = (0..5).map(|_| place.client()).collect();
     let half = std::os::unix::net::UnixStream::connect(place.path("nbd")).unwrap();
     let begin = Instant::now();

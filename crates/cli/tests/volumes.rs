@@ -42,7 +42,7 @@ impl Two {
             make_initial(&place.path(&format!("origin-{name}")), BYTES);
             let at = |what: &str| place.word(&format!("{what}-{name}"));
             text += &format!(
-                "[volume.{name}]\norigin = \"{}\"\nflash = \"{}\"\nflash_size = \"3MiB\"\n\
+                "[volume.{name}]\norigin = \"{}\"\nflash = \"{}\"\nflash_size = \"4MiB\"\n\
                  listen = [\"nbd+unix:{}\", \"nbd://127.0.0.1:0\"]\ncontrol = \"{}\"\n",
                 at("origin"),
                 at("flash"),

@@ -60,6 +60,19 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("header-anywhere", 8, "a header that lies in another's place is taken for that one's"),
     mutant("full-log-retries", 11, "a full log waits for good for a checkpoint that keeps failing"),
     mutant("full-log-waits", 11, "who makes room in a full log waits until there is some"),
+    mutant(
+        "clean-before-flush",
+        9,
+        "what flash gave the origin counts as clean before flash was flushed",
+    ),
+    mutant("touched-survives", 9, "recovery takes touched regions for valid"),
+    mutant("last-record-undone", 9, "recovery undoes the last record of the log, as PRWC 2.8 does"),
+    mutant("clean-lines-dropped", 9, "recovery forgets all that is clean"),
+    mutant("stale-log", 8, "blocks that an older generation left in the log are replayed"),
+    mutant("block-unchecked", 8, "the checksum of a log block is not looked at"),
+    mutant("payload-unchecked", 8, "the checksum of a payload is not looked at"),
+    mutant("region-in-place", 8, "a checkpoint overwrites the region in force"),
+    mutant("any-volume", 10, "metadata of an earlier format is taken for this one's"),
     mutant("detach-not-durable", 10, "writes go on before it is durable that flash is out of use"),
 ];
 

@@ -163,8 +163,8 @@ impl Core {
         self.stats.add(|c| c.populations += 1);
     }
 
-    /// What was copied to flash is durable there, and on the origin too: it counts as clean, and a unit
-    /// that is clean leaves without being copied back.
+    /// What flash and origin have in common is durable on both: it counts as clean, and a unit that is
+    /// clean leaves without being copied back.
     async fn flush_copy(&self, cache: &Rc<Cache>) -> Result<(), Errno> {
         if !mutant::is_active("own-before-origin-flush") {
             self.flush_origin().await?;
@@ -298,7 +298,12 @@ impl Core {
             for slot in &slots {
                 self.write_back(cache, *slot).await?;
             }
-            self.flush_origin().await?;
+            // What was written to flash just now is durable on the origin, and flash may still lose it.
+            if mutant::is_active("clean-before-flush") {
+                self.flush_origin().await?;
+            } else {
+                self.flush_copy(cache).await?;
+            }
             let clean = |slot: u32| Some(journal.clean(slot, cache.unit_of(slot)?, &self.exec));
             if let Some(ticket) = slots.into_iter().filter_map(clean).max() {
                 journal.durable(ticket, &self.exec).await.map_err(|()| Errno::EIO)?;

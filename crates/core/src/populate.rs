@@ -6,6 +6,9 @@
 //! write the runs that were invalid to flash, and make those pages valid that nobody else
 //! claimed meanwhile (design rule 4). Reads hit each part as soon as it is there. A unit that is
 //! cached but lost some pages is repaired the same way.
+//!
+//! After a restart, units that were found in part only come first (they were worth a slot, and lack
+//! what was being written when everything stopped), whether or not a client misses them again.
 
 use std::rc::Rc;
 
@@ -15,6 +18,9 @@ use crate::exec::IoKind;
 use crate::mutant;
 use crate::pages::{MOST_PAGES, PageSet, Pages};
 use crate::shard::Core;
+
+/// Slots looked at in one go for units to be completed.
+const MEND_LOOK: u32 = 1 << 16;
 
 /// Whether a population keeps the pace.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +35,7 @@ impl Core {
     /// A worker's life: wait for its turn, take the hottest candidate, populate it.
     pub(crate) async fn population_worker(self: Rc<Self>, worker: u32) {
         loop {
+            self.mend().await;
             let free_ratio = self.cache().map_or(0.0, |c| c.free_ratio());
             let turn = self.admission.borrow_mut().turn(worker, free_ratio, self.exec.now());
             let Some(period) = turn else {
@@ -52,6 +59,23 @@ impl Core {
             };
             let Some(cache) = self.cache() else { continue };
             self.populate(&cache, candidate.unit as u32, Haste::Yields).await;
+        }
+    }
+
+    /// Completes units that a restart found in part only, until there are none.
+    pub(crate) async fn mend(&self) {
+        while let Some(cache) = self.cache() {
+            match cache.partial_from(self.mending.get(), MEND_LOOK) {
+                Ok((slot, unit)) => {
+                    self.mending.set(slot + 1);
+                    self.populate(&cache, unit, Haste::Yields).await;
+                }
+                Err(next) if next < cache.slots() => {
+                    self.mending.set(next);
+                    self.exec.sleep(1).await; // clients' turn
+                }
+                Err(_) => return self.mending.set(u32::MAX),
+            }
         }
     }
 

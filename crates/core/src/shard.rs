@@ -44,6 +44,8 @@ pub struct CacheStatus {
     pub units_used: u64,
     /// Slots with something that flash alone has.
     pub units_dirty: u64,
+    /// Slots whose unit the journal has logged, or is about to.
+    pub units_logged: u64,
     /// Bytes of memory that bitmaps take at the moment.
     pub bitmap_bytes: u64,
     /// Whether it is bypassed because an operation is overdue.
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     pub admission: RefCell<Box<dyn Admission>>,
     pub workers: Vec<Signal>,
     pub populating: RefCell<Vec<u32>>,
+    /// The slot from which units are looked for that a restart found in part only.
+    pub mending: Cell<u32>,
     /// Writes of this shard that the origin has ended, and how many of them a flush covers. What an
     /// earlier run wrote counts as one.
     pub origin_writes: Cell<u64>,
@@ -141,6 +145,7 @@ impl Shard {
             admission: RefCell::new(admission),
             workers: (0..workers).map(|_| Signal::default()).collect(),
             populating: RefCell::default(),
+            mending: Cell::new(u32::MAX),
             origin_writes: Cell::new(1),
             origin_durable: Cell::new(0),
             flushing: Cell::new(false),
@@ -259,6 +264,11 @@ impl Shard {
         }
         core.leaving.set(false);
         *core.cache.borrow_mut() = Some(cache);
+        let mends = warm && !core.choices.write.flash_owns();
+        core.mending.set(if mends { 0 } else { u32::MAX });
+        if mends {
+            core.workers.iter().for_each(|worker| worker.set(&core.exec));
+        }
         warm
     }
 
@@ -329,6 +339,7 @@ impl Shard {
             units_total: u64::from(cache.slots()),
             units_used: u64::from(cache.used()),
             units_dirty: cache.units_dirty(),
+            units_logged: cache.journal().map_or(0, Journal::logged_count),
             bitmap_bytes: cache.bitmap_bytes(),
             suspended: !cache.health.usable(),
         })

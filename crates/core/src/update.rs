@@ -39,6 +39,7 @@ impl Core {
         loop {
             let period = self.admission.borrow_mut().periodic().map(|p| p.period());
             let Some(period) = period else { return };
+            self.mend().await;
             self.exec.sleep(period.max(1)).await;
             if let Some(cache) =
                 self.cache().filter(|_| !self.clearing.get() && !self.leaving.get())

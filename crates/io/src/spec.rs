@@ -99,6 +99,16 @@ impl DevSpec {
             Self::Mem(_) | Self::Null(_) => self.to_string(),
         }
     }
+
+    /// Whether what is written there is there when this process has gone.
+    #[must_use]
+    pub fn outlives_process(&self) -> bool {
+        match self {
+            Self::Path(_) | Self::Nbd(_) => true,
+            Self::Slow { inner, .. } => inner.outlives_process(),
+            Self::Mem(_) | Self::Null(_) => false,
+        }
+    }
 }
 
 /// A place in its directory, whose links are followed as far as it exists.

@@ -127,7 +127,7 @@ impl Server {
         let mut command = Command::new(&spec.program);
         command.arg("serve").args(&spec.flags);
         command.arg("--listen").arg(format!("nbd+unix:{}", socket.display()));
-        command.arg("--control").arg(&control);
+        command.arg("--control").arg(&control).arg("--state").arg(spec.dir.join("state"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).process_group(0);
         die_with_parent(&mut command);
         let failed = || format!("cannot start {} serve", spec.program.display());

@@ -115,8 +115,13 @@ fn signals() -> Result<Arc<AtomicUsize>> {
     Ok(count)
 }
 
-/// Where state files lie.
+/// Where state files lie: where systemd says (`StateDirectory=`), or by rule.
 pub fn default_state() -> Result<PathBuf> {
+    if let Some(dirs) = std::env::var_os("STATE_DIRECTORY")
+        && let Some(dir) = std::env::split_paths(&dirs).find(|dir| dir.is_absolute())
+    {
+        return Ok(dir);
+    }
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/larder"));
     }

@@ -67,7 +67,7 @@ impl Checked {
     pub fn new(plan: Plan) -> Result<Self> {
         let args = &plan.args;
         let settings = || {
-            let choices = settings::choices(&args.preset, &args.choices)?;
+            let choices = durable(settings::choices(&args.preset, &args.choices)?, args)?;
             let limits = settings::limits(&args.limits)?;
             let remote = settings::remote(&args.limits)?;
             let secure = settings::secure(&args.tls)?;
@@ -143,6 +143,27 @@ impl Opened {
             None => tell!("no flash: pass-through until `larder attach`"),
         }
     }
+}
+
+/// A journal needs devices that are still there after a restart: with others there is none, unless it
+/// was asked for.
+fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
+    let devices = [("--origin", &args.origin), ("--flash", &args.flash)];
+    let given = devices.iter().filter_map(|(flag, spec)| Some((flag, spec.as_ref()?)));
+    let lost = given.into_iter().find(|(_, spec)| !spec.outlives_process());
+    let (Durability::Journal, Some((flag, spec))) = (choices.durability, lost) else {
+        return Ok(choices);
+    };
+    let asked = args.choices.durability.is_some() || choices.write.flash_owns();
+    if asked && args.origin.as_ref() == Some(spec) {
+        bail!(
+            "{flag} {spec}: is gone with this process, and what is cached of it would be wrong after a restart; accepted with a journal: a file, a block device or an NBD export"
+        );
+    }
+    if !asked {
+        choices.durability = Durability::Volatile;
+    }
+    Ok(choices)
 }
 
 /// The state file. Without a journal a place for it is not needed, but what an earlier run with one

@@ -82,10 +82,16 @@ pub fn run(command: &mut Command) -> Ended {
     Ended { code: code(status), out: out.join().unwrap(), err: err.join().unwrap() }
 }
 
+thread_local! {
+    /// State files of one test: each has a thread of its own.
+    static STATE: tempfile::TempDir = tempfile::tempdir().unwrap();
+}
+
 /// `larder`, quiet in the log but for warnings.
 pub fn larder<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
     command.args(args).env("LARDER_LOG", "warn").env_remove("RUST_BACKTRACE");
+    STATE.with(|dir| command.env("STATE_DIRECTORY", dir.path()));
     command
 }
 
@@ -153,7 +159,7 @@ impl Place {
     /// where those of the preset are large, and eager population.
     pub fn serve_preset(&self, preset: &str, more: &[&str]) -> Vec<String> {
         if preset == "sce" {
-            return self.serve_cached(2, more);
+            return self.serve_cached(4, more);
         }
         let (origin, flash) = (self.word("origin"), self.word("flash"));
         let mut words = self.serve(&["--origin", &origin, "--flash", &flash, "--preset", preset]);

@@ -27,6 +27,18 @@ impl Cache {
         (found.bits != FREE).then_some(found.owner)
     }
 
+    /// The first unit from this slot on that is not wholly valid, with its slot; or, if there is none
+    /// among the next `most`, the slot to go on from.
+    pub(crate) fn partial_from(&self, first: u32, most: u32) -> Result<(u32, u32), u32> {
+        let table = self.table.borrow();
+        let end = first.saturating_add(most).min(self.slots());
+        let partial = |slot: &u32| !matches!(table.slots[*slot as usize].bits, FULL | FREE);
+        match (first..end).find(partial) {
+            Some(slot) => Ok((slot, table.slots[slot as usize].owner)),
+            None => Err(end.max(first)),
+        }
+    }
+
     /// Units with something that flash alone has.
     pub(crate) fn units_dirty(&self) -> u64 {
         self.journal().filter(|j| j.keeps_dirty()).map_or(0, |j| j.touched_count())
@@ -51,6 +63,8 @@ impl Cache {
     pub(crate) fn restore(&self, recovered: &Recovered, layout: &Layout) -> bool {
         let (units, unit_pages) = (self.shape.units(), self.shape.pages_per_unit());
         let mut table = self.table.borrow_mut();
+        let mut words = vec![0_u64; unit_pages.div_ceil(64) as usize];
+        let all_bits = words.len() as u32 * u64::BITS;
         let entries = recovered.payload.chunks_exact(layout.entry_bytes());
         for (slot, entry) in (0..table.slots.len() as u32).zip(entries) {
             let Some(owner) = entry.first_chunk::<4>().map(|b| u32::from_le_bytes(*b)) else {
@@ -69,11 +83,12 @@ impl Cache {
             table.used += 1;
             table.replacement.inserted(slot, u64::from(unit));
             let bits = entry.get(layout.bits()).unwrap_or_default();
-            let valid = |p: &u32| layout.dirty || bits[*p as usize / 8] >> (p % 8) & 1 == 1;
-            let mut words = vec![0_u64; unit_pages.div_ceil(64) as usize];
-            for page in (0..unit_pages).filter(valid) {
-                validity::assign(&mut words, page..page + 1, true);
+            words.fill(if layout.dirty { u64::MAX } else { 0 });
+            for (word, bytes) in words.iter_mut().zip(bits.chunks(8)) {
+                *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
             }
+            // The last byte may have bits of no page.
+            validity::assign(&mut words, unit_pages..all_bits, false);
             table.put_bits(slot, &words, unit_pages);
             if let Some(journal) = self.journal() {
                 journal.set_logged(slot, true);

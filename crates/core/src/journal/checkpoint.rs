@@ -54,7 +54,10 @@ impl Core {
             }
             if journal.region.get().is_none() || journal.is_filling() || journal.save.get() {
                 journal.save.set(false);
-                if self.checkpoint(&strong).await.is_err() {
+                journal.logging.set(true);
+                let done = self.checkpoint(&strong).await;
+                journal.logging.set(false);
+                if done.is_err() {
                     // Every write would wait for the next try, and that one might fail too.
                     if journal.room() == 0 && !mutant::is_active("full-log-retries") {
                         journal.fail(&self.exec);
@@ -64,7 +67,9 @@ impl Core {
                 }
                 continue;
             }
+            journal.logging.set(true);
             while self.log_batch(&strong).await == Ok(true) {}
+            journal.logging.set(false);
             if journal.is_filling() {
                 continue;
             }
@@ -131,7 +136,8 @@ impl Core {
     /// Writes the whole state to the other region and goes on there.
     async fn checkpoint(&self, cache: &Rc<Cache>) -> Result<(), ()> {
         let Some(journal) = cache.journal() else { return Err(()) };
-        let region = journal.region.get().map_or(0, |r| 1 - r);
+        let in_place = mutant::is_active("region-in-place");
+        let region = journal.region.get().map_or(0, |r| if in_place { r } else { 1 - r });
         let generation = journal.newest.get() + 1;
         journal.newest.set(generation);
         let follows = journal.tail.get().generation;
@@ -247,7 +253,8 @@ impl Cache {
         Some(Noted { pin, unit, bits, before, was_logged })
     }
 
-    /// Every unit counts as logged and untouched from now on; what they were before.
+    /// Every unit counts as logged and untouched from now on; what they were before. But those whose
+    /// slot is still to be dropped: the new log may begin with that, and would drop them too.
     fn log_all(&self) -> Vec<(u32, Option<Touched>, bool)> {
         let Some(journal) = self.journal() else { return Vec::new() };
         if journal.layout.dirty {
@@ -255,7 +262,9 @@ impl Cache {
         }
         let mut touched = journal.touched.take();
         journal.changed.borrow_mut().clear();
-        let before = (0..self.slots()).filter(|slot| self.is_used(*slot)).map(|slot| {
+        let dropped = journal.dropped.borrow();
+        let settled = |slot: &u32| self.is_used(*slot) && !dropped.contains_key(slot);
+        let before = (0..self.slots()).filter(settled).map(|slot| {
             let was_logged = journal.is_logged(slot);
             journal.set_logged(slot, true);
             (slot, touched.remove(&slot), was_logged)

@@ -92,6 +92,8 @@ pub(crate) struct Journal {
     hurry: Cell<bool>,
     /// The whole state is to be written anew: an update has ended.
     save: Cell<bool>,
+    /// Something counts as logged that is not enqueued yet.
+    logging: Cell<bool>,
     last_write: Cell<Nanos>,
     work: Signal,
     checkpoint_due: Rc<Signal>,
@@ -119,6 +121,7 @@ impl Journal {
             failed: Cell::new(false),
             hurry: Cell::new(false),
             save: Cell::new(false),
+            logging: Cell::new(false),
             last_write: Cell::new(0),
             work: Signal::default(),
             checkpoint_due: Rc::default(),
@@ -129,6 +132,10 @@ impl Journal {
 
     fn is_logged(&self, slot: u32) -> bool {
         self.logged.borrow()[slot as usize / 64] >> (slot % 64) & 1 == 1
+    }
+
+    pub(crate) fn logged_count(&self) -> u64 {
+        self.logged.borrow().iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     pub(crate) fn set_logged(&self, slot: u32, logged: bool) {
@@ -318,6 +325,7 @@ impl Journal {
                 && queue.durable == queue.enqueued
                 && self.changed.borrow().is_empty()
                 && !self.save.get()
+                && !self.logging.get()
                 && (self.layout.dirty || self.touched.borrow().is_empty())
     }
 

@@ -11,6 +11,7 @@
 
 use super::layout::Layout;
 use crate::checksum::crc32c;
+use crate::mutant;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LLog");
 const HEADER: usize = 48;
@@ -111,6 +112,7 @@ impl Record {
                 let dirty = &mut entry[layout.bits().end..];
                 dirty.iter_mut().zip(mask.to_le_bytes()).for_each(|(old, new)| *old |= new);
             }
+            Self::Touch { .. } if mutant::is_active("touched-survives") => {}
             Self::Touch { mask, .. } => clear_regions(&mut entry[layout.bits()], *mask, layout),
             Self::Drop { .. } => entry.fill(0),
         }
@@ -119,9 +121,13 @@ impl Record {
 
 /// Clears the bits of the pages of these regions.
 pub fn clear_regions(bits: &mut [u8], mask: u64, layout: &Layout) {
-    let per = layout.touch_pages();
-    for page in (0..layout.pages).filter(|p| mask >> (p / per) & 1 == 1) {
-        bits[page as usize / 8] &= !(1 << (page % 8));
+    let (per, mut left) = (layout.touch_pages(), mask);
+    while left != 0 {
+        let first = left.trailing_zeros() * per;
+        left &= left - 1;
+        for page in first..(first + per).min(layout.pages) {
+            bits[page as usize / 8] &= !(1 << (page % 8));
+        }
     }
 }
 
@@ -193,14 +199,16 @@ impl Block {
     /// Understands a block of this volume and generation.
     #[must_use]
     pub fn decode(bytes: &[u8], tail: &Tail, layout: &Layout) -> Option<Self> {
-        let own = u64_at(bytes, 8)? == tail.generation && u64_at(bytes, 40)? == tail.volume;
+        let any_generation = mutant::is_active("stale-log");
+        let own = (u64_at(bytes, 8)? == tail.generation || any_generation)
+            && u64_at(bytes, 40)? == tail.volume;
         if u32_at(bytes, 0)? != MAGIC || !own {
             return None;
         }
         let crc = u32_at(bytes, 4)?;
         let mut zeroed = bytes.to_vec();
         zeroed[4..8].fill(0);
-        if crc32c(&zeroed) != crc {
+        if crc32c(&zeroed) != crc && !mutant::is_active("block-unchecked") {
             return None;
         }
         let used = usize::from(u16::from_le_bytes([*bytes.get(36)?, *bytes.get(37)?]));
@@ -215,7 +223,8 @@ impl Block {
 
     /// The records, if the block is the one that the log goes on with; moves the tail on.
     pub fn follow(self, tail: &mut Tail) -> Option<Vec<Record>> {
-        if self.sequence != tail.sequence || self.before != tail.before {
+        let follows = self.before == tail.before || mutant::is_active("stale-log");
+        if self.sequence != tail.sequence || !follows {
             return None;
         }
         (tail.before, tail.sequence) = (self.crc, tail.sequence + 1);

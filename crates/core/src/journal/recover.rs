@@ -138,7 +138,8 @@ impl Header {
             && *bytes.get(57)? == u8::from(layout.dirty)
             && u32_at(bytes, 60)? == layout.factors
             && (u64_at(bytes, 64)? == at || mutant::is_active("header-anywhere"));
-        (crc32c(&zeroed) == u32_at(bytes, 12)? && header.volume == volume && fits).then_some(header)
+        let own = header.volume == volume || mutant::is_active("any-volume");
+        (crc32c(&zeroed) == u32_at(bytes, 12)? && own && fits).then_some(header)
     }
 }
 
@@ -196,6 +197,9 @@ pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered
     let Some(mut payload) = payload else { return Err(Unusable::Damaged) };
     let tail = Tail::first(volume, newest.generation, layout);
     let tail = replay(layout, region, tail, &mut payload, read)?;
+    if mutant::is_active("clean-lines-dropped") && !layout.dirty {
+        payload.fill(0);
+    }
     Ok(Recovered { region, tail, newest: newest_written, payload })
 }
 
@@ -207,7 +211,8 @@ fn read_payload(
     read: Read<'_>,
 ) -> Result<Option<Vec<u8>>, Unusable> {
     let bytes = read(layout.payload(region), layout.payload_bytes).map_err(Unusable::Device)?;
-    Ok((Some(crc32c(&bytes)) == header.payload_crc).then_some(bytes))
+    let whole = Some(crc32c(&bytes)) == header.payload_crc;
+    Ok((whole || mutant::is_active("payload-unchecked")).then_some(bytes))
 }
 
 /// Applies a log to a payload; where the log ends.
@@ -228,12 +233,16 @@ fn replay(
         let bytes = copies[copy].get(index * block..(index + 1) * block)?;
         Block::decode(bytes, &tail, layout)
     };
-    let mut next = tail;
+    let (mut next, mut all) = (tail, Vec::new());
     for index in 0..layout.log_blocks as usize {
         let records = [0, 1].into_iter().find_map(|copy| at(copy, index)?.follow(&mut next));
         let Some(records) = records else { break };
-        records.iter().for_each(|record| record.apply(payload, layout));
+        all.extend(records);
     }
+    if mutant::is_active("last-record-undone") {
+        all.pop();
+    }
+    all.iter().for_each(|record| record.apply(payload, layout));
     let lost = next.sequence;
     let later = |index: usize| (0..2).filter_map(move |copy| at(copy, index));
     let mut after = (lost as usize..layout.log_blocks as usize).flat_map(later);

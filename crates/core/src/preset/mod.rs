@@ -50,7 +50,7 @@ pub const PRESETS: &[Preset] = &[
             "hottest of the 100 most recent misses, by background workers",
             "generalised CLOCK, ceiling 4",
             "asynchronous write-through",
-            "volatile",
+            "journal (in the paper volatile)",
         ],
         choices: || Choices {
             unit_bytes: 1 << 20,
@@ -58,7 +58,7 @@ pub const PRESETS: &[Preset] = &[
             admission: AdmissionChoice::Selective(SelectiveSettings::default()),
             replacement: ReplacementChoice::GClock { ceiling: DEFAULT_CEILING },
             write: WritePolicy::AsyncWriteThrough,
-            durability: Durability::Volatile,
+            durability: Durability::Journal,
         },
     },
     Preset {

@@ -13,6 +13,9 @@
 //! last modified. An origin that somebody wrote to meanwhile is told by that where the origin is
 //! a file; of a block device nobody keeps such a time, and docs/semantics.md says so.
 //!
+//! Volumes of different origins need different names: one that comes under a name that is taken is
+//! the name's volume from then on, and the flash that was named before starts cold.
+//!
 //! Why a file and not a place on the origin: the origin's bytes are all the client's.
 
 use std::fs::{self, File};
@@ -174,7 +177,8 @@ impl StateFile {
         fs::create_dir_all(dir).map_err(|e| cannot(dir, "make", &e))?;
         let text = serde_json::to_vec_pretty(state)
             .map_err(|e| cannot(&self.path, "write", &std::io::Error::other(e)))?;
-        let new = self.path.with_extension("new");
+        // Two processes may store at the same time, each a whole file.
+        let new = self.path.with_extension(format!("{}.new", std::process::id()));
         let write = || {
             let mut file = File::create(&new)?;
             file.write_all(&text)?;

@@ -131,6 +131,7 @@ pub(super) fn judge_cut(life: &mut Life<'_>, origin: &Image, flash: &Image) -> J
             Ok(found) => {
                 let shape = Shape { shard, ..setup.shape };
                 judge_pages(life, &shape, &found, (origin, flash), &mut owners)?;
+                judge_warmth(life, &shape, &found)?;
             }
             Err(_) if setup.trouble.rots() => life.seen.cold += 1,
             Err(why) => {
@@ -140,6 +141,26 @@ pub(super) fn judge_cut(life: &mut Life<'_>, origin: &Image, flash: &Image) -> J
     }
     judge_volume(life, &owners, origin, flash)?;
     Ok(owners)
+}
+
+/// What is settled survives: a shard without any change under way is recovered with all its units.
+fn judge_warmth(life: &mut Life<'_>, shape: &Shape, found: &Recovered) -> Judged<()> {
+    let (setup, shard) = (life.setup, &life.world.shards()[shape.shard as usize]);
+    let (Some(status), Some(layout)) =
+        (shard.cache_status(), Layout::of(shape, &setup.flash(life.volume)))
+    else {
+        return Ok(());
+    };
+    if !setup.trouble.spares_flash() || !shard.journal_settled() {
+        return Ok(());
+    }
+    life.seen.settled += 1;
+    let units = (0..layout.slots).filter(|slot| found.unit(*slot, &layout).is_some()).count();
+    if units as u64 == status.units_logged {
+        return Ok(());
+    }
+    let what = format!("{units} of {} units of shard {}", status.units_logged, shape.shard);
+    wrong("9: recovery forgets what was durable", what)
 }
 
 /// The volume holds what was promised: in a clean mode, the origin alone.
@@ -159,6 +180,12 @@ fn judge_volume(
         }
         let lost = life.oracle.durable_fua(sector, value);
         lost.map_err(|w| Violation::of("7: an answered FUA write is lost", w))?;
+        if let Some(cleared) = life.cleared {
+            let none = Owners::none(life.setup);
+            let alone = none.value(sector, (origin, origin_left), (flash, flash_left))?;
+            let lost = life.oracle.durable(sector, alone, cleared);
+            lost.map_err(|w| Violation::of("10: the origin lacks what flash gave it", w))?;
+        }
     }
     Ok(())
 }

@@ -32,6 +32,10 @@ pub struct Seen {
     pub warm_hits: u64,
     /// Shards that found their metadata damaged, as rot may have it.
     pub cold: u64,
+    /// Times that the origin was given all that flash alone had.
+    pub cleared: u64,
+    /// Recoveries of shards that had no change under way, compared with what they held.
+    pub settled: u64,
     /// Times that flash was given up.
     pub given_up: u64,
     /// Wrong sectors that nothing detects, by contract.
@@ -70,6 +74,8 @@ impl std::ops::AddAssign for Seen {
         self.dirty += more.dirty;
         self.warm_hits += more.warm_hits;
         self.cold += more.cold;
+        self.cleared += more.cleared;
+        self.settled += more.settled;
         self.given_up += more.given_up;
         self.undetected += more.undetected;
         self.digest = self.digest.wrapping_add(more.digest);
@@ -179,6 +185,8 @@ impl fmt::Display for Step {
                 };
                 write!(f, "{what}{}", if back { "; everything is read back" } else { "" })
             }
+            Self::Flush => write!(f, "the origin is to have everything"),
+            Self::Detach => write!(f, "flash is taken away"),
             Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
             Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),
             Self::Fault(Fault::Flip(sector, bit)) => {

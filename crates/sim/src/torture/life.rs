@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 
 use larder_core::buf::SECTOR;
-use larder_core::event::Event;
-use larder_core::exec::{MILLISECOND, Nanos};
+use larder_core::exec::Nanos;
 use larder_core::journal::recover::{Recovered, Unusable};
 use larder_core::preset::AdmissionChoice;
 use larder_core::request::{Errno, Kind};
@@ -19,10 +18,10 @@ use rand_pcg::Pcg64Mcg;
 
 use super::cuts::{self, judge_cut, recover_shard};
 use super::history::{Line, Seen, Violation};
-use super::plan::{FLASH, Fault, Plan, Setup, Step, Stop};
+use super::plan::{FLASH, Plan, Setup, Step, Stop};
 use super::promise::{Promise, Trouble};
 use super::rot::places;
-use crate::device::{Rot, SimDevice};
+use crate::device::SimDevice;
 use crate::oracle::{Oracle, WriteId, fill};
 use crate::store::{Image, Store};
 use crate::world::{ORIGIN, World};
@@ -51,9 +50,15 @@ pub(super) struct Life<'a> {
     /// The state off the flash says that flash is in use.
     pub attached: bool,
     /// When that it is out of use will be durable.
-    fence_at: Option<Nanos>,
+    pub fence_at: Option<Nanos>,
     /// When a flush was asked for that was answered.
     pub flushed: Option<Nanos>,
+    /// When flash was asked to give the origin all that it alone has, and whether to leave then.
+    pub clearing: Option<(Nanos, bool)>,
+    /// When that was asked for the last time that it was done, and when it was.
+    pub given: Option<(Nanos, Nanos)>,
+    /// When it was asked for the last time that a flush followed: the origin has it durably.
+    pub cleared: Option<Nanos>,
     pub asked: HashMap<u64, Asked>,
     client: u64,
     /// Events since a request was last answered.
@@ -84,6 +89,9 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         attached: true,
         fence_at: None,
         flushed: None,
+        clearing: None,
+        given: None,
+        cleared: None,
         asked: HashMap::new(),
         client: 0,
         silent: 0,
@@ -148,6 +156,14 @@ impl Life<'_> {
                 self.fault(fault);
                 Ok(())
             }
+            Step::Flush => {
+                self.clear(false);
+                Ok(())
+            }
+            Step::Detach => {
+                self.clear(true);
+                Ok(())
+            }
         }
     }
 
@@ -188,6 +204,7 @@ impl Life<'_> {
         }
         self.seen.warm += warm as u64;
         (self.flushed, self.fence_at) = (None, None);
+        (self.clearing, self.given, self.cleared) = (None, None, None);
         self.asked.clear();
         Ok(())
     }
@@ -256,22 +273,6 @@ impl Life<'_> {
         }
     }
 
-    /// Flash that was given up is fenced off after a while.
-    fn follow(&mut self) {
-        let now = self.world.now();
-        for event in self.world.take_events() {
-            if let Event::FlashFailed { .. } = event {
-                self.seen.given_up += 1;
-                let delay = if self.attached { self.rng.random_range(0..5) } else { 0 };
-                self.fence_at.get_or_insert(now + delay * MILLISECOND);
-            }
-        }
-        if self.fence_at.is_some_and(|at| now >= at) {
-            (self.attached, self.fence_at) = (false, None);
-            self.world.fence();
-        }
-    }
-
     fn collect(&mut self) -> Judged<()> {
         while let Some(finished) = self.world.next_finished() {
             let Some(request) = self.asked.remove(&finished.client) else {
@@ -300,7 +301,11 @@ impl Life<'_> {
                         at += buf.len() as u64;
                     }
                 }
-                Kind::Flush => self.flushed = self.flushed.max(Some(start)),
+                Kind::Flush => {
+                    self.flushed = self.flushed.max(Some(start));
+                    let given = self.given.filter(|(_, done)| *done <= start);
+                    self.cleared = self.cleared.max(given.map(|(asked, _)| asked));
+                }
                 Kind::Write { fua } | Kind::Trim { fua } | Kind::Zero { fua, .. } => {
                     self.oracle.answered(write, offset, len, now);
                     if fua {
@@ -344,55 +349,6 @@ impl Life<'_> {
             return wrong("6: a read took longer than a miss may", what);
         }
         Ok(())
-    }
-
-    fn fault(&mut self, fault: Fault) {
-        let (setup, now) = (self.setup, self.world.now());
-        let begins = match fault {
-            Fault::Flip(sector, bit) => {
-                if let Some(store) = self.world.device(FLASH).store.as_mut() {
-                    store.flip(sector, bit);
-                }
-                return;
-            }
-            Fault::Begins => true,
-            Fault::Ends => false,
-        };
-        let share = |of: f64| if begins { of } else { 0.0 };
-        let origin = &mut self.world.device(ORIGIN).faults;
-        if matches!(setup.trouble, Trouble::OriginErrors | Trouble::OriginFlushErrors) {
-            (origin.read_errors, origin.write_errors) = (share(0.03), share(0.05));
-            let flushes = setup.trouble == Trouble::OriginFlushErrors;
-            origin.flush_errors = if flushes { share(0.2) } else { 0.0 };
-        }
-        let device = self.world.device(FLASH);
-        let faults = &mut device.faults;
-        match setup.trouble {
-            Trouble::FlashErrors => {
-                (faults.read_errors, faults.write_errors) = (share(0.05), share(0.03));
-                faults.flush_errors = share(0.02);
-            }
-            Trouble::FlashFull => {
-                (faults.write_errors, faults.errno) = (share(0.3), Some(Errno::ENOSPC));
-            }
-            Trouble::FlashSlow => {
-                let most = 4 * setup.limits.flash_timeout;
-                (faults.slow_share, faults.slow_ns) = (share(0.3), most);
-            }
-            Trouble::FlashVanishes => faults.vanished = begins,
-            Trouble::FlashShrinks => faults.ends_at = begins.then_some(setup.flash_bytes() / 2),
-            Trouble::FlashHangs if begins => faults.hang_share = 0.3,
-            Trouble::FlashHangs => device.release(now),
-            Trouble::MetadataRot | Trouble::DataRot => {
-                faults.rot = Rot {
-                    lost: share(0.1),
-                    misdirected: share(0.1),
-                    duplicated: share(0.1),
-                    ..faults.rot.clone()
-                };
-            }
-            _ => {}
-        }
     }
 
     /// What if the power failed now? Several outcomes, none of which the life goes on with.

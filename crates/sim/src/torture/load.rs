@@ -64,6 +64,12 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
             steps.push(Step::Cut(rng.random(), OUTCOMES));
         }
         trouble(setup, rng, &mut steps);
+        if setup.flash_owns() && rng.random_bool(0.003) {
+            steps.push(Step::Flush);
+        }
+        if rng.random_bool(0.0003) {
+            steps.push(Step::Detach);
+        }
         steps.push(aim.ask(rng));
         if rng.random_bool(pace) {
             steps.push(Step::Go(rng.random_range(1..6)));

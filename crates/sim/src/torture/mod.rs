@@ -14,6 +14,7 @@
 
 pub mod corpus;
 mod cuts;
+mod events;
 pub mod history;
 mod life;
 pub mod load;

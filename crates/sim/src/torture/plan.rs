@@ -19,7 +19,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use super::load::steps;
-use super::profile::{PROFILES, Profile, by_weight};
+use super::profile::{Cache, PROFILES, Profile, by_weight};
 use super::promise::{Promise, Trouble};
 
 const MICRO: Nanos = 1_000;
@@ -65,6 +65,10 @@ pub enum Step {
     Crash(u64, Stop, bool),
     /// Something goes wrong.
     Fault(Fault),
+    /// The administrator asks that the origin have everything.
+    Flush,
+    /// The administrator takes the flash device away.
+    Detach,
 }
 
 /// The volume, and the engine's settings.
@@ -125,8 +129,7 @@ impl Plan {
 
 impl Setup {
     fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Self {
-        let sum = row.caches.iter().map(|c| c.2).sum();
-        let (preset, durability, _) = *by_weight(row.caches, |c| c.2, rng.random_range(0..sum));
+        let Cache { preset, durability, .. } = row.cache(|range| rng.random_range(range));
         let unit_bytes = row.units[rng.random_range(0..row.units.len())];
         let shards = row.shards[rng.random_range(0..row.shards.len())];
         let choices = choices(preset, durability, unit_bytes, rng);

@@ -8,60 +8,52 @@
 use std::ops::Range;
 
 use super::promise::Trouble;
-use larder_core::preset::Durability;
+use larder_core::preset::{Durability, preset};
 
-/// A preset with what of its metadata is durable, and how often a seed takes it.
-pub type Cache = (&'static str, Durability, u32);
+/// A preset with what of its metadata is durable.
+#[derive(Clone, Copy, Debug)]
+pub struct Cache {
+    /// The preset's name.
+    pub preset: &'static str,
+    /// What of its metadata is durable.
+    pub durability: Durability,
+    /// How many seeds of a row take it, of the sum of those that the row takes.
+    pub weight: u32,
+}
 
-/// The presets that may be tortured.
-const CACHES: &[Cache] = &[
-    ("sce", Durability::Journal, 12),
-    ("sce", Durability::Volatile, 3),
-    ("prwc", Durability::Journal, 8),
-    ("proc", Durability::Journal, 3),
-    ("slru", Durability::Journal, 2),
-    ("slru", Durability::Volatile, 1),
-    ("flashcache", Durability::Journal, 2),
-    ("flashcache", Durability::Volatile, 1),
-    ("enhanceio", Durability::Journal, 1),
-    ("enhanceio", Durability::Volatile, 1),
-    ("bcache", Durability::Journal, 1),
-    ("bcache", Durability::Volatile, 1),
-];
+const fn journaled(preset: &'static str, weight: u32) -> Cache {
+    Cache { preset, durability: Durability::Journal, weight }
+}
 
-/// Those of them whose origin has everything.
-const CLEAN: &[Cache] = &[
-    ("sce", Durability::Journal, 12),
-    ("sce", Durability::Volatile, 3),
-    ("proc", Durability::Journal, 3),
-    ("slru", Durability::Journal, 2),
-    ("slru", Durability::Volatile, 1),
-    ("flashcache", Durability::Journal, 2),
-    ("flashcache", Durability::Volatile, 1),
-    ("enhanceio", Durability::Journal, 1),
-    ("bcache", Durability::Journal, 1),
-    ("bcache", Durability::Volatile, 1),
-];
+const fn volatile(preset: &'static str, weight: u32) -> Cache {
+    Cache { preset, durability: Durability::Volatile, weight }
+}
 
-/// What a crash is about: metadata that is durable.
-const JOURNALED: &[Cache] = &[
-    ("sce", Durability::Journal, 6),
-    ("prwc", Durability::Journal, 4),
-    ("proc", Durability::Journal, 1),
-    ("slru", Durability::Journal, 1),
-    ("flashcache", Durability::Journal, 1),
-    ("bcache", Durability::Journal, 1),
-];
+impl Cache {
+    /// Whether flash owns what it holds.
+    fn owns(&self) -> bool {
+        preset(self.preset).is_some_and(|p| p.choices().write.flash_owns())
+    }
 
-/// Where flash owns what it holds.
-const OWNED: &[Cache] = &[("prwc", Durability::Journal, 1)];
+    fn is_journaled(&self) -> bool {
+        self.durability == Durability::Journal
+    }
+}
 
-const VOLATILE: &[Cache] = &[
-    ("sce", Durability::Volatile, 4),
-    ("slru", Durability::Volatile, 1),
-    ("flashcache", Durability::Volatile, 1),
-    ("enhanceio", Durability::Volatile, 1),
-    ("bcache", Durability::Volatile, 1),
+/// What may be tortured. A row of the swarm takes all of them, or those that it is about.
+pub const CACHES: &[Cache] = &[
+    journaled("sce", 12),
+    volatile("sce", 3),
+    journaled("prwc", 8),
+    journaled("proc", 3),
+    journaled("slru", 2),
+    volatile("slru", 1),
+    journaled("flashcache", 2),
+    volatile("flashcache", 1),
+    journaled("enhanceio", 1),
+    volatile("enhanceio", 1),
+    journaled("bcache", 1),
+    volatile("bcache", 1),
 ];
 
 /// How often each kind of request comes, of their sum.
@@ -90,8 +82,8 @@ pub struct Profile {
     pub what: &'static str,
     /// How many seeds of the sum of all rows take it.
     pub weight: u32,
-    /// Presets.
-    pub caches: &'static [Cache],
+    /// Which of the caches it takes.
+    pub takes: fn(&Cache) -> bool,
     /// Bytes of a unit, where the preset lets that be chosen.
     pub units: &'static [u64],
     /// Shards.
@@ -120,7 +112,7 @@ const EVERYDAY: Profile = Profile {
     name: "everyday",
     what: "a mixed load, several crashes",
     weight: 6,
-    caches: CACHES,
+    takes: |_| true,
     units: &[4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
     shards: &[1, 1, 2],
     slots: 2..11,
@@ -165,7 +157,7 @@ pub const PROFILES: &[Profile] = &[
         name: "tiny-cache",
         what: "one or two slots, so that units leave all the time",
         weight: 3,
-        caches: JOURNALED,
+        takes: Cache::is_journaled,
         slots: 0..3,
         ..EVERYDAY
     },
@@ -173,7 +165,7 @@ pub const PROFILES: &[Profile] = &[
         name: "log-edge",
         what: "first writes to ever new regions fill the log; checkpoints follow each other",
         weight: 3,
-        caches: JOURNALED,
+        takes: Cache::is_journaled,
         units: &[64 * KIB, 128 * KIB, 256 * KIB],
         slots: 8..11,
         mix: Mix { read: 35, write: 60, flush: 2, trim: 0, zero: 3 },
@@ -185,7 +177,7 @@ pub const PROFILES: &[Profile] = &[
         name: "restart-loop",
         what: "crash upon crash, often before the life after the last one did anything",
         weight: 2,
-        caches: JOURNALED,
+        takes: Cache::is_journaled,
         crashes: 9..16,
         in_flight: &[1, 4, 16],
         ..EVERYDAY
@@ -194,7 +186,7 @@ pub const PROFILES: &[Profile] = &[
         name: "no-write-back",
         what: "flash owns what it holds, and units are exchanged all the time",
         weight: 4,
-        caches: OWNED,
+        takes: Cache::owns,
         slots: 1..9,
         rest: (12, 8),
         troubles: &[
@@ -212,7 +204,7 @@ pub const PROFILES: &[Profile] = &[
         name: "volatile",
         what: "caches whose metadata does not survive",
         weight: 2,
-        caches: VOLATILE,
+        takes: |cache| !cache.is_journaled(),
         units: &[4 * KIB, 64 * KIB, 64 * KIB, 256 * KIB],
         rest: (0, 0),
         troubles: &[
@@ -228,7 +220,7 @@ pub const PROFILES: &[Profile] = &[
         name: "flash-fails",
         what: "flash fails operations, is full, slow, hangs, vanishes and returns, or shrinks",
         weight: 4,
-        caches: CLEAN,
+        takes: |cache| !cache.owns(),
         troubles: &[
             Trouble::FlashErrors,
             Trouble::FlashFull,
@@ -250,7 +242,7 @@ pub const PROFILES: &[Profile] = &[
         name: "metadata-rot",
         what: "one copy of the metadata on flash loses, misplaces or repeats writes, or flips bits",
         weight: 3,
-        caches: JOURNALED,
+        takes: Cache::is_journaled,
         troubles: &[Trouble::MetadataRot],
         ..EVERYDAY
     },
@@ -258,7 +250,7 @@ pub const PROFILES: &[Profile] = &[
         name: "data-rot",
         what: "cached data on flash does the same: wrong bytes are undetected by contract",
         weight: 1,
-        caches: CLEAN,
+        takes: |cache| !cache.owns(),
         troubles: &[Trouble::DataRot],
         ..EVERYDAY
     },
@@ -268,6 +260,15 @@ pub const PROFILES: &[Profile] = &[
 #[must_use]
 pub fn profile(name: &str) -> Option<&'static Profile> {
     PROFILES.iter().find(|p| p.name == name)
+}
+
+impl Profile {
+    /// Draws one of its caches.
+    pub(super) fn cache(&self, draw: impl FnOnce(Range<u32>) -> u32) -> Cache {
+        let taken: Vec<Cache> = CACHES.iter().filter(|c| (self.takes)(c)).copied().collect();
+        let sum = taken.iter().map(|c| c.weight).sum();
+        *by_weight(&taken, |c| c.weight, draw(0..sum))
+    }
 }
 
 /// The row that a number below the sum of weights stands for.

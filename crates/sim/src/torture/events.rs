@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens to a volume besides requests and crashes: faults of its devices, fencing of a flash
+//! that was given up, and what an administrator asks for.
+
+use larder_core::event::Event;
+use larder_core::exec::MILLISECOND;
+use larder_core::request::Errno;
+use rand::RngExt;
+
+use super::life::Life;
+use super::plan::{FLASH, Fault};
+use super::promise::Trouble;
+use crate::device::Rot;
+use crate::world::ORIGIN;
+
+impl Life<'_> {
+    /// Asks flash to give the origin all that it alone has; a clean mode can leave at once.
+    pub(super) fn clear(&mut self, leave: bool) {
+        if !self.attached {
+            return;
+        }
+        if !self.setup.flash_owns() {
+            return self.detach();
+        }
+        // What was asked for before may have passed what was written since.
+        let leave = leave || self.clearing.is_some_and(|(_, leave)| leave);
+        self.clearing = Some((self.world.now(), leave));
+        self.world.shards().iter().for_each(|shard| shard.clear(leave));
+    }
+
+    /// It is durable that flash is out of use, and then it is not used any more.
+    fn detach(&mut self) {
+        (self.attached, self.fence_at) = (false, None);
+        self.world.detach();
+        self.world.fence();
+    }
+
+    fn follow_clear(&mut self) {
+        let Some((asked, leave)) = self.clearing else { return };
+        let ended: Option<Vec<_>> = self.world.shards().iter().map(|s| s.cleared()).collect();
+        let Some(ended) = ended else { return };
+        self.clearing = None;
+        if ended.iter().all(Result::is_ok) {
+            self.given = Some((asked, self.world.now()));
+            self.seen.cleared += 1;
+            if leave {
+                self.detach();
+            }
+        }
+    }
+
+    /// Flash that was given up is fenced off after a while.
+    pub(super) fn follow(&mut self) {
+        self.follow_clear();
+        let now = self.world.now();
+        for event in self.world.take_events() {
+            if let Event::FlashFailed { .. } = event {
+                self.seen.given_up += 1;
+                let delay = if self.attached { self.rng.random_range(0..5) } else { 0 };
+                self.fence_at.get_or_insert(now + delay * MILLISECOND);
+            }
+        }
+        if self.fence_at.is_some_and(|at| now >= at) {
+            (self.attached, self.fence_at) = (false, None);
+            self.world.fence();
+        }
+    }
+
+    pub(super) fn fault(&mut self, fault: Fault) {
+        let (setup, now) = (self.setup, self.world.now());
+        let begins = match fault {
+            Fault::Flip(sector, bit) => {
+                if let Some(store) = self.world.device(FLASH).store.as_mut() {
+                    store.flip(sector, bit);
+                }
+                return;
+            }
+            Fault::Begins => true,
+            Fault::Ends => false,
+        };
+        let share = |of: f64| if begins { of } else { 0.0 };
+        let origin = &mut self.world.device(ORIGIN).faults;
+        if matches!(setup.trouble, Trouble::OriginErrors | Trouble::OriginFlushErrors) {
+            (origin.read_errors, origin.write_errors) = (share(0.03), share(0.05));
+            let flushes = setup.trouble == Trouble::OriginFlushErrors;
+            origin.flush_errors = if flushes { share(0.2) } else { 0.0 };
+        }
+        let device = self.world.device(FLASH);
+        let faults = &mut device.faults;
+        match setup.trouble {
+            Trouble::FlashErrors => {
+                (faults.read_errors, faults.write_errors) = (share(0.05), share(0.03));
+                faults.flush_errors = share(0.02);
+            }
+            Trouble::FlashFull => {
+                (faults.write_errors, faults.errno) = (share(0.3), Some(Errno::ENOSPC));
+            }
+            Trouble::FlashSlow => {
+                let most = 4 * setup.limits.flash_timeout;
+                (faults.slow_share, faults.slow_ns) = (share(0.3), most);
+            }
+            Trouble::FlashVanishes => faults.vanished = begins,
+            Trouble::FlashShrinks => faults.ends_at = begins.then_some(setup.flash_bytes() / 2),
+            Trouble::FlashHangs if begins => faults.hang_share = 0.3,
+            Trouble::FlashHangs => device.release(now),
+            Trouble::MetadataRot | Trouble::DataRot => {
+                faults.rot = Rot {
+                    lost: share(0.1),
+                    misdirected: share(0.1),
+                    duplicated: share(0.1),
+                    ..faults.rot.clone()
+                };
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a restart takes up again by itself: what was being written when everything stopped is
+//! brought back to flash before any client misses it.
+
+#![allow(clippy::unwrap_used)] // a test
+
+use larder_core::cache::{Flash, Keeps, MetadataPlace};
+use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
+use larder_core::journal::layout::Layout;
+use larder_core::journal::recover::{Recovered, format, recover};
+use larder_core::preset::{Choices, Durability, Limits};
+use larder_core::request::Kind;
+use larder_core::shape::Shape;
+use larder_model::Jitter;
+use larder_sim::device::SimDevice;
+use larder_sim::scenario::sce;
+use larder_sim::store::Store;
+use larder_sim::world::{ORIGIN, World};
+
+const UNITS: u64 = 8;
+const VOLUME: u64 = 7;
+const FLASH: DevId = DevId(1);
+/// A slot more, so that what is found to be empty is met too.
+const SLOTS: u64 = UNITS + 1;
+
+struct Rig {
+    choices: Choices,
+    shape: Shape,
+    place: Flash,
+    layout: Layout,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let choices = Choices { durability: Durability::Journal, ..sce() };
+        let unit_bytes = choices.unit_bytes;
+        let shape = Shape { origin_bytes: UNITS * unit_bytes, unit_bytes, shards: 1, shard: 0 };
+        let (log_bytes, keeps) = (64 << 10, Keeps::of(&choices));
+        let journal = Some(MetadataPlace { base: 0, volume: VOLUME, log_bytes, keeps });
+        let base = Layout::total_bytes(&shape, SLOTS, log_bytes, keeps);
+        let place = Flash { dev: FLASH, base, slots: SLOTS, block_bytes: 512, journal };
+        let layout = Layout::of(&shape, &place).unwrap();
+        Self { choices, shape, place, layout }
+    }
+
+    fn recover(&self, flash: &Store) -> Option<Recovered> {
+        let image = flash.image();
+        let read = &mut |at: u64, len: u64| {
+            let mut bytes = vec![0; len as usize];
+            flash.read_image(&image, at, &mut bytes);
+            Ok(bytes)
+        };
+        recover(&self.layout, VOLUME, read).ok()
+    }
+
+    fn start(&self, origin: Store, flash: Store) -> World {
+        let found = self.recover(&flash);
+        assert!(found.is_some());
+        let device = |seed, most, store| {
+            let model = Box::new(Jitter::new(seed, MILLISECOND / 20, most));
+            SimDevice::new(model, Some(store), seed, most)
+        };
+        let bytes = self.shape.origin_bytes;
+        let origin = device(1, 2 * MILLISECOND, origin);
+        let mut world = World::new(origin, bytes, 1, &self.choices, &Limits::default());
+        assert_eq!(world.attach_journaled(device(2, MILLISECOND, flash), self.place, &[found]), 1);
+        world
+    }
+}
+
+/// Requests one after the other; how many of them hit.
+fn ask(world: &mut World, kind: Kind, offsets: impl Iterator<Item = u64>) -> u64 {
+    let hits = world.requests().read_hits;
+    for offset in offsets {
+        world.request(offset, kind, offset, 4096, &[]);
+        while world.next_finished().is_none() && world.advance(Nanos::MAX) {}
+    }
+    world.requests().read_hits - hits
+}
+
+#[test]
+fn what_was_being_written_is_brought_back_before_anybody_misses_it() {
+    let rig = Rig::new();
+    let pages = || (0..rig.shape.origin_bytes).step_by(4096);
+    let all = pages().count() as u64;
+    let mut flash = Store::new(rig.place.base + SLOTS * rig.shape.unit_bytes, |_, b| b.fill(0));
+    for (at, bytes) in format(&rig.layout, VOLUME) {
+        flash.write(at, &bytes, true);
+    }
+    let mut world = rig.start(Store::new(rig.shape.origin_bytes, |_, b| b.fill(1)), flash);
+    while ask(&mut world, Kind::Read, pages()) < all {
+        assert!(world.now() < 3600 * SECOND, "never warm");
+    }
+    let settled = world.now() + 3 * SECOND;
+    world.idle_until(settled);
+    ask(&mut world, Kind::Write { fua: false }, pages().step_by(64));
+    let (origin, flash) = (world.take_store(ORIGIN).unwrap(), world.take_store(FLASH).unwrap());
+
+    let mut world = rig.start(origin, flash);
+    world.idle_until(SECOND);
+    assert_eq!(world.counters().populations, UNITS, "each unit was written to, and is completed");
+    assert_eq!(ask(&mut world, Kind::Read, pages()), all, "every page hits");
+}
