@@ -11,7 +11,8 @@
 //!   rest of that day and on the next is held against what they hit on the day before.
 //!
 //! The disk's write cache of 64 MiB is not scaled, while data is a quarter: it takes four times the
-//! share of a day's writes that it would, which is for the caches that write to the disk.
+//! share of a day's writes that it would, which is for the caches that write to the disk. What it
+//! decides is shown by the same runs with that cache off, for information.
 //!
 //! Why the systems of the paper are presets here: see `warm-up`. `slru` is its SLRU_n, which never
 //! loses its cache.
@@ -19,8 +20,11 @@
 mod rows;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use larder_core::exec::MILLISECOND;
 use larder_core::preset::Limits;
 use larder_core::stats::Counters;
+use larder_model::{Disk, DiskSpec};
+use larder_sim::device::SimDevice;
 use larder_sim::load::desktop::{Ask, DAY, DAYS, DISK_BYTES, Desktop, FLASH_BYTES, USERS, User};
 use larder_sim::load::replay::{Replayed, replay};
 use larder_sim::world::World;
@@ -46,12 +50,17 @@ const SYSTEMS: [System; 5] = [
     System::NoCache,
 ];
 
+/// Who runs without the disk's write cache too: the first of them, in that order.
+const UNCACHED: [System; 3] = [SYSTEMS[0], SYSTEMS[1], SYSTEMS[2]];
+
 /// A run.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     user: User,
     system: System,
     scans: bool,
+    /// Whether the disk has its write cache.
+    cached: bool,
 }
 
 /// What it found.
@@ -72,26 +81,42 @@ pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
     };
     let mut jobs = Vec::new();
     for system in SYSTEMS {
-        jobs.extend(users.iter().map(|user| Job { user: *user, system, scans: false }));
-        jobs.push(Job { user: scanner, system, scans: true });
+        let job = |user: &User| Job { user: *user, system, scans: false, cached: true };
+        jobs.extend(users.iter().map(job));
+        jobs.push(Job { scans: true, ..job(&scanner) });
+    }
+    for system in UNCACHED {
+        let job = |user: &User| Job { user: *user, system, scans: false, cached: false };
+        jobs.extend(users.iter().map(job));
     }
     let words = |job: &Job| {
         let scan = if job.scans { ", with a backup" } else { "" };
-        format!("user {}, {}{scan}", job.user.number, job.system.name())
+        let cache = if job.cached { "" } else { ", the disk's write cache off" };
+        format!("user {}, {}{scan}{cache}", job.user.number, job.system.name())
     };
     let outcomes = run_jobs(NAME, &jobs, words, one)?;
-    let systems: Vec<&[Outcome]> = outcomes.chunks(users.len() + 1).collect();
+    let (cached, uncached) = outcomes.split_at(SYSTEMS.len() * (users.len() + 1));
+    let systems: Vec<&[Outcome]> = cached.chunks(users.len() + 1).collect();
+    let uncached: Vec<&[Outcome]> = uncached.chunks(users.len()).collect();
     let place = users.iter().position(|user| *user == scanner).unwrap_or(0);
-    Ok(rows::findings(&systems, place, options.quick))
+    let mut found = rows::findings(&systems, place, options.quick);
+    found.rows.extend(rows::uncached(&uncached));
+    Ok(found)
 }
 
 /// The world of a job, cold.
-fn world(system: System) -> Result<World> {
+fn world(system: System, cached: bool) -> Result<World> {
     let mut choices = system.choices()?;
     if let Some(settings) = choices.periodic_mut() {
         settings.period = DAY;
     }
-    let origin = device(ORIGIN_PROFILE, DISK_BYTES, SEED)?;
+    let origin = match cached {
+        true => device(ORIGIN_PROFILE, DISK_BYTES, SEED)?,
+        false => {
+            let disk = Disk::new(&DiskSpec { cache: None, ..DiskSpec::HDD_7200 }, DISK_BYTES, SEED);
+            SimDevice::new(Box::new(disk), None, SEED, MILLISECOND)
+        }
+    };
     let mut world = World::new(origin, DISK_BYTES, 1, &choices, &Limits::default());
     if let System::Preset(_) = system {
         let flash = device(FLASH_PROFILE, FLASH_BYTES, SEED)?;
@@ -101,7 +126,7 @@ fn world(system: System) -> Result<World> {
 }
 
 fn one(job: &Job) -> Result<Outcome> {
-    let mut world = world(job.system)?;
+    let mut world = world(job.system, job.cached)?;
     let mut desktop = Desktop::new(&job.user, SEED);
     let mut outcome = Outcome::default();
     for day in 0..DAYS {

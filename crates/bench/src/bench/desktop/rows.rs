@@ -7,6 +7,7 @@ use larder_sim::load::replay::{Part, Replayed};
 use super::{NAME, Outcome, SCAN_DAY, SYSTEMS};
 use crate::bench::Findings;
 use crate::bench::row::{Goal, Row, median};
+use crate::bench::yardstick::System;
 use crate::report::{Figure, Picture, Series};
 
 /// Places in [`SYSTEMS`].
@@ -92,9 +93,19 @@ fn bandwidths(systems: &[&[Outcome]], quick: bool) -> Vec<Row> {
     rows
 }
 
+/// The two goals' figures without the disk's write cache: runs of `prwc`, `proc` and `slru`.
+pub(super) fn uncached(systems: &[&[Outcome]]) -> Vec<Row> {
+    let row = |what: &str, peer: usize, of: Of| {
+        let case = format!("{what}, prwc, all days, the disk's write cache off");
+        let figures = |n: usize| systems.get(n).map_or_else(Vec::new, |s| each(s, of, false));
+        Row::new(NAME, case, "MB/s").paired(SYSTEMS[peer].name(), &figures(PRWC), &figures(peer))
+    };
+    vec![row("write bandwidth", PROC, writes), row("total bandwidth", SLRU, total)]
+}
+
 /// What each system does by itself.
 fn absolutes(systems: &[&[Outcome]]) -> Vec<Row> {
-    let row = |(system, outcomes): (&crate::bench::yardstick::System, &&[Outcome])| {
+    let row = |(system, outcomes): (&System, &&[Outcome])| {
         let mid =
             |of: &dyn Fn(&Outcome) -> f64| median(&outcomes.iter().map(of).collect::<Vec<_>>());
         let hits = |of: Of| mid(&|o: &Outcome| of(&sum(&o.days)).hit_ratio());
@@ -171,7 +182,7 @@ fn pictures(systems: &[&[Outcome]], scans: &[&Outcome]) -> Vec<Figure> {
         },
     };
     let bandwidth = |of: Of| -> Vec<Series> {
-        let line = |(system, outcomes): (&crate::bench::yardstick::System, &&[Outcome])| {
+        let line = |(system, outcomes): (&System, &&[Outcome])| {
             let days = outcomes.first().map_or(0, |o| o.days.len());
             let at = |day: usize| -> Vec<f64> {
                 outcomes.iter().filter_map(|o| o.days.get(day)).map(|d| megabytes(of(d))).collect()
