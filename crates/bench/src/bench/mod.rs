@@ -14,18 +14,22 @@
 
 mod child;
 mod cold_miss;
+mod desktop;
 mod endurance;
 mod fuse;
 mod hit_path;
 mod inline;
+mod journal;
 mod latency;
 mod memory;
 mod nbd;
 mod quiet;
+mod recovery;
 mod row;
 mod table;
 mod throughput;
 mod volume;
+mod warm_restart;
 mod warm_up;
 mod yardstick;
 
@@ -91,9 +95,25 @@ const BENCHES: &[(&str, Bench)] = &[
     ("warm-up", warm_up::run),
     ("throughput", throughput::run),
     ("endurance", endurance::run),
+    ("journal", journal::run),
+    ("warm-restart", warm_restart::run),
+    ("recovery", |o| Ok(recovery::run(o)?.into())),
+    ("desktop", desktop::run),
 ];
-const NAMES: [&str; 8] =
-    ["memory", "hit-path", "nbd", "fuse", "cold-miss", "warm-up", "throughput", "endurance"];
+const NAMES: [&str; 12] = [
+    "memory",
+    "hit-path",
+    "nbd",
+    "fuse",
+    "cold-miss",
+    "warm-up",
+    "throughput",
+    "endurance",
+    "journal",
+    "warm-restart",
+    "recovery",
+    "desktop",
+];
 
 /// The names of the benches that there are, in the order of `all`.
 #[must_use]

@@ -44,7 +44,7 @@ use crate::report::{Figure, Spread};
 
 const NAME: &str = "throughput";
 /// The origin that bears the writes.
-const ARRAY_PROFILE: &str = "array-16";
+pub(super) const ARRAY_PROFILE: &str = "array-16";
 const CLIENTS: u32 = 16;
 /// Regions that are warmed together: fewer than a heat list is long.
 const TOGETHER: usize = 80;
@@ -84,14 +84,14 @@ impl Loop {
 
 /// What one measured part found.
 #[derive(Clone, Copy, Default)]
-struct Found {
-    per_second: f64,
-    reads_per_second: f64,
-    writes_per_second: f64,
-    hit_ratio: f64,
-    p50_us: f64,
-    p95_us: f64,
-    p99_us: f64,
+pub(super) struct Found {
+    pub per_second: f64,
+    pub reads_per_second: f64,
+    pub writes_per_second: f64,
+    pub hit_ratio: f64,
+    pub p50_us: f64,
+    pub p95_us: f64,
+    pub p99_us: f64,
 }
 
 /// A loop from one seed: every system in the order of [`Loop::systems`], and the bare devices.
@@ -179,7 +179,7 @@ fn one(kind: Loop, seed: u64, spans: (Nanos, Nanos)) -> Result<Outcome> {
 
 /// Asks for all data, some regions at a time and those again until they hit, with pauses in which
 /// population has the origin for itself. Not in order, or a bypass of streams would see one.
-fn warm(world: &mut World) {
+pub(super) fn warm(world: &mut World) {
     let count = DATA_BYTES / REGION_BYTES;
     let regions: Vec<u64> = (0..count).map(|i| i * 6337 % count).collect();
     for some in regions.chunks(TOGETHER) {
@@ -229,7 +229,12 @@ fn flood(world: &mut World, kind: Kind, depth: u32, seed: u64) -> f64 {
 }
 
 /// Runs the clients, first for a while in which nothing counts, then for the measured part.
-fn measure(world: &mut World, plan: Plan, seed: u64, (lead, span): (Nanos, Nanos)) -> Found {
+pub(super) fn measure(
+    world: &mut World,
+    plan: Plan,
+    seed: u64,
+    (lead, span): (Nanos, Nanos),
+) -> Found {
     let load = Oltp::new(Pattern::Oltp, DATA_BYTES, seed);
     let mut clients = Clients::starting(plan, load, world.now());
     let begin = world.now() + lead;

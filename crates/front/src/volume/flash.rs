@@ -108,10 +108,7 @@ impl FlashDevice {
         let unit_bytes = choices.unit_bytes;
         let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
         let keeps = Keeps::of(choices);
-        let share = self.device.geometry().bytes / LOG_SHARE;
-        let all = if keeps.factors { share.min(LOG_PERIODIC) } else { share };
-        let each = all / u64::from(workers.max(1));
-        let log_bytes = each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST);
+        let log_bytes = log_bytes(self.device.geometry().bytes, keeps, workers);
         self.with_metadata(Metadata { shape, log_bytes, keeps })
     }
 
@@ -353,6 +350,15 @@ fn run(
     let failed = |errno| VolumeError::Device { device: device.name().to_owned(), doing, errno };
     device.run_blocking(&mut io).map_err(failed)?;
     io.buf.ok_or_else(|| failed(larder_core::request::Errno::EIO))
+}
+
+/// Bytes of the log of each of `workers` shards on a flash device of so many bytes.
+#[must_use]
+pub fn log_bytes(flash_bytes: u64, keeps: Keeps, workers: u32) -> u64 {
+    let share = flash_bytes / LOG_SHARE;
+    let all = if keeps.factors { share.min(LOG_PERIODIC) } else { share };
+    let each = all / u64::from(workers.max(1));
+    each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST)
 }
 
 /// Where the slots begin when there are so many.

@@ -4,7 +4,7 @@
 //! Purpose: one generator for every comparison in virtual time, so that a preset cannot be given a
 //! load that suits it. [`Oltp`] stands in for the paper's TPC-E run (SCE 4.1), which cannot be had;
 //! [`Pattern::Scattered`] is the opposite case, in which large units must lose, and is shown beside
-//! it. [`clients`] drives either in a closed loop.
+//! it. [`clients`] drives either in a closed loop. [`desktop`] is what PRWC was measured with.
 //!
 //! # Each parameter, and why
 //! - **87 % reads** of **4 KiB**: the paper's mix and the page of its caches (SCE 2, 4.1).
@@ -45,7 +45,9 @@
 //! they are replayed elsewhere.
 
 pub mod clients;
+pub mod desktop;
 pub mod maths;
+pub mod replay;
 pub mod zipf;
 
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};

@@ -18,10 +18,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
+use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::desk::Requests;
-use larder_core::exec::{MILLISECOND, Nanos, SECOND};
-use larder_core::preset::{Choices, Limits, preset};
+use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
+use larder_core::journal::layout::Layout;
+use larder_core::preset::{Choices, Durability, Limits, preset};
+use larder_core::shape::Shape;
 use larder_core::stats::Counters;
+use larder_front::volume::log_bytes;
 use larder_model::profile;
 use larder_sim::device::SimDevice;
 use larder_sim::load::clients::{Clients, Plan, What};
@@ -37,6 +41,11 @@ pub(super) const SAMPLE: Nanos = HOUR / 60;
 pub(super) const FLASH_PROFILE: &str = "ssd-s3500";
 /// The paper's three 15k disks behind a gigabit.
 pub(super) const SAN_PROFILE: &str = "san-1g";
+
+/// The flash device's number in a world.
+pub(super) const FLASH: DevId = DevId(1);
+/// The id of a volume whose metadata is kept.
+const VOLUME: u64 = 1;
 
 /// What serves the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +73,7 @@ impl System {
         }
     }
 
-    fn choices(self) -> Result<Choices> {
+    pub(super) fn choices(self) -> Result<Choices> {
         let name = if let Self::Preset(name) = self { name } else { "sce" };
         Ok(preset(name).with_context(|| format!("no preset {name}"))?.choices())
     }
@@ -171,7 +180,8 @@ impl Outcome {
     }
 }
 
-fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
+/// A modelled device without bytes.
+pub(super) fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
     let model = profile(name, bytes, seed).map_err(|e| anyhow!("{e}"))?;
     Ok(SimDevice::new(model, None, seed, MILLISECOND))
 }
@@ -185,9 +195,25 @@ pub(super) fn world(setup: &Setup) -> Result<World> {
     let mut world = World::new(origin, DATA_BYTES, 1, &choices, &limits);
     if let System::Preset(_) = setup.system {
         let flash = device(FLASH_PROFILE, setup.flash_bytes, setup.seed)?;
-        world.attach(flash, setup.flash_bytes / choices.unit_bytes, 512);
+        let place = place(&choices, DATA_BYTES, setup.flash_bytes);
+        world.attach_journaled(flash, place, &[None]);
     }
     Ok(world)
+}
+
+/// Where things lie on flash with so many bytes of slots: before them the metadata that the choices
+/// ask for, its log as large as a server makes it.
+pub(super) fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64) -> Flash {
+    let unit_bytes = choices.unit_bytes;
+    let (slots, keeps) = (slot_bytes / unit_bytes, Keeps::of(choices));
+    let (mut base, mut journal) = (0, None);
+    if choices.durability == Durability::Journal {
+        let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+        let log_bytes = log_bytes(slot_bytes, keeps, 1);
+        base = Layout::total_bytes(&shape, slots, log_bytes, keeps);
+        journal = Some(MetadataPlace { base: 0, volume: VOLUME, log_bytes, keeps });
+    }
+    Flash { dev: FLASH, base, slots, block_bytes: 512, journal }
 }
 
 /// Runs one.
