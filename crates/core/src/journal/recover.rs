@@ -132,7 +132,9 @@ impl Header {
             follows: u64_at(bytes, 48)?,
             payload_crc: (*bytes.get(56)? == 1).then_some(u32_at(bytes, 44)?),
         };
-        let fits = u32_at(bytes, 32)? == layout.slots
+        // A generation that none can follow is none.
+        let fits = header.generation < u64::MAX
+            && u32_at(bytes, 32)? == layout.slots
             && u32_at(bytes, 36)? == layout.pages
             && u32_at(bytes, 40)? == layout.log_blocks
             && *bytes.get(57)? == u8::from(layout.dirty)
