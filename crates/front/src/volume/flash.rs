@@ -211,7 +211,12 @@ impl FlashDevice {
             log_bytes: label.log_bytes,
             keeps: label.keeps,
         });
+        let end = |s: &Section| s.offset.checked_add(s.bytes);
+        // Before anything is read at the lengths that it implies.
+        let inside = |s: &Section| end(s).is_some_and(|end| end <= device.geometry().bytes);
         let sane = unit_bytes.is_power_of_two()
+            && unit_bytes >= PAGE as u64
+            && label.sections.iter().all(inside)
             && label.slots.checked_mul(unit_bytes).is_some_and(|b| b <= device.geometry().bytes)
             && metadata.is_none_or(|m| (1..=MOST_WORKERS).contains(&m.shape.shards))
             && label.log_bytes <= device.geometry().bytes
