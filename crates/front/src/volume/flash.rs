@@ -263,6 +263,19 @@ impl FlashDevice {
         recover(&layout, volume, &mut |at, len| read_long(&self.device, at, len))
     }
 
+    /// Whether metadata of this label, as far as it can be recovered, says that flash alone has
+    /// something.
+    pub(super) fn says_dirty(&self, label: &Label) -> bool {
+        let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
+        (0..flash.shards()).any(|shard| {
+            let layout = flash.layout(label.volume, shard);
+            let found = flash.recover_shard(label.volume, shard).ok();
+            layout.zip(found).is_some_and(|(layout, found)| {
+                (0..layout.slots).any(|slot| found.dirty(slot, &layout) != 0)
+            })
+        })
+    }
+
     /// What each shard's metadata says, and the device flushed after it was read.
     pub(crate) fn recover(&self, volume: u64) -> Result<Vec<Recovered>, String> {
         let recovered = (0..self.shards()).map(|shard| {
