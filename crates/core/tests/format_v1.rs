@@ -33,20 +33,26 @@ use memory::{Memory, place, recover_from};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 5;
+const SCE_UNIT: u64 = 64 << 10;
+/// So large that a region has two pages.
+const PRWC_UNIT: u64 = 512 << 10;
 const WRITE: Kind = Kind::Write { fua: false };
 const TRIM: Kind = Kind::Trim { fua: false };
 
+/// What happened to a flash.
+type Steps = fn(&mut Memory);
+
 /// The fixtures: their names, presets, and what happened before the flash was taken out.
-const FIXTURES: [(&str, &str, fn(&mut Memory)); 4] = [
+const FIXTURES: [(&str, &str, Steps); 4] = [
     ("sce-clean", "sce", sce),
     ("sce-crash", "sce", |memory| {
         sce(memory);
-        crash(memory, [4, 9]);
+        crash(memory, SCE_UNIT, [4, 9]);
     }),
     ("prwc-clean", "prwc", prwc),
     ("prwc-crash", "prwc", |memory| {
         prwc(memory);
-        crash(memory, [11, 5]);
+        crash(memory, PRWC_UNIT, [11, 5]);
     }),
 ];
 
@@ -54,7 +60,7 @@ const FIXTURES: [(&str, &str, fn(&mut Memory)); 4] = [
 /// the other region. Then one that is asked for again and again displaces another, and what is trimmed
 /// is valid no more; the volume stops in good order.
 fn sce(memory: &mut Memory) {
-    let unit = memory.unit_bytes;
+    let unit = SCE_UNIT;
     for own in [0, 4, 1, 19, 7] {
         memory.ask(1, Kind::Read, own * unit, 4096, 0);
         memory.pass(2 * SECOND);
@@ -77,7 +83,7 @@ fn sce(memory: &mut Memory) {
 /// Units enter in an update, and are written to; then the volume stops in good order, and what is dirty
 /// stays so.
 fn prwc(memory: &mut Memory) {
-    let unit = memory.unit_bytes;
+    let unit = PRWC_UNIT;
     for own in [2, 5, 2, 11, 2, 5, 19] {
         memory.ask(1, Kind::Read, own * unit, 4096, 0);
     }
@@ -96,8 +102,7 @@ fn stop(memory: &mut Memory) {
 }
 
 /// Writes to two units; of the log block of the second one copy lands, and nothing after it.
-fn crash(memory: &mut Memory, units: [u64; 2]) {
-    let unit = memory.unit_bytes;
+fn crash(memory: &mut Memory, unit: u64, units: [u64; 2]) {
     memory.ask(7, WRITE, units[0] * unit + 4 * 4096, 12 << 10, 9);
     memory.lands = 1;
     memory.ask(8, WRITE, units[1] * unit + 9 * 4096, 4096, 9);
@@ -113,7 +118,7 @@ struct Setup {
 fn setup(name: &str) -> Setup {
     let mut choices = preset(name).unwrap().choices();
     choices.durability = Durability::Journal;
-    choices.unit_bytes = if name == "sce" { 64 << 10 } else { 512 << 10 };
+    choices.unit_bytes = if name == "sce" { SCE_UNIT } else { PRWC_UNIT };
     let unit_bytes = choices.unit_bytes;
     // The last unit is short.
     let shape = Shape { origin_bytes: 19 * unit_bytes + 12_288, unit_bytes, shards: 1, shard: 0 };
@@ -137,7 +142,7 @@ fn label(setup: &Setup) -> Label {
 }
 
 /// The beginning of the flash after the steps, as the present code writes it.
-fn make(preset: &str, steps: fn(&mut Memory)) -> Vec<u8> {
+fn make(preset: &str, steps: Steps) -> Vec<u8> {
     let setup = setup(preset);
     let Setup { shape, flash, layout, .. } = setup;
     let mut bytes = vec![0; (flash.base + SLOTS * shape.unit_bytes) as usize];

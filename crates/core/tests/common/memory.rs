@@ -42,7 +42,6 @@ pub fn recover_from(bytes: &[u8], layout: &Layout, volume: u64) -> Result<Recove
 /// See the module.
 pub struct Memory {
     pub shard: Shard,
-    pub unit_bytes: u64,
     pub origin: Vec<u8>,
     pub flash: Vec<u8>,
     /// Writes that still land on flash.
@@ -55,9 +54,8 @@ pub struct Memory {
 impl Memory {
     #[must_use]
     pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
-        let (unit_bytes, limits) = (shape.unit_bytes, Limits::default());
-        let shard = Shard::new(shape, choices, limits, ORIGIN);
-        Self { shard, unit_bytes, origin, flash, lands: usize::MAX, replies: Vec::new(), now: 0 }
+        let shard = Shard::new(shape, choices, Limits::default(), ORIGIN);
+        Self { shard, origin, flash, lands: usize::MAX, replies: Vec::new(), now: 0 }
     }
 
     /// Asks for something; a write writes `fill`.
