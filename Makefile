@@ -3,8 +3,10 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 # What is installed; `make build` makes it.
 LARDER ?= target/release/larder
+# How long each fuzz target runs.
+SECONDS ?= 600
 
-.PHONY: help build install demo test lint deps-build deps-test deps-demo bench clean
+.PHONY: help build install demo test lint deps-build deps-test deps-demo bench fuzz clean
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -12,6 +14,7 @@ help:
 	@echo "make test    everything that CI runs; installs the Debian packages that it lacks"
 	@echo "make build   target/release/larder"
 	@echo "make bench   every bench, in full"
+	@echo "make fuzz    every fuzz target for SECONDS ($(SECONDS)) each; installs cargo-fuzz"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
 	@echo "             ($(PREFIX)) and DESTDIR; run make build before"
 
@@ -64,6 +67,9 @@ deps-demo:
 
 bench: build
 	target/release/larder bench all
+
+fuzz: deps-build
+	@scripts/fuzz $(SECONDS)
 
 clean:
 	$(CARGO) clean

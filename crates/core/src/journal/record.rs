@@ -84,7 +84,8 @@ impl Record {
         }
         let record = match kind {
             STATE => {
-                let unit = u32_at(bytes, 5)?;
+                // An entry holds the unit plus one.
+                let unit = u32_at(bytes, 5).filter(|unit| *unit < u32::MAX)?;
                 let bits = bytes.get(9..9 + layout.bits().len())?;
                 Self::State { slot, unit, bits: bits.into() }
             }
@@ -238,4 +239,32 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by fuzzing: an entry holds the unit plus one, which this unit has no room for.
+    #[test]
+    fn a_unit_that_no_entry_can_hold_is_no_record() {
+        let layout = Layout {
+            base: 0,
+            block_bytes: 512,
+            slots: 4,
+            pages: 16,
+            payload_bytes: 4096,
+            log_blocks: 8,
+            dirty: false,
+            factors: 0,
+        };
+        let understood = |unit: u32| {
+            let mut tail = Tail::first(1, 1, &layout);
+            let record = Record::State { slot: 1, unit, bits: Box::new([0xff; 2]) };
+            let (bytes, _) = pack(&[record], &layout, 1, &mut tail);
+            Block::decode(&bytes, &Tail::first(1, 1, &layout), &layout).is_some()
+        };
+        assert!(understood(u32::MAX - 1));
+        assert!(!understood(u32::MAX));
+    }
 }

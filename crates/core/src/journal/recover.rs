@@ -132,7 +132,9 @@ impl Header {
             follows: u64_at(bytes, 48)?,
             payload_crc: (*bytes.get(56)? == 1).then_some(u32_at(bytes, 44)?),
         };
-        let fits = u32_at(bytes, 32)? == layout.slots
+        // A generation that none can follow is none.
+        let fits = header.generation < u64::MAX
+            && u32_at(bytes, 32)? == layout.slots
             && u32_at(bytes, 36)? == layout.pages
             && u32_at(bytes, 40)? == layout.log_blocks
             && *bytes.get(57)? == u8::from(layout.dirty)
@@ -250,4 +252,35 @@ fn replay(
         return Err(Unusable::Damaged);
     }
     Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checkpoint counts one up from the newest.
+    #[test]
+    fn a_generation_that_none_can_follow_is_none() {
+        let layout = Layout {
+            base: 0,
+            block_bytes: 512,
+            slots: 4,
+            pages: 16,
+            payload_bytes: 4096,
+            log_blocks: 32,
+            dirty: false,
+            factors: 0,
+        };
+        let found = |generation: u64| {
+            let mut flash = vec![0; layout.log_block(1, 1, layout.log_blocks) as usize];
+            let payload_crc = Some(crc32c(&[0; 4096]));
+            let header = Header { volume: 7, generation, follows: 1, payload_crc };
+            let bytes = header.encode(&layout, 0);
+            flash[..bytes.len()].copy_from_slice(&bytes);
+            let mut read = |at: u64, len: u64| Ok(flash[at as usize..(at + len) as usize].to_vec());
+            recover(&layout, 7, &mut read).map(|recovered| recovered.newest)
+        };
+        assert_eq!(found(u64::MAX - 1), Ok(u64::MAX - 1));
+        assert_eq!(found(u64::MAX), Err(Unusable::Nothing));
+    }
 }

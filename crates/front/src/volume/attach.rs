@@ -123,6 +123,8 @@ impl Volume {
             }
             Err(why) => {
                 self.may_be_lost(flash, &why)?;
+                // Another flash may have data, and this one is not to be written to then.
+                file.put_out_of_use(None)?;
                 tracing::warn!("flash {name} starts cold: {why}");
                 let volume = flash.label(unit_bytes)?;
                 self.in_use(file, volume)?;
@@ -180,7 +182,9 @@ impl Volume {
         let file = self.config.state.as_ref();
         let known = file.map(|f| f.of_flash(&format!("{:016x}", label.volume))).transpose()?;
         let known = known.flatten();
-        let clean = !label.keeps.dirty || known.as_ref().is_some_and(|(_, state)| !state.dirty);
+        let said_clean = known.as_ref().is_some_and(|(_, state)| !state.dirty);
+        // The file may be an old one that was put back.
+        let clean = !label.keeps.dirty || said_clean && !flash.says_dirty(&label);
         if !clean && !flash.formats {
             return Err(VolumeError::Refused(format!(
                 "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, or lose that with --format",
@@ -280,8 +284,12 @@ impl Volume {
     }
 
     /// After a stop in good order: an origin that is written to from now on is told by its time.
+    /// Where no flash was attached, or a worker was lost, nothing is known that the file does not say.
     pub(super) fn note_origin(&self) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
+        if self.left_flash.load(Ordering::SeqCst) < self.mailboxes.len() {
+            return Ok(());
+        }
         match file.load()? {
             Some(state) if state.in_use => {
                 let dirty = state.dirty && self.left_dirty.load(Ordering::SeqCst);

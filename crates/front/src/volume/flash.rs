@@ -208,7 +208,12 @@ impl FlashDevice {
             log_bytes: label.log_bytes,
             keeps: label.keeps,
         });
+        let end = |s: &Section| s.offset.checked_add(s.bytes);
+        // Before anything is read at the lengths that it implies.
+        let inside = |s: &Section| end(s).is_some_and(|end| end <= device.geometry().bytes);
         let sane = unit_bytes.is_power_of_two()
+            && unit_bytes >= PAGE as u64
+            && label.sections.iter().all(inside)
             && label.slots.checked_mul(unit_bytes).is_some_and(|b| b <= device.geometry().bytes)
             && metadata.is_none_or(|m| (1..=MOST_WORKERS).contains(&m.shape.shards))
             && label.log_bytes <= device.geometry().bytes
@@ -253,6 +258,19 @@ impl FlashDevice {
     pub(super) fn recover_shard(&self, volume: u64, shard: u32) -> Result<Recovered, Unusable> {
         let layout = self.layout(volume, shard).ok_or(Unusable::Nothing)?;
         recover(&layout, volume, &mut |at, len| read_long(&self.device, at, len))
+    }
+
+    /// Whether metadata of this label, as far as it can be recovered, says that flash alone has
+    /// something.
+    pub(super) fn says_dirty(&self, label: &Label) -> bool {
+        let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
+        (0..flash.shards()).any(|shard| {
+            let layout = flash.layout(label.volume, shard);
+            let found = flash.recover_shard(label.volume, shard).ok();
+            layout.zip(found).is_some_and(|(layout, found)| {
+                (0..layout.slots).any(|slot| found.dirty(slot, &layout) != 0)
+            })
+        })
     }
 
     /// What each shard's metadata says, and the device flushed after it was read.

@@ -155,3 +155,31 @@ fn of_shard(
         units_dirty: count(&|slot| found.dirty(slot, &layout) != 0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use larder_core::cache::Keeps;
+    use larder_core::shape::Shape;
+    use larder_io::{Access, DevSpec};
+
+    use super::super::flash::Metadata;
+    use super::*;
+
+    fn labelled(origin_bytes: u64) -> Result<Report, VolumeError> {
+        let device = Device::open(&DevSpec::Mem(8 << 20), Access::ReadWrite).unwrap();
+        let shape = Shape { origin_bytes, unit_bytes: 1 << 20, shards: 1, shard: 0 };
+        let keeps = Keeps { dirty: true, factors: true };
+        let metadata = Some(Metadata { shape, log_bytes: 64 << 10, keeps });
+        let flash = FlashDevice { device: device.clone(), slots: 2, formats: false, metadata };
+        flash.write_label(&flash.label_of(7, 1 << 20), 0).unwrap();
+        inspect(&device, false)
+    }
+
+    /// Metadata of an origin so large would be read at a length of gibibytes.
+    #[test]
+    fn a_label_that_promises_more_than_the_device_has_is_refused() {
+        assert_eq!(labelled(64 << 20).unwrap().slots, 2);
+        let refused = labelled(1 << 55).unwrap_err().to_string();
+        assert!(refused.contains("does not suit the device"), "{refused}");
+    }
+}

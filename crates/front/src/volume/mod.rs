@@ -89,6 +89,8 @@ pub struct Volume {
     given_up: Arc<AtomicU64>,
     /// Whether flash alone has something, known once the workers have left.
     left_dirty: Arc<AtomicBool>,
+    /// Workers that have left, with flash attached.
+    left_flash: Arc<AtomicUsize>,
     /// How a flush of the origin failed, known once the workers have left.
     flush_failed: Arc<OnceLock<Errno>>,
     state: Mutex<State>,
@@ -145,7 +147,8 @@ impl Volume {
             running,
             given_up: Arc::default(),
             flush_failed: Arc::default(),
-            left_dirty: Arc::new(AtomicBool::new(false)),
+            left_dirty: Arc::default(),
+            left_flash: Arc::default(),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
             map: Arc::new(Map::new(config.origin.clone(), &config.choices)),
             mailboxes,
@@ -180,7 +183,7 @@ impl Volume {
         let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
         let given_up = Arc::clone(&self.given_up);
         let flush_failed = Arc::clone(&self.flush_failed);
-        let left_dirty = Arc::clone(&self.left_dirty);
+        let (left_dirty, left_flash) = (Arc::clone(&self.left_dirty), Arc::clone(&self.left_flash));
         running.fetch_add(1, Ordering::SeqCst);
         let body = move || {
             let _running = Running(running);
@@ -196,7 +199,8 @@ impl Volume {
                     match worker.run() {
                         Ok(left) => {
                             given_up.fetch_add(left.given_up, Ordering::SeqCst);
-                            left_dirty.fetch_or(left.dirty, Ordering::SeqCst);
+                            left_dirty.fetch_or(left.dirty == Some(true), Ordering::SeqCst);
+                            left_flash.fetch_add(left.dirty.iter().count(), Ordering::SeqCst);
                             left.flush_failed.map(|errno| flush_failed.set(errno));
                         }
                         Err(error) => tracing::error!("worker {index} stops: {error}"),

@@ -101,7 +101,8 @@ impl StateFile {
                 self.path.display()
             ))
         };
-        let state: FlashState = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let state: FlashState =
+            serde_json::from_str(&text).map_err(|e| wrong(in_one_line(&e.to_string())))?;
         if state.format != FORMAT {
             return Err(wrong(format!("is of version {}", state.format)));
         }
@@ -157,8 +158,8 @@ impl StateFile {
             return Err(VolumeError::Refused(format!(
                 "origin {}: flash {} alone has some of its data, says {}; start with that flash and the \
                  preset that it had, and run `larder detach`; or remove that file to lose the data",
-                state.origin,
-                state.volume,
+                in_one_line(&state.origin),
+                in_one_line(&state.volume),
                 file.path.display()
             )));
         }
@@ -188,6 +189,13 @@ impl StateFile {
         };
         write().map_err(|e| cannot(&self.path, "write", &e))
     }
+}
+
+/// Words of a file, which may hold anything, for people.
+fn in_one_line(words: &str) -> String {
+    let escaped =
+        |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
+    words.chars().map(escaped).collect()
 }
 
 fn cannot(path: &Path, doing: &str, error: &std::io::Error) -> VolumeError {
@@ -260,5 +268,13 @@ mod tests {
         );
         fs::write(file.path(), "{}").unwrap();
         assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
+        // Found by fuzzing: whatever the file says, people are told one line.
+        fs::write(file.path(), r#"{"a\nb\u001b[1m": 1}"#).unwrap();
+        let refused = file.load().unwrap_err().to_string();
+        assert!(refused.contains(r"a\nb\u{1b}[1m") && !refused.contains(char::is_control));
+        let strange = FlashState { dirty: true, ..self::state("1\n2", "/s\tan") };
+        file.store(&strange).unwrap();
+        let refused = file.put_out_of_use(None).unwrap_err().to_string();
+        assert!(refused.contains(r"/s\tan") && !refused.contains(char::is_control));
     }
 }

@@ -135,8 +135,8 @@ pub(crate) struct Worker {
 pub(crate) struct Left {
     /// Client requests and connections that were not ended.
     pub given_up: u64,
-    /// Whether flash alone has something.
-    pub dirty: bool,
+    /// Whether flash alone has something; nothing where none is attached.
+    pub dirty: Option<bool>,
     /// How a flush of the origin failed, if one ever did.
     pub flush_failed: Option<Errno>,
 }
@@ -199,7 +199,7 @@ impl Worker {
             self.driver.turn(self.shard.next_deadline())?;
         }
         let given_up = self.open_requests() + self.connections() as u64;
-        let dirty = self.shard.cache_status().is_some_and(|cache| cache.units_dirty > 0);
+        let dirty = self.shard.cache_status().map(|cache| cache.units_dirty > 0);
         Ok(Left { given_up, dirty, flush_failed: self.shard.flush_failed() })
     }
 

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One shard over bytes in memory: operations are carried out at once and in order, time jumps.
+//!
+//! Purpose: what lies on flash after given steps, to the byte. Equal steps give equal bytes. A crash
+//! is that nothing more lands after so many writes to flash.
+//!
+//! Why not the simulator's devices: they keep versions of sectors, not bytes.
+
+use larder_core::buf::Buf;
+use larder_core::cache::{Flash, Keeps, MetadataPlace};
+use larder_core::event::Event;
+use larder_core::exec::{DevId, Io, IoKind, Nanos};
+use larder_core::journal::layout::Layout;
+use larder_core::journal::recover::{Recovered, Unusable, recover};
+use larder_core::preset::{Choices, Limits};
+use larder_core::request::{Errno, Kind, Request};
+use larder_core::shape::Shape;
+use larder_core::shard::Shard;
+
+const ORIGIN: DevId = DevId(0);
+const FLASH: DevId = DevId(1);
+/// Events within which a span of time must pass.
+const PATIENCE: u32 = 100_000;
+
+/// The place of metadata and slots on the flash of a shard.
+#[must_use]
+pub fn place(shape: &Shape, choices: &Choices, at: (u64, u64), slots: u64, block: u32) -> Flash {
+    let (volume, base) = at;
+    let (keeps, log_bytes) = (Keeps::of(choices), 16 << 10);
+    let journal = MetadataPlace { base, volume, log_bytes, keeps };
+    let metadata = Layout::total_bytes(shape, slots, log_bytes, keeps);
+    let base = base + metadata;
+    Flash { dev: FLASH, base, slots, block_bytes: block, journal: Some(journal) }
+}
+
+/// What the metadata in these bytes of a flash says; whatever it reads lies within `bytes`.
+pub fn recover_from(bytes: &[u8], layout: &Layout, volume: u64) -> Result<Recovered, Unusable> {
+    let read = |at: u64, len: u64| bytes.get(at as usize..(at + len) as usize);
+    recover(layout, volume, &mut |at, len| read(at, len).map(<[u8]>::to_vec).ok_or(Errno::EIO))
+}
+
+/// See the module.
+pub struct Memory {
+    pub shard: Shard,
+    pub origin: Vec<u8>,
+    pub flash: Vec<u8>,
+    /// Writes that still land on flash.
+    pub lands: usize,
+    /// Answers that came: tag, result and what a read brought.
+    pub replies: Vec<(u64, Result<(), Errno>, Vec<u8>)>,
+    now: Nanos,
+}
+
+impl Memory {
+    #[must_use]
+    pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
+        let shard = Shard::new(shape, choices, Limits::default(), ORIGIN);
+        Self { shard, origin, flash, lands: usize::MAX, replies: Vec::new(), now: 0 }
+    }
+
+    /// Asks for something; a write writes `fill`.
+    pub fn ask(&mut self, tag: u64, kind: Kind, offset: u64, len: u64, fill: u8) {
+        let buf = match kind {
+            Kind::Read => Some(Buf::with_len(len as usize)),
+            Kind::Write { .. } => Some(Buf::copy_of(&vec![fill; len as usize])),
+            _ => None,
+        };
+        self.shard.submit(tag, Request { kind, offset, len, buf });
+        self.settle();
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, span: Nanos) {
+        let until = self.now + span;
+        for _ in 0..PATIENCE {
+            self.settle();
+            match self.shard.next_deadline().filter(|at| *at <= until) {
+                Some(at) => self.now = self.now.max(at),
+                None => {
+                    self.now = until;
+                    return self.settle();
+                }
+            }
+        }
+        panic!("nothing ends");
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..PATIENCE {
+            self.shard.run(self.now);
+            let mut moved = false;
+            while let Some(mut io) = self.shard.next_io() {
+                moved = true;
+                self.carry_out(&mut io);
+                self.shard.complete(io.id, Ok(()), io.buf);
+            }
+            while let Some(reply) = self.shard.next_reply() {
+                let data = reply.buf.map(|b| b.to_vec()).unwrap_or_default();
+                self.replies.push((reply.tag, reply.result, data));
+            }
+            while let Some(event) = self.shard.next_event() {
+                if event == Event::NeedsOriginFlush {
+                    moved = true;
+                    self.shard.origin_flushed(Ok(()));
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("nothing comes to rest");
+    }
+
+    fn carry_out(&mut self, io: &mut Io) {
+        let device = if io.dev == FLASH { &mut self.flash } else { &mut self.origin };
+        let range = io.offset as usize..(io.offset + io.len) as usize;
+        let memory = io.buf.as_mut().map(|b| &mut b[io.at..io.at + io.len as usize]);
+        if io.dev == FLASH && !matches!(io.kind, IoKind::Read | IoKind::Flush) {
+            if self.lands == 0 {
+                return;
+            }
+            self.lands -= 1;
+        }
+        match (io.kind, memory) {
+            (IoKind::Read, Some(memory)) => memory.copy_from_slice(&device[range]),
+            (IoKind::Write { .. }, Some(memory)) => device[range].copy_from_slice(memory),
+            (IoKind::Trim { .. } | IoKind::Zero { .. }, _) => device[range].fill(0),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flash images of format version 1 that are kept for ever: `fixtures/v1/NAME.zst` is the beginning of
+//! a flash device, up to the slots, and `NAME.txt` says what it says.
+//!
+//! Held here: what was written once is read as it was meant; what is read is written again byte for
+//! byte; and what this program writes for the same steps says the same. Whoever changes the format
+//! makes a new version, with fixtures of its own, and leaves these alone: they were written by a
+//! program that is out there.
+//!
+//! How they were made: [`make`], by `cargo test -p larder-core --test format_v1 -- --ignored`, which
+//! writes those that are missing and changes none.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+#[path = "common/memory.rs"]
+mod memory;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use larder_core::cache::{Flash, Keeps};
+use larder_core::exec::SECOND;
+use larder_core::journal::layout::{HEADER_BYTES, Layout};
+use larder_core::journal::record::{Block, Tail, pack};
+use larder_core::journal::recover::{Header, Recovered, format};
+use larder_core::label::{
+    Found, HEADER_BYTES as LABEL_AREA, Label, SECOND_COPY, Section, SectionKind,
+};
+use larder_core::preset::{Choices, Durability, preset};
+use larder_core::request::Kind;
+use larder_core::shape::Shape;
+
+use memory::{Memory, place, recover_from};
+
+const VOLUME: u64 = 0x1122_3344_5566_7788;
+const SLOTS: u64 = 5;
+const SCE_UNIT: u64 = 64 << 10;
+/// So large that a region has two pages.
+const PRWC_UNIT: u64 = 512 << 10;
+const WRITE: Kind = Kind::Write { fua: false };
+const TRIM: Kind = Kind::Trim { fua: false };
+
+/// What happened to a flash.
+type Steps = fn(&mut Memory);
+
+/// The fixtures: their names, presets, and what happened before the flash was taken out.
+const FIXTURES: [(&str, &str, Steps); 4] = [
+    ("sce-clean", "sce", sce),
+    ("sce-crash", "sce", |memory| {
+        sce(memory);
+        crash(memory, SCE_UNIT, [4, 9]);
+    }),
+    ("prwc-clean", "prwc", prwc),
+    ("prwc-crash", "prwc", |memory| {
+        prwc(memory);
+        crash(memory, PRWC_UNIT, [11, 5]);
+    }),
+];
+
+/// Units come in, are written to and are logged again, until the log is so full that the state goes to
+/// the other region. Then one that is asked for again and again displaces another, and what is trimmed
+/// is valid no more; the volume stops in good order.
+fn sce(memory: &mut Memory) {
+    let unit = SCE_UNIT;
+    for own in [0, 4, 1, 19, 7] {
+        memory.ask(1, Kind::Read, own * unit, 4096, 0);
+        memory.pass(2 * SECOND);
+    }
+    for round in 0..6 {
+        memory.ask(2, WRITE, unit + round * 8192, 4096, 3);
+        memory.pass(SECOND / 100);
+        memory.ask(3, WRITE, 4 * unit + round * 4096, 4096, 3);
+        memory.pass(2 * SECOND);
+    }
+    for _ in 0..20 {
+        memory.ask(4, Kind::Read, 9 * unit, 4096, 0);
+        memory.pass(SECOND / 10);
+    }
+    memory.ask(5, TRIM, 4 * unit + 2 * 4096, 12 << 10, 0);
+    memory.ask(6, TRIM, 7 * unit + 15 * 4096, 4096, 0);
+    stop(memory);
+}
+
+/// Units enter in an update, and are written to; then the volume stops in good order, and what is dirty
+/// stays so.
+fn prwc(memory: &mut Memory) {
+    let unit = PRWC_UNIT;
+    for own in [2, 5, 2, 11, 2, 5, 19] {
+        memory.ask(1, Kind::Read, own * unit, 4096, 0);
+    }
+    memory.pass(3700 * SECOND);
+    for (own, page) in [(5, 0), (5, 127), (2, 64), (19, 1)] {
+        memory.ask(2, WRITE, own * unit + page * 4096, 4096, 3);
+        memory.pass(SECOND);
+    }
+    stop(memory);
+}
+
+fn stop(memory: &mut Memory) {
+    memory.shard.settle_journal();
+    memory.pass(10 * SECOND);
+    assert!(memory.shard.journal_settled());
+}
+
+/// Writes to two units; of the log block of the second one copy lands, and nothing after it.
+fn crash(memory: &mut Memory, unit: u64, units: [u64; 2]) {
+    memory.ask(7, WRITE, units[0] * unit + 4 * 4096, 12 << 10, 9);
+    memory.lands = 1;
+    memory.ask(8, WRITE, units[1] * unit + 9 * 4096, 4096, 9);
+}
+
+struct Setup {
+    shape: Shape,
+    choices: Choices,
+    flash: Flash,
+    layout: Layout,
+}
+
+fn setup(name: &str) -> Setup {
+    let mut choices = preset(name).unwrap().choices();
+    choices.durability = Durability::Journal;
+    choices.unit_bytes = if name == "sce" { SCE_UNIT } else { PRWC_UNIT };
+    let unit_bytes = choices.unit_bytes;
+    // The last unit is short.
+    let shape = Shape { origin_bytes: 19 * unit_bytes + 12_288, unit_bytes, shards: 1, shard: 0 };
+    let mut flash = place(&shape, &choices, (VOLUME, LABEL_AREA), SLOTS, 512);
+    flash.base = flash.base.next_multiple_of(1 << 20);
+    let layout = Layout::of(&shape, &flash).unwrap();
+    Setup { shape, choices, flash, layout }
+}
+
+fn label(setup: &Setup) -> Label {
+    let Setup { shape, flash, .. } = setup;
+    let section = |kind, offset, bytes| Section { kind, offset, bytes };
+    let sections = vec![
+        section(SectionKind::Metadata, LABEL_AREA, flash.base - LABEL_AREA),
+        section(SectionKind::Slots, flash.base, SLOTS * shape.unit_bytes),
+    ];
+    let (keeps, log_bytes) = (Keeps::of(&setup.choices), flash.journal.unwrap().log_bytes);
+    let (unit_bytes, origin_bytes) = (shape.unit_bytes, shape.origin_bytes);
+    let (volume, slots, shards) = (VOLUME, SLOTS, 1);
+    Label { volume, unit_bytes, slots, shards, log_bytes, keeps, origin_bytes, sections }
+}
+
+/// The beginning of the flash after the steps, as the present code writes it.
+fn make(preset: &str, steps: Steps) -> Vec<u8> {
+    let setup = setup(preset);
+    let Setup { shape, flash, layout, .. } = setup;
+    let mut bytes = vec![0; (flash.base + SLOTS * shape.unit_bytes) as usize];
+    let labels = [0, SECOND_COPY].map(|at| (at, label(&setup).encode().to_vec()));
+    for (at, what) in format(&layout, VOLUME).into_iter().chain(labels) {
+        bytes[at as usize..][..what.len()].copy_from_slice(&what);
+    }
+    let recovered = recover_from(&bytes, &layout, VOLUME).unwrap();
+    let origin = vec![0; shape.origin_bytes as usize];
+    let mut memory = Memory::new(shape, setup.choices, origin, bytes);
+    assert!(memory.shard.attach(flash, Some(&recovered)));
+    steps(&mut memory);
+    memory.flash.truncate(flash.base as usize);
+    memory.flash
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1").join(name)
+}
+
+fn kept(name: &str) -> (Vec<u8>, String) {
+    let packed = std::fs::read(path(&format!("{name}.zst"))).unwrap();
+    let text = std::fs::read_to_string(path(&format!("{name}.txt"))).unwrap();
+    (zstd::decode_all(&packed[..]).unwrap(), text)
+}
+
+fn recovered(bytes: &[u8], layout: &Layout) -> Recovered {
+    recover_from(bytes, layout, VOLUME).unwrap()
+}
+
+/// `1-3 7` for 1, 2, 3 and 7.
+fn runs(numbers: &[u32]) -> String {
+    let mut out = String::new();
+    for run in numbers.chunk_by(|a, b| a + 1 == *b) {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        let dash = if first == last { String::new() } else { format!("-{last}") };
+        write!(out, " {first}{dash}").unwrap();
+    }
+    if out.is_empty() { " none".to_owned() } else { out }
+}
+
+/// What an image says, for people.
+fn describe(bytes: &[u8], layout: &Layout) -> String {
+    let Found::Label(label) = Label::find(bytes) else { panic!("no label") };
+    let found = recovered(bytes, layout);
+    let mut out = String::new();
+    let Label { volume, unit_bytes, slots, shards, log_bytes, keeps, origin_bytes, .. } = label;
+    writeln!(out, "volume {volume:016x}, unit {unit_bytes} bytes, {slots} slots, {shards} shard, log {log_bytes} bytes, origin {origin_bytes} bytes").unwrap();
+    writeln!(out, "says what is dirty: {}, keeps factors: {}", keeps.dirty, keeps.factors).unwrap();
+    for Section { kind, offset, bytes } in &label.sections {
+        writeln!(out, "{kind:?} at {offset}, {bytes} bytes").unwrap();
+    }
+    let Recovered { region, tail, newest, .. } = &found;
+    let (generation, next) = (tail.generation, tail.sequence);
+    writeln!(out, "region {region}, generation {generation} of {newest}, next log block {next}")
+        .unwrap();
+    for slot in 0..layout.slots {
+        let Some((unit, valid)) = found.slot(slot, layout) else {
+            writeln!(out, "slot {slot}: empty").unwrap();
+            continue;
+        };
+        let dirty = found.dirty(slot, layout);
+        let dirty: Vec<u32> = (0..64).filter(|region| dirty >> region & 1 == 1).collect();
+        let (valid, dirty) = (runs(&valid), runs(&dirty));
+        writeln!(out, "slot {slot}: unit {unit}, valid pages{valid}, dirty regions{dirty}")
+            .unwrap();
+    }
+    let factors = (0..).zip(found.factors(layout)).filter(|(_, rf)| *rf > 0);
+    let factors: Vec<String> = factors.map(|(unit, rf)| format!(" {unit}={rf}")).collect();
+    writeln!(out, "factors{}", factors.concat()).unwrap();
+    out
+}
+
+/// Label, headers and logs, decoded and encoded again, are the same bytes; how many log blocks.
+fn is_written_as_it_is_read(bytes: &[u8], layout: &Layout) -> u64 {
+    let Found::Label(label) = Label::find(bytes) else { panic!("no label") };
+    for at in [0, SECOND_COPY as usize] {
+        assert_eq!(bytes[at..at + 4096], label.encode(), "label at {at}");
+    }
+    let mut blocks = 0;
+    for region in [0, 1] {
+        let first = layout.header(region, 0) as usize;
+        if bytes[first..][..8].iter().all(|b| *b == 0) {
+            continue; // never written
+        }
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[first + at..][..8].try_into().unwrap());
+        let (generation, follows) = (u64_at(24), u64_at(48));
+        let payload_crc = Some((u64_at(40) >> 32) as u32);
+        let header = Header { volume: VOLUME, generation, follows, payload_crc };
+        for at in [0, 1].map(|copy| layout.header(region, copy)) {
+            let found = &bytes[at as usize..][..HEADER_BYTES as usize];
+            assert_eq!(found, header.encode(layout, at), "header at {at}");
+        }
+        blocks += log_is_written_as_it_is_read(bytes, layout, region, generation);
+    }
+    blocks
+}
+
+fn log_is_written_as_it_is_read(bytes: &[u8], layout: &Layout, region: u8, generation: u64) -> u64 {
+    let block = |number: u64| {
+        let at = layout.log_block(region, 0, number as u32) as usize;
+        &bytes[at..at + layout.block_bytes as usize]
+    };
+    let mut tail = Tail::first(VOLUME, generation, layout);
+    while tail.sequence < u64::from(layout.log_blocks) {
+        // A batch is packed as a whole.
+        let (start, mut next, mut records) = (tail.sequence, tail, Vec::new());
+        while let Some(found) = Block::decode(block(next.sequence), &next, layout)
+            && found.batch == start
+            && let Some(more) = found.follow(&mut next)
+        {
+            records.extend(more);
+        }
+        if next.sequence == start {
+            break;
+        }
+        let (packed, _) = pack(&records, layout, u32::MAX / 4096, &mut tail);
+        let on_flash: Vec<u8> = (start..next.sequence).flat_map(block).copied().collect();
+        assert_eq!(packed, on_flash, "log of region {region} from block {start}");
+        assert_eq!(tail, next);
+    }
+    tail.sequence
+}
+
+#[test]
+fn what_was_written_is_read() {
+    for (name, preset, _) in FIXTURES {
+        let (bytes, text) = kept(name);
+        assert_eq!(describe(&bytes, &setup(preset).layout), text, "{name}");
+    }
+}
+
+#[test]
+fn what_is_read_is_written_again() {
+    for (name, preset, _) in FIXTURES {
+        let blocks = is_written_as_it_is_read(&kept(name).0, &setup(preset).layout);
+        assert!(blocks > 0, "{name}: no log");
+    }
+}
+
+/// Not byte for byte the same, so that the engine may do better than it did: the same state.
+#[test]
+fn the_same_steps_say_the_same() {
+    for (name, preset, steps) in FIXTURES {
+        let (bytes, layout) = (make(preset, steps), setup(preset).layout);
+        let (now, then) = (recovered(&bytes, &layout), recovered(&kept(name).0, &layout));
+        assert_eq!(now.payload, then.payload, "{name}");
+        is_written_as_it_is_read(&bytes, &layout);
+    }
+}
+
+/// A fixture that shows nothing would be none.
+#[test]
+fn the_fixtures_show_what_they_are_for() {
+    let text = |name: &str| kept(name).1;
+    for name in ["sce-clean", "sce-crash"] {
+        assert!(text(name).contains("region 1, generation 2 of 2"), "{name}: no checkpoint");
+        assert!(text(name).contains("valid pages 0-1 "), "{name}: nothing partly valid");
+        assert!(text(name).contains("slot 0: unit 9"), "{name}: nothing displaced");
+    }
+    assert!(text("prwc-clean").contains("dirty regions 0 63"));
+    assert!(text("prwc-crash").contains("dirty regions 0 4 63"));
+    assert!(text("prwc-crash").contains("factors 2="));
+    for (clean, crash, preset) in
+        [("sce-clean", "sce-crash", "sce"), ("prwc-clean", "prwc-crash", "prwc")]
+    {
+        assert_ne!(text(clean), text(crash));
+        // The last block of the log is there once.
+        let (bytes, layout) = (kept(crash).0, setup(preset).layout);
+        let found = recovered(&bytes, &layout);
+        let last = found.tail.sequence as u32 - 1;
+        let [one, other] = [0, 1].map(|copy| {
+            let at = layout.log_block(found.region, copy, last) as usize;
+            &bytes[at..at + layout.block_bytes as usize]
+        });
+        assert_ne!(one, other, "{crash}");
+    }
+}
+
+#[test]
+#[ignore = "writes the fixtures that are missing"]
+fn make_fixtures() {
+    for (name, preset, steps) in FIXTURES {
+        if path(&format!("{name}.zst")).exists() {
+            continue;
+        }
+        let bytes = make(preset, steps);
+        let packed = zstd::encode_all(&bytes[..], 19).unwrap();
+        std::fs::create_dir_all(path("")).unwrap();
+        std::fs::write(path(&format!("{name}.zst")), packed).unwrap();
+        let text = describe(&bytes, &setup(preset).layout);
+        std::fs::write(path(&format!("{name}.txt")), text).unwrap();
+    }
+}

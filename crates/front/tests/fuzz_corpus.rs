@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What fuzzing keeps (`fuzz/corpus`), through the functions that it drives: see CONTRIBUTING.md.
+//! A file whose name begins with `found` once made its function panic.
+#![allow(clippy::unwrap_used, missing_docs)] // helpers of tests are tests
+
+#[path = "../../../fuzz/src/metadata.rs"]
+mod metadata;
+#[path = "../../../fuzz/src/nbd_handshake.rs"]
+mod nbd_handshake;
+#[path = "../../../fuzz/src/nbd_requests.rs"]
+mod nbd_requests;
+#[path = "../../../fuzz/src/state_file.rs"]
+mod state_file;
+
+#[path = "../../core/tests/common/memory.rs"]
+mod memory;
+
+use std::path::Path;
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 10, "{}: {} files", dir.display(), files.len());
+    for file in files {
+        let data = std::fs::read(&file).unwrap();
+        let judged = std::panic::catch_unwind(|| check(&data));
+        assert!(judged.is_ok(), "{}", file.display());
+    }
+}
+
+#[test]
+fn metadata_is_recovered_or_refused() {
+    replay("metadata", metadata::check);
+}
+
+#[test]
+fn a_negotiation_ends() {
+    replay("nbd_handshake", nbd_handshake::check);
+}
+
+#[test]
+fn requests_and_replies_are_bounded() {
+    replay("nbd_requests", nbd_requests::check);
+}
+
+#[test]
+fn a_state_file_is_understood_or_refused() {
+    replay("state_file", state_file::check);
+}

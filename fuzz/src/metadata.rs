@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Any bytes as a flash's label and metadata: found, recovered, restored, served from.
+//!
+//! The input is a byte of the volume's kind, a byte of what is put right, and then pieces: which
+//! structure (u8), from which byte of it (u16), how many (u8), and those. They are laid over a
+//! formatted flash. What is put right are checksums (and, of log blocks, what makes them follow), so
+//! that damage gets past them.
+//!
+//! Demanded: no panic, no read outside of the metadata, no loop; what is restored has no unit twice
+//! and none that does not exist; it is served from, logged and recovered again without a word.
+
+use larder_core::cache::{Flash, Keeps};
+use larder_core::checksum::crc32c;
+use larder_core::exec::{DevId, Io, IoId, IoKind, SECOND};
+use larder_core::journal::layout::{HEADER_BYTES, Layout};
+use larder_core::journal::record::Tail;
+use larder_core::journal::recover::{Header, Recovered, format};
+use larder_core::label::{Found, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind};
+use larder_core::preset::{Choices, Durability, preset};
+use larder_core::request::Kind;
+use larder_core::shape::Shape;
+use larder_front::volume::inspect;
+use larder_io::{Access, DevSpec, Device};
+
+use crate::memory::{Memory, place, recover_from};
+
+const VOLUME: u64 = 0x1122_3344_5566_7788;
+const SLOTS: u64 = 10;
+
+// What is put right, and what is there already.
+const LABELS: u8 = 1;
+const HEADERS: u8 = 2;
+const PAYLOADS: u8 = 4;
+const LOGS: u8 = 8;
+/// The second region is complete, too, and newer.
+const TWO_REGIONS: u8 = 16;
+/// Log blocks bear their own sequences and batches, not what the input says.
+const SEQUENCES: u8 = 32;
+/// The label, as `larder check` sees it.
+const INSPECT: u8 = 64;
+
+/// A shard's metadata on a small flash.
+struct Image {
+    shape: Shape,
+    choices: Choices,
+    flash: Flash,
+    layout: Layout,
+    label: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    fn formatted(kind: u8) -> Option<Self> {
+        let mut choices = preset(if kind & 1 == 0 { "sce" } else { "prwc" })?.choices();
+        choices.durability = Durability::Journal;
+        choices.unit_bytes = if kind & 2 == 0 { 64 << 10 } else { 512 << 10 };
+        let (block, shards) =
+            (if kind & 4 == 0 { 512 } else { 4096 }, 1 + u32::from(kind >> 3 & 1));
+        let origin_bytes = 18 * choices.unit_bytes + 12 * 1024;
+        let shape =
+            Shape { origin_bytes, unit_bytes: choices.unit_bytes, shards, shard: shards - 1 };
+        let flash = place(&shape, &choices, (VOLUME, 0), SLOTS, block);
+        let layout = Layout::of(&shape, &flash)?;
+        let mut bytes = vec![0; (flash.base + SLOTS * shape.unit_bytes) as usize];
+        for (at, what) in format(&layout, VOLUME) {
+            bytes[at as usize..][..what.len()].copy_from_slice(&what);
+        }
+        let label = label_of(&shape, &flash).encode();
+        let mut labels = vec![0; SECOND_COPY as usize + LABEL_BYTES];
+        labels[..LABEL_BYTES].copy_from_slice(&label);
+        labels[SECOND_COPY as usize..].copy_from_slice(&label);
+        Some(Self { shape, choices, flash, layout, label: labels, bytes })
+    }
+
+    /// A newer region beside the first, as a checkpoint leaves it.
+    fn add_region(&mut self) {
+        let payload_crc = Some(crc32c(self.payload(1)));
+        let header = Header { volume: VOLUME, generation: 2, follows: 1, payload_crc };
+        for at in [0, 1].map(|copy| self.layout.header(1, copy)) {
+            let bytes = header.encode(&self.layout, at);
+            self.bytes[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
+    fn payload(&self, region: u8) -> &[u8] {
+        &self.bytes[self.layout.payload(region) as usize..][..self.layout.payload_bytes as usize]
+    }
+
+    /// A structure's bytes.
+    fn structure(&mut self, which: u8) -> &mut [u8] {
+        let (region, layout) = (which >> 3 & 1, &self.layout);
+        let log = u64::from(layout.log_blocks) * layout.block_bytes;
+        let (at, len) = match which & 7 {
+            0 => return &mut self.label[..LABEL_BYTES],
+            1 => return &mut self.label[SECOND_COPY as usize..],
+            copy @ 2..4 => (layout.header(region, copy - 2), HEADER_BYTES),
+            4 | 5 => (layout.payload(region), layout.payload_bytes),
+            copy => (layout.log_block(region, copy - 6, 0), log),
+        };
+        &mut self.bytes[at as usize..][..len as usize]
+    }
+
+    fn lay_over(&mut self, mut pieces: &[u8]) {
+        while let Some(([which, low, high, len], rest)) = pieces.split_first_chunk() {
+            let (piece, next) = rest.split_at(usize::from(*len).min(rest.len()));
+            let target = self.structure(*which);
+            let at = usize::from(u16::from_le_bytes([*low, *high])) % target.len();
+            let len = piece.len().min(target.len() - at);
+            target[at..at + len].copy_from_slice(&piece[..len]);
+            pieces = next;
+        }
+    }
+
+    fn put_right(&mut self, what: u8) {
+        let fix = |bytes: &mut [u8], at: usize| {
+            bytes[at..at + 4].fill(0);
+            let crc = crc32c(bytes);
+            bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        };
+        if what & LABELS != 0 {
+            (0..2).for_each(|copy| fix(self.structure(copy), 12));
+        }
+        for region in [0, 1] {
+            if what & LOGS != 0 {
+                self.put_log_right(region, what & SEQUENCES != 0);
+            }
+            let crc = crc32c(self.payload(region)).to_le_bytes();
+            for copy in [2, 3] {
+                let header = self.structure(region << 3 | copy);
+                if what & PAYLOADS != 0 && header[56] == 1 {
+                    header[44..48].copy_from_slice(&crc);
+                }
+                // What was never written stays so.
+                if what & HEADERS != 0 && header.iter().any(|b| *b != 0) {
+                    fix(header, 12);
+                }
+            }
+        }
+    }
+
+    /// Makes each block of the log's first copy one that follows from the one before it, up to the
+    /// first that is empty.
+    fn put_log_right(&mut self, region: u8, sequences: bool) {
+        let header = self.structure(region << 3 | 2);
+        let generation = u64::from_le_bytes(header[24..32].try_into().unwrap_or_default());
+        let (block, mut tail) =
+            (self.layout.block_bytes as usize, Tail::first(VOLUME, generation, &self.layout));
+        for bytes in self.structure(region << 3 | 6).chunks_exact_mut(block) {
+            if bytes[16..].iter().all(|b| *b == 0) {
+                break;
+            }
+            bytes[..4].copy_from_slice(b"LLog");
+            bytes[8..16].copy_from_slice(&tail.generation.to_le_bytes());
+            if sequences {
+                bytes[16..24].copy_from_slice(&tail.sequence.to_le_bytes());
+                bytes[24..32].copy_from_slice(&tail.sequence.to_le_bytes());
+            }
+            bytes[32..36].copy_from_slice(&tail.before.to_le_bytes());
+            bytes[40..48].copy_from_slice(&VOLUME.to_le_bytes());
+            bytes[4..8].fill(0);
+            let crc = crc32c(bytes);
+            bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+            (tail.before, tail.sequence) = (crc, tail.sequence + 1);
+        }
+    }
+}
+
+fn label_of(shape: &Shape, flash: &Flash) -> Label {
+    let (keeps, log_bytes) = flash.journal.map(|j| (j.keeps, j.log_bytes)).unwrap_or_default();
+    let metadata = Layout::total_bytes(shape, flash.slots, log_bytes, keeps);
+    let (first, mib) = (1 << 20, 1_u64 << 20);
+    let slots_at = (first + metadata).next_multiple_of(mib);
+    let section = |kind, offset, bytes| Section { kind, offset, bytes };
+    Label {
+        volume: VOLUME,
+        unit_bytes: shape.unit_bytes,
+        slots: flash.slots,
+        shards: shape.shards,
+        log_bytes,
+        keeps,
+        origin_bytes: shape.origin_bytes,
+        sections: vec![
+            section(SectionKind::Metadata, first, slots_at - first),
+            section(SectionKind::Slots, slots_at, flash.slots * shape.unit_bytes),
+        ],
+    }
+}
+
+/// See the module.
+pub fn check(data: &[u8]) {
+    let Some(([kind, right], pieces)) = data.split_first_chunk() else { return };
+    let Some(mut image) = Image::formatted(*kind) else { return };
+    if right & TWO_REGIONS != 0 {
+        image.add_region();
+    }
+    image.lay_over(pieces);
+    image.put_right(*right);
+    if let Found::Label(label) = Label::find(&image.label) {
+        assert_eq!(
+            Label::find(&label.encode()),
+            Found::Label(label),
+            "it is read as it is written"
+        );
+    }
+    if right & INSPECT != 0 {
+        return look(&image);
+    }
+    let Ok(recovered) = recover_from(&image.bytes, &image.layout, VOLUME) else { return };
+    let lawful = is_lawful(&recovered, &image);
+    serve(image, &recovered, lawful);
+}
+
+/// What `larder check` makes of it; a repair changes nothing that it says.
+fn look(image: &Image) {
+    let spec = DevSpec::Mem(12 << 20);
+    let Ok(device) = Device::open(&spec, Access::ReadWrite) else { return };
+    for (at, bytes) in [(0, &image.label[..]), (1 << 20, &image.bytes[..image.flash.base as usize])]
+    {
+        let whole = bytes.len() / LABEL_BYTES * LABEL_BYTES;
+        let buf = Some(larder_core::buf::Buf::copy_of(&bytes[..whole]));
+        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Write { fua: false });
+        let mut io = Io { id, dev, kind, offset: at, len: whole as u64, buf, at: 0 };
+        device.run_blocking(&mut io).expect("memory can be written");
+    }
+    let Ok(report) = inspect(&device, false) else { return };
+    let repaired = inspect(&device, true).expect("what was understood is repaired");
+    assert_eq!(report.units_used, repaired.units_used);
+    assert_eq!(report.verdict, repaired.verdict);
+    assert!(report.units_dirty <= report.slots && report.units_used <= report.slots);
+}
+
+/// No unit twice and none that does not exist; both presets place units anywhere.
+fn is_lawful(recovered: &Recovered, image: &Image) -> bool {
+    let layout = &image.layout;
+    assert_eq!(recovered.payload.len() as u64, layout.payload_bytes);
+    assert!(recovered.factors(layout).count() as u32 == layout.factors);
+    let mut units: Vec<u32> = (0..layout.slots).filter_map(|s| recovered.unit(s, layout)).collect();
+    for slot in 0..layout.slots {
+        let unit = recovered.slot(slot, layout).map(|(unit, valid)| {
+            assert!(valid.iter().all(|page| *page < layout.pages));
+            unit
+        });
+        assert_eq!(unit, recovered.unit(slot, layout));
+    }
+    units.sort_unstable();
+    let once = units.windows(2).all(|pair| pair[0] != pair[1]);
+    once && units.iter().all(|unit| u64::from(*unit) < image.shape.units())
+}
+
+/// What is lawful is attached, and nothing else; it then lives, and is recovered again.
+fn serve(image: Image, recovered: &Recovered, lawful: bool) {
+    let Image { shape, choices, flash, layout, bytes, .. } = image;
+    let owns = Keeps::of(&choices).dirty;
+    let origin = vec![0; shape.origin_bytes as usize];
+    let mut memory = Memory::new(shape, choices, origin, bytes);
+    let warm = memory.shard.attach(flash, Some(recovered));
+    assert_eq!(warm, lawful, "warm if and only if it does not contradict itself");
+    let Some(status) = memory.shard.cache_status().filter(|_| warm) else { return };
+    let used = (0..layout.slots).filter(|s| recovered.unit(*s, &layout).is_some()).count() as u64;
+    assert_eq!(status.units_used, used);
+    let last = shape.units() as u32 - 1;
+    let asked = [0, last].map(|unit| shape.unit_offset(unit));
+    let kinds = [Kind::Read, Kind::Write { fua: false }, Kind::Trim { fua: false }, Kind::Read];
+    for (tag, kind) in kinds.into_iter().enumerate() {
+        for offset in asked {
+            memory.ask(tag as u64, kind, offset, 4096, 7);
+        }
+    }
+    memory.pass(3 * SECOND);
+    memory.shard.settle_journal();
+    memory.pass(3 * SECOND);
+    assert_eq!(memory.replies.len(), kinds.len() * asked.len());
+    for (tag, result, data) in &memory.replies {
+        assert!(result.is_ok());
+        assert!(*tag != 3 || data.iter().all(|b| *b == 0), "what was trimmed reads as zeroes");
+    }
+    assert!(memory.shard.journal_settled());
+    let again = recover_from(&memory.flash, &layout, VOLUME).expect("what was written is read");
+    let status = memory.shard.cache_status().expect("nobody detached it");
+    let used = (0..layout.slots).filter(|s| again.unit(*s, &layout).is_some()).count() as u64;
+    assert_eq!((status.units_used, owns && status.units_dirty > used), (used, false));
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Any bytes as a state file: two of them in one directory, the input cut at its first `0xff`.
+//!
+//! Demanded: no panic; what is refused is refused in one line; what is understood is stored and
+//! loaded again as it was; and no flash that may alone have data is ever put out of use by the way.
+
+use std::cell::OnceCell;
+use std::fs;
+use std::path::Path;
+
+use larder_front::volume::{StateFile, VolumeError};
+use tempfile::TempDir;
+
+thread_local! {
+    static DIR: OnceCell<TempDir> = const { OnceCell::new() };
+}
+
+/// In memory where there is such a directory: what is stored is flushed.
+fn scratch() -> TempDir {
+    let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    made.expect("a directory for temporary files")
+}
+
+/// See the module.
+pub fn check(data: &[u8]) {
+    DIR.with(|dir| check_in(data, dir.get_or_init(scratch).path()));
+}
+
+fn check_in(data: &[u8], dir: &Path) {
+    let mut texts = data.splitn(2, |b| *b == 0xff);
+    let files = ["a", "b"].map(|name| StateFile::new(dir, name, "/san"));
+    for file in &files {
+        match texts.next() {
+            Some(text) => fs::write(file.path(), text).expect("it can be written"),
+            None => drop(fs::remove_file(file.path())),
+        }
+    }
+    let said = files.each_ref().map(|file| match file.load() {
+        Ok(state) => state,
+        Err(error) => {
+            one_line(&error);
+            None
+        }
+    });
+    let own = said[0].clone();
+    let keeps = own.as_ref().map(|state| state.volume.clone());
+    let outcome = files[0].put_out_of_use(keeps.as_deref());
+    for (file, before) in files.iter().zip(&said) {
+        let Some(before) = before else { continue };
+        let after = file.load().expect("still a state file").expect("still there");
+        let concerned =
+            before.in_use && (before.origin == "/san" || file.path() == files[0].path());
+        if outcome.is_err() || before.dirty || !concerned {
+            assert_eq!(
+                after.in_use,
+                before.in_use && !(concerned && !before.dirty && outcome.is_ok())
+            );
+            assert_eq!(after.dirty, before.dirty);
+        }
+    }
+    match outcome {
+        Err(error) => one_line(&error),
+        Ok(()) => {
+            let other = files[1].load().ok().flatten();
+            let stale = other.filter(|state| state.in_use && state.origin == "/san");
+            assert!(stale.is_none(), "another flash of this origin is in use: {stale:?}");
+        }
+    }
+    if let Some(state) = own {
+        files[0].store(&state).expect("it can be stored");
+        assert_eq!(files[0].load().expect("it was just stored"), Some(state));
+    }
+}
+
+fn one_line(error: &VolumeError) {
+    let text = error.to_string();
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+}
