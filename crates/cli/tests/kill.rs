@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use common::load::{Judge, Load, Shape};
 use common::{PATIENCE, Place, Server, make_initial};
-use larder_front::nbd::client::Client;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::fs::{FlockOperation, flock};
@@ -35,12 +34,6 @@ fn read_origin(place: &Place) -> (Vec<u8>, Duration) {
         std::thread::sleep(Duration::from_millis(1));
     }
     (std::fs::read(&path).unwrap(), begin.elapsed())
-}
-
-fn read_all(client: &mut Client) -> Vec<u8> {
-    let mut bytes = vec![0; BYTES as usize];
-    client.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 /// A dozen lives of one volume, each ended at a random moment.
@@ -69,7 +62,7 @@ fn lives(workers: &str, depth: usize, seed: u64) {
         // A new server replaces the sockets that the dead one left, and serves what is there.
         assert!(place.path("nbd").exists() && place.path("control").exists());
         let server = Server::restart(&words);
-        let served = read_all(&mut place.client());
+        let served = place.read_all(BYTES);
         assert!(served == origin, "what is served is not what lies on the origin");
         server.kill();
         assert!(std::fs::read(place.path("origin")).unwrap() == origin, "reads changed the origin");

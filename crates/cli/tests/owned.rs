@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use common::load::{Judge, Load, Shape};
 use common::{PATIENCE, Place, Server, make_initial};
-use larder_front::nbd::client::Client;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -30,12 +29,6 @@ fn words(place: &Place, preset: &str, more: &[&str]) -> Vec<String> {
     }
     words.extend(more.iter().map(|&w| w.to_owned()));
     words
-}
-
-fn read_all(client: &mut Client) -> Vec<u8> {
-    let mut bytes = vec![0; BYTES as usize];
-    client.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 fn origin(place: &Place) -> Vec<u8> {
@@ -75,7 +68,7 @@ fn lives(preset: &str) {
     for round in 0..10 {
         let server = Server::restart(&words);
         warm += u64::from(place.stat("units_used") > 0);
-        let served = read_all(&mut place.client());
+        let served = place.read_all(BYTES);
         judge.seen(0, &served);
         assert!(preset == "prwc" || served == origin(&place), "round {round}: a stale page");
         let shape = Shape {
@@ -93,7 +86,7 @@ fn lives(preset: &str) {
     }
     assert!(warm >= 7, "warm after {warm} of 9 kills");
     let server = Server::restart(&words);
-    let served = read_all(&mut place.client());
+    let served = place.read_all(BYTES);
     judge.seen(0, &served);
     assert!(place.stat("evictions") + place.stat("populations") > 0 || warm > 0);
     place.ask(&["detach"]).ok();
@@ -110,6 +103,34 @@ fn what_flash_alone_had_survives_kills() {
 #[test]
 fn a_persistent_read_only_cache_survives_kills_and_is_never_stale() {
     lives("proc");
+}
+
+fn refused(what: &str, words: &[String], reason: &str) {
+    let Err(ended) = Server::try_start(words) else { panic!("{what}: it started") };
+    assert_eq!(ended.code, 4, "{what}: {ended:?}");
+    assert!(ended.err.contains(reason), "{what}: {ended:?}");
+}
+
+#[test]
+fn an_earlier_copy_of_the_flash_is_refused() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = words(&place, "prwc", &[]);
+    let server = Server::start(&words);
+    make_dirty(&place);
+    server.stop();
+    let copy = |from: &str, to: &str| std::fs::copy(place.path(from), place.path(to)).unwrap();
+    copy("flash", "older");
+    let server = Server::start(&words);
+    place.client().write_at(4096, &[8; 4096], false).unwrap();
+    server.stop();
+    copy("flash", "newer");
+    copy("older", "flash");
+    refused("an older copy", &words, "a copy that was put back");
+    copy("newer", "flash");
+    let server = Server::start(&words);
+    assert_eq!(place.read_all(8192), [[7; 4096], [8; 4096]].concat());
+    server.stop();
 }
 
 #[test]
@@ -146,11 +167,6 @@ fn dirty_flash_is_not_left_behind() {
     make_dirty(&place);
     let ended = server.stop();
     assert!(ended.err.contains("flash alone has some of it"), "{ended:?}");
-    let refused = |what: &str, words: &[String], reason: &str| {
-        let Err(ended) = Server::try_start(words) else { panic!("{what}: it started") };
-        assert_eq!(ended.code, 4, "{what}: {ended:?}");
-        assert!(ended.err.contains(reason), "{what}: {ended:?}");
-    };
     let (state, from) = (place.word("state"), place.word("origin"));
     let alone = "alone has some of its data";
     refused("pass-through", &place.serve(&["--origin", &from, "--state", &state]), alone);
@@ -185,7 +201,7 @@ fn dirty_flash_is_not_left_behind() {
     let mut formatted = prwc.clone();
     formatted.push("--format".to_owned());
     let server = Server::start(&formatted);
-    assert!(read_all(&mut place.client()) == bytes, "what flash had is lost, as was asked for");
+    assert!(place.read_all(BYTES) == bytes, "what flash had is lost, as was asked for");
     server.stop();
 }
 
@@ -233,7 +249,7 @@ fn a_detach_during_a_flush_loses_nothing() {
             assert_eq!(seen, [round; 512], "unit {unit}");
         }
     });
-    let (served, held) = (read_all(&mut client), origin(&place));
+    let (served, held) = (place.read_all(BYTES), origin(&place));
     assert!(served == held, "pass-through");
     server.stop();
 }

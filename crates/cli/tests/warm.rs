@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use common::load::{Judge, Load, Shape};
 use common::{PATIENCE, Place, Server, connect, make_initial};
-use larder_front::nbd::client::Client;
 use larder_front::nbd::uri::Uri;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -23,12 +22,6 @@ fn words(place: &Place, more: &[&str]) -> Vec<String> {
     words.extend(["--checkpoint", "20ms", "--workers", "2"].map(str::to_owned));
     words.extend(more.iter().map(|&w| w.to_owned()));
     words
-}
-
-fn read_all(client: &mut Client) -> Vec<u8> {
-    let mut bytes = vec![0; BYTES as usize];
-    client.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 /// Reads until everything is cached and logged.
@@ -66,7 +59,7 @@ fn killed_at_random_moments_it_is_warm_and_never_stale() {
         let server = Server::restart(&words);
         warm += u64::from(place.stat("units_used") > 0);
         // What flash returns is what the origin holds.
-        let served = read_all(&mut place.client());
+        let served = place.read_all(BYTES);
         let origin = std::fs::read(place.path("origin")).unwrap();
         assert!(served == origin, "round {round}: a stale page, or a lost one");
         let shape = Shape {
@@ -86,6 +79,25 @@ fn killed_at_random_moments_it_is_warm_and_never_stale() {
 }
 
 #[test]
+fn an_earlier_copy_of_the_flash_is_not_used() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = words(&place, &[]);
+    let server = Server::start(&words);
+    warm_up(&place);
+    server.stop();
+    std::fs::copy(place.path("flash"), place.path("copy")).unwrap();
+    let server = Server::start(&words);
+    place.client().write_at(0, &[7; 8192], false).unwrap();
+    server.stop();
+    std::fs::copy(place.path("copy"), place.path("flash")).unwrap();
+    let server = Server::start(&words);
+    assert!(server.log().contains("a copy that was put back"), "{}", server.log());
+    assert_eq!(place.read_all(BYTES)[..8192], [7; 8192]);
+    server.stop();
+}
+
+#[test]
 fn after_kill_or_stop_every_read_hits() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
@@ -100,7 +112,7 @@ fn after_kill_or_stop_every_read_hits() {
     let server = Server::restart(&words);
     let hits = first_hits(&place);
     assert!(hits >= BYTES / 4096 - 2, "after a stop: {hits}: {}", server.log());
-    assert_eq!(read_all(&mut place.client())[..8192], [7; 8192]);
+    assert_eq!(place.read_all(BYTES)[..8192], [7; 8192]);
     server.stop();
 }
 
@@ -114,7 +126,7 @@ fn what_may_not_be_used_is_not() {
         let server = Server::restart(words);
         assert_eq!(place.stat("units_used"), 0, "{what}");
         assert!(server.log().contains(reason), "{what}: {}", server.log());
-        assert!(read_all(&mut place.client()) == std::fs::read(place.path("origin")).unwrap());
+        assert!(place.read_all(BYTES) == std::fs::read(place.path("origin")).unwrap());
         warm_up(&place);
         server
     };
@@ -176,7 +188,7 @@ fn a_run_without_a_journal_puts_the_flash_out_of_use() {
         let server = Server::restart(&journal);
         assert_eq!(place.stat("units_used"), 0, "round {round}");
         assert!(server.log().contains("writes went on without it"), "{}", server.log());
-        assert_eq!(read_all(&mut place.client())[8192..12288], [round as u8; 4096]);
+        assert_eq!(place.read_all(BYTES)[8192..12288], [round as u8; 4096]);
         server.kill();
     }
 }

@@ -46,6 +46,8 @@ pub struct CacheStatus {
     pub units_dirty: u64,
     /// Slots whose unit the journal has logged, or is about to.
     pub units_logged: u64,
+    /// How far the journal has come: its generation, and blocks of that log; 0 without one.
+    pub reached: (u64, u64),
     /// Bytes of memory that bitmaps take at the moment.
     pub bitmap_bytes: u64,
     /// Whether it is bypassed because an operation is overdue.
@@ -340,6 +342,7 @@ impl Shard {
             units_used: u64::from(cache.used()),
             units_dirty: cache.units_dirty(),
             units_logged: cache.journal().map_or(0, Journal::logged_count),
+            reached: cache.journal().map_or((0, 0), Journal::reached),
             bitmap_bytes: cache.bitmap_bytes(),
             suspended: !cache.health.usable(),
         })

@@ -142,6 +142,13 @@ impl Place {
         words
     }
 
+    /// Everything that the volume holds, as a client reads it.
+    pub fn read_all(&self, bytes: u64) -> Vec<u8> {
+        let mut all = vec![0; bytes as usize];
+        self.client().read_at(0, &mut all).unwrap();
+        all
+    }
+
     /// Words of `serve` for the file `origin` behind a file `flash` of so many MiB, with small
     /// units and eager population.
     pub fn serve_cached(&self, flash_mib: u64, more: &[&str]) -> Vec<String> {

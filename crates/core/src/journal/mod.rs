@@ -134,6 +134,12 @@ impl Journal {
         self.logged.borrow()[slot as usize / 64] >> (slot % 64) & 1 == 1
     }
 
+    /// How far the log has come: its generation, and blocks of it that are durable.
+    pub(crate) fn reached(&self) -> (u64, u64) {
+        let tail = self.tail.get();
+        (tail.generation, tail.sequence)
+    }
+
     pub(crate) fn logged_count(&self) -> u64 {
         self.logged.borrow().iter().map(|word| u64::from(word.count_ones())).sum()
     }

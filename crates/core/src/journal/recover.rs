@@ -58,6 +58,12 @@ impl Recovered {
         u32_at(&self.payload, slot as usize * layout.entry_bytes())?.checked_sub(1)
     }
 
+    /// How far the log had come: its generation, and blocks of it.
+    #[must_use]
+    pub fn reached(&self) -> (u64, u64) {
+        (self.tail.generation, self.tail.sequence)
+    }
+
     /// The regions of the slot's unit that flash alone has.
     #[must_use]
     pub fn dirty(&self, slot: u32, layout: &Layout) -> u64 {

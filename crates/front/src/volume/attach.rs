@@ -118,7 +118,7 @@ impl Volume {
         let (name, state) = (flash.device.name().to_owned(), file.load()?);
         match self.recover(flash, state.as_ref())? {
             Ok((volume, recovered)) => {
-                self.in_use(file, volume)?;
+                self.in_use(file, volume, &recovered)?;
                 Ok((volume, recovered))
             }
             Err(why) => {
@@ -127,10 +127,10 @@ impl Volume {
                 file.put_out_of_use(None)?;
                 tracing::warn!("flash {name} starts cold: {why}");
                 let volume = flash.label(unit_bytes)?;
-                self.in_use(file, volume)?;
                 let recovered = flash.recover(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
                 })?;
+                self.in_use(file, volume, &recovered)?;
                 Ok((volume, recovered))
             }
         }
@@ -169,10 +169,15 @@ impl Volume {
         if state.origin_mtime_ns.is_some() && state.origin_mtime_ns != modified {
             return cold("the origin was written to while it was not served");
         }
-        Ok(flash
-            .recover(label.volume)
-            .map(|r| (label.volume, r))
-            .map_err(|why| format!("it {why}")))
+        let recovered = match flash.recover(label.volume) {
+            Ok(recovered) => recovered,
+            Err(why) => return Ok(Err(format!("it {why}"))),
+        };
+        let mut shards = recovered.iter().zip(&state.reached);
+        if shards.any(|(found, reached)| found.reached() < *reached) {
+            return cold("it is as it was before the last start or stop, a copy that was put back");
+        }
+        Ok(Ok((label.volume, recovered)))
     }
 
     /// Refuses to format a flash that alone may have some of the data, of this volume or another,
@@ -245,7 +250,12 @@ impl Volume {
     }
 
     /// This flash may be used for the origin, and no other.
-    fn in_use(&self, file: &StateFile, volume: u64) -> Result<(), VolumeError> {
+    fn in_use(
+        &self,
+        file: &StateFile,
+        volume: u64,
+        recovered: &[Recovered],
+    ) -> Result<(), VolumeError> {
         let volume = format!("{volume:016x}");
         file.put_out_of_use(Some(&volume))?;
         file.store(&FlashState {
@@ -256,6 +266,7 @@ impl Volume {
             origin: file.origin().to_owned(),
             origin_bytes: self.config.origin.geometry().bytes,
             origin_mtime_ns: None,
+            reached: recovered.iter().map(Recovered::reached).collect(),
         })
     }
 
@@ -287,13 +298,16 @@ impl Volume {
     /// Where no flash was attached, or a worker was lost, nothing is known that the file does not say.
     pub(super) fn note_origin(&self) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
-        if self.left_flash.load(Ordering::SeqCst) < self.mailboxes.len() {
+        let left = lock(&self.left);
+        if left.len() < self.mailboxes.len() {
             return Ok(());
         }
         match file.load()? {
             Some(state) if state.in_use => {
-                let dirty = state.dirty && self.left_dirty.load(Ordering::SeqCst);
-                file.store(&FlashState { origin_mtime_ns: self.origin_mtime(), dirty, ..state })
+                let dirty = state.dirty && left.values().any(|left| left.dirty);
+                let reached = left.values().map(|left| left.reached).collect();
+                let origin_mtime_ns = self.origin_mtime();
+                file.store(&FlashState { origin_mtime_ns, dirty, reached, ..state })
             }
             _ => Ok(()),
         }

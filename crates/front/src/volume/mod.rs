@@ -21,7 +21,8 @@ mod state_file;
 mod stop;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -50,7 +51,7 @@ use self::extents::Map;
 pub(crate) use self::extents::Seek;
 use self::mailbox::{Mailbox, Message};
 use self::state::{Attached, State};
-use self::worker::{Call, Report, Shared, Worker};
+use self::worker::{Call, FlashLeft, Report, Shared, Worker};
 use crate::nbd::export::Export;
 use crate::seat::{MOST_CONNECTIONS, Seats};
 
@@ -87,10 +88,8 @@ pub struct Volume {
     pub(crate) map: Arc<Map>,
     /// Client requests that workers left unanswered when they stopped.
     given_up: Arc<AtomicU64>,
-    /// Whether flash alone has something, known once the workers have left.
-    left_dirty: Arc<AtomicBool>,
-    /// Workers that have left, with flash attached.
-    left_flash: Arc<AtomicUsize>,
+    /// What the workers that have left, left on flash.
+    left: Arc<Mutex<BTreeMap<u32, FlashLeft>>>,
     /// How a flush of the origin failed, known once the workers have left.
     flush_failed: Arc<OnceLock<Errno>>,
     state: Mutex<State>,
@@ -147,8 +146,7 @@ impl Volume {
             running,
             given_up: Arc::default(),
             flush_failed: Arc::default(),
-            left_dirty: Arc::default(),
-            left_flash: Arc::default(),
+            left: Arc::default(),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
             map: Arc::new(Map::new(config.origin.clone(), &config.choices)),
             mailboxes,
@@ -183,7 +181,7 @@ impl Volume {
         let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
         let given_up = Arc::clone(&self.given_up);
         let flush_failed = Arc::clone(&self.flush_failed);
-        let (left_dirty, left_flash) = (Arc::clone(&self.left_dirty), Arc::clone(&self.left_flash));
+        let all_left = Arc::clone(&self.left);
         running.fetch_add(1, Ordering::SeqCst);
         let body = move || {
             let _running = Running(running);
@@ -199,8 +197,7 @@ impl Volume {
                     match worker.run() {
                         Ok(left) => {
                             given_up.fetch_add(left.given_up, Ordering::SeqCst);
-                            left_dirty.fetch_or(left.dirty == Some(true), Ordering::SeqCst);
-                            left_flash.fetch_add(left.dirty.iter().count(), Ordering::SeqCst);
+                            lock(&all_left).extend(left.flash.map(|flash| (index, flash)));
                             left.flush_failed.map(|errno| flush_failed.set(errno));
                         }
                         Err(error) => tracing::error!("worker {index} stops: {error}"),
@@ -360,7 +357,7 @@ impl Volume {
     /// Whether flash alone has some of what was answered, once the volume has stopped.
     #[must_use]
     pub fn left_dirty(&self) -> bool {
-        self.left_dirty.load(Ordering::SeqCst)
+        lock(&self.left).values().any(|left| left.dirty)
     }
 
     /// Whether no worker is left.

@@ -9,6 +9,9 @@
 //! left on flash for it, under this name or another in the same directory, is put out of use before
 //! they serve. Two directories know nothing of each other; docs/semantics.md says so.
 //!
+//! It also remembers how far the flash's journal had come, so that an earlier copy of the flash that was
+//! put back is told from the one that is meant, unless it was copied after the last start.
+//!
 //! It also remembers the origin: its size and, after a stop in good order, when the origin was
 //! last modified. An origin that somebody wrote to meanwhile is told by that where the origin is
 //! a file; of a block device nobody keeps such a time, and docs/semantics.md says so.
@@ -45,6 +48,10 @@ pub struct FlashState {
     /// When the origin was last modified, in nanoseconds since 1970: known after a stop in good
     /// order and only for files.
     pub origin_mtime_ns: Option<i64>,
+    /// How far the journal of each shard had come at the last start or stop: its generation, and
+    /// blocks of that log. A flash that has come less far is an earlier one that was put back.
+    #[serde(default)]
+    pub reached: Vec<(u64, u64)>,
 }
 
 /// The version of the file.
@@ -218,6 +225,7 @@ mod tests {
             origin: origin.to_owned(),
             origin_bytes: 4096,
             origin_mtime_ns: Some(-5),
+            reached: vec![(3, 14)],
         }
     }
 

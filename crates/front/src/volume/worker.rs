@@ -135,10 +135,19 @@ pub(crate) struct Worker {
 pub(crate) struct Left {
     /// Client requests and connections that were not ended.
     pub given_up: u64,
-    /// Whether flash alone has something; nothing where none is attached.
-    pub dirty: Option<bool>,
+    /// What it leaves on flash; nothing where none is attached.
+    pub flash: Option<FlashLeft>,
     /// How a flush of the origin failed, if one ever did.
     pub flush_failed: Option<Errno>,
+}
+
+/// What a worker leaves on flash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlashLeft {
+    /// Whether flash alone has something.
+    pub dirty: bool,
+    /// How far the journal has come, see `FlashState`.
+    pub reached: (u64, u64),
 }
 
 impl Worker {
@@ -199,8 +208,11 @@ impl Worker {
             self.driver.turn(self.shard.next_deadline())?;
         }
         let given_up = self.open_requests() + self.connections() as u64;
-        let dirty = self.shard.cache_status().map(|cache| cache.units_dirty > 0);
-        Ok(Left { given_up, dirty, flush_failed: self.shard.flush_failed() })
+        let flash = self
+            .shard
+            .cache_status()
+            .map(|cache| FlashLeft { dirty: cache.units_dirty > 0, reached: cache.reached });
+        Ok(Left { given_up, flash, flush_failed: self.shard.flush_failed() })
     }
 
     fn take_message(&mut self, message: Message) {
