@@ -11,10 +11,7 @@ use std::collections::HashMap;
 use larder_core::policy::replacement::Replacement;
 use larder_core::preset::ReplacementChoice;
 
-use crate::trace::btr::Record;
-
-/// Bytes of a page, the unit of an access.
-pub const PAGE_BYTES: u64 = 4096;
+use larder_trace::PAGE_BYTES;
 
 /// What a replay counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,12 +28,6 @@ impl Hits {
     pub fn miss_ratio(&self) -> f64 {
         self.misses as f64 / self.accesses.max(1) as f64
     }
-}
-
-/// The pages that a request touches; the device stands above bit 44 of the byte address.
-pub fn pages(record: &Record) -> impl Iterator<Item = u64> + use<> {
-    let base = u64::from(record.dev) << 44;
-    (base + record.offset_bytes) / PAGE_BYTES..(base + record.end_bytes()).div_ceil(PAGE_BYTES)
 }
 
 /// A cache of page numbers under a policy.

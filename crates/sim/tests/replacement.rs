@@ -4,9 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use larder_core::preset::ReplacementChoice;
-use larder_sim::hits::{HitCache, pages};
-use larder_sim::trace::PG15_ZIPF_UPDATE;
-use larder_sim::trace::btr::TraceReader;
+use larder_sim::hits::HitCache;
+use larder_trace::Records;
 
 /// Capacity in pages, and the miss ratios of FIFO, LRU, CLOCK, ARC, S3-FIFO and SIEVE.
 const REFERENCE: [(u32, [f64; 6]); 4] = [
@@ -26,8 +25,7 @@ const POLICIES: [ReplacementChoice; 6] = [
 ];
 
 fn accesses() -> Vec<u64> {
-    let reader = TraceReader::new(PG15_ZIPF_UPDATE).unwrap();
-    reader.flat_map(|record| pages(&record.unwrap())).collect()
+    Records::shipped().unwrap().flat_map(|record| record.unwrap().pages()).collect()
 }
 
 #[test]
