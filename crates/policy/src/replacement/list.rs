@@ -77,6 +77,22 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Puts `new`, which is in no queue, into the place of `old`.
+    pub(super) fn replace(&mut self, links: &mut Links, old: u32, new: u32) {
+        let (older, newer) = (links.older[old as usize], links.newer[old as usize]);
+        (links.older[new as usize], links.newer[new as usize]) = (older, newer);
+        match older {
+            NONE => self.oldest = new,
+            older => links.newer[older as usize] = new,
+        }
+        match newer {
+            NONE => self.newest = new,
+            newer => links.older[newer as usize] = new,
+        }
+    }
+}
+
 /// A queue of slots, each with a mark that it was used: what CLOCK and SIEVE have in common.
 #[derive(Debug)]
 pub(super) struct Marked {
@@ -128,7 +144,10 @@ mod tests {
         queue.remove(&mut links, 0);
         queue.push(&mut links, 0);
         assert_eq!(queue.iter(&links).collect::<Vec<_>>(), [1, 3, 4, 0]);
-        for slot in [0, 1, 4, 3] {
+        queue.replace(&mut links, 3, 2);
+        queue.replace(&mut links, 0, 3);
+        assert_eq!(queue.iter(&links).collect::<Vec<_>>(), [1, 2, 4, 3]);
+        for slot in [2, 1, 4, 3] {
             queue.remove(&mut links, slot);
         }
         assert_eq!((queue.len(), queue.oldest()), (0, None));
