@@ -22,8 +22,8 @@ const POLICIES: [(&str, Policy, f64); 9] = [
     ("FIFO", Policy::Engine(ReplacementChoice::Fifo), 0.000_06),
     ("LRU", Policy::Engine(ReplacementChoice::Lru), 0.000_06),
     ("CLOCK", Policy::Engine(ReplacementChoice::Clock), 0.000_06),
-    ("ARC", Policy::Engine(ReplacementChoice::Arc), 0.01),
-    ("2Q", Policy::Engine(ReplacementChoice::TwoQ), 0.01),
+    ("ARC", Policy::Engine(ReplacementChoice::Arc), 0.000_06),
+    ("2Q", Policy::Engine(ReplacementChoice::TwoQ), 0.000_06),
     ("LIRS", Policy::Engine(ReplacementChoice::Lirs), 0.01),
     ("S3FIFO", Policy::Engine(ReplacementChoice::S3Fifo), 0.01),
     ("SIEVE", Policy::Engine(ReplacementChoice::Sieve), 0.000_06),
@@ -49,7 +49,7 @@ impl WithPolicy for Run<'_> {
 
     fn with<P: Replacement + 'static>(self, policy: P) -> Hits {
         let mut cache = HitCache::new(policy, self.1);
-        self.0.iter().for_each(|page| _ = cache.access(*page));
+        cache.access_all(self.0);
         cache.hits()
     }
 }

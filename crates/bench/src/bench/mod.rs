@@ -22,6 +22,7 @@ mod latency;
 mod memory;
 mod nbd;
 mod quiet;
+mod replay;
 mod row;
 mod table;
 mod throughput;
@@ -91,9 +92,19 @@ const BENCHES: &[(&str, Bench)] = &[
     ("warm-up", warm_up::run),
     ("throughput", throughput::run),
     ("endurance", endurance::run),
+    ("replay", |o| Ok(replay::run(o)?.into())),
 ];
-const NAMES: [&str; 8] =
-    ["memory", "hit-path", "nbd", "fuse", "cold-miss", "warm-up", "throughput", "endurance"];
+const NAMES: [&str; 9] = [
+    "memory",
+    "hit-path",
+    "nbd",
+    "fuse",
+    "cold-miss",
+    "warm-up",
+    "throughput",
+    "endurance",
+    "replay",
+];
 
 /// The names of the benches that there are, in the order of `all`.
 #[must_use]

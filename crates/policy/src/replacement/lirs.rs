@@ -74,8 +74,7 @@ impl Lirs {
     }
 
     fn raise(&mut self, slot: u32) {
-        self.stack.remove(&mut self.stack_links, slot);
-        self.stack.push(&mut self.stack_links, slot);
+        self.stack.renew(&mut self.stack_links, slot);
     }
 
     /// The oldest of the stack is LIR; what was older has nothing to compare with.
@@ -154,8 +153,7 @@ impl Replacement for Lirs {
                 self.become_lir(slot);
             }
             Standing::HirOutside => {
-                self.queue.remove(&mut self.queue_links, slot);
-                self.queue.push(&mut self.queue_links, slot);
+                self.queue.renew(&mut self.queue_links, slot);
                 self.demote(self.lirs_most.saturating_sub(1));
                 self.stack.push(&mut self.stack_links, slot);
                 self.standing[slot as usize] = Standing::Hir;

@@ -53,8 +53,7 @@ impl Replacement for TwoQ {
     fn accessed(&mut self, slot: u32) {
         // Accesses soon after the first say little: who is in the FIFO stays where it is.
         if self.is_often[slot as usize] {
-            self.often.remove(&mut self.links, slot);
-            self.often.push(&mut self.links, slot);
+            self.often.renew(&mut self.links, slot);
         }
     }
 

@@ -50,6 +50,8 @@ pub struct HitCache<P> {
     owner: Vec<u64>,
     capacity: u32,
     hits: Hits,
+    /// Room for look-ups.
+    cells: Vec<usize>,
 }
 
 impl<P: Replacement> HitCache<P> {
@@ -57,7 +59,8 @@ impl<P: Replacement> HitCache<P> {
     #[must_use]
     pub fn new(policy: P, capacity: u32) -> Self {
         let owner = Vec::with_capacity(capacity as usize);
-        Self { policy, units: Units::default(), owner, capacity, hits: Hits::default() }
+        let (units, hits, cells) = (Units::default(), Hits::default(), Vec::new());
+        Self { policy, units, owner, capacity, hits, cells }
     }
 
     /// What was counted.
@@ -67,11 +70,27 @@ impl<P: Replacement> HitCache<P> {
     }
 
     /// An access; whether it hit.
-    #[inline]
     pub fn access(&mut self, unit: u64) -> bool {
+        let cell = self.units.cell(unit);
+        self.access_cell(unit, cell)
+    }
+
+    /// Accesses in a row. All are looked up before the first is made: look-ups do not wait for each
+    /// other, while an access waits for the one before.
+    pub fn access_all(&mut self, units: &[u64]) {
+        let mut cells = std::mem::take(&mut self.cells);
+        cells.clear();
+        cells.extend(units.iter().map(|unit| self.units.cell(*unit)));
+        for (unit, cell) in units.iter().zip(&cells) {
+            self.access_cell(*unit, *cell);
+        }
+        self.cells = cells;
+    }
+
+    #[inline]
+    fn access_cell(&mut self, unit: u64, cell: usize) -> bool {
         self.hits.accesses += 1;
         self.policy.requested();
-        let cell = self.units.cell(unit);
         let slot = self.units.cells[cell];
         if slot < ABSENT {
             self.policy.accessed(slot);

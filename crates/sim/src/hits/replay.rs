@@ -90,6 +90,8 @@ pub enum Told {
     Memory(u64),
 }
 
+/// Accesses that are looked up at once.
+const AT_ONCE: usize = 256;
 /// Accesses between two words of progress.
 const TOLD_EVERY: u64 = 1 << 24;
 
@@ -182,9 +184,15 @@ impl<F: FnMut(Told)> WithPolicy for Engine<'_, F> {
 
     fn with<P: Replacement + 'static>(self, policy: P) -> Self::Out {
         let mut cache = HitCache::new(policy, self.capacity);
+        let mut units = Vec::with_capacity(AT_ONCE);
         self.replay.each(self.records, self.tell, |unit| {
-            cache.access(unit);
+            units.push(unit);
+            if units.len() == AT_ONCE {
+                cache.access_all(&units);
+                units.clear();
+            }
         })?;
+        cache.access_all(&units);
         Ok(cache.hits())
     }
 }

@@ -24,12 +24,19 @@ impl Units {
     /// Where the unit's cell is.
     #[inline]
     pub(super) fn cell(&mut self, unit: u64) -> usize {
-        let next = (self.cells.len() / GROUP as usize) as u32;
-        let group = *self.groups.entry(unit / GROUP).or_insert(next);
-        if group == next {
-            self.cells.resize(self.cells.len() + GROUP as usize, Self::NEW);
-        }
+        let group = match self.groups.get(&(unit / GROUP)) {
+            Some(group) => *group,
+            None => self.new_group(unit / GROUP),
+        };
         group as usize * GROUP as usize + (unit % GROUP) as usize
+    }
+
+    #[cold]
+    fn new_group(&mut self, number: u64) -> u32 {
+        let group = (self.cells.len() / GROUP as usize) as u32;
+        self.groups.insert(number, group);
+        self.cells.resize(self.cells.len() + GROUP as usize, Self::NEW);
+        group
     }
 
     /// Marks a unit as seen; whether it was new.

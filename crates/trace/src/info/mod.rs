@@ -2,7 +2,7 @@
 //! What a trace is like: its mix, sizes, sequentiality, reuse, working set and LRU miss ratios.
 //!
 //! The trace is read twice. The first pass counts what needs no memory and chooses a sample of
-//! pages ([`sample`]); the second takes reuse distances ([`distances`]) of the sample and, if the
+//! pages (`sample.rs`); the second takes reuse distances (`distances.rs`) of the sample and, if the
 //! estimated memory allows, of all pages.
 //!
 //! Invariant: without the exact part memory is bounded, however long the trace.
