@@ -40,12 +40,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("model", &[]),
     ("core", &["policy"]),
-    ("sim", &["core", "model"]),
+    ("trace", &[]),
+    ("sim", &["core", "model", "trace"]),
     ("nbd", &["core"]),
     ("io", &["core", "model", "nbd"]),
     ("front", &["core", "io", "nbd"]),
-    ("bench", &["core", "front", "io", "model", "sim"]),
-    ("cli", &["bench", "core", "front", "io", "sim"]),
+    ("bench", &["core", "front", "io", "model", "sim", "trace"]),
+    ("cli", &["bench", "core", "front", "io", "sim", "trace"]),
 ];
 
 fn main() -> ExitCode {

@@ -50,6 +50,11 @@ pub enum Command {
     /// Crash and fault the engine in virtual time, from seeds, and judge what it does
     #[command(after_help = crate::torture::profiles_help())]
     Torture(TortureArgs),
+    /// Look at traces of block requests, and convert them
+    #[command(subcommand)]
+    Trace(crate::trace::TraceCommand),
+    /// Replay a trace without devices or time
+    Sim(crate::sim::SimArgs),
     /// Measure, side by side with the bare device or a peer
     Bench(BenchArgs),
     /// Show the main job end to end, on files that it makes itself
@@ -350,7 +355,7 @@ pub struct ChoiceArgs {
     /// 4KiB
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub unit: Option<u64>,
-    /// Who leaves: gclock, lru, fifo, clock, sieve, s3fifo or arc
+    /// Who leaves: gclock, lru, fifo, clock, sieve, s3fifo, arc, 2q, lirs or wtinylfu
     #[arg(long, value_name = "POLICY")]
     pub replacement: Option<String>,
     /// What a write does to flash

@@ -11,8 +11,10 @@ mod operate;
 mod out;
 mod serve;
 mod settings;
+mod sim;
 mod top;
 mod torture;
+mod trace;
 mod units;
 
 use std::io::IsTerminal;
@@ -95,6 +97,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Size(args) => operate::size(&args),
         Command::Presets { json } => operate::presets(json),
         Command::Torture(args) => torture::torture(&args),
+        Command::Trace(command) => trace::trace(&command),
+        Command::Sim(args) => sim::sim(&args),
         Command::Bench(args) => bench(&args),
         Command::Demo(args) => demo(&args),
         Command::Man { dir } => manual::man(&dir),

@@ -14,5 +14,4 @@ pub mod oracle;
 pub mod scenario;
 pub mod store;
 pub mod torture;
-pub mod trace;
 pub mod world;

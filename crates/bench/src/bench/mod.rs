@@ -25,6 +25,7 @@ mod memory;
 mod nbd;
 mod quiet;
 mod recovery;
+mod replay;
 mod row;
 mod table;
 mod throughput;
@@ -99,8 +100,9 @@ const BENCHES: &[(&str, Bench)] = &[
     ("warm-restart", warm_restart::run),
     ("recovery", |o| Ok(recovery::run(o)?.into())),
     ("desktop", desktop::run),
+    ("replay", |o| Ok(replay::run(o)?.into())),
 ];
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "memory",
     "hit-path",
     "nbd",
@@ -113,6 +115,7 @@ const NAMES: [&str; 12] = [
     "warm-restart",
     "recovery",
     "desktop",
+    "replay",
 ];
 
 /// The names of the benches that there are, in the order of `all`.

@@ -29,8 +29,6 @@ pub mod tally;
 pub mod workload;
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,8 +36,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use larder_io::format_size;
-use larder_sim::trace::PG15_ZIPF_UPDATE;
-use larder_sim::trace::btr::TraceReader;
+use larder_trace::{Records, Trace};
 use serde_json::Value;
 
 use self::book::Book;
@@ -82,7 +79,7 @@ pub struct DemoOptions {
     pub json: bool,
     /// The `larder` to start as a server; without, this very program.
     pub larder: Option<PathBuf>,
-    /// A trace in the format `btr.zst`; without, our own.
+    /// A trace, see `docs/traces.md`; without, our own.
     pub trace: Option<PathBuf>,
     /// The model of the slow device, a `slow+` profile.
     pub profile: String,
@@ -290,11 +287,11 @@ pub fn measure(options: &DemoOptions) -> Result<(Vec<Row>, Setup)> {
 /// The workload and the name of its trace.
 fn load(options: &DemoOptions) -> Result<(Workload, String)> {
     let name = options.trace.as_ref().map_or(TRACE_NAME.to_owned(), |p| p.display().to_string());
-    let source: Box<dyn Read> = match &options.trace {
-        Some(path) => Box::new(File::open(path).with_context(|| format!("trace {name}"))?),
-        None => Box::new(PG15_ZIPF_UPDATE),
+    let records = match &options.trace {
+        Some(path) => Trace::new(path, larder_trace::Options::default()).records(),
+        None => Records::shipped(),
     };
-    let workload = TraceReader::new(source).map_err(Into::into).and_then(Workload::from_trace);
+    let workload = records.map_err(Into::into).and_then(Workload::from_trace);
     Ok((workload.with_context(|| format!("trace {name}"))?, name))
 }
 

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::{Context, bail, ensure};
 
 use super::content::PAGE_BYTES;
-use larder_sim::trace::btr::{Op, Record, TraceError};
+use larder_trace::{Op, Record, TraceError};
 
 /// Alignment of extents: the cache's unit, so that devices share none.
 pub const EXTENT_BYTES: u64 = 1 << 20;
@@ -209,7 +209,7 @@ mod tests {
         let refused = |records: &[Record]| pack(records).unwrap_err().to_string();
         assert!(refused(&[]).contains("no request"));
         assert!(refused(&[record(0, 0, MAX_LEN_BYTES + 1, Op::Read)]).contains("at most 33554432"));
-        let far = larder_sim::trace::btr::DEVICE_BYTES - 4096;
+        let far = larder_trace::DEVICE_BYTES - 4096;
         let wide = [record(0, 0, 1, Op::Read), record(0, far, 4096, Op::Read)];
         assert!(refused(&wide).contains("less than 16 TiB"));
     }

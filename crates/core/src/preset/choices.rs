@@ -5,7 +5,8 @@ use larder_policy::admission::{
     Admission, OnMiss, OnMissSettings, Periodic, PeriodicSettings, Selective, SelectiveSettings,
 };
 use larder_policy::replacement::{
-    Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lru, Replacement, S3Fifo, Sieve, Update,
+    Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lirs, Lru, Replacement, S3Fifo, Sieve, TwoQ,
+    Update, WTinyLfu,
 };
 
 /// Choice 4: what a write does to the flash copy of its pages.
@@ -155,6 +156,12 @@ pub enum ReplacementChoice {
     S3Fifo,
     /// ARC.
     Arc,
+    /// 2Q.
+    TwoQ,
+    /// LIRS.
+    Lirs,
+    /// W-TinyLFU.
+    WTinyLfu,
     /// Whole buckets, as bcache.
     Buckets {
         /// Bytes of a bucket.
@@ -164,6 +171,16 @@ pub enum ReplacementChoice {
     },
     /// Only an update displaces.
     Update,
+}
+
+/// What is to be done with a policy of any type: for callers that make so many calls that they
+/// must not be virtual.
+pub trait WithPolicy {
+    /// What comes of it.
+    type Out;
+
+    /// Does it.
+    fn with<P: Replacement + 'static>(self, policy: P) -> Self::Out;
 }
 
 impl ReplacementChoice {
@@ -176,24 +193,43 @@ impl ReplacementChoice {
         ("sieve", Self::Sieve),
         ("s3fifo", Self::S3Fifo),
         ("arc", Self::Arc),
+        ("2q", Self::TwoQ),
+        ("lirs", Self::Lirs),
+        ("wtinylfu", Self::WTinyLfu),
     ];
 
     /// The policy over `slots` slots in sets of `ways`.
     #[must_use]
     pub fn build(self, slots: u32, ways: u32, unit_bytes: u64) -> Box<dyn Replacement> {
+        struct Boxed;
+        impl WithPolicy for Boxed {
+            type Out = Box<dyn Replacement>;
+
+            fn with<P: Replacement + 'static>(self, policy: P) -> Self::Out {
+                Box::new(policy)
+            }
+        }
+        self.with(slots, ways, unit_bytes, Boxed)
+    }
+
+    /// Does something with the policy, whose type is known there.
+    pub fn with<W: WithPolicy>(self, slots: u32, ways: u32, unit_bytes: u64, then: W) -> W::Out {
         match self {
-            Self::GClock { ceiling } => Box::new(GClock::new(slots, ceiling)),
-            Self::Lru => Box::new(Lru::new(slots, ways)),
-            Self::Fifo => Box::new(Fifo::new(slots, ways)),
-            Self::Clock => Box::new(Clock::new(slots)),
-            Self::Sieve => Box::new(Sieve::new(slots)),
-            Self::S3Fifo => Box::new(S3Fifo::new(slots)),
-            Self::Arc => Box::new(Arc::new(slots)),
+            Self::GClock { ceiling } => then.with(GClock::new(slots, ceiling)),
+            Self::Lru => then.with(Lru::new(slots, ways)),
+            Self::Fifo => then.with(Fifo::new(slots, ways)),
+            Self::Clock => then.with(Clock::new(slots)),
+            Self::Sieve => then.with(Sieve::new(slots)),
+            Self::S3Fifo => then.with(S3Fifo::new(slots)),
+            Self::Arc => then.with(Arc::new(slots)),
+            Self::TwoQ => then.with(TwoQ::new(slots)),
+            Self::Lirs => then.with(Lirs::new(slots)),
+            Self::WTinyLfu => then.with(WTinyLfu::new(slots)),
             Self::Buckets { bytes, order } => {
                 let per_bucket = (bytes / unit_bytes).clamp(1, u64::from(u32::MAX)) as u32;
-                Box::new(Buckets::new(slots, per_bucket, order))
+                then.with(Buckets::new(slots, per_bucket, order))
             }
-            Self::Update => Box::new(Update),
+            Self::Update => then.with(Update),
         }
     }
 
@@ -218,6 +254,13 @@ impl ReplacementChoice {
             Self::S3Fifo => 8 + 1 + 8 + 44,
             // Links, list, unit, and a ghost.
             Self::Arc => 8 + 1 + 8 + 48,
+            // Links, list, unit, and half a ghost.
+            Self::TwoQ => 8 + 1 + 8 + 24,
+            // Links in the queue, standing, and for the slot and 1.01 ghosts: links in the stack,
+            // links by age, unit; and the ghosts' places in a table and in the list of free ones.
+            Self::Lirs => 8 + 1 + 49 + 42,
+            // Links, part, unit, and eight to sixteen counters.
+            Self::WTinyLfu => 8 + 1 + 8 + 16,
         }
     }
 }

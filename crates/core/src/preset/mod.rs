@@ -15,7 +15,8 @@ use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettin
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
 
 pub use self::choices::{
-    AdmissionChoice, Answer, Choices, Durability, Placement, ReplacementChoice, WritePolicy,
+    AdmissionChoice, Answer, Choices, Durability, Placement, ReplacementChoice, WithPolicy,
+    WritePolicy,
 };
 pub(crate) use self::limits::FOREGROUND_MEMORY;
 pub use self::limits::Limits;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ghosts: units that left not long ago, remembered by number only, oldest forgotten first.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 
 /// A bounded memory of units in the order in which they left.
 #[derive(Debug)]

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues of slots: doubly linked lists that share one pair of arrays, 8 bytes a slot.
+//! Queues of slots: doubly linked lists that share one array, 8 bytes a slot.
 //!
 //! Invariant: a slot is in at most one queue of a set of links at a time.
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The links of all slots.
+/// The links of all slots. A slot's two stand together, since they are always read together.
 #[derive(Debug)]
-pub(super) struct Links {
-    older: Vec<u32>,
-    newer: Vec<u32>,
+pub(super) struct Links(Vec<Pair>);
+
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    older: u32,
+    newer: u32,
 }
 
 /// One queue over the links; the newest entered last.
@@ -29,12 +32,12 @@ impl Default for Queue {
 
 impl Links {
     pub(super) fn new(slots: u32) -> Self {
-        Self { older: vec![NONE; slots as usize], newer: vec![NONE; slots as usize] }
+        Self(vec![Pair { older: NONE, newer: NONE }; slots as usize])
     }
 
     /// The slot that entered the same queue just after this one.
     pub(super) fn newer(&self, slot: u32) -> Option<u32> {
-        Some(self.newer[slot as usize]).filter(|s| *s != NONE)
+        Some(self.0[slot as usize].newer).filter(|s| *s != NONE)
     }
 }
 
@@ -53,27 +56,50 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, links: &mut Links, slot: u32) {
-        links.older[slot as usize] = self.newest;
-        links.newer[slot as usize] = NONE;
+        links.0[slot as usize] = Pair { older: self.newest, newer: NONE };
         match self.newest {
             NONE => self.oldest = slot,
-            newest => links.newer[newest as usize] = slot,
+            newest => links.0[newest as usize].newer = slot,
         }
         self.newest = slot;
         self.len += 1;
     }
 
+    /// Makes a slot of the queue its newest.
+    pub(super) fn renew(&mut self, links: &mut Links, slot: u32) {
+        if self.newest != slot {
+            self.remove(links, slot);
+            self.push(links, slot);
+        }
+    }
+
     pub(super) fn remove(&mut self, links: &mut Links, slot: u32) {
-        let (older, newer) = (links.older[slot as usize], links.newer[slot as usize]);
+        let Pair { older, newer } = links.0[slot as usize];
         match older {
             NONE => self.oldest = newer,
-            older => links.newer[older as usize] = newer,
+            older => links.0[older as usize].newer = newer,
         }
         match newer {
             NONE => self.newest = older,
-            newer => links.older[newer as usize] = older,
+            newer => links.0[newer as usize].older = older,
         }
         self.len -= 1;
+    }
+}
+
+impl Queue {
+    /// Puts `new`, which is in no queue, into the place of `old`.
+    pub(super) fn replace(&mut self, links: &mut Links, old: u32, new: u32) {
+        let Pair { older, newer } = links.0[old as usize];
+        links.0[new as usize] = Pair { older, newer };
+        match older {
+            NONE => self.oldest = new,
+            older => links.0[older as usize].newer = new,
+        }
+        match newer {
+            NONE => self.newest = new,
+            newer => links.0[newer as usize].older = new,
+        }
     }
 }
 
@@ -128,7 +154,12 @@ mod tests {
         queue.remove(&mut links, 0);
         queue.push(&mut links, 0);
         assert_eq!(queue.iter(&links).collect::<Vec<_>>(), [1, 3, 4, 0]);
-        for slot in [0, 1, 4, 3] {
+        queue.renew(&mut links, 0);
+        assert_eq!((queue.newest, queue.len()), (0, 4));
+        queue.replace(&mut links, 3, 2);
+        queue.replace(&mut links, 0, 3);
+        assert_eq!(queue.iter(&links).collect::<Vec<_>>(), [1, 2, 4, 3]);
+        for slot in [2, 1, 4, 3] {
             queue.remove(&mut links, slot);
         }
         assert_eq!((queue.len(), queue.oldest()), (0, None));

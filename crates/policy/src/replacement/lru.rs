@@ -20,20 +20,27 @@ impl Lru {
         let sets = (0..slots / ways).map(|_| Queue::default()).collect();
         Self { links: Links::new(slots), sets, ways }
     }
+
+    /// With one set alone there is nothing to divide, which would take longer than all else.
+    fn set_of(&self, slot: u32) -> usize {
+        if self.sets.len() == 1 { 0 } else { (slot / self.ways) as usize }
+    }
 }
 
 impl Replacement for Lru {
     fn inserted(&mut self, slot: u32, _unit: u64) {
-        self.sets[(slot / self.ways) as usize].push(&mut self.links, slot);
+        let set = self.set_of(slot);
+        self.sets[set].push(&mut self.links, slot);
     }
 
     fn accessed(&mut self, slot: u32) {
-        self.removed(slot);
-        self.inserted(slot, 0);
+        let set = self.set_of(slot);
+        self.sets[set].renew(&mut self.links, slot);
     }
 
     fn removed(&mut self, slot: u32) {
-        self.sets[(slot / self.ways) as usize].remove(&mut self.links, slot);
+        let set = self.set_of(slot);
+        self.sets[set].remove(&mut self.links, slot);
     }
 
     fn victim(&mut self, _incoming: u64, set: u32, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {

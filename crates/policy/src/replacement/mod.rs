@@ -12,21 +12,27 @@ mod clock;
 mod fifo;
 mod gclock;
 mod ghost;
+mod lirs;
 mod list;
 mod lru;
 mod s3fifo;
 mod sieve;
+mod twoq;
 mod update;
+mod wtinylfu;
 
 pub use arc::Arc;
 pub use buckets::{BucketOrder, Buckets};
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use gclock::{DEFAULT_CEILING, GClock};
+pub use lirs::Lirs;
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
+pub use twoq::TwoQ;
 pub use update::Update;
+pub use wtinylfu::WTinyLfu;
 
 /// Who leaves, see the module.
 pub trait Replacement {

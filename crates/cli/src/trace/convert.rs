@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder trace convert`: a trace in another format.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use larder_trace::{Format, Trace, Writer};
+
+use super::InputArgs;
+use crate::out;
+
+/// What to convert.
+#[derive(Args, Debug)]
+pub struct ConvertArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Where to; a name that ends in .zst is compressed
+    #[arg(value_name = "OUT")]
+    pub out: PathBuf,
+    /// btr, csv, fio or oracleGeneral [default: as the name of OUT says]
+    #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
+    pub to: Option<Format>,
+}
+
+/// Between two words of progress.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// Runs the command.
+pub fn convert(args: &ConvertArgs) -> Result<()> {
+    let same = |a, b| matches!((std::fs::canonicalize(a), std::fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b);
+    if same(&args.input.trace, &args.out) {
+        bail!("{}: is also the input; accepted: another file", args.out.display());
+    }
+    let trace = Trace::new(&args.input.trace, args.input.read.options());
+    let mut records = trace.records()?;
+    let mut writer = Writer::create(&args.out, args.to)?;
+    let (mut written, mut told) = (0_u64, Instant::now());
+    while let Some(batch) = records.next_batch()? {
+        for record in batch {
+            writer.write(record)?;
+        }
+        written += batch.len() as u64;
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            out::tell!("{written} requests");
+        }
+    }
+    writer.finish()?;
+    out::tell!("{}: {written} requests", args.out.display());
+    Ok(())
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder trace info`: what a trace is like.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use larder_io::rough_size;
+use larder_trace::info::{EXACT_MOST_BYTES, Info, Told, Traffic, info};
+use larder_trace::{PAGE_BYTES, Trace};
+use serde_json::{Value, json};
+
+use super::InputArgs;
+use crate::out;
+
+/// What to look at.
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Look at every page, also where that takes more than 1GiB of memory
+    #[arg(long)]
+    pub exact: bool,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Shares of requests or reuses.
+const QUANTILES: [(&str, f64); 5] =
+    [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p100", 1.0)];
+/// Sizes of a cache in the table, in percent of the pages.
+const TABLE: [u64; 10] = [1, 2, 5, 10, 20, 25, 40, 60, 80, 100];
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// Runs the command.
+pub fn show(args: &InfoArgs) -> Result<()> {
+    let trace = Trace::new(&args.input.trace, args.input.read.options());
+    let mut last = Instant::now();
+    let found = info(&trace, args.exact, |told| match told {
+        Told::Requests { pass, requests } if last.elapsed() >= TELL_EVERY => {
+            last = Instant::now();
+            out::tell!("pass {pass} of 2: {requests} requests");
+        }
+        Told::Requests { .. } => {}
+        Told::Exact(bytes) => {
+            out::tell!("exact reuse takes up to {} of memory", rough_size(bytes));
+        }
+        Told::TooLarge(bytes) => out::tell!(
+            "exact reuse would take up to {}, above {}: estimated from a sample; accepted: --exact",
+            rough_size(bytes),
+            rough_size(EXACT_MOST_BYTES)
+        ),
+    })?;
+    if found.shape.all.requests == 0 {
+        bail!("{}: has no requests; accepted: at least one", args.input.trace.display());
+    }
+    out::line(if args.json { as_json(&found).to_string() } else { as_text(&found) })
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn percent_of(pages: u64, percent: u64) -> u64 {
+    (u128::from(pages) * u128::from(percent) / 100) as u64
+}
+
+fn traffic(t: &Traffic) -> Value {
+    json!({
+        "requests": t.requests,
+        "reads": t.reads,
+        "writes": t.writes,
+        "write_ratio": share(t.writes, t.requests),
+        "request_bytes": t.bytes,
+        "write_bytes": t.write_bytes,
+        "accesses": t.accesses,
+        "sequential_ratio": share(t.follows, t.requests),
+        "near_sequential_ratio": share(t.follows_recent, t.requests),
+    })
+}
+
+fn as_json(found: &Info) -> Value {
+    let (shape, reuse) = (&found.shape, &found.reuse);
+    let timed = shape.duration_us() > 0;
+    let mut value = traffic(&shape.all);
+    let sizes = QUANTILES.map(|(name, q)| (name.to_owned(), json!(shape.sizes.quantile(q))));
+    let distances = QUANTILES.map(|(name, q)| (name.to_owned(), json!(reuse.curve.distance(q))));
+    let curve = (1..=100).map(|percent| {
+        let pages = percent_of(reuse.unique, percent);
+        json!({
+            "capacity_ratio": percent as f64 / 100.0,
+            "capacity_bytes": pages * PAGE_BYTES,
+            "miss_ratio": reuse.exact.then(|| reuse.curve.miss_ratio(pages)),
+            "sampled_miss_ratio": found.sampled.miss_ratio(pages),
+        })
+    });
+    let windows = reuse.working_set.iter().map(|w| {
+        let begin = if timed { w.begin as f64 / 1e6 } else { w.begin as f64 };
+        let key = if timed { "begin_seconds" } else { "begin_accesses" };
+        json!({ key: begin, "accesses": w.accesses, "unique_bytes": w.unique * PAGE_BYTES })
+    });
+    let devices = shape.devices.iter().zip(&reuse.unique_of).map(|((dev, t), unique)| {
+        let mut row = traffic(t);
+        row["dev"] = json!(dev);
+        row["unique"] = json!(unique);
+        row
+    });
+    value["exact"] = json!(reuse.exact);
+    value["unique"] = json!(reuse.unique);
+    value["footprint_bytes"] = json!(reuse.unique * PAGE_BYTES);
+    value["reuse_ratio"] = json!(reuse.curve.reuse_ratio());
+    value["duration_seconds"] = json!(timed.then_some(shape.duration_us() as f64 / 1e6));
+    value["request_size_bytes"] = Value::Object(sizes.into_iter().collect());
+    value["reuse_distance_pages"] = Value::Object(distances.into_iter().collect());
+    value["sample"] = json!({
+        "ratio": found.sample_ratio,
+        "pages": found.sample_pages,
+        "mean_absolute_error": found.sample_error,
+    });
+    value["lru"] = curve.collect();
+    value["working_set"] = windows.collect();
+    value["devices"] = devices.collect();
+    value
+}
+
+fn as_text(found: &Info) -> String {
+    let (shape, reuse) = (&found.shape, &found.reuse);
+    let (all, about) = (&shape.all, if reuse.exact { "" } else { "about " });
+    let seconds = shape.duration_us() as f64 / 1e6;
+    let list = |value: &dyn Fn(f64) -> String| {
+        let each: Vec<_> =
+            QUANTILES.iter().map(|(name, q)| format!("{name} {}", value(*q))).collect();
+        each.join(", ")
+    };
+    let mut lines = vec![
+        format!("requests          {}", mix(all)),
+        format!("accesses          {} of 4 KiB, {}", all.accesses, rough_size(all.bytes)),
+        format!(
+            "footprint         {about}{} pages, {}",
+            reuse.unique,
+            rough_size(reuse.unique * PAGE_BYTES)
+        ),
+        format!(
+            "duration          {}",
+            if seconds > 0.0 { format!("{seconds:.1} s") } else { "without times".to_owned() }
+        ),
+        format!("request size      {} bytes", list(&|q| shape.sizes.quantile(q).to_string())),
+        format!("sequential        {}", sequential(all)),
+        format!("accesses again    {:.1} %", reuse.curve.reuse_ratio() * 100.0),
+        format!(
+            "reuse distance    {} pages",
+            list(&|q| reuse.curve.distance(q).map_or("-".to_owned(), |d| d.to_string()))
+        ),
+    ];
+    lines.extend(shape.devices.iter().zip(&reuse.unique_of).map(|((dev, t), unique)| {
+        format!("device {dev:<10} {}; {about}{unique} pages; sequential {}", mix(t), sequential(t))
+    }));
+    let widest = reuse.working_set.iter().max_by_key(|w| w.unique);
+    lines.extend(widest.map(|w| {
+        let mean =
+            share(reuse.working_set.iter().map(|w| w.unique).sum(), reuse.working_set.len() as u64);
+        format!(
+            "working set       mean {}, at most {} of {} spans",
+            rough_size((mean * PAGE_BYTES as f64) as u64),
+            rough_size(w.unique * PAGE_BYTES),
+            reuse.working_set.len()
+        )
+    }));
+    let error = found.sample_error.map(|e| format!(", mean absolute error {e:.4}"));
+    lines.push(format!(
+        "sample            {} pages, {:.2} % of them{}",
+        found.sample_pages,
+        found.sample_ratio * 100.0,
+        error.unwrap_or_default()
+    ));
+    lines.push("LRU of            miss ratio  from the sample".to_owned());
+    lines.extend(TABLE.iter().map(|percent| {
+        let pages = percent_of(reuse.unique, *percent);
+        let exact = if reuse.exact {
+            format!("{:.4}", reuse.curve.miss_ratio(pages))
+        } else {
+            "-".to_owned()
+        };
+        let size = format!("{percent} %, {}", rough_size(pages * PAGE_BYTES));
+        format!("{size:17} {exact:<11} {:.4}", found.sampled.miss_ratio(pages))
+    }));
+    lines.join("\n")
+}
+
+fn mix(t: &Traffic) -> String {
+    let percent = |n| share(n, t.requests) * 100.0;
+    let unknown = t.requests - t.reads - t.writes;
+    format!(
+        "{}: {:.1} % reads, {:.1} % writes, {:.1} % unknown",
+        t.requests,
+        percent(t.reads),
+        percent(t.writes),
+        percent(unknown)
+    )
+}
+
+fn sequential(t: &Traffic) -> String {
+    let percent = |n| share(n, t.requests) * 100.0;
+    format!(
+        "{:.1} % follow the one before, {:.1} % one of 32 before",
+        percent(t.follows),
+        percent(t.follows_recent)
+    )
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder trace`: what a trace is like, and traces in other formats.
+
+mod convert;
+mod info;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use larder_trace::{Columns, Format, Options};
+
+pub use convert::ConvertArgs;
+pub use info::InfoArgs;
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum TraceCommand {
+    /// Show what a trace is like: mix, sizes, footprint, reuse, LRU miss ratios
+    Info(InfoArgs),
+    /// Write a trace in another format
+    Convert(ConvertArgs),
+}
+
+/// How a trace is to be understood.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "How the trace is read")]
+pub struct ReadArgs {
+    /// btr, fio, blkparse, csv, vscsi, msr or oracleGeneral, each plain, as zstd or as gzip
+    /// [default: as the file's name or beginning says]
+    #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
+    pub format: Option<Format>,
+    /// Only requests of this device
+    #[arg(long, value_name = "N")]
+    pub dev: Option<u8>,
+    /// Columns of a CSV: time=NAME:UNIT (s, ms, us, ns), offset=NAME:BYTES, length=NAME:BYTES,
+    /// op=NAME, dev=NAME, with commas between them [default: as well-known names say]
+    #[arg(long, value_name = "COLUMNS")]
+    pub columns: Option<Columns>,
+    /// Which event of a blkparse text is a request: Q (queued), D (issued), C (completed)
+    #[arg(long, value_name = "LETTER", default_value = "Q")]
+    pub event: char,
+}
+
+impl ReadArgs {
+    /// The same for the reader.
+    pub fn options(&self) -> Options {
+        Options {
+            format: self.format,
+            columns: self.columns.clone().unwrap_or_default(),
+            event: self.event,
+            dev: self.dev,
+        }
+    }
+}
+
+/// A trace to read.
+#[derive(Args, Debug)]
+pub struct InputArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    #[command(flatten)]
+    pub read: ReadArgs,
+}
+
+/// Runs a command.
+pub fn trace(command: &TraceCommand) -> Result<()> {
+    match command {
+        TraceCommand::Info(args) => info::show(args),
+        TraceCommand::Convert(args) => convert::convert(args),
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A trace through a cache of a capacity in units, bytes, or a share of the trace's units.
+//!
+//! The trace is streamed: once to count its units, where the capacity is a share of them, and once
+//! to replay it. Belady's policy alone keeps it in memory.
+
+use std::str::FromStr;
+
+use larder_core::policy::replacement::Replacement;
+use larder_core::preset::{ReplacementChoice, WithPolicy};
+use larder_trace::{Records, Trace, TraceError};
+
+use super::belady::{self, Future};
+use super::units::Units;
+use super::{HitCache, Hits, MOST_UNITS};
+
+/// How large a cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// In bytes; divided by the unit, rounded down.
+    Bytes(u64),
+    /// In millionths of the trace's different units, rounded down.
+    Millionths(u32),
+}
+
+/// A share as the user writes it, exactly: `5%`, `0.25%`.
+impl FromStr for Capacity {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let number = text.strip_suffix('%').ok_or(())?;
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || part.len() > 4 || !digits(whole) || !digits(part) {
+            return Err(());
+        }
+        let part: u32 = format!("{part:0<4}").parse().map_err(|_| ())?;
+        let whole: u32 = whole.parse().map_err(|_| ())?;
+        let millionths = whole.checked_mul(10_000).and_then(|n| n.checked_add(part)).ok_or(())?;
+        if (1..=1_000_000).contains(&millionths) {
+            Ok(Self::Millionths(millionths))
+        } else {
+            Err(())
+        }
+    }
+}
+
+/// What decides who leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// A policy of the engine.
+    Engine(ReplacementChoice),
+    /// Who is asked for again last.
+    Belady,
+}
+
+/// What to replay.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The trace.
+    pub trace: Trace,
+    /// What decides who leaves.
+    pub policy: Policy,
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+    /// Of the cache.
+    pub capacity: Capacity,
+}
+
+/// Why a replay did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The capacity is no cache.
+    #[error("a capacity of {0} units; accepted: 1 to {MOST_UNITS}")]
+    Capacity(u64),
+    /// Too many accesses for what needs the future.
+    #[error("belady: {0} accesses; accepted: up to {most}", most = Future::MOST)]
+    TooLong(u64),
+}
+
+/// What a replay may tell meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// So many accesses were counted or replayed so far.
+    Accesses(u64),
+    /// Belady's policy is going to take so much memory.
+    Memory(u64),
+}
+
+/// Accesses that are looked up at once.
+const AT_ONCE: usize = 256;
+/// Accesses between two words of progress.
+const TOLD_EVERY: u64 = 1 << 24;
+
+impl Replay {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The trace is malformed; the capacity is no cache.
+    pub fn run(&self, mut tell: impl FnMut(Told)) -> Result<Hits, ReplayError> {
+        let bytes = |bytes: u64| Ok::<_, ReplayError>((bytes / self.unit_bytes, None));
+        let (capacity, counted) = match self.capacity {
+            Capacity::Bytes(of) if self.policy != Policy::Belady => bytes(of)?,
+            Capacity::Bytes(of) => (bytes(of)?.0, Some(self.count(&mut tell)?)),
+            Capacity::Millionths(share) => {
+                let counted = self.count(&mut tell)?;
+                let units = u128::from(counted.unique) * u128::from(share) / 1_000_000;
+                (units as u64, Some(counted))
+            }
+        };
+        let capacity = match u32::try_from(capacity) {
+            Ok(capacity) if (1..=MOST_UNITS).contains(&capacity) => capacity,
+            _ => return Err(ReplayError::Capacity(capacity)),
+        };
+        match (self.policy, counted) {
+            (Policy::Engine(choice), _) => {
+                let replay =
+                    Engine { records: self.trace.records()?, replay: self, capacity, tell };
+                Ok(choice.with(capacity, capacity, self.unit_bytes, replay)?)
+            }
+            (Policy::Belady, Some(counted)) if counted.accesses > Future::MOST => {
+                Err(ReplayError::TooLong(counted.accesses))
+            }
+            (Policy::Belady, counted) => {
+                let Hits { accesses, unique, .. } = counted.unwrap_or_default();
+                tell(Told::Memory(belady::memory_bytes(accesses, unique)));
+                let mut future = Future::default();
+                self.each(self.trace.records()?, &mut tell, |unit| future.push(unit))?;
+                Ok(future.replay(capacity))
+            }
+        }
+    }
+
+    /// Accesses and units of the trace.
+    fn count(&self, tell: impl FnMut(Told)) -> Result<Hits, TraceError> {
+        let (mut units, mut hits) = (Units::default(), Hits::default());
+        self.each(self.trace.records()?, tell, |unit| {
+            hits.accesses += 1;
+            hits.unique += u64::from(units.first(unit));
+        })?;
+        Ok(hits)
+    }
+
+    /// Every unit that the trace asks for, in order.
+    #[inline]
+    fn each(
+        &self,
+        mut records: Records,
+        mut tell: impl FnMut(Told),
+        mut access: impl FnMut(u64),
+    ) -> Result<(), TraceError> {
+        let (mut seen, mut told) = (0, 0);
+        let unit_bits = self.unit_bytes.trailing_zeros();
+        while let Some(batch) = records.next_batch()? {
+            for record in batch {
+                let base = u64::from(record.dev) << 44;
+                let first = (base + record.offset_bytes) >> unit_bits;
+                let last = (base + record.end_bytes() - 1) >> unit_bits;
+                seen += last - first + 1;
+                (first..=last).for_each(&mut access);
+            }
+            if seen / TOLD_EVERY > told {
+                told = seen / TOLD_EVERY;
+                tell(Told::Accesses(seen));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A replay through a policy of the engine.
+struct Engine<'a, F> {
+    records: Records,
+    replay: &'a Replay,
+    capacity: u32,
+    tell: F,
+}
+
+impl<F: FnMut(Told)> WithPolicy for Engine<'_, F> {
+    type Out = Result<Hits, TraceError>;
+
+    fn with<P: Replacement + 'static>(self, policy: P) -> Self::Out {
+        let mut cache = HitCache::new(policy, self.capacity);
+        let mut units = Vec::with_capacity(AT_ONCE);
+        self.replay.each(self.records, self.tell, |unit| {
+            units.push(unit);
+            if units.len() == AT_ONCE {
+                cache.access_all(&units);
+                units.clear();
+            }
+        })?;
+        cache.access_all(&units);
+        Ok(cache.hits())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_exact() {
+        let share = |text: &str| text.parse::<Capacity>();
+        assert_eq!(share("5%"), Ok(Capacity::Millionths(50_000)));
+        assert_eq!(share("0.25%"), Ok(Capacity::Millionths(2500)));
+        assert_eq!(share("100%"), Ok(Capacity::Millionths(1_000_000)));
+        for bad in ["", "%", "5", "0%", "101%", "-1%", "1e1%", "0.00001%", ".5%", "5.x%"] {
+            assert_eq!(share(bad), Err(()), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices by name: formats that name them get numbers in the order of their appearance.
+
+/// A name is remembered up to this length.
+const NAME_BYTES: usize = 4096;
+
+/// The names so far; at most 256, since a record's device is a byte.
+#[derive(Default)]
+pub(crate) struct Devices(Vec<String>);
+
+impl Devices {
+    /// The number of a device that was seen before.
+    pub(crate) fn known(&self, name: &str) -> Option<u8> {
+        self.0.iter().position(|known| known == name).map(|n| n as u8)
+    }
+
+    /// The number of a device, a new one if it is new.
+    pub(crate) fn number(&mut self, name: &str) -> Result<u8, String> {
+        if let Some(known) = self.known(name) {
+            return Ok(known);
+        }
+        let number = u8::try_from(self.0.len())
+            .map_err(|_| "is of a 257th device; accepted: at most 256".to_owned())?;
+        if name.len() > NAME_BYTES {
+            return Err(format!("has a device's name of {} bytes; accepted: 4096", name.len()));
+        }
+        self.0.push(name.to_owned());
+        Ok(number)
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Formats: one file each, with its reader and, where there is one, its writer.
+//!
+//! A format is named by the user, or known by its file's name, or by how the file begins. Bytes
+//! alone do not tell `btr` and `oracleGeneral` from noise, so these two need a name.
+
+pub(crate) mod blkparse;
+pub(crate) mod btr;
+pub(crate) mod csv;
+pub(crate) mod fio;
+pub(crate) mod msr;
+pub(crate) mod oracle;
+pub(crate) mod vscsi;
+
+use std::path::Path;
+
+/// A format of traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Records of 24 bytes, Larder's own.
+    Btr,
+    /// fio's iolog, versions 2 and 3.
+    Fio,
+    /// What blkparse prints by default.
+    Blkparse,
+    /// Fields with commas between them and a header.
+    Csv,
+    /// Binary records of VMware's vscsi, versions 1 and 2.
+    Vscsi,
+    /// The CSV without a header of the MSR Cambridge traces.
+    Msr,
+    /// Binary records of libCacheSim.
+    OracleGeneral,
+}
+
+impl Format {
+    /// The names that the command line takes.
+    pub const NAMED: &[(&str, Self)] = &[
+        ("btr", Self::Btr),
+        ("fio", Self::Fio),
+        ("blkparse", Self::Blkparse),
+        ("csv", Self::Csv),
+        ("vscsi", Self::Vscsi),
+        ("msr", Self::Msr),
+        ("oracleGeneral", Self::OracleGeneral),
+    ];
+
+    /// By its name, in any case.
+    ///
+    /// # Errors
+    /// What is accepted.
+    pub fn by_name(name: &str) -> Result<Self, String> {
+        let found = Self::NAMED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found
+            .map(|(_, format)| *format)
+            .ok_or_else(|| format!("format '{name}' is not known; accepted: {}", Self::names()))
+    }
+
+    /// All names, with commas.
+    #[must_use]
+    pub fn names() -> String {
+        let names: Vec<&str> = Self::NAMED.iter().map(|(name, _)| *name).collect();
+        names.join(", ")
+    }
+
+    /// By the ends of a file's name, those of compression left aside.
+    #[must_use]
+    pub fn by_extension(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+        let parts: Vec<&str> = name.split('.').skip(1).collect();
+        parts.iter().rev().find_map(|part| {
+            Some(match *part {
+                "btr" => Self::Btr,
+                "fio" | "iolog" => Self::Fio,
+                "blkparse" => Self::Blkparse,
+                "csv" => Self::Csv,
+                "vscsi" | "vscsitrace" => Self::Vscsi,
+                "msr" => Self::Msr,
+                "oraclegeneral" => Self::OracleGeneral,
+                _ => return None,
+            })
+        })
+    }
+
+    /// By the first bytes of the decompressed stream.
+    #[must_use]
+    pub(crate) fn by_content(head: &[u8]) -> Option<Self> {
+        let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = std::str::from_utf8(line).ok().map(|line| line.trim_end_matches('\r'));
+        if line.is_some_and(|line| line.starts_with("fio version ")) {
+            return Some(Self::Fio);
+        }
+        if line.is_some_and(msr::looks_like) {
+            return Some(Self::Msr);
+        }
+        if line.is_some_and(blkparse::looks_like) {
+            return Some(Self::Blkparse);
+        }
+        if line.is_some_and(csv::looks_like) {
+            return Some(Self::Csv);
+        }
+        vscsi::version(head).map(|_| Self::Vscsi)
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a trace is like: its mix, sizes, sequentiality, reuse, working set and LRU miss ratios.
+//!
+//! The trace is read twice. The first pass counts what needs no memory and chooses a sample of
+//! pages (`sample.rs`); the second takes reuse distances (`distances.rs`) of the sample and, if the
+//! estimated memory allows, of all pages.
+//!
+//! Invariant: without the exact part memory is bounded, however long the trace.
+
+mod curve;
+mod distances;
+mod sample;
+mod shape;
+mod working_set;
+
+pub use curve::Curve;
+pub use shape::{Shape, Sizes, Traffic};
+pub use working_set::Window;
+
+use crate::error::TraceError;
+use crate::open::{Records, Trace};
+use distances::{BYTES_PER_PAGE, Distances};
+use sample::Sample;
+use working_set::WorkingSet;
+
+/// Memory that exact distances may take unless the user asks for them: 1 GiB.
+pub const EXACT_MOST_BYTES: u64 = 1 << 30;
+
+/// Requests between two words of progress.
+const TOLD_EVERY: u64 = 1 << 20;
+
+/// What is told meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// So many requests of this pass (1 or 2) are done.
+    Requests {
+        /// 1 or 2.
+        pass: u32,
+        /// Requests of it.
+        requests: u64,
+    },
+    /// Exact distances will take about so many bytes of memory.
+    Exact(u64),
+    /// They would take about so many, which is above [`EXACT_MOST_BYTES`]; they are left out.
+    TooLarge(u64),
+}
+
+/// Reuse of pages: of all or estimated from a sample.
+#[derive(Clone, Debug)]
+pub struct Reuse {
+    /// Whether all pages were looked at.
+    pub exact: bool,
+    /// Different pages.
+    pub unique: u64,
+    /// The same of each device, in the order of [`Shape::devices`].
+    pub unique_of: Vec<u64>,
+    /// Miss ratios of LRU, and reuse distances.
+    pub curve: Curve,
+    /// Different pages over time.
+    pub working_set: Vec<Window>,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// What needs no memory.
+    pub shape: Shape,
+    /// Reuse, exact or from the sample.
+    pub reuse: Reuse,
+    /// Miss ratios of LRU from the sample.
+    pub sampled: Curve,
+    /// Share of the pages that are in the sample.
+    pub sample_ratio: f64,
+    /// Pages in the sample.
+    pub sample_pages: u64,
+    /// Mean absolute error of the sample's miss ratios, where the exact ones are known.
+    pub sample_error: Option<f64>,
+}
+
+/// Looks at a trace; `exact` asks for exact reuse however much memory it takes.
+///
+/// # Errors
+/// The trace is malformed.
+pub fn info(trace: &Trace, exact: bool, mut tell: impl FnMut(Told)) -> Result<Info, TraceError> {
+    let (mut shape, mut sample) = (Shape::default(), Sample::default());
+    each(trace.records()?, 1, &mut tell, |record| {
+        shape.add(record);
+        record.pages().for_each(|page| sample.add(page));
+    })?;
+    let bytes = sample.estimated_pages().saturating_mul(BYTES_PER_PAGE);
+    let exact = exact || bytes <= EXACT_MOST_BYTES;
+    tell(if exact { Told::Exact(bytes) } else { Told::TooLarge(bytes) });
+
+    let mut all = exact.then(|| Side::new(&shape, 1.0));
+    let mut some = Side::new(&shape, sample.ratio());
+    each(trace.records()?, 2, &mut tell, |record| {
+        for page in record.pages() {
+            if let Some(all) = &mut all {
+                all.access(page, record.ts_us);
+            }
+            some.skip_or_access(sample.has(page), page, record.ts_us);
+        }
+    })?;
+    let sample_pages = some.distances.pages();
+    let sampled = some.finish(&shape);
+    let reuse =
+        all.map_or_else(|| sampled.clone(), |all| Reuse { exact: true, ..all.finish(&shape) });
+    let sample_error =
+        reuse.exact.then(|| reuse.curve.mean_difference(&sampled.curve, reuse.unique));
+    Ok(Info {
+        shape,
+        sample_error,
+        reuse,
+        sampled: sampled.curve,
+        sample_ratio: sample.ratio(),
+        sample_pages,
+    })
+}
+
+fn each(
+    mut records: Records,
+    pass: u32,
+    tell: &mut impl FnMut(Told),
+    mut see: impl FnMut(&crate::Record),
+) -> Result<(), TraceError> {
+    let (mut requests, mut told) = (0_u64, 0);
+    while let Some(batch) = records.next_batch()? {
+        batch.iter().for_each(&mut see);
+        requests += batch.len() as u64;
+        if requests / TOLD_EVERY > told {
+            told = requests / TOLD_EVERY;
+            tell(Told::Requests { pass, requests });
+        }
+    }
+    Ok(())
+}
+
+/// The second pass over all pages or over the sample.
+struct Side {
+    distances: Distances,
+    counts: Vec<u64>,
+    first: u64,
+    unique_of: [u64; 256],
+    working_set: WorkingSet,
+    ratio: f64,
+}
+
+impl Side {
+    fn new(shape: &Shape, ratio: f64) -> Self {
+        Self {
+            distances: Distances::default(),
+            counts: Vec::new(),
+            first: 0,
+            unique_of: [0; 256],
+            working_set: WorkingSet::new(shape),
+            ratio,
+        }
+    }
+
+    fn access(&mut self, page: u64, ts_us: u64) {
+        let (id, distance) = self.distances.access(page);
+        self.working_set.access(ts_us, Some(id));
+        let Some(distance) = distance else {
+            self.first += 1;
+            self.unique_of[(page >> 32) as usize & 0xff] += 1;
+            return;
+        };
+        if self.counts.len() <= distance as usize {
+            self.counts.resize(distance as usize + 1, 0);
+        }
+        self.counts[distance as usize] += 1;
+    }
+
+    /// What is not in the sample only moves time on.
+    fn skip_or_access(&mut self, sampled: bool, page: u64, ts_us: u64) {
+        if sampled {
+            self.access(page, ts_us);
+        } else {
+            self.working_set.access(ts_us, None);
+        }
+    }
+
+    fn finish(self, shape: &Shape) -> Reuse {
+        let scaled = |n: u64| (n as f64 / self.ratio).round() as u64;
+        Reuse {
+            exact: false,
+            unique: scaled(self.first),
+            unique_of: shape
+                .devices
+                .keys()
+                .map(|n| scaled(self.unique_of[usize::from(*n)]))
+                .collect(),
+            curve: Curve::new(&self.counts, self.first, shape.all.accesses, self.ratio),
+            working_set: self.working_set.finish(self.ratio),
+        }
+    }
+}

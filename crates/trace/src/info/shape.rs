@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can be counted without remembering pages: the mix, sizes, times and sequentiality.
+
+use std::collections::BTreeMap;
+
+use crate::record::{Op, Record};
+
+/// Ends of earlier requests of a device that a sequential one may follow.
+const RECENT: usize = 32;
+
+/// Requests of a trace or of one of its devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests of all kinds.
+    pub requests: u64,
+    /// Of which read.
+    pub reads: u64,
+    /// Of which wrote.
+    pub writes: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Of which were written.
+    pub write_bytes: u64,
+    /// Pages of 4 KiB asked for.
+    pub accesses: u64,
+    /// Requests that began where the one before, on their device, ended.
+    pub follows: u64,
+    /// Requests that began where one of the 32 before, on their device, ended.
+    pub follows_recent: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// All requests.
+    pub all: Traffic,
+    /// Those of each device, in the order of their numbers.
+    pub devices: BTreeMap<u8, Traffic>,
+    /// How large requests are.
+    pub sizes: Sizes,
+    ends: BTreeMap<u8, Ends>,
+    times_us: Option<(u64, u64)>,
+}
+
+impl Shape {
+    pub(super) fn add(&mut self, record: &Record) {
+        self.sizes.add(record.len_bytes);
+        let (first, last) = self.times_us.unwrap_or((record.ts_us, record.ts_us));
+        self.times_us = Some((first.min(record.ts_us), last.max(record.ts_us)));
+        let (follows, follows_recent) = self.ends.entry(record.dev).or_default().add(record);
+        for traffic in [&mut self.all, self.devices.entry(record.dev).or_default()] {
+            let pages = record.pages();
+            traffic.requests += 1;
+            traffic.reads += u64::from(record.op == Op::Read);
+            traffic.bytes += u64::from(record.len_bytes);
+            if record.op == Op::Write {
+                traffic.writes += 1;
+                traffic.write_bytes += u64::from(record.len_bytes);
+            }
+            traffic.accesses += pages.end - pages.start;
+            traffic.follows += u64::from(follows);
+            traffic.follows_recent += u64::from(follows_recent);
+        }
+    }
+
+    /// The time of the earliest request.
+    #[must_use]
+    pub fn begin_us(&self) -> Option<u64> {
+        self.times_us.map(|(first, _)| first)
+    }
+
+    /// From the earliest to the latest request; 0 of a trace without times.
+    #[must_use]
+    pub fn duration_us(&self) -> u64 {
+        self.times_us.map_or(0, |(first, last)| last - first)
+    }
+}
+
+/// Where the last requests of a device ended.
+#[derive(Clone, Debug, Default)]
+struct Ends {
+    ring: Vec<u64>,
+    last: usize,
+}
+
+impl Ends {
+    /// Whether the request follows the last one, and any of the recent ones.
+    fn add(&mut self, record: &Record) -> (bool, bool) {
+        let begin = record.offset_bytes;
+        let follows = self.ring.get(self.last) == Some(&begin);
+        let recent = follows || self.ring.contains(&begin);
+        if self.ring.len() < RECENT {
+            self.last = self.ring.len();
+            self.ring.push(record.end_bytes());
+        } else {
+            self.last = (self.last + 1) % RECENT;
+            self.ring[self.last] = record.end_bytes();
+        }
+        (follows, recent)
+    }
+}
+
+/// Sizes of requests, to within 1/256: exact for multiples of 512 bytes up to 128 KiB.
+#[derive(Clone, Debug, Default)]
+pub struct Sizes {
+    counts: Vec<u64>,
+    total: u64,
+    most: u32,
+}
+
+/// Bits of a size that are kept.
+const BITS: u32 = 8;
+
+impl Sizes {
+    fn add(&mut self, bytes: u32) {
+        let shift = (32 - bytes.leading_zeros()).saturating_sub(BITS + 1);
+        let bucket = ((shift as usize) << BITS) + (bytes >> shift) as usize;
+        if self.counts.len() <= bucket {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
+        self.total += 1;
+        self.most = self.most.max(bytes);
+    }
+
+    /// The size that so large a share of the requests does not exceed.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> u64 {
+        let mut sum = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            sum += count;
+            if sum as f64 >= share * self.total as f64 && sum > 0 {
+                // A bucket of the second half of each range is its own, the first is of the one below.
+                let shift = (bucket >> BITS).saturating_sub(1);
+                return ((bucket - (shift << BITS)) as u64) << shift;
+            }
+        }
+        0
+    }
+
+    /// The largest.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_sizes() {
+        let mut sizes = Sizes::default();
+        let each = [1, 255, 256, 511, 512, 4096, 12288, 65536, 131_072, 1 << 20, u32::MAX];
+        each.iter().for_each(|bytes| sizes.add(*bytes));
+        for (n, bytes) in each.iter().enumerate() {
+            let found = sizes.quantile((n + 1) as f64 / each.len() as f64);
+            assert!(
+                found <= u64::from(*bytes) && u64::from(*bytes) - found <= found / 256,
+                "{found}"
+            );
+        }
+        assert_eq!((sizes.quantile(0.0), sizes.most()), (1, u32::MAX));
+    }
+
+    #[test]
+    fn sequential_is_by_device_and_recent_ends_count_apart() {
+        let mut shape = Shape::default();
+        let mut add = |dev, offset, len| {
+            shape.add(&Record::new(5, dev, Op::Write, offset, len).unwrap());
+        };
+        // Two streams on device 0 take turns; device 1 has one of its own in between.
+        for n in 0..10 {
+            add(0, n * 4096, 4096);
+            add(1, n * 512, 512);
+            add(0, (1 << 30) + n * 8192, 8192);
+        }
+        let follows = |t: &Traffic| (t.requests, t.follows, t.follows_recent);
+        assert_eq!(follows(&shape.devices[&0]), (20, 0, 18));
+        assert_eq!(follows(&shape.devices[&1]), (10, 9, 9));
+        assert_eq!((shape.all.writes, shape.all.accesses, shape.duration_us()), (30, 40, 0));
+    }
+}

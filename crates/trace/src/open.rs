@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A trace as a file that can be read several times, and its records.
+//!
+//! Records are decoded a batch at a time, so that the format's decoder is a virtual call per batch
+//! and not per record.
+
+use std::fs::File;
+use std::io::{BufRead, Read};
+use std::path::{Path, PathBuf};
+
+use crate::PG15_ZIPF_UPDATE;
+use crate::error::TraceError;
+use crate::format::csv::Columns;
+use crate::format::{Format, blkparse, btr, csv, fio, msr, oracle, vscsi};
+use crate::record::Record;
+use crate::source::{Failure, Stream, cannot_read, decompress};
+
+const BATCH: usize = 1024;
+
+/// A format's decoder.
+pub(crate) trait Decode: Send {
+    /// The next record; `None` at the end.
+    fn next(&mut self) -> Result<Option<Record>, Failure>;
+
+    /// Up to [`BATCH`] records; those before a failure are there.
+    fn batch(&mut self, batch: &mut Vec<Record>) -> Result<(), Failure> {
+        while batch.len() < BATCH
+            && let Some(record) = self.next()?
+        {
+            batch.push(record);
+        }
+        Ok(())
+    }
+}
+
+/// How a trace is to be understood.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its format; by default its name or beginning tells.
+    pub format: Option<Format>,
+    /// Columns of a CSV; by default their names tell.
+    pub columns: Columns,
+    /// Which event of blkparse is a request.
+    pub event: char,
+    /// Only requests of this device.
+    pub dev: Option<u8>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { format: None, columns: Columns::default(), event: 'Q', dev: None }
+    }
+}
+
+/// A trace in a file.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    path: PathBuf,
+    options: Options,
+}
+
+impl Trace {
+    /// The trace at `path`; nothing is opened yet.
+    #[must_use]
+    pub fn new(path: &Path, options: Options) -> Self {
+        Self { path: path.to_owned(), options }
+    }
+
+    /// Its records from the first on.
+    ///
+    /// # Errors
+    /// It cannot be opened, or its format is not known.
+    pub fn records(&self) -> Result<Records, TraceError> {
+        let name = self.path.display().to_string();
+        let cannot = |error| TraceError::file(&name, format!("cannot be opened: {error}"));
+        let file = File::open(&self.path).map_err(cannot)?;
+        let mut options = self.options.clone();
+        options.format = options.format.or_else(|| Format::by_extension(&self.path));
+        Records::from_reader(file, &name, &options)
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The records of a trace, in order, each lawful; an error is the last that comes.
+pub struct Records {
+    name: String,
+    decoder: Box<dyn Decode>,
+    batch: Vec<Record>,
+    next: usize,
+    failure: Option<Failure>,
+    ended: bool,
+    dev: Option<u8>,
+}
+
+impl Records {
+    /// The records of the trace that the project ships.
+    ///
+    /// # Errors
+    /// The decompressor cannot be made.
+    pub fn shipped() -> Result<Self, TraceError> {
+        let options = Options { format: Some(Format::Btr), ..Options::default() };
+        Self::from_reader(PG15_ZIPF_UPDATE, "pg15_zipf_update.btr.zst", &options)
+    }
+
+    /// Records of a stream, plain or compressed; `name` is for messages.
+    ///
+    /// # Errors
+    /// It cannot be read, or its format is not known.
+    pub fn from_reader(
+        raw: impl Read + Send + 'static,
+        name: &str,
+        options: &Options,
+    ) -> Result<Self, TraceError> {
+        let cannot = |error| TraceError::file(name, cannot_read(&error));
+        let mut stream = decompress(raw).map_err(cannot)?;
+        let head = stream.fill_buf().map_err(cannot)?;
+        let Some(format) = options.format.or_else(|| Format::by_content(head)) else {
+            let what = format!(
+                "its format is not to be seen from its name or beginning; accepted: --format {}",
+                Format::names()
+            );
+            return Err(TraceError::file(name, what));
+        };
+        let version = vscsi::version(head);
+        if format == Format::Vscsi && version.is_none() && !head.is_empty() {
+            let what = "its first records are of no version; accepted: vscsi versions 1 and 2";
+            return Err(TraceError::file(name, what));
+        }
+        let decoder = decoder(format, version, stream, options);
+        let (name, batch, dev) = (name.to_owned(), Vec::with_capacity(BATCH), options.dev);
+        Ok(Self { name, decoder, batch, next: 0, failure: None, ended: false, dev })
+    }
+
+    /// The next records, all that are at hand: for loops that must be fast. `None` at the end.
+    ///
+    /// # Errors
+    /// The trace is malformed here; nothing comes after that.
+    pub fn next_batch(&mut self) -> Result<Option<&[Record]>, TraceError> {
+        if self.next == self.batch.len() && !self.refill()? {
+            return Ok(None);
+        }
+        let from = std::mem::replace(&mut self.next, self.batch.len());
+        Ok(Some(&self.batch[from..]))
+    }
+
+    /// Fills the batch with at least one record; false at the end.
+    fn refill(&mut self) -> Result<bool, TraceError> {
+        self.batch.clear();
+        self.next = 0;
+        while self.batch.is_empty() {
+            if let Some((place, what)) = self.failure.take() {
+                let file = self.name.clone();
+                return Err(TraceError { file, place, what });
+            }
+            if self.ended {
+                return Ok(false);
+            }
+            match self.decoder.batch(&mut self.batch) {
+                Ok(()) => self.ended = self.batch.is_empty(),
+                Err(failure) => (self.ended, self.failure) = (true, Some(failure)),
+            }
+            if let Some(dev) = self.dev {
+                self.batch.retain(|record| record.dev == dev);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Record, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next == self.batch.len() {
+            match self.refill() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let record = self.batch[self.next];
+        self.next += 1;
+        Some(Ok(record))
+    }
+}
+
+fn decoder(
+    format: Format,
+    version: Option<u8>,
+    stream: Stream,
+    options: &Options,
+) -> Box<dyn Decode> {
+    match format {
+        Format::Btr => Box::new(btr::Reader::new(stream)),
+        Format::Fio => Box::new(fio::Reader::new(stream)),
+        Format::Blkparse => Box::new(blkparse::Reader::new(stream, options.event)),
+        Format::Csv => Box::new(csv::Reader::new(stream, options.columns.clone())),
+        Format::Vscsi if version == Some(1) => Box::new(vscsi::V1::new(stream)),
+        Format::Vscsi => Box::new(vscsi::V2::new(stream)),
+        Format::Msr => Box::new(msr::Reader::new(stream)),
+        Format::OracleGeneral => Box::new(oracle::Reader::new(stream)),
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes of a trace: decompressed, and cut into records of one size or into lines.
+//!
+//! Invariants: a line is bounded, so that a file without line ends takes no memory; places count
+//! in the decompressed stream.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use crate::error::Place;
+
+/// A line may have so many bytes.
+const LINE_BYTES: usize = 16 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// What is wrong, and where; the file's name comes later.
+pub(crate) type Failure = (Place, String);
+
+/// The decompressed stream.
+pub(crate) type Stream = BufReader<Box<dyn Read + Send>>;
+
+/// Decompresses zstd and gzip, which begin with marks of their own; all else is as it is.
+pub(crate) fn decompress(raw: impl Read + Send + 'static) -> io::Result<Stream> {
+    let mut raw = BufReader::with_capacity(BUFFER_BYTES, raw);
+    let head = raw.fill_buf()?;
+    let plain: Box<dyn Read + Send> = if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        Box::new(zstd::Decoder::with_buffer(raw)?)
+    } else if head.starts_with(&[0x1f, 0x8b]) {
+        Box::new(flate2::bufread::MultiGzDecoder::new(raw))
+    } else {
+        Box::new(raw)
+    };
+    Ok(BufReader::with_capacity(BUFFER_BYTES, plain))
+}
+
+pub(crate) fn cannot_read(error: &io::Error) -> String {
+    format!("cannot be read: {error}; accepted: a whole file, plain, zstd or gzip")
+}
+
+/// Records of `N` bytes.
+pub(crate) struct Chunks<const N: usize> {
+    stream: Stream,
+    at_bytes: u64,
+}
+
+impl<const N: usize> Chunks<N> {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, at_bytes: 0 }
+    }
+
+    /// The next record with its place; `None` at the end.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, [u8; N])>, Failure> {
+        let at_bytes = self.at_bytes;
+        let mut bytes = [0; N];
+        if let Some(whole) = self.stream.buffer().first_chunk::<N>() {
+            bytes = *whole;
+            self.stream.consume(N);
+        } else if !self.slowly(&mut bytes)? {
+            return Ok(None);
+        }
+        self.at_bytes += N as u64;
+        Ok(Some((at_bytes, bytes)))
+    }
+
+    /// A record that crosses the end of the buffer; false at the end.
+    fn slowly(&mut self, bytes: &mut [u8; N]) -> Result<bool, Failure> {
+        let place = Place::Byte(self.at_bytes);
+        let mut found = 0;
+        while found < N {
+            match self.stream.read(&mut bytes[found..]) {
+                Ok(0) if found == 0 => return Ok(false),
+                Ok(0) => {
+                    let what = format!("the record ends after {found} bytes; accepted: {N}");
+                    return Err((place, what));
+                }
+                Ok(n) => found += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err((place, cannot_read(&error))),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Lines of text.
+pub(crate) struct Lines {
+    stream: Stream,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl Lines {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, line: Vec::new(), number: 0 }
+    }
+
+    /// The number of the line that was read last.
+    pub(crate) fn place(&self) -> Place {
+        Place::Line(self.number)
+    }
+
+    /// The next line without its end, as text; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<&str>, Failure> {
+        self.number += 1;
+        self.line.clear();
+        loop {
+            let place = Place::Line(self.number);
+            let buffer = match self.stream.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err((place, cannot_read(&error))),
+            };
+            if buffer.is_empty() && self.line.is_empty() {
+                return Ok(None);
+            }
+            let end = buffer.iter().position(|byte| *byte == b'\n');
+            let part = &buffer[..end.unwrap_or(buffer.len())];
+            if self.line.len() + part.len() > LINE_BYTES {
+                let what = format!("is longer than {LINE_BYTES} bytes; accepted: lines of text");
+                return Err((place, what));
+            }
+            self.line.extend_from_slice(part);
+            let used = part.len() + usize::from(end.is_some());
+            let last = end.is_some() || used == 0;
+            self.stream.consume(used);
+            if last {
+                break;
+            }
+        }
+        let place = Place::Line(self.number);
+        match std::str::from_utf8(&self.line) {
+            Ok(text) => Ok(Some(text.trim_end_matches('\r'))),
+            Err(_) => Err((place, "is no text; accepted: ASCII or UTF-8".to_owned())),
+        }
+    }
+}

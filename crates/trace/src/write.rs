@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes a trace: `btr`, CSV, fio's iolog or `oracleGeneral`, plain or as zstd.
+//!
+//! Invariant: the file has its name only once all of it is there; until then, and after an error,
+//! a file of that name is what it was.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::TraceError;
+use crate::format::{Format, btr, csv, fio, oracle};
+use crate::record::Record;
+
+const LEVEL: i32 = 3;
+
+enum Out {
+    Plain(BufWriter<File>),
+    Zstd(Box<zstd::Encoder<'static, BufWriter<File>>>),
+}
+
+impl Out {
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Plain(out) => out,
+            Self::Zstd(out) => out,
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        let buffered = match self {
+            Self::Plain(out) => out,
+            Self::Zstd(out) => out.finish()?,
+        };
+        buffered.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+    }
+}
+
+/// A trace that is being written.
+pub struct Writer {
+    /// Nothing once it is finished.
+    out: Option<Out>,
+    format: Format,
+    fio: fio::State,
+    path: PathBuf,
+    part: PathBuf,
+}
+
+impl Writer {
+    /// Begins a trace at `path`, whose name tells the format if `format` does not, and `.zst` that
+    /// it is to be compressed.
+    ///
+    /// # Errors
+    /// The file cannot be made, or the format has no writer.
+    pub fn create(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
+        let name = path.display().to_string();
+        let writable = "btr, csv, fio, oracleGeneral";
+        let Some(format) = format.or_else(|| Format::by_extension(path)) else {
+            let what = format!("its name tells no format; accepted: --to {writable}");
+            return Err(TraceError::file(&name, what));
+        };
+        let has_writer = |format| {
+            matches!(format, Format::Btr | Format::Csv | Format::Fio | Format::OracleGeneral)
+        };
+        if !has_writer(format) {
+            let what = format!("this format is only read; accepted for writing: {writable}");
+            return Err(TraceError::file(&name, what));
+        }
+        let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+        if extension == "gz" {
+            let what = "gzip is only read; accepted for writing: plain, .zst";
+            return Err(TraceError::file(&name, what));
+        }
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let make = || -> io::Result<Self> {
+            let file = BufWriter::with_capacity(1 << 20, File::create(&part)?);
+            let out = if extension == "zst" {
+                Out::Zstd(Box::new(zstd::Encoder::new(file, LEVEL)?))
+            } else {
+                Out::Plain(file)
+            };
+            let fio = fio::State::default();
+            let (path, part) = (path.to_owned(), part.clone());
+            let mut writer = Self { out: Some(out), format, fio, path, part };
+            match (format, &mut writer.out) {
+                (Format::Csv, Some(out)) => csv::begin(out.writer())?,
+                (Format::Fio, Some(out)) => fio::begin(&mut writer.fio, out.writer())?,
+                _ => {}
+            }
+            Ok(writer)
+        };
+        make().map_err(|error| TraceError::file(&name, format!("cannot be written: {error}")))
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// It cannot be written, or the format cannot say it.
+    pub fn write(&mut self, record: &Record) -> Result<(), TraceError> {
+        let Some(out) = self.out.as_mut().map(Out::writer) else { return Ok(()) };
+        let written = match self.format {
+            Format::Csv => csv::write(record, out),
+            Format::Fio => fio::write(record, &mut self.fio, out),
+            Format::OracleGeneral => oracle::write(record, out),
+            // The others were refused when the writer was made.
+            _ => btr::write(record, out),
+        };
+        written.map_err(|error| cannot(&self.path, &error))
+    }
+
+    /// Ends the trace: now it is there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn finish(mut self) -> Result<(), TraceError> {
+        let Some(out) = self.out.take() else { return Ok(()) };
+        let finished = out.finish().and_then(|()| std::fs::rename(&self.part, &self.path));
+        finished.map_err(|error| cannot(&self.path, &error))
+    }
+}
+
+impl Drop for Writer {
+    /// What was not finished goes; after that the file of this name has gone already.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.part);
+    }
+}
+
+fn cannot(path: &Path, error: &io::Error) -> TraceError {
+    TraceError::file(&path.display().to_string(), format!("cannot be written: {error}"))
+}
