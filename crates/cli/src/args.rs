@@ -304,7 +304,8 @@ pub struct ServeArgs {
     pub name: String,
     /// Directory of state files: whether what is on flash may be used. As for the journal's run,
     /// also when there is none this time
-    /// [default: /var/lib/larder for root, else ~/.local/state/larder]
+    /// [default: $STATE_DIRECTORY as systemd sets it, else /var/lib/larder for root, else
+    /// ~/.local/state/larder]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Control socket [default: /run/larder/NAME.sock for root, else
@@ -361,7 +362,8 @@ pub struct ChoiceArgs {
     /// What a write does to flash
     #[arg(long, value_name = "POLICY")]
     pub write_policy: Option<WriteArg>,
-    /// What of the metadata outlives the process
+    /// What of the metadata outlives the process. By default there is no journal where a device
+    /// is memory
     #[arg(long, value_name = "DURABILITY")]
     pub durability: Option<DurabilityArg>,
     /// Population workers of each class, fastest class first [sce: 8,4,1,1]

@@ -41,10 +41,17 @@ impl Core {
             if journal.failed.get() || cache.closed() {
                 return journal.fail(&self.exec);
             }
-            let switch = journal.switch.take();
-            let step = match switch {
-                Some(switch) => self.journal_switch(&cache, switch).await,
-                None => self.journal_commit(&cache).await,
+            let (lone, switch) = (journal.lone_header.take(), journal.switch.take());
+            let step = match (lone, journal.region.get(), switch) {
+                (Some(header), Some(region), switch) => {
+                    journal.switch.replace(switch);
+                    match self.journal_header(&cache, region, &header).await {
+                        Ok(()) => Step::Done,
+                        Err(()) => Step::Failed,
+                    }
+                }
+                (_, _, Some(switch)) => self.journal_switch(&cache, switch).await,
+                (..) => self.journal_commit(&cache).await,
             };
             if matches!(step, Step::Failed) {
                 journal.fail(&self.exec);

@@ -30,7 +30,7 @@ use std::rc::Rc;
 
 use self::layout::Layout;
 use self::record::{Record, Tail};
-use self::recover::Recovered;
+use self::recover::{Header, Recovered};
 use crate::exec::{Exec, Guard, Nanos, Signal};
 use crate::mutant;
 use crate::pages::Pages;
@@ -74,6 +74,8 @@ pub(crate) struct Journal {
     tail: Cell<Tail>,
     /// The newest generation that anything was written for.
     newest: Cell<u64>,
+    /// The header of that region, if there is but one copy of it.
+    lone_header: Cell<Option<Header>>,
     queue: RefCell<Queue>,
     waiting: RefCell<Vec<Rc<Signal>>>,
     /// Slots whose unit is on flash, or will be with what is being written.
@@ -111,6 +113,7 @@ impl Journal {
             region: Cell::new(recovered.map(|r| r.region)),
             tail: Cell::new(tail),
             newest: Cell::new(recovered.map_or(0, |r| r.newest)),
+            lone_header: Cell::new(recovered.and_then(|r| r.lone_header)),
             queue: RefCell::default(),
             waiting: RefCell::default(),
             logged: RefCell::new(vec![0; layout.slots.div_ceil(64) as usize]),

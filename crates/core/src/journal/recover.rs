@@ -36,6 +36,9 @@ pub struct Recovered {
     pub tail: Tail,
     /// The newest generation that anything was ever written for.
     pub newest: u64,
+    /// The header of the region in force, where a crash left but one copy of it: to be written again
+    /// before the log goes on, or that copy would be the only one for as long as the log lasts.
+    pub lone_header: Option<Header>,
     /// An entry per slot, see [`Layout`].
     pub payload: Vec<u8>,
 }
@@ -175,26 +178,25 @@ pub type Read<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, Errno>;
 pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered, Unusable> {
     let mut found = Vec::new();
     for region in [0, 1] {
-        let mut newest: Option<Header> = None;
+        let mut copies = [None, None];
         for copy in [0, 1] {
             let at = layout.header(region, copy);
             let bytes = read(at, HEADER_BYTES).map_err(Unusable::Device)?;
-            let age = |h: &Header| (h.generation, h.payload_crc.is_some());
-            newest = newest
-                .into_iter()
-                .chain(Header::decode(&bytes, volume, layout, at))
-                .max_by_key(age);
+            copies[usize::from(copy)] = Header::decode(&bytes, volume, layout, at);
         }
-        found.extend(newest.map(|h| (region, h)));
+        let age = |h: &Header| (h.generation, h.payload_crc.is_some());
+        let newest = copies.into_iter().flatten().max_by_key(age);
+        found.extend(newest.map(|h| (region, h, copies[0] != copies[1])));
     }
-    let newest_written = found.iter().map(|(_, h)| h.generation).max().unwrap_or(0);
-    found.retain(|(_, h)| h.payload_crc.is_some());
-    found.sort_by_key(|(_, h)| std::cmp::Reverse(h.generation));
-    let Some(&(region, newest)) = found.first() else { return Err(Unusable::Nothing) };
+    let newest_written = found.iter().map(|(_, h, _)| h.generation).max().unwrap_or(0);
+    found.retain(|(_, h, _)| h.payload_crc.is_some());
+    found.sort_by_key(|(_, h, _)| std::cmp::Reverse(h.generation));
+    let Some(&(region, newest, is_alone)) = found.first() else { return Err(Unusable::Nothing) };
+    let lone_header = Some(newest).filter(|_| is_alone);
     let mut payload = read_payload(layout, region, &newest, read)?;
     if payload.is_none() {
-        let older = found.get(1).filter(|(_, h)| h.generation == newest.follows);
-        let Some(&(older_region, older)) = older else { return Err(Unusable::Damaged) };
+        let older = found.get(1).filter(|(_, h, _)| h.generation == newest.follows);
+        let Some(&(older_region, older, _)) = older else { return Err(Unusable::Damaged) };
         let mut state = read_payload(layout, older_region, &older, read)?;
         if let Some(state) = &mut state {
             let tail = Tail::first(volume, older.generation, layout);
@@ -208,7 +210,7 @@ pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered
     if mutant::is_active("clean-lines-dropped") && !layout.dirty {
         payload.fill(0);
     }
-    Ok(Recovered { region, tail, newest: newest_written, payload })
+    Ok(Recovered { region, tail, newest: newest_written, lone_header, payload })
 }
 
 /// The payload, unless it is damaged.
