@@ -208,10 +208,8 @@ impl Worker {
             self.driver.turn(self.shard.next_deadline())?;
         }
         let given_up = self.open_requests() + self.connections() as u64;
-        let flash = self
-            .shard
-            .cache_status()
-            .map(|cache| FlashLeft { dirty: cache.units_dirty > 0, reached: cache.reached });
+        let flash = self.shard.cache_status();
+        let flash = flash.map(|c| FlashLeft { dirty: c.units_dirty > 0, reached: c.reached });
         Ok(Left { given_up, flash, flush_failed: self.shard.flush_failed() })
     }
 
