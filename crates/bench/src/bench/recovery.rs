@@ -32,7 +32,7 @@ use anyhow::{Context, Result, ensure};
 use larder_core::buf::PAGE;
 use larder_core::preset::{Choices, Durability, Limits, preset};
 use larder_core::request::Kind;
-use larder_front::volume::{FlashDevice, StateFile, Volume, VolumeConfig};
+use larder_front::volume::{FlashDevice, FlashState, StateFile, Volume, VolumeConfig};
 use larder_io::{Access, DevSpec, Device};
 use tempfile::TempDir;
 
@@ -137,15 +137,23 @@ impl Rig {
             choices: self.choices.clone(),
             limits: Limits::default(),
             workers: 1,
-            state: Some(StateFile::new(self.dir.path(), NAME, &self.origin.to_string_lossy())),
+            state: Some(self.state()),
         })?;
         let served = Served { volume };
         served.volume.attach(flash)?;
         Ok(served)
     }
 
+    fn state(&self) -> StateFile {
+        StateFile::new(self.dir.path(), NAME, &self.origin.to_string_lossy())
+    }
+
     /// Opens the volume and reads a page. All slots must be in use.
     fn open(&self, slots: u64) -> Result<Opened> {
+        // Metadata that was made up may lie behind what the last life reached.
+        if let Some(state) = self.state().load()? {
+            self.state().store(&FlashState { reached: Vec::new(), ..state })?;
+        }
         let (watch, ticks) = (Watch::begin(None)?, process_ticks("self", false)?);
         let began = Instant::now();
         let served = self.serve()?;
