@@ -45,8 +45,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nbd", &["core"]),
     ("io", &["core", "model", "nbd"]),
     ("front", &["core", "io", "nbd"]),
-    ("bench", &["core", "front", "io", "model", "sim", "trace"]),
-    ("cli", &["bench", "core", "front", "io", "sim", "trace"]),
+    ("report", &[]),
+    ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
+    ("bench", &["core", "front", "io", "lab", "model", "report", "sim", "trace"]),
+    ("cli", &["bench", "core", "front", "io", "lab", "report", "sim", "trace"]),
 ];
 
 fn main() -> ExitCode {

@@ -3,4 +3,3 @@
 
 pub mod bench;
 pub mod demo;
-pub mod report;

@@ -53,8 +53,10 @@ pub enum Command {
     /// Look at traces of block requests, and convert them
     #[command(subcommand)]
     Trace(crate::trace::TraceCommand),
-    /// Replay a trace without devices or time
+    /// Run scenarios in virtual time, or count the hits and misses of a trace
     Sim(crate::sim::SimArgs),
+    /// Reproduce the papers: a verdict for every claim
+    Paper(crate::paper::PaperArgs),
     /// Measure, side by side with the bare device or a peer
     Bench(BenchArgs),
     /// Show the main job end to end, on files that it makes itself

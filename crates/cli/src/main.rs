@@ -9,6 +9,7 @@ mod metrics;
 mod notify;
 mod operate;
 mod out;
+mod paper;
 mod serve;
 mod settings;
 mod sim;
@@ -27,8 +28,8 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use larder_bench::bench::{self, BenchOptions};
 use larder_bench::demo::{self, DemoOptions, Part};
-use larder_bench::report::{self, About};
 use larder_front::control::Command as Control;
+use larder_report::{self as report, About};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
@@ -99,6 +100,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Torture(args) => torture::torture(&args),
         Command::Trace(command) => trace::trace(&command),
         Command::Sim(args) => sim::sim(&args),
+        Command::Paper(args) => paper::paper(&args),
         Command::Bench(args) => bench(&args),
         Command::Demo(args) => demo(&args),
         Command::Man { dir } => manual::man(&dir),
@@ -119,7 +121,7 @@ fn bench(args: &BenchArgs) -> Result<()> {
             command: format!("larder bench {names}{quick} --report {}", path.display()),
             seeds: if args.quick { "1" } else { "1 to 3" }.to_owned(),
         };
-        let html = report::html(&about, &found.figures, &found.rows);
+        let html = report::html(&about, &found.figures, &[bench::sheet(&found.rows)]);
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {

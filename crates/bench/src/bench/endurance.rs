@@ -13,10 +13,10 @@
 use anyhow::Result;
 use larder_sim::load::{FLASH_A_BYTES, FLASH_B_BYTES, MIB_PER_GIB, Oltp, Pattern};
 
+use super::figures::{flash_writes, hit_ratios, latencies};
 use super::row::{Goal, Row, median};
-use super::yardstick::figures::{flash_writes, hit_ratios, latencies};
-use super::yardstick::{Outcome, Setup, System, run_all};
 use super::{BenchOptions, Findings};
+use larder_lab::volume::{Outcome, Setup, System, run_all};
 
 const NAME: &str = "endurance";
 

@@ -22,11 +22,11 @@ use larder_sim::scenario::sce;
 use tempfile::NamedTempFile;
 
 use super::inline::Inline;
-use super::latency::Latencies;
 use super::quiet::{Counted, Watch};
 use super::row::{Goal, Row, median};
 use super::volume::{Bare, Target, Volume};
 use super::{BenchOptions, progress};
+use larder_lab::latencies::Latencies;
 
 const NAME: &str = "hit-path";
 const MIB: u64 = 1 << 20;

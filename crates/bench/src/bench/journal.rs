@@ -17,8 +17,9 @@ use larder_sim::load::{FLASH_A_BYTES, HOUR, Pattern};
 
 use super::row::{Goal, Row, median};
 use super::throughput::{ARRAY_PROFILE, Found, measure, warm};
-use super::yardstick::{Setup, System, run_jobs, world};
 use super::{BenchOptions, Findings};
+use larder_lab::jobs::run_jobs;
+use larder_lab::volume::{Setup, System, world};
 
 const NAME: &str = "journal";
 /// Of the throughput without.

@@ -2,7 +2,7 @@
 //! The benches behind `larder bench`.
 //!
 //! Purpose: every figure of the project's tables, measured by one command, beside the bare device's
-//! or a peer's from the same minutes. [`run`] gives [`Row`]s, and pictures for a [report](crate::report); a goal that was missed is a row like
+//! or a peer's from the same minutes. [`run`] gives [`Row`]s, and pictures for a [report](larder_report); a goal that was missed is a row like
 //! any other.
 //!
 //! Method: what is compared takes turns (A, B, B, A ...), and a ratio is the median over such
@@ -16,11 +16,11 @@ mod child;
 mod cold_miss;
 mod desktop;
 mod endurance;
+mod figures;
 mod fuse;
 mod hit_path;
 mod inline;
 mod journal;
-mod latency;
 mod memory;
 mod nbd;
 mod quiet;
@@ -32,15 +32,14 @@ mod throughput;
 mod volume;
 mod warm_restart;
 mod warm_up;
-mod yardstick;
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::report::Figure;
+use larder_report::Figure;
 pub use row::Row;
-pub use table::print_table;
+pub use table::{print_table, sheet};
 
 /// What holds for all benches of a run.
 #[derive(Clone, Debug)]

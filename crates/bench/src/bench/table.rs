@@ -2,6 +2,7 @@
 //! Rows for people.
 
 use comfy_table::{CellAlignment, Table, presets};
+use larder_report::{Cell, Column, Table as Sheet, TableRow, Tone};
 
 use super::row::Row;
 
@@ -48,6 +49,50 @@ fn render(rows: &[Row]) -> String {
         })
         .collect();
     format!("{table}\n{notes}")
+}
+
+/// Rows for a report.
+#[must_use]
+pub fn sheet(rows: &[Row]) -> Sheet {
+    let words = Column::words;
+    let columns = vec![
+        words("bench"),
+        words("case"),
+        words("against"),
+        Column::numbers("ours"),
+        Column::numbers("peer"),
+        words("unit"),
+        Column::numbers("ratio"),
+        words("goal"),
+        words(""),
+    ];
+    let rows = rows.iter().map(sheet_row).collect();
+    Sheet { title: "Rows".to_owned(), columns, rows }
+}
+
+fn sheet_row(row: &Row) -> TableRow {
+    let number = larder_report::number;
+    let small = match (row.min, row.max) {
+        (Some(min), Some(max)) => format!("{} to {}", number(min), number(max)),
+        _ => String::new(),
+    };
+    let (text, tone) = match row.reached {
+        Some(true) => ("reached", Tone::Good),
+        Some(false) => ("missed", Tone::Bad),
+        None => ("", Tone::Plain),
+    };
+    let cells = vec![
+        Cell::text(&row.name),
+        Cell::text(&row.case),
+        Cell::text(&row.against),
+        Cell::number(row.ours),
+        Cell::number(row.peer),
+        Cell::text(&row.unit),
+        Cell { small, ..Cell::number(row.ratio) },
+        Cell::text(row.goal.as_deref().unwrap_or_default()),
+        Cell { tone, ..Cell::text(text) },
+    ];
+    TableRow { cells, note: row.note.clone() }
 }
 
 fn ratio(row: &Row) -> String {

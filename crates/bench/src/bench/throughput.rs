@@ -36,11 +36,12 @@ use larder_sim::load::{
 };
 use larder_sim::world::World;
 
-use super::latency::Latencies;
 use super::row::{Goal, Row, median};
-use super::yardstick::{SAN_PROFILE, Setup, System, run_jobs, world};
 use super::{BenchOptions, Findings};
-use crate::report::{Figure, Spread};
+use larder_lab::jobs::run_jobs;
+use larder_lab::latencies::Latencies;
+use larder_lab::volume::{SAN_PROFILE, Setup, System, world};
+use larder_report::{Figure, Spread};
 
 const NAME: &str = "throughput";
 /// The origin that bears the writes.

@@ -30,11 +30,10 @@ use larder_sim::world::World;
 
 use super::row::{Goal, Row, median};
 use super::throughput::warm;
-use super::yardstick::{
-    FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, device, place, run_jobs,
-};
 use super::{BenchOptions, Findings};
-use crate::report::{Figure, Picture, Series};
+use larder_lab::jobs::run_jobs;
+use larder_lab::volume::{FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, device, place};
+use larder_report::{Figure, Picture, Series};
 
 const NAME: &str = "warm-restart";
 /// The first part after a restart, in which the goal is to be reached.

@@ -17,11 +17,11 @@ use anyhow::Result;
 use larder_core::exec::{Nanos, SECOND};
 use larder_sim::load::{FLASH_A_BYTES, Pattern};
 
+use super::figures::{flash_writes, latencies, middle};
 use super::row::{Goal, Row, median};
-use super::yardstick::figures::{flash_writes, latencies, middle};
-use super::yardstick::{Outcome, SAMPLE, Setup, System, run_all};
 use super::{BenchOptions, Findings};
-use crate::report::{Figure, Picture, Series};
+use larder_lab::volume::{Outcome, SAMPLE, Setup, System, run_all};
+use larder_report::{Figure, Picture, Series};
 
 const NAME: &str = "warm-up";
 const HOURS: u64 = 8;

@@ -21,7 +21,25 @@ const FACTOR_BYTES: u64 = 2;
 /// Payload and log are whole multiples of this.
 const ALIGN: u64 = 4096;
 /// A log holds at least this much, whatever the setting.
-const LOG_LEAST: u64 = 16 << 10;
+const LOG_LEAST_LAWFUL: u64 = 16 << 10;
+
+/// One log of a shard is this part of the device, shared among the shards ...
+const LOG_SHARE: u64 = 512;
+/// ... within these bounds. All that is written to it between two checkpoints must fit.
+const LOG_LEAST: u64 = 64 << 10;
+const LOG_MOST: u64 = 16 << 20;
+/// Under periodic update all shards' logs together are no larger than this, so that a region is no larger
+/// than the paper's (PRWC Table 1): there a unit is touched once while it stays.
+pub const LOG_PERIODIC: u64 = 5 << 18;
+
+/// Bytes of the log of each of `workers` shards on a flash device of so many bytes.
+#[must_use]
+pub fn log_bytes(flash_bytes: u64, keeps: Keeps, workers: u32) -> u64 {
+    let share = flash_bytes / LOG_SHARE;
+    let all = if keeps.factors { share.min(LOG_PERIODIC) } else { share };
+    let each = all / u64::from(workers.max(1));
+    each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST)
+}
 
 /// The place of one shard's metadata, see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +99,7 @@ impl Layout {
         let entry = entry_bytes(shape.pages_per_unit(), keeps.dirty) as u64;
         let factors = if keeps.factors { shape.units() * FACTOR_BYTES } else { 0 };
         let payload = u64::from(slots) * entry + factors;
-        (payload.next_multiple_of(ALIGN), log_bytes.max(LOG_LEAST).next_multiple_of(ALIGN))
+        (payload.next_multiple_of(ALIGN), log_bytes.max(LOG_LEAST_LAWFUL).next_multiple_of(ALIGN))
     }
 
     fn area_bytes(payload: u64, log: u64) -> u64 {

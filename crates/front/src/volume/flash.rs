@@ -11,7 +11,7 @@ use std::io::Read as _;
 use larder_core::buf::{Buf, PAGE};
 use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::exec::{DevId, Io, IoId, IoKind};
-use larder_core::journal::layout::Layout;
+use larder_core::journal::layout::{Layout, log_bytes};
 use larder_core::journal::recover::{Recovered, Unusable, format, recover};
 use larder_core::label::{
     Found, HEADER_BYTES, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
@@ -28,15 +28,6 @@ use super::worker::MOST_WORKERS;
 const LOOK_BYTES: u64 = 1 << 20;
 /// How many pages are looked at between the ends.
 pub const SAMPLES: u64 = 256;
-
-/// One log of a shard is this part of the device, shared among the shards ...
-const LOG_SHARE: u64 = 512;
-/// ... within these bounds. All that is written to it between two checkpoints must fit.
-const LOG_LEAST: u64 = 64 << 10;
-const LOG_MOST: u64 = 16 << 20;
-/// Under periodic update all shards' logs together are no larger than this, so that a region is no larger
-/// than the paper's (PRWC Table 1): there a unit is touched once while it stays.
-const LOG_PERIODIC: u64 = 5 << 18;
 
 /// A flash device that is ready to be attached.
 #[derive(Clone, Debug)]
@@ -370,15 +361,6 @@ fn run(
     io.buf.ok_or_else(|| failed(larder_core::request::Errno::EIO))
 }
 
-/// Bytes of the log of each of `workers` shards on a flash device of so many bytes.
-#[must_use]
-pub fn log_bytes(flash_bytes: u64, keeps: Keeps, workers: u32) -> u64 {
-    let share = flash_bytes / LOG_SHARE;
-    let all = if keeps.factors { share.min(LOG_PERIODIC) } else { share };
-    let each = all / u64::from(workers.max(1));
-    each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST)
-}
-
 /// Where the slots begin when there are so many.
 fn slots_at(metadata: &Metadata, slots: u64) -> u64 {
     let Metadata { shape, log_bytes, keeps } = metadata;
@@ -429,7 +411,12 @@ mod tests {
             for (flash_gib, paper) in [8, 16, 32, 64].into_iter().zip(row) {
                 let (origin_bytes, unit_bytes) = (origin_tib << 40, 1 << 20);
                 let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
-                let bytes = Layout::total_bytes(&shape, flash_gib << 10, LOG_PERIODIC, keeps) / 2;
+                let bytes = Layout::total_bytes(
+                    &shape,
+                    flash_gib << 10,
+                    larder_core::journal::layout::LOG_PERIODIC,
+                    keeps,
+                ) / 2;
                 let tenths = (bytes * 10).div_ceil(1 << 20);
                 assert!(tenths <= paper, "{origin_tib} TiB, {flash_gib} GiB: {tenths} > {paper}");
                 ours.push(tenths as f64 / 10.0);

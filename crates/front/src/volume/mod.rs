@@ -39,7 +39,7 @@ use larder_core::shard::Shard;
 use larder_io::{Device, Driver};
 
 pub use self::error::VolumeError;
-pub use self::flash::{FlashDevice, log_bytes};
+pub use self::flash::FlashDevice;
 pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
 pub use self::latency::{Histogram, Latencies};
 pub use self::state::{Stats, Status};

@@ -26,8 +26,8 @@ use larder_model::{SplitMix64, profiles};
 use larder_sim::scenario::sce;
 
 use super::BenchOptions;
-use super::latency::Latencies;
 use super::row::{Goal, Row, median};
+use larder_lab::latencies::Latencies;
 
 const NAME: &str = "cold-miss";
 /// About the size of the disks that the profiles model.

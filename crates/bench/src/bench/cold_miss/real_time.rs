@@ -14,10 +14,10 @@ use larder_model::profile;
 use super::{
     Arrival, FLASH_BYTES, FLASH_PROFILE, Load, ORIGIN_BYTES, Outcome, Outcomes, Side, arrivals,
 };
-use crate::bench::latency::Latencies;
 use crate::bench::row::Row;
 use crate::bench::volume::{Bare, Target, Volume};
 use crate::bench::{BenchOptions, progress};
+use larder_lab::latencies::Latencies;
 
 pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
     let (rounds, seconds) = if options.quick { (1, 1) } else { (5, 6) };

@@ -17,9 +17,9 @@ use larder_sim::world::World;
 use super::{
     Arrival, FLASH_BYTES, FLASH_PROFILE, Load, ORIGIN_BYTES, Outcome, Outcomes, Side, arrivals,
 };
-use crate::bench::latency::Latencies;
 use crate::bench::row::Row;
 use crate::bench::{BenchOptions, progress};
+use larder_lab::latencies::Latencies;
 
 pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
     let (seeds, seconds) = if options.quick { (2, 3) } else { (25, 30) };

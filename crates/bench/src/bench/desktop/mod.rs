@@ -29,8 +29,9 @@ use larder_sim::load::desktop::{Ask, DAY, DAYS, DISK_BYTES, Desktop, FLASH_BYTES
 use larder_sim::load::replay::{Replayed, replay};
 use larder_sim::world::World;
 
-use super::yardstick::{System, device, place, run_jobs};
 use super::{BenchOptions, Findings};
+use larder_lab::jobs::run_jobs;
+use larder_lab::volume::{System, device, place};
 
 const NAME: &str = "desktop";
 const ORIGIN_PROFILE: &str = "hdd-7200";

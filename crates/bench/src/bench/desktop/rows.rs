@@ -7,8 +7,8 @@ use larder_sim::load::replay::{Part, Replayed};
 use super::{NAME, Outcome, SCAN_DAY, SYSTEMS};
 use crate::bench::Findings;
 use crate::bench::row::{Goal, Row, median};
-use crate::bench::yardstick::System;
-use crate::report::{Figure, Picture, Series};
+use larder_lab::volume::System;
+use larder_report::{Figure, Picture, Series};
 
 /// Places in [`SYSTEMS`].
 const PRWC: usize = 0;

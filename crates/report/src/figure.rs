@@ -83,7 +83,8 @@ impl Figure {
 }
 
 /// Four digits, more for large numbers, no zeroes at the end.
-pub(super) fn number(value: f64) -> String {
+#[must_use]
+pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }

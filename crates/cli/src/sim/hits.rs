@@ -1,49 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder sim --hits`: hits and misses of a replacement policy over a trace.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, bail};
-use clap::Args;
 use larder_core::preset::ReplacementChoice;
 use larder_io::rough_size;
 use larder_sim::hits::replay::{Capacity, Policy, Replay, Told};
 use larder_trace::Trace;
 use serde_json::json;
 
+use super::SimArgs;
 use crate::out;
-use crate::trace::ReadArgs;
 use crate::units::size;
 
-/// What to replay.
-#[derive(Args, Debug)]
-pub struct SimArgs {
-    /// Count hits and misses of a replacement policy alone, without devices, time or writes
-    #[arg(long, required = true)]
-    pub hits: bool,
-    /// The trace
-    #[arg(long, value_name = "TRACE")]
-    pub trace: PathBuf,
-    #[command(flatten)]
-    pub read: ReadArgs,
-    /// Who leaves: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, or belady (who
-    /// is asked for again last; needs memory for the whole trace)
-    #[arg(long, value_name = "POLICY", value_parser = policy)]
-    pub replacement: Policy,
-    /// Unit of caching, a power of two from 512; an access is one unit that a request touches
-    #[arg(long, value_name = "SIZE", value_parser = unit, default_value = "4KiB")]
-    pub unit: u64,
-    /// Size of the cache: bytes, as 512MiB, or a share of the trace's different units, as 5%, both
-    /// rounded down to whole units
-    #[arg(long, value_name = "SIZE", value_parser = capacity)]
-    pub capacity: Capacity,
-    /// One JSON value on stdout
-    #[arg(long)]
-    pub json: bool,
-}
-
-fn policy(text: &str) -> Result<Policy, String> {
+pub(super) fn policy(text: &str) -> Result<Policy, String> {
     if text == "belady" {
         return Ok(Policy::Belady);
     }
@@ -55,7 +26,7 @@ fn policy(text: &str) -> Result<Policy, String> {
     })
 }
 
-fn unit(text: &str) -> Result<u64, String> {
+pub(super) fn unit(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if bytes.is_power_of_two() && (512..=1 << 30).contains(&bytes) {
         return Ok(bytes);
@@ -63,7 +34,7 @@ fn unit(text: &str) -> Result<u64, String> {
     Err(format!("'{text}' is no unit; accepted: a power of two from 512 to 1GiB"))
 }
 
-fn capacity(text: &str) -> Result<Capacity, String> {
+pub(super) fn capacity(text: &str) -> Result<Capacity, String> {
     if text.contains('%') {
         return text.parse().map_err(|()| {
             format!("'{text}' is no share; accepted: above 0% to 100%, up to four decimals")
@@ -73,13 +44,14 @@ fn capacity(text: &str) -> Result<Capacity, String> {
 }
 
 /// Runs the command.
-pub fn sim(args: &SimArgs) -> Result<()> {
-    let replay = Replay {
-        trace: Trace::new(&args.trace, args.read.options()),
-        policy: args.replacement,
-        unit_bytes: args.unit,
-        capacity: args.capacity,
+pub(super) fn hits(args: &SimArgs) -> Result<()> {
+    let (Some(trace), Some(policy), Some(capacity)) =
+        (&args.trace, args.replacement, args.capacity)
+    else {
+        bail!("--hits needs --trace, --replacement and --capacity");
     };
+    let trace = Trace::new(trace, args.read.options());
+    let replay = Replay { trace, policy, unit_bytes: args.unit, capacity };
     let begin = Instant::now();
     let told = |told| match told {
         Told::Accesses(n) => out::tell!("{n} accesses, {:.0} s", begin.elapsed().as_secs_f64()),
@@ -90,7 +62,7 @@ pub fn sim(args: &SimArgs) -> Result<()> {
     let hits = replay.run(told).map_err(|e| anyhow!("{e}"))?;
     let seconds = begin.elapsed().as_secs_f64();
     if hits.accesses == 0 {
-        bail!("{}: has no requests; accepted: at least one", args.trace.display());
+        bail!("{}: has no requests; accepted: at least one", replay.trace.path().display());
     }
     let per_second = hits.accesses as f64 / seconds.max(1e-9);
     if args.json {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `warm-up`, `throughput` and `endurance` share: one run of one system under one load, in
-//! virtual time.
+//! One run of one system under one load, in virtual time: what benches and the papers' tables share.
 //!
 //! Purpose: the preset `sce` beside the systems that the paper compares with, each of which is the
 //! same engine with other choices, beside no cache and beside flash alone. The engine takes no
@@ -12,44 +11,38 @@
 //!
 //! Why not real time: eight hours of a paper's run, six systems and three seeds.
 
-pub(super) mod figures;
-
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use anyhow::{Context, Result, anyhow};
 use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::desk::Requests;
 use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
-use larder_core::journal::layout::Layout;
+use larder_core::journal::layout::{Layout, log_bytes};
 use larder_core::preset::{Choices, Durability, Limits, preset};
 use larder_core::shape::Shape;
 use larder_core::stats::Counters;
-use larder_front::volume::log_bytes;
 use larder_model::profile;
 use larder_sim::device::SimDevice;
 use larder_sim::load::clients::{Clients, Plan, What};
 use larder_sim::load::{DATA_BYTES, HOUR, Oltp, Pattern};
 use larder_sim::world::World;
 
-use super::latency::Latencies;
-use super::progress;
+use crate::jobs::run_jobs;
+use crate::latencies::Latencies;
 
 /// The paper's one-minute samples.
-pub(super) const SAMPLE: Nanos = HOUR / 60;
+pub const SAMPLE: Nanos = HOUR / 60;
 /// The SSD, as a cache and as all there is.
-pub(super) const FLASH_PROFILE: &str = "ssd-s3500";
+pub const FLASH_PROFILE: &str = "ssd-s3500";
 /// The paper's three 15k disks behind a gigabit.
-pub(super) const SAN_PROFILE: &str = "san-1g";
+pub const SAN_PROFILE: &str = "san-1g";
 
 /// The flash device's number in a world.
-pub(super) const FLASH: DevId = DevId(1);
+pub const FLASH: DevId = DevId(1);
 /// The id of a volume whose metadata is kept.
 const VOLUME: u64 = 1;
 
 /// What serves the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum System {
+pub enum System {
     Preset(&'static str),
     NoCache,
     AllFlash,
@@ -57,7 +50,7 @@ pub(super) enum System {
 
 impl System {
     /// Every cache, ours first.
-    pub(super) const CACHES: [Self; 5] = [
+    pub const CACHES: [Self; 5] = [
         Self::Preset("sce"),
         Self::Preset("slru"),
         Self::Preset("flashcache"),
@@ -65,7 +58,7 @@ impl System {
         Self::Preset("bcache"),
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Preset(name) => name,
             Self::NoCache => "no-cache",
@@ -73,7 +66,7 @@ impl System {
         }
     }
 
-    pub(super) fn choices(self) -> Result<Choices> {
+    pub fn choices(self) -> Result<Choices> {
         let name = if let Self::Preset(name) = self { name } else { "sce" };
         Ok(preset(name).with_context(|| format!("no preset {name}"))?.choices())
     }
@@ -81,7 +74,7 @@ impl System {
 
 /// A run.
 #[derive(Clone, Debug)]
-pub(super) struct Setup {
+pub struct Setup {
     pub system: System,
     pub pattern: Pattern,
     pub flash_bytes: u64,
@@ -98,7 +91,7 @@ pub(super) struct Setup {
 
 impl Setup {
     /// The paper's load over its origin, for so many of its hours, the last of which counts.
-    pub(super) fn paper(
+    pub fn paper(
         system: System,
         pattern: Pattern,
         flash_bytes: u64,
@@ -121,14 +114,14 @@ impl Setup {
 
 /// What was counted up to a moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
+pub struct Totals {
     pub transactions: u64,
     pub requests: Requests,
     pub counters: Counters,
 }
 
 /// What a run found.
-pub(super) struct Outcome {
+pub struct Outcome {
     /// At the end of each sample, from time zero on.
     pub totals: Vec<Totals>,
     /// Of the last part.
@@ -142,52 +135,52 @@ impl Outcome {
         self.totals.get((at / SAMPLE) as usize).copied().unwrap_or_default()
     }
 
-    pub(super) fn end(&self) -> Totals {
+    pub fn end(&self) -> Totals {
         self.totals.last().copied().unwrap_or_default()
     }
 
-    pub(super) fn span(&self) -> Nanos {
+    pub fn span(&self) -> Nanos {
         (self.totals.len() as u64 - 1) * SAMPLE
     }
 
     /// The hit ratio between two moments.
-    pub(super) fn hit_ratio(&self, from: Nanos, to: Nanos) -> f64 {
+    pub fn hit_ratio(&self, from: Nanos, to: Nanos) -> f64 {
         let (from, to) = (self.at(from).requests, self.at(to).requests);
         (to.read_hits - from.read_hits) as f64 / (to.reads - from.reads).max(1) as f64
     }
 
     /// Transactions a second between two moments.
-    pub(super) fn rate(&self, from: Nanos, to: Nanos) -> f64 {
+    pub fn rate(&self, from: Nanos, to: Nanos) -> f64 {
         let count = self.at(to).transactions - self.at(from).transactions;
         count as f64 * SECOND as f64 / (to - from).max(1) as f64
     }
 
     /// A figure of every sample, by its beginning and end.
-    pub(super) fn each(&self, figure: impl Fn(&Self, Nanos, Nanos) -> f64) -> Vec<f64> {
+    pub fn each(&self, figure: impl Fn(&Self, Nanos, Nanos) -> f64) -> Vec<f64> {
         let samples = 1..self.totals.len() as u64;
         samples.map(|i| figure(self, (i - 1) * SAMPLE, i * SAMPLE)).collect()
     }
 
     /// The hit ratio of the last hour.
-    pub(super) fn final_hit_ratio(&self) -> f64 {
+    pub fn final_hit_ratio(&self) -> f64 {
         self.hit_ratio(self.span().saturating_sub(HOUR), self.span())
     }
 
     /// Bytes written to flash for each transaction, over the whole run (SCE 4.6).
-    pub(super) fn flash_bytes_each(&self) -> f64 {
+    pub fn flash_bytes_each(&self) -> f64 {
         let end = self.end();
         end.counters.flash_write_bytes as f64 / end.transactions.max(1) as f64
     }
 }
 
 /// A modelled device without bytes.
-pub(super) fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
+pub fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
     let model = profile(name, bytes, seed).map_err(|e| anyhow!("{e}"))?;
     Ok(SimDevice::new(model, None, seed, MILLISECOND))
 }
 
 /// The world of a setup, cold.
-pub(super) fn world(setup: &Setup) -> Result<World> {
+pub fn world(setup: &Setup) -> Result<World> {
     let (mut choices, mut limits) = (setup.system.choices()?, Limits::default());
     (setup.change)(&mut choices, &mut limits);
     let origin = if setup.system == System::AllFlash { FLASH_PROFILE } else { setup.origin };
@@ -203,7 +196,7 @@ pub(super) fn world(setup: &Setup) -> Result<World> {
 
 /// Where things lie on flash with so many bytes of slots: before them the metadata that the choices
 /// ask for, its log as large as a server makes it.
-pub(super) fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64) -> Flash {
+pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64) -> Flash {
     let unit_bytes = choices.unit_bytes;
     let (slots, keeps) = (slot_bytes / unit_bytes, Keeps::of(choices));
     let (mut base, mut journal) = (0, None);
@@ -217,7 +210,7 @@ pub(super) fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64) -> Fl
 }
 
 /// Runs one.
-pub(super) fn run(setup: &Setup) -> Result<Outcome> {
+pub fn run(setup: &Setup) -> Result<Outcome> {
     let mut world = world(setup)?;
     let load = Oltp::new(setup.pattern, DATA_BYTES, setup.seed);
     let mut clients = Clients::new(setup.plan.clone(), load);
@@ -244,40 +237,10 @@ pub(super) fn run(setup: &Setup) -> Result<Outcome> {
 }
 
 /// Runs all, on every processor; outcomes come in the order of the setups.
-pub(super) fn run_all(name: &str, setups: &[Setup]) -> Result<Vec<Outcome>> {
+pub fn run_all(name: &str, setups: &[Setup]) -> Result<Vec<Outcome>> {
     let words = |s: &Setup| {
         let (pattern, system) = (s.pattern.name(), s.system.name());
         format!("{pattern}, {system}, seed {}: {} virtual seconds", s.seed, s.span / SECOND)
     };
     run_jobs(name, setups, words, run)
-}
-
-/// Does all jobs, on every processor; results come in the order of the jobs.
-pub(super) fn run_jobs<J: Sync, T: Send>(
-    name: &str,
-    jobs: &[J],
-    words: impl Fn(&J) -> String + Sync,
-    run: impl Fn(&J) -> Result<T> + Sync,
-) -> Result<Vec<T>> {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, Result<T>)>> = Mutex::new(Vec::new());
-    let work = || {
-        while let number = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(job) = jobs.get(number)
-        {
-            let begin = std::time::Instant::now();
-            let result = run(job);
-            progress(name, format!("{} in {:.0} s", words(job), begin.elapsed().as_secs_f64()));
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(work);
-        }
-    });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_by_key(|(number, _)| *number);
-    found.into_iter().map(|(_, result)| result).collect()
 }

@@ -3,9 +3,10 @@
 
 use larder_core::exec::Nanos;
 
-use super::Outcome;
-use crate::bench::row::median;
-use crate::report::{Figure, Spread};
+use larder_lab::volume::Outcome;
+
+use super::row::median;
+use larder_report::{Figure, Spread};
 
 /// The median of a figure over seeds.
 fn mid(outcomes: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
@@ -13,10 +14,7 @@ fn mid(outcomes: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
 }
 
 /// A figure of each sample, the median over seeds.
-pub(in crate::bench) fn middle(
-    outcomes: &[Outcome],
-    figure: fn(&Outcome, Nanos, Nanos) -> f64,
-) -> Vec<f64> {
+pub(super) fn middle(outcomes: &[Outcome], figure: fn(&Outcome, Nanos, Nanos) -> f64) -> Vec<f64> {
     let all: Vec<Vec<f64>> = outcomes.iter().map(|o| o.each(figure)).collect();
     let samples = all.first().map_or(0, Vec::len);
     let sample = |i: usize| all.iter().filter_map(|one| one.get(i).copied()).collect::<Vec<_>>();
@@ -24,7 +22,7 @@ pub(in crate::bench) fn middle(
 }
 
 /// Transactions of the last hour.
-pub(in crate::bench) fn latencies(title: &str, names: &[&str], systems: &[&[Outcome]]) -> Figure {
+pub(super) fn latencies(title: &str, names: &[&str], systems: &[&[Outcome]]) -> Figure {
     let ms = |outcomes: &[Outcome], share: f64| {
         mid(outcomes, |o| o.transactions.quantile_us(share)) / 1e3
     };
@@ -39,11 +37,7 @@ pub(in crate::bench) fn latencies(title: &str, names: &[&str], systems: &[&[Outc
 }
 
 /// Bytes written to flash for each transaction of the run.
-pub(in crate::bench) fn flash_writes(
-    title: &str,
-    names: &[&str],
-    systems: &[&[Outcome]],
-) -> Figure {
+pub(super) fn flash_writes(title: &str, names: &[&str], systems: &[&[Outcome]]) -> Figure {
     let kib = |outcomes: &[Outcome]| mid(outcomes, Outcome::flash_bytes_each) / 1024.0;
     let bars = names.iter().zip(systems).map(|(name, o)| ((*name).to_owned(), kib(o)));
     let caption = "Population and write-through, over the whole run from an empty cache on.";
@@ -51,7 +45,7 @@ pub(in crate::bench) fn flash_writes(
 }
 
 /// Hit ratios of the last hour.
-pub(in crate::bench) fn hit_ratios(title: &str, names: &[&str], systems: &[&[Outcome]]) -> Figure {
+pub(super) fn hit_ratios(title: &str, names: &[&str], systems: &[&[Outcome]]) -> Figure {
     let ratio = |outcomes: &[Outcome]| mid(outcomes, Outcome::final_hit_ratio) * 100.0;
     let bars = names.iter().zip(systems).map(|(name, o)| ((*name).to_owned(), ratio(o)));
     Figure::bars(title, "Reads, in the paper's last hour.", "% of reads", bars.collect())

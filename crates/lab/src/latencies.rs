@@ -8,27 +8,45 @@ use larder_core::exec::Nanos;
 const LONGEST: u64 = 60_000_000_000;
 
 /// Latencies, to three digits.
-#[derive(Clone)]
-pub(super) struct Latencies(Histogram<u64>);
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    pub(super) fn new() -> Self {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
         match Histogram::new_with_bounds(1, LONGEST, 3) {
             Ok(histogram) => Self(histogram),
             Err(_) => unreachable!("the bounds are lawful"),
         }
     }
 
-    pub(super) fn record(&mut self, span: Nanos) {
+    /// One more.
+    pub fn record(&mut self, span: Nanos) {
         self.0.saturating_record(span);
     }
 
-    pub(super) fn count(&self) -> u64 {
+    /// Their mean, in microseconds.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.0.len()
     }
 
     /// The latency below which this share of requests stays, in microseconds.
-    pub(super) fn quantile_us(&self, share: f64) -> f64 {
+    #[must_use]
+    pub fn quantile_us(&self, share: f64) -> f64 {
         self.0.value_at_quantile(share) as f64 / 1e3
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
     }
 }

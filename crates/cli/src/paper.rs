@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder paper`: every claim of the papers, and whether it reproduces.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use comfy_table::{Table, presets};
+use larder_lab::paper::{self, Asked, Found, Row, SEEDS};
+use larder_report::{self as report, About};
+
+use crate::out;
+
+/// What to reproduce.
+#[derive(Args, Debug)]
+pub struct PaperArgs {
+    /// sce, holland, prwc, or all
+    #[arg(value_name = "PAPER")]
+    pub paper: String,
+    /// Footprints, RAM, flash and volumes are this part of the papers', as 1/16; unit sizes,
+    /// latencies and periods stay [default: each row's own]
+    #[arg(long, value_name = "RATIO")]
+    pub scale: Option<String>,
+    /// The first of three seeds; a shape has to hold on each
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+    /// Only these rows, as S6,H2
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Also write one HTML file with every figure redrawn
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// Runs the command. A claim that differs is an answer, not a failure.
+pub fn paper(args: &PaperArgs) -> Result<()> {
+    let asked = Asked {
+        scale: args.scale.clone(),
+        seed: args.seed,
+        only: args.only.clone(),
+        progress: true,
+    };
+    let found = paper::run(&args.paper, &asked)?;
+    if let Some(path) = &args.report {
+        let html = page(args, &found);
+        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        return out::line(serde_json::to_string(&found.rows)?);
+    }
+    out::line(table(&found.rows))
+}
+
+fn page(args: &PaperArgs, found: &Found) -> String {
+    let mut command = format!("larder paper {}", args.paper);
+    if let Some(scale) = &args.scale {
+        command.push_str(&format!(" --scale {scale}"));
+    }
+    let about = About {
+        title: format!("Larder: what reproduces of {}", args.paper),
+        command: format!("{command} --seed {}", args.seed),
+        seeds: format!("{} to {}", args.seed, args.seed + SEEDS - 1),
+    };
+    report::html(&about, &found.figures, &[paper::sheet(&found.rows)])
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["row", "claim", "paper", "ours", "unit", "verdict"]);
+    for row in rows {
+        let cells = [row.claim, &row.paper_text(), &row.ours_text(), row.unit, row.verdict.name()];
+        table.add_row(std::iter::once(row.id).chain(cells));
+    }
+    let notes: String = rows.iter().map(|row| format!("\n{}: {}", row.id, row.why)).collect();
+    format!("{table}\n{notes}")
+}

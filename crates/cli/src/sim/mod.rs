@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder sim`: scenarios in virtual time, or hits and misses over a trace.
+
+mod hits;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use larder_lab::scenario::{Line, Scenario, Sweep, sweep};
+use larder_sim::hits::replay::{Capacity, Policy};
+use serde_json::{Value as Json, json};
+
+use crate::out;
+use crate::trace::ReadArgs;
+
+/// What to run.
+#[derive(Args, Debug)]
+pub struct SimArgs {
+    /// A scenario: settings of a run, or of a grid of runs
+    #[arg(value_name = "SCENARIO.toml", required_unless_present = "hits", conflicts_with = "hits")]
+    pub scenario: Option<PathBuf>,
+    /// Change a setting of the scenario, as load.working_set=80GiB; a grid over it gives way
+    #[arg(long, value_name = "PATH=VALUE", requires = "scenario")]
+    pub set: Vec<String>,
+    /// The seed; equal seeds give equal results on any machine [default: the scenario's]
+    #[arg(long, value_name = "N", requires = "scenario")]
+    pub seed: Option<i64>,
+    /// Append results here, a JSON value a line, and go on where an earlier run stopped
+    #[arg(long, value_name = "FILE", requires = "scenario")]
+    pub out: Option<PathBuf>,
+    /// Threads; they change nothing but the time it takes [default: one for every processor]
+    #[arg(long, value_name = "N", requires = "scenario")]
+    pub jobs: Option<usize>,
+    /// Count hits and misses of a replacement policy alone, without devices, time or writes
+    #[arg(long)]
+    pub hits: bool,
+    /// The trace
+    #[arg(long, value_name = "TRACE", requires = "hits")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Who leaves: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, or belady (who
+    /// is asked for again last; needs memory for the whole trace)
+    #[arg(long, value_name = "POLICY", value_parser = hits::policy, requires = "hits")]
+    pub replacement: Option<Policy>,
+    /// Unit of caching, a power of two from 512; an access is one unit that a request touches
+    #[arg(long, value_name = "SIZE", value_parser = hits::unit, default_value = "4KiB")]
+    pub unit: u64,
+    /// Size of the cache: bytes, as 512MiB, or a share of the trace's different units, as 5%, both
+    /// rounded down to whole units
+    #[arg(long, value_name = "SIZE", value_parser = hits::capacity, requires = "hits")]
+    pub capacity: Option<Capacity>,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn sim(args: &SimArgs) -> Result<()> {
+    let Some(path) = &args.scenario else { return hits::hits(args) };
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut scenario = Scenario::parse(&path.display().to_string(), &text)?;
+    for setting in &args.set {
+        let (path, value) = assignment(setting)?;
+        scenario.set(path, value)?;
+    }
+    if let Some(seed) = args.seed {
+        scenario.set("seed", toml::Value::Integer(seed))?;
+    }
+    let how = Sweep { file: args.out.as_deref(), jobs: args.jobs, progress: true };
+    let lines = sweep(&scenario, how)?;
+    if args.json {
+        let single = lines.len() == 1 && lines.iter().all(|line| line.at.is_empty());
+        let all = || lines.iter().map(|line| json!({"at": line.at, "result": line.result}));
+        return match lines.first() {
+            Some(line) if single => out::line(&line.result),
+            _ => out::line(Json::Array(all().collect())),
+        };
+    }
+    lines.iter().try_for_each(|line| out::line(words(line)))
+}
+
+/// `path=value`; a value that is no TOML is a string.
+fn assignment(text: &str) -> Result<(&str, toml::Value)> {
+    let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.is_empty()) else {
+        bail!("--set '{text}' is no assignment; accepted: path=value, as load.working_set=80GiB");
+    };
+    let parsed: Result<toml::Table, _> = format!("value = {value}").parse();
+    let parsed = parsed.ok().and_then(|mut table| table.remove("value"));
+    Ok((path.trim(), parsed.unwrap_or_else(|| toml::Value::String(value.trim().to_owned()))))
+}
+
+/// A point for people: what the grid set, and below it the figures.
+fn words(line: &Line) -> String {
+    let at: Vec<String> = line.at.iter().map(|(path, value)| format!("{path}={value}")).collect();
+    let mut text = if at.is_empty() { String::new() } else { format!("{}\n", at.join(" ")) };
+    figures(&line.result, "", &mut text);
+    text.trim_end().to_owned()
+}
+
+fn figures(value: &Json, path: &str, text: &mut String) {
+    use std::fmt::Write as _;
+    match value {
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                figures(value, &path, text);
+            }
+        }
+        Json::Array(items) if items.len() > 8 => {
+            let _ = writeln!(text, "  {path:<28} {} values, see --json", items.len());
+        }
+        other => _ = writeln!(text, "  {path:<28} {other}"),
+    }
+}

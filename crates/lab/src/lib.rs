@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The laboratory: what is asked of the engine in virtual time.
+#![forbid(unsafe_code)]
+
+pub mod jobs;
+pub mod latencies;
+pub mod paper;
+pub mod scenario;
+pub mod volume;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The grid of a scenario: settings by dotted path, and all combinations of their values.
+//!
+//! Invariant: points come in the order of the file, the last key fastest; there are at most
+//! [`MOST_POINTS`].
+
+use toml::{Table, Value};
+
+use super::Point;
+
+/// More would be a slip of the pen.
+const MOST_POINTS: usize = 100_000;
+
+/// Takes `[grid]` out of a table.
+pub(super) fn take(base: &mut Table) -> Result<Vec<(String, Vec<Value>)>, String> {
+    let Some(grid) = base.remove("grid") else { return Ok(Vec::new()) };
+    let Value::Table(grid) = grid else {
+        return Err(
+            "'grid' is no table; accepted: [grid] with \"path.of.setting\" = [values]".to_owned()
+        );
+    };
+    let axis = |(path, values): (String, Value)| match values {
+        Value::Array(values) if !values.is_empty() => Ok((path, values)),
+        _ => Err(format!("grid: '{path}' is no list; accepted: a list of at least one value")),
+    };
+    let grid: Vec<_> = grid.into_iter().map(axis).collect::<Result<_, _>>()?;
+    let points = grid.iter().try_fold(1usize, |n, (_, values)| n.checked_mul(values.len()));
+    match points {
+        Some(n) if n <= MOST_POINTS => Ok(grid),
+        _ => Err(format!("grid: more than {MOST_POINTS} points")),
+    }
+}
+
+/// Sets what a dotted path names, making tables on the way.
+pub(super) fn put(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
+    let (parents, last) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut at = table;
+    for part in parents.split('.').filter(|part| !part.is_empty()) {
+        let next = at.entry(part).or_insert_with(|| Value::Table(Table::new()));
+        at = next.as_table_mut().ok_or_else(|| {
+            format!("'{path}': '{part}' is no table; accepted: a path of tables and a setting")
+        })?;
+    }
+    at.insert(last.to_owned(), value);
+    Ok(())
+}
+
+/// All combinations.
+pub(super) fn points(base: &Table, grid: &[(String, Vec<Value>)]) -> Result<Vec<Point>, String> {
+    let mut all = vec![Point { at: Vec::new(), settings: base.clone() }];
+    for (path, values) in grid {
+        let mut next = Vec::with_capacity(all.len() * values.len());
+        for point in &all {
+            for value in values {
+                let mut one = point.clone();
+                put(&mut one.settings, path, value.clone())?;
+                one.at.push((path.clone(), value.clone()));
+                next.push(one);
+            }
+        }
+        all = next;
+    }
+    Ok(all)
+}

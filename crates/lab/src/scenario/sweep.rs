@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All points of a scenario on all processors, as JSON lines, going on where it stopped.
+//!
+//! A line is `{"point": N, "at": {..}, "settings": {..}, "result": {..}}`. Lines come in the order of
+//! the points. A sweep that finds such lines in its file keeps those whose settings are what the
+//! point's are now, and runs the others.
+//!
+//! Invariants: a line is written when all before it were, in one piece; a torn last line is run
+//! again; with any number of processors and interruptions the file ends up with the same bytes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::{Point, Scenario, run_point};
+
+/// A point and what it came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its number.
+    pub point: usize,
+    /// What the grid set.
+    pub at: Map<String, Json>,
+    /// All settings.
+    pub settings: Json,
+    /// What it came to.
+    pub result: Json,
+}
+
+impl Line {
+    /// A number of the result by dotted path.
+    #[must_use]
+    pub fn number(&self, path: &str) -> Option<f64> {
+        path.split('.').try_fold(&self.result, |value, part| value.get(part))?.as_f64()
+    }
+
+    /// Whether the grid set this here.
+    #[must_use]
+    pub fn is_at(&self, path: &str, value: &str) -> bool {
+        match self.at.get(path) {
+            Some(Json::String(text)) => text == value,
+            Some(other) => other.to_string() == value,
+            None => false,
+        }
+    }
+}
+
+/// How to go about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sweep<'a> {
+    /// Where lines go, and come from.
+    pub file: Option<&'a Path>,
+    /// Threads; one for every processor without.
+    pub jobs: Option<usize>,
+    /// Whether to tell of every point on standard error.
+    pub progress: bool,
+}
+
+fn before(file: &Path) -> Result<BTreeMap<usize, Line>> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
+    };
+    let mut found = BTreeMap::new();
+    let count = text.lines().count();
+    for (i, line) in text.lines().enumerate() {
+        match serde_json::from_str::<Line>(line) {
+            Ok(line) => _ = found.insert(line.point, line),
+            Err(_) if i + 1 == count => {}
+            Err(_) => {
+                return Err(anyhow!(
+                    "{}: line {}: is no line of a sweep; accepted: a new file, or what a sweep wrote",
+                    file.display(),
+                    i + 1
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Lines that are done, and those that wait for one before them.
+struct Done {
+    out: Option<fs::File>,
+    lines: BTreeMap<usize, Line>,
+    written: usize,
+    failed: Option<anyhow::Error>,
+}
+
+impl Done {
+    fn add(&mut self, line: Line) {
+        self.lines.insert(line.point, line);
+        while let Some(line) = self.lines.get(&self.written) {
+            self.written += 1;
+            let Some(out) = &mut self.out else { continue };
+            let text = serde_json::to_string(line).map_err(anyhow::Error::from);
+            let wrote = text.and_then(|t| Ok(out.write_all(format!("{t}\n").as_bytes())?));
+            if let Err(error) = wrote {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// The file with the lines that need not be run again and have nothing missing before them, open for
+/// more; until it is whole the old one stays.
+fn kept(file: &Path, done: &Done) -> Result<fs::File> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".new");
+    let mut out = fs::File::create(&name)?;
+    for line in done.lines.values().take(done.written) {
+        out.write_all(format!("{}\n", serde_json::to_string(line)?).as_bytes())?;
+    }
+    fs::rename(&name, file)?;
+    Ok(out)
+}
+
+/// Runs all points of a scenario that its file does not have yet; all lines, in order.
+///
+/// # Errors
+/// If the scenario is bad, a point cannot be run, or the file cannot be read or written.
+pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
+    let points = scenario.points()?;
+    let mut old = how.file.map(before).transpose()?.unwrap_or_default();
+    let mut done = Done { out: None, lines: BTreeMap::new(), written: 0, failed: None };
+    let settings = |point: &Point| serde_json::to_value(&point.settings).unwrap_or(Json::Null);
+    let mut todo = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        match old.remove(&number).filter(|line| line.settings == settings(point)) {
+            Some(line) => done.add(line),
+            None => todo.push(number),
+        }
+    }
+    if let Some(file) = how.file {
+        done.out =
+            Some(kept(file, &done).with_context(|| format!("cannot write {}", file.display()))?);
+    }
+    if how.progress && todo.len() < points.len() {
+        eprintln!(
+            "{}: {} of {} points are there",
+            scenario.name,
+            points.len() - todo.len(),
+            points.len()
+        );
+    }
+    let (next, done, count) = (AtomicUsize::new(0), Mutex::new(done), AtomicUsize::new(0));
+    let work = || {
+        while let Some(number) = todo.get(next.fetch_add(1, Ordering::Relaxed))
+            && let Some(point) = points.get(*number)
+        {
+            let begin = Instant::now();
+            let result = run_point(&point.settings);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            let n = count.fetch_add(1, Ordering::Relaxed) + 1;
+            if how.progress {
+                let seconds = begin.elapsed().as_secs_f64();
+                eprintln!("{}: {n} of {}: {point} in {seconds:.1} s", scenario.name, todo.len());
+            }
+            match result {
+                Ok(result) => done.add(Line {
+                    point: *number,
+                    at: point.at_json(),
+                    settings: settings(point),
+                    result,
+                }),
+                Err(error) => _ = done.failed.get_or_insert(error.context(format!("at {point}"))),
+            }
+            if done.failed.is_some() {
+                return;
+            }
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..how.jobs.unwrap_or(processors).clamp(1, todo.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match done.failed {
+        Some(error) => Err(error),
+        None => Ok(done.lines.into_values().collect()),
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reports: what a bench or a study found as one HTML file, for a reader without network or script.
+//!
+//! Invariants: the file asks nobody for anything (no scripts, fonts, images or links; a policy in
+//! its head says so to the browser too); equal findings give equal bytes; what a picture shows
+//! stands also in a table below; colours differ in dash as well as in hue, and text has a contrast of 4.5 : 1 or more in light and dark.
+//!
+//! Why not a plotting library: few kinds of picture, and neither script nor fonts can come along.
+
+#![forbid(unsafe_code)]
+
+mod chart;
+mod figure;
+
+use std::fmt::Write as _;
+
+pub use self::figure::{Figure, Picture, Series, Spread, number};
+
+const STYLE: &str = include_str!("style.css");
+
+/// What is written above the figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The heading.
+    pub title: String,
+    /// The command that makes this very file again.
+    pub command: String,
+    /// Which seeds.
+    pub seeds: String,
+}
+
+/// How a cell's words sound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Neither.
+    #[default]
+    Plain,
+    /// A goal that was reached, a claim that holds.
+    Good,
+    /// One that was not.
+    Bad,
+}
+
+/// A cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// What it says.
+    pub text: String,
+    /// What stands below in small letters.
+    pub small: String,
+    /// How it sounds.
+    pub tone: Tone,
+}
+
+impl Cell {
+    /// Plain words.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self { text: text.to_owned(), ..Self::default() }
+    }
+
+    /// A number, empty without one.
+    #[must_use]
+    pub fn number(value: Option<f64>) -> Self {
+        Self { text: value.map(number).unwrap_or_default(), ..Self::default() }
+    }
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Above it.
+    pub title: String,
+    /// Whether it is of numbers, which stand at its right.
+    pub number: bool,
+}
+
+impl Column {
+    /// One of words.
+    #[must_use]
+    pub fn words(title: &str) -> Self {
+        Self { title: title.to_owned(), number: false }
+    }
+
+    /// One of numbers.
+    #[must_use]
+    pub fn numbers(title: &str) -> Self {
+        Self { title: title.to_owned(), number: true }
+    }
+}
+
+/// A row, and what is to be said about it, below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableRow {
+    /// A cell for each column.
+    pub cells: Vec<Cell>,
+    /// Words below.
+    pub note: String,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Above it.
+    pub title: String,
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// Its rows.
+    pub rows: Vec<TableRow>,
+}
+
+/// Text as HTML.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The page.
+#[must_use]
+pub fn html(about: &About, figures: &[Figure], tables: &[Table]) -> String {
+    let mut out = String::new();
+    let title = escape(&about.title);
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header>\n<h1>{title}</h1>\n<p class=\"meta\"><code>{}</code> <span>seeds {}</span> \
+         <span>Larder {}</span></p>\n</header>\n<main>\n",
+        escape(&about.command),
+        escape(&about.seeds),
+        env!("CARGO_PKG_VERSION"),
+    );
+    if !figures.is_empty() {
+        out.push_str("<div class=\"figures\">\n");
+        figures.iter().for_each(|figure| out.push_str(&chart::figure(figure)));
+        out.push_str("</div>\n");
+    }
+    tables.iter().for_each(|one| out.push_str(&table(one)));
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+fn table(table: &Table) -> String {
+    let mut out = format!(
+        "<section>\n<h2>{}</h2>\n<div class=\"scroll\"><table>\n<thead><tr>",
+        escape(&table.title)
+    );
+    for column in &table.columns {
+        let class = if column.number { " class=\"n\"" } else { "" };
+        let _ = write!(out, "<th{class}>{}</th>", escape(&column.title));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for row in &table.rows {
+        out.push_str("<tr>");
+        for (i, cell) in row.cells.iter().enumerate() {
+            let number = table.columns.get(i).is_some_and(|c| c.number);
+            let class = match (number, cell.tone) {
+                (true, _) => " class=\"n\"",
+                (false, Tone::Good) => " class=\"reached\"",
+                (false, Tone::Bad) => " class=\"missed\"",
+                (false, Tone::Plain) => "",
+            };
+            let small = match &cell.small {
+                small if small.is_empty() => String::new(),
+                small => format!("<small>{}</small>", escape(small)),
+            };
+            let _ = write!(out, "<td{class}>{}{small}</td>", escape(&cell.text));
+        }
+        out.push_str("</tr>\n");
+        if !row.note.is_empty() {
+            let span = table.columns.len().saturating_sub(1).max(1);
+            let _ = writeln!(
+                out,
+                "<tr class=\"note\"><td></td><td colspan=\"{span}\">{}</td></tr>",
+                escape(&row.note)
+            );
+        }
+    }
+    out.push_str("</tbody>\n</table></div>\n</section>\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_asks_nobody_for_anything_and_is_the_same_every_time() {
+        let about = About {
+            title: "Warm-up <fast> & \"cold\"".into(),
+            command: "larder bench x".into(),
+            seeds: "1 to 3".into(),
+        };
+        let series = Series { name: "sce".into(), points: vec![0.1, 0.5, 1.0] };
+        let lines = Picture::Lines {
+            x_label: "minutes".into(),
+            x_step: 0.5,
+            y_label: "hit ratio".into(),
+            y_most: Some(1.0),
+            series: vec![series],
+        };
+        let bar = ("sce".to_owned(), 12.5);
+        let spread = Spread { name: "a&b".into(), p50: 1.0, p95: 3.0, p99: 50.0 };
+        let figures = [
+            Figure { title: "one".into(), caption: "c".into(), picture: lines },
+            Figure::bars("two", "", "KiB", vec![bar]),
+            Figure::spreads("three", "", "ms", vec![spread]),
+        ];
+        let row = TableRow { cells: vec![Cell::text("<b>")], note: "why & how".into() };
+        let columns = vec![Column::words("case")];
+        let tables = [Table { title: "Rows".into(), columns, rows: vec![row] }];
+        let page = html(&about, &figures, &tables);
+        assert_eq!(page, html(&about, &figures, &tables));
+        for part in ["http://", "https://", "<script", "<img", "<link", "url(", "@import"] {
+            assert!(!page.contains(part), "{part}");
+        }
+        assert!(page.contains("Warm-up &lt;fast&gt; &amp; &quot;cold&quot;"));
+        assert!(page.contains("a&amp;b") && !page.contains("NaN") && !page.contains("inf"));
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    }
+}
