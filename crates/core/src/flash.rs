@@ -25,12 +25,14 @@ pub(crate) struct Hold {
     _pin: Option<SlotPin>,
     _claim: Option<Rc<Claim>>,
     _kept: Option<Kept>,
+    _region: Option<Rc<()>>,
 }
 
 impl Hold {
     /// What an operation on a slot holds.
     pub(crate) fn of_pin(pin: SlotPin) -> Self {
-        Self { cache: Rc::clone(&pin.cache), _pin: Some(pin), _claim: None, _kept: None }
+        let cache = Rc::clone(&pin.cache);
+        Self { cache, _pin: Some(pin), _claim: None, _kept: None, _region: None }
     }
 }
 
@@ -70,9 +72,9 @@ impl Drop for Kept {
 }
 
 impl Core {
-    /// What an operation on the metadata holds.
-    pub(crate) fn hold(&self, cache: &Rc<Cache>) -> Hold {
-        Hold { cache: Rc::clone(cache), _pin: None, _claim: None, _kept: None }
+    /// What an operation on the metadata holds; `region`: one that is being made is still written.
+    pub(crate) fn hold(&self, cache: &Rc<Cache>, region: Option<Rc<()>>) -> Hold {
+        Hold { cache: Rc::clone(cache), _pin: None, _claim: None, _kept: None, _region: region }
     }
 
     pub(crate) async fn flash_read(
@@ -124,8 +126,7 @@ impl Core {
             return Err(Some(buf));
         }
         let (dev, offset) = (cache.flash.dev, pin.flash_offset(within));
-        let mut hold =
-            Hold { cache: Rc::clone(&cache), _pin: Some(pin), _claim: claim, _kept: kept };
+        let mut hold = Hold { _claim: claim, _kept: kept, ..Hold::of_pin(pin) };
         // The mutant forgets at a timeout what the kernel still uses.
         let forgotten = mutant::is_active("timeout-forgets")
             .then(|| (hold._pin.take(), hold._claim.take(), hold._kept.take()));

@@ -58,6 +58,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("switch-forgets-pending", 8, "a new log lacks what the old one was still to take back"),
     mutant("one-header", 8, "a region's header has no second copy"),
     mutant("header-anywhere", 8, "a header that lies in another's place is taken for that one's"),
+    mutant("late-metadata-forgotten", 8, "a region is written over by what timed out before"),
     mutant("full-log-retries", 11, "a full log waits for good for a checkpoint that keeps failing"),
     mutant("full-log-waits", 11, "who makes room in a full log waits until there is some"),
     mutant(

@@ -242,7 +242,7 @@ impl Core {
 
     /// Flushes the flash device.
     pub(crate) async fn flush_flash(&self, cache: &Rc<Cache>) -> Result<(), Errno> {
-        let (dev, hold) = (cache.flash.dev, self.hold(cache));
+        let (dev, hold) = (cache.flash.dev, self.hold(cache, None));
         let io = self.exec.io(dev, IoKind::Flush, 0, 0, None, 0, Some(hold), None);
         match io.await {
             Ended::Done(result, _) => result,

@@ -7,6 +7,8 @@
 //! those touched meanwhile. A page of the snapshot was written to both devices before the
 //! flushes, so both hold it durably when the record is.
 //!
+//! A region is not begun while an operation of an earlier try is overdue: it could land on top.
+//!
 //! When half of the log is used the whole state goes to the other region in the same way; what
 //! is enqueued from its snapshot on goes to both logs, and the committer switches. What was taken
 //! back before and is not in the old log yet goes to the new one too: if the new payload is ever
@@ -136,6 +138,9 @@ impl Core {
     /// Writes the whole state to the other region and goes on there.
     async fn checkpoint(&self, cache: &Rc<Cache>) -> Result<(), ()> {
         let Some(journal) = cache.journal() else { return Err(()) };
+        if journal.is_making() {
+            return Err(());
+        }
         let in_place = mutant::is_active("region-in-place");
         let region = journal.region.get().map_or(0, |r| if in_place { r } else { 1 - r });
         let generation = journal.newest.get() + 1;

@@ -103,7 +103,7 @@ impl Core {
         let fua = !mutant::is_active("log-not-durable");
         let copies = [0, 1].map(|copy| {
             let offset = journal.layout.log_block(region, copy, at);
-            self.meta_io(cache, IoKind::Write { fua }, offset, Some(Buf::copy_of(&bytes)))
+            self.meta_io(cache, IoKind::Write { fua }, offset, Some(Buf::copy_of(&bytes)), None)
         });
         let mut good = true;
         for copy in copies {
@@ -124,7 +124,8 @@ impl Core {
         let write = |copy: &u8| {
             let at = journal.layout.header(region, *copy);
             let bytes = Buf::copy_of(&header.encode(&journal.layout, at));
-            self.meta_io(cache, IoKind::Write { fua: true }, at, Some(bytes))
+            let held = Some(journal.making.clone());
+            self.meta_io(cache, IoKind::Write { fua: true }, at, Some(bytes), held)
         };
         let under_way: Vec<_> = copies.iter().map(write).collect();
         let mut good = true;
@@ -182,7 +183,8 @@ impl Core {
         offset: u64,
         buf: Option<Buf>,
     ) -> Result<(), ()> {
-        let ended = self.meta_io(cache, kind, offset, buf).await;
+        let held = cache.journal().map(|journal| journal.making.clone());
+        let ended = self.meta_io(cache, kind, offset, buf, held).await;
         self.meta_ended(cache, ended)
     }
 
@@ -193,10 +195,11 @@ impl Core {
         kind: IoKind,
         offset: u64,
         buf: Option<Buf>,
+        region: Option<Rc<()>>,
     ) -> IoFuture<Hold> {
         let len = buf.as_ref().map_or(0, |b| b.len() as u64);
         self.stats.add(|c| c.flash_write_bytes += len);
-        let (hold, bound) = (self.hold(cache), self.flash_bound());
+        let (hold, bound) = (self.hold(cache, region), self.flash_bound());
         self.exec.io(cache.flash.dev, kind, offset, len, buf, 0, Some(hold), bound)
     }
 

@@ -102,6 +102,8 @@ pub(crate) struct Journal {
     /// A checkpoint's payload is durable; the committer switches to its region.
     switch: RefCell<Option<commit::Switch>>,
     switched: Signal,
+    /// Held by whatever writes headers and payloads, until the device has answered.
+    making: Rc<()>,
 }
 
 impl Journal {
@@ -130,6 +132,7 @@ impl Journal {
             checkpoint_due: Rc::default(),
             switch: RefCell::new(None),
             switched: Signal::default(),
+            making: Rc::default(),
         }
     }
 
@@ -271,6 +274,12 @@ impl Journal {
     /// Whether the log is lost.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.get()
+    }
+
+    /// Whether a region's header or payload is still being written, if only by an operation that
+    /// timed out: what is written over it could be undone by it.
+    fn is_making(&self) -> bool {
+        Rc::strong_count(&self.making) > 1 && !mutant::is_active("late-metadata-forgotten")
     }
 
     /// Asks that the whole state be written anew.
