@@ -41,7 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("core", &["policy"]),
     ("trace", &[]),
-    ("sim", &["core", "model", "trace"]),
+    ("sim", &["core", "model", "policy", "trace"]),
     ("nbd", &["core"]),
     ("io", &["core", "model", "nbd"]),
     ("front", &["core", "io", "nbd"]),

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod device;
 pub mod faults;
+pub mod hierarchy;
 pub mod hits;
 pub mod load;
 pub mod oracle;

@@ -46,6 +46,7 @@
 
 pub mod clients;
 pub mod desktop;
+pub mod holland;
 pub mod maths;
 pub mod replay;
 pub mod zipf;
