@@ -23,6 +23,53 @@ pub struct Spread {
     pub p99: f64,
 }
 
+/// A bar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    /// What it is of.
+    pub name: String,
+    /// Its length.
+    pub value: f64,
+    /// What the paper says, as a ring beside it.
+    pub paper: Option<f64>,
+}
+
+/// An axis of curves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Axis {
+    /// What it shows, with its unit.
+    pub label: String,
+    /// Whether it is logarithmic.
+    pub log: bool,
+    /// The end of a linear one; without, a round number above all values.
+    pub most: Option<f64>,
+}
+
+impl Axis {
+    /// A linear one from zero.
+    #[must_use]
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.to_owned(), ..Self::default() }
+    }
+
+    /// A logarithmic one.
+    #[must_use]
+    pub fn log(label: &str) -> Self {
+        Self { log: true, ..Self::linear(label) }
+    }
+}
+
+/// Values by any value: ours as a line, the paper's as rings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve {
+    /// What it is of.
+    pub name: String,
+    /// Ours: where, and the value; in order.
+    pub ours: Vec<(f64, f64)>,
+    /// The paper's, where it states them.
+    pub paper: Vec<(f64, f64)>,
+}
+
 /// The kinds of picture.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Picture {
@@ -43,8 +90,17 @@ pub enum Picture {
     Bars {
         /// Of the values.
         unit: String,
-        /// Name and value.
-        bars: Vec<(String, f64)>,
+        /// The bars.
+        bars: Vec<Bar>,
+    },
+    /// Curves over anything.
+    Curves {
+        /// Across.
+        x: Axis,
+        /// Up.
+        y: Axis,
+        /// The curves.
+        curves: Vec<Curve>,
     },
     /// Three dots for each system, on a logarithmic axis.
     Spreads {
@@ -70,14 +126,29 @@ impl Figure {
     /// A bar for each system.
     #[must_use]
     pub fn bars(title: &str, caption: &str, unit: &str, bars: Vec<(String, f64)>) -> Self {
-        let picture = Picture::Bars { unit: unit.to_owned(), bars };
-        Self { title: title.to_owned(), caption: caption.to_owned(), picture }
+        let bar = |(name, value)| Bar { name, value, paper: None };
+        Self::bars_beside(title, caption, unit, bars.into_iter().map(bar).collect())
+    }
+
+    /// A bar for each system, beside the paper's.
+    #[must_use]
+    pub fn bars_beside(title: &str, caption: &str, unit: &str, bars: Vec<Bar>) -> Self {
+        Self::new(title, caption, Picture::Bars { unit: unit.to_owned(), bars })
+    }
+
+    /// Curves, beside the paper's points.
+    #[must_use]
+    pub fn curves(title: &str, caption: &str, x: Axis, y: Axis, curves: Vec<Curve>) -> Self {
+        Self::new(title, caption, Picture::Curves { x, y, curves })
     }
 
     /// Latencies of each system.
     #[must_use]
     pub fn spreads(title: &str, caption: &str, unit: &str, spreads: Vec<Spread>) -> Self {
-        let picture = Picture::Spreads { unit: unit.to_owned(), spreads };
+        Self::new(title, caption, Picture::Spreads { unit: unit.to_owned(), spreads })
+    }
+
+    fn new(title: &str, caption: &str, picture: Picture) -> Self {
         Self { title: title.to_owned(), caption: caption.to_owned(), picture }
     }
 }

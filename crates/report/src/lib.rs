@@ -9,12 +9,13 @@
 
 #![forbid(unsafe_code)]
 
+mod axes;
 mod chart;
 mod figure;
 
 use std::fmt::Write as _;
 
-pub use self::figure::{Figure, Picture, Series, Spread, number};
+pub use self::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -214,10 +215,13 @@ mod tests {
         };
         let bar = ("sce".to_owned(), 12.5);
         let spread = Spread { name: "a&b".into(), p50: 1.0, p95: 3.0, p99: 50.0 };
+        let ours = vec![(0.0, 2.0), (8.0, 1.0)];
+        let curve = Curve { name: "64 <GB>".into(), ours, paper: vec![(64.0, 0.5)] };
         let figures = [
             Figure { title: "one".into(), caption: "c".into(), picture: lines },
             Figure::bars("two", "", "KiB", vec![bar]),
             Figure::spreads("three", "", "ms", vec![spread]),
+            Figure::curves("four", "", Axis::log("GB"), Axis::linear("us"), vec![curve]),
         ];
         let row = TableRow { cells: vec![Cell::text("<b>")], note: "why & how".into() };
         let columns = vec![Column::words("case")];
@@ -229,6 +233,7 @@ mod tests {
         }
         assert!(page.contains("Warm-up &lt;fast&gt; &amp; &quot;cold&quot;"));
         assert!(page.contains("a&amp;b") && !page.contains("NaN") && !page.contains("inf"));
+        assert!(page.contains("64 &lt;GB&gt;, the paper: 0.5 at 64") && page.contains("s-64--GB-"));
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     }
 }
