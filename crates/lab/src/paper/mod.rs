@@ -9,7 +9,9 @@
 //! Invariants: every id of `docs/papers.md` comes up exactly once (a test counts them); what a paper
 //! says is no input of any run.
 
+mod holland;
 mod row;
+mod runs;
 mod sheet;
 
 use anyhow::{Context, Result, bail};
@@ -38,7 +40,7 @@ pub struct Group {
 }
 
 /// The papers.
-const PAPERS: &[(&str, &[Group])] = &[];
+const PAPERS: &[(&str, &[Group])] = &[("holland", holland::GROUPS)];
 
 /// The names of the papers.
 #[must_use]

@@ -46,7 +46,8 @@ impl Runs {
     pub(super) fn at(&self, set: &[(&str, &str)], pointer: &str) -> Result<Vec<f64>> {
         let one = |lines: &Vec<Line>| {
             let is_it = |line: &&Line| set.iter().all(|(path, value)| line.is_at(path, value));
-            let found = lines.iter().find(is_it).and_then(|line| line.result.pointer(pointer)?.as_f64());
+            let found =
+                lines.iter().find(is_it).and_then(|line| line.result.pointer(pointer)?.as_f64());
             found.ok_or_else(|| anyhow!("no {pointer} at {set:?}"))
         };
         self.0.iter().map(one).collect()
