@@ -21,9 +21,13 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod bounds;
 mod cloud;
 mod completions;
+mod description;
 mod disk;
+mod filer;
+mod fixed;
 mod ftl;
 mod holland;
 mod jitter;
@@ -38,12 +42,15 @@ mod write_cache;
 
 pub use array::{Array, ArraySpec};
 pub use cloud::{Cloud, CloudSpec};
+pub use description::{BadDescription, Description, DeviceSpec, Rated};
 pub use disk::{Disk, DiskSpec, WriteCacheSpec};
+pub use filer::{Filer, FilerSpec};
+pub use fixed::{Fixed, FixedSpec};
 pub use ftl::{Ftl, FtlSpec, Wear};
 pub use holland::Holland;
 pub use jitter::Jitter;
 pub use link::{Link, LinkSpec};
-pub use profiles::{ProfileInfo, UnknownProfile, profile, profiles};
+pub use profiles::{ProfileInfo, UnknownProfile, described, profile, profiles};
 pub use random::SplitMix64;
 pub use ssd::{Ssd, SsdSpec};
 
@@ -129,6 +136,11 @@ pub trait Model: Send {
 
     /// How many requests are inside: submitted and not yet returned by [`Model::poll`].
     fn in_flight(&self) -> usize;
+
+    /// What its flash has done since it was built, of a drive with a flash translation layer.
+    fn wear(&self) -> Option<Wear> {
+        None
+    }
 }
 
 impl<M: Model + ?Sized> Model for Box<M> {
@@ -146,5 +158,9 @@ impl<M: Model + ?Sized> Model for Box<M> {
 
     fn in_flight(&self) -> usize {
         (**self).in_flight()
+    }
+
+    fn wear(&self) -> Option<Wear> {
+        (**self).wear()
     }
 }

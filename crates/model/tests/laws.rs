@@ -3,10 +3,12 @@
 
 mod common;
 
-use common::{CAPACITY_BYTES, CHUNK_BYTES, Run, closed_loop, random_ops, sequential_ops};
+use common::{
+    CAPACITY_BYTES, CHUNK_BYTES, Run, closed_loop, device, disk_spec, random_ops, sequential_ops,
+};
 use larder_model::{
-    Array, ArraySpec, Cloud, CloudSpec, Disk, DiskSpec, Jitter, Kind, Link, LinkSpec, Model, Nanos,
-    Op, SplitMix64, WriteCacheSpec, profile, profiles,
+    Array, ArraySpec, Disk, DiskSpec, Jitter, Kind, Link, LinkSpec, Model, Nanos, Op, SplitMix64,
+    WriteCacheSpec, profile, profiles,
 };
 
 const SMALL_BYTES: u64 = 4 << 30;
@@ -14,7 +16,7 @@ const PATIENT_NS: Nanos = 60_000_000_000;
 
 fn small_cache_disk() -> DiskSpec {
     let cache = WriteCacheSpec { size_bytes: 1 << 20, battery_backed: false };
-    DiskSpec { cache: Some(cache), queue_depth: 4, ..DiskSpec::HDD_15K }
+    DiskSpec { cache: Some(cache), queue_depth: 4, ..disk_spec("hdd-15k") }
 }
 
 /// Every profile, and combinations that have none.
@@ -22,12 +24,13 @@ fn models(seed: u64) -> Vec<(String, Box<dyn Model>)> {
     let mut all: Vec<(String, Box<dyn Model>)> = profiles()
         .iter()
         .map(|info| {
-            (info.name.to_owned(), profile(info.name, SMALL_BYTES, seed).expect("a known profile"))
+            let bytes = if info.name.ends_with("-ftl") { 1 << 26 } else { SMALL_BYTES };
+            (info.name.to_owned(), profile(info.name, bytes, seed).expect("a known profile"))
         })
         .collect();
     let volatile = ArraySpec { disks: 3, stripe_bytes: 1 << 16, disk: small_cache_disk() };
     let segment = LinkSpec { bytes_per_second: 125_000_000, latency_ns: 0, packet_ns: 8_200 };
-    let boxed: Box<dyn Model> = Box::new(Cloud::new(CloudSpec::STANDARD));
+    let boxed: Box<dyn Model> = device("cloud");
     all.push(("small".into(), Box::new(Disk::new(&small_cache_disk(), SMALL_BYTES, seed))));
     all.push(("volatile".into(), Box::new(Array::new(&volatile, SMALL_BYTES, seed))));
     all.push(("jitter".into(), Box::new(Jitter::new(seed, 1_000, 9_000_000))));

@@ -34,8 +34,10 @@ mod tests;
 
 use std::collections::VecDeque;
 
+use serde::Deserialize;
+
 use self::buckets::Buckets;
-use crate::{Nanos, SplitMix64};
+use crate::{Nanos, SplitMix64, bounds};
 
 /// Bytes of a page: what is mapped, and what a smaller write programs too.
 pub const PAGE_BYTES: u64 = 4 << 10;
@@ -50,16 +52,21 @@ const CAPACITY_BYTES_MAX: u64 = 4 << 40;
 const NOTHING: u32 = 0;
 
 /// What to model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub struct FtlSpec {
     /// What is erased at once; in whole pages.
+    #[serde(deserialize_with = "bounds::block_bytes")]
     pub block_bytes: u64,
     /// Flash beyond the capacity, in thousandths of the capacity.
+    #[serde(deserialize_with = "bounds::per_mille")]
     pub spare_per_mille: u64,
     /// How long an erasure keeps the drive from other work. Dies erase side by side.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub erase_ns: Nanos,
     /// The drive in use: filled from end to end, and then overwritten page by page at random, as
     /// many times its capacity. None: a new one.
+    #[serde(default, deserialize_with = "bounds::overwrites")]
     pub overwrites: Option<u64>,
 }
 

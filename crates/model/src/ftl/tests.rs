@@ -13,6 +13,14 @@ fn spec(pages_per_block: u64, spare_per_mille: u64) -> FtlSpec {
     FtlSpec { block_bytes, spare_per_mille, erase_ns: 0, overwrites: None }
 }
 
+/// Overwrites so many pages of the first `area` ones at random.
+fn overwrite(ftl: &mut Ftl, area: u64, count: u64, seed: u64) {
+    let mut random = SplitMix64::new(seed);
+    for _ in 0..count {
+        ftl.write(random.below(area), 1);
+    }
+}
+
 fn check(ftl: &Ftl, written: &[bool]) {
     let mut valid = vec![0; ftl.owner.len() / ftl.pages_per_block as usize];
     for (logical, &place) in ftl.map.iter().enumerate() {
@@ -104,10 +112,8 @@ fn random_writes_come_to_the_computed_amplification() {
         let mut ftl =
             Ftl::new(&spec(block, spare), (400_000 / block).min(4_000) * block * PAGE_BYTES);
         ftl.precondition(3, block + spare);
-        let mut random = SplitMix64::new(5);
-        for _ in 0..ftl.pages() {
-            ftl.write(random.below(ftl.pages()), 1);
-        }
+        let pages = ftl.pages();
+        overwrite(&mut ftl, pages, pages, 5);
         let (got, want) = (ftl.wear().write_amplification(), ftl.steady_write_amplification());
         println!("{block} pages, {spare} per mille: {got:.3}, computed {want:.3}");
         assert!((got / want - 1.0).abs() < TOLERANCE, "{got} {want}");
@@ -123,8 +129,8 @@ fn preconditioning_ends_in_the_steady_state() {
     let measure = |overwrites| {
         let mut ftl = Ftl::new(&spec(64, 74), 1 << 28);
         ftl.precondition(overwrites, 1);
-        let mut random = SplitMix64::new(2);
-        (0..ftl.pages() / 4).for_each(|_| drop(ftl.write(random.below(ftl.pages()), 1)));
+        let pages = ftl.pages();
+        overwrite(&mut ftl, pages, pages / 4, 2);
         ftl.wear().write_amplification()
     };
     let [new, third, sixth] = [0, 3, 6].map(measure);
@@ -140,10 +146,9 @@ fn trimmed_pages_are_not_relocated() {
     ftl.precondition(2, 1);
     let half = ftl.pages() / 2;
     ftl.trim(half, half);
-    let mut random = SplitMix64::new(4);
-    (0..2 * half).for_each(|_| drop(ftl.write(random.below(half), 1)));
+    overwrite(&mut ftl, half, 2 * half, 4);
     let before = ftl.wear();
-    (0..2 * half).for_each(|_| drop(ftl.write(random.below(half), 1)));
+    overwrite(&mut ftl, half, 2 * half, 5);
     let amplification = ftl.wear().since(&before).write_amplification();
     println!("write amplification with half of it trimmed: {amplification:.3}");
     assert!(amplification < 1.3);
