@@ -53,29 +53,40 @@ fn large_writes_amplify_little_and_small_ones_much() {
     }
 }
 
-/// FaCE Table 7: a queue that is written in batches, round and round, and a cache that replaces
-/// pages in place. The rest of the drive is filled and lies still.
+/// FaCE Table 7: a cache of 4 % of the drive, a queue that is written in batches round and round
+/// (1.02 and 1.08), or replaced page by page in place (5.13 and 2.47). The rest of the drive lies
+/// still; greedy garbage collection leaves the spare flash that is scattered over it where it is,
+/// so that a small cache in place is no better off than one of the whole drive.
 #[test]
 fn a_queue_on_flash_amplifies_nothing() {
+    const CACHE: u64 = CAPACITY / 25 / BATCH * BATCH;
     for name in ["ssd-840pro-ftl", "ssd-s3500-ftl"] {
-        let mut used = drive(name, Some(3));
-        let cache_bytes = CAPACITY / 25;
-        let batches = cache_bytes / BATCH;
-        for round in 0..40 {
-            for batch in 0..batches {
-                one(&mut used, round, Op::write(batch * BATCH, BATCH));
+        let rounds = |bytes, mut next: Box<dyn FnMut() -> u64>| {
+            let mut used = drive(name, Some(3));
+            let mut amplification = [0.0; 2];
+            for half in &mut amplification {
+                let before = wear(&used);
+                for _ in 0..20 * CACHE / bytes {
+                    one(&mut used, 0, Op::write(next() * bytes, bytes));
+                }
+                *half = wear(&used).since(&before).write_amplification();
             }
-        }
-        let queue = wear(&used).write_amplification();
-        let mut used = drive(name, Some(3));
+            amplification
+        };
+        let mut turn = 0;
+        let queue = rounds(
+            BATCH,
+            Box::new(move || {
+                turn += 1;
+                turn % (CACHE / BATCH)
+            }),
+        );
         let mut random = SplitMix64::new(9);
-        for _ in 0..40 * cache_bytes / PAGE_BYTES {
-            let page = random.below(cache_bytes / PAGE_BYTES);
-            one(&mut used, 0, Op::write(page * PAGE_BYTES, PAGE_BYTES));
-        }
-        let in_place = wear(&used).write_amplification();
-        println!("{name}, a cache of 4 % of it: in batches {queue:.2}, in place {in_place:.2}");
-        assert!(queue < 1.1 && queue < in_place);
+        let pages = CACHE / PAGE_BYTES;
+        let in_place = rounds(PAGE_BYTES, Box::new(move || random.below(pages)));
+        println!("{name}, 20 rounds and 20 more: in batches {queue:.2?}, in place {in_place:.2?}");
+        assert_eq!(queue[1], 1.0);
+        assert!(in_place[1] > 2.0);
     }
 }
 
@@ -127,7 +138,9 @@ fn flushes_trims_and_reads_wear_nothing() {
     }
     assert_eq!(wear(&used), Wear::default());
     // All is trimmed: garbage collection only erases now.
-    random_writes(&mut used, BATCH, 1);
+    for at in 0..CAPACITY / BATCH {
+        now = one(&mut used, now, Op::write(at * BATCH, BATCH)).1;
+    }
     assert_eq!(wear(&used).relocated_pages, 0);
     one(&mut used, now, Op::write(4095, 2));
     assert_eq!(wear(&used).host_pages, CAPACITY / PAGE_BYTES + 2, "two pages are touched");

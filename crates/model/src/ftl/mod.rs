@@ -10,6 +10,9 @@
 //! - When no more than two blocks' worth of pages is erased, the block with the fewest valid pages
 //!   becomes the victim. Its `v` pages move bit by bit while the host writes as many as `b - v`
 //!   more, so that no request waits for a whole block.
+//! - A request is taken as a whole: what it replaces holds nothing from its arrival on, as the drive
+//!   has the new data in its buffer. (Page by page, garbage collection would relocate the second
+//!   half of a block that is just being written anew, and again in each round of a queue.)
 //! - A trim forgets pages. A flush concerns what is in flight, not the map: there is nothing to do.
 //!
 //! Invariants, checked in `tests.rs` after each step of a random history: logical and physical page
@@ -193,9 +196,9 @@ impl Ftl {
     /// flash did for it.
     pub fn write(&mut self, first: u64, count: u64) -> Wear {
         let before = self.wear;
+        self.trim(first, count);
         for logical in self.round(first, count) {
             self.collect();
-            self.forget(logical);
             self.wear.host_pages += 1;
             let to = self.erased_page(|ftl| &mut ftl.host);
             self.program(logical, to);
