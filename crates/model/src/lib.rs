@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Latency models of disks, arrays, SSDs and cloud volumes.
+//! Latency models of disks, arrays, SSDs, cloud volumes, RAM and file servers. Named ones are built by
+//! [`profile`], others from a file's text by [`Description::parse`] and [`Description::build`].
 //!
 //! A model is told of requests and says when each one is done. It moves no data, reads no clock,
 //! does no I/O and starts no thread, so the same code serves the simulator's virtual time and the

@@ -27,7 +27,7 @@ bus_bytes_per_second = 550_000_000
 
 fn text_of(name: &str) -> String {
     let path = format!("{}/devices/{name}.toml", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(path).unwrap()
+    std::fs::read_to_string(path).expect("a file for each profile")
 }
 
 #[test]
@@ -117,6 +117,10 @@ fn errors_say_where_and_what_is_accepted() {
         assert!(error.starts_with(want), "{error}\n{want}");
         assert!(error.contains("accepted") && !error.contains('\n'), "{error}");
     }
+}
+
+#[test]
+fn errors_of_other_tables_say_so_too() {
     let filer = text_of("holland-filer");
     let share = filer.replace("fast_read_ratio = 0.90", "fast_read_ratio = 90");
     let error = Description::parse("f.toml", &share).unwrap_err().to_string();

@@ -102,9 +102,14 @@ impl Wear {
     }
 }
 
+/// Which open block: for pages of the host, or for those that are relocated.
+const HOST: usize = 0;
+const RELOCATED: usize = 1;
+
 /// A block being filled: its pages from `next` on are erased.
 #[derive(Clone, Copy, Default)]
 struct Open {
+    block: u32,
     next: u32,
     end: u32,
 }
@@ -132,8 +137,8 @@ pub struct Ftl {
     /// Blocks erased, the longest ago first.
     erased: VecDeque<u32>,
     erased_pages: u64,
-    host: Open,
-    relocated: Open,
+    /// Those of [`HOST`] and [`RELOCATED`].
+    open: [Open; 2],
     victim: Option<Victim>,
     wear: Wear,
 }
@@ -158,8 +163,7 @@ impl Ftl {
             buckets: Buckets::new(blocks, pages_per_block),
             erased: (0..blocks).collect(),
             erased_pages: pages as u64,
-            host: Open::default(),
-            relocated: Open::default(),
+            open: [Open::default(); 2],
             victim: None,
             wear: Wear::default(),
         }
@@ -200,8 +204,7 @@ impl Ftl {
         for logical in self.round(first, count) {
             self.collect();
             self.wear.host_pages += 1;
-            let to = self.erased_page(|ftl| &mut ftl.host);
-            self.program(logical, to);
+            self.program(logical, HOST);
         }
         self.wear.since(&before)
     }
@@ -243,29 +246,27 @@ impl Ftl {
         }
     }
 
-    fn program(&mut self, logical: u32, physical: u32) {
-        self.map[logical as usize] = physical + 1;
-        self.owner[physical as usize] = logical + 1;
-        let block = physical / self.pages_per_block;
-        self.buckets.add_valid(block);
-        if (physical + 1).is_multiple_of(self.pages_per_block) {
-            self.buckets.push(block);
-        }
-    }
-
-    /// The next page of an open block, or the first of an erased one that is opened for it.
-    fn erased_page(&mut self, open: fn(&mut Self) -> &mut Open) -> u32 {
-        if open(self).next == open(self).end {
+    /// Puts a logical page, which refers to nothing that is valid, on the next page of an open
+    /// block. If there is none an erased one is opened; a full one may be chosen from now on.
+    fn program(&mut self, logical: u32, stream: usize) {
+        if self.open[stream].next == self.open[stream].end {
             let Some(block) = self.erased.pop_front() else {
                 unreachable!("a victim frees more than it takes")
             };
             let next = block * self.pages_per_block;
-            *open(self) = Open { next, end: next + self.pages_per_block };
+            self.open[stream] = Open { block, next, end: next + self.pages_per_block };
         }
+        let open = &mut self.open[stream];
+        let (block, physical) = (open.block, open.next);
+        open.next += 1;
+        let full = open.next == open.end;
         self.erased_pages -= 1;
-        let page = open(self).next;
-        open(self).next += 1;
-        page
+        self.map[logical as usize] = physical + 1;
+        self.owner[physical as usize] = logical + 1;
+        self.buckets.add_valid(block);
+        if full {
+            self.buckets.push(block);
+        }
     }
 
     /// Does the share of garbage collection that goes with the next page of the host.
@@ -299,10 +300,9 @@ impl Ftl {
         while self.owner[victim.next as usize] == NOTHING {
             victim.next += 1;
         }
-        let logical = self.owner[victim.next as usize] - 1;
-        self.forget(logical);
+        let owner = std::mem::replace(&mut self.owner[victim.next as usize], NOTHING);
+        self.buckets.drop_valid(victim.block);
         self.wear.relocated_pages += 1;
-        let to = self.erased_page(|ftl| &mut ftl.relocated);
-        self.program(logical, to);
+        self.program(owner - 1, RELOCATED);
     }
 }

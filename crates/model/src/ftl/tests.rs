@@ -35,7 +35,7 @@ fn check(ftl: &Ftl, written: &[bool]) {
     for (block, &valid) in valid.iter().enumerate() {
         assert_eq!(ftl.buckets.valid(block as u32), valid, "block {block}");
     }
-    let open = [ftl.host, ftl.relocated].map(|open| u64::from(open.end - open.next));
+    let open = ftl.open.map(|open| u64::from(open.end - open.next));
     let erased = ftl.erased.len() as u64 * u64::from(ftl.pages_per_block);
     assert_eq!(ftl.erased_pages, erased + open[0] + open[1]);
     assert!(ftl.erased_pages >= u64::from(ftl.pages_per_block), "room for the next page");
@@ -43,7 +43,7 @@ fn check(ftl: &Ftl, written: &[bool]) {
         .erased
         .iter()
         .flat_map(|block| block * ftl.pages_per_block..(block + 1) * ftl.pages_per_block);
-    let ahead = [ftl.host, ftl.relocated].into_iter().flat_map(|open| open.next..open.end);
+    let ahead = ftl.open.into_iter().flat_map(|open| open.next..open.end);
     assert!(erased.chain(ahead).all(|page| ftl.owner[page as usize] == NOTHING), "erased is empty");
 }
 
