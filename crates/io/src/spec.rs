@@ -2,7 +2,7 @@
 //! How a device is named on the command line and in a configuration: DEV of the contract.
 //!
 //! ```text
-//! DEV = PATH | mem:SIZE | null:SIZE | slow+PATH?profile=NAME&seed=N
+//! DEV = PATH | mem:SIZE | null:SIZE | slow+PATH?profile=NAME|FILE.toml&seed=N
 //!     | nbd://host[:port]/export | nbd+unix:///export?socket=PATH
 //!     | nbds://host[:port]/export?tls-certificates=DIR | nbds+unix:///export?socket=PATH&...
 //! ```
@@ -76,8 +76,8 @@ pub enum SpecError {
     },
 }
 
-const SLOW_ACCEPTED: &str =
-    "slow+PATH?profile=NAME or slow+mem:SIZE?profile=NAME, optionally with &seed=N";
+const SLOW_ACCEPTED: &str = "slow+PATH?profile=NAME or slow+mem:SIZE?profile=NAME, optionally with &seed=N; instead of NAME \
+     the path of a device's description, with a / or as .toml";
 
 impl DevSpec {
     /// The device itself, by the same text whichever way it is named: links followed, relative paths

@@ -182,8 +182,35 @@ fn the_name_decides_what_is_opened() {
     let nobody = open("nbd+unix:///x?socket=/tmp/there%20is%20no%20such");
     assert!(matches!(nobody, Err(OpenError::Remote { .. })));
     let error = open("slow+mem:1GiB?profile=tape").unwrap_err();
-    assert!(matches!(error, OpenError::UnknownProfile { .. }));
+    assert!(matches!(error, OpenError::Profile { .. }));
     assert!(error.to_string().contains("hdd-7200"), "{error}");
+}
+
+#[test]
+fn a_profile_may_be_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    let open = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let name = format!("slow+mem:1MiB?profile={}", file.display());
+        Device::open(&name.parse::<DevSpec>().unwrap(), Access::ReadWrite)
+    };
+    let good = "about = 'x'\nsource = 'y'\n[device.fixed]\nread_ns = 100\nwrite_ns = 200\n";
+    assert_eq!(open(good).unwrap().geometry().bytes, 1 << 20);
+    let error = open(&good.replace("200", "-1")).unwrap_err();
+    assert!(matches!(error, OpenError::Profile { .. }));
+    let want = format!("{}:5: write_ns: invalid value", file.display());
+    assert!(error.to_string().contains(&want), "{error}");
+    assert!(error.to_string().contains("accepted: a whole number"), "{error}");
+    let error = open(&" ".repeat(2 << 20)).unwrap_err().to_string();
+    assert!(error.contains("longer than 1 MiB") && error.contains("accepted"), "{error}");
+    std::fs::remove_file(&file).unwrap();
+    let absent: DevSpec = "slow+mem:1MiB?profile=no-such.toml".parse().unwrap();
+    let error = Device::open(&absent, Access::ReadWrite).unwrap_err().to_string();
+    assert!(
+        error.contains("no-such.toml: cannot be read") && error.contains("accepted"),
+        "{error}"
+    );
 }
 
 #[test]

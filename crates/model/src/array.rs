@@ -13,21 +13,39 @@
 //! on its own; completions are ordered by time and then by submission, not by disk.
 //! Why not parity: the papers have none, and the write cost of RAID 5 belongs to another model.
 
+use serde::Deserialize;
+
+use crate::bounds;
 use crate::completions::{Completions, Order};
-use crate::disk::{Disk, DiskSpec};
+use crate::disk::{Disk, DiskSpec, WriteCacheSpec};
 use crate::{Kind, Model, Nanos, Op, SplitMix64};
 
 const NEVER: Nanos = Nanos::MAX;
 
 /// What to model.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub struct ArraySpec {
     /// How many disks.
+    #[serde(deserialize_with = "bounds::some")]
     pub disks: u64,
     /// How much goes to one disk before the next one's turn.
+    #[serde(deserialize_with = "bounds::bytes")]
     pub stripe_bytes: u64,
     /// Each of the disks. Its cache, if any, is its share of the controller's.
     pub disk: DiskSpec,
+}
+
+impl ArraySpec {
+    /// The same controller with another number of disks: all of its cache is shared among them.
+    #[must_use]
+    pub fn with_disks(&self, disks: u64) -> Self {
+        let share = |cache: WriteCacheSpec| WriteCacheSpec {
+            size_bytes: cache.size_bytes.saturating_mul(self.disks) / disks.max(1),
+            ..cache
+        };
+        Self { disks, disk: DiskSpec { cache: self.disk.cache.map(share), ..self.disk }, ..*self }
+    }
 }
 
 /// A request of which parts are under way.

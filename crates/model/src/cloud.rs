@@ -17,34 +17,32 @@
 //! Why not credits for bursts of minutes: contract and papers have steady volumes; a third, deep
 //! bucket of the same kind would model them.
 
+use serde::Deserialize;
+
+use crate::bounds;
 use crate::completions::Completions;
 use crate::wire::transfer_ns;
 use crate::{Kind, Model, Nanos, Op};
 
 /// What to model.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub struct CloudSpec {
     /// Time that each request takes beside any wait.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub latency_ns: Nanos,
     /// Limit of requests.
+    #[serde(deserialize_with = "bounds::rate")]
     pub iops: u64,
     /// How many requests may come at once before the limit spaces them.
+    #[serde(deserialize_with = "bounds::count")]
     pub burst_ios: u64,
     /// Limit of bytes read and written.
+    #[serde(deserialize_with = "bounds::bandwidth")]
     pub bytes_per_second: u64,
     /// How many bytes may come at once before the limit spaces them.
+    #[serde(deserialize_with = "bounds::bytes")]
     pub burst_bytes: u64,
-}
-
-impl CloudSpec {
-    /// 1.5 ms, 3,000 IOPS, 125 MB/s: what the large providers sell as the ordinary volume.
-    pub const STANDARD: Self = Self {
-        latency_ns: 1_500_000,
-        iops: 3_000,
-        burst_ios: 8,
-        bytes_per_second: 125_000_000,
-        burst_bytes: 128 << 10,
-    };
 }
 
 /// One limit.

@@ -21,6 +21,9 @@
 
 use std::collections::VecDeque;
 
+use serde::Deserialize;
+
+use crate::bounds;
 use crate::completions::{Completions, Order};
 use crate::platter::{Plan, Platter};
 use crate::queue::{Pending, Queue};
@@ -36,71 +39,52 @@ const DRAIN_GRACE_NS: Nanos = 2_000_000;
 const DRAIN_BYTES_MAX: u64 = 512 << 10;
 
 /// A write cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub struct WriteCacheSpec {
     /// How much fits.
+    #[serde(deserialize_with = "bounds::bytes")]
     pub size_bytes: u64,
     /// Whether it survives a loss of power, which makes flushes free.
     pub battery_backed: bool,
 }
 
 /// What to model.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub struct DiskSpec {
     /// Revolutions a minute.
+    #[serde(deserialize_with = "bounds::rpm")]
     pub rpm: u64,
     /// Seek of a read, mean over random pairs of places.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub seek_average_ns: Nanos,
     /// Shortest seek.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub settle_ns: Nanos,
     /// What a seek for a write takes longer.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub write_settle_ns: Nanos,
     /// Rate of the medium.
+    #[serde(deserialize_with = "bounds::media_rate")]
     pub bytes_per_second: u64,
     /// How far the head reads on after a read.
+    #[serde(deserialize_with = "bounds::count")]
     pub read_ahead_tracks: u64,
     /// Requests among which the disk chooses.
+    #[serde(deserialize_with = "bounds::depth")]
     pub queue_depth: usize,
     /// How often it passes over one of them at most.
+    #[serde(deserialize_with = "bounds::count")]
     pub patience: u64,
     /// Overhead of a command.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub command_ns: Nanos,
     /// Rate of the interface, which buffer and cache are reached by.
+    #[serde(deserialize_with = "bounds::bandwidth")]
     pub bus_bytes_per_second: u64,
     /// The write cache, if there is one.
     pub cache: Option<WriteCacheSpec>,
-}
-
-impl DiskSpec {
-    /// A large disk of 7,200 rpm with a volatile write cache of 64 MiB.
-    pub const HDD_7200: Self = Self {
-        rpm: 7_200,
-        seek_average_ns: 8_500_000,
-        settle_ns: 800_000,
-        write_settle_ns: 500_000,
-        bytes_per_second: 160_000_000,
-        read_ahead_tracks: 2,
-        queue_depth: 32,
-        patience: 96,
-        command_ns: 100_000,
-        bus_bytes_per_second: 550_000_000,
-        cache: Some(WriteCacheSpec { size_bytes: 64 << 20, battery_backed: false }),
-    };
-    /// A server's disk of 15,000 rpm, its write cache off. The settling of writes is what makes
-    /// the difference between 409 reads and 343 writes a second in FaCE Table 1.
-    pub const HDD_15K: Self = Self {
-        rpm: 15_000,
-        seek_average_ns: 3_500_000,
-        settle_ns: 400_000,
-        write_settle_ns: 450_000,
-        bytes_per_second: 155_000_000,
-        read_ahead_tracks: 4,
-        queue_depth: 32,
-        patience: 96,
-        command_ns: 100_000,
-        bus_bytes_per_second: 550_000_000,
-        cache: None,
-    };
 }
 
 /// A write that waits for room.

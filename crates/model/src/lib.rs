@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Latency models of disks, arrays, SSDs and cloud volumes.
+//! Latency models of disks, arrays, SSDs, cloud volumes, RAM and file servers. Named ones are built by
+//! [`profile`], others from a file's text by [`Description::parse`] and [`Description::build`].
 //!
 //! A model is told of requests and says when each one is done. It moves no data, reads no clock,
 //! does no I/O and starts no thread, so the same code serves the simulator's virtual time and the
@@ -21,9 +22,14 @@
 #![forbid(unsafe_code)]
 
 mod array;
+mod bounds;
 mod cloud;
 mod completions;
+mod description;
 mod disk;
+mod filer;
+mod fixed;
+mod ftl;
 mod holland;
 mod jitter;
 mod link;
@@ -37,11 +43,15 @@ mod write_cache;
 
 pub use array::{Array, ArraySpec};
 pub use cloud::{Cloud, CloudSpec};
+pub use description::{BadDescription, Description, DeviceSpec, Rated};
 pub use disk::{Disk, DiskSpec, WriteCacheSpec};
+pub use filer::{Filer, FilerSpec};
+pub use fixed::{Fixed, FixedSpec};
+pub use ftl::{Ftl, FtlSpec, Wear};
 pub use holland::Holland;
 pub use jitter::Jitter;
 pub use link::{Link, LinkSpec};
-pub use profiles::{ProfileInfo, UnknownProfile, profile, profiles};
+pub use profiles::{ProfileInfo, UnknownProfile, described, profile, profiles};
 pub use random::SplitMix64;
 pub use ssd::{Ssd, SsdSpec};
 
@@ -127,6 +137,11 @@ pub trait Model: Send {
 
     /// How many requests are inside: submitted and not yet returned by [`Model::poll`].
     fn in_flight(&self) -> usize;
+
+    /// What its flash has done since it was built, of a drive with a flash translation layer.
+    fn wear(&self) -> Option<Wear> {
+        None
+    }
 }
 
 impl<M: Model + ?Sized> Model for Box<M> {
@@ -144,5 +159,9 @@ impl<M: Model + ?Sized> Model for Box<M> {
 
     fn in_flight(&self) -> usize {
         (**self).in_flight()
+    }
+
+    fn wear(&self) -> Option<Wear> {
+        (**self).wear()
     }
 }

@@ -15,25 +15,26 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use serde::Deserialize;
+
+use crate::bounds;
 use crate::completions::{Completions, Order};
 use crate::wire::Wire;
-use crate::{Kind, Model, Nanos, Op};
+use crate::{Kind, Model, Nanos, Op, Wear};
 
 /// What to model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub struct LinkSpec {
     /// Rate of the wire.
+    #[serde(deserialize_with = "bounds::bandwidth")]
     pub bytes_per_second: u64,
     /// What a request takes longer for the way there and back.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub latency_ns: Nanos,
     /// What each message keeps the wire busy beside its bytes.
+    #[serde(deserialize_with = "bounds::nanos")]
     pub packet_ns: Nanos,
-}
-
-impl LinkSpec {
-    /// One gigabit as iSCSI gets it.
-    pub const GIGABIT: Self =
-        Self { bytes_per_second: 118_000_000, latency_ns: 100_000, packet_ns: 0 };
 }
 
 #[derive(Clone, Copy)]
@@ -144,5 +145,9 @@ impl<M: Model> Model for Link<M> {
 
     fn in_flight(&self) -> usize {
         self.done.in_flight()
+    }
+
+    fn wear(&self) -> Option<Wear> {
+        self.inner.wear()
     }
 }

@@ -207,14 +207,15 @@ impl Platter {
 #[cfg(test)]
 mod tests {
     use super::{Plan, Platter};
-    use crate::{DiskSpec, Nanos, SplitMix64};
+    use crate::{DeviceSpec, Nanos, SplitMix64, described};
 
     const CAPACITY: u64 = 1 << 40;
     const TRACK: u64 = 620_000;
     const TURN: Nanos = 4_000_000;
 
     fn platter() -> Platter {
-        Platter::new(&DiskSpec::HDD_15K, CAPACITY, 1_234_567)
+        let DeviceSpec::Disk(disk) = described("hdd-15k").unwrap().device else { unreachable!() };
+        Platter::new(&disk, CAPACITY, 1_234_567)
     }
 
     fn media(plan: Plan) -> (Nanos, Nanos, bool) {

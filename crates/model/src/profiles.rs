@@ -1,61 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The named devices of the contract.
+//! The named devices: which there are, and their files in `devices/`.
 //!
-//! A name here is part of the surface that scripts rely on (`slow+PATH?profile=NAME`); the figures
-//! beside it are nominal, for docs and for sizing, and `tests/calibration.rs` holds the models to
-//! them. Why not let users set every constant by flag: a name with documented figures can be
-//! compared between two people's results; programs build their own from the `...Spec` types.
+//! A name here is part of the surface that scripts rely on (`slow+PATH?profile=NAME`). The figures
+//! rated in a file are for docs and for sizing, and `tests/calibration.rs` holds the models to them.
+//! Why not let users set every constant by flag: a name with documented figures can be compared
+//! between two people's results, and whoever needs another device writes a file.
 
 use std::fmt;
+use std::sync::LazyLock;
 
-use crate::cloud::{Cloud, CloudSpec};
-use crate::disk::{Disk, DiskSpec, WriteCacheSpec};
-use crate::ssd::{Ssd, SsdSpec};
-use crate::{Array, ArraySpec, Jitter, Link, LinkSpec, Model};
+use crate::Model;
+use crate::description::{Description, DeviceSpec, Rated};
 
-const STRIPE_BYTES: u64 = 64 << 10;
-const SAN_DISKS: u64 = 3;
+macro_rules! built_in {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../devices/", $name, ".toml")))),*]
+    };
+}
+
+/// Names and files: first those of the contract, then the papers'.
+static FILES: [(&str, &str); 17] = built_in![
+    "hdd-7200" "hdd-15k" "san-1g" "array-16" "cloud" "ssd-840pro" "ssd-850evo" "ssd-s3500"
+    "ssd-p3700" "none" "ssd-840pro-ftl" "ssd-s3500-ftl" "ssd-prwc" "hdd-prwc" "holland-ram"
+    "holland-flash" "holland-filer"
+];
+
+/// The array of which there is one of each number of disks, up to that of its file.
+const ARRAY: &str = "array-";
 const ARRAY_DISKS: u64 = 16;
-const ARRAY_CACHE_BYTES: u64 = 512 << 20;
 
-const SAN: ArraySpec =
-    ArraySpec { disks: SAN_DISKS, stripe_bytes: STRIPE_BYTES, disk: DiskSpec::HDD_15K };
-
-const ARRAY_16: ArraySpec = ArraySpec {
-    disks: ARRAY_DISKS,
-    stripe_bytes: STRIPE_BYTES,
-    disk: DiskSpec {
-        cache: Some(WriteCacheSpec {
-            size_bytes: ARRAY_CACHE_BYTES / ARRAY_DISKS,
-            battery_backed: true,
-        }),
-        ..DiskSpec::HDD_15K
-    },
-};
-
-/// The controller before the sixteen disks: FaCE Table 1 has 1,723 MB/s where the disks alone
-/// would give 2,480.
-const CONTROLLER: LinkSpec =
-    LinkSpec { bytes_per_second: 1_723_000_000, latency_ns: 0, packet_ns: 0 };
-
-/// A profile, for docs. Random is 4 KiB at random places of a large volume, sequential is 128 KiB
-/// with 32 requests at once. Writes are sustained, that is with caches full. 0 means unlimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A profile, for docs and sizing.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProfileInfo {
-    /// Its name in the contract.
+    /// Its name.
     pub name: &'static str,
     /// One line on what it models.
-    pub about: &'static str,
-    /// Random reads per second, one at a time.
-    pub read_iops_qd1: u64,
-    /// Random reads per second, 32 at a time.
-    pub read_iops_qd32: u64,
-    /// Random writes per second, 32 at a time.
-    pub write_iops_qd32: u64,
-    /// Sequential reads.
-    pub read_bytes_per_second: u64,
-    /// Sequential writes.
-    pub write_bytes_per_second: u64,
+    pub about: String,
+    /// Where its figures come from.
+    pub source: String,
+    /// What it does.
+    pub rated: Rated,
 }
 
 /// A name that is not among [`profiles`].
@@ -66,22 +50,31 @@ pub struct UnknownProfile {
 
 impl fmt::Display for UnknownProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown device profile {:?}; accepted are", self.name)?;
-        for (at, profile) in PROFILES.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            write!(f, "{comma} {}", profile.name)?;
-        }
-        Ok(())
+        let names = FILES.map(|(name, _)| name).join(", ");
+        write!(f, "unknown device profile {:?}; accepted are {names}, ", self.name)?;
+        write!(f, "and {ARRAY}1 to {ARRAY}{}", ARRAY_DISKS - 1)
     }
 }
 
 impl std::error::Error for UnknownProfile {}
 
+/// The description of a named device: its file, or `array-N` of another number of disks.
+///
+/// # Errors
+/// If there is no such profile. The message lists those that there are.
+pub fn described(name: &str) -> Result<Description, UnknownProfile> {
+    if let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) {
+        return Ok(built_in(name, text));
+    }
+    smaller_array(name).ok_or_else(|| UnknownProfile { name: name.to_owned() })
+}
+
 /// Builds the model of a named device.
 ///
-/// The seed sets what a device leaves to chance (the angles of platters). Capacity matters where
-/// distance does: seeks of a disk are spread over it, so a small file behaves like a small disk
-/// of the same average seek, as long as it is much larger than a track (1.3 MB).
+/// The seed sets what a device leaves to chance (the angles of platters, a filer's slow reads).
+/// Capacity matters where distance does: seeks of a disk are spread over it, so a small file
+/// behaves like a small disk of the same average seek, as long as it is much larger than a track
+/// (1.3 MB). A drive with a flash translation layer needs memory for it (see `ftl/`).
 ///
 /// # Errors
 /// If there is no such profile. The message lists those that there are.
@@ -90,99 +83,38 @@ pub fn profile(
     capacity_bytes: u64,
     seed: u64,
 ) -> Result<Box<dyn Model>, UnknownProfile> {
-    let capacity = capacity_bytes;
-    Ok(match name {
-        "hdd-7200" => Box::new(Disk::new(&DiskSpec::HDD_7200, capacity, seed)),
-        "hdd-15k" => Box::new(Disk::new(&DiskSpec::HDD_15K, capacity, seed)),
-        "san-1g" => Box::new(Link::new(Array::new(&SAN, capacity, seed), LinkSpec::GIGABIT)),
-        "array-16" => Box::new(Link::new(Array::new(&ARRAY_16, capacity, seed), CONTROLLER)),
-        "cloud" => Box::new(Cloud::new(CloudSpec::STANDARD)),
-        "ssd-840pro" => Box::new(Ssd::new(SsdSpec::S840_PRO)),
-        "ssd-850evo" => Box::new(Ssd::new(SsdSpec::S850_EVO)),
-        "ssd-s3500" => Box::new(Ssd::new(SsdSpec::S3500)),
-        "ssd-p3700" => Box::new(Ssd::new(SsdSpec::P3700)),
-        "none" => Box::new(Jitter::new(seed, 0, 0)),
-        _ => return Err(UnknownProfile { name: name.to_owned() }),
-    })
+    Ok(described(name)?.build(capacity_bytes, seed))
 }
 
-/// All profiles, in the contract's order.
+/// All profiles that have files, those of the contract first.
 #[must_use]
 pub fn profiles() -> &'static [ProfileInfo] {
-    &PROFILES
+    static ALL: LazyLock<Vec<ProfileInfo>> = LazyLock::new(|| {
+        let info = |(name, text): &(&'static str, &str)| {
+            let Description { about, source, rated, .. } = built_in(name, text);
+            ProfileInfo { name, about, source, rated }
+        };
+        FILES.iter().map(info).collect()
+    });
+    &ALL
 }
 
-const fn info(
-    name: &'static str,
-    about: &'static str,
-    iops: [u64; 3],
-    mb: [u64; 2],
-) -> ProfileInfo {
-    ProfileInfo {
-        name,
-        about,
-        read_iops_qd1: iops[0],
-        read_iops_qd32: iops[1],
-        write_iops_qd32: iops[2],
-        read_bytes_per_second: mb[0] * 1_000_000,
-        write_bytes_per_second: mb[1] * 1_000_000,
+/// A file that is part of the program, and of its tests.
+fn built_in(name: &str, text: &str) -> Description {
+    match Description::parse(name, text) {
+        Ok(description) => description,
+        Err(error) => unreachable!("a device file that the tests have read: {error}"),
     }
 }
 
-static PROFILES: [ProfileInfo; 10] = [
-    info(
-        "hdd-7200",
-        "one disk, 7,200 rpm, 8.5 ms average seek, NCQ 32, volatile write cache of 64 MiB",
-        [79, 183, 181],
-        [160, 160],
-    ),
-    info(
-        "hdd-15k",
-        "one disk, 15,000 rpm, 3.5 ms average seek, NCQ 32, no write cache",
-        [181, 409, 343],
-        [155, 155],
-    ),
-    info(
-        "san-1g",
-        "three hdd-15k striped (64 KiB) behind 118 MB/s and 0.1 ms",
-        [176, 950, 820],
-        [118, 118],
-    ),
-    info(
-        "array-16",
-        "sixteen hdd-15k striped (64 KiB), battery-backed write cache of 512 MiB, 1,723 MB/s",
-        [181, 2_740, 5_650],
-        [1_723, 1_723],
-    ),
-    info(
-        "cloud",
-        "cloud volume of 1.5 ms, 3,000 IOPS and 125 MB/s",
-        [667, 3_000, 3_000],
-        [125, 125],
-    ),
-    info(
-        "ssd-840pro",
-        "Samsung 840 Pro (SATA) as in FaCE Table 1",
-        [13_300, 65_803, 13_979],
-        [534, 398],
-    ),
-    info(
-        "ssd-850evo",
-        "Samsung 850 Evo (SATA) as in FaCE Table 1",
-        [14_250, 98_591, 6_094],
-        [518, 300],
-    ),
-    info(
-        "ssd-s3500",
-        "Intel DC S3500 (SATA) as in FaCE Table 1",
-        [13_050, 60_311, 21_572],
-        [470, 425],
-    ),
-    info(
-        "ssd-p3700",
-        "Intel DC P3700 (NVMe) as in FaCE Table 1",
-        [19_150, 457_355, 86_949],
-        [2_671, 676],
-    ),
-    info("none", "no latency at all, to measure what the rest costs", [0, 0, 0], [0, 0]),
-];
+/// `array-N`: fewer disks behind the same controller, which has the same cache.
+fn smaller_array(name: &str) -> Option<Description> {
+    let disks = (1..ARRAY_DISKS).find(|disks| name == format!("{ARRAY}{disks}"))?;
+    let mut description = described(&format!("{ARRAY}{ARRAY_DISKS}")).ok()?;
+    description.about = format!("array-{ARRAY_DISKS} with {disks} of its disks");
+    description.rated = Rated::default();
+    if let DeviceSpec::Array(array) = &mut description.device {
+        *array = array.with_disks(disks);
+    }
+    Some(description)
+}

@@ -3,8 +3,7 @@
 //!
 //! Purpose: the spindle phases of disks, the times of [`crate::Jitter`], and tests. Equal seeds
 //! give equal sequences on every machine and in every release.
-//! Why not a crate: the models have no dependencies, and a sequence that results are published
-//! with must not change by an update.
+//! Why not a crate: a sequence that results are published with must not change by an update.
 
 /// Steele, Lea and Flood's SplitMix64.
 #[derive(Clone, Debug)]

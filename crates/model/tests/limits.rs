@@ -4,20 +4,21 @@
 mod common;
 
 use common::{
-    CAPACITY_BYTES, CHUNK_BYTES, PAGE_BYTES, assert_near, closed_loop, device, one, random_ops,
+    CAPACITY_BYTES, CHUNK_BYTES, PAGE_BYTES, assert_near, closed_loop, device, disk_spec,
+    link_spec, one, random_ops,
 };
-use larder_model::{Disk, DiskSpec, Jitter, Kind, Link, LinkSpec, Model, Nanos, Op};
+use larder_model::{Disk, Jitter, Kind, Link, LinkSpec, Model, Nanos, Op};
 
 const MS: Nanos = 1_000_000;
 
 #[test]
 fn a_link_adds_its_latency_and_the_transfer() {
     let read = Op::read(CAPACITY_BYTES / 2, 1 << 20);
-    let mut disk = Disk::new(&DiskSpec::HDD_15K, CAPACITY_BYTES, 3);
+    let mut disk = Disk::new(&disk_spec("hdd-15k"), CAPACITY_BYTES, 3);
     // Sent such that it reaches the disk when the direct one does.
     let (direct_ns, _) = one(&mut disk, MS, read);
-    let disk = Disk::new(&DiskSpec::HDD_15K, CAPACITY_BYTES, 3);
-    let mut link = Link::new(disk, LinkSpec::GIGABIT);
+    let disk = Disk::new(&disk_spec("hdd-15k"), CAPACITY_BYTES, 3);
+    let mut link = Link::new(disk, link_spec("san-1g"));
     let (linked_ns, _) = one(&mut link, MS - 50_000, read);
     assert_eq!(linked_ns, direct_ns + 100_000 + (1 << 20) * 1_000 / 118);
 }

@@ -302,7 +302,7 @@ fn transactions(outcomes: &[Outcome], options: &BenchOptions) -> Vec<Row> {
         )
         .goals(&[Goal::RatioAtMost(0.5)]);
     let rated =
-        profiles().iter().find(|p| p.name == ARRAY_PROFILE).map_or(0, |p| p.write_iops_qd32);
+        profiles().iter().find(|p| p.name == ARRAY_PROFILE).map_or(0, |p| p.rated.write_iops_qd32);
     rows.push(row.note(format!(
         "the condition under which the rows above mean something; the array's cache is not scaled \
          and takes much of this load: of the {rated} writes/s that it sustains at random on a large \

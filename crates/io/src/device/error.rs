@@ -55,9 +55,9 @@ pub enum OpenError {
         /// Why, and what would be accepted.
         why: String,
     },
-    /// `slow+` with a model that does not exist.
+    /// `slow+` with a model that does not exist, or a file that describes none.
     #[error("device '{device}': {error}")]
-    UnknownProfile {
+    Profile {
         /// The device as the user named it.
         device: String,
         /// What is wrong and what would be accepted.

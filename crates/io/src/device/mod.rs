@@ -146,9 +146,9 @@ impl Device {
             DevSpec::Slow { inner, profile, seed } => {
                 let inner = Self::open_within(inner, access, remote)?;
                 let bytes = inner.geometry().bytes;
-                let model = larder_model::profile(profile, bytes, seed.unwrap_or(0));
-                let fail = |e| OpenError::UnknownProfile { device: name.clone(), error: e };
-                Ok(inner.with_model(model.map_err(|e| fail(e.to_string()))?, &name))
+                let model = slow::model(profile, bytes, seed.unwrap_or(0));
+                let fail = |error| OpenError::Profile { device: name.clone(), error };
+                Ok(inner.with_model(model.map_err(fail)?, &name))
             }
             DevSpec::Nbd(uri) => {
                 let (nbd, geometry) = Nbd::open(uri, access, remote)?;

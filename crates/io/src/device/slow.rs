@@ -11,10 +11,12 @@
 //! a thread that is chosen may be busy or ending, and events are as rare as the devices are slow.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Error, Read as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use larder_core::exec::{Io, IoKind, Nanos};
-use larder_model::{Kind, Model, Op};
+use larder_model::{Description, Kind, Model, Op};
 
 use crate::Waker;
 
@@ -31,6 +33,34 @@ struct State {
     /// reaches nobody else.
     members: BTreeMap<u32, Member>,
     next_member: u32,
+}
+
+/// The longest description of a device; nobody writes more by hand.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The model of a profile: a built-in one by its name, or a file by its path, which has a `/` or
+/// ends in `.toml`.
+pub(super) fn model(profile: &str, bytes: u64, seed: u64) -> Result<Box<dyn Model>, String> {
+    if !profile.contains('/') && !profile.ends_with(".toml") {
+        return larder_model::profile(profile, bytes, seed).map_err(|error| {
+            format!("{error}; or the path of a file that describes a device: with a / or as .toml")
+        });
+    }
+    let text = read(profile).map_err(|error| {
+        format!("{profile}: cannot be read: {error}; accepted: the description of a device in TOML")
+    })?;
+    let description = Description::parse(profile, &text).map_err(|error| error.to_string())?;
+    Ok(description.build(bytes, seed))
+}
+
+/// A device given by mistake is not read to its end.
+fn read(path: &str) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(Error::other("it is longer than 1 MiB"));
+    }
+    Ok(text)
 }
 
 /// The model of a `slow+` device, see the module.

@@ -2,7 +2,10 @@
 //! Drives models in virtual time for the tests.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use larder_model::{Kind, Model, Nanos, Op, SplitMix64, profile};
+use larder_model::{
+    Description, DeviceSpec, DiskSpec, Kind, LinkSpec, Model, Nanos, Op, SplitMix64, SsdSpec,
+    described, profile,
+};
 
 pub const SECOND_NS: f64 = 1e9;
 pub const CAPACITY_BYTES: u64 = 1_000_000_000_000;
@@ -31,8 +34,40 @@ impl Run {
     }
 }
 
+/// A drive that maps pages takes time and memory by its capacity.
+pub fn capacity(name: &str, bytes: u64) -> u64 {
+    if name.ends_with("-ftl") { bytes.min(1 << 30) } else { bytes }
+}
+
 pub fn device(name: &str) -> Box<dyn Model> {
-    profile(name, CAPACITY_BYTES, 1).expect("a known profile")
+    profile(name, capacity(name, CAPACITY_BYTES), 1).expect("a known profile")
+}
+
+/// The same, but of a drive that maps pages one that was filled in order and no more.
+pub fn device_filled_in_order(name: &str) -> Box<dyn Model> {
+    let mut description = described(name).expect("a known profile");
+    if let DeviceSpec::Ssd(SsdSpec { ftl: Some(ftl), .. }) = &mut description.device {
+        ftl.overwrites = Some(0);
+    }
+    description.build(capacity(name, CAPACITY_BYTES), 1)
+}
+
+pub fn disk_spec(name: &str) -> DiskSpec {
+    match described(name) {
+        Ok(Description { device: DeviceSpec::Disk(disk), .. }) => disk,
+        other => panic!("{name} is no disk: {other:?}"),
+    }
+}
+
+pub fn ssd_spec(name: &str) -> SsdSpec {
+    match described(name) {
+        Ok(Description { device: DeviceSpec::Ssd(ssd), .. }) => ssd,
+        other => panic!("{name} is no drive: {other:?}"),
+    }
+}
+
+pub fn link_spec(name: &str) -> LinkSpec {
+    described(name).expect("a known profile").link.expect("one behind a link")
 }
 
 /// Keeps `depth` requests inside until `requests` have come back, from `start` on. Those inside at

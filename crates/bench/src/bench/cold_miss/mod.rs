@@ -77,9 +77,9 @@ impl Load {
     fn half_of(profile: &'static str, deep: bool, seconds: u64) -> Result<Self> {
         let info = profiles().iter().find(|p| p.name == profile).context("the profile")?;
         let (rate, of) = if deep {
-            (info.read_iops_qd32, "32 at a time")
+            (info.rated.read_iops_qd32, "32 at a time")
         } else {
-            (info.read_iops_qd1, "one at a time")
+            (info.rated.read_iops_qd1, "one at a time")
         };
         Ok(Self { profile, per_second: rate / 2, of, span: seconds * SECOND })
     }

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use larder_core::exec::MILLISECOND;
 use larder_core::preset::Limits;
 use larder_core::stats::Counters;
-use larder_model::{Disk, DiskSpec};
+use larder_model::{DeviceSpec, described};
 use larder_sim::device::SimDevice;
 use larder_sim::load::desktop::{Ask, DAY, DAYS, DISK_BYTES, Desktop, FLASH_BYTES, USERS, User};
 use larder_sim::load::replay::{Replayed, replay};
@@ -114,8 +114,11 @@ fn world(system: System, cached: bool) -> Result<World> {
     let origin = match cached {
         true => device(ORIGIN_PROFILE, DISK_BYTES, SEED)?,
         false => {
-            let disk = Disk::new(&DiskSpec { cache: None, ..DiskSpec::HDD_7200 }, DISK_BYTES, SEED);
-            SimDevice::new(Box::new(disk), None, SEED, MILLISECOND)
+            let mut disk = described(ORIGIN_PROFILE)?;
+            if let DeviceSpec::Disk(spec) = &mut disk.device {
+                spec.cache = None;
+            }
+            SimDevice::new(disk.build(DISK_BYTES, SEED), None, SEED, MILLISECOND)
         }
     };
     let mut world = World::new(origin, DISK_BYTES, 1, &choices, &Limits::default());
