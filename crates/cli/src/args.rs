@@ -291,6 +291,11 @@ pub struct ServeArgs {
     /// Overwrite foreign data on the flash device
     #[arg(long)]
     pub format: bool,
+    /// The flash device belongs to this origin although its state file is lost, and nothing was
+    /// written to the origin since: for a flash that alone has some of the data (preset prwc), and for
+    /// one start
+    #[arg(long, conflicts_with = "format")]
+    pub adopt: bool,
     /// The five choices by name, see `larder presets`
     #[arg(long, default_value = "sce")]
     pub preset: String,

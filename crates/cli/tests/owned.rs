@@ -134,6 +134,37 @@ fn an_earlier_copy_of_the_flash_is_refused() {
 }
 
 #[test]
+fn a_flash_whose_state_file_is_lost_can_be_adopted() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let words = words(&place, "prwc", &[]);
+    let server = Server::start(&words);
+    make_dirty(&place);
+    server.kill();
+    std::fs::rename(place.path("state"), place.path("lost")).unwrap();
+    refused("no state file", &words, "with --adopt if only its state file is lost");
+    let adopting: Vec<String> = words.iter().cloned().chain(["--adopt".to_owned()]).collect();
+    // Nor is it another origin's.
+    std::fs::rename(place.path("origin"), place.path("right")).unwrap();
+    make_initial(&place.path("origin"), BYTES * 2);
+    refused("another origin", &adopting, "another unit, size, origin");
+    std::fs::rename(place.path("right"), place.path("origin")).unwrap();
+
+    let server = Server::restart(&adopting);
+    assert_eq!(place.read_all(BYTES)[..4096], [7; 4096]);
+    server.kill();
+    // Once is enough, and a flash that a state file knows is judged by that file.
+    let server = Server::restart(&words);
+    assert_eq!(place.read_all(BYTES)[..4096], [7; 4096]);
+    place.ask(&["detach"]).unwrap();
+    server.stop();
+    assert_eq!(origin(&place)[..4096], [7; 4096]);
+    let server = Server::restart(&adopting);
+    assert_eq!(place.stat("units_used"), 0, "it was detached: cold");
+    server.stop();
+}
+
+#[test]
 fn flush_and_detach_bring_everything_to_the_origin() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);

@@ -29,6 +29,7 @@ mod replay;
 mod row;
 mod table;
 mod throughput;
+mod timing;
 mod volume;
 mod warm_restart;
 mod warm_up;
@@ -100,8 +101,9 @@ const BENCHES: &[(&str, Bench)] = &[
     ("recovery", |o| Ok(recovery::run(o)?.into())),
     ("desktop", desktop::run),
     ("replay", |o| Ok(replay::run(o)?.into())),
+    ("timing", |o| Ok(timing::run(o)?.into())),
 ];
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "memory",
     "hit-path",
     "nbd",
@@ -115,6 +117,7 @@ const NAMES: [&str; 13] = [
     "recovery",
     "desktop",
     "replay",
+    "timing",
 ];
 
 /// The names of the benches that there are, in the order of `all`.

@@ -49,6 +49,8 @@ pub struct Row {
 pub(super) enum Goal {
     /// `ours` at most this, in the row's unit.
     OursAtMost(f64),
+    /// `ours` at least this, in the row's unit.
+    OursAtLeast(f64),
     /// `ours` minus `peer` at most this, in the row's unit.
     AddsAtMost(f64),
     /// The ratio at least this.
@@ -63,6 +65,7 @@ impl Goal {
     fn words(self, unit: &str) -> String {
         match self {
             Self::OursAtMost(x) => format!("<= {x} {unit}"),
+            Self::OursAtLeast(x) => format!(">= {x} {unit}"),
             Self::AddsAtMost(x) => format!("adds <= {x} {unit}"),
             Self::RatioAtLeast(x) => format!("ratio >= {x}"),
             Self::RatioAtMost(x) => format!("ratio <= {x}"),
@@ -73,6 +76,7 @@ impl Goal {
     fn reached(self, row: &Row) -> Option<bool> {
         Some(match self {
             Self::OursAtMost(x) => row.ours? <= x,
+            Self::OursAtLeast(x) => row.ours? >= x,
             Self::AddsAtMost(x) => row.ours? - row.peer? <= x,
             Self::RatioAtLeast(x) => row.ratio? >= x,
             Self::RatioAtMost(x) => row.ratio? <= x,

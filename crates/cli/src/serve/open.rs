@@ -71,8 +71,14 @@ impl Checked {
             let limits = settings::limits(&args.limits)?;
             let remote = settings::remote(&args.limits)?;
             let secure = settings::secure(&args.tls)?;
-            if args.flash.is_none() && (args.flash_size.is_some() || args.format) {
-                bail!("--flash-size and --format: need --flash DEV");
+            if args.flash.is_none() && (args.flash_size.is_some() || args.format || args.adopt) {
+                bail!("--flash-size, --format and --adopt: need --flash DEV");
+            }
+            if args.adopt && !choices.write.flash_owns() {
+                bail!(
+                    "--adopt: the origin has everything, and flash without its state file starts cold; \
+                     accepted with flash that alone has some of the data, as of --preset prwc"
+                );
             }
             let default = || super::default_control(&args.name);
             let control = args.control.clone().map_or_else(default, Ok)?;
@@ -217,6 +223,7 @@ fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice
         );
     }
     let flash = FlashDevice::prepare(device, args.flash_size, choices.unit_bytes, args.format)?;
+    let flash = flash.adopted(args.adopt);
     Ok((Some(flash), made))
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use larder_core::exec::DevId;
 use larder_core::journal::recover::Recovered;
-use larder_core::label::{Found, SectionKind};
+use larder_core::label::{Found, Label, SectionKind};
 use larder_core::request::Kind;
 
 use super::mailbox::Message;
@@ -151,15 +151,28 @@ impl Volume {
         if label.section(SectionKind::Metadata).is_none() {
             return cold("it kept no journal");
         }
-        let Some(state) = state else { return cold("there is no state file that names it") };
-        if state.volume != format!("{:016x}", label.volume) {
-            return cold("the state file names another flash, or an older formatting of it");
-        }
+        let fits = label == flash.label_of(label.volume, self.config.choices.unit_bytes);
+        let misfit = "it was formatted for another unit, size, origin, or number of workers";
+        let named = state.filter(|state| state.volume == format!("{:016x}", label.volume));
+        let Some(state) = named else {
+            if flash.adopted && self.is_nobodys(&label)? {
+                if !fits {
+                    return cold(misfit);
+                }
+                tracing::warn!("flash {}: adopted on the user's word", flash.device.name());
+                let found = flash.recover(label.volume).map(|found| (label.volume, found));
+                return Ok(found.map_err(|why| format!("it {why}")));
+            }
+            return cold(match state {
+                Some(_) => "the state file names another flash, or an older formatting of it",
+                None => "there is no state file that names it",
+            });
+        };
         if !state.in_use {
             return cold("it was detached, or failed, and writes went on without it");
         }
-        if label != flash.label_of(label.volume, self.config.choices.unit_bytes) {
-            return cold("it was formatted for another unit, size, or number of workers");
+        if !fits {
+            return cold(misfit);
         }
         if state.origin_bytes != self.config.origin.geometry().bytes {
             return cold("the origin has another size");
@@ -180,6 +193,14 @@ impl Volume {
         Ok(Ok((label.volume, recovered)))
     }
 
+    /// Whether no state file that can be seen names this flash, which alone may have data: only then
+    /// may it be adopted.
+    fn is_nobodys(&self, label: &Label) -> Result<bool, VolumeError> {
+        let volume = format!("{:016x}", label.volume);
+        let known = self.config.state.as_ref().map(|file| file.of_flash(&volume)).transpose()?;
+        Ok(known.flatten().is_none() && label.keeps.dirty && self.flash_owns())
+    }
+
     /// Refuses to format a flash that alone may have some of the data, of this volume or another,
     /// unless that is wanted.
     fn may_be_lost(&self, flash: &FlashDevice, why: &str) -> Result<(), VolumeError> {
@@ -192,7 +213,7 @@ impl Volume {
         let clean = !label.keeps.dirty || said_clean && !flash.says_dirty(&label);
         if !clean && !flash.formats {
             return Err(VolumeError::Refused(format!(
-                "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, or lose that with --format",
+                "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, with --adopt if only its state file is lost, or lose that with --format",
                 flash.device.name()
             )));
         }

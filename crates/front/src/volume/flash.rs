@@ -38,6 +38,8 @@ pub struct FlashDevice {
     pub slots: u64,
     /// Whatever is on it is not wanted.
     pub(crate) formats: bool,
+    /// No state file names it, and it is this volume's all the same.
+    pub(crate) adopted: bool,
     /// What metadata it keeps, if it does.
     pub(crate) metadata: Option<Metadata>,
 }
@@ -80,7 +82,14 @@ impl FlashDevice {
         if !format {
             check_content(&device)?;
         }
-        Ok(Self { device, slots, formats: format, metadata: None })
+        Ok(Self { device, slots, formats: format, adopted: false, metadata: None })
+    }
+
+    /// The user says that it belongs to the volume although no state file names it.
+    #[must_use]
+    pub fn adopted(mut self, adopted: bool) -> Self {
+        self.adopted = adopted;
+        self
     }
 
     /// Makes room for the metadata that the choices ask for, at the cost of some slots.
@@ -209,7 +218,7 @@ impl FlashDevice {
             && metadata.is_none_or(|m| (1..=MOST_WORKERS).contains(&m.shape.shards))
             && label.log_bytes <= device.geometry().bytes
             && origin_bytes.div_ceil(unit_bytes) <= Shape::MOST_UNITS * u64::from(MOST_WORKERS);
-        let flash = Self { device, slots: label.slots, formats: false, metadata };
+        let flash = Self { device, slots: label.slots, formats: false, adopted: false, metadata };
         (sane && flash.label_of(label.volume, unit_bytes) == *label).then_some(flash)
     }
 

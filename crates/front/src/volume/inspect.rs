@@ -170,7 +170,13 @@ mod tests {
         let shape = Shape { origin_bytes, unit_bytes: 1 << 20, shards: 1, shard: 0 };
         let keeps = Keeps { dirty: true, factors: true };
         let metadata = Some(Metadata { shape, log_bytes: 64 << 10, keeps });
-        let flash = FlashDevice { device: device.clone(), slots: 2, formats: false, metadata };
+        let flash = FlashDevice {
+            device: device.clone(),
+            slots: 2,
+            formats: false,
+            adopted: false,
+            metadata,
+        };
         flash.write_label(&flash.label_of(7, 1 << 20), 0).unwrap();
         inspect(&device, false)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The grid of a scenario: settings by dotted path, and all combinations of their values.
 //!
-//! Invariant: points come in the order of the file, the last key fastest; there are at most
+//! Invariant: points come in the order of the paths' names, the last fastest; there are at most
 //! [`MOST_POINTS`].
 
 use toml::{Table, Value};

@@ -3,7 +3,7 @@
 //!
 //! A scenario is a table of settings. `kind` names what runs it; the kind reads the rest and refuses
 //! keys that it does not know. `[grid]` lists, by dotted path, the values that a setting takes; all
-//! combinations are *points*, the last key of the file varying fastest:
+//! combinations are *points*, in the order of the paths' names, the last varying fastest:
 //!
 //! ```toml
 //! kind = "hierarchy"
