@@ -115,8 +115,8 @@ fn random_writes_come_to_the_computed_amplification() {
         let pages = ftl.pages();
         overwrite(&mut ftl, pages, pages, 5);
         let (got, want) = (ftl.wear().write_amplification(), ftl.steady_write_amplification());
-        println!("{block} pages, {spare} per mille: {got:.3}, computed {want:.3}");
-        assert!((got / want - 1.0).abs() < TOLERANCE, "{got} {want}");
+        let what = format!("{block} pages, {spare} per mille: {got:.3}, computed {want:.3}");
+        assert!((got / want - 1.0).abs() < TOLERANCE, "{what}");
         let freed = ftl.wear().erased_blocks * block;
         let programmed = ftl.wear().host_pages + ftl.wear().relocated_pages;
         assert!(freed.abs_diff(programmed) <= 3 * block, "as much erased as programmed");
@@ -134,9 +134,8 @@ fn preconditioning_ends_in_the_steady_state() {
         ftl.wear().write_amplification()
     };
     let [new, third, sixth] = [0, 3, 6].map(measure);
-    println!("write amplification: {new:.3} when just filled, then {third:.3}, {sixth:.3}");
-    assert!((third / sixth - 1.0).abs() < 0.01);
-    assert!(new < 0.9 * sixth, "a drive that was only filled is not there yet");
+    assert!((third / sixth - 1.0).abs() < 0.01, "{third} {sixth}");
+    assert!(new < 0.9 * sixth, "a drive that was only filled is not there yet: {new} {sixth}");
 }
 
 /// What is trimmed need not be relocated: half a drive has all the spare flash of the world.
@@ -150,8 +149,7 @@ fn trimmed_pages_are_not_relocated() {
     let before = ftl.wear();
     overwrite(&mut ftl, half, 2 * half, 5);
     let amplification = ftl.wear().since(&before).write_amplification();
-    println!("write amplification with half of it trimmed: {amplification:.3}");
-    assert!(amplification < 1.3);
+    assert!(amplification < 1.3, "{amplification}");
     ftl.trim(0, u64::MAX);
     let before = ftl.wear();
     ftl.write(0, half);
