@@ -63,8 +63,21 @@ pub struct Spec {
     pub pace: Pace,
 }
 
-/// A terabyte of data.
-pub const MOST_WAREHOUSES: u32 = 10_000;
+impl Spec {
+    /// Memory that a generator takes: its frames, and orders that are not delivered.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let frames = self.pool_bytes / self.page_bytes;
+        frames.saturating_mul(FRAME_BYTES) + u64::from(self.warehouses) * WAREHOUSE_BYTES
+    }
+}
+
+/// Memory of a frame: page and links, and its part of the hash table.
+const FRAME_BYTES: u64 = 64;
+/// Memory of a warehouse at worst, when every customer has ordered.
+const WAREHOUSE_BYTES: u64 = 700 << 10;
+/// Half a terabyte of data.
+pub const MOST_WAREHOUSES: u32 = 5_000;
 
 /// The generator, see the module.
 pub struct TpccTrace {
