@@ -72,7 +72,7 @@ pub struct End {
 }
 
 /// The client's end. `hear` is called when the recording begins, for what comes, and often enough
-/// in between; after its break it is not called any more.
+/// in between. Its first break ends the recording; it still hears what came before that.
 ///
 /// # Errors
 /// When nobody listens, the server refuses or goes away: an exit code and one line.
@@ -106,8 +106,9 @@ pub fn record(
             Err(e) => return Err(lost(e)),
         };
         began = true;
+        let breaks = hear(&heard).is_break();
         match enough {
-            None if hear(&heard).is_break() => {
+            None if breaks => {
                 stream.shutdown(Shutdown::Write).map_err(lost)?;
                 enough = Some(Instant::now());
             }

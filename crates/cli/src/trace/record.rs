@@ -67,21 +67,31 @@ impl Recording {
         });
         let until_us = u64::try_from(self.span.as_micros()).unwrap_or(u64::MAX);
         for request in requests.iter().filter(|request| request.at_us < until_us) {
-            let op = if request.writes { Op::Write } else { Op::Read };
-            let len = u64::from(request.len_bytes);
-            let record = Record::new(request.at_us, 0, op, request.offset_bytes, len);
-            let written =
-                record.map_err(|e| anyhow!(e)).and_then(|record| self.output.write(&[record]));
-            if let Err(error) = written {
-                self.failure = Some(error);
-                return ControlFlow::Break(());
+            if self.is_full() {
+                break;
             }
-            self.reads += u64::from(!request.writes);
-            if self.output.written() == self.limit {
-                return ControlFlow::Break(());
+            if let Err(error) = self.write(request) {
+                self.failure = Some(error);
             }
         }
-        if began.elapsed() < self.span { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        match self.is_full() || began.elapsed() >= self.span {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Whether nothing more is wanted or can be written.
+    fn is_full(&self) -> bool {
+        self.failure.is_some() || self.output.written() == self.limit
+    }
+
+    fn write(&mut self, request: &Recorded) -> Result<()> {
+        let op = if request.writes { Op::Write } else { Op::Read };
+        let len = u64::from(request.len_bytes);
+        let record = Record::new(request.at_us, 0, op, request.offset_bytes, len);
+        self.output.write(&[record.map_err(|e| anyhow!(e))?])?;
+        self.reads += u64::from(!request.writes);
+        Ok(())
     }
 }
 

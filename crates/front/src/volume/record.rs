@@ -186,3 +186,62 @@ impl Recording {
         left > 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_who_has_gone_is_told_nothing_more() {
+        let (ring, from) = sync_channel(2);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut tap = Some(Tap { ring, lost: Arc::clone(&lost), began: 5_000 });
+        let mut say = |tap: &mut Option<Tap>, kind, offset| tell(tap, 3_005_000, kind, offset, 512);
+        say(&mut tap, Kind::Read, 0);
+        say(&mut tap, Kind::Flush, 0);
+        say(&mut tap, Kind::Trim { fua: false }, 512);
+        say(&mut tap, Kind::Write { fua: true }, 1024);
+        assert_eq!(lost.load(Ordering::Relaxed), 0);
+        say(&mut tap, Kind::Read, 1536);
+        assert_eq!(lost.load(Ordering::Relaxed), 1);
+        let recorded =
+            |offset_bytes, writes| Recorded { at_us: 3_000, offset_bytes, len_bytes: 512, writes };
+        assert!(from.try_iter().eq([recorded(0, false), recorded(1024, true)]));
+        drop(from);
+        say(&mut tap, Kind::Read, 0);
+        assert!(tap.is_none());
+    }
+
+    #[test]
+    fn a_request_is_one_short_line_on_the_wire() {
+        let request = Recorded { at_us: 1, offset_bytes: 4096, len_bytes: 512, writes: true };
+        let text = serde_json::to_string(&request).unwrap();
+        assert_eq!(text, "[1,4096,512,true]");
+        assert_eq!(serde_json::from_str::<Recorded>(&text).unwrap(), request);
+    }
+
+    /// Requests of two workers, one of which tells late: they come in order, and the youngest wait.
+    #[test]
+    fn requests_of_all_workers_come_in_order() {
+        let (rings_in, rings): (Vec<_>, Vec<_>) = (0..2).map(|_| sync_channel(RING)).unzip();
+        let began = clock::now();
+        let lost = Arc::new(AtomicU64::new(0));
+        let taps: Vec<Tap> =
+            rings_in.into_iter().map(|ring| Tap { ring, lost: Arc::clone(&lost), began }).collect();
+        let turn = Turn(Arc::new(AtomicBool::new(true)));
+        let mut recording = Recording { rings, lost, began, waiting: Vec::new(), _turn: turn };
+        for offset in 0..100 {
+            let now = began + offset * 1_000;
+            assert!(taps[(offset % 2) as usize].tell(now, Kind::Read, offset, 1));
+        }
+        let (early, goes_on) = recording.take();
+        assert!(goes_on);
+        std::thread::sleep(std::time::Duration::from_nanos(2 * SETTLED));
+        let (late, goes_on) = recording.take();
+        assert!(goes_on && late.len() + early.len() == 100);
+        let all: Vec<u64> = early.into_iter().chain(late).map(|r| r.offset_bytes).collect();
+        assert!(all.into_iter().eq(0..100));
+        drop(taps);
+        assert!(!recording.take().1, "no worker is left");
+    }
+}
