@@ -3,7 +3,7 @@
 //! reach a serving process.
 //!
 //! One JSON object a line in each direction. A request is `{"command": NAME, ...}`; answers are
-//! any number of `{"progress": TEXT}` and `{"requests": [..]}` and then one `{"ok": VALUE}` or
+//! any number of `{"progress": TEXT}` and then one `{"ok": VALUE}` or
 //! `{"error": {"code": EXIT_CODE, "message": TEXT}}`. The socket is for its owner only. A client
 //! has [`REQUEST_BOUND`] to say what it wants and at most [`MOST_LINE`] bytes to do so.
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::listen::bind_unix;
 use crate::nbd::deadline::Deadlined;
-use crate::recorder;
+use crate::recorder::{self, End};
 use crate::volume::{FlashDevice, Recorded, Volume, VolumeError};
 
 /// How long a client may take to say what it wants.
@@ -71,6 +71,8 @@ pub enum Answer {
     Progress(String),
     /// What clients asked for.
     Requests(Vec<Recorded>),
+    /// That was all of them.
+    Recorded(End),
     /// Done.
     Ok(Value),
     /// Not done.
@@ -236,7 +238,7 @@ pub fn ask(
         let line = line.map_err(lost)?;
         match serde_json::from_str(&line) {
             Ok(Answer::Progress(text)) => progress(&text),
-            Ok(Answer::Requests(_)) => {}
+            Ok(Answer::Requests(_) | Answer::Recorded(_)) => {}
             Ok(Answer::Ok(value)) => return Ok(value),
             Ok(Answer::Error { code, message }) => return Err((code, message)),
             Err(e) => return Err((3, format!("{at}: an answer is not understood: {e}"))),

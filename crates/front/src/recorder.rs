@@ -2,8 +2,8 @@
 //! Recording over the control socket, both ends: `larder trace record` and the serving process.
 //!
 //! The server says `{"progress": ..}` when it listens, then `{"requests": [..]}` as they come, and
-//! `{"ok": {"lost": N, "stopped": ..}}` when the client closes its sending side or the volume
-//! stops. A client that takes nothing for [`REQUEST_BOUND`](crate::control::REQUEST_BOUND) is cut
+//! `{"recorded": {"lost": N, "stopped": ..}}` when the client closes its sending side or the volume
+//! stops, for which a stop waits a while. A client that takes nothing for [`REQUEST_BOUND`](crate::control::REQUEST_BOUND) is cut
 //! off; until then what its workers tell is kept in their rings or lost.
 //!
 //! Why the client writes the file: it is made with the rights of whoever asks for it, not with
@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, recv};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::{Answer, Command, connect, say};
@@ -46,11 +47,12 @@ pub(crate) fn serve(stream: &UnixStream, volume: &Volume) -> Result<Value, Volum
         sent = send(requests);
     }
     let (rest, lost) = recording.finish(volume);
-    if sent.and_then(|()| send(rest)).is_err() {
+    let end = Answer::Recorded(End { lost, stopped: !goes_on });
+    if sent.and_then(|()| send(rest)).and_then(|()| say(stream, &end)).is_err() {
         // A line may have been cut short, behind which no other can be understood.
         let _ = stream.shutdown(Shutdown::Both);
     }
-    Ok(json!({ "lost": lost, "stopped": !goes_on }))
+    Ok(json!({ "recorded": true }))
 }
 
 /// Whether the client closed its sending side, or all of it.
@@ -63,7 +65,7 @@ fn has_enough(stream: &UnixStream) -> bool {
 }
 
 /// How a recording ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Requests that were not told, since this end was too slow.
     pub lost: u64,
@@ -94,7 +96,8 @@ pub fn record(
                 match answer {
                     Ok(Answer::Progress(_)) => Vec::new(),
                     Ok(Answer::Requests(requests)) => requests,
-                    Ok(Answer::Ok(end)) => return Ok(End::of(&end)),
+                    Ok(Answer::Recorded(end)) => return Ok(end),
+                    Ok(Answer::Ok(_)) => continue,
                     Ok(Answer::Error { code, message }) => return Err((code, message)),
                     Err(e) => return Err((3, format!("{at}: an answer is not understood: {e}"))),
                 }
@@ -117,12 +120,5 @@ pub fn record(
             }
             _ => {}
         }
-    }
-}
-
-impl End {
-    fn of(value: &Value) -> Self {
-        let stopped = value["stopped"].as_bool().unwrap_or(false);
-        Self { lost: value["lost"].as_u64().unwrap_or(0), stopped }
     }
 }

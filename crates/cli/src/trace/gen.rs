@@ -58,7 +58,7 @@ pub struct ToArgs {
 pub enum Kind {
     /// OLTP like TPC-E: 87 % reads of 4 KiB, walks within popular regions of 1 MiB
     ///
-    /// The load of the benches, which stands in for that of S-CAVE/SCE (sections 2 and 4.1: mix,
+    /// The load of the benches, which stands in for that of SCE (sections 2 and 4.1: mix,
     /// page, 160 GiB of data, four clients). 160 GiB are 10 GiB here. Regions and Zipf 0.9 are
     /// ours; docs/traces.md says what each was chosen by.
     Oltp(OltpArgs),
@@ -67,7 +67,7 @@ pub enum Kind {
     ///
     /// The transactions and laws of access of the TPC-C standard, revision 5.11 (clauses 2.1.6,
     /// 2.4 to 2.8, 5.2.3), over rows as large as in clause 4.2.2, in a pool under LRU with
-    /// PostgreSQL's rules for writing. FaCE (section 6.1) has 500 warehouses, a pool of 200 MB,
+    /// PostgreSQL's rules for writing. FaCE (section 6.2) has 500 warehouses, a pool of 200 MB,
     /// pages of 4 KiB and 50 clients: that is --warehouses 500.
     Tpcc(TpccArgs),
     /// Ten days of a desktop, with backups that scan all of it

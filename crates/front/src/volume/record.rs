@@ -159,12 +159,13 @@ impl Recording {
         (std::mem::replace(&mut self.waiting, rest), goes_on)
     }
 
-    /// The end: all that came until now, and how many were lost.
-    pub fn finish(mut self, volume: &Volume) -> (Vec<Recorded>, u64) {
+    /// The end: all that came until now, and how many were lost. Until this is dropped, a volume
+    /// that stops waits for the listener to hear of it.
+    pub fn finish(&mut self, volume: &Volume) -> (Vec<Recorded>, u64) {
         // Workers that are gone, or too busy to answer, learn of it by themselves.
         let _ = volume.ask(|worker| worker.tap = None);
         self.empty_rings();
-        (self.waiting, self.lost.load(Ordering::Relaxed))
+        (std::mem::take(&mut self.waiting), self.lost.load(Ordering::Relaxed))
     }
 
     /// Takes what is in the rings, each no more than once around; whether a worker is left.
@@ -196,7 +197,7 @@ mod tests {
         let (ring, from) = sync_channel(2);
         let lost = Arc::new(AtomicU64::new(0));
         let mut tap = Some(Tap { ring, lost: Arc::clone(&lost), began: 5_000 });
-        let mut say = |tap: &mut Option<Tap>, kind, offset| tell(tap, 3_005_000, kind, offset, 512);
+        let say = |tap: &mut Option<Tap>, kind, offset| tell(tap, 3_005_000, kind, offset, 512);
         say(&mut tap, Kind::Read, 0);
         say(&mut tap, Kind::Flush, 0);
         say(&mut tap, Kind::Trim { fua: false }, 512);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a database under TPC-C asks of its device: the stream below the buffer pool, for which a
-//! flash cache is bought, and with which FaCE was measured (section 6.1).
+//! flash cache is bought, and with which FaCE was measured (section 6.2).
 //!
 //! # What is modelled
 //! - The five transactions (`business`) in the standard's mix, with its laws of access (NURand), each a list
@@ -17,7 +17,7 @@
 //! - Several clients at once, each of which waits for the pages that it reads and for nothing else.
 //!
 //! # What is not
-//! The log, which FaCE too has on another device; full-page images; locks, and so who waits for
+//! The log, which has a device of its own (FaCE, section 5); full-page images; locks, and so who waits for
 //! whom; versions of rows (a change stays on its page), and with them vacuum; splits of indexes
 //! other than at their end; the file system; read-ahead; terminals that stay with their warehouse.
 //! A checkpoint of release 8.4 wrote in order of frames; in order of place is later practice.
