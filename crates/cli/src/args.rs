@@ -50,7 +50,7 @@ pub enum Command {
     /// Crash and fault the engine in virtual time, from seeds, and judge what it does
     #[command(after_help = crate::torture::profiles_help())]
     Torture(TortureArgs),
-    /// Look at traces of block requests, and convert them
+    /// Look at traces of block requests; convert, make and record them
     #[command(subcommand)]
     Trace(crate::trace::TraceCommand),
     /// Run scenarios in virtual time, or count the hits and misses of a trace

@@ -13,13 +13,18 @@ use clap_complete::Shell;
 
 use crate::args::Cli;
 
-/// The commands that users see, with the whole name of each.
+/// The commands that users see, those of commands too, with the whole name of each.
 fn visible() -> Vec<Command> {
     let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();
-    let commands = cli.get_subcommands().filter(|c| !c.is_hide_set()).cloned();
-    let mut all: Vec<Command> = commands.collect();
-    all.insert(0, cli);
+    let mut all = vec![cli];
+    let mut next = 0;
+    while let Some(command) = all.get(next) {
+        let below = command.get_subcommands().filter(|c| !c.is_hide_set());
+        let below: Vec<Command> = below.cloned().collect();
+        all.extend(below);
+        next += 1;
+    }
     all
 }
 

@@ -82,7 +82,7 @@ fn what_is_wrong_is_one_line_that_says_what_and_where() {
         (trace(&["info", &empty]), "has no requests"),
         (trace(&["info", TRACE, "--columns", "x"]), "accepted: time=NAME:UNIT"),
         (trace(&["convert", &bad, &bad]), "is also the input"),
-        (trace(&["convert", TRACE, &out]), "accepted: --to btr"),
+        (trace(&["convert", TRACE, &out]), "by its flag: btr"),
         (trace(&["convert", &bad, &words("o.btr")]), "line 3"),
     ] {
         let ended = larder_says(&words.iter().map(String::as_str).collect::<Vec<_>>());

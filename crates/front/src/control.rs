@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket: how `larder status`, `stats`, `flush`, `detach` and `attach` reach a
-//! serving process.
+//! The control socket: how `larder status`, `stats`, `flush`, `detach`, `attach` and `trace record`
+//! reach a serving process.
 //!
 //! One JSON object a line in each direction. A request is `{"command": NAME, ...}`; answers are
 //! any number of `{"progress": TEXT}` and then one `{"ok": VALUE}` or
@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 
 use crate::listen::bind_unix;
 use crate::nbd::deadline::Deadlined;
-use crate::volume::{FlashDevice, Volume, VolumeError};
+use crate::recorder::{self, End};
+use crate::volume::{FlashDevice, Recorded, Volume, VolumeError};
 
 /// How long a client may take to say what it wants.
 pub const REQUEST_BOUND: Duration = Duration::from_secs(10);
@@ -57,6 +58,9 @@ pub enum Command {
         /// Overwrite foreign data.
         format: bool,
     },
+    /// Tell what clients ask for, until this client closes its sending side: see
+    /// [`crate::recorder`].
+    Record,
 }
 
 /// One line of an answer.
@@ -65,6 +69,10 @@ pub enum Command {
 pub enum Answer {
     /// It takes a while.
     Progress(String),
+    /// What clients asked for.
+    Requests(Vec<Recorded>),
+    /// That was all of them.
+    Recorded(End),
     /// Done.
     Ok(Value),
     /// Not done.
@@ -137,11 +145,7 @@ fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
     let request = Deadlined::new(&stream, REQUEST_BOUND).take(MOST_LINE);
     let read = BufReader::new(request).read_line(&mut line);
     stream.set_write_timeout(Some(REQUEST_BOUND))?;
-    let answer = |answer: Answer| -> std::io::Result<()> {
-        let mut line = serde_json::to_string(&answer)?;
-        line.push('\n');
-        (&stream).write_all(line.as_bytes())
-    };
+    let answer = |answer: Answer| say(&stream, &answer);
     let command = match read.map_err(|e| e.to_string()).and_then(|_| parse(&line)) {
         Ok(command) => command,
         Err(message) => return answer(Answer::Error { code: 2, message }),
@@ -153,16 +157,23 @@ fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
             last = text;
         }
     };
-    let result = execute(command, volume, progress);
+    let result = execute(command, volume, &stream, progress);
     answer(match result {
         Ok(value) => Answer::Ok(value),
         Err(e) => Answer::Error { code: e.exit_code(), message: e.to_string() },
     })
 }
 
+/// One line of an answer.
+pub(crate) fn say(mut stream: &UnixStream, answer: &Answer) -> std::io::Result<()> {
+    let mut line = serde_json::to_string(answer)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())
+}
+
 fn parse(line: &str) -> Result<Command, String> {
     serde_json::from_str(line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach or attach")
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach or record")
     })
 }
 
@@ -174,6 +185,7 @@ fn bounded(seconds: u64) -> Duration {
 fn execute(
     command: Command,
     volume: &Volume,
+    stream: &UnixStream,
     mut progress: impl FnMut(String),
 ) -> Result<Value, VolumeError> {
     let value = |v| serde_json::to_value(v).map_err(|e| VolumeError::Usage(e.to_string()));
@@ -206,6 +218,7 @@ fn execute(
             volume.attach(flash)?;
             Ok(json!({ "attached": true, "units_total": units }))
         }
+        Command::Record => recorder::serve(stream, volume),
     }
 }
 
@@ -220,6 +233,23 @@ pub fn ask(
 ) -> Result<Value, (u8, String)> {
     let at = path.display();
     let lost = |e: std::io::Error| (3, format!("{at}: the server does not answer: {e}"));
+    let stream = connect(path, command)?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.map_err(lost)?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Progress(text)) => progress(&text),
+            Ok(Answer::Requests(_) | Answer::Recorded(_)) => {}
+            Ok(Answer::Ok(value)) => return Ok(value),
+            Ok(Answer::Error { code, message }) => return Err((code, message)),
+            Err(e) => return Err((3, format!("{at}: an answer is not understood: {e}"))),
+        }
+    }
+    Err((3, format!("{at}: the server went away without an answer")))
+}
+
+/// A connection on which a command was sent.
+pub(crate) fn connect(path: &Path, command: &Command) -> Result<UnixStream, (u8, String)> {
+    let at = path.display();
     let mut stream = UnixStream::connect(path).map_err(|e| {
         let what = match e.kind() {
             std::io::ErrorKind::PermissionDenied => {
@@ -231,15 +261,7 @@ pub fn ask(
     })?;
     let mut line = serde_json::to_string(command).map_err(|e| (2, e.to_string()))?;
     line.push('\n');
+    let lost = |e: std::io::Error| (3, format!("{at}: the server does not answer: {e}"));
     stream.write_all(line.as_bytes()).map_err(lost)?;
-    for line in BufReader::new(stream).lines() {
-        let line = line.map_err(lost)?;
-        match serde_json::from_str(&line) {
-            Ok(Answer::Progress(text)) => progress(&text),
-            Ok(Answer::Ok(value)) => return Ok(value),
-            Ok(Answer::Error { code, message }) => return Err((code, message)),
-            Err(e) => return Err((3, format!("{at}: an answer is not understood: {e}"))),
-        }
-    }
-    Err((3, format!("{at}: the server went away without an answer")))
+    Ok(stream)
 }

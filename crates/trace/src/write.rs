@@ -56,7 +56,9 @@ impl Writer {
         let name = path.display().to_string();
         let writable = "btr, csv, fio, oracleGeneral";
         let Some(format) = format.or_else(|| Format::by_extension(path)) else {
-            let what = format!("its name tells no format; accepted: --to {writable}");
+            let what = format!(
+                "its name tells no format; accepted: one that ends in .FORMAT, or FORMAT by its flag: {writable}"
+            );
             return Err(TraceError::file(&name, what));
         };
         let has_writer = |format| {

@@ -298,9 +298,12 @@ fn what_is_not_finished_leaves_nothing_and_what_cannot_be_written_is_told() {
     writer.write(&record(0, 0, Op::Read, 0, 1)).unwrap();
     drop(writer);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    for (name, why) in
-        [("t.msr", "only read"), ("t.csv.gz", "gzip"), ("t", "--to"), ("no/t.csv", "written")]
-    {
+    for (name, why) in [
+        ("t.msr", "only read"),
+        ("t.csv.gz", "gzip"),
+        ("t", "by its flag"),
+        ("no/t.csv", "written"),
+    ] {
         let error = Writer::create(&dir.path().join(name), None).err().unwrap().to_string();
         assert!(error.contains(why), "{name}: {error}");
     }

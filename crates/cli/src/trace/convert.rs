@@ -2,14 +2,12 @@
 //! `larder trace convert`: a trace in another format.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use larder_trace::{Format, Trace, Writer};
+use larder_trace::{Format, Trace};
 
-use super::InputArgs;
-use crate::out;
+use super::{InputArgs, Output};
 
 /// What to convert.
 #[derive(Args, Debug)]
@@ -24,9 +22,6 @@ pub struct ConvertArgs {
     pub to: Option<Format>,
 }
 
-/// Between two words of progress.
-const TELL_EVERY: Duration = Duration::from_secs(2);
-
 /// Runs the command.
 pub fn convert(args: &ConvertArgs) -> Result<()> {
     let same = |a, b| matches!((std::fs::canonicalize(a), std::fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b);
@@ -35,19 +30,9 @@ pub fn convert(args: &ConvertArgs) -> Result<()> {
     }
     let trace = Trace::new(&args.input.trace, args.input.read.options());
     let mut records = trace.records()?;
-    let mut writer = Writer::create(&args.out, args.to)?;
-    let (mut written, mut told) = (0_u64, Instant::now());
+    let mut output = Output::create(&args.out, args.to)?;
     while let Some(batch) = records.next_batch()? {
-        for record in batch {
-            writer.write(record)?;
-        }
-        written += batch.len() as u64;
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            out::tell!("{written} requests");
-        }
+        output.write(batch)?;
     }
-    writer.finish()?;
-    out::tell!("{}: {written} requests", args.out.display());
-    Ok(())
+    output.finish()
 }

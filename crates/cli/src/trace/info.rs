@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder trace info`: what a trace is like.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -10,7 +10,7 @@ use larder_trace::info::{EXACT_MOST_BYTES, Info, Told, Traffic, info};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde_json::{Value, json};
 
-use super::InputArgs;
+use super::{InputArgs, TELL_EVERY};
 use crate::out;
 
 /// What to look at.
@@ -31,7 +31,6 @@ const QUANTILES: [(&str, f64); 5] =
     [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p100", 1.0)];
 /// Sizes of a cache in the table, in percent of the pages.
 const TABLE: [u64; 10] = [1, 2, 5, 10, 20, 25, 40, 60, 80, 100];
-const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub fn show(args: &InfoArgs) -> Result<()> {

@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder trace`: what a trace is like, and traces in other formats.
+//! `larder trace`: what a trace is like, and traces in other formats, of a known load, or of a
+//! volume that is being served.
 
 mod convert;
+mod r#gen;
 mod info;
+mod record;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use larder_trace::{Columns, Format, Options};
+use larder_trace::{Columns, Format, Options, Record, Writer};
 
 pub use convert::ConvertArgs;
+pub use r#gen::Kind;
 pub use info::InfoArgs;
+pub use record::RecordArgs;
+
+use crate::out;
+
+/// Between two words of progress.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// The commands.
 #[derive(Subcommand, Debug)]
@@ -20,6 +31,11 @@ pub enum TraceCommand {
     Info(InfoArgs),
     /// Write a trace in another format
     Convert(ConvertArgs),
+    /// Make a trace of a load whose laws are known
+    #[command(subcommand)]
+    Gen(Box<Kind>),
+    /// Record what clients ask of a volume that is being served
+    Record(RecordArgs),
 }
 
 /// How a trace is to be understood.
@@ -69,5 +85,47 @@ pub fn trace(command: &TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Info(args) => info::show(args),
         TraceCommand::Convert(args) => convert::convert(args),
+        TraceCommand::Gen(kind) => r#gen::generate(kind),
+        TraceCommand::Record(args) => record::record(args),
+    }
+}
+
+/// A trace that is being written, with words of progress.
+struct Output {
+    path: PathBuf,
+    writer: Writer,
+    written: u64,
+    told: Instant,
+}
+
+impl Output {
+    fn create(path: &Path, format: Option<Format>) -> Result<Self> {
+        let writer = Writer::create(path, format)?;
+        Ok(Self { path: path.to_owned(), writer, written: 0, told: Instant::now() })
+    }
+
+    fn write(&mut self, records: &[Record]) -> Result<()> {
+        for record in records {
+            self.writer.write(record)?;
+        }
+        let before = self.written / 1024;
+        self.written += records.len() as u64;
+        if self.written / 1024 > before && self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            out::tell!("{} requests", self.written);
+        }
+        Ok(())
+    }
+
+    /// Requests written so far.
+    fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Now the trace is there.
+    fn finish(self) -> Result<()> {
+        self.writer.finish()?;
+        out::tell!("{}: {} requests", self.path.display(), self.written);
+        Ok(())
     }
 }

@@ -16,13 +16,14 @@ mod flash;
 mod inspect;
 mod latency;
 mod mailbox;
+mod record;
 mod state;
 mod state_file;
 mod stop;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -42,6 +43,7 @@ pub use self::error::VolumeError;
 pub use self::flash::FlashDevice;
 pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
 pub use self::latency::{Histogram, Latencies};
+pub use self::record::Recorded;
 pub use self::state::{Stats, Status};
 pub use self::state_file::{FlashState, StateFile};
 pub use self::worker::MOST_WORKERS;
@@ -51,7 +53,8 @@ use self::extents::Map;
 pub(crate) use self::extents::Seek;
 use self::mailbox::{Mailbox, Message};
 use self::state::{Attached, State};
-use self::worker::{Call, FlashLeft, Report, Shared, Worker};
+use self::stop::FlashLeft;
+use self::worker::{Call, Report, Shared, Worker};
 use crate::nbd::export::Export;
 use crate::seat::{MOST_CONNECTIONS, Seats};
 
@@ -97,6 +100,8 @@ pub struct Volume {
     change: Mutex<()>,
     next_dev: AtomicU32,
     next_worker: AtomicUsize,
+    /// Whether its requests are recorded.
+    recorded: Arc<AtomicBool>,
     /// What its FUSE doors share.
     pub(crate) fuse: crate::fuse::Shared,
     /// Places for its connections: clients of another volume take none of them.
@@ -154,6 +159,7 @@ impl Volume {
             change: Mutex::default(),
             next_dev: AtomicU32::new(1),
             next_worker: AtomicUsize::new(0),
+            recorded: Arc::default(),
             fuse: Default::default(),
             seats: Seats::new(MOST_CONNECTIONS),
             config,

@@ -18,6 +18,28 @@ use larder_io::Device;
 
 use super::{ORIGIN, Volume, VolumeError, lock, spawn};
 
+/// How long whoever records the volume may take to hear the last of it.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What a worker leaves behind.
+pub(crate) struct Left {
+    /// Client requests and connections that were not ended.
+    pub given_up: u64,
+    /// What it leaves on flash; nothing where none is attached.
+    pub flash: Option<FlashLeft>,
+    /// How a flush of the origin failed, if one ever did.
+    pub flush_failed: Option<Errno>,
+}
+
+/// What a worker leaves on flash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlashLeft {
+    /// Whether flash alone has something.
+    pub dirty: bool,
+    /// How far the journal has come, see `FlashState`.
+    pub reached: (u64, u64),
+}
+
 impl Volume {
     /// Stops: requests under way are answered, connections closed, the origin flushed. After
     /// `bound` whatever is left is given up. `progress` is told what is left; `hurry` is asked
@@ -52,6 +74,10 @@ impl Volume {
         // Nobody is left to answer what was posted to a lost worker: whoever waits for it is told.
         for mailbox in self.mailboxes.iter().filter(|_| self.has_stopped()) {
             mailbox.take(&mut VecDeque::new());
+        }
+        let stopped = Instant::now();
+        while self.is_recorded() && stopped.elapsed() < FAREWELL && !hurry() {
+            std::thread::sleep(Duration::from_millis(5));
         }
         let lost = self.given_up.load(Ordering::SeqCst);
         if lost > 0 || !self.has_stopped() {

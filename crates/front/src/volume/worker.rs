@@ -30,6 +30,8 @@ use super::connection::{Accepted, Connection};
 use super::extents::Map;
 use super::latency::Latencies;
 use super::mailbox::{Mailbox, Message};
+use super::record::{self, Tap};
+use super::stop::{FlashLeft, Left};
 use crate::fuse::overlaps::{Overlaps, Pass};
 use crate::nbd::session::{ClientRequest, State, What};
 
@@ -112,6 +114,8 @@ pub(crate) struct Worker {
     /// Requests under way, each with the time of its opening.
     desk: Desk<(Nanos, Caller)>,
     pub latencies: Latencies,
+    /// Where client requests are told to, while they are recorded.
+    pub tap: Option<Tap>,
     /// The time of this turn.
     clock: Nanos,
     bulk: HashMap<u64, Bulk>,
@@ -129,25 +133,6 @@ pub(crate) struct Worker {
     dead: Vec<DevId>,
     /// Leave now.
     quit: bool,
-}
-
-/// What a worker leaves behind.
-pub(crate) struct Left {
-    /// Client requests and connections that were not ended.
-    pub given_up: u64,
-    /// What it leaves on flash; nothing where none is attached.
-    pub flash: Option<FlashLeft>,
-    /// How a flush of the origin failed, if one ever did.
-    pub flush_failed: Option<Errno>,
-}
-
-/// What a worker leaves on flash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FlashLeft {
-    /// Whether flash alone has something.
-    pub dirty: bool,
-    /// How far the journal has come, see `FlashState`.
-    pub reached: (u64, u64),
 }
 
 impl Worker {
@@ -173,6 +158,7 @@ impl Worker {
             reports,
             desk: Desk::default(),
             latencies: Latencies::default(),
+            tap: None,
             clock: 0,
             bulk: HashMap::new(),
             connections: Slab::new(),
@@ -378,6 +364,7 @@ impl Worker {
     }
 
     fn open_request(&mut self, caller: Caller, kind: Kind, offset: u64, len: u64, bufs: Vec<Buf>) {
+        record::tell(&mut self.tap, self.clock, kind, offset, len);
         if kind == Kind::Flush {
             let number = self.desk.open((self.clock, caller), kind, 0, 1);
             let request = Request { kind, offset: 0, len: 0, buf: None };

@@ -38,7 +38,7 @@ use larder_core::exec::Nanos;
 use larder_model::SplitMix64;
 
 use super::zipf::Zipf;
-use super::{EXPONENT, HOUR, MIB_PER_GIB};
+use super::{EXPONENT, HOUR, MIB_PER_GIB, chance, shuffle};
 
 /// Days.
 pub const DAYS: u32 = 10;
@@ -192,8 +192,8 @@ impl Desktop {
                 }
                 continue;
             }
-            let writes = self.chance(self.writes);
-            let hourly = self.chance(0.5);
+            let writes = chance(&mut self.random, self.writes);
+            let hourly = chance(&mut self.random, 0.5);
             let found = recent.pick(writes, &mut self.random).filter(|_| hourly);
             let (zipf, segments) = &popular[usize::from(writes)];
             let rank = zipf.draw(&mut self.random) as usize;
@@ -234,10 +234,6 @@ impl Desktop {
         let start = self.random.below(SEGMENT_BYTES / len - run + 1);
         let base = segment.number * SEGMENT_BYTES;
         asks.extend((start..start + run).map(|i| Ask { writes, offset: base + i * len, len }));
-    }
-
-    fn chance(&mut self, share: f64) -> bool {
-        ((self.random.next_u64() >> 11) as f64) < share * (1u64 << 53) as f64
     }
 }
 
@@ -299,12 +295,6 @@ fn files(user: &User, random: &mut SplitMix64) -> Vec<File> {
         at = file.first + file.segments;
     }
     files
-}
-
-fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, random.below(last as u64 + 1) as usize);
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! Purpose: one generator for every comparison in virtual time, so that a preset cannot be given a
 //! load that suits it. [`Oltp`] stands in for the paper's TPC-E run (SCE 4.1), which cannot be had;
 //! [`Pattern::Scattered`] is the opposite case, in which large units must lose, and is shown beside
-//! it. [`clients`] drives either in a closed loop. [`desktop`] is what PRWC was measured with.
+//! it. [`clients`] drives either in a closed loop. [`desktop`] is what PRWC was measured with. [`trace`]
+//! makes traces of both, and of others.
 //!
 //! # Each parameter, and why
 //! - **87 % reads** of **4 KiB**: the paper's mix and the page of its caches (SCE 2, 4.1).
@@ -49,6 +50,7 @@ pub mod desktop;
 pub mod holland;
 pub mod maths;
 pub mod replay;
+pub mod trace;
 pub mod zipf;
 
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
@@ -140,9 +142,7 @@ impl Oltp {
         };
         let count = (data_bytes / place_bytes).clamp(1, u64::from(u32::MAX)) as u32;
         let mut places: Vec<u32> = (0..count).collect();
-        for last in (1..places.len()).rev() {
-            places.swap(last, random.below(last as u64 + 1) as usize);
-        }
+        shuffle(&mut places, &mut random);
         Self { pattern, zipf: Zipf::new(count, EXPONENT), places, random }
     }
 
@@ -156,7 +156,7 @@ impl Oltp {
     /// being the chance of one more.
     pub fn transaction(&mut self, walks: u32, writes: f64) -> Transaction {
         let reads: Vec<u64> = (0..walks).flat_map(|_| self.walk()).collect();
-        let count = writes as u64 + u64::from(self.chance(writes % 1.0));
+        let count = writes as u64 + u64::from(chance(&mut self.random, writes % 1.0));
         let pick = |_| reads.get(self.random.below(reads.len() as u64) as usize).copied();
         let writes = (0..count).filter_map(pick).collect();
         Transaction { reads, writes }
@@ -164,11 +164,7 @@ impl Oltp {
 
     /// A span between half and one and a half times `mean`.
     pub fn around(&mut self, mean: Nanos) -> Nanos {
-        mean / 2 + self.random.below(mean.max(1))
-    }
-
-    fn chance(&mut self, share: f64) -> bool {
-        ((self.random.next_u64() >> 11) as f64) < share * (1u64 << 53) as f64
+        around(&mut self.random, mean)
     }
 
     fn walk(&mut self) -> [u64; WALK_PAGES as usize] {
@@ -185,6 +181,22 @@ impl Oltp {
     fn place(&mut self) -> u32 {
         let rank = self.zipf.draw(&mut self.random);
         self.places.get(rank as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Whether what happens to so large a share happens now.
+fn chance(random: &mut SplitMix64, share: f64) -> bool {
+    ((random.next_u64() >> 11) as f64) < share * (1u64 << 53) as f64
+}
+
+/// Between half and one and a half times `mean`.
+fn around(random: &mut SplitMix64, mean: u64) -> u64 {
+    mean / 2 + random.below(mean.max(1))
+}
+
+fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.below(last as u64 + 1) as usize);
     }
 }
 

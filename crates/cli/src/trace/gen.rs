@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder trace gen`: traces of loads whose laws are known.
+//!
+//! A kind is a variant of [`Kind`], its flags, and an arm of [`records`]. Nothing of a trace is
+//! kept in memory; what a generator itself needs is said where it is large.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use larder_core::exec::Nanos;
+use larder_io::{format_size, rough_size};
+use larder_sim::load::desktop::{DAYS, USERS};
+use larder_sim::load::trace::desktop::DesktopTrace;
+use larder_sim::load::trace::oltp::OltpTrace;
+use larder_sim::load::trace::plain::{Law, PlainTrace};
+use larder_sim::load::trace::tpcc::TpccTrace;
+use larder_sim::load::trace::{Begin, Pace, desktop, oltp, plain, tpcc};
+use larder_sim::load::{PAGE_BYTES, Pattern, REGION_BYTES, WALK_PAGES};
+use larder_trace::{DEVICE_BYTES, Format, Record};
+
+use super::Output;
+use crate::out;
+use crate::units::{format_span, ratio, size, span};
+
+/// Requests where nothing else bounds a trace.
+const REQUESTS: u64 = 1_000_000;
+/// Of FaCE's 200 MB for 500 warehouses.
+const POOL_BYTES_A_WAREHOUSE: u64 = 400 << 10;
+/// Memory of a generator from which the user is told of it, and that it may take at the most.
+const TOLD_MEMORY: u64 = 256 << 20;
+const MOST_MEMORY: u64 = 4 << 30;
+
+/// Where a trace goes, and how long it is.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "The trace")]
+pub struct ToArgs {
+    /// Where to; a name that ends in .zst is compressed
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// btr, csv, fio or oracleGeneral [default: as the name of FILE says]
+    #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
+    pub format: Option<Format>,
+    /// Equal seeds give equal bytes on any machine
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// At most so many requests [default: 1000000; without bound where the load has an end of its
+    /// own, and with --for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+    /// Only what comes within so long a time of the trace
+    #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+    pub span: Option<Nanos>,
+}
+
+/// The loads.
+#[derive(Subcommand, Debug)]
+pub enum Kind {
+    /// OLTP like TPC-E: 87 % reads of 4 KiB, walks within popular regions of 1 MiB
+    ///
+    /// The load of the benches, which stands in for that of SCE (sections 2 and 4.1: mix,
+    /// page, 160 GiB of data, four clients). 160 GiB are 10 GiB here. Regions and Zipf 0.9 are
+    /// ours; docs/traces.md says what each was chosen by.
+    Oltp(OltpArgs),
+    /// TPC-C below a database's buffer pool: what the pool does not have is read, what was changed
+    /// is written late
+    ///
+    /// The transactions and laws of access of the TPC-C standard, revision 5.11 (clauses 2.1.6,
+    /// 2.4 to 2.8, 5.2.3), over rows as large as in clause 4.2.2, in a pool under LRU with
+    /// PostgreSQL's rules for writing. FaCE (section 6.2) has 500 warehouses, a pool of 200 MB,
+    /// pages of 4 KiB and 50 clients: that is --warehouses 500.
+    Tpcc(TpccArgs),
+    /// Ten days of a desktop, with backups that scan all of it
+    ///
+    /// Coverages and shares of writes are those of PRWC's five users (section 3.2, Figure 10); a GB
+    /// of the paper is 256 MiB and a day six hours. The backup is that of section 3.4. Times within a day
+    /// are ours: the paper gives none.
+    Desktop(DesktopArgs),
+    /// Blocks by popularity, which falls as a power of the rank
+    Zipf(ZipfArgs),
+    /// Any block, all alike
+    Uniform(PlainArgs),
+    /// All blocks once, one after the other
+    Sequential(PlainArgs),
+    /// All blocks, one after the other, again and again
+    Loop(PlainArgs),
+}
+
+/// Flags of `oltp`.
+#[derive(Args, Debug)]
+pub struct OltpArgs {
+    /// Where requests go
+    #[arg(long, value_enum, default_value = "regions")]
+    pub pattern: PatternArg,
+    /// Data, at least 1MiB
+    #[arg(long, value_name = "SIZE", value_parser = data, default_value = "10GiB")]
+    pub data: u64,
+    /// Walks of a transaction: each reads four neighbouring pages
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 1)]
+    pub walks: u32,
+    /// Share of requests that read; what is written was read by the same transaction
+    #[arg(long, value_name = "SHARE", value_parser = reads, default_value = "87%")]
+    pub reads: f64,
+    /// Clients, each with one transaction at a time
+    #[arg(long, value_name = "N", value_parser = clients, default_value_t = 4)]
+    pub clients: u32,
+    /// Mean time from a transaction's end to the next one's begin (half to one and a half times)
+    #[arg(long, value_name = "SPAN", value_parser = think, default_value = "4ms")]
+    pub think: Nanos,
+    /// How long a read takes, which the transaction waits for; 100us is flash
+    #[arg(long, value_name = "SPAN", value_parser = service, default_value = "100us")]
+    pub service: Nanos,
+    /// Transactions a second, however many are under way, with exponential gaps, in place of
+    /// clients who wait
+    #[arg(long, value_name = "N", value_parser = rate, conflicts_with_all = ["clients", "think"])]
+    pub rate: Option<f64>,
+    #[command(flatten)]
+    pub to: ToArgs,
+}
+
+/// Where requests of `oltp` go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PatternArg {
+    /// Walks within runs of 64 KiB of popular regions of 1 MiB
+    Regions,
+    /// Every page has a popularity of its own, and popular ones lie anywhere
+    Scattered,
+}
+
+/// Flags of `tpcc`.
+#[derive(Args, Debug)]
+pub struct TpccArgs {
+    /// Warehouses, some 105 MB each; FaCE has 500, and 50 are its tenth
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(tpcc::MOST_WAREHOUSES)), default_value_t = 50)]
+    pub warehouses: u32,
+    /// The pool, at least 64 pages [default: 400KiB a warehouse, which is FaCE's 200 MB of 500]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub pool: Option<u64>,
+    /// Page, a power of two from 4KiB to 64KiB; FaCE has 4KiB
+    #[arg(long, value_name = "SIZE", value_parser = page, default_value = "4KiB")]
+    pub page: u64,
+    /// Pages that the cleaner may write every 200 ms, 0 for no cleaner; PostgreSQL's
+    /// bgwriter_lru_maxpages is 100
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub cleaner: u32,
+    /// From a checkpoint's begin to the next one's; PostgreSQL's checkpoint_timeout is 5m
+    #[arg(long, value_name = "SPAN", value_parser = checkpoint, default_value = "5m")]
+    pub checkpoint: Nanos,
+    /// Clients, each with one transaction at a time; FaCE has 50
+    #[arg(long, value_name = "N", value_parser = clients, default_value_t = 50)]
+    pub clients: u32,
+    /// Mean time from a transaction's end to the next one's begin (half to one and a half times)
+    #[arg(long, value_name = "SPAN", value_parser = think, default_value = "1ms")]
+    pub think: Nanos,
+    /// How long a read takes, which the transaction waits for; 10ms is 50 clients who wait for 16
+    /// disks with 5,166 reads a second (FaCE Table 1)
+    #[arg(long, value_name = "SPAN", value_parser = service, default_value = "10ms")]
+    pub service: Nanos,
+    /// Transactions a second, however many are under way, with exponential gaps, in place of
+    /// clients who wait
+    #[arg(long, value_name = "N", value_parser = rate, conflicts_with_all = ["clients", "think"])]
+    pub rate: Option<f64>,
+    #[command(flatten)]
+    pub to: ToArgs,
+}
+
+/// Flags of `desktop`.
+#[derive(Args, Debug)]
+pub struct DesktopArgs {
+    /// Which of the five users of PRWC Figure 10
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5), default_value_t = 5)]
+    pub user: u32,
+    /// Days of six hours
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DAYS)), default_value_t = DAYS)]
+    pub days: u32,
+    /// Days, from 1 on, at whose end all that was touched so far is read and copied; PRWC section
+    /// 3.4 has day 8 [default: none]
+    #[arg(long, value_name = "DAY,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(DAYS)))]
+    pub backup: Vec<u32>,
+    /// From a request of a visit or a backup to the next one; 1ms makes a backup 62.5 MiB/s
+    #[arg(long, value_name = "SPAN", value_parser = service, default_value = "1ms")]
+    pub gap: Nanos,
+    #[command(flatten)]
+    pub to: ToArgs,
+}
+
+/// Flags of `uniform`, `sequential` and `loop`.
+#[derive(Args, Debug)]
+pub struct PlainArgs {
+    /// Data, rounded down to blocks
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB")]
+    pub data: u64,
+    /// Bytes of a request
+    #[arg(long, value_name = "SIZE", value_parser = block, default_value = "4KiB")]
+    pub block: u64,
+    /// Share of requests that write
+    #[arg(long, value_name = "SHARE", value_parser = ratio, default_value = "0%")]
+    pub writes: f64,
+    /// Requests a second, at even times
+    #[arg(long, value_name = "N", value_parser = rate, default_value = "1000")]
+    pub rate: f64,
+    #[command(flatten)]
+    pub to: ToArgs,
+}
+
+/// Flags of `zipf`.
+#[derive(Args, Debug)]
+pub struct ZipfArgs {
+    /// The chance of the block of rank i is in proportion to i^-EXPONENT
+    #[arg(long, value_name = "EXPONENT", value_parser = exponent, default_value = "0.9")]
+    pub exponent: f64,
+    #[command(flatten)]
+    pub plain: PlainArgs,
+}
+
+/// Runs the command.
+pub fn generate(kind: &Kind) -> Result<()> {
+    let to = kind.to();
+    let mut records = records(kind)?;
+    let endless = !matches!(kind, Kind::Desktop(_) | Kind::Sequential(_)) && to.span.is_none();
+    let most = to.requests.unwrap_or(if endless { REQUESTS } else { u64::MAX });
+    let until_us = to.span.map_or(u64::MAX, |span| span / 1000);
+    let mut output = Output::create(&to.out, to.format)?;
+    while output.written() < most
+        && let Some(record) = records.next().filter(|record| record.ts_us < until_us)
+    {
+        output.write(&[record])?;
+    }
+    if output.written() == 0 {
+        bail!(
+            "--for {}: nothing comes so early; accepted: longer",
+            format_span(to.span.unwrap_or(0))
+        );
+    }
+    output.finish()
+}
+
+impl Kind {
+    fn to(&self) -> &ToArgs {
+        match self {
+            Self::Oltp(args) => &args.to,
+            Self::Tpcc(args) => &args.to,
+            Self::Desktop(args) => &args.to,
+            Self::Zipf(args) => &args.plain.to,
+            Self::Uniform(args) | Self::Sequential(args) | Self::Loop(args) => &args.to,
+        }
+    }
+}
+
+/// The generator of a kind.
+fn records(kind: &Kind) -> Result<Box<dyn Iterator<Item = Record>>> {
+    let seed = kind.to().seed;
+    Ok(match kind {
+        Kind::Oltp(args) => Box::new(OltpTrace::new(oltp_spec(args)?, seed)),
+        Kind::Tpcc(args) => Box::new(TpccTrace::new(tpcc_spec(args)?, seed)),
+        Kind::Desktop(args) => {
+            let spec = desktop::Spec {
+                user: USERS[args.user as usize - 1],
+                days: args.days,
+                backups: args.backup.iter().map(|day| day - 1).collect(),
+                gap: args.gap,
+            };
+            Box::new(DesktopTrace::new(spec, seed))
+        }
+        Kind::Zipf(args) => plain(Law::Zipf { exponent: args.exponent }, &args.plain, seed)?,
+        Kind::Uniform(args) => plain(Law::Uniform, args, seed)?,
+        Kind::Sequential(args) => plain(Law::Sequential, args, seed)?,
+        Kind::Loop(args) => plain(Law::Loop, args, seed)?,
+    })
+}
+
+fn oltp_spec(args: &OltpArgs) -> Result<oltp::Spec> {
+    let (pattern, places) = match args.pattern {
+        PatternArg::Regions => (Pattern::Oltp, args.data / REGION_BYTES),
+        PatternArg::Scattered => (Pattern::Scattered, args.data / PAGE_BYTES),
+    };
+    check_memory(Law::Zipf { exponent: 0.0 }.memory_bytes(places), "a smaller --data")?;
+    let reads = f64::from(args.walks) * WALK_PAGES as f64;
+    Ok(oltp::Spec {
+        pattern,
+        data_bytes: args.data,
+        walks: args.walks,
+        writes: reads * (1.0 - args.reads) / args.reads,
+        pace: pace(args.rate, args.clients, args.think, args.service),
+    })
+}
+
+fn tpcc_spec(args: &TpccArgs) -> Result<tpcc::Spec> {
+    let spec = tpcc::Spec {
+        warehouses: args.warehouses,
+        page_bytes: args.page,
+        pool_bytes: args.pool.unwrap_or(u64::from(args.warehouses) * POOL_BYTES_A_WAREHOUSE),
+        cleaner_pages: args.cleaner,
+        checkpoint: args.checkpoint,
+        pace: pace(args.rate, args.clients, args.think, args.service),
+    };
+    if spec.pool_bytes < 64 * args.page {
+        bail!(
+            "--pool {}: is smaller than 64 pages; accepted: {} and more",
+            format_size(spec.pool_bytes),
+            format_size(64 * args.page)
+        );
+    }
+    check_memory(spec.memory_bytes(), "a smaller --pool or fewer --warehouses")?;
+    Ok(spec)
+}
+
+fn plain(law: Law, args: &PlainArgs, seed: u64) -> Result<Box<dyn Iterator<Item = Record>>> {
+    if !(args.block..=DEVICE_BYTES).contains(&args.data) {
+        bail!(
+            "--data {}: accepted: from one block, {}, to 16TiB",
+            format_size(args.data),
+            format_size(args.block)
+        );
+    }
+    check_memory(law.memory_bytes(args.data / args.block), "a smaller --data or a larger --block")?;
+    let spec = plain::Spec {
+        law,
+        data_bytes: args.data,
+        block_bytes: args.block,
+        write_ratio: args.writes,
+        rate: args.rate,
+    };
+    Ok(Box::new(PlainTrace::new(spec, seed)))
+}
+
+/// Tells of a generator that takes much memory, and refuses one that takes too much.
+fn check_memory(bytes: u64, instead: &str) -> Result<()> {
+    if bytes > MOST_MEMORY {
+        bail!(
+            "the generator would take {} of memory; accepted: up to {}, with {instead}",
+            rough_size(bytes),
+            rough_size(MOST_MEMORY)
+        );
+    }
+    if bytes > TOLD_MEMORY {
+        out::tell!("the generator takes some {} of memory", rough_size(bytes));
+    }
+    Ok(())
+}
+
+fn pace(rate: Option<f64>, clients: u32, think: Nanos, service: Nanos) -> Pace {
+    let begin = rate.map_or(Begin::Clients { count: clients, think }, Begin::Rate);
+    Pace { begin, service }
+}
+
+fn number(text: &str, range: std::ops::RangeInclusive<f64>, what: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|n| range.contains(n));
+    let (least, most) = (range.start(), range.end());
+    number.ok_or_else(|| format!("'{text}' is no {what}; accepted: {least} to {most}"))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    number(text, 0.001..=1_000_000.0, "rate a second")
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=10.0, "exponent")
+}
+
+fn clients(text: &str) -> Result<u32, String> {
+    number(text, 1.0..=100_000.0, "number of clients").map(|n| n as u32)
+}
+
+fn within(text: &str, range: std::ops::RangeInclusive<Nanos>) -> Result<Nanos, String> {
+    let (least, most) = (format_span(*range.start()), format_span(*range.end()));
+    let found = span(text)?;
+    let refused = format!("'{text}' is out of range; accepted: {least} to {most}");
+    Some(found).filter(|found| range.contains(found)).ok_or(refused)
+}
+
+/// Not zero, since a load that is never at rest and needs no device would make no time pass.
+fn think(text: &str) -> Result<Nanos, String> {
+    within(text, 10_000..=3_600_000_000_000)
+}
+
+fn service(text: &str) -> Result<Nanos, String> {
+    within(text, 0..=1_000_000_000)
+}
+
+fn checkpoint(text: &str) -> Result<Nanos, String> {
+    within(text, 1_000_000_000..=24 * 3_600_000_000_000)
+}
+
+fn reads(text: &str) -> Result<f64, String> {
+    let refused = format!("'{text}' is too small; accepted: 1% to 100%");
+    Some(ratio(text)?).filter(|share| *share >= 0.01).ok_or(refused)
+}
+
+fn data(text: &str) -> Result<u64, String> {
+    let refused = format!("'{text}' is out of range; accepted: 1MiB to 16TiB");
+    Some(size(text)?).filter(|bytes| (REGION_BYTES..=DEVICE_BYTES).contains(bytes)).ok_or(refused)
+}
+
+fn page(text: &str) -> Result<u64, String> {
+    let refused = format!("'{text}' is no page; accepted: a power of two from 4KiB to 64KiB");
+    let fits = |bytes: &u64| bytes.is_power_of_two() && (4 << 10..=64 << 10).contains(bytes);
+    Some(size(text)?).filter(fits).ok_or(refused)
+}
+
+fn block(text: &str) -> Result<u64, String> {
+    let refused = format!("'{text}' is no block; accepted: multiples of 512 up to 1GiB");
+    let fits = |bytes: &u64| bytes.is_multiple_of(512) && (512..=1 << 30).contains(bytes);
+    Some(size(text)?).filter(fits).ok_or(refused)
+}
