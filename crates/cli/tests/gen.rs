@@ -8,7 +8,8 @@ use common::{Place, larder_says, one_json};
 use larder_core::checksum::crc32c;
 use serde_json::Value;
 
-const KINDS: [&str; 7] = ["oltp", "tpcc", "desktop", "zipf", "uniform", "sequential", "loop"];
+const KINDS: [&str; 8] =
+    ["oltp", "tpcc", "desktop", "zipf", "uniform", "sequential", "loop", "holland"];
 
 fn words<'a>(kind: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["trace", "gen", kind, "--out", file][..], more].concat()
@@ -37,7 +38,7 @@ fn equal_seeds_give_equal_bytes_on_every_machine() {
     let loops = 0xca4b_00bb;
     assert_eq!(
         sums,
-        [0xa26b_99d9, 0xd2c1_4855, 0xcfb4_9c38, 0x6666_75b2, 0x7078_ffbb, loops, loops]
+        [0xa26b_99d9, 0xd2c1_4855, 0xcfb4_9c38, 0x6666_75b2, 0x7078_ffbb, loops, loops, HOLLAND]
     );
     larder_says(&words("oltp", &file, &["--requests=5000", "--seed=4"])).ok();
     assert_ne!(crc32c(&std::fs::read(&file).unwrap()), sums[0]);

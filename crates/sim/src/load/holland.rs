@@ -23,6 +23,7 @@
 
 use larder_model::SplitMix64;
 
+use super::chance;
 use super::maths::{exp, ln};
 use super::zipf::Zipf;
 use crate::hierarchy::{Io, Source};
@@ -60,6 +61,32 @@ pub struct HollandSpec {
     pub popularity_exponent: f64,
     /// Decides everything else.
     pub seed: u64,
+}
+
+impl HollandSpec {
+    /// The paper's baseline (4): one host of eight threads, 80 % of requests to a working set of so
+    /// many blocks out of a server of so many, 30 % writes, four times the working set in all; what
+    /// the paper leaves open as the module says.
+    #[must_use]
+    pub fn baseline(working_set_blocks: u32, server_blocks: u32, seed: u64) -> Self {
+        Self {
+            server_blocks,
+            working_set_blocks,
+            working_set_share: 0.8,
+            write_share: 0.3,
+            hosts: 1,
+            threads: 8,
+            shared: true,
+            volume_blocks: 4 * u64::from(working_set_blocks),
+            io_blocks: 4.0,
+            region_blocks: 256.0,
+            file_blocks: 256.0,
+            file_spread: 1.0,
+            popularity_most: 1,
+            popularity_exponent: 1.0,
+            seed,
+        }
+    }
 }
 
 /// Blocks in one piece, and how much of all requests they get.
@@ -189,10 +216,6 @@ impl Source for Holland {
         let write = chance(random, self.spec.write_share);
         Some(Io { write, block: piece.first + start, blocks })
     }
-}
-
-fn chance(random: &mut SplitMix64, share: f64) -> bool {
-    ((random.next_u64() >> 11) as f64) < share * (1u64 << 53) as f64
 }
 
 /// A number of the normal distribution (Marsaglia's polar method: no sine is needed).

@@ -11,6 +11,7 @@
 //! clients would have.
 
 pub mod desktop;
+pub mod holland;
 pub mod oltp;
 pub mod plain;
 pub mod tpcc;
