@@ -11,6 +11,9 @@ use super::clock::{Act, Acts};
 use super::run::{FLASH, Phase, RAM, Run};
 use super::{Answered, Architecture, BLOCK_BYTES, Seen, Source, WriteBack};
 
+/// How many victims in a row flash spares. Where flash is hardly larger than RAM all are RAM's.
+const SPARED: u32 = 64;
+
 impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
     fn unified(&self) -> bool {
         self.spec.architecture == Architecture::Unified
@@ -22,7 +25,14 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
     }
 
     /// An application reads a block; how it goes on after `acts`.
-    pub(super) fn read(&mut self, host: u32, block: u32, counts: bool, acts: &mut Acts) -> Phase {
+    pub(super) fn read(
+        &mut self,
+        host: u32,
+        block: u32,
+        counts: bool,
+        fast: bool,
+        acts: &mut Acts,
+    ) -> Phase {
         self.counts.reads += u64::from(counts);
         let levels = &mut self.hosts[host as usize].levels;
         if let Some(slot) = levels[RAM].find(block) {
@@ -43,7 +53,6 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
             acts.push(Act::Wait(self.spec.times.flash_read_ns));
             return Phase::FlashRead;
         }
-        let fast = (self.random.next_u64() >> 11) < self.fast_below;
         let times = &self.spec.times;
         acts.push(Act::Packet(times.packet_with(0)));
         acts.push(Act::Wait(if fast {
@@ -158,7 +167,8 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         let slot = match at.room(block) {
             Ok(slot) => slot,
             Err(victim) => {
-                let slot = victim?;
+                let slot = if level == FLASH { self.spare(host, victim?, block) } else { victim? };
+                let at = &mut self.hosts[host as usize].levels[level];
                 let (old, dirty) = at.remove(slot);
                 if dirty {
                     self.counts.dirty_victims += 1;
@@ -172,6 +182,23 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         };
         self.hosts[host as usize].levels[level].insert(slot, block);
         Some(slot)
+    }
+
+    /// A victim of flash that RAM does not have, if one is found soon: RAM is a subset of flash.
+    fn spare(&mut self, host: u32, victim: u32, incoming: u32) -> u32 {
+        let [ram, flash] = &mut self.hosts[host as usize].levels;
+        let mut slot = victim;
+        for _ in 0..SPARED {
+            if ram.find(flash.block(slot)).is_none() {
+                return slot;
+            }
+            flash.touch(slot);
+            match flash.room(incoming) {
+                Err(Some(next)) => slot = next,
+                _ => return slot,
+            }
+        }
+        slot
     }
 
     /// Somebody writes a block to flash and waits.

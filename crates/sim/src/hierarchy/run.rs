@@ -35,6 +35,9 @@ pub(super) enum Phase {
 
 pub(super) struct App {
     thread: u32,
+    /// Which of its reads are slow ones if they reach the filer: drawn for every read, so that runs
+    /// with other caches meet the same.
+    random: SplitMix64,
     io: Io,
     began: Nanos,
     counts: bool,
@@ -70,9 +73,9 @@ pub(super) struct Run<'a, S, F> {
     jobs: Vec<Job>,
     idle: Vec<u32>,
     threads: u32,
-    pub(super) random: SplitMix64,
+    random: SplitMix64,
     /// Reads below this are fast, of 2^53.
-    pub(super) fast_below: u64,
+    fast_below: u64,
     /// Blocks asked for so far.
     asked: u64,
     since: (Nanos, u64),
@@ -125,7 +128,8 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         for host in 0..self.spec.hosts {
             for thread in 0..self.spec.threads {
                 let io = Io { write: false, block: 0, blocks: 0 };
-                let app = App { thread, io, began: 0, counts: false, phase: Phase::Idle };
+                let random = SplitMix64::new(self.random.next_u64());
+                let app = App { thread, random, io, began: 0, counts: false, phase: Phase::Idle };
                 self.begin(host, Kind::App(app));
             }
             for queue in [RAM, FLASH] {
@@ -231,10 +235,11 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         app.began = self.clock.now;
         app.counts = self.asked > self.spec.warm_up_blocks;
         let (io, counts) = (app.io, app.counts);
+        let fast = (app.random.next_u64() >> 11) < self.fast_below;
         let phase = if io.write {
             self.write(host, io.block, counts, acts)
         } else {
-            self.read(host, io.block, counts, acts)
+            self.read(host, io.block, counts, fast, acts)
         };
         if let Kind::App(app) = &mut self.jobs[job as usize].kind {
             app.phase = phase;

@@ -98,8 +98,9 @@ fn helps(runs: &Runs) -> Result<Row> {
     let (mut points, mut holds) = (Vec::new(), true);
     for set in SETS {
         let (none, large) = (of("0", set)?, of("128", set)?);
-        // Even ten times too small a flash: a few percent, far more than seeds differ by.
-        holds &= always(&none, &large, |none, large| large < none * 0.97);
+        // Even ten times too small a flash: a few percent, far more than seeds differ by. The claim is
+        // about sets that RAM does not hold; that of 5 GB is shown.
+        holds &= set == "5" || always(&none, &large, |none, large| large < none * 0.97);
         points.push(at(
             format!("{set} GB: read latency without flash over 128 GB"),
             None,
@@ -110,7 +111,7 @@ fn helps(runs: &Runs) -> Result<Row> {
     for (set, flash) in [("20", "32"), ("40", "64"), ("60", "128"), ("80", "128")] {
         holds &= always(&of("0", set)?, &of(flash, set)?, |none, fits| fits * 2.0 < none);
     }
-    let why = "At every working set 128 GB of flash save at least 3 %; where the set fits into flash and not \
+    let why = "At every working set above RAM's 8 GB 128 GB of flash save at least 3 %; where the set fits into flash and not \
                into RAM (20 in 32, 40 in 64, 60 and 80 in 128 GB) latency is below half of what it is \
                without.";
     let claim = "Flash helps even when the working set is far larger, and drops latency steeply when it fits";

@@ -5,8 +5,7 @@ use anyhow::Result;
 use larder_model::Holland;
 use serde_json::json;
 
-use super::super::runs::at;
-use super::super::{Asked, Found, Kind, Row};
+use super::super::{Asked, At, Found, Kind, Row};
 
 pub(super) fn run(_: &Asked) -> Result<Found> {
     Ok(Found { rows: vec![sums(), mercury(), drive()], figures: Vec::new() })
@@ -21,6 +20,11 @@ fn sums() -> Row {
     let (fast, slow) = (trip + times.filer_fast_read_ns, trip + times.filer_slow_read_ns);
     let write = trip + times.filer_write_ns;
     let mean = |share: f64| share * us(fast) + (1.0 - share) * us(slow);
+    let at = |at: &str, paper: f64, ours: &[f64]| At {
+        at: at.to_owned(),
+        paper: Some(paper),
+        ours: ours.first().map(|us| (us * 100.0).round() / 100.0),
+    };
     let points = vec![
         at("network, there and back with 4 KiB", 49.17, &[us(trip)]),
         at("fast read", 141.2, &[us(fast)]),
