@@ -10,6 +10,8 @@
 //! says is no input of any run.
 
 mod row;
+mod runs;
+mod sce;
 mod sheet;
 
 use anyhow::{Context, Result, bail};
@@ -38,7 +40,7 @@ pub struct Group {
 }
 
 /// The papers.
-const PAPERS: &[(&str, &[Group])] = &[];
+const PAPERS: &[(&str, &[Group])] = &[("sce", sce::GROUPS)];
 
 /// The names of the papers.
 #[must_use]

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The runs of a scenario on every seed, and what rows are made of.
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::Value as Json;
+
+use super::{Asked, At};
+use crate::scenario::Line;
+
+/// A scenario on every seed.
+pub(super) struct Runs(Vec<Vec<Line>>);
+
+impl Runs {
+    /// Runs it.
+    pub(super) fn of(asked: &Asked, (name, text): (&str, &str)) -> Result<Self> {
+        asked.run(name, text).map(Self)
+    }
+
+    /// The scale that they were run at.
+    pub(super) fn scale(&self) -> String {
+        let scale = self.0.iter().flatten().next().and_then(|line| line.settings.get("scale"));
+        scale.and_then(Json::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// What was found where the grid set `path` so, by JSON pointer, of each seed.
+    fn found(&self, path: &str, value: &str, pointer: &str) -> Result<Vec<&Json>> {
+        let mut all = Vec::new();
+        for lines in &self.0 {
+            let line = lines.iter().find(|line| path.is_empty() || line.is_at(path, value));
+            let found = line.and_then(|line| line.result.pointer(pointer));
+            all.push(found.ok_or_else(|| anyhow!("no {pointer} at {path} {value}"))?);
+        }
+        Ok(all)
+    }
+
+    /// A number where the grid set `path` so, of each seed; of the only point with an empty path.
+    pub(super) fn numbers(&self, path: &str, value: &str, pointer: &str) -> Result<Vec<f64>> {
+        let number = |found: &Json| {
+            found.as_f64().with_context(|| format!("{pointer} at {path} {value} is no number"))
+        };
+        self.found(path, value, pointer)?.into_iter().map(number).collect()
+    }
+
+    /// A list of numbers, likewise.
+    pub(super) fn lists(&self, path: &str, value: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
+        let list = |found: &Json| {
+            let list = found.as_array().map(|all| all.iter().filter_map(Json::as_f64).collect());
+            list.with_context(|| format!("{pointer} at {path} {value} is no list"))
+        };
+        self.found(path, value, pointer)?.into_iter().map(list).collect()
+    }
+}
+
+/// One seed's value over another's.
+pub(super) fn over(ours: &[f64], peer: &[f64]) -> Vec<f64> {
+    ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect()
+}
+
+/// Whether something is so of two values on every seed.
+pub(super) fn always(one: &[f64], other: &[f64], is: impl Fn(f64, f64) -> bool) -> bool {
+    !one.is_empty() && one.iter().zip(other).all(|(one, other)| is(*one, *other))
+}
+
+/// Whether each stands above the next on every seed.
+pub(super) fn falling(all: &[&[f64]]) -> bool {
+    all.windows(2).all(|pair| matches!(pair, [one, next] if always(one, next, |a, b| a > b)))
+}
+
+/// Whether a ratio is a gain (or loss) like the paper's on every seed: from half of it to twice as
+/// much, 54 % more being a gain of 0.54.
+pub(super) fn is_like(ours: &[f64], paper: f64) -> bool {
+    let share = |ours: &f64| (ours - 1.0) / (paper - 1.0);
+    !ours.is_empty() && ours.iter().all(|ours| (0.5..=2.0).contains(&share(ours)))
+}
+
+/// The median over seeds.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    let at = |i: usize| sorted.get(i).copied().unwrap_or(f64::NAN);
+    (at((count.max(1) - 1) / 2) + at(count / 2)) / 2.0
+}
+
+/// The median to four digits: what is printed is what was found, not what it was found from.
+pub(super) fn rounded(values: &[f64]) -> f64 {
+    let value = median(values);
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let unit = 10f64.powi(3 - value.abs().log10().floor() as i32);
+    (value * unit).round() / unit
+}
+
+/// The medians over seeds, element by element.
+pub(super) fn medians(lists: &[Vec<f64>]) -> Vec<f64> {
+    let count = lists.iter().map(Vec::len).min().unwrap_or(0);
+    let of = |i: usize| lists.iter().filter_map(|list| list.get(i).copied()).collect::<Vec<_>>();
+    (0..count).map(|i| median(&of(i))).collect()
+}
+
+/// A point of a row: the paper's value, and the median of ours.
+pub(super) fn at(at: impl Into<String>, paper: impl Into<Option<f64>>, ours: &[f64]) -> At {
+    At { at: at.into(), paper: paper.into(), ours: Some(rounded(ours)) }
+}
+
+/// The lowest and the highest of the seeds.
+pub(super) fn range(values: &[f64]) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{} to {}", larder_report::number(least), larder_report::number(most))
+}
+
+/// What was asked, and if it did not hold, why.
+pub(super) fn why(holds: bool, asked: &str, otherwise: &str) -> String {
+    if holds { asked.to_owned() } else { format!("{asked} {otherwise}") }
+}
+
+/// What was found at each point, in one line.
+pub(super) fn listed(points: &[At]) -> String {
+    let ours = points.iter().filter_map(|point| point.ours);
+    ours.map(larder_report::number).collect::<Vec<_>>().join("; ")
+}
