@@ -103,9 +103,10 @@ fn service(runs: &Runs) -> Result<Row> {
         "SCE 3 as a gain (seeds {}), bcache above 1, flashcache and EnhanceIO below 1, on every seed.",
         range(&ours)
     );
-    let otherwise = "What is written for each hit follows from the hit ratios of S9, which differ: \
-                     at hit ratios above a half a cache that writes each miss and each write once \
-                     reads more than it writes.";
+    let otherwise = "SCE is nearest to it in what it reads, but goes on exchanging fragments of nearly \
+                     equal heat, 1 MiB for each; the larger the scale, the fewer (see the module). The \
+                     other three are the same rule here, write each miss and each write once, and so \
+                     all write more than they read at the hit ratios of S9.";
     let claim = "30 GiB of flash: SCE reads 3 times what it writes, bcache reads more than it writes, \
                  flashcache and EnhanceIO write more than they read";
     Ok(Row::new("S12", claim, Kind::Shape, "flash bytes read over written")
