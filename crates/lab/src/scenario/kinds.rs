@@ -30,7 +30,10 @@ pub const KINDS: &[Kind] = &[Kind {
 }];
 
 fn read<T: DeserializeOwned>(table: Table) -> Result<T, String> {
-    Value::Table(table).try_into().map_err(|e: toml::de::Error| e.message().replace('\n', " "))
+    // In full, as only then it names the key.
+    Value::Table(table)
+        .try_into()
+        .map_err(|e: toml::de::Error| e.to_string().trim().replace('\n', " "))
 }
 
 fn kind(settings: &Table) -> Result<(&'static Kind, Table), String> {

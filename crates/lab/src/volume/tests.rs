@@ -68,7 +68,8 @@ fn what_cannot_be_is_one_line_that_says_what_can() {
         ("load = 'web'", "load = 'web' cannot be; accepted: oltp, scattered, passes"),
         ("load = 'passes'", "passes.mib = '100' cannot be; accepted: 1 to 32"),
         ("plan.clients = 0", "plan.clients = '0' cannot be"),
-        ("plan.computing_us = -1", "invalid value"),
+        ("plan.computing_us = -1", "in `plan.computing_us`"),
+        ("scale = 1", "expected a string in `scale`"),
         ("ours = 1", "unknown field `ours`"),
         ("scale = '1/256'\nunit_kib = 8192\nflash_gib = 1", "flash_gib = '1' cannot be"),
     ];

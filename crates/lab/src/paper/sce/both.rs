@@ -51,7 +51,8 @@ fn wear(large: &Runs, small: &Runs) -> Result<Row> {
     let otherwise = "A: all data brought once and the writes are what SCE writes, and flashcache has \
                      brought only a part of the data by the end; per transaction that is less. B: SCE \
                      goes on exchanging fragments of nearly equal heat, 1 MiB each, where the others \
-                     exchange pages (docs/benchmarks.md, endurance).";
+                     exchange pages; at full size (one seed) it is 11.0 KiB a \
+                     transaction (docs/benchmarks.md, endurance).";
     let claim = "SCE writes 43 % less to flash a transaction than flashcache (200 GiB), 21 % less than \
                  bcache (30 GiB)";
     let points = vec![at("A, SCE over flashcache", 0.57, &a), at("B, SCE over bcache", 0.79, &b)];
