@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kind `volume` promises: equal seeds give equal bytes, and what cannot be is refused.
+
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value as Json;

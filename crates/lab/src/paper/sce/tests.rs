@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every claim is there once, with a reason; sums and Figure 1 come out.
+
 #![allow(clippy::unwrap_used)]
 
 use super::super::{Asked, Verdict, run};
