@@ -11,8 +11,9 @@ use super::axes::{Axes, LINES_HEIGHT, RIGHT, Span, WIDTH, open, rule, text, tick
 use super::escape;
 use super::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 
-/// Room for names left of bars.
+/// Room for names left of bars, at least; longer ones get so much for each letter.
 const NAMES: f64 = 96.0;
+const LETTER: f64 = 7.2;
 const ROW: f64 = 30.0;
 /// So many colours are taken by place.
 const COLOURS: usize = 8;
@@ -170,40 +171,47 @@ fn span(axis: &Axis, values: impl Iterator<Item = f64>) -> Span {
     }
 }
 
+/// How much room the names left of bars take.
+fn room_for<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    (longest as f64 * LETTER + 12.0).max(NAMES)
+}
+
 fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
     let height = bars.len() as f64 * ROW + 50.0;
     let mut out = open(height, title);
+    let names = room_for(bars.iter().map(|bar| bar.name.as_str()));
     let most = bars.iter().flat_map(|b| [Some(b.value), b.paper]).flatten().fold(1e-6, f64::max);
     // Room for the number behind the longest bar.
-    let room = WIDTH - NAMES - RIGHT - 64.0;
+    let room = WIDTH - names - RIGHT - 64.0;
     let foot = height - 44.0;
     for value in ticks(most, 6.0) {
-        let x = NAMES + value / most * room;
+        let x = names + value / most * room;
         rule(&mut out, if value == 0.0 { "axis" } else { "grid" }, (x, 4.0), (x, foot));
         text(&mut out, "tick middle", x, foot + 17.0, &number(value));
     }
     for (row, bar) in bars.iter().enumerate() {
         let (y, width) = (row as f64 * ROW + 8.0, bar.value / most * room);
         let (name, class) = (escape(&bar.name), class(&bar.name, row));
-        text(&mut out, "name end", NAMES - 10.0, y + 15.0, &name);
+        text(&mut out, "name end", names - 10.0, y + 15.0, &name);
         let _ = writeln!(
             out,
-            "<rect class=\"bar {class}\" x=\"{NAMES:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+            "<rect class=\"bar {class}\" x=\"{names:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
              height=\"20\"/>"
         );
-        text(&mut out, "value", NAMES + width + 7.0, y + 15.0, &number(bar.value));
+        text(&mut out, "value", names + width + 7.0, y + 15.0, &number(bar.value));
         if let Some(paper) = bar.paper {
             let _ = writeln!(
                 out,
                 "<circle class=\"dot {class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\"><title>{name}, \
                  the paper: {}</title></circle>",
-                NAMES + paper / most * room,
+                names + paper / most * room,
                 y + 10.0,
                 number(paper)
             );
         }
     }
-    text(&mut out, "label middle", NAMES + room / 2.0, height - 8.0, &escape(unit));
+    text(&mut out, "label middle", names + room / 2.0, height - 8.0, &escape(unit));
     out.push_str("</svg>\n");
     out
 }
@@ -211,9 +219,10 @@ fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
 fn spread_chart(unit: &str, spreads: &[Spread], title: &str) -> String {
     let height = spreads.len() as f64 * ROW + 50.0;
     let mut out = open(height, title);
+    let names = room_for(spreads.iter().map(|spread| spread.name.as_str()));
     let span = Span::log(spreads.iter().flat_map(|s| [s.p50, s.p99]));
-    let room = WIDTH - NAMES - RIGHT - 12.0;
-    let at = |value: f64| NAMES + span.share(value) * room;
+    let room = WIDTH - names - RIGHT - 12.0;
+    let at = |value: f64| names + span.share(value) * room;
     let foot = height - 44.0;
     for (value, words) in span.ticks(f64::MAX) {
         rule(&mut out, "grid", (at(value), 4.0), (at(value), foot));
@@ -222,7 +231,7 @@ fn spread_chart(unit: &str, spreads: &[Spread], title: &str) -> String {
     for (row, spread) in spreads.iter().enumerate() {
         let y = row as f64 * ROW + 18.0;
         let (name, own) = (escape(&spread.name), class(&spread.name, row));
-        text(&mut out, "name end", NAMES - 10.0, y + 5.0, &name);
+        text(&mut out, "name end", names - 10.0, y + 5.0, &name);
         rule(&mut out, &format!("span {own}"), (at(spread.p50), y), (at(spread.p99), y));
         for (class, value) in [("p50", spread.p50), ("p95", spread.p95), ("p99", spread.p99)] {
             let _ = writeln!(
@@ -236,7 +245,7 @@ fn spread_chart(unit: &str, spreads: &[Spread], title: &str) -> String {
         }
     }
     let label = format!("{} (logarithmic)", escape(unit));
-    text(&mut out, "label middle", NAMES + room / 2.0, height - 8.0, &label);
+    text(&mut out, "label middle", names + room / 2.0, height - 8.0, &label);
     out.push_str("</svg>\n");
     out
 }

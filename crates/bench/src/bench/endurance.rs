@@ -59,7 +59,9 @@ pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
         let hours = if options.quick { 1 } else { config.hours };
         for system in System::CACHES {
             let setup = |seed| Setup::paper(system, *pattern, config.flash_bytes, hours, seed);
-            setups.extend((1..=seeds).map(setup));
+            for seed in 1..=seeds {
+                setups.push(setup(seed)?);
+            }
         }
     }
     let outcomes = run_all(NAME, &setups)?;

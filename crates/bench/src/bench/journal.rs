@@ -11,7 +11,7 @@
 
 use anyhow::Result;
 use larder_core::exec::Nanos;
-use larder_core::preset::{Choices, Durability, Limits};
+use larder_core::preset::Durability;
 use larder_sim::load::clients::Plan;
 use larder_sim::load::{FLASH_A_BYTES, HOUR, Pattern};
 
@@ -44,15 +44,11 @@ pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
     Ok(rows(journal, volatile, options.quick).into())
 }
 
-fn keep_journal(choices: &mut Choices, _: &mut Limits) {
-    choices.durability = Durability::Journal;
-}
-
 fn one(way: Durability, seed: u64, spans: (Nanos, Nanos)) -> Result<Outcome> {
-    let mut setup = Setup::paper(System::Preset("sce"), Pattern::Oltp, FLASH_A_BYTES, 1, seed);
+    let mut setup = Setup::paper(System::Preset("sce"), Pattern::Oltp, FLASH_A_BYTES, 1, seed)?;
     setup.origin = ARRAY_PROFILE;
     if way == Durability::Journal {
-        setup.change = keep_journal;
+        setup.choices.durability = Durability::Journal;
     }
     let mut world = world(&setup)?;
     warm(&mut world);

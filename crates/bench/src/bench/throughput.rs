@@ -150,22 +150,22 @@ fn pictures(outcomes: &[Outcome]) -> Vec<Figure> {
     ]
 }
 
-fn setup(kind: Loop, system: System, seed: u64) -> Setup {
-    let setup = Setup::paper(system, Pattern::Oltp, FLASH_A_BYTES, 1, seed);
-    Setup { origin: kind.origin(), ..setup }
+fn setup(kind: Loop, system: System, seed: u64) -> Result<Setup> {
+    let setup = Setup::paper(system, Pattern::Oltp, FLASH_A_BYTES, 1, seed)?;
+    Ok(Setup { origin: kind.origin(), ..setup })
 }
 
 fn one(kind: Loop, seed: u64, spans: (Nanos, Nanos)) -> Result<Outcome> {
     let mut systems = Vec::new();
     for system in kind.systems() {
-        let mut world = world(&setup(kind, system, seed))?;
+        let mut world = world(&setup(kind, system, seed)?)?;
         if let System::Preset(_) = system {
             warm(&mut world);
         }
         systems.push(measure(&mut world, kind.plan(), seed, spans));
     }
     let bare = |system, kind_of, depth| -> Result<f64> {
-        let mut world = world(&setup(kind, system, seed))?;
+        let mut world = world(&setup(kind, system, seed)?)?;
         Ok(flood(&mut world, kind_of, depth, seed))
     };
     let write = Kind::Write { fua: false };

@@ -43,7 +43,9 @@ pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
     for pattern in Pattern::ALL {
         for system in SYSTEMS {
             let setup = |seed| Setup::paper(system, pattern, FLASH_A_BYTES, hours, seed);
-            setups.extend((1..=seeds).map(setup));
+            for seed in 1..=seeds {
+                setups.push(setup(seed)?);
+            }
         }
     }
     let outcomes = run_all(NAME, &setups)?;

@@ -10,8 +10,10 @@
 //! says is no input of any run.
 
 mod holland;
+mod prwc;
 mod row;
 mod runs;
+mod sce;
 mod sheet;
 
 use anyhow::{Context, Result, bail};
@@ -40,7 +42,8 @@ pub struct Group {
 }
 
 /// The papers.
-const PAPERS: &[(&str, &[Group])] = &[("holland", holland::GROUPS)];
+const PAPERS: &[(&str, &[Group])] =
+    &[("sce", sce::GROUPS), ("holland", holland::GROUPS), ("prwc", prwc::GROUPS)];
 
 /// The names of the papers.
 #[must_use]

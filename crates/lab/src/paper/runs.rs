@@ -10,6 +10,21 @@ use crate::scenario::Line;
 /// A scenario on every seed.
 pub(super) struct Runs(Vec<Vec<Line>>);
 
+/// One seed's points.
+#[derive(Clone, Copy)]
+pub(super) struct Seed<'a>(&'a [Line]);
+
+impl Seed<'_> {
+    /// A number of the point that the grid set so, by JSON pointer; what is not named may be anything,
+    /// the first counts.
+    pub(super) fn number(self, at: &[(&str, &str)], pointer: &str) -> Result<f64> {
+        let is_it = |line: &&Line| at.iter().all(|(path, value)| line.is_at(path, value));
+        let line = self.0.iter().find(is_it).ok_or_else(|| anyhow!("no point at {at:?}"))?;
+        let found = line.result.pointer(pointer).and_then(Json::as_f64);
+        found.with_context(|| format!("no {pointer} at {at:?}"))
+    }
+}
+
 impl Runs {
     /// Runs it.
     pub(super) fn of(asked: &Asked, (name, text): (&str, &str)) -> Result<Self> {
@@ -20,6 +35,26 @@ impl Runs {
     pub(super) fn scale(&self) -> String {
         let scale = self.0.iter().flatten().next().and_then(|line| line.settings.get("scale"));
         scale.and_then(Json::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// All seeds.
+    pub(super) fn seeds(&self) -> impl Iterator<Item = Seed<'_>> {
+        self.0.iter().map(|lines| Seed(lines))
+    }
+
+    /// All points of all seeds.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.0.iter().flatten()
+    }
+
+    /// A figure of each seed.
+    pub(super) fn each<'a>(&'a self, of: impl Fn(Seed<'a>) -> Result<f64>) -> Result<Vec<f64>> {
+        self.seeds().map(of).collect()
+    }
+
+    /// A number of each seed, see [`Seed::number`].
+    pub(super) fn at(&self, set: &[(&str, &str)], pointer: &str) -> Result<Vec<f64>> {
+        self.each(|seed| seed.number(set, pointer))
     }
 
     /// What was found where the grid set `path` so, by JSON pointer, of each seed.
@@ -39,23 +74,6 @@ impl Runs {
             found.as_f64().with_context(|| format!("{pointer} at {path} {value} is no number"))
         };
         self.found(path, value, pointer)?.into_iter().map(number).collect()
-    }
-
-    /// A number where the grid set all of these so, of each seed; what is not named may be anything, the
-    /// first counts.
-    pub(super) fn at(&self, set: &[(&str, &str)], pointer: &str) -> Result<Vec<f64>> {
-        let one = |lines: &Vec<Line>| {
-            let is_it = |line: &&Line| set.iter().all(|(path, value)| line.is_at(path, value));
-            let found =
-                lines.iter().find(is_it).and_then(|line| line.result.pointer(pointer)?.as_f64());
-            found.ok_or_else(|| anyhow!("no {pointer} at {set:?}"))
-        };
-        self.0.iter().map(one).collect()
-    }
-
-    /// The lines of each seed.
-    pub(super) fn seeds(&self) -> &[Vec<Line>] {
-        &self.0
     }
 
     /// A list of numbers, likewise.
@@ -86,8 +104,12 @@ pub(super) fn falling(all: &[&[f64]]) -> bool {
 /// Whether a ratio is a gain (or loss) like the paper's on every seed: from half of it to twice as
 /// much, 54 % more being a gain of 0.54.
 pub(super) fn is_like(ours: &[f64], paper: f64) -> bool {
-    let share = |ours: &f64| (ours - 1.0) / (paper - 1.0);
-    !ours.is_empty() && ours.iter().all(|ours| (0.5..=2.0).contains(&share(ours)))
+    !ours.is_empty() && ours.iter().all(|ours| is_gain(*ours, paper))
+}
+
+/// The same of one.
+pub(super) fn is_gain(ours: f64, paper: f64) -> bool {
+    (0.5..=2.0).contains(&((ours - 1.0) / (paper - 1.0)))
 }
 
 /// The median over seeds.

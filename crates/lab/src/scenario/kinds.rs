@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use crate::hierarchy;
+use crate::{desktop, hierarchy, volume};
 
 /// A kind of scenario.
 pub struct Kind {
@@ -22,15 +22,32 @@ pub struct Kind {
 }
 
 /// All kinds.
-pub const KINDS: &[Kind] = &[Kind {
-    name: "hierarchy",
-    about: "RAM over flash over a network over a filer, as in Holland et al.",
-    look: |table| read::<hierarchy::Settings>(table)?.lawful(),
-    run: |table| hierarchy::run(&read(table).map_err(anyhow::Error::msg)?),
-}];
+pub const KINDS: &[Kind] = &[
+    Kind {
+        name: "volume",
+        about: "clients over one cache, or over none (SCE)",
+        look: |settings| volume::look(&read(settings)?),
+        run: |settings| volume::point(&read(settings).map_err(anyhow::Error::msg)?),
+    },
+    Kind {
+        name: "hierarchy",
+        about: "RAM over flash over a network over a filer, as in Holland et al.",
+        look: |settings| read::<hierarchy::Settings>(settings)?.lawful(),
+        run: |settings| hierarchy::run(&read(settings).map_err(anyhow::Error::msg)?),
+    },
+    Kind {
+        name: "desktop",
+        about: "ten days of a desktop user in front of one cache (PRWC)",
+        look: |settings| desktop::look(&read(settings)?),
+        run: |settings| desktop::point(&read(settings).map_err(anyhow::Error::msg)?),
+    },
+];
 
 fn read<T: DeserializeOwned>(table: Table) -> Result<T, String> {
-    Value::Table(table).try_into().map_err(|e: toml::de::Error| e.message().replace('\n', " "))
+    // In full, as only then it names the key.
+    Value::Table(table)
+        .try_into()
+        .map_err(|e: toml::de::Error| e.to_string().trim().replace('\n', " "))
 }
 
 fn kind(settings: &Table) -> Result<(&'static Kind, Table), String> {

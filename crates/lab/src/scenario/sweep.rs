@@ -47,7 +47,7 @@ impl Line {
     pub fn is_at(&self, path: &str, value: &str) -> bool {
         match self.at.get(path) {
             Some(Json::String(text)) => text == value,
-            Some(other) => other.to_string() == value,
+            Some(other) => format!("{other}") == value,
             None => false,
         }
     }

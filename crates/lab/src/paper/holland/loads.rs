@@ -83,7 +83,7 @@ pub(super) fn timings(asked: &Asked) -> Result<Found> {
                     by_factor.iter().filter_map(|all| all.get(seed).copied()).collect();
                 fit(&x, &y)
             };
-            let fits: Vec<f64> = (0..runs.seeds().len()).map(of).collect();
+            let fits: Vec<f64> = (0..runs.seeds().count()).map(of).collect();
             worst = fits.iter().copied().fold(worst, f64::min);
             points.push(at(format!("{architecture}, {set} GB: R2"), None, &fits));
         }

@@ -114,7 +114,7 @@ fn convoys(runs: &Runs) -> Result<Row> {
 fn never_dirty(runs: &Runs) -> Result<Row> {
     let most = |architecture: &str| -> f64 {
         let of = |line: &&crate::scenario::Line| line.is_at(ARCHITECTURE, architecture);
-        let lines = runs.seeds().iter().flatten().filter(of);
+        let lines = runs.lines().filter(of);
         lines.filter_map(|line| line.number("flash_dirty_most_blocks")).fold(0.0, f64::max)
     };
     let (lookaside, naive) = (most("lookaside"), most("naive"));

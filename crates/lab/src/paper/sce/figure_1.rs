@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! S3: what was read once is there.
+//!
+//! Checked for the two caches whose choices Figure 1 agrees with: all of the first pass misses and
+//! is written to flash, byte for byte, and the fourth touches flash alone. bcache's 80 % are
+//! unexplained in the paper ("only populated 80 % of the data"), so there is nothing of it that a
+//! choice could reproduce; it stands among the points, outside the check.
+
+use anyhow::Result;
+use larder_report::{Axis, Curve, Figure, number};
+
+use super::super::runs::{Runs, at, median};
+use super::super::{Asked, Found, Kind, Row};
+
+const EXACT: [&str; 2] = ["flashcache", "enhanceio"];
+const ALL: [&str; 4] = ["flashcache", "enhanceio", "bcache", "sce"];
+const PASSES: usize = 4;
+const MIB: f64 = (1 << 20) as f64;
+
+/// The row and its figure.
+pub(super) fn rows(asked: &Asked) -> Result<Found> {
+    let runs = Runs::of(asked, crate::scenario_file!("sce-figure-1"))?;
+    let of = |system: &str, pass: usize, figure: &str| {
+        runs.numbers("system", system, &format!("/passes/{}/{figure}", pass - 1))
+    };
+    let hits = |system: &str, pass| -> Result<Vec<f64>> {
+        Ok(of(system, pass, "hit_ratio")?.iter().map(|ratio| ratio * 100.0).collect())
+    };
+    let all = |values: Vec<f64>, wanted: f64| values.iter().all(|value| *value == wanted);
+    let mut holds = true;
+    for system in EXACT {
+        let read = of(system, 1, "read_bytes")?;
+        holds &= of(system, 1, "origin_read_bytes")? == read
+            && of(system, 1, "flash_write_bytes")? == read
+            && of(system, PASSES, "flash_read_bytes")? == read
+            && all(of(system, PASSES, "origin_read_bytes")?, 0.0)
+            && all(of(system, PASSES, "flash_write_bytes")?, 0.0)
+            && all(hits(system, PASSES)?, 100.0);
+    }
+    let (mut words, mut points, mut curves) = (Vec::new(), Vec::new(), Vec::new());
+    for (system, paper) in ALL.into_iter().zip([Some(100.0), Some(100.0), Some(80.0), None]) {
+        words.push(format!("{system} {}", number(median(&hits(system, PASSES)?))));
+        points.push(at(format!("{system}, hits of pass 4"), paper, &hits(system, PASSES)?));
+        let written: Vec<f64> =
+            of(system, 1, "flash_write_bytes")?.iter().map(|bytes| bytes / MIB).collect();
+        points.push(at(format!("{system}, MiB written to flash in pass 1"), None, &written));
+        let by_pass: Vec<Vec<f64>> =
+            (1..=PASSES).map(|pass| hits(system, pass)).collect::<Result<_>>()?;
+        let ours = (1..).map(f64::from).zip(by_pass.iter().map(|seeds| median(seeds)));
+        curves.push(Curve {
+            name: system.to_owned(),
+            ours: ours.collect(),
+            paper: paper.map(|hits| (PASSES as f64, hits)).into_iter().collect(),
+        });
+    }
+    let row = Row::new("S3", "the fourth pass of 100 MiB of random reads hits, but with bcache", Kind::Exact, "%")
+        .values("flashcache 100, EnhanceIO 100, bcache 80", words.join(", "))
+        .points(points)
+        .at_scale(format!("{}, the reads 1", runs.scale()))
+        .verdict(
+            holds,
+            "flashcache and EnhanceIO, byte for byte: the first pass reads 100 MiB of the origin and \
+             writes them to flash, the fourth reads flash alone. bcache is not in the check: why it \
+             had populated 80 % is not known to the paper, and nothing in its choices would explain \
+             it. SCE (not in Figure 1) brings the fragments around the pages.",
+        );
+    let title = "SCE, Figure 1: 100 MiB of random reads, four times";
+    let (x, y) =
+        (Axis::linear("pass"), Axis { most: Some(100.0), ..Axis::linear("hits, % of reads") });
+    let caption = "Ours: the same engine with the choices of each.";
+    Ok(Found { rows: vec![row], figures: vec![Figure::curves(title, caption, x, y, curves)] })
+}

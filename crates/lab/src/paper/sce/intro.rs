@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! S21: what the introduction says of devices of its time.
+
+use anyhow::{Context, Result};
+use larder_model::profiles;
+
+use super::super::{Asked, At, Found, Row};
+
+/// The row.
+pub(super) fn rows(_: &Asked) -> Result<Found> {
+    let read_us = |name: &str| {
+        let found = profiles().iter().find(|p| p.name == name);
+        found.map(|p| 1e6 / p.read_iops_qd1 as f64).with_context(|| format!("no profile {name}"))
+    };
+    let (disk, flash) = (read_us("hdd-15k")?, read_us("ssd-s3500")?);
+    let claim = "flash is about 20 times faster than disks and 100 times slower than DRAM, in price \
+                 about 10 times from each";
+    let why = "A statement of devices and prices of 2014 without a source or a way of measuring; \
+               nothing of it can be computed here. For orientation: our models of a 15k disk and of \
+               a flash device, both of that time, are apart by the value of the point in the latency \
+               of one random read of 4 KiB; in throughput of large reads they are apart by 3.";
+    let mut row = Row::not_reproducible("S21", claim, "20; 100; 10".into(), why);
+    let ours = Some((disk / flash).round());
+    row.points =
+        vec![At { at: "disk over flash, one random read".into(), paper: Some(20.0), ours }];
+    Ok(Found { rows: vec![row], figures: Vec::new() })
+}

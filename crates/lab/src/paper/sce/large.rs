@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Configuration A: eight hours with a cache that is larger than the data (SCE 2 and 4.2).
+
+use anyhow::Result;
+
+use super::super::runs::{
+    Runs, always, at, falling, is_like, listed, median, over, range, rounded, why,
+};
+use super::super::{Found, Kind, Row};
+use super::{EACH_COUNTED, figures};
+
+/// What is asked of these runs alone.
+pub(super) const IDS: &[&str] = &["S1", "S2", "S4", "S5", "S6", "S7", "S8"];
+
+/// Transactions that TPC-E counts, a second, in the last hour (Table 1; SCE's by its ratios).
+pub(super) const TPSE: [(&str, f64); 6] = [
+    ("all-flash", 87.9),
+    ("sce", 82.6),
+    ("flashcache", 56.9),
+    ("enhanceio", 17.5),
+    ("bcache", 17.3),
+    ("no-cache", 11.2),
+];
+/// Read hits of the last hour in per cent (Table 1, Figure 7b).
+pub(super) const HITS: [(&str, f64); 4] =
+    [("sce", 100.0), ("flashcache", 98.66), ("bcache", 96.75), ("enhanceio", 96.52)];
+/// Response times over all-flash's (Figure 7c).
+pub(super) const RESPONSES: [(&str, f64); 4] =
+    [("sce", 1.17), ("flashcache", 2.6), ("bcache", 11.0), ("enhanceio", 11.0)];
+
+const PROGRAMS: &str = "What sets bcache and EnhanceIO apart in the paper is how they are written \
+                        (a journal on flash, locks); here all are one engine.";
+const COLD: &str = "With this load a cache of 4 KiB blocks is still filling after eight hours: it \
+                    brings one block a miss, and has met only part of the data.";
+
+/// The rows and Figure 7.
+pub(super) fn rows(runs: &Runs) -> Result<Found> {
+    let rows = vec![
+        table_1(runs)?,
+        hit_rate_alone(),
+        near_flash(runs)?,
+        gains(runs)?,
+        warm_up(runs)?,
+        hits(runs)?,
+        responses(runs)?,
+    ];
+    Ok(Found { rows, figures: figures::figure_7(runs)? })
+}
+
+fn table_1(runs: &Runs) -> Result<Row> {
+    let mut points = Vec::new();
+    for (system, paper) in TPSE.into_iter().filter(|(system, _)| *system != "sce") {
+        let ours: Vec<f64> = runs.rate(system)?.iter().map(|r| r / EACH_COUNTED).collect();
+        points.push(at(system, paper, &ours));
+    }
+    let [all, fc, bc, eio, none] =
+        ["all-flash", "flashcache", "bcache", "enhanceio", "no-cache"].map(|s| runs.rate(s));
+    let (all, fc, bc, eio, none) = (all?, fc?, bc?, eio?, none?);
+    let gap = over(&fc, &bc);
+    let alike = always(&bc, &eio, |a, b| (a / b - 1.0).abs() <= 0.1);
+    let holds = falling(&[&all, &fc, &bc, &none]) && alike && is_like(&gap, 56.9 / 17.3);
+    let between = [&fc, &bc, &eio].iter().all(|cache| falling(&[&all, cache, &none]));
+    let not = if between { "" } else { "not " };
+    let otherwise = format!(
+        "The caches do {not}all lie between all-flash and no cache on every seed. {PROGRAMS}"
+    );
+    let asked = "All-flash over flashcache over bcache over no cache on every seed, EnhanceIO the same \
+                 as bcache, flashcache 3.3 times bcache as a gain.";
+    let claim =
+        "Table 1: all-flash, then flashcache, far behind bcache and EnhanceIO, then no cache";
+    let ours = format!("flashcache over bcache {:.2}", median(&gap));
+    Ok(Row::new("S1", claim, Kind::Shape, "transactions that TPC-E counts, a second")
+        .values("flashcache over bcache 3.29", ours)
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, &otherwise)))
+}
+
+fn hit_rate_alone() -> Row {
+    Row::not_reproducible(
+        "S2",
+        "throughput does not follow the hit rate: flashcache did 45 TpsE at the 96.7 % with which \
+         bcache and EnhanceIO end at 17",
+        "45 against 17 at equal hit rates".into(),
+        "Equal hit ratios of caches that differ in their programs alone. Here all are one engine \
+         whose processing takes no time: equal choices and hit ratios give equal throughput.",
+    )
+}
+
+fn near_flash(runs: &Runs) -> Result<Row> {
+    let ratio = over(&runs.rate("sce")?, &runs.rate("all-flash")?);
+    let holds = ratio.iter().all(|r| *r >= 0.94);
+    Ok(Row::new(
+        "S4",
+        "SCE comes within 6 % of all-flash",
+        Kind::Shape,
+        "of all-flash's transactions",
+    )
+    .values(0.94, rounded(&ratio))
+    .at_scale(runs.scale())
+    .verdict(
+        holds,
+        format!("At least 0.94 in the last hour on every seed; seeds {}.", range(&ratio)),
+    ))
+}
+
+fn gains(runs: &Runs) -> Result<Row> {
+    let ours = runs.rate("sce")?;
+    let (mut points, mut holds, mut ahead, mut words) = (Vec::new(), true, true, Vec::new());
+    for (peer, paper) in [("flashcache", 1.45), ("bcache", 4.8), ("enhanceio", 4.7)] {
+        let ratio = over(&ours, &runs.rate(peer)?);
+        holds &= is_like(&ratio, paper);
+        ahead &= ratio.iter().all(|r| *r > 1.0);
+        words.push(format!("{:.2}", median(&ratio)));
+        points.push(at(format!("over {peer}"), paper, &ratio));
+    }
+    let asked = "Each as a gain, last hour.";
+    let not = if ahead { "" } else { "not " };
+    let otherwise = format!("SCE is {not}ahead of each on every seed. {COLD} {PROGRAMS}");
+    let claim = "SCE does 1.45 times flashcache, up to 4.8 times bcache and EnhanceIO";
+    Ok(Row::new("S5", claim, Kind::Shape, "times the transactions")
+        .values("1.45; 4.8; 4.7", words.join("; "))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, &otherwise)))
+}
+
+/// The number of the first minute in which it is at least `least`; all without one.
+fn first(samples: &[f64], least: f64) -> f64 {
+    samples.iter().position(|s| *s >= least).map_or(samples.len(), |i| i + 1) as f64
+}
+
+/// Minutes until nine tenths of the hit ratio that the same system has in its last hour.
+pub(super) fn ramp(ratios: &[f64]) -> f64 {
+    let last = ratios.get(ratios.len().saturating_sub(60)..).unwrap_or_default();
+    first(ratios, 0.9 * last.iter().sum::<f64>() / last.len().max(1) as f64)
+}
+
+/// S6. Bounds, not gains: the paper prints "only 38 minutes", "less than 2.5 hours" and 12 times in
+/// its abstract, so ours must pass flashcache's best at least 12 times as early as flashcache gets
+/// there, and must ramp up at least 7 / 2.5 = 2.8 times as fast, on every seed. The best is that of a
+/// minute, as in the paper; the end of a ramp, which the paper reads off a picture, is nine tenths of
+/// the own final hit ratio.
+fn warm_up(runs: &Runs) -> Result<Row> {
+    let rates = |system| runs.lists("system", system, "/samples/transactions_per_second");
+    let ratios = |system| runs.lists("system", system, "/samples/hit_ratio");
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (sce, peer) in rates("sce")?.iter().zip(rates("flashcache")?) {
+        let best = peer.iter().copied().fold(0.0, f64::max);
+        ours.push(first(sce, best));
+        theirs.push(first(&peer, best));
+    }
+    let ramps =
+        |system| -> Result<Vec<f64>> { Ok(ratios(system)?.iter().map(|r| ramp(r)).collect()) };
+    let (ramp, peer_ramp) = (ramps("sce")?, ramps("flashcache")?);
+    let (faster, ramps) = (over(&theirs, &ours), over(&peer_ramp, &ramp));
+    let holds = faster.iter().all(|r| *r >= 12.0) && ramps.iter().all(|r| *r >= 2.8);
+    let points = vec![
+        at("SCE passes flashcache's best, minutes", 38.0, &ours),
+        at("flashcache's best, minutes", 456.0, &theirs),
+        at("times as early", 12.0, &faster),
+        at("ramp of SCE, minutes", 150.0, &ramp),
+        at("ramp of flashcache, minutes", 420.0, &peer_ramp),
+        at("times as fast", 2.8, &ramps),
+    ];
+    let asked = format!(
+        "At least 12 times as early and 2.8 times as fast, on every seed; seeds {} and {}.",
+        range(&faster),
+        range(&ramps)
+    );
+    let bound = "What bounds it is the pace of population: one read of the origin in flight, because \
+                 misses come first, so about a fifth of what the wire carries. With two in flight it \
+                 is 11 times, and a cold miss on a disk takes longer (docs/benchmarks.md, warm-up).";
+    let claim = "SCE passes flashcache's best in 38 minutes, 12 times as early, and ramps up in 2.5 h \
+                 against 7 h";
+    let ours =
+        format!("{:.1} times as early, {:.2} times as fast", median(&faster), median(&ramps));
+    Ok(Row::new("S6", claim, Kind::Shape, "")
+        .values("12 times as early, 2.8 times as fast", ours)
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, &asked, bound)))
+}
+
+/// S7. SCE's "100 %" is a whole number, so at least 99.5; the others are to be the paper's within a
+/// point, and below SCE.
+fn hits(runs: &Runs) -> Result<Row> {
+    let ours = runs.hits("sce")?;
+    let (mut points, mut holds) = (Vec::new(), ours.iter().all(|h| *h >= 99.5));
+    for (system, paper) in HITS {
+        let hits = runs.hits(system)?;
+        points.push(at(system, paper, &hits));
+        if system != "sce" {
+            holds &= falling(&[&ours, &hits]) && hits.iter().all(|h| (h - paper).abs() <= 1.0);
+        }
+    }
+    let asked = "SCE at least 99.5, the others below it and within a point of the paper's.";
+    let claim = "read hits of the last hour: SCE 100 %, the others 96.5 to 98.7 %";
+    Ok(Row::new("S7", claim, Kind::Absolute, "% of reads")
+        .values("100; 98.66; 96.75; 96.52", listed(&points))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, COLD)))
+}
+
+/// S8. SCE's is a bound ("only 17 %"), the others' are gains.
+fn responses(runs: &Runs) -> Result<Row> {
+    let flash = runs.took("all-flash")?;
+    let (mut points, mut holds) = (Vec::new(), true);
+    for (system, paper) in RESPONSES {
+        let ratio = over(&runs.took(system)?, &flash);
+        holds &= if system == "sce" {
+            ratio.iter().all(|r| *r <= paper)
+        } else {
+            is_like(&ratio, paper)
+        };
+        points.push(at(format!("{system} over all-flash"), paper, &ratio));
+    }
+    let shorter = over(&runs.took("flashcache")?, &runs.took("sce")?);
+    holds &= is_like(&shorter, 2.2);
+    points.push(at("flashcache over SCE", 2.2, &shorter));
+    let asked = "SCE at most 1.17 times all-flash, the others as gains; means of a transaction, \
+                 computing included, last hour.";
+    let claim = "response time: SCE 17 % above all-flash, flashcache 2.6 times, bcache and EnhanceIO \
+                 about 11 times; flashcache 2.2 times SCE";
+    Ok(Row::new("S8", claim, Kind::Shape, "times")
+        .values("1.17; 2.6; 11; 11; 2.2", listed(&points))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, &format!("{COLD} {PROGRAMS}"))))
+}

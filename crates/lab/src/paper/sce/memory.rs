@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! SM1 to SM5: what the paper says of memory, as sums.
+//!
+//! The verdict is of the paper's arithmetic: its formula with its figures, against what it prints.
+//! What `larder size` says of the same case stands beside it.
+
+use anyhow::{Context, Result};
+use larder_core::memory::Memory;
+use larder_core::preset::{Limits, preset};
+
+use super::super::{Asked, At, Found, Kind, Row};
+
+const MIB: f64 = (1u64 << 20) as f64;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+/// The unit of all its cases, and the others'.
+const FRAGMENT_BYTES: u64 = 1 << 20;
+const PAGE_BYTES: u64 = 4 << 10;
+/// A table entry for each fragment of the source, a descriptor for each of flash (SCE 3.4).
+const ENTRY_BYTES: u64 = 4;
+const DESCRIPTOR_BYTES: u64 = 72;
+/// Population and write-through (SCE 3.6).
+const BUFFERS_MIB: f64 = 16.0;
+/// For each cached page (SCE 2).
+const FLASHCACHE_BYTES: u64 = 24;
+const ENHANCEIO_BYTES: u64 = 8;
+/// What the paper measured at 200 GiB, in MiB: what exceeds the pages' share is there at any size.
+const FLASHCACHE_200_GIB: f64 = 1212.0;
+const ENHANCEIO_200_GIB: f64 = 415.0;
+
+const OURS: &str = "Our own need is smaller: 13 bytes for a cached fragment, and 32 more while it is \
+                    partly valid, where the paper has 72; larder size is given for both.";
+
+/// The rows.
+pub(super) fn rows(_: &Asked) -> Result<Found> {
+    let rows = vec![
+        formula("SM1", "2 TiB of flash need 152 MiB", (2 * TIB, 2 * TIB), 152.0)?,
+        two_parts()?,
+        formula(
+            "SM3",
+            "256 TiB of flash over 1 PiB need about 22 GiB",
+            (1024 * TIB, 256 * TIB),
+            22528.0,
+        )?,
+        others()?,
+        less()?,
+    ];
+    Ok(Found { rows, figures: Vec::new() })
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / MIB
+}
+
+/// The paper's table and descriptors.
+fn paper_mib(origin: u64, flash: u64) -> (f64, f64) {
+    let fragments = |bytes: u64| bytes / FRAGMENT_BYTES;
+    (mib(fragments(origin) * ENTRY_BYTES), mib(fragments(flash) * DESCRIPTOR_BYTES))
+}
+
+/// Of flash caches by the page: as measured at 200 GiB, the pages' share at this size.
+fn page_cache_mib(flash: u64, each: u64, at_200_gib: f64) -> f64 {
+    let pages = |flash: u64| mib(flash / PAGE_BYTES * each);
+    pages(flash) + at_200_gib - pages(200 * GIB)
+}
+
+fn sum_mib(origin: u64, flash: u64) -> f64 {
+    let (table, descriptors) = paper_mib(origin, flash);
+    table + descriptors
+}
+
+/// What `larder size` says without buffers, which the paper's sums leave out as well.
+fn ours(origin: u64, flash: u64) -> Result<[At; 2]> {
+    let choices = preset("sce").context("no preset sce")?.choices();
+    let memory = Memory::of(origin, flash, &choices, &Limits::default());
+    let at = |words: &str, bytes: u64| At {
+        at: format!("larder size without buffers, {words}"),
+        paper: None,
+        ours: Some(mib(bytes - memory.buffer_bytes).round()),
+    };
+    Ok([
+        at("every fragment fully valid", memory.full_bytes()),
+        at("every fragment partly valid", memory.worst_bytes()),
+    ])
+}
+
+fn formula(id: &'static str, claim: &'static str, case: (u64, u64), paper: f64) -> Result<Row> {
+    let sum = sum_mib(case.0, case.1);
+    Ok(Row::new(id, claim, Kind::Exact, "MiB")
+        .values(paper, sum)
+        .points(ours(case.0, case.1)?.to_vec())
+        .verdict(sum == paper, format!("The formula of 3.4 with its figures gives it. {OURS}")))
+}
+
+fn two_parts() -> Result<Row> {
+    let (origin, flash) = (100 * TIB, 16 * TIB);
+    let (table, descriptors) = paper_mib(origin, flash);
+    let part = |at: &str, paper: f64, ours: f64| At {
+        at: at.into(),
+        paper: Some(paper),
+        ours: Some(ours),
+    };
+    let mut points = vec![part("table", 400.0, table), part("descriptors", 1152.0, descriptors)];
+    points.extend(ours(origin, flash)?);
+    let claim = "16 TiB of flash over 100 TiB: table 400 MiB, descriptors 1,152 MiB";
+    Ok(Row::new("SM2", claim, Kind::Exact, "MiB")
+        .values(1552.0, table + descriptors)
+        .points(points)
+        .verdict(
+            (table, descriptors) == (400.0, 1152.0),
+            format!("The formula of 3.4 with its figures gives both. {OURS}"),
+        ))
+}
+
+/// At 1 TiB, as Figure 13 has it: SCE's sum with its buffers, the others by the page.
+fn at_a_tib() -> (f64, f64, f64) {
+    let sce = sum_mib(TIB, TIB) + BUFFERS_MIB;
+    let flashcache = page_cache_mib(TIB, FLASHCACHE_BYTES, FLASHCACHE_200_GIB);
+    (sce, flashcache, page_cache_mib(TIB, ENHANCEIO_BYTES, ENHANCEIO_200_GIB))
+}
+
+fn others() -> Result<Row> {
+    let (sce, flashcache, enhanceio) = at_a_tib();
+    let two = |each| mib(2 * TIB / PAGE_BYTES * each) / 1024.0;
+    let at = |at: &str, paper: f64, ours: f64| At {
+        at: at.into(),
+        paper: Some(paper),
+        ours: Some(ours),
+    };
+    let tenth = |value: f64| (value * 10.0).round() / 10.0;
+    let mut points = vec![
+        at("flashcache over SCE, 1 TiB", 66.0, tenth(flashcache / sce)),
+        at("EnhanceIO over SCE, 1 TiB", 23.0, tenth(enhanceio / sce)),
+        at("flashcache, 2 TiB, in GiB", 12.0, two(FLASHCACHE_BYTES)),
+        at("EnhanceIO, 2 TiB, in GiB", 4.0, two(ENHANCEIO_BYTES)),
+    ];
+    points.extend(ours(TIB, TIB)?);
+    // The paper measured in whole MiB and prints whole ratios: the sums come within one of them.
+    let near = |ours: f64, paper: f64| (ours - paper).abs() < 1.0;
+    let holds = near(flashcache / sce, 66.0)
+        && near(enhanceio / sce, 23.0)
+        && (two(FLASHCACHE_BYTES), two(ENHANCEIO_BYTES)) == (12.0, 4.0);
+    let claim = "at 1 TiB flashcache needs 66 times as much memory, EnhanceIO 23 times";
+    Ok(Row::new("SM4", claim, Kind::Absolute, "")
+        .values("66; 23", format!("{:.1}; {:.1}", flashcache / sce, enhanceio / sce))
+        .points(points)
+        .verdict(
+            holds,
+            format!(
+                "76 MiB of metadata and 16 MiB of buffers against 24 and 8 bytes for each page and \
+                 what was measured beyond that at 200 GiB. The paper's ratios are of measured \
+                 memory, in whole numbers; the sums come within one of them. \
+                 No sum gives bcache's 15 MiB: its index lies on flash. {OURS}"
+            ),
+        ))
+}
+
+fn less() -> Result<Row> {
+    let (sce, _, enhanceio) = at_a_tib();
+    let tenth = |share: f64| (share * 1000.0).round() / 10.0;
+    let large = 1.0 - sce / enhanceio;
+    let flash = 200 * GIB;
+    let small = 1.0 - (sum_mib(flash, flash) + BUFFERS_MIB) / ENHANCEIO_200_GIB;
+    let at = |at: &str, paper, ours| At { at: at.into(), paper, ours: Some(tenth(ours)) };
+    let mut points = vec![at("1 TiB", Some(95.0), large), at("200 GiB", None, small)];
+    points.extend(ours(TIB, TIB)?);
+    Ok(Row::new("SM5", "95 % less memory than EnhanceIO", Kind::Absolute, "%")
+        .values(95.0, tenth(large))
+        .points(points)
+        .verdict(
+            large >= 0.945,
+            format!(
+                "At least 95 % in whole numbers. It is so at 1 TiB; at 200 GiB, where the paper's \
+                 other figures are from, buffers weigh more and it is {} %. {OURS}",
+                tenth(small)
+            ),
+        ))
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! SCE: H. Kim, S. Seshadri, I. Koltsidas, P. Muench, N. Ioannou, C. Dickey and L. Chiu,
+//! "Flash-conscious cache population for enterprise database workloads", ADMS 2014.
+//!
+//! TPC-E over its database cannot be had; [`larder_sim::load`] stands in for it and says why it is as
+//! it is. The other caches are the same engine with their choices, over models of the paper's disks
+//! and of a flash device: what they lost by how they are written (bcache's journal, EnhanceIO's
+//! locks) does not show, and SCE is run volatile, as the paper's is. The tolerances are these, fixed
+//! before the first run:
+//! - **A gain** ("1.5 times", "5.5 times more") counts as reproduced from half of it to twice as
+//!   much; a stand-in that was fitted to no result allows no finer reading.
+//! - **A bound** ("within 6 %", "only 17 % above") is taken as it stands.
+//! - An order is strict. **The same** is within a hundredth for hit ratios, and within a tenth for
+//!   rates and times, which is less than any difference that the paper draws a conclusion from.
+//! - A time is counted in the paper's minutes: time shrinks with the data.
+//!
+//! Configuration A runs at 1/16. B is run larger, at 1/4: there SCE exchanges fragments, and a list of
+//! 100, eight workers and eight misses before a fragment may displace another do not shrink with the
+//! data, so that in a small copy far more fragments are exchanged (one seed: 26.7 KiB written to flash
+//! a transaction at 1/16, 14.4 at 1/4, 11.0 at full size, which takes too long for every day). That was
+//! seen after a first run at 1/16; the one verdict that the larger scale changed is S18's.
+
+mod ablation;
+mod both;
+mod figure_1;
+mod figures;
+mod intro;
+mod large;
+mod memory;
+mod small;
+#[cfg(test)]
+mod tests;
+mod write_back;
+
+use anyhow::Result;
+
+use super::runs::Runs;
+use super::{Asked, Found, Group};
+
+/// All of its rows.
+pub(super) const GROUPS: &[Group] = &[
+    Group { ids: &["SM1", "SM2", "SM3", "SM4", "SM5"], run: memory::rows },
+    Group { ids: &["S21"], run: intro::rows },
+    Group { ids: &["S3"], run: figure_1::rows },
+    Group {
+        ids: &["S1", "S2", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S19", "S20"],
+        run: comparison,
+    },
+    Group { ids: &["S15", "S16", "S17", "S18"], run: ablation::rows },
+    Group { ids: &["S13", "S14"], run: write_back::rows },
+];
+
+/// The caches that the paper compares, ours first.
+const CACHES: [&str; 4] = ["sce", "flashcache", "bcache", "enhanceio"];
+
+/// Configurations A and B, and what is said of both.
+fn comparison(asked: &Asked) -> Result<Found> {
+    let wanted = |ids: &[&str]| ids.iter().any(|id| asked.wants(id));
+    let both = wanted(both::IDS);
+    let large = (both || wanted(large::IDS))
+        .then(|| Runs::of(asked, crate::scenario_file!("sce-large")))
+        .transpose()?;
+    let small = (both || wanted(small::IDS))
+        .then(|| Runs::of(asked, crate::scenario_file!("sce-small")))
+        .transpose()?;
+    let mut found = Found::default();
+    let mut add = |more: Found| {
+        found.rows.extend(more.rows);
+        found.figures.extend(more.figures);
+    };
+    if let Some(large) = &large {
+        add(large::rows(large)?);
+    }
+    if let Some(small) = &small {
+        add(small::rows(small)?);
+    }
+    if let (Some(large), Some(small)) = (&large, &small) {
+        add(both::rows(large, small)?);
+    }
+    Ok(found)
+}
+
+impl Runs {
+    /// A figure of a system, of each seed.
+    fn system(&self, system: &str, figure: &str) -> Result<Vec<f64>> {
+        self.numbers("system", system, &format!("/{figure}"))
+    }
+
+    /// The hit ratio of the last hour, in per cent as the paper has it.
+    fn hits(&self, system: &str) -> Result<Vec<f64>> {
+        Ok(self.system(system, HIT_RATIO)?.iter().map(|ratio| ratio * 100.0).collect())
+    }
+
+    /// Transactions a second in the last hour.
+    fn rate(&self, system: &str) -> Result<Vec<f64>> {
+        self.system(system, RATE)
+    }
+
+    /// The mean of what transactions took in the last hour, in microseconds.
+    fn took(&self, system: &str) -> Result<Vec<f64>> {
+        self.system(system, TOOK)
+    }
+}
+
+const HIT_RATIO: &str = "hit_ratio_last_hour";
+const RATE: &str = "transactions_per_second_last_hour";
+const TOOK: &str = "transaction_us_mean";
+/// Transactions of ours for one that TPC-E counts ([`larder_sim::load`]).
+const EACH_COUNTED: f64 = 10.0;

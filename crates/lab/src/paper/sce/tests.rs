@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every claim is there once, with a reason; sums and Figure 1 come out.
+
+#![allow(clippy::unwrap_used)]
+
+use super::super::{Asked, Verdict, run};
+use super::{GROUPS, memory};
+use crate::scenario::Scenario;
+
+fn asked(only: &[&str]) -> Asked {
+    let only = only.iter().map(|id| (*id).to_owned()).collect();
+    Asked { scale: Some("1/256".to_owned()), seed: 1, only, progress: false }
+}
+
+fn sorted(mut ids: Vec<String>) -> Vec<String> {
+    ids.sort();
+    ids
+}
+
+#[test]
+fn every_claim_comes_up_exactly_once() {
+    let wanted = (1..=21).map(|n| format!("S{n}")).chain((1..=5).map(|n| format!("SM{n}")));
+    let groups = GROUPS.iter().flat_map(|group| group.ids).map(|id| (*id).to_owned());
+    assert_eq!(sorted(groups.collect()), sorted(wanted.collect()));
+}
+
+/// At a scale at which figures mean little; what is looked at is that all groups give what they
+/// promise, with reasons, and nothing that is no number.
+#[test]
+fn every_group_gives_its_rows_and_says_why() {
+    let found = run("sce", &asked(&[])).unwrap();
+    let rows = found.rows.iter().map(|row| row.id.to_owned()).collect();
+    let groups = GROUPS.iter().flat_map(|group| group.ids).map(|id| (*id).to_owned());
+    assert_eq!(sorted(rows), sorted(groups.collect()));
+    for row in &found.rows {
+        assert!(!row.why.is_empty() && !row.claim.is_empty() && !row.paper.is_null(), "{}", row.id);
+        let asks = row.verdict != Verdict::NotReproducible;
+        assert_eq!(asks, !row.ours.is_null(), "{}", row.id);
+        assert!(row.points.iter().all(|p| p.ours.is_some_and(f64::is_finite)), "{row:?}");
+    }
+    let exact = found.rows.iter().find(|row| row.id == "S3").unwrap();
+    assert_eq!(exact.verdict, Verdict::Holds, "{exact:?}");
+    assert_eq!(found.figures.len(), 12);
+}
+
+#[test]
+fn the_papers_sums_come_out() {
+    let found = memory::rows(&asked(&[])).unwrap();
+    for row in &found.rows {
+        assert_eq!(row.verdict, Verdict::Holds, "{row:?}");
+    }
+    let ours: Vec<_> = found.rows.iter().map(|row| row.ours_text()).collect();
+    assert_eq!(ours, ["152", "1552", "22528", "66.9; 22.4", "95.5"]);
+}
+
+#[test]
+fn scenario_files_can_be_run() {
+    let files = [
+        crate::scenario_file!("sce-figure-1"),
+        crate::scenario_file!("sce-large"),
+        crate::scenario_file!("sce-small"),
+        crate::scenario_file!("sce-fragments"),
+        crate::scenario_file!("sce-write-around"),
+    ];
+    for ((name, text), points) in files.into_iter().zip([4, 6, 6, 3, 1]) {
+        assert_eq!(Scenario::parse(name, text).unwrap().points().unwrap().len(), points, "{name}");
+    }
+}

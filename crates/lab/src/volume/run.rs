@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a setup to its world, and through it.
+
+use anyhow::{Result, anyhow};
+use larder_core::cache::{Flash, Keeps, MetadataPlace};
+use larder_core::exec::{MILLISECOND, SECOND};
+use larder_core::journal::layout::{Layout, log_bytes};
+use larder_core::preset::{Choices, Durability};
+use larder_core::shape::Shape;
+use larder_model::profile;
+use larder_sim::device::SimDevice;
+use larder_sim::load::Oltp;
+use larder_sim::load::clients::{Clients, What};
+use larder_sim::world::World;
+
+use super::{FLASH, Outcome, Setup, System, Totals};
+use crate::jobs::run_jobs;
+use crate::latencies::Latencies;
+
+/// The id of a volume whose metadata is kept.
+const VOLUME: u64 = 1;
+
+/// A modelled device without bytes.
+///
+/// # Errors
+/// If there is no such profile.
+pub fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
+    let model = profile(name, bytes, seed).map_err(|e| anyhow!("{e}"))?;
+    Ok(SimDevice::new(model, None, seed, MILLISECOND))
+}
+
+/// The world of a setup, cold.
+///
+/// # Errors
+/// If there is no such device profile.
+pub fn world(setup: &Setup) -> Result<World> {
+    let origin = if setup.system == System::AllFlash { setup.flash } else { setup.origin };
+    let origin = device(origin, setup.data_bytes, setup.seed)?;
+    let mut world = World::new(origin, setup.data_bytes, 1, &setup.choices, &setup.limits);
+    if let System::Preset(_) = setup.system {
+        let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
+        let place = place(&setup.choices, setup.data_bytes, setup.flash_bytes);
+        world.attach_journaled(flash, place, &[None]);
+    }
+    Ok(world)
+}
+
+/// Where things lie on flash with so many bytes of slots: before them the metadata that the choices
+/// ask for, its log as large as a server makes it.
+#[must_use]
+pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64) -> Flash {
+    let unit_bytes = choices.unit_bytes;
+    let (slots, keeps) = (slot_bytes / unit_bytes, Keeps::of(choices));
+    let (mut base, mut journal) = (0, None);
+    if choices.durability == Durability::Journal {
+        let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+        let log_bytes = log_bytes(slot_bytes, keeps, 1);
+        base = Layout::total_bytes(&shape, slots, log_bytes, keeps);
+        journal = Some(MetadataPlace { base: 0, volume: VOLUME, log_bytes, keeps });
+    }
+    Flash { dev: FLASH, base, slots, block_bytes: 512, journal }
+}
+
+/// Runs one.
+///
+/// # Errors
+/// If there is no such device profile.
+pub fn run(setup: &Setup) -> Result<Outcome> {
+    let mut world = world(setup)?;
+    let load = Oltp::new(setup.pattern, setup.data_bytes, setup.seed);
+    let mut clients = Clients::new(setup.plan.clone(), load);
+    let (reads, transactions) = (Latencies::new(), Latencies::new());
+    let (sample, totals) = (setup.sample, vec![Totals::default()]);
+    let mut outcome = Outcome { sample, totals, reads, transactions };
+    let mut done = 0;
+    for number in 1..=setup.span / sample {
+        let counts = (number - 1) * sample >= setup.span.saturating_sub(setup.last);
+        clients.run(&mut world, number * sample, |seen| {
+            done += u64::from(seen.what == What::Transaction);
+            match seen.what {
+                What::Read { .. } if counts => outcome.reads.record(seen.took),
+                What::Transaction if counts => outcome.transactions.record(seen.took),
+                _ => {}
+            }
+        });
+        outcome.totals.push(Totals {
+            transactions: done,
+            requests: world.requests(),
+            counters: world.counters(),
+        });
+    }
+    Ok(outcome)
+}
+
+/// Runs all, on every processor; outcomes come in the order of the setups.
+///
+/// # Errors
+/// The first that a run had.
+pub fn run_all(name: &str, setups: &[Setup]) -> Result<Vec<Outcome>> {
+    let words = |s: &Setup| {
+        let (pattern, system) = (s.pattern.name(), s.system.name());
+        format!("{pattern}, {system}, seed {}: {} virtual seconds", s.seed, s.span / SECOND)
+    };
+    run_jobs(name, setups, words, run)
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A run as a scenario: its settings.
+//!
+//! ```toml
+//! kind = "volume"
+//! seed = 1
+//! scale = "1/16"        # of data, flash and time; requests, units, latencies and periods stay
+//! system = "sce"        # a preset, "no-cache" or "all-flash"
+//! load = "oltp"         # or "scattered", or "passes"
+//! data_gib = 160        # the paper's GiB
+//! flash_gib = 200
+//! hours = 8             # the paper's hours, the last of which counts
+//! origin = "san-1g"
+//! flash = "ssd-s3500"
+//! unit_kib = 1024       # from here to durability: without, what the system chooses
+//! replacement = "lru"
+//! writes = "async"      # or "through", "around"
+//! durability = "volatile"
+//!
+//! [plan]                # of loads but "passes"
+//! clients = 4
+//! walks = 1             # of four pages, for each transaction
+//! writes = 0.6          # for each transaction
+//! computing_us = 4000
+//! cleaners = 32         # with none, clients wait for their own writes
+//! dirty_pages = 1024
+//!
+//! [passes]              # of the load "passes": reads of different pages, and all of them again
+//! count = 4
+//! mib = 100             # at any scale
+//! ```
+//! All have a default, which is the one shown.
+
+use std::fmt::Display;
+
+use larder_core::exec::{Nanos, SECOND};
+use larder_core::preset::{
+    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
+    UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
+};
+use larder_model::profiles;
+use larder_sim::load::Pattern;
+use larder_sim::load::clients::Plan;
+use serde::Deserialize;
+
+use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
+
+/// What full size may be divided by.
+const SMALLEST: u64 = 256;
+/// The most GiB, of the paper.
+const MOST_GIB: u64 = 4096;
+/// The most hours, of the paper.
+const MOST_HOURS: u64 = 240;
+
+/// Settings of a point, see the module.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    seed: u64,
+    scale: String,
+    system: String,
+    load: String,
+    data_gib: u64,
+    flash_gib: u64,
+    hours: u64,
+    origin: String,
+    flash: String,
+    unit_kib: Option<u64>,
+    replacement: Option<String>,
+    writes: Option<String>,
+    durability: Option<String>,
+    plan: PlanSettings,
+    pub(super) passes: Passes,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PlanSettings {
+    clients: u32,
+    walks: u32,
+    writes: f64,
+    computing_us: u64,
+    cleaners: u32,
+    dirty_pages: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            scale: "1/16".to_owned(),
+            system: "sce".to_owned(),
+            load: Pattern::Oltp.name().to_owned(),
+            data_gib: 160,
+            flash_gib: 200,
+            hours: 8,
+            origin: SAN_PROFILE.to_owned(),
+            flash: FLASH_PROFILE.to_owned(),
+            unit_kib: None,
+            replacement: None,
+            writes: None,
+            durability: None,
+            plan: PlanSettings::default(),
+            passes: Passes::default(),
+        }
+    }
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        let plan = Plan::default();
+        Self {
+            clients: plan.clients,
+            walks: plan.walks,
+            writes: plan.writes,
+            computing_us: plan.computing / 1000,
+            cleaners: plan.cleaners,
+            dirty_pages: plan.dirty_pages,
+        }
+    }
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// From clients that do transactions.
+    Clients(Pattern),
+    /// In passes.
+    Passes,
+}
+
+fn bad<T>(key: &str, value: impl Display, accepted: impl Display) -> Result<T, String> {
+    Err(format!("{key} = '{value}' cannot be; accepted: {accepted}"))
+}
+
+fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        bad(key, value, format!("{least} to {most}"))
+    }
+}
+
+impl Settings {
+    /// The run that they describe.
+    ///
+    /// # Errors
+    /// What cannot be, and what would be accepted.
+    pub fn setup(&self) -> Result<Setup, String> {
+        let (system, mib_per_gib) = (self.system()?, self.mib_per_gib()?);
+        in_range("data_gib", self.data_gib, 1, MOST_GIB)?;
+        in_range("flash_gib", self.flash_gib, 1, MOST_GIB)?;
+        in_range("hours", self.hours, 1, MOST_HOURS)?;
+        let pattern = match self.load()? {
+            Load::Clients(pattern) => pattern,
+            Load::Passes => Pattern::Oltp,
+        };
+        let data_bytes = (self.data_gib * mib_per_gib) << 20;
+        if self.load()? == Load::Passes {
+            in_range("passes.count", self.passes.count.into(), 1, 1000)?;
+            in_range("passes.mib", self.passes.mib, 1, data_bytes >> 20)?;
+        }
+        let hour = 3600 * SECOND * mib_per_gib / 1024;
+        let setup = Setup {
+            system,
+            choices: self.choices(system)?,
+            limits: Limits::default(),
+            pattern,
+            plan: self.plan.plan()?,
+            data_bytes,
+            flash_bytes: (self.flash_gib * mib_per_gib) << 20,
+            origin: profile("origin", &self.origin)?,
+            flash: profile("flash", &self.flash)?,
+            sample: hour / SAMPLES_PER_HOUR,
+            span: self.hours * hour,
+            last: hour,
+            seed: self.seed,
+        };
+        if setup.flash_bytes < setup.choices.unit_bytes {
+            return bad("flash_gib", self.flash_gib, "room for a unit at this scale");
+        }
+        Ok(setup)
+    }
+
+    pub(super) fn load(&self) -> Result<Load, String> {
+        if self.load == "passes" {
+            return Ok(Load::Passes);
+        }
+        let found = Pattern::ALL.into_iter().find(|pattern| pattern.name() == self.load);
+        found.map_or_else(
+            || bad("load", &self.load, "oltp, scattered, passes"),
+            |p| Ok(Load::Clients(p)),
+        )
+    }
+
+    fn system(&self) -> Result<System, String> {
+        let bare = [System::NoCache, System::AllFlash];
+        if let Some(found) = bare.into_iter().find(|system| system.name() == self.system) {
+            return Ok(found);
+        }
+        if let Some(found) = PRESETS.iter().find(|preset| preset.name == self.system) {
+            return Ok(System::Preset(found.name));
+        }
+        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        bad("system", &self.system, format!("{}, no-cache, all-flash", names.join(", ")))
+    }
+
+    /// So many MiB stand for a GiB of the paper.
+    fn mib_per_gib(&self) -> Result<u64, String> {
+        let text = self.scale.trim();
+        let divisor = if text == "1" { Some("1") } else { text.strip_prefix("1/") };
+        let divisor = divisor.and_then(|n| n.parse::<u64>().ok());
+        match divisor.filter(|n| n.is_power_of_two() && *n <= SMALLEST) {
+            Some(n) => Ok(1024 / n),
+            None => bad("scale", &self.scale, "1, 1/2, 1/4, and so on to 1/256"),
+        }
+    }
+
+    fn choices(&self, system: System) -> Result<Choices, String> {
+        let mut choices = system.choices().map_err(|e| e.to_string())?;
+        if let Some(kib) = self.unit_kib {
+            choices.unit_bytes = unit(kib, &choices)?;
+        }
+        choices.write = match self.writes.as_deref() {
+            None => choices.write,
+            Some("async") => WritePolicy::AsyncWriteThrough,
+            Some("through") => WritePolicy::WriteThrough,
+            Some("around") => WritePolicy::WriteAround,
+            Some(other) => return bad("writes", other, "async, through, around"),
+        };
+        choices.durability = match self.durability.as_deref() {
+            None => choices.durability,
+            Some("journal") => Durability::Journal,
+            Some("volatile") if !choices.write.flash_owns() => Durability::Volatile,
+            Some(other) => {
+                return bad("durability", other, "journal, and volatile where flash owns nothing");
+            }
+        };
+        let Some(name) = &self.replacement else { return Ok(choices) };
+        let known = ReplacementChoice::NAMED;
+        let Some((_, replacement)) = known.iter().find(|(known, _)| known == name) else {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            return bad("replacement", name, names.join(", "));
+        };
+        let system = system.name();
+        choices
+            .with_replacement(*replacement)
+            .map_err(|why| format!("replacement = '{name}' cannot be with {system}: {why}"))
+    }
+}
+
+fn unit(kib: u64, choices: &Choices) -> Result<u64, String> {
+    let selective = matches!(choices.admission, AdmissionChoice::Selective(_));
+    let least = if selective { FRAGMENT_BYTES_LEAST } else { UNIT_BYTES_LEAST };
+    let bytes = kib.saturating_mul(1024);
+    if bytes.is_power_of_two() && (least..=UNIT_BYTES_MOST).contains(&bytes) {
+        return Ok(bytes);
+    }
+    let (least, most) = (least >> 10, UNIT_BYTES_MOST >> 10);
+    bad("unit_kib", kib, format!("a power of two from {least} to {most} with this system"))
+}
+
+fn profile(key: &str, name: &str) -> Result<&'static str, String> {
+    if let Some(found) = profiles().iter().find(|profile| profile.name == name) {
+        return Ok(found.name);
+    }
+    let names: Vec<&str> = profiles().iter().map(|profile| profile.name).collect();
+    bad(key, name, names.join(", "))
+}
+
+impl PlanSettings {
+    fn plan(&self) -> Result<Plan, String> {
+        in_range("plan.clients", self.clients.into(), 1, 1024)?;
+        in_range("plan.walks", self.walks.into(), 1, 1024)?;
+        in_range("plan.cleaners", self.cleaners.into(), 0, 1024)?;
+        in_range("plan.dirty_pages", self.dirty_pages as u64, 0, 1 << 20)?;
+        in_range("plan.computing_us", self.computing_us, 0, 60_000_000)?;
+        if !(0.0..=1024.0).contains(&self.writes) {
+            return bad("plan.writes", self.writes, "0 to 1024");
+        }
+        Ok(Plan {
+            clients: self.clients,
+            walks: self.walks,
+            writes: self.writes,
+            computing: self.computing_us as Nanos * 1000,
+            cleaners: self.cleaners,
+            dirty_pages: self.dirty_pages,
+        })
+    }
+}
