@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
+use crate::desktop;
+
 /// A kind of scenario.
 pub struct Kind {
     /// Its name in files.
@@ -20,7 +22,12 @@ pub struct Kind {
 }
 
 /// All kinds.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] = &[Kind {
+    name: "desktop",
+    about: "ten days of a desktop user in front of one cache (PRWC)",
+    look: |settings| desktop::look(&read(settings)?),
+    run: |settings| desktop::point(&read(settings).map_err(anyhow::Error::msg)?),
+}];
 
 fn read<T: DeserializeOwned>(table: Table) -> Result<T, String> {
     Value::Table(table).try_into().map_err(|e: toml::de::Error| e.message().replace('\n', " "))
