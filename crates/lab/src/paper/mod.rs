@@ -9,6 +9,7 @@
 //! Invariants: every id of `docs/papers.md` comes up exactly once (a test counts them); what a paper
 //! says is no input of any run.
 
+mod prwc;
 mod row;
 mod sheet;
 
@@ -38,7 +39,7 @@ pub struct Group {
 }
 
 /// The papers.
-const PAPERS: &[(&str, &[Group])] = &[];
+const PAPERS: &[(&str, &[Group])] = &[("prwc", prwc::GROUPS)];
 
 /// The names of the papers.
 #[must_use]
