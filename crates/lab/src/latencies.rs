@@ -45,6 +45,14 @@ impl Latencies {
     }
 }
 
+impl std::ops::AddAssign<&Self> for Latencies {
+    fn add_assign(&mut self, other: &Self) {
+        // Both have the same bounds.
+        let added = self.0.add(&other.0);
+        debug_assert!(added.is_ok());
+    }
+}
+
 impl Default for Latencies {
     fn default() -> Self {
         Self::new()

@@ -158,10 +158,13 @@ impl Store {
         Content::Raw(self.raw.len() as u32 - 1)
     }
 
-    /// Writes; durable at once with `fua`.
+    /// Writes; durable at once with `fua`. What lies beyond the end goes nowhere, so that a store may
+    /// keep the first bytes of a device only.
     pub fn write(&mut self, offset: u64, bytes: &[u8], fua: bool) {
         self.age += 1;
-        for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
+        let inside = self.places.len() as u64;
+        let sectors = offset / SECTOR as u64..inside.max(offset / SECTOR as u64);
+        for (chunk, sector) in bytes.chunks(SECTOR).zip(sectors) {
             let content = self.content_of(chunk);
             self.put(sector, content, false, fua);
         }

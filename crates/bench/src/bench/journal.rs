@@ -47,9 +47,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
 fn one(way: Durability, seed: u64, spans: (Nanos, Nanos)) -> Result<Outcome> {
     let mut setup = Setup::paper(System::Preset("sce"), Pattern::Oltp, FLASH_A_BYTES, 1, seed)?;
     setup.origin = ARRAY_PROFILE;
-    if way == Durability::Journal {
-        setup.choices.durability = Durability::Journal;
-    }
+    setup.choices.durability = way;
     let mut world = world(&setup)?;
     warm(&mut world);
     let before = world.counters().flash_write_bytes;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hierarchies as scenarios: what must come out of them, and what must not go in.
 
 use serde_json::Value as Json;
 

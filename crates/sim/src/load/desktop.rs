@@ -10,8 +10,8 @@
 //! taken as 1.39 times all, between the 1.34 and the 1.45 of those two.
 //!
 //! # What had to be chosen, and why
-//! - **A GB is 256 MiB here**, a quarter, and so a day is six hours ([`DAY`]). Requests, units and
-//!   latencies are as they are.
+//! - **A GB is smaller here** ([`Scale`]; a quarter in the bench), and a day with it: nothing happens
+//!   in most of it. Requests, units and latencies are as they are.
 //! - **Places**: files of 1 to 15 MiB, each only read, only written or both, anywhere in the first
 //!   500 of the disk's 2,000 GB, as large as desktop disks then were.
 //! - **Coverage grows evenly**: each file has its first day, any of the ten. In the paper 32 GB
@@ -34,26 +34,22 @@
 //! Why a list of requests and no arrival times: the paper replays its traces as fast as devices
 //! go, and its figures are bytes a second.
 
-use larder_core::exec::Nanos;
+use larder_core::exec::{Nanos, SECOND};
 use larder_model::SplitMix64;
 
 use super::zipf::Zipf;
-use super::{EXPONENT, HOUR, MIB_PER_GIB, chance, shuffle};
+use super::{EXPONENT, chance, shuffle};
 
 /// Days.
 pub const DAYS: u32 = 10;
-/// The scale: so many segments stand for a GB of the paper.
-pub const SEGMENTS_PER_GB: u64 = 256;
-/// A day of the paper.
-pub const DAY: Nanos = 24 * HOUR * (SEGMENTS_PER_GB / MIB_PER_GIB);
 /// The unit in which the paper counts.
 pub const SEGMENT_BYTES: u64 = 1 << 20;
-/// The disk.
-pub const DISK_BYTES: u64 = 2_000 * SEGMENTS_PER_GB * SEGMENT_BYTES;
-/// The paper's flash of 32 GB.
-pub const FLASH_BYTES: u64 = 32 * SEGMENTS_PER_GB * SEGMENT_BYTES;
+/// The disk, in the paper's GB.
+const DISK_GB: u64 = 2_000;
 /// Where files are.
-const PARTITION_SEGMENTS: u64 = 500 * SEGMENTS_PER_GB;
+const PARTITION_GB: u64 = 500;
+/// The paper's flash, in its GB.
+pub const FLASH_GB: u64 = 32;
 /// Files are at most so long.
 const FILE_SEGMENTS: u64 = 15;
 /// Visits for each first one.
@@ -68,6 +64,40 @@ const COPY_BYTES: u64 = 64 << 10;
 const HOURS: u64 = 10;
 /// Recent visits that are tried for one that suits.
 const TRIES: u32 = 16;
+
+/// What stands for a GB of the paper, and so for a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Segments that stand for a GB.
+    pub segments_per_gb: u64,
+}
+
+impl Scale {
+    /// A quarter of the paper's sizes.
+    pub const QUARTER: Self = Self { segments_per_gb: 256 };
+
+    /// So many of the paper's GB, in bytes.
+    #[must_use]
+    pub fn bytes(self, gb: u64) -> u64 {
+        gb * self.segments_per_gb * SEGMENT_BYTES
+    }
+
+    /// Bytes of the disk.
+    #[must_use]
+    pub fn disk_bytes(self) -> u64 {
+        self.bytes(DISK_GB)
+    }
+
+    /// A day: 24 hours at full size.
+    #[must_use]
+    pub fn day(self) -> Nanos {
+        24 * 3600 * SECOND * self.segments_per_gb / 1024
+    }
+
+    fn partition_segments(self) -> u64 {
+        PARTITION_GB * self.segments_per_gb
+    }
+}
 
 /// Coverages in GB, and the share of writes in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,6 +173,7 @@ struct Segment {
 /// The generator, see the module.
 #[derive(Clone, Debug)]
 pub struct Desktop {
+    scale: Scale,
     files: Vec<File>,
     /// The most popular first.
     segments: Vec<Segment>,
@@ -154,9 +185,9 @@ pub struct Desktop {
 impl Desktop {
     /// A user's desktop.
     #[must_use]
-    pub fn new(user: &User, seed: u64) -> Self {
+    pub fn new(user: &User, scale: Scale, seed: u64) -> Self {
         let mut random = SplitMix64::new(seed << 8 | u64::from(user.number));
-        let files = files(user, &mut random);
+        let files = files(user, scale, &mut random);
         let of = |file: &File| {
             let File { first, segments, used, day } = *file;
             (first..first + segments).map(move |number| Segment { number, used, day })
@@ -165,7 +196,7 @@ impl Desktop {
         shuffle(&mut segments, &mut random);
         let first = user.written as f64 / (user.written + user.read) as f64;
         let writes = (VISITS as f64 * user.write_share - first) / (VISITS - 1) as f64;
-        Self { files, segments, writes, random }
+        Self { scale, files, segments, writes, random }
     }
 
     /// The requests of a day (from 0 on), in order. Days are to be asked for in order.
@@ -211,7 +242,7 @@ impl Desktop {
         let mut touched: Vec<u64> =
             self.segments.iter().filter(|s| s.day <= day).map(|s| s.number).collect();
         touched.sort_unstable();
-        let copies = touched.into_iter().zip(PARTITION_SEGMENTS..);
+        let copies = touched.into_iter().zip(self.scale.partition_segments()..);
         let pass = |number: u64, writes| {
             let parts = (0..SEGMENT_BYTES).step_by(COPY_BYTES as usize);
             let base = number * SEGMENT_BYTES;
@@ -264,12 +295,13 @@ impl Recent {
 }
 
 /// Files that make up the user's coverages, in order of place.
-fn files(user: &User, random: &mut SplitMix64) -> Vec<File> {
+fn files(user: &User, scale: Scale, random: &mut SplitMix64) -> Vec<File> {
+    let per_gb = scale.segments_per_gb;
     let both = user.written + user.read - user.all;
     let mut left = [
-        (Use::Read, (user.read - both) * SEGMENTS_PER_GB),
-        (Use::Written, (user.written - both) * SEGMENTS_PER_GB),
-        (Use::Both, both * SEGMENTS_PER_GB),
+        (Use::Read, (user.read - both) * per_gb),
+        (Use::Written, (user.written - both) * per_gb),
+        (Use::Both, both * per_gb),
     ];
     let mut files = Vec::new();
     loop {
@@ -287,7 +319,7 @@ fn files(user: &User, random: &mut SplitMix64) -> Vec<File> {
         let day = random.below(u64::from(DAYS)) as u32;
         files.push(File { first: 0, segments, used: *used, day });
     }
-    let free = PARTITION_SEGMENTS - user.all * SEGMENTS_PER_GB;
+    let free = scale.partition_segments() - user.all * per_gb;
     let (gap, mut at, mut left) = (free / files.len() as u64, 0, free);
     for file in &mut files {
         let here = random.below(2 * gap).min(left);
@@ -303,8 +335,11 @@ mod tests {
 
     use super::*;
 
+    const SCALE: Scale = Scale::QUARTER;
+    const PER_GB: f64 = SCALE.segments_per_gb as f64;
+
     fn week(user: &User, seed: u64) -> Vec<Vec<Ask>> {
-        let mut desktop = Desktop::new(user, seed);
+        let mut desktop = Desktop::new(user, SCALE, seed);
         (0..DAYS).map(|day| desktop.day(day)).collect()
     }
 
@@ -316,15 +351,28 @@ mod tests {
     fn coverages_are_the_papers_to_the_segment() {
         for user in &USERS {
             let asks = week(user, 1).concat();
-            let gb = |segments: BTreeSet<u64>| segments.len() as f64 / SEGMENTS_PER_GB as f64;
+            let gb = |segments: BTreeSet<u64>| segments.len() as f64 / PER_GB;
             assert_eq!(gb(covered(asks.iter())), user.all as f64);
             assert_eq!(gb(covered(asks.iter().filter(|a| a.writes))), user.written as f64);
             assert_eq!(gb(covered(asks.iter().filter(|a| !a.writes))), user.read as f64);
-            assert!(asks.iter().all(|a| a.offset + a.len <= PARTITION_SEGMENTS * SEGMENT_BYTES));
+            assert!(asks.iter().all(|a| a.offset + a.len <= SCALE.bytes(PARTITION_GB)));
             let first = |a: &Ask| a.offset / SEGMENT_BYTES;
             let last = |a: &Ask| (a.offset + a.len - 1) / SEGMENT_BYTES;
             assert!(asks.iter().all(|a| first(a) == last(a)));
         }
+    }
+
+    #[test]
+    fn a_smaller_scale_has_the_same_coverages() {
+        let scale = Scale { segments_per_gb: 8 };
+        for user in &USERS {
+            let mut desktop = Desktop::new(user, scale, 1);
+            let asks: Vec<Ask> = (0..DAYS).flat_map(|day| desktop.day(day)).collect();
+            assert_eq!(covered(asks.iter()).len() as u64, user.all * 8);
+            let written = covered(asks.iter().filter(|a| a.writes)).len() as u64;
+            assert_eq!(written, user.written * 8);
+        }
+        assert_eq!(Scale::QUARTER.day(), 6 * 3600 * SECOND);
     }
 
     #[test]
@@ -348,7 +396,7 @@ mod tests {
         for asks in week(user, 3) {
             let before = seen.clone();
             seen.extend(covered(asks.iter()));
-            let grown = (seen.len() - before.len()) as f64 / SEGMENTS_PER_GB as f64;
+            let grown = (seen.len() - before.len()) as f64 / PER_GB;
             assert!((grown / (user.all as f64 / 10.0) - 1.0).abs() < 0.15, "{grown}");
             if !before.is_empty() {
                 all += asks.len() as f64;
@@ -358,14 +406,14 @@ mod tests {
         }
         // 1 - 1/6 / (1 - 5/6 * 1/2); what suits neither a read nor a write is drawn again.
         assert!((hits / all - 0.714).abs() < 0.03, "{}", hits / all);
-        let zipf = Zipf::new((user.all * SEGMENTS_PER_GB) as u32, EXPONENT);
-        let best = zipf.share_of_top((FLASH_BYTES / SEGMENT_BYTES) as u32) * hits / all;
+        let zipf = Zipf::new((user.all as f64 * PER_GB) as u32, EXPONENT);
+        let best = zipf.share_of_top((FLASH_GB as f64 * PER_GB) as u32) * hits / all;
         assert!((best - 0.58).abs() < 0.02, "{best}");
     }
 
     #[test]
     fn a_backup_reads_all_there_is_and_copies_it_elsewhere() {
-        let mut desktop = Desktop::new(&USERS[2], 1);
+        let mut desktop = Desktop::new(&USERS[2], SCALE, 1);
         let asks: Vec<Ask> = (0..5).flat_map(|day| desktop.day(day)).collect();
         let backup = desktop.backup(4);
         let (writes, reads): (Vec<Ask>, Vec<Ask>) = backup.iter().partition(|a| a.writes);
@@ -373,12 +421,12 @@ mod tests {
         assert!(reads.is_sorted_by_key(|a| a.offset) && writes.is_sorted_by_key(|a| a.offset));
         assert_eq!(reads.len(), writes.len());
         assert!(covered(writes.iter()).is_disjoint(&covered(asks.iter())));
-        assert!(backup.iter().all(|a| a.offset + a.len <= DISK_BYTES));
+        assert!(backup.iter().all(|a| a.offset + a.len <= SCALE.disk_bytes()));
     }
 
     #[test]
     fn equal_seeds_give_equal_days() {
-        let day = |seed| Desktop::new(&USERS[0], seed).day(0);
+        let day = |seed| Desktop::new(&USERS[0], SCALE, seed).day(0);
         assert_eq!(day(1), day(1));
         assert_ne!(day(1), day(2));
     }

@@ -74,11 +74,15 @@ impl std::ops::AddAssign for Replayed {
     }
 }
 
-/// Replays requests.
+/// Replays requests; `took` is told of each and of the time that it took.
 ///
 /// # Errors
 /// When one fails or is never answered.
-pub fn replay(world: &mut World, asks: &[Ask]) -> Result<Replayed, String> {
+pub fn replay(
+    world: &mut World,
+    asks: &[Ask],
+    mut took: impl FnMut(&Ask, Nanos),
+) -> Result<Replayed, String> {
     let mut sum = Replayed::default();
     for ask in asks {
         let began = world.now();
@@ -99,6 +103,7 @@ pub fn replay(world: &mut World, asks: &[Ask]) -> Result<Replayed, String> {
             bytes: ask.len,
             took: world.now() - began,
         };
+        took(ask, part.took);
         *if ask.writes { &mut sum.writes } else { &mut sum.reads } += part;
     }
     Ok(sum)
@@ -113,11 +118,14 @@ mod tests {
     fn times_add_up_and_hits_are_counted() {
         let mut world = plain_world(&sce(), 8, 8);
         let ask = |writes, offset| Ask { writes, offset, len: 4096 };
-        let cold = replay(&mut world, &[ask(false, 0), ask(true, 1 << 20)]).unwrap();
+        let mut told = 0;
+        let asks = [ask(false, 0), ask(true, 1 << 20)];
+        let cold = replay(&mut world, &asks, |_, span| told += span).unwrap();
+        assert_eq!(told, cold.all().took);
         assert_eq!((cold.reads.hits, cold.writes.requests), (0, 1));
         assert_eq!((cold.all().took, cold.all().bytes), (world.now(), 8192));
         world.idle_until(60 * SECOND);
-        let warm = replay(&mut world, &[ask(false, 0), ask(false, 4096)]).unwrap();
+        let warm = replay(&mut world, &[ask(false, 0), ask(false, 4096)], |_, _| ()).unwrap();
         assert_eq!(warm.reads.hit_ratio(), 1.0);
         assert!(warm.reads.bandwidth() > cold.reads.bandwidth());
     }

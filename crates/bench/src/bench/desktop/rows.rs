@@ -4,9 +4,10 @@
 use larder_core::exec::SECOND;
 use larder_sim::load::replay::{Part, Replayed};
 
-use super::{NAME, Outcome, SCAN_DAY, SYSTEMS};
+use super::{NAME, SYSTEMS};
 use crate::bench::Findings;
 use crate::bench::row::{Goal, Row, median};
+use larder_lab::desktop::{Day, Outcome, SCAN_DAY};
 use larder_lab::volume::System;
 use larder_report::{Figure, Picture, Series};
 
@@ -53,10 +54,8 @@ fn writes(r: &Replayed) -> Part {
     r.writes
 }
 
-fn sum(days: &[Replayed]) -> Replayed {
-    let mut all = Replayed::default();
-    days.iter().for_each(|day| all += *day);
-    all
+fn sum(days: &[Day]) -> Replayed {
+    Outcome::sum(days)
 }
 
 fn megabytes(part: Part) -> f64 {
@@ -125,8 +124,8 @@ fn absolutes(systems: &[&[Outcome]]) -> Vec<Row> {
             rate(writes),
             each_us(writes),
             hits(writes),
-            mid(&|o| o.counters.population_bytes as f64 / 1e9),
-            mid(&|o| o.counters.flash_write_bytes as f64 / 1e9),
+            mid(&|o| o.counters().population_bytes as f64 / 1e9),
+            mid(&|o| o.counters().flash_write_bytes as f64 / 1e9),
         );
         let case = format!("all days, {}", system.name());
         Row::new(NAME, case, "MB/s").alone(rate(total)).note(note)
@@ -139,7 +138,7 @@ fn scan_rows(scans: &[&Outcome], alone: &[&Outcome], quick: bool) -> Vec<Row> {
     let day = SCAN_DAY as usize;
     let mut rows = Vec::new();
     let hits = |r: &Replayed| r.reads.hit_ratio();
-    let of_day = |o: &Outcome, day: usize| o.days.get(day).map_or(0.0, hits);
+    let of_day = |o: &Outcome, day: usize| o.days.get(day).map_or(0.0, |day| hits(&day.replayed));
     for (number, (scan, plain)) in scans.iter().zip(alone).enumerate() {
         let Some(system) = SYSTEMS.get(number).filter(|_| number != NO_CACHE) else { continue };
         let before = of_day(scan, day - 1);
@@ -156,7 +155,7 @@ fn scan_rows(scans: &[&Outcome], alone: &[&Outcome], quick: bool) -> Vec<Row> {
         }
     }
     let with_backup = |o: &&Outcome| {
-        let mut all = o.days.get(day).copied().unwrap_or_default();
+        let mut all = o.days.get(day).map(|day| day.replayed).unwrap_or_default();
         all += o.backup;
         megabytes(all.all())
     };
@@ -185,7 +184,11 @@ fn pictures(systems: &[&[Outcome]], scans: &[&Outcome]) -> Vec<Figure> {
         let line = |(system, outcomes): (&System, &&[Outcome])| {
             let days = outcomes.first().map_or(0, |o| o.days.len());
             let at = |day: usize| -> Vec<f64> {
-                outcomes.iter().filter_map(|o| o.days.get(day)).map(|d| megabytes(of(d))).collect()
+                outcomes
+                    .iter()
+                    .filter_map(|o| o.days.get(day))
+                    .map(|d| megabytes(of(&d.replayed)))
+                    .collect()
             };
             let points = (0..days).map(|day| median(&at(day))).collect();
             Series { name: system.name().to_owned(), points }
@@ -194,7 +197,7 @@ fn pictures(systems: &[&[Outcome]], scans: &[&Outcome]) -> Vec<Figure> {
     };
     let hits = SYSTEMS.iter().zip(scans).take(NO_CACHE).map(|(system, scan)| Series {
         name: system.name().to_owned(),
-        points: scan.days.iter().map(|day| day.reads.hit_ratio()).collect(),
+        points: scan.days.iter().map(|day| day.replayed.reads.hit_ratio()).collect(),
     });
     let users = "Median of the users.";
     vec![
@@ -219,11 +222,12 @@ mod tests {
 
     /// Ten equal days.
     fn outcome(read_seconds: u64, write_seconds: u64, rest_hits: u64) -> Outcome {
-        let day = |hits| Replayed {
+        let replayed = |hits| Replayed {
             reads: part(600, read_seconds, hits),
             writes: part(300, write_seconds, 0),
         };
-        Outcome { days: vec![day(50); 10], rest: day(rest_hits), ..Outcome::default() }
+        let day = Day { replayed: replayed(50), ..Day::default() };
+        Outcome { days: vec![day; 10], rest: replayed(rest_hits), ..Outcome::default() }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use super::super::{Asked, At, Found, Row};
 pub(super) fn rows(_: &Asked) -> Result<Found> {
     let read_us = |name: &str| {
         let found = profiles().iter().find(|p| p.name == name);
-        found.map(|p| 1e6 / p.read_iops_qd1 as f64).with_context(|| format!("no profile {name}"))
+        found
+            .map(|p| 1e6 / p.rated.read_iops_qd1 as f64)
+            .with_context(|| format!("no profile {name}"))
     };
     let (disk, flash) = (read_us("hdd-15k")?, read_us("ssd-s3500")?);
     let claim = "flash is about 20 times faster than disks and 100 times slower than DRAM, in price \

@@ -2,7 +2,7 @@
 //! The days of a desktop ([`super::super::desktop`]) as a trace, with backups at the ends of days.
 //!
 //! The paper replays its traces as fast as devices go and says nothing of times, so they are ours:
-//! a day is [`DAY`] (six hours: everything is a quarter here), its visits begin evenly over all of
+//! a day is [`day_span`] (six hours: everything is a quarter here), its visits begin evenly over all of
 //! it, and the requests of a visit, like those of a backup, follow each other by [`Spec::gap`]. A
 //! backup begins when its day is over, and the next day when both are.
 //!
@@ -11,8 +11,16 @@
 use larder_core::exec::Nanos;
 use larder_trace::Record;
 
-use super::super::desktop::{Ask, DAY, Desktop, User};
+use super::super::desktop::{Ask, Desktop, Scale, User};
 use super::record;
+
+/// A quarter of the paper's sizes, as in the benches.
+const SCALE: Scale = Scale::QUARTER;
+
+/// A day.
+fn day_span() -> Nanos {
+    SCALE.day()
+}
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +55,7 @@ impl DesktopTrace {
     #[must_use]
     pub fn new(spec: Spec, seed: u64) -> Self {
         Self {
-            desktop: Desktop::new(&spec.user, seed),
+            desktop: Desktop::new(&spec.user, SCALE, seed),
             next: (0, false),
             asks: Vec::new().into_iter(),
             begin: 0,
@@ -64,14 +72,14 @@ impl DesktopTrace {
         let now = self.last.map_or(0, |(_, at)| at + self.spec.gap);
         let asks = if backup {
             self.visit = 0;
-            self.begin = now.max(u64::from(day) * DAY);
+            self.begin = now.max(u64::from(day) * day_span());
             self.next.1 = false;
             self.desktop.backup(day - 1)
         } else if day < self.spec.days {
             let asks = self.desktop.day(day);
             let begins = asks.windows(2).filter(|pair| !goes_on(&pair[0], &pair[1])).count();
-            self.visit = DAY / (begins as u64 + 1);
-            self.begin = now.max(u64::from(day) * DAY);
+            self.visit = day_span() / (begins as u64 + 1);
+            self.begin = now.max(u64::from(day) * day_span());
             self.next = (day + 1, self.spec.backups.contains(&day));
             asks
         } else {
@@ -129,7 +137,7 @@ mod tests {
     #[test]
     fn days_are_those_of_the_desktop_at_their_times() {
         let records = trace(2, Vec::new());
-        let mut desktop = Desktop::new(&USERS[2], 1);
+        let mut desktop = Desktop::new(&USERS[2], SCALE, 1);
         let days = [desktop.day(0), desktop.day(1)];
         assert_eq!(records.len(), days[0].len() + days[1].len());
         for (record, ask) in records.iter().zip(days.iter().flatten()) {
@@ -137,7 +145,7 @@ mod tests {
             assert_eq!(record.op == Op::Write, ask.writes);
         }
         assert!(records.is_sorted_by_key(|r| r.ts_us));
-        let day_us = DAY / 1000;
+        let day_us = day_span() / 1000;
         let first = records.partition_point(|r| r.ts_us < day_us);
         assert_eq!(first, days[0].len());
         // Half of the requests in half of the day, and all of it used.
@@ -149,10 +157,12 @@ mod tests {
     #[test]
     fn a_backup_comes_when_its_day_is_over_and_at_its_own_pace() {
         let records = trace(2, vec![0]);
-        let mut desktop = Desktop::new(&USERS[2], 1);
+        let mut desktop = Desktop::new(&USERS[2], SCALE, 1);
         let (day, backup) = (desktop.day(0).len(), desktop.backup(0).len());
         let taken = &records[day..day + backup];
-        assert!(taken[0].ts_us >= DAY / 1000 && taken.iter().all(|r| r.len_bytes == 64 << 10));
+        assert!(
+            taken[0].ts_us >= day_span() / 1000 && taken.iter().all(|r| r.len_bytes == 64 << 10)
+        );
         assert!(taken.windows(2).all(|pair| pair[1].ts_us - pair[0].ts_us == 1_000));
         assert!(records[day + backup].ts_us > taken[backup - 1].ts_us);
         assert!(records.is_sorted_by_key(|r| r.ts_us));
