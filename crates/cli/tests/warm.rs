@@ -147,7 +147,7 @@ fn what_may_not_be_used_is_not() {
     let mut other = plain.clone();
     let at = other.iter().position(|w| w == "2").unwrap();
     other[at] = "1".to_owned();
-    cold("other workers", &other, "another unit, size, or number of workers").kill();
+    cold("other workers", &other, "another unit, size, origin, or number of workers").kill();
     std::fs::remove_dir_all(place.path("state")).unwrap();
     cold("a lost state", &other, "no state file").kill();
 
