@@ -54,10 +54,6 @@ impl Level {
         self.map.find(hash, |slot| self.blocks[*slot as usize] == block).copied()
     }
 
-    pub(super) fn block(&self, slot: u32) -> u32 {
-        self.blocks[slot as usize]
-    }
-
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {
         self.policy.accessed(slot);

@@ -23,8 +23,8 @@
 //!   how the paper's policy "none" shows.
 //! - Filling a cache with what was read holds nobody: the paper finds that dearer flash writes
 //!   cannot be seen by the application (7.8).
-//! - RAM is a subset of flash: what is read enters flash first, and RAM hits do not reach flash's
-//!   chain, but a victim of flash that RAM has too counts as used and another is looked for.
+//! - RAM is a subset of flash in that all that is read enters flash first. RAM hits do not reach
+//!   flash, so flash may drop a block that is hot in RAM; RAM then keeps it.
 //! - A cache has at most [`Spec::writers`] blocks on their way down at once, whatever its policy;
 //!   else a syncer that wakes every second would fill the network's queue for a third of it.
 //! - Other hosts' copies vanish at once and without cost when a block is written (3.8); writes that

@@ -11,9 +11,6 @@ use super::clock::{Act, Acts};
 use super::run::{FLASH, Phase, RAM, Run};
 use super::{Answered, Architecture, BLOCK_BYTES, Seen, Source, WriteBack};
 
-/// How many victims in a row flash spares. Where flash is hardly larger than RAM all are RAM's.
-const SPARED: u32 = 64;
-
 impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
     fn unified(&self) -> bool {
         self.spec.architecture == Architecture::Unified
@@ -167,8 +164,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         let slot = match at.room(block) {
             Ok(slot) => slot,
             Err(victim) => {
-                let slot = if level == FLASH { self.spare(host, victim?, block) } else { victim? };
-                let at = &mut self.hosts[host as usize].levels[level];
+                let slot = victim?;
                 let (old, dirty) = at.remove(slot);
                 if dirty {
                     self.counts.dirty_victims += 1;
@@ -182,23 +178,6 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         };
         self.hosts[host as usize].levels[level].insert(slot, block);
         Some(slot)
-    }
-
-    /// A victim of flash that RAM does not have, if one is found soon: RAM is a subset of flash.
-    fn spare(&mut self, host: u32, victim: u32, incoming: u32) -> u32 {
-        let [ram, flash] = &mut self.hosts[host as usize].levels;
-        let mut slot = victim;
-        for _ in 0..SPARED {
-            if ram.find(flash.block(slot)).is_none() {
-                return slot;
-            }
-            flash.touch(slot);
-            match flash.room(incoming) {
-                Err(Some(next)) => slot = next,
-                _ => return slot,
-            }
-        }
-        slot
     }
 
     /// Somebody writes a block to flash and waits.
