@@ -13,6 +13,7 @@ mod figures;
 mod hosts;
 mod loads;
 mod policies;
+mod popularity;
 mod sizes;
 mod sums;
 
@@ -20,6 +21,7 @@ use super::Group;
 
 const READ: &str = "/read_us";
 const WRITE: &str = "/write_us";
+const RAM_HIT: &str = "/ram_hit_ratio";
 const FLASH: &str = "cache.flash_gib";
 const SET: &str = "load.working_set_gib";
 const ARCHITECTURE: &str = "cache.architecture";

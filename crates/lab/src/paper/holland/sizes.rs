@@ -4,13 +4,13 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::super::runs::{Runs, always, at, median, rounded, why};
+use super::super::runs::{Runs, always, at, listed, median, over, rounded, why};
 use super::super::{Asked, Found, Kind, Row};
-use super::{ARCHITECTURE, FLASH, READ, SET, figures};
+use super::popularity::Fit;
+use super::{ARCHITECTURE, FLASH, RAM_HIT, READ, SET, figures};
 use crate::scenario_file;
 
 pub(super) const SETS: [&str; 9] = ["5", "10", "20", "40", "60", "80", "160", "320", "640"];
-const RAM_HIT: &str = "/ram_hit_ratio";
 const FLASH_HIT: &str = "/flash_hit_ratio";
 
 /// H4, H6.
@@ -32,14 +32,13 @@ pub(super) fn together(asked: &Asked) -> Result<Found> {
         gains.push(at(format!("{set} GB"), paper, &gain));
     }
     let claim = "Unified reads are faster: 3.5 % at a working set of 60 GB, up to 20 % at 80 GB";
-    let otherwise = "They are not. Under the uniform access that the paper's hit ratios (H7) ask for, the \
-                     fifth of all requests that goes to the whole server pushes the 60 GB set out of \
-                     flash as well, so that eight more GB help both sets alike. 20 % asks for a server \
-                     whose popular files are nearly all in the working set, and then H7 is lost \
-                     (docs/papers.md has the fit).";
-    let text = why(holds, "Within three points each, on every seed.", otherwise);
+    let found = listed(&gains);
+    let fit = Fit::of(asked, &found)?;
+    gains.extend(fit.points);
+    let otherwise = fit.words;
+    let text = why(holds, "Within three points each, on every seed.", &otherwise);
     let h4 = Row::new("H4", claim, Kind::Absolute, "%")
-        .values(json!("3.5; 20"), json!(super::super::runs::listed(&gains)))
+        .values(json!("3.5; 20"), json!(found))
         .points(gains)
         .at_scale(runs.scale())
         .verdict(holds && lower, text);
@@ -60,7 +59,7 @@ pub(super) fn together(asked: &Asked) -> Result<Found> {
                one LRU.";
     let claim = "With flash as fast as RAM, unified with 8 + 56 GB is naive with 8 + 64 GB";
     let h6 = Row::new("H6", claim, Kind::Exact, "% of reads hit")
-        .values(json!("identical"), json!(super::super::runs::listed(&points)))
+        .values(json!("identical"), json!(listed(&points)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(same, why);
@@ -86,7 +85,7 @@ pub(super) fn working_sets(asked: &Asked) -> Result<Found> {
     let claim =
         "RAM hits 3.4 %, flash 0 to 47 % as it grows to 128 GB, with a far larger working set";
     let h7 = Row::new("H7", claim, Kind::Absolute, "% of reads")
-        .values(json!("3.4; 0 .. 47"), json!(super::super::runs::listed(&points)))
+        .values(json!("3.4; 0 .. 47"), json!(listed(&points)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why);
@@ -104,7 +103,7 @@ fn helps(runs: &Runs) -> Result<Row> {
         points.push(at(
             format!("{set} GB: read latency without flash over 128 GB"),
             None,
-            &ratio(&none, &large),
+            &over(&none, &large),
         ));
     }
     // A set that fits: less than half the latency.
@@ -116,14 +115,10 @@ fn helps(runs: &Runs) -> Result<Row> {
                without.";
     let claim = "Flash helps even when the working set is far larger, and drops latency steeply when it fits";
     Ok(Row::new("H8", claim, Kind::Shape, "ratio")
-        .values(json!("helps always"), json!(super::super::runs::listed(&points)))
+        .values(json!("helps always"), json!(listed(&points)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why))
-}
-
-fn ratio(above: &[f64], below: &[f64]) -> Vec<f64> {
-    super::super::runs::over(above, below)
 }
 
 /// H9.
@@ -139,7 +134,7 @@ pub(super) fn read_ahead(asked: &Asked) -> Result<Found> {
         points.push(at(
             format!("{set} GB: flash and 80 % over no flash and 95 %"),
             None,
-            &ratio(&worse, &better),
+            &over(&worse, &better),
         ));
     }
     let won: Vec<&str> = wins.iter().filter(|(_, won)| *won).map(|(set, _)| *set).collect();
