@@ -17,8 +17,9 @@ pub struct PaperArgs {
     /// sce, holland, prwc, or all
     #[arg(value_name = "PAPER")]
     pub paper: String,
-    /// Footprints, RAM, flash and volumes are this part of the papers', as 1/16; unit sizes,
-    /// latencies and periods stay [default: each row's own]
+    /// Footprints, RAM, flash and volumes are this part of the papers', as 1/16, and with them the
+    /// papers' hours and days and the periods of Holland's write-back and PRWC's update; unit sizes,
+    /// latencies and the periods of SCE's population stay [default: each row's own]
     #[arg(long, value_name = "RATIO")]
     pub scale: Option<String>,
     /// The first of three seeds; a shape has to hold on each
