@@ -206,19 +206,13 @@ mod tests {
             seeds: "1 to 3".into(),
         };
         let series = Series { name: "sce".into(), points: vec![0.1, 0.5, 1.0] };
-        let lines = Picture::Lines {
-            x_label: "minutes".into(),
-            x_step: 0.5,
-            y_label: "hit ratio".into(),
-            y_most: Some(1.0),
-            series: vec![series],
-        };
+        let hits = Axis::linear("hit ratio").up_to(1.0);
         let bar = ("sce".to_owned(), 12.5);
         let spread = Spread { name: "a&b".into(), p50: 1.0, p95: 3.0, p99: 50.0 };
         let ours = vec![(0.0, 2.0), (8.0, 1.0)];
         let curve = Curve { name: "64 <GB>".into(), ours, paper: vec![(64.0, 0.5)] };
         let figures = [
-            Figure { title: "one".into(), caption: "c".into(), picture: lines },
+            Figure::lines("one", "c", ("minutes", 0.5), hits, vec![series]),
             Figure::bars("two", "", "KiB", vec![bar]),
             Figure::spreads("three", "", "ms", vec![spread]),
             Figure::curves("four", "", Axis::log("GB"), Axis::linear("us"), vec![curve]),
