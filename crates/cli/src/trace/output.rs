@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A trace that is being written, with words of progress.
 //!
-//! Invariant: however the command ends, but for SIGKILL, there is either the whole trace under its
-//! name, or nothing of it.
+//! Invariant: however the command ends, but for SIGKILL and SIGHUP, there is either the whole trace
+//! under its name, or nothing of it.
 //!
 //! Why a thread for signals and no flag that is looked at between two requests: the command may be
 //! waiting for a pipe, or pass over millions of requests of other devices, and is to end at once.
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use larder_trace::{Format, Record, Writer};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -30,21 +30,23 @@ pub struct Output {
 }
 
 impl Output {
-    /// Begins one; a signal removes what there is of it and ends the command.
+    /// Begins one; a signal removes what there is of it and ends the command. SIGHUP is left as it
+    /// was, so that a long one can be left to itself under `nohup`.
     pub fn create(path: &Path, format: Option<Format>) -> Result<Self> {
         // As if the first signal had come already.
-        Self::create_until(path, format, Arc::new(AtomicBool::new(true)))
+        Self::create_until(path, format, &[SIGINT, SIGTERM], Arc::new(AtomicBool::new(true)))
     }
 
-    /// Begins one whose command ends in good order when the first signal has set `stop`; a second
-    /// one does not wait for that.
+    /// Begins one whose command ends in good order when the first of these signals has set `stop`;
+    /// a second one does not wait for that.
     pub fn create_until(
         path: &Path,
         format: Option<Format>,
+        signals: &[i32],
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
         // Before there is a file, so that none is left by a signal in between.
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mut signals = Signals::new(signals)?;
         let writer = Writer::create(path, format)?;
         let part = writer.part().to_owned();
         std::thread::Builder::new().name("larder-signals".to_owned()).spawn(move || {

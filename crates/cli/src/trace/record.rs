@@ -19,6 +19,7 @@ use larder_front::volume::Recorded;
 use larder_io::rough_size;
 use larder_trace::{DEVICE_BYTES, Format, Op, Record};
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::output::Output;
 use crate::args::ControlArgs;
@@ -104,9 +105,9 @@ pub fn record(args: &RecordArgs) -> Result<()> {
         let (bytes, most) = (rough_size(bytes), rough_size(DEVICE_BYTES));
         bail!("{}: a volume of {bytes}; accepted by traces: up to {most}", path.display());
     }
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, signals) = (Arc::new(AtomicBool::new(false)), [SIGINT, SIGTERM, SIGHUP]);
     let mut recording = Recording {
-        output: Output::create_until(&args.out, args.format, Arc::clone(&stop))?,
+        output: Output::create_until(&args.out, args.format, &signals, Arc::clone(&stop))?,
         limit: args.limit.unwrap_or(u64::MAX),
         span: args.span.map_or(Duration::MAX, Duration::from_nanos),
         began: None,
