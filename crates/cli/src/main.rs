@@ -121,7 +121,8 @@ fn bench(args: &BenchArgs) -> Result<()> {
             command: format!("larder bench {names}{quick} --report {}", path.display()),
             seeds: if args.quick { "1" } else { "1 to 3" }.to_owned(),
         };
-        let html = report::html(&about, &found.figures, &[bench::sheet(&found.rows)]);
+        let parts = [report::Part::of(found.figures)];
+        let html = report::html(&about, &parts, &[bench::sheet(&found.rows)]);
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {

@@ -17,8 +17,9 @@ pub struct PaperArgs {
     /// sce, holland, prwc, or all
     #[arg(value_name = "PAPER")]
     pub paper: String,
-    /// Footprints, RAM, flash and volumes are this part of the papers', as 1/16; unit sizes,
-    /// latencies and periods stay [default: each row's own]
+    /// Footprints, RAM, flash and volumes are this part of the papers', as 1/16, and with them the
+    /// papers' hours and days and the periods of Holland's write-back and PRWC's update; unit sizes,
+    /// latencies and the periods of SCE's population stay [default: each row's own]
     #[arg(long, value_name = "RATIO")]
     pub scale: Option<String>,
     /// The first of three seeds; a shape has to hold on each
@@ -48,23 +49,29 @@ pub fn paper(args: &PaperArgs) -> Result<()> {
         let html = page(args, &found);
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let rows: Vec<Row> = found.into_iter().flat_map(|group| group.rows).collect();
     if args.json {
-        return out::line(serde_json::to_string(&found.rows)?);
+        return out::line(serde_json::to_string(&rows)?);
     }
-    out::line(table(&found.rows))
+    out::line(table(&rows))
 }
 
-fn page(args: &PaperArgs, found: &Found) -> String {
+fn page(args: &PaperArgs, found: &[Found]) -> String {
     let mut command = format!("larder paper {}", args.paper);
     if let Some(scale) = &args.scale {
         command.push_str(&format!(" --scale {scale}"));
+    }
+    if !args.only.is_empty() {
+        command.push_str(&format!(" --only {}", args.only.join(",")));
     }
     let about = About {
         title: format!("Larder: what reproduces of {}", args.paper),
         command: format!("{command} --seed {}", args.seed),
         seeds: format!("{} to {}", args.seed, args.seed + SEEDS - 1),
     };
-    report::html(&about, &found.figures, &[paper::sheet(&found.rows)])
+    let parts: Vec<_> = found.iter().map(paper::part).collect();
+    let rows = found.iter().flat_map(|group| &group.rows);
+    report::html(&about, &parts, &[paper::sheet(rows)])
 }
 
 fn table(rows: &[Row]) -> String {

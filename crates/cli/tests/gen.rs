@@ -4,8 +4,17 @@
 
 mod common;
 
-use common::{Place, larder_says, one_json};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use common::load::eventually;
+use common::{Place, larder, larder_says, one_json};
 use larder_core::checksum::crc32c;
+use rustix::fs::Mode;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const KINDS: [&str; 8] =
@@ -97,6 +106,55 @@ fn every_format_can_be_made_and_help_says_where_figures_come_from() {
         let help = larder_says(&["trace", "gen", kind, "--help"]).ok();
         assert!(help.contains(source) && help.contains("section"), "{help}");
     }
+}
+
+/// How a command that writes a trace ends by this signal.
+fn interrupt(words: &[&str], part: &Path, signal: Signal) -> ExitStatus {
+    let mut child = larder(words).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the command writes", || part.exists());
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let mut ended = None;
+    eventually("the command ends", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    ended.unwrap()
+}
+
+#[test]
+fn an_interrupted_command_leaves_nothing() {
+    let place = Place::new();
+    let (file, part) = (place.word("t.btr"), place.path("t.btr.part"));
+    // So many that it does not end by itself.
+    let endless = words("loop", &file, &["--data=1MiB", "--requests=1000000000000"]);
+    // A pipe from which no more than a record comes.
+    let pipe = place.word("pipe.btr");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+    let mut record = [0; 24];
+    record[16] = 1; // one byte long
+    let mut writer = File::options().read(true).write(true).open(&pipe).unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        writer.write_all(&record).unwrap();
+        for command in [&endless[..], &["trace", "convert", &pipe, &file]] {
+            let ended = interrupt(command, &part, signal);
+            assert_eq!(ended.signal(), Some(signal.as_raw()), "{command:?}");
+            assert!(!part.exists() && !place.path("t.btr").exists(), "{command:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_command_leaves_is_overwritten_by_the_next() {
+    let place = Place::new();
+    let (file, part) = (place.word("t.btr"), place.path("t.btr.part"));
+    let endless = words("loop", &file, &["--data=1MiB", "--requests=1000000000000"]);
+    interrupt(&endless, &part, Signal::KILL);
+    assert!(part.exists() && !place.path("t.btr").exists());
+    // Longer than what comes.
+    std::fs::write(&part, [1; 24 * 100]).unwrap();
+    larder_says(&words("loop", &file, &["--data=1MiB", "--requests=10"])).ok();
+    assert!(!part.exists());
+    assert_eq!(std::fs::read(&file).unwrap().len(), 24 * 10);
 }
 
 #[test]

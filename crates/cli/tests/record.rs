@@ -204,6 +204,25 @@ fn when_the_server_is_killed_what_came_before_is_kept() {
     assert_eq!(recorded(&place, "t.btr"), asked);
 }
 
+/// One signal ends a recording in good order, a second one does not wait for that.
+#[test]
+fn a_second_signal_ends_the_command_at_once_and_leaves_nothing() {
+    let place = Place::new();
+    let server = serve(&place);
+    let recorder = Recorder::start(&place, "t.btr", &[]);
+    ask(&place, 10);
+    // So that it does not say how the recording ended.
+    server.signal(Signal::STOP);
+    recorder.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(place.path("t.btr.part").exists());
+    recorder.signal(Signal::INT);
+    assert_eq!(recorder.wait().code, 128 + 2);
+    assert!(!place.path("t.btr").exists() && !place.path("t.btr.part").exists());
+    server.signal(Signal::CONT);
+    server.stop();
+}
+
 /// A recorder that stands still holds nobody up: clients go on, what does not fit is counted.
 #[test]
 fn what_a_slow_recorder_loses_is_counted_and_said() {

@@ -20,9 +20,9 @@
 use serde::Deserialize;
 
 use crate::bounds;
-use crate::completions::Completions;
+use crate::foreseen::{EndsAt, Foreseen};
 use crate::wire::transfer_ns;
-use crate::{Kind, Model, Nanos, Op};
+use crate::{Kind, Nanos, Op};
 
 /// What to model.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -60,12 +60,14 @@ impl Bucket {
 }
 
 /// The volume.
-pub struct Cloud {
+pub type Cloud = Foreseen<Limited>;
+
+/// The fixed latency under both limits.
+pub struct Limited {
     spec: CloudSpec,
     io_ns: Nanos,
     ios: Bucket,
     bytes: Bucket,
-    done: Completions,
 }
 
 impl Cloud {
@@ -74,38 +76,22 @@ impl Cloud {
     pub fn new(spec: CloudSpec) -> Self {
         let io_ns = transfer_ns(1, spec.iops);
         let bytes_ns = transfer_ns(spec.burst_bytes, spec.bytes_per_second);
-        Self {
+        Self::by(Limited {
             spec,
             io_ns,
             ios: Bucket { paid_at: 0, depth_ns: io_ns.saturating_mul(spec.burst_ios) },
             bytes: Bucket { paid_at: 0, depth_ns: bytes_ns },
-            done: Completions::default(),
-        }
+        })
     }
 }
 
-impl Model for Cloud {
-    fn submit(&mut self, now: Nanos, id: u64, op: Op) {
-        let now = self.done.observe(now);
-        let order = self.done.admit();
+impl EndsAt for Limited {
+    fn ends_at(&mut self, now: Nanos, op: Op) -> Nanos {
         let mut start = self.ios.admit(now, self.io_ns);
         if matches!(op.kind, Kind::Read | Kind::Write) {
             let cost_ns = transfer_ns(op.len, self.spec.bytes_per_second);
             start = start.max(self.bytes.admit(now, cost_ns));
         }
-        self.done.finish(order, id, start.saturating_add(self.spec.latency_ns));
-    }
-
-    fn next(&self) -> Option<Nanos> {
-        self.done.next()
-    }
-
-    fn poll(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
-        let now = self.done.observe(now);
-        self.done.take(now)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.in_flight()
+        start.saturating_add(self.spec.latency_ns)
     }
 }

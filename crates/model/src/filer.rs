@@ -19,8 +19,8 @@ use std::collections::BinaryHeap;
 use serde::Deserialize;
 
 use crate::bounds;
-use crate::completions::Completions;
-use crate::{Kind, Model, Nanos, Op, SplitMix64};
+use crate::foreseen::{EndsAt, Foreseen};
+use crate::{Kind, Nanos, Op, SplitMix64};
 
 /// What to model.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -44,29 +44,32 @@ pub struct FilerSpec {
 }
 
 /// The server.
-pub struct Filer {
+pub type Filer = Foreseen<Service>;
+
+/// What it is doing, and by which chances.
+pub struct Service {
     spec: FilerSpec,
     random: SplitMix64,
     /// Draws below this, of 2^32, are fast reads.
     fast_below: u64,
     /// When those that serve are free; none without a limit.
     free_at: BinaryHeap<Reverse<Nanos>>,
-    done: Completions,
 }
 
 impl Filer {
     /// An idle server. The seed decides which reads are fast.
     #[must_use]
     pub fn new(spec: FilerSpec, seed: u64) -> Self {
-        Self {
+        Self::by(Service {
             spec,
             random: SplitMix64::new(seed),
             fast_below: (spec.fast_read_ratio * (1_u64 << 32) as f64) as u64,
             free_at: (0..spec.servers).map(|_| Reverse(0)).collect(),
-            done: Completions::default(),
-        }
+        })
     }
+}
 
+impl Service {
     fn takes_ns(&mut self, kind: Kind) -> Nanos {
         match kind {
             Kind::Read if self.random.below(1 << 32) < self.fast_below => self.spec.fast_read_ns,
@@ -76,32 +79,16 @@ impl Filer {
     }
 }
 
-impl Model for Filer {
-    fn submit(&mut self, now: Nanos, id: u64, op: Op) {
-        let now = self.done.observe(now);
-        let order = self.done.admit();
+impl EndsAt for Service {
+    fn ends_at(&mut self, now: Nanos, op: Op) -> Nanos {
         let takes_ns = self.takes_ns(op.kind);
-        let end = match self.free_at.pop() {
+        match self.free_at.pop() {
             None => now.saturating_add(takes_ns),
             Some(Reverse(free_at)) => {
                 let end = free_at.max(now).saturating_add(takes_ns);
                 self.free_at.push(Reverse(end));
                 end
             }
-        };
-        self.done.finish(order, id, end);
-    }
-
-    fn next(&self) -> Option<Nanos> {
-        self.done.next()
-    }
-
-    fn poll(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
-        let now = self.done.observe(now);
-        self.done.take(now)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.in_flight()
+        }
     }
 }

@@ -11,8 +11,8 @@
 use serde::Deserialize;
 
 use crate::bounds;
-use crate::completions::Completions;
-use crate::{Kind, Model, Nanos, Op};
+use crate::foreseen::{EndsAt, Foreseen};
+use crate::{Kind, Nanos, Op};
 
 const BLOCK_BYTES: u64 = 4 << 10;
 
@@ -29,42 +29,24 @@ pub struct FixedSpec {
 }
 
 /// The device.
-pub struct Fixed {
-    spec: FixedSpec,
-    done: Completions,
-}
+pub type Fixed = Foreseen<FixedSpec>;
 
 impl Fixed {
     /// An idle device.
     #[must_use]
     pub fn new(spec: FixedSpec) -> Self {
-        Self { spec, done: Completions::default() }
+        Self::by(spec)
     }
 }
 
-impl Model for Fixed {
-    fn submit(&mut self, now: Nanos, id: u64, op: Op) {
-        let now = self.done.observe(now);
-        let order = self.done.admit();
+impl EndsAt for FixedSpec {
+    fn ends_at(&mut self, now: Nanos, op: Op) -> Nanos {
         let blocks = op.len.div_ceil(BLOCK_BYTES);
         let takes_ns = match op.kind {
-            Kind::Read => self.spec.read_ns.saturating_mul(blocks),
-            Kind::Write => self.spec.write_ns.saturating_mul(blocks),
-            Kind::Trim | Kind::Flush => self.spec.write_ns,
+            Kind::Read => self.read_ns.saturating_mul(blocks),
+            Kind::Write => self.write_ns.saturating_mul(blocks),
+            Kind::Trim | Kind::Flush => self.write_ns,
         };
-        self.done.finish(order, id, now.saturating_add(takes_ns));
-    }
-
-    fn next(&self) -> Option<Nanos> {
-        self.done.next()
-    }
-
-    fn poll(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
-        let now = self.done.observe(now);
-        self.done.take(now)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.in_flight()
+        now.saturating_add(takes_ns)
     }
 }

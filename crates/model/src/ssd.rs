@@ -37,9 +37,9 @@
 use serde::Deserialize;
 
 use crate::bounds;
-use crate::completions::Completions;
+use crate::foreseen::{EndsAt, Foreseen};
 use crate::ftl::{Ftl, FtlSpec, PAGE_BYTES, Wear};
-use crate::{Kind, Model, Nanos, Op};
+use crate::{Kind, Nanos, Op};
 
 const PS_PER_NS: u64 = 1_000;
 const PS_PER_SECOND: f64 = 1e12;
@@ -158,7 +158,10 @@ enum Writes {
 }
 
 /// The drive.
-pub struct Ssd {
+pub type Ssd = Foreseen<Server>;
+
+/// What serves one request after the other.
+pub struct Server {
     read_latency_ns: Nanos,
     write_latency_ns: Nanos,
     flush_ns: Nanos,
@@ -166,7 +169,6 @@ pub struct Ssd {
     writes: Writes,
     free_at: Nanos,
     carried_ps: u64,
-    done: Completions,
 }
 
 impl Ssd {
@@ -178,7 +180,7 @@ impl Ssd {
             None => Writes::Rated(Line::through(spec.write_iops, spec.write_bytes_per_second)),
             Some(ftl) => Writes::Mapped(Box::new(Mapped::new(spec, ftl, capacity_bytes, seed))),
         };
-        Self {
+        Self::by(Server {
             read_latency_ns: spec.read_latency_ns,
             write_latency_ns: spec.write_latency_ns,
             flush_ns: spec.flush_ns,
@@ -186,10 +188,11 @@ impl Ssd {
             writes,
             free_at: 0,
             carried_ps: 0,
-            done: Completions::default(),
-        }
+        })
     }
+}
 
+impl Server {
     /// How long a request keeps the drive from the next one, in picoseconds.
     fn occupancy_ps(&mut self, op: Op) -> u64 {
         match (op.kind, &mut self.writes) {
@@ -215,31 +218,15 @@ impl Ssd {
     }
 }
 
-impl Model for Ssd {
-    fn submit(&mut self, now: Nanos, id: u64, op: Op) {
-        let now = self.done.observe(now);
-        let order = self.done.admit();
+impl EndsAt for Server {
+    fn ends_at(&mut self, now: Nanos, op: Op) -> Nanos {
         let latency_ns = match op.kind {
             Kind::Read => self.read_latency_ns,
             Kind::Write if op.fua => self.write_latency_ns.saturating_add(self.flush_ns),
             Kind::Write | Kind::Trim => self.write_latency_ns,
             Kind::Flush => self.flush_ns,
         };
-        let end = self.occupy(now, op).saturating_add(latency_ns);
-        self.done.finish(order, id, end);
-    }
-
-    fn next(&self) -> Option<Nanos> {
-        self.done.next()
-    }
-
-    fn poll(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
-        let now = self.done.observe(now);
-        self.done.take(now)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.in_flight()
+        self.occupy(now, op).saturating_add(latency_ns)
     }
 
     fn wear(&self) -> Option<Wear> {

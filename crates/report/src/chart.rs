@@ -14,6 +14,10 @@ use super::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 /// Room for names left of bars, at least; longer ones get so much for each letter.
 const NAMES: f64 = 96.0;
 const LETTER: f64 = 7.2;
+/// Between a bar and its number.
+const GAP: f64 = 7.0;
+/// The paper's value beside a bar.
+const RING: f64 = 5.0;
 const ROW: f64 = 30.0;
 /// So many colours are taken by place.
 const COLOURS: usize = 8;
@@ -26,23 +30,24 @@ const POINTS: usize = 240;
 pub(super) fn figure(figure: &Figure) -> String {
     let title = escape(&figure.title);
     let (legend, picture) = match &figure.picture {
-        Picture::Lines { x_label, x_step, y_label, y_most, series } => {
+        Picture::Lines { x_label, x_step, y, series } => {
             let longest = series.iter().map(|s| s.points.len()).max().unwrap_or(0);
             let values = series.iter().flat_map(|s| &s.points).copied();
             let x = Span::Linear((longest as f64 * x_step).max(1e-6));
-            let y = y_most.map_or_else(|| Span::linear(values), Span::Linear);
-            let axes = Axes { x_label, y_label, x, y };
+            let axes = Axes { x_label, y_label: &y.label, x, y: span(y, values) };
             let names = series.iter().map(|s| s.name.as_str());
-            (legend(names, false), lines(&axes, *x_step, series, &title))
+            (legend(names, None), lines(&axes, *x_step, series, &title))
         }
         Picture::Curves { x, y, curves } => {
             let names = curves.iter().map(|c| c.name.as_str());
             let paper = curves.iter().any(|c| !c.paper.is_empty());
-            (legend(names, paper), curve_chart(x, y, curves, &title))
+            let ring = paper.then_some("the paper's, in the line's colour");
+            (legend(names, ring), curve_chart(x, y, curves, &title))
         }
         Picture::Bars { unit, bars } => {
             let paper = bars.iter().any(|b| b.paper.is_some());
-            let legend = if paper { legend(std::iter::empty(), true) } else { String::new() };
+            let rings = || legend(std::iter::empty(), Some("the paper's"));
+            let legend = if paper { rings() } else { String::new() };
             (legend, bar_chart(unit, bars, &title))
         }
         Picture::Spreads { unit, spreads } => (marks(), spread_chart(unit, spreads, &title)),
@@ -61,7 +66,8 @@ fn class(name: &str, place: usize) -> String {
     format!("n-{} s-{name}", place % COLOURS)
 }
 
-fn legend<'a>(names: impl Iterator<Item = &'a str>, paper: bool) -> String {
+/// The lines by name, and what rings are.
+fn legend<'a>(names: impl Iterator<Item = &'a str>, ring: Option<&str>) -> String {
     let mut out = String::from("<ul class=\"legend\">");
     for (place, name) in names.enumerate() {
         let _ = write!(
@@ -72,8 +78,8 @@ fn legend<'a>(names: impl Iterator<Item = &'a str>, paper: bool) -> String {
             escape(name)
         );
     }
-    if paper {
-        out.push_str(&mark("s-legend", "the paper's, in the line's colour"));
+    if let Some(words) = ring {
+        out.push_str(&mark("s-legend", words));
     }
     out.push_str("</ul>\n");
     out
@@ -102,9 +108,8 @@ fn thinned(points: &[f64]) -> (usize, Vec<f64>) {
 fn lines(axes: &Axes<'_>, x_step: f64, series: &[Series], title: &str) -> String {
     let mut out = open(LINES_HEIGHT, title);
     axes.draw(&mut out);
-    // The first is drawn last, above the others; of those, dashed lines come after solid ones.
-    let order = series.iter().enumerate();
-    for (place, one) in order.clone().skip(1).chain(order.take(1)) {
+    // The first is solid and lies below the others, so that it shows between their dashes.
+    for (place, one) in series.iter().enumerate() {
         let (together, points) = thinned(&one.points);
         let x = |i: usize| (i as f64 + 0.5) * together as f64 * x_step;
         let points = points.iter().enumerate().map(|(i, y)| (x(i), *y));
@@ -199,17 +204,24 @@ fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
             "<rect class=\"bar {class}\" x=\"{names:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
              height=\"20\"/>"
         );
-        text(&mut out, "value", names + width + 7.0, y + 15.0, &number(bar.value));
+        let value = number(bar.value);
+        let mut value_x = names + width + GAP;
         if let Some(paper) = bar.paper {
+            let x = names + paper / most * room;
             let _ = writeln!(
                 out,
-                "<circle class=\"dot {class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\"><title>{name}, \
-                 the paper: {}</title></circle>",
-                names + paper / most * room,
+                "<circle class=\"dot s-legend\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"{RING}\"><title>\
+                 {name}, the paper: {}</title></circle>",
                 y + 10.0,
                 number(paper)
             );
+            // A ring in the number's place moves the number on.
+            let value_end = value_x + value.len() as f64 * LETTER;
+            if (value_x..value_end + 2.0 * RING).contains(&(x + RING)) {
+                value_x = x + RING + GAP;
+            }
         }
+        text(&mut out, "value", value_x, y + 15.0, &value);
     }
     text(&mut out, "label middle", names + room / 2.0, height - 8.0, &escape(unit));
     out.push_str("</svg>\n");
@@ -253,6 +265,34 @@ fn spread_chart(unit: &str, spreads: &[Spread], title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Text and rings of bars, by where they are.
+    fn places(value: f64, paper: f64) -> (f64, f64) {
+        let bars = [(value, Some(paper)), (10.0, None)].map(|(value, paper)| Bar {
+            name: String::new(),
+            value,
+            paper,
+        });
+        let chart = bar_chart("s", &bars, "");
+        let after = |mark: &str, key: &str| -> f64 {
+            let from = chart.find(mark).unwrap();
+            let (_, rest) = chart[from..].split_once(key).unwrap();
+            rest.split('"').next().unwrap().parse().unwrap()
+        };
+        (after("\"value\"", " x=\""), after("<circle", "cx=\""))
+    }
+
+    #[test]
+    fn no_ring_covers_a_number() {
+        let (number, ring) = places(2.5, 2.9);
+        assert!(number > ring + RING, "moved on: {number} {ring}");
+        for paper in [1.0, 6.0] {
+            let (unmoved, ring) = places(2.5, paper);
+            assert!(
+                unmoved < number && (ring + RING < unmoved || ring - RING > unmoved + LETTER * 3.0)
+            );
+        }
+    }
 
     #[test]
     fn many_points_are_averaged() {

@@ -57,6 +57,12 @@ impl Axis {
     pub fn log(label: &str) -> Self {
         Self { log: true, ..Self::linear(label) }
     }
+
+    /// With this end, whatever the values are.
+    #[must_use]
+    pub fn up_to(self, most: f64) -> Self {
+        Self { most: Some(most), ..self }
+    }
 }
 
 /// Values by any value: ours as a line, the paper's as rings.
@@ -79,10 +85,8 @@ pub enum Picture {
         x_label: String,
         /// How much of it a step is.
         x_step: f64,
-        /// What the vertical axis shows.
-        y_label: String,
-        /// Its end; without, a round number above all values.
-        y_most: Option<f64>,
+        /// Up.
+        y: Axis,
         /// The lines.
         series: Vec<Series>,
     },
@@ -136,6 +140,18 @@ impl Figure {
         Self::new(title, caption, Picture::Bars { unit: unit.to_owned(), bars })
     }
 
+    /// Lines over time: what the horizontal axis counts and how much of it a step is, then what is up.
+    #[must_use]
+    pub fn lines(
+        title: &str,
+        caption: &str,
+        (x_label, x_step): (&str, f64),
+        y: Axis,
+        series: Vec<Series>,
+    ) -> Self {
+        Self::new(title, caption, Picture::Lines { x_label: x_label.to_owned(), x_step, y, series })
+    }
+
     /// Curves, beside the paper's points.
     #[must_use]
     pub fn curves(title: &str, caption: &str, x: Axis, y: Axis, curves: Vec<Curve>) -> Self {
@@ -153,14 +169,14 @@ impl Figure {
     }
 }
 
-/// Four digits, more for large numbers, no zeroes at the end.
+/// Four digits, more for large numbers, fewer for those below 0.1 but two; no zeroes at the end.
 #[must_use]
 pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    let digits = 3 - value.abs().log10().floor() as i32;
-    let text = format!("{value:.*}", digits.clamp(0, 4) as usize);
+    let first = value.abs().log10().floor() as i32;
+    let text = format!("{value:.*}", (3 - first).clamp(0, 4.max(1 - first)) as usize);
     if !text.contains('.') {
         return text;
     }
@@ -173,7 +189,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let text = [0.0, 0.25, 12.5, 1234.5, 0.12345, 3.0].map(number);
-        assert_eq!(text, ["0", "0.25", "12.5", "1234", "0.1235", "3"]);
+        let text = [0.0, 0.25, 12.5, 1234.5, 0.12345, 3.0, 0.006_275, 0.000_012_3].map(number);
+        assert_eq!(text, ["0", "0.25", "12.5", "1234", "0.1235", "3", "0.0063", "0.000012"]);
     }
 }

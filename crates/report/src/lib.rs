@@ -110,6 +110,23 @@ pub struct Table {
     pub rows: Vec<TableRow>,
 }
 
+/// Figures that belong together, and what can be unfolded below them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// The figures.
+    pub figures: Vec<Figure>,
+    /// Tables of which only the title is seen at first.
+    pub folded: Vec<Table>,
+}
+
+impl Part {
+    /// Figures alone.
+    #[must_use]
+    pub fn of(figures: Vec<Figure>) -> Self {
+        Self { figures, ..Self::default() }
+    }
+}
+
 /// Text as HTML.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -127,7 +144,7 @@ fn escape(text: &str) -> String {
 
 /// The page.
 #[must_use]
-pub fn html(about: &About, figures: &[Figure], tables: &[Table]) -> String {
+pub fn html(about: &About, parts: &[Part], tables: &[Table]) -> String {
     let mut out = String::new();
     let title = escape(&about.title);
     // Writing to a string cannot fail.
@@ -144,21 +161,31 @@ pub fn html(about: &About, figures: &[Figure], tables: &[Table]) -> String {
         escape(&about.seeds),
         env!("CARGO_PKG_VERSION"),
     );
-    if !figures.is_empty() {
-        out.push_str("<div class=\"figures\">\n");
-        figures.iter().for_each(|figure| out.push_str(&chart::figure(figure)));
-        out.push_str("</div>\n");
+    parts.iter().for_each(|one| part(&mut out, one));
+    for one in tables {
+        let _ = writeln!(out, "<section>\n<h2>{}</h2>", escape(&one.title));
+        table(&mut out, one);
+        out.push_str("</section>\n");
     }
-    tables.iter().for_each(|one| out.push_str(&table(one)));
     out.push_str("</main>\n</body>\n</html>\n");
     out
 }
 
-fn table(table: &Table) -> String {
-    let mut out = format!(
-        "<section>\n<h2>{}</h2>\n<div class=\"scroll\"><table>\n<thead><tr>",
-        escape(&table.title)
-    );
+fn part(out: &mut String, part: &Part) {
+    if !part.figures.is_empty() {
+        out.push_str("<div class=\"figures\">\n");
+        part.figures.iter().for_each(|figure| out.push_str(&chart::figure(figure)));
+        out.push_str("</div>\n");
+    }
+    for one in &part.folded {
+        let _ = writeln!(out, "<details>\n<summary>{}</summary>", escape(&one.title));
+        table(out, one);
+        out.push_str("</details>\n");
+    }
+}
+
+fn table(out: &mut String, table: &Table) {
+    out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
     for column in &table.columns {
         let class = if column.number { " class=\"n\"" } else { "" };
         let _ = write!(out, "<th{class}>{}</th>", escape(&column.title));
@@ -190,8 +217,7 @@ fn table(table: &Table) -> String {
             );
         }
     }
-    out.push_str("</tbody>\n</table></div>\n</section>\n");
-    out
+    out.push_str("</tbody>\n</table></div>\n");
 }
 
 #[cfg(test)]
@@ -206,19 +232,13 @@ mod tests {
             seeds: "1 to 3".into(),
         };
         let series = Series { name: "sce".into(), points: vec![0.1, 0.5, 1.0] };
-        let lines = Picture::Lines {
-            x_label: "minutes".into(),
-            x_step: 0.5,
-            y_label: "hit ratio".into(),
-            y_most: Some(1.0),
-            series: vec![series],
-        };
+        let hits = Axis::linear("hit ratio").up_to(1.0);
         let bar = ("sce".to_owned(), 12.5);
         let spread = Spread { name: "a&b".into(), p50: 1.0, p95: 3.0, p99: 50.0 };
         let ours = vec![(0.0, 2.0), (8.0, 1.0)];
         let curve = Curve { name: "64 <GB>".into(), ours, paper: vec![(64.0, 0.5)] };
         let figures = [
-            Figure { title: "one".into(), caption: "c".into(), picture: lines },
+            Figure::lines("one", "c", ("minutes", 0.5), hits, vec![series]),
             Figure::bars("two", "", "KiB", vec![bar]),
             Figure::spreads("three", "", "ms", vec![spread]),
             Figure::curves("four", "", Axis::log("GB"), Axis::linear("us"), vec![curve]),
@@ -226,14 +246,21 @@ mod tests {
         let row = TableRow { cells: vec![Cell::text("<b>")], note: "why & how".into() };
         let columns = vec![Column::words("case")];
         let tables = [Table { title: "Rows".into(), columns, rows: vec![row] }];
-        let page = html(&about, &figures, &tables);
-        assert_eq!(page, html(&about, &figures, &tables));
+        let points = Table { title: "P1: & more".into(), ..tables[0].clone() };
+        let parts = [Part { figures: figures.to_vec(), folded: vec![points] }];
+        let page = html(&about, &parts, &tables);
+        assert_eq!(page, html(&about, &parts, &tables));
         for part in ["http://", "https://", "<script", "<img", "<link", "url(", "@import"] {
             assert!(!page.contains(part), "{part}");
         }
         assert!(page.contains("Warm-up &lt;fast&gt; &amp; &quot;cold&quot;"));
         assert!(page.contains("a&amp;b") && !page.contains("NaN") && !page.contains("inf"));
         assert!(page.contains("64 &lt;GB&gt;, the paper: 0.5 at 64") && page.contains("s-64--GB-"));
-        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        assert!(page.contains("<details>\n<summary>P1: &amp; more</summary>\n<div"));
+        for tag in ["svg", "details", "section", "table", "figure"] {
+            let count = |end: &str| page.matches(&format!("<{end}")).count();
+            let begins = count(&format!("{tag} ")) + count(&format!("{tag}>"));
+            assert!(begins > 0 && begins == count(&format!("/{tag}>")), "{tag}");
+        }
     }
 }

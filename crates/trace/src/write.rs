@@ -96,6 +96,13 @@ impl Writer {
         make().map_err(|error| TraceError::file(&name, format!("cannot be written: {error}")))
     }
 
+    /// The file that is written until all of it is there; what is left of an earlier one is
+    /// overwritten.
+    #[must_use]
+    pub fn part(&self) -> &Path {
+        &self.part
+    }
+
     /// Adds a request.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ use super::throughput::warm;
 use super::{BenchOptions, Findings};
 use larder_lab::jobs::run_jobs;
 use larder_lab::volume::{FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, device, place};
-use larder_report::{Figure, Picture, Series};
+use larder_report::{Axis, Figure, Series};
 
 const NAME: &str = "warm-restart";
 /// The first part after a restart, in which the goal is to be reached.
@@ -246,20 +246,14 @@ fn picture(outcomes: &[Outcome]) -> Figure {
         .into_iter()
         .enumerate()
         .map(|(number, start)| Series { name: start.words().to_owned(), points: points(number) });
-    Figure {
-        title: "Hit ratio of reads after a restart".to_owned(),
-        caption: format!(
-            "sce, 13 % writes; before the crash {:.3}.",
-            median(&outcomes.iter().map(|o| o.before).collect::<Vec<_>>())
-        ),
-        picture: Picture::Lines {
-            x_label: "seconds since the restart".to_owned(),
-            x_step: SAMPLE as f64 / SECOND as f64,
-            y_label: "hit ratio".to_owned(),
-            y_most: Some(1.0),
-            series: series.collect(),
-        },
-    }
+    let before = median(&outcomes.iter().map(|o| o.before).collect::<Vec<_>>());
+    Figure::lines(
+        "Hit ratio of reads after a restart",
+        &format!("sce, 13 % writes; before the crash {before:.3}."),
+        ("seconds since the restart", SAMPLE as f64 / SECOND as f64),
+        Axis::linear("hit ratio").up_to(1.0),
+        series.collect(),
+    )
 }
 
 #[cfg(test)]

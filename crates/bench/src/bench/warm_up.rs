@@ -21,7 +21,7 @@ use super::figures::{flash_writes, latencies, middle};
 use super::row::{Goal, Row, median};
 use super::{BenchOptions, Findings};
 use larder_lab::volume::{Outcome, SAMPLE, Setup, System, run_all};
-use larder_report::{Figure, Picture, Series};
+use larder_report::{Axis, Figure, Series};
 
 const NAME: &str = "warm-up";
 const HOURS: u64 = 8;
@@ -60,23 +60,15 @@ pub(super) fn run(options: &BenchOptions) -> Result<Findings> {
 }
 
 fn pictures(pattern: Pattern, systems: &[&[Outcome]]) -> Vec<Figure> {
-    let figure = |title: &str, caption: &str, y_label: &str, most, skip: usize, of: Sampled| {
+    let x = "minutes since the cold start (1/16 of the data, so of the time, of the paper)";
+    let figure = |title: &str, caption: &str, y: Axis, skip: usize, of: Sampled| {
         let shown = SYSTEMS.iter().zip(systems).take(SYSTEMS.len() - skip);
         let series = shown.map(|(system, outcomes)| Series {
             name: system.name().to_owned(),
             points: middle(outcomes, of),
         });
-        let picture = Picture::Lines {
-            x_label:
-                "minutes since the cold start (1/16 of the data, so of the time, of the paper)"
-                    .into(),
-            x_step: seconds(SAMPLE) / 60.0,
-            y_label: y_label.to_owned(),
-            y_most: most,
-            series: series.collect(),
-        };
         let title = format!("{title}: {}", pattern.name());
-        Figure { title, caption: caption.to_owned(), picture }
+        Figure::lines(&title, caption, (x, seconds(SAMPLE) / 60.0), y, series.collect())
     };
     let about = match pattern {
         Pattern::Oltp => "Zipf 0.9 over regions of 1 MiB, walks within 64 KiB runs.",
@@ -87,9 +79,10 @@ fn pictures(pattern: Pattern, systems: &[&[Outcome]]) -> Vec<Figure> {
     };
     let named = SYSTEMS.map(System::name);
     let (writes, caches) = (systems.get(..5).unwrap_or(systems), named.get(..5).unwrap_or(&named));
+    let hits = Axis::linear("hit ratio").up_to(1.0);
     let mut all = vec![
-        figure("Hit ratio of reads", about, "hit ratio", Some(1.0), 2, Outcome::hit_ratio),
-        figure("Transactions", about, "transactions a second", None, 0, Outcome::rate),
+        figure("Hit ratio of reads", about, hits, 2, Outcome::hit_ratio),
+        figure("Transactions", about, Axis::linear("transactions a second"), 0, Outcome::rate),
     ];
     all.push(latencies(&format!("Latency of transactions: {}", pattern.name()), &named, systems));
     all.push(flash_writes(&format!("Flash writes: {}", pattern.name()), caches, writes));

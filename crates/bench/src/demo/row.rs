@@ -167,7 +167,7 @@ impl Row {
         let device_reads = if flash_alone { 0 } else { counters.origin_read_bytes };
         let flash_writes =
             |s: &Stats| if flash_alone { s.origin_write_bytes } else { s.flash_write_bytes };
-        let all = tally.reads.with(&tally.writes);
+        let all = tally.all();
         let span = (window.end - window.start).max(1) as f64;
         let row = Self {
             name: *kind,

@@ -7,11 +7,7 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-
-/// Longer latencies count as this one.
-const MOST_NS: u64 = 120_000_000_000;
-const DIGITS: u8 = 3;
+use larder_lab::latencies::Latencies;
 
 /// What is told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,42 +18,6 @@ pub enum Class {
     Write,
     /// Flushes, which are no requests of the trace and count for nothing but themselves.
     Flush,
-}
-
-/// Latencies of one class.
-#[derive(Clone, Debug)]
-pub struct Latencies(Histogram<u64>);
-
-impl Latencies {
-    fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(1, MOST_NS, DIGITS);
-        Self(histogram.expect("constant bounds that are lawful"))
-    }
-
-    fn add(&mut self, latency: Duration) {
-        self.0.saturating_record((latency.as_nanos() as u64).clamp(1, MOST_NS));
-    }
-
-    /// How many.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.0.len()
-    }
-
-    /// The latency that this share does not exceed, in microseconds; 0 without any.
-    #[must_use]
-    pub fn quantile_us(&self, share: f64) -> f64 {
-        self.0.value_at_quantile(share) as f64 / 1e3
-    }
-
-    /// These and others together.
-    #[must_use]
-    pub fn with(&self, other: &Self) -> Self {
-        let mut both = self.clone();
-        // Of equal bounds, so nothing can be out of range.
-        let _ = both.0.add(&other.0);
-        both
-    }
 }
 
 /// The counts of a replay, or of one of its connections.
@@ -109,23 +69,32 @@ impl Tally {
             return;
         }
         self.bytes += bytes;
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         match class {
-            Class::Read => self.reads.add(latency),
-            Class::Write => self.writes.add(latency),
-            Class::Flush => self.flushes.add(latency),
+            Class::Read => self.reads.record(nanos),
+            Class::Write => self.writes.record(nanos),
+            Class::Flush => self.flushes.record(nanos),
         }
     }
 
     /// Takes another's counts in, of the same window.
     pub fn merge(&mut self, other: &Self) {
-        self.reads = self.reads.with(&other.reads);
-        self.writes = self.writes.with(&other.writes);
-        self.flushes = self.flushes.with(&other.flushes);
+        self.reads += &other.reads;
+        self.writes += &other.writes;
+        self.flushes += &other.flushes;
         self.bytes += other.bytes;
         self.seconds.resize(self.seconds.len().max(other.seconds.len()), 0);
         self.seconds.iter_mut().zip(&other.seconds).for_each(|(sum, n)| *sum += n);
         self.verified_pages += other.verified_pages;
         self.held_writes += other.held_writes;
+    }
+
+    /// Latencies of reads and writes in the window.
+    #[must_use]
+    pub fn all(&self) -> Latencies {
+        let mut all = self.reads.clone();
+        all += &self.writes;
+        all
     }
 
     /// Reads and writes in the window.
@@ -167,14 +136,5 @@ mod tests {
         sum.merge(&two);
         assert_eq!((sum.requests(), sum.bytes, sum.verified_pages), (2, 20, 6));
         assert_eq!(sum.seconds, [2, 0, 1]);
-    }
-
-    #[test]
-    fn a_latency_without_bounds_is_kept_within() {
-        let mut latencies = Latencies::new();
-        assert!(latencies.quantile_us(0.99).abs() < 1e-9);
-        latencies.add(Duration::ZERO);
-        latencies.add(Duration::from_secs(1 << 40));
-        assert_eq!(latencies.count(), 2);
     }
 }

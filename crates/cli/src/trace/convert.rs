@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use larder_trace::{Format, Trace};
 
-use super::{InputArgs, Output};
+use super::InputArgs;
+use super::output::Output;
 
 /// What to convert.
 #[derive(Args, Debug)]

@@ -21,7 +21,7 @@ use larder_sim::load::trace::{Begin, Pace, desktop, oltp, plain, tpcc};
 use larder_sim::load::{PAGE_BYTES, Pattern, REGION_BYTES, WALK_PAGES};
 use larder_trace::{DEVICE_BYTES, Format, Record};
 
-use super::Output;
+use super::output::Output;
 use crate::out;
 use crate::units::{format_span, ratio, size, span};
 

@@ -5,21 +5,20 @@
 mod convert;
 mod r#gen;
 mod info;
+mod output;
 mod record;
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use larder_trace::{Columns, Format, Options, Record, Writer};
+use larder_trace::{Columns, Format, Options};
 
 pub use convert::ConvertArgs;
 pub use r#gen::Kind;
 pub use info::InfoArgs;
 pub use record::RecordArgs;
-
-use crate::out;
 
 /// Between two words of progress.
 const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -87,45 +86,5 @@ pub fn trace(command: &TraceCommand) -> Result<()> {
         TraceCommand::Convert(args) => convert::convert(args),
         TraceCommand::Gen(kind) => r#gen::generate(kind),
         TraceCommand::Record(args) => record::record(args),
-    }
-}
-
-/// A trace that is being written, with words of progress.
-struct Output {
-    path: PathBuf,
-    writer: Writer,
-    written: u64,
-    told: Instant,
-}
-
-impl Output {
-    fn create(path: &Path, format: Option<Format>) -> Result<Self> {
-        let writer = Writer::create(path, format)?;
-        Ok(Self { path: path.to_owned(), writer, written: 0, told: Instant::now() })
-    }
-
-    fn write(&mut self, records: &[Record]) -> Result<()> {
-        for record in records {
-            self.writer.write(record)?;
-        }
-        let before = self.written / 1024;
-        self.written += records.len() as u64;
-        if self.written / 1024 > before && self.told.elapsed() >= TELL_EVERY {
-            self.told = Instant::now();
-            out::tell!("{} requests", self.written);
-        }
-        Ok(())
-    }
-
-    /// Requests written so far.
-    fn written(&self) -> u64 {
-        self.written
-    }
-
-    /// Now the trace is there.
-    fn finish(self) -> Result<()> {
-        self.writer.finish()?;
-        out::tell!("{}: {} requests", self.path.display(), self.written);
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! `larder trace record`: what clients ask of a volume that is being served.
 //!
 //! Invariant: what was recorded becomes a file however the recording ends, but for an error of
-//! the file itself or an end by SIGKILL.
+//! the file itself, or an end by SIGKILL or a second signal.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -20,9 +20,8 @@ use larder_io::rough_size;
 use larder_trace::{DEVICE_BYTES, Format, Op, Record};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 
-use super::Output;
+use super::output::Output;
 use crate::args::ControlArgs;
 use crate::exit::Coded;
 use crate::out;
@@ -106,14 +105,9 @@ pub fn record(args: &RecordArgs) -> Result<()> {
         let (bytes, most) = (rough_size(bytes), rough_size(DEVICE_BYTES));
         bail!("{}: a volume of {bytes}; accepted by traces: up to {most}", path.display());
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // A second one ends it at once.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let (stop, signals) = (Arc::new(AtomicBool::new(false)), [SIGINT, SIGTERM, SIGHUP]);
     let mut recording = Recording {
-        output: Output::create(&args.out, args.format)?,
+        output: Output::create_until(&args.out, args.format, &signals, Arc::clone(&stop))?,
         limit: args.limit.unwrap_or(u64::MAX),
         span: args.span.map_or(Duration::MAX, Duration::from_nanos),
         began: None,

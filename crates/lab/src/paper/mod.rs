@@ -21,7 +21,7 @@ use larder_report::Figure;
 use toml::Value;
 
 pub use self::row::{At, Kind, Row, Verdict};
-pub use self::sheet::sheet;
+pub use self::sheet::{part, sheet};
 use crate::scenario::{Line, Scenario, Sweep, sweep};
 
 /// What a group found.
@@ -98,11 +98,11 @@ impl Asked {
     }
 }
 
-/// Runs what was asked for of a paper, or of all.
+/// Runs what was asked for of a paper, or of all: what each group found.
 ///
 /// # Errors
 /// If there is no such paper or row, or a run fails.
-pub fn run(paper: &str, asked: &Asked) -> Result<Found> {
+pub fn run(paper: &str, asked: &Asked) -> Result<Vec<Found>> {
     let chosen: Vec<_> =
         PAPERS.iter().filter(|(name, _)| paper == "all" || paper == *name).collect();
     if chosen.is_empty() {
@@ -114,13 +114,12 @@ pub fn run(paper: &str, asked: &Asked) -> Result<Found> {
             bail!("row '{only}' is not in {paper}; accepted: {}", known(groups()));
         }
     }
-    let mut found = Found::default();
-    for group in groups().filter(|group| group.ids.iter().any(|id| asked.wants(id))) {
-        let one = (group.run)(asked)?;
-        found.rows.extend(one.rows.into_iter().filter(|row| asked.wants(row.id)));
-        found.figures.extend(one.figures);
-    }
-    Ok(found)
+    let run = |group: &Group| {
+        let mut found = (group.run)(asked)?;
+        found.rows.retain(|row| asked.wants(row.id));
+        Ok(found)
+    };
+    groups().filter(|group| group.ids.iter().any(|id| asked.wants(id))).map(run).collect()
 }
 
 fn known<'a>(groups: impl Iterator<Item = &'a Group>) -> String {

@@ -2,6 +2,7 @@
 //! The runs of a scenario on every seed, and what rows are made of.
 
 use anyhow::{Context, Result, anyhow};
+use larder_report::Bar;
 use serde_json::Value as Json;
 
 use super::{Asked, At};
@@ -141,6 +142,15 @@ pub(super) fn medians(lists: &[Vec<f64>]) -> Vec<f64> {
 /// A point of a row: the paper's value, and the median of ours.
 pub(super) fn at(at: impl Into<String>, paper: impl Into<Option<f64>>, ours: &[f64]) -> At {
     At { at: at.into(), paper: paper.into(), ours: Some(rounded(ours)) }
+}
+
+/// Points as bars, the paper's beside them: those whose place ends so, and without that end.
+pub(super) fn bars(points: &[At], end: &str) -> Vec<Bar> {
+    let bar = |point: &At| {
+        let name = point.at.strip_suffix(end)?.to_owned();
+        Some(Bar { name, value: point.ours?, paper: point.paper })
+    };
+    points.iter().filter_map(bar).collect()
 }
 
 /// The lowest and the highest of the seeds.

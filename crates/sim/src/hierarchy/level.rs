@@ -11,6 +11,8 @@ use larder_core::preset::ReplacementChoice;
 use larder_model::SplitMix64;
 use larder_policy::replacement::Replacement;
 
+use crate::load::shuffle;
+
 /// In the place of a block: the slot is free.
 const NONE: u32 = u32::MAX;
 
@@ -34,9 +36,7 @@ impl Level {
     pub(super) fn new(slots: u32, replacement: ReplacementChoice, seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);
         let mut free: Vec<u32> = (0..slots).collect();
-        for last in (1..free.len()).rev() {
-            free.swap(last, random.below(last as u64 + 1) as usize);
-        }
+        shuffle(&mut free, &mut random);
         Self {
             map: HashTable::with_capacity(slots as usize),
             hasher: DefaultHashBuilder::default(),

@@ -194,7 +194,8 @@ fn around(random: &mut SplitMix64, mean: u64) -> u64 {
     mean / 2 + random.below(mean.max(1))
 }
 
-fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
+/// Puts things into an order that the draws decide, each as likely as any other.
+pub(crate) fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
     for last in (1..items.len()).rev() {
         items.swap(last, random.below(last as u64 + 1) as usize);
     }

@@ -9,7 +9,7 @@ use crate::bench::Findings;
 use crate::bench::row::{Goal, Row, median};
 use larder_lab::desktop::{Day, Outcome, SCAN_DAY};
 use larder_lab::volume::System;
-use larder_report::{Figure, Picture, Series};
+use larder_report::{Axis, Figure, Series};
 
 /// Places in [`SYSTEMS`].
 const PRWC: usize = 0;
@@ -169,16 +169,8 @@ fn scan_rows(scans: &[&Outcome], alone: &[&Outcome], quick: bool) -> Vec<Row> {
 }
 
 fn pictures(systems: &[&[Outcome]], scans: &[&Outcome]) -> Vec<Figure> {
-    let figure = |title: &str, caption: &str, y_label: &str, series: Vec<Series>| Figure {
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        picture: Picture::Lines {
-            x_label: "days".to_owned(),
-            x_step: 1.0,
-            y_label: y_label.to_owned(),
-            y_most: None,
-            series,
-        },
+    let figure = |title: &str, caption: &str, y_label: &str, series: Vec<Series>| {
+        Figure::lines(title, caption, ("days", 1.0), Axis::linear(y_label), series)
     };
     let bandwidth = |of: Of| -> Vec<Series> {
         let line = |(system, outcomes): (&System, &&[Outcome])| {

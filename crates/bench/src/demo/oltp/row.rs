@@ -124,7 +124,7 @@ impl Row {
              comparison means nothing",
             tally.bytes
         );
-        let all = tally.reads.with(&tally.writes);
+        let all = tally.all();
         let span = (window.end - window.start).max(1) as f64;
         Ok(Self {
             name: *kind,

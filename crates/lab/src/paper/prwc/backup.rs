@@ -2,9 +2,10 @@
 //! The backup of the eighth day.
 
 use anyhow::Result;
+use larder_report::{Axis, Figure, Series};
 
 use super::super::{Asked, At, Found, Kind, Row};
-use super::{Runs, Seed, at, lines, rounded, why};
+use super::{Runs, Seed, at, rounded, why};
 use crate::scenario_file;
 
 const SYSTEMS: [&str; 4] = ["prwc", "proc", "slru", "no-cache"];
@@ -77,11 +78,12 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
             let pointer = format!("/days/{day}/read/hit_ratio");
             hits.push(rounded(&runs.each(|seed| number(seed, system, "8", &pointer))?));
         }
-        series.push((*system, hits));
+        series.push(Series { name: (*system).to_owned(), points: hits });
     }
     let caption = "User 5; the backup's own requests are left out.";
     let title = "PRWC 3.4: hit ratio of reads, with a backup on the eighth day";
-    Ok(Found { rows: vec![row], figures: vec![lines(title, caption, "hit ratio", series)] })
+    let figure = Figure::lines(title, caption, ("days", 1.0), Axis::linear("hit ratio"), series);
+    Ok(Found { rows: vec![row], figures: vec![figure] })
 }
 
 const SLRU: &str = "What differs is SLRU_n: it does slow the backup's own reads below the bare disk's \

@@ -2,10 +2,10 @@
 //! Ten days of five users: Figures 11 to 14, 16 and 17.
 
 use anyhow::Result;
-use larder_report::Figure;
+use larder_report::{Axis, Figure, Series};
 
 use super::super::{Asked, At, Found, Kind, Row};
-use super::{Runs, Seed, at, is_gain, is_similar, lines, mean, range, rounded, why};
+use super::{Runs, Seed, at, is_gain, is_similar, mean, range, rounded, why};
 use crate::scenario_file;
 
 /// Why rows differ; each was looked into.
@@ -110,7 +110,8 @@ fn first_days(runs: &Runs) -> Result<Row> {
     let asked = "Three shapes, on every seed: no request of day 1 hits; the mean bandwidth of the \
                  users rises from each day to the next up to day 4; on each of days 4 to 10 the mean \
                  of PRWC over SLRU_n is above 1.";
-    let row = Row::new("P2", "PRWC in its first days", Kind::Shape, "ratio of bandwidths");
+    let row =
+        Row::new("P2", "PRWC in its first days", Kind::Shape, "ratio of bandwidths, hit ratio");
     Ok(row.values(paper, found).points(points).verdict(holds, why(holds, asked, FILLED)))
 }
 
@@ -284,13 +285,14 @@ fn figures(runs: &Runs) -> Result<Vec<Figure>> {
                 let of = |seed| Ok(mean(&users(seed, system, &pointer)?) / unit);
                 points.push(rounded(&runs.each(of)?));
             }
-            series.push((system, points));
+            series.push(Series { name: system.to_owned(), points });
         }
         if unit == 1.0 {
             series.pop(); // without a cache nothing hits
         }
         let caption = format!("Mean of five users. The paper, over ten days: {said}.");
-        figures.push(lines(&format!("PRWC Figure {title}"), &caption, y_label, series));
+        let title = format!("PRWC, Figure {title}");
+        figures.push(Figure::lines(&title, &caption, ("days", 1.0), Axis::linear(y_label), series));
     }
     Ok(figures)
 }

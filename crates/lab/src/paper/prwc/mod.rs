@@ -20,10 +20,8 @@ mod days;
 mod recovery;
 mod sizes;
 
-use larder_report::{Figure, Picture, Series};
-
-use super::runs::{Runs, Seed, at, is_gain, range, rounded, why};
-use super::{At, Group};
+use super::Group;
+use super::runs::{Runs, Seed, at, bars, is_gain, range, rounded, why};
 
 /// All of its rows.
 pub const GROUPS: &[Group] = &[
@@ -49,32 +47,6 @@ fn is_similar(ratio: f64) -> bool {
 
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// Lines over days.
-fn lines(title: &str, caption: &str, y_label: &str, series: Vec<(&str, Vec<f64>)>) -> Figure {
-    let named = |(name, points): (&str, Vec<f64>)| Series { name: name.to_owned(), points };
-    Figure {
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        picture: Picture::Lines {
-            x_label: "days".to_owned(),
-            x_step: 1.0,
-            y_label: y_label.to_owned(),
-            y_most: None,
-            series: series.into_iter().map(named).collect(),
-        },
-    }
-}
-
-/// Ours and the paper's side by side.
-fn pairs(title: &str, caption: &str, unit: &str, points: &[At]) -> Figure {
-    let bars = points.iter().flat_map(|point| {
-        let bar =
-            |who: &str, value: Option<f64>| value.map(|v| (format!("{}, {who}", point.at), v));
-        [bar("ours", point.ours), bar("paper", point.paper)].into_iter().flatten()
-    });
-    Figure::bars(title, caption, unit, bars.collect())
 }
 
 #[cfg(test)]

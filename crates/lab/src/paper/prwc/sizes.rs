@@ -2,9 +2,10 @@
 //! What size decides: of flash (Figure 15), of a segment (18 and 19), and of a page (20).
 
 use anyhow::Result;
+use larder_report::Figure;
 
-use super::super::{Asked, Found, Kind, Row};
-use super::{Runs, Seed, at, is_gain, pairs, rounded, why};
+use super::super::{Asked, At, Found, Kind, Row};
+use super::{Runs, Seed, at, bars, is_gain, rounded, why};
 use crate::scenario_file;
 
 const BANDWIDTH: &str = "/total/all/bytes_per_second";
@@ -48,22 +49,20 @@ pub(super) fn flash(asked: &Asked) -> Result<Found> {
         on_demand.push(at(format!("{gb} GB"), None, &peers));
         crosses.extend(peers.iter().map(|ratio| (*ratio > 1.0) == (gb == "128")));
     }
-    let figures = vec![
-        pairs("PRWC Figure 15: PRWC over SLRU_n", "Total bandwidth, user 5.", "ratio", &over_slru),
-        pairs("PRWC Figure 15: PRWC over PROC", "Total bandwidth, user 5.", "ratio", &over_proc),
-    ];
-    let values = |points: &[super::super::At]| {
+    let figure = |peer: &str, points: &[At]| {
+        let title = format!("PRWC, Figure 15: PRWC over {peer}");
+        Figure::bars_beside(&title, "Total bandwidth, user 5.", "ratio", bars(points, ""))
+    };
+    let figures = vec![figure("SLRU_n", &over_slru), figure("PROC", &over_proc)];
+    let values = |points: &[At]| {
         let ours: Vec<f64> = points.iter().filter_map(|point| point.ours).collect();
         ours.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
     };
     let (slru, proc) = (values(&over_slru), values(&over_proc));
-    let named = |points: Vec<super::super::At>, peer: &str| {
-        points
-            .into_iter()
-            .map(move |p| super::super::At { at: format!("{}, over {peer}", p.at), ..p })
-            .collect()
+    let named = |points: Vec<At>, peer: &str| {
+        points.into_iter().map(move |p| At { at: format!("{}, over {peer}", p.at), ..p }).collect()
     };
-    let mut points: Vec<super::super::At> = named(over_slru, "SLRU_n");
+    let mut points: Vec<At> = named(over_slru, "SLRU_n");
     points.extend::<Vec<_>>(named(over_proc, "PROC"));
     let asked = "Each of the six gains from half to twice the paper's; over PROC the paper prints four \
                  numbers for three sizes, of which 30, 34 and 39 % are taken.";
@@ -128,19 +127,13 @@ pub(super) fn units(asked: &Asked) -> Result<Found> {
                  gain over SLRU_n and over PROC at the same size grow. No single value is asked for: \
                  what neighbours a page has is the load's.";
     let figure = |title: &str, what: &str, unit: &str| {
-        let chosen: Vec<super::super::At> =
-            points.iter().filter(|p| p.at.ends_with(what)).cloned().collect();
-        let short = |p: super::super::At| super::super::At {
-            at: p.at.replace(&format!(" KiB, {what}"), "K"),
-            ..p
-        };
-        let chosen: Vec<super::super::At> = chosen.into_iter().map(short).collect();
-        pairs(title, "User 5, by the size of a segment.", unit, &chosen)
+        let caption = "User 5, by the size of a segment.";
+        Figure::bars_beside(title, caption, unit, bars(&points, &format!(", {what}")))
     };
     let figures = vec![
-        figure("PRWC Figure 18: PRWC over SLRU_n", "over SLRU_n", "ratio"),
-        figure("PRWC Figure 18: PRWC over PROC", "over PROC", "ratio"),
-        figure("PRWC Figure 19: hit ratio of PRWC", "hits", "hit ratio"),
+        figure("PRWC, Figure 18: PRWC over SLRU_n", "over SLRU_n", "ratio"),
+        figure("PRWC, Figure 18: PRWC over PROC", "over PROC", "ratio"),
+        figure("PRWC, Figure 19: hit ratio of PRWC", "hits", "hit ratio"),
     ];
     let row =
         Row::new("P13", "PRWC by the size of a segment", Kind::Shape, "ratio, hit ratio, MB/s")
@@ -181,11 +174,11 @@ pub(super) fn write_through(asked: &Asked) -> Result<Found> {
     let bars = |title: &str, of: fn(&(&str, f64, f64)) -> f64| {
         let bars = found.iter().map(|f| (f.0.to_owned(), of(f))).collect();
         let caption = "User 1. flashcache writes through: write-back cannot be asked here (P14).";
-        larder_report::Figure::bars(title, caption, "MB/s", bars)
+        Figure::bars(title, caption, "MB/s", bars)
     };
     let figures = vec![
-        bars("PRWC Figure 20: read bandwidth", |f| f.1),
-        bars("PRWC Figure 20: write bandwidth", |f| f.2),
+        bars("PRWC, Figure 20: read bandwidth", |f| f.1),
+        bars("PRWC, Figure 20: write bandwidth", |f| f.2),
     ];
     Ok(Found { rows: vec![row], figures })
 }

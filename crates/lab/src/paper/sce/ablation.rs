@@ -184,11 +184,16 @@ fn ramps(runs: &Ablation) -> Result<Row> {
         at("128 KiB, minutes", None, &small),
         at("times as long", 8.0, &slower),
     ];
-    Ok(Row::new("S17", "128 KiB fragments ramp up 8 times as slowly", Kind::Shape, "times as long")
-        .values(8.0, format!("{:.2}", median(&slower)))
-        .points(points)
-        .at_scale(runs.scale())
-        .verdict(holds, why(holds, &asked, otherwise)))
+    Ok(Row::new(
+        "S17",
+        "128 KiB fragments ramp up 8 times as slowly",
+        Kind::Shape,
+        "times as long, minutes",
+    )
+    .values(8.0, format!("{:.2}", median(&slower)))
+    .points(points)
+    .at_scale(runs.scale())
+    .verdict(holds, why(holds, &asked, otherwise)))
 }
 
 /// S18. 5.5 times, as a gain, in bytes of the whole run.

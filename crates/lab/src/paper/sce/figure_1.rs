@@ -53,7 +53,7 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
             paper: paper.map(|hits| (PASSES as f64, hits)).into_iter().collect(),
         });
     }
-    let row = Row::new("S3", "the fourth pass of 100 MiB of random reads hits, but with bcache", Kind::Exact, "%")
+    let row = Row::new("S3", "the fourth pass of 100 MiB of random reads hits, but with bcache", Kind::Exact, "%, MiB")
         .values("flashcache 100, EnhanceIO 100, bcache 80", words.join(", "))
         .points(points)
         .at_scale(format!("{}, the reads 1", runs.scale()))
@@ -65,8 +65,7 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
              it. SCE (not in Figure 1) brings the fragments around the pages.",
         );
     let title = "SCE, Figure 1: 100 MiB of random reads, four times";
-    let (x, y) =
-        (Axis::linear("pass"), Axis { most: Some(100.0), ..Axis::linear("hits, % of reads") });
+    let (x, y) = (Axis::linear("pass"), Axis::linear("hits, % of reads").up_to(100.0));
     let caption = "Ours: the same engine with the choices of each.";
     Ok(Found { rows: vec![row], figures: vec![Figure::curves(title, caption, x, y, curves)] })
 }

@@ -3,7 +3,8 @@
 //!
 //! Each is an iterator of [`Record`]s. Invariants: equal specs and seeds give equal records on
 //! every machine (mathematics is that of [`super::maths`]); times never go back; memory depends on
-//! the spec and not on how many records are taken.
+//! the spec and not on how many records are taken, but for the orders of [`tpcc`] that wait for
+//! their delivery: TPC-C places more than it delivers, 20 bytes' worth in a hundred transactions.
 //!
 //! Why times at all, where nobody answers: they say which requests belong together and which were
 //! under way at once. A trace has no devices, so how long an answer takes is part of the spec

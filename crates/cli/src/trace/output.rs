@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A trace that is being written, with words of progress.
+//!
+//! Invariant: however the command ends, but for SIGKILL and SIGHUP, there is either the whole trace
+//! under its name, or nothing of it.
+//!
+//! Why a thread for signals and no flag that is looked at between two requests: the command may be
+//! waiting for a pipe, or pass over millions of requests of other devices, and is to end at once.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use larder_trace::{Format, Record, Writer};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+use super::TELL_EVERY;
+use crate::out;
+
+/// The trace, see the module.
+pub struct Output {
+    path: PathBuf,
+    writer: Writer,
+    written: u64,
+    told: Instant,
+}
+
+impl Output {
+    /// Begins one; a signal removes what there is of it and ends the command. SIGHUP is left as it
+    /// was, so that a long one can be left to itself under `nohup`.
+    pub fn create(path: &Path, format: Option<Format>) -> Result<Self> {
+        // As if the first signal had come already.
+        Self::create_until(path, format, &[SIGINT, SIGTERM], Arc::new(AtomicBool::new(true)))
+    }
+
+    /// Begins one whose command ends in good order when the first of these signals has set `stop`;
+    /// a second one does not wait for that.
+    pub fn create_until(
+        path: &Path,
+        format: Option<Format>,
+        signals: &[i32],
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self> {
+        // Before there is a file, so that none is left by a signal in between.
+        let mut signals = Signals::new(signals)?;
+        let writer = Writer::create(path, format)?;
+        let part = writer.part().to_owned();
+        std::thread::Builder::new().name("larder-signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                if stop.swap(true, Ordering::SeqCst) {
+                    let _ = std::fs::remove_file(&part);
+                    let _ = emulate_default_handler(signal);
+                }
+            }
+        })?;
+        Ok(Self { path: path.to_owned(), writer, written: 0, told: Instant::now() })
+    }
+
+    /// Adds requests.
+    pub fn write(&mut self, records: &[Record]) -> Result<()> {
+        for record in records {
+            self.writer.write(record)?;
+        }
+        let before = self.written / 1024;
+        self.written += records.len() as u64;
+        if self.written / 1024 > before && self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            out::tell!("{} requests", self.written);
+        }
+        Ok(())
+    }
+
+    /// Requests written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Now the trace is there.
+    pub fn finish(self) -> Result<()> {
+        self.writer.finish()?;
+        out::tell!("{}: {} requests", self.path.display(), self.written);
+        Ok(())
+    }
+}
