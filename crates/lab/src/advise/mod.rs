@@ -3,8 +3,8 @@
 //! lasts.
 //!
 //! The miss-ratio curve of LRU ([`larder_trace::info`]) shows what any cache could hold; points with
-//! full timing ([`points`]) show what a client would wait. From these follow, by the rules of
-//! [`knee`] and [`endurance`], a size and a preset, and the configuration that serves them ([`words`]).
+//! full timing (`points.rs`) show what a client would wait. From these follow, by the rules of
+//! [`knee`] and [`endurance`], a size and a preset, and the configuration that serves them (`words.rs`).
 //!
 //! Invariants: advice follows from the trace, the flags and the seed alone; what was left out or
 //! assumed is said with it; "no" is an answer.

@@ -5,7 +5,7 @@
 //! list, one after the other.
 //!
 //! Invariants: requests are begun in their order; at most so many as the [`Pace`] says are under
-//! way, of not much more than [`MOST_BYTES`] together; one that is longer than [`PART_BYTES`], which
+//! way, of no more than 256 MiB together, or one part; one that is longer than [`PART_BYTES`], which
 //! no server takes whole, is asked for in parts and answered when the last part is; a request that
 //! comes late counts as long as its client waited, from its own time on.
 //!
