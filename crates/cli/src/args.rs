@@ -53,8 +53,10 @@ pub enum Command {
     /// Look at traces of block requests; convert, make and record them
     #[command(subcommand)]
     Trace(crate::trace::TraceCommand),
-    /// Run scenarios in virtual time, or count the hits and misses of a trace
-    Sim(crate::sim::SimArgs),
+    /// Run scenarios in virtual time, replay a trace under a preset, or count its hits and misses
+    Sim(Box<crate::sim::SimArgs>),
+    /// Say from a trace whether a flash cache pays, how large, and in which mode
+    Advise(crate::advise::AdviseArgs),
     /// Reproduce the papers: a verdict for every claim
     Paper(crate::paper::PaperArgs),
     /// Measure, side by side with the bare device or a peer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `larder` command.
 
+mod advise;
 mod args;
 mod config;
 mod exit;
@@ -101,6 +102,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Trace(command) => trace::trace(&command),
         Command::Sim(args) => sim::sim(&args),
         Command::Paper(args) => paper::paper(&args),
+        Command::Advise(args) => advise::advise(&args),
         Command::Bench(args) => bench(&args),
         Command::Demo(args) => demo(&args),
         Command::Man { dir } => manual::man(&dir),

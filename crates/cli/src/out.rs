@@ -18,6 +18,13 @@ pub fn line(text: impl std::fmt::Display) -> Result<()> {
     }
 }
 
+/// The command line as it was given, for reports; words with spaces in quotes.
+pub fn command_line() -> String {
+    let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
+    let words: Vec<String> = std::env::args().skip(1).map(quoted).collect();
+    format!("larder {}", words.join(" "))
+}
+
 /// Tells the user something on standard error. Nobody may be there to read it any more: a server
 /// goes on all the same.
 macro_rules! tell {

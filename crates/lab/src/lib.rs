@@ -2,6 +2,7 @@
 //! The laboratory: what is asked of the engine in virtual time.
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod desktop;
 pub mod hierarchy;
 pub mod jobs;

@@ -12,7 +12,7 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 use larder_core::buf::{Buf, SECTOR};
 use larder_core::exec::{Io, IoId, IoKind, Nanos};
 use larder_core::request::Errno;
-use larder_model::{Kind, Model, Op};
+use larder_model::{Kind, Model, Op, Wear};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use slab::Slab;
@@ -93,6 +93,12 @@ impl SimDevice {
     #[must_use]
     pub fn operations(&self) -> (u64, u64) {
         (self.reads, self.writes)
+    }
+
+    /// What its flash has done, of a drive with a flash translation layer.
+    #[must_use]
+    pub fn wear(&self) -> Option<Wear> {
+        self.model.wear()
     }
 
     pub(crate) fn submit(&mut self, now: Nanos, shard: usize, io: Io) {

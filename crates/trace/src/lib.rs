@@ -11,6 +11,7 @@
 
 mod dev;
 mod error;
+mod extents;
 mod fields;
 mod format;
 pub mod info;
@@ -20,6 +21,7 @@ mod source;
 mod write;
 
 pub use error::{Place, TraceError};
+pub use extents::{Extents, Packed};
 pub use format::Format;
 pub use format::csv::Columns;
 pub use open::{Options, Records, Trace};

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A trace as the requests of one volume.
 //!
-//! Purpose: packs each device of a trace into its own extent of the volume, in the order of the
-//! devices' numbers, and aligns requests outward to whole pages.
+//! Purpose: packs the devices of a trace into one volume ([`Extents`]) and aligns requests outward to
+//! whole pages.
 //!
-//! Invariants: an extent begins and ends at a multiple of [`EXTENT_BYTES`], spans what its device's
-//! requests touch and no more, and no two overlap; every step lies within the volume.
-//!
-//! Why not pack page by page: neighbours on a device stay neighbours on the volume, and a cache
-//! of large units depends on that.
+//! Invariants: extents begin and end at multiples of [`EXTENT_BYTES`]; every step lies within the
+//! volume.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use anyhow::{Context, bail, ensure};
 
 use super::content::PAGE_BYTES;
-use larder_trace::{Op, Record, TraceError};
+use larder_trace::{Extents, Op, Packed, Record, TraceError};
 
 /// Alignment of extents: the cache's unit, so that devices share none.
 pub const EXTENT_BYTES: u64 = 1 << 20;
@@ -61,17 +58,6 @@ impl Step {
     }
 }
 
-/// Where a device of the trace lies on the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// The first byte of the device that is part of it.
-    pub device_offset_bytes: u64,
-    /// Where that byte lies on the volume.
-    pub volume_offset_bytes: u64,
-    /// Its length.
-    pub len_bytes: u64,
-}
-
 /// What is replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -105,17 +91,17 @@ impl Workload {
             );
             kept.push(record);
         }
-        let extents = extents(&kept);
-        let (Some(last), Some((log, _))) = (extents.values().last(), extents.last_key_value())
-        else {
+        let mut extents = Extents::new(EXTENT_BYTES);
+        kept.iter().for_each(|record| extents.add(record));
+        let Some(log) = kept.iter().map(|record| record.dev).max() else {
             bail!("there is no request in it; accepted is at least one");
         };
-        let volume_bytes = last.volume_offset_bytes + last.len_bytes;
+        let packed = extents.pack();
+        let volume_bytes = packed.bytes();
         u32::try_from(volume_bytes / PAGE_BYTES as u64).ok().with_context(|| {
             format!("its devices span {volume_bytes} bytes; accepted are less than 16 TiB")
         })?;
-        let steps: Vec<Step> =
-            kept.iter().map(|r| step(r, &extents[&r.dev], r.dev == *log)).collect();
+        let steps: Vec<Step> = kept.iter().map(|r| step(r, &packed, r.dev == log)).collect();
         let touched: HashSet<u32> = steps.iter().flat_map(|s| s.page..s.page + s.pages).collect();
         let writes = steps.iter().filter(|s| s.verb != Verb::Read).count();
         let touched_bytes = (touched.len() * PAGE_BYTES) as u64;
@@ -129,30 +115,9 @@ impl Workload {
     }
 }
 
-/// The extent of each device.
-#[must_use]
-pub fn extents(records: &[Record]) -> BTreeMap<u8, Extent> {
-    let mut spans: BTreeMap<u8, (u64, u64)> = BTreeMap::new();
-    for record in records {
-        let span = spans.entry(record.dev).or_insert((u64::MAX, 0));
-        *span = (span.0.min(record.offset_bytes), span.1.max(record.end_bytes()));
-    }
-    let mut volume_offset_bytes = 0;
-    let mut place = |(dev, (first, end)): (u8, (u64, u64))| {
-        let device_offset_bytes = first / EXTENT_BYTES * EXTENT_BYTES;
-        let len_bytes = end.next_multiple_of(EXTENT_BYTES) - device_offset_bytes;
-        let extent = Extent { device_offset_bytes, volume_offset_bytes, len_bytes };
-        volume_offset_bytes += len_bytes;
-        (dev, extent)
-    };
-    spans.into_iter().map(&mut place).collect()
-}
-
-fn step(record: &Record, extent: &Extent, log: bool) -> Step {
-    let page_bytes = PAGE_BYTES as u64;
-    let on_volume = |at: u64| at - extent.device_offset_bytes + extent.volume_offset_bytes;
-    let page = on_volume(record.offset_bytes) / page_bytes;
-    let end = on_volume(record.end_bytes()).div_ceil(page_bytes);
+fn step(record: &Record, packed: &Packed, log: bool) -> Step {
+    let (page_bytes, place) = (PAGE_BYTES as u64, packed.place(record));
+    let (page, end) = (place.start / page_bytes, place.end.div_ceil(page_bytes));
     let verb = match record.op {
         Op::Read | Op::Unknown => Verb::Read,
         Op::Write if log => Verb::LogWrite,

@@ -7,14 +7,14 @@ use anyhow::{Result, anyhow, bail};
 use larder_core::preset::ReplacementChoice;
 use larder_io::rough_size;
 use larder_sim::hits::replay::{Capacity, Policy, Replay, Told};
-use larder_trace::Trace;
+use larder_trace::{PAGE_BYTES, Trace};
 use serde_json::json;
 
 use super::SimArgs;
 use crate::out;
 use crate::units::size;
 
-pub(super) fn policy(text: &str) -> Result<Policy, String> {
+fn policy_of(text: &str) -> Result<Policy, String> {
     if text == "belady" {
         return Ok(Policy::Belady);
     }
@@ -46,12 +46,13 @@ pub(super) fn capacity(text: &str) -> Result<Capacity, String> {
 /// Runs the command.
 pub(super) fn hits(args: &SimArgs) -> Result<()> {
     let (Some(trace), Some(policy), Some(capacity)) =
-        (&args.trace, args.replacement, args.capacity)
+        (&args.trace, &args.replacement, args.capacity)
     else {
         bail!("--hits needs --trace, --replacement and --capacity");
     };
+    let policy = policy_of(policy).map_err(|why| anyhow!("--replacement: {why}"))?;
     let trace = Trace::new(trace, args.read.options());
-    let replay = Replay { trace, policy, unit_bytes: args.unit, capacity };
+    let replay = Replay { trace, policy, unit_bytes: args.unit.unwrap_or(PAGE_BYTES), capacity };
     let begin = Instant::now();
     let told = |told| match told {
         Told::Accesses(n) => out::tell!("{n} accesses, {:.0} s", begin.elapsed().as_secs_f64()),

@@ -1,56 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder sim`: scenarios in virtual time, or hits and misses over a trace.
+//! `larder sim`: scenarios in virtual time, a trace under a preset, or hits and misses over a trace.
 
 mod hits;
+mod page;
+mod replay;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use larder_lab::scenario::{Line, Scenario, Sweep, sweep};
-use larder_sim::hits::replay::{Capacity, Policy};
+use larder_sim::hits::replay::Capacity;
 use serde_json::{Value as Json, json};
 
+use self::replay::ReplayArgs;
 use crate::out;
 use crate::trace::ReadArgs;
 
 /// What to run.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("runs").args(["scenario", "preset"]))]
+#[command(group = ArgGroup::new("replays").args(["hits", "preset"]))]
 pub struct SimArgs {
     /// A scenario: settings of a run, or of a grid of runs
-    #[arg(value_name = "SCENARIO.toml", required_unless_present = "hits", conflicts_with = "hits")]
+    #[arg(
+        value_name = "SCENARIO.toml",
+        required_unless_present_any = ["hits", "preset"],
+        conflicts_with_all = ["hits", "trace"],
+    )]
     pub scenario: Option<PathBuf>,
-    /// Change a setting of the scenario, as load.working_set=80GiB; a grid over it gives way
-    #[arg(long, value_name = "PATH=VALUE", requires = "scenario")]
+    /// Change a setting of the scenario, as load.working_set_gib=80; a grid over it gives way
+    #[arg(long, value_name = "PATH=VALUE", requires = "runs")]
     pub set: Vec<String>,
     /// The seed; equal seeds give equal results on any machine [default: the scenario's]
-    #[arg(long, value_name = "N", requires = "scenario")]
+    #[arg(long, value_name = "N", requires = "runs")]
     pub seed: Option<i64>,
     /// Append results here, a JSON value a line, and go on where an earlier run stopped
-    #[arg(long, value_name = "FILE", requires = "scenario")]
+    #[arg(long, value_name = "FILE", requires = "runs")]
     pub out: Option<PathBuf>,
     /// Threads; they change nothing but the time it takes [default: one for every processor]
-    #[arg(long, value_name = "N", requires = "scenario")]
+    #[arg(long, value_name = "N", requires = "runs")]
     pub jobs: Option<usize>,
+    /// Also write one HTML file with pictures of what was found over time, and all numbers
+    #[arg(long, value_name = "FILE", requires = "runs")]
+    pub report: Option<PathBuf>,
     /// Count hits and misses of a replacement policy alone, without devices, time or writes
     #[arg(long)]
     pub hits: bool,
     /// The trace
-    #[arg(long, value_name = "TRACE", requires = "hits")]
+    #[arg(long, value_name = "TRACE", requires = "replays")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub read: ReadArgs,
-    /// Who leaves: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, or belady (who
-    /// is asked for again last; needs memory for the whole trace)
-    #[arg(long, value_name = "POLICY", value_parser = hits::policy, requires = "hits")]
-    pub replacement: Option<Policy>,
-    /// Unit of caching, a power of two from 512; an access is one unit that a request touches
-    #[arg(long, value_name = "SIZE", value_parser = hits::unit, default_value = "4KiB")]
-    pub unit: u64,
+    /// Who leaves: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, or, with --hits,
+    /// belady (who is asked for again last; needs memory for the whole trace)
+    #[arg(long, value_name = "POLICY", requires = "replays")]
+    pub replacement: Option<String>,
+    /// Unit of caching, a power of two [default: 4KiB with --hits, the preset's with --preset]. With
+    /// --hits from 512 on, and an access is one unit that a request touches
+    #[arg(long, value_name = "SIZE", value_parser = hits::unit, requires = "replays")]
+    pub unit: Option<u64>,
     /// Size of the cache: bytes, as 512MiB, or a share of the trace's different units, as 5%, both
     /// rounded down to whole units
     #[arg(long, value_name = "SIZE", value_parser = hits::capacity, requires = "hits")]
     pub capacity: Option<Capacity>,
+    #[command(flatten)]
+    pub replay: ReplayArgs,
     /// One JSON value on stdout
     #[arg(long)]
     pub json: bool,
@@ -58,10 +73,11 @@ pub struct SimArgs {
 
 /// Runs the command.
 pub fn sim(args: &SimArgs) -> Result<()> {
-    let Some(path) = &args.scenario else { return hits::hits(args) };
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut scenario = Scenario::parse(&path.display().to_string(), &text)?;
+    let mut scenario = match (&args.scenario, &args.replay.preset) {
+        (Some(path), _) => from_file(args, path)?,
+        (None, Some(preset)) => replay::scenario(args, preset)?,
+        (None, None) => return hits::hits(args),
+    };
     for setting in &args.set {
         let (path, value) = assignment(setting)?;
         scenario.set(path, value)?;
@@ -71,6 +87,10 @@ pub fn sim(args: &SimArgs) -> Result<()> {
     }
     let how = Sweep { file: args.out.as_deref(), jobs: args.jobs, progress: true };
     let lines = sweep(&scenario, how)?;
+    if let Some(path) = &args.report {
+        let html = page::html(&scenario, &lines);
+        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if args.json {
         let single = lines.len() == 1 && lines.iter().all(|line| line.at.is_empty());
         let all = || lines.iter().map(|line| json!({"at": line.at, "result": line.result}));
@@ -82,10 +102,20 @@ pub fn sim(args: &SimArgs) -> Result<()> {
     lines.iter().try_for_each(|line| out::line(words(line)))
 }
 
+/// A scenario's file; it says itself how its trace is read.
+fn from_file(args: &SimArgs, path: &Path) -> Result<Scenario> {
+    if args.read.is_given() {
+        bail!("--format, --dev, --columns and --event are for --trace; accepted: --set");
+    }
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Scenario::parse(&path.display().to_string(), &text)?)
+}
+
 /// `path=value`; a value that is no TOML is a string.
 fn assignment(text: &str) -> Result<(&str, toml::Value)> {
     let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.is_empty()) else {
-        bail!("--set '{text}' is no assignment; accepted: path=value, as load.working_set=80GiB");
+        bail!("--set '{text}' is no assignment; accepted: path=value, as load.working_set_gib=80");
     };
     let parsed: Result<toml::Table, _> = format!("value = {value}").parse();
     let parsed = parsed.ok().and_then(|mut table| table.remove("value"));

@@ -53,8 +53,9 @@ pub struct ReadArgs {
     #[arg(long, value_name = "COLUMNS")]
     pub columns: Option<Columns>,
     /// Which event of a blkparse text is a request: Q (queued), D (issued), C (completed)
-    #[arg(long, value_name = "LETTER", default_value = "Q")]
-    pub event: char,
+    /// [default: Q]
+    #[arg(long, value_name = "LETTER")]
+    pub event: Option<char>,
 }
 
 impl ReadArgs {
@@ -63,9 +64,26 @@ impl ReadArgs {
         Options {
             format: self.format,
             columns: self.columns.clone().unwrap_or_default(),
-            event: self.event,
+            event: self.event.unwrap_or(Options::default().event),
             dev: self.dev,
         }
+    }
+
+    /// Whether any of it is.
+    pub fn is_given(&self) -> bool {
+        !self.keys().is_empty()
+    }
+
+    /// What is given, as keys of a scenario's `[trace]`.
+    pub fn keys(&self) -> Vec<(&'static str, toml::Value)> {
+        let text = |value: &str| toml::Value::from(value);
+        let keys = [
+            ("format", self.format.map(|format| text(format.name()))),
+            ("dev", self.dev.map(|dev| i64::from(dev).into())),
+            ("columns", self.columns.as_ref().map(|columns| text(columns.text()))),
+            ("event", self.event.map(|event| text(&event.to_string()))),
+        ];
+        keys.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
 }
 

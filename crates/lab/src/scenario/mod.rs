@@ -12,12 +12,12 @@
 //!
 //! [cache]
 //! architecture = "naive"
-//! ram = "8GiB"
-//! flash = "64GiB"
+//! ram_mib = 8192
+//! flash_gib = 64
 //!
 //! [grid]
-//! "cache.flash" = ["0", "64GiB"]
-//! "load.working_set" = ["60GiB", "80GiB"]
+//! "cache.flash_gib" = [0, 64]
+//! "load.working_set_gib" = [60, 80]
 //! ```
 //!
 //! Invariants: a point is a plain table of settings, so it can be run alone, anywhere, and gives the
@@ -123,6 +123,12 @@ impl Scenario {
     pub fn set(&mut self, path: &str, value: Value) -> Result<(), BadScenario> {
         self.grid.retain(|(known, _)| known != path);
         grid::put(&mut self.base, path, value).map_err(|what| self.bad(what))
+    }
+
+    /// Lets a setting take all these values, as a grid over it does; behind those of the file.
+    pub fn vary(&mut self, path: &str, values: Vec<Value>) {
+        self.grid.retain(|(known, _)| known != path);
+        self.grid.push((path.to_owned(), values));
     }
 
     /// A setting of all points.

@@ -163,7 +163,8 @@ pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
             let n = count.fetch_add(1, Ordering::Relaxed) + 1;
             if how.progress {
                 let seconds = begin.elapsed().as_secs_f64();
-                eprintln!("{}: {n} of {}: {point} in {seconds:.1} s", scenario.name, todo.len());
+                let at = if point.at.is_empty() { String::new() } else { format!("{point} ") };
+                eprintln!("{}: {n} of {}: {at}in {seconds:.1} s", scenario.name, todo.len());
             }
             match result {
                 Ok(result) => done.add(Line {
@@ -172,6 +173,7 @@ pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
                     settings: settings(point),
                     result,
                 }),
+                Err(error) if point.at.is_empty() => _ = done.failed.get_or_insert(error),
                 Err(error) => _ = done.failed.get_or_insert(error.context(format!("at {point}"))),
             }
             if done.failed.is_some() {

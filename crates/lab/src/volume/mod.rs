@@ -20,6 +20,7 @@ mod run;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use anyhow::{Context, Result};
 use larder_core::exec::{DevId, Nanos};

@@ -3,13 +3,13 @@
 //!
 //! Of clients: `samples` has a value for each of the paper's minutes; `..._last_hour` and latencies
 //! are of the paper's last hour; amounts are of the whole run, which begins with a cold cache. Of
-//! passes: an object for each.
+//! passes: an object for each. Of a trace: see `trace/figures.rs`.
 
 use larder_core::memory::Memory;
 use serde_json::{Value as Json, json};
 
 use super::settings::Load;
-use super::{Outcome, Settings, Setup, passes, run};
+use super::{Outcome, Settings, Setup, passes, run, trace};
 use larder_core::exec::SECOND;
 
 /// Whether these settings could be run.
@@ -28,6 +28,7 @@ pub fn point(settings: &Settings) -> anyhow::Result<Json> {
     let setup = settings.setup().map_err(anyhow::Error::msg)?;
     match settings.load().map_err(anyhow::Error::msg)? {
         Load::Clients(_) => Ok(figures(&setup, &run(&setup)?)),
+        Load::Trace(trace) => trace::point(setup, trace),
         Load::Passes => Ok(json!({ "passes": passes::run(&setup, &settings.passes)? })),
     }
 }

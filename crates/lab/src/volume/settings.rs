@@ -6,16 +6,17 @@
 //! seed = 1
 //! scale = "1/16"        # of data, flash and time; requests, units, latencies and periods stay
 //! system = "sce"        # a preset, "no-cache" or "all-flash"
-//! load = "oltp"         # or "scattered", or "passes"
+//! load = "oltp"         # or "scattered", or "passes", or "trace"
 //! data_gib = 160        # the paper's GiB
 //! flash_gib = 200
 //! hours = 8             # the paper's hours, the last of which counts
 //! origin = "san-1g"
 //! flash = "ssd-s3500"
-//! unit_kib = 1024       # from here to durability: without, what the system chooses
+//! unit_kib = 1024       # from here to update_seconds: without, what the system chooses
 //! replacement = "lru"
 //! writes = "async"      # or "through", "around"
 //! durability = "volatile"
+//! update_seconds = 3600 # of systems with periodic update
 //!
 //! [plan]                # of loads but "passes"
 //! clients = 4
@@ -28,8 +29,12 @@
 //! [passes]              # of the load "passes": reads of different pages, and all of them again
 //! count = 4
 //! mib = 100             # at any scale
+//!
+//! [trace]               # of the load "trace", see `trace/settings.rs`
+//! path = "t.btr.zst"
 //! ```
-//! All have a default, which is the one shown.
+//! All but the trace have a default, which is the one shown. A trace has its own data, flash and time: with
+//! it scale, data_gib, flash_gib and hours are refused.
 
 use std::fmt::Display;
 
@@ -43,8 +48,14 @@ use larder_sim::load::Pattern;
 use larder_sim::load::clients::Plan;
 use serde::Deserialize;
 
+use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
 
+/// The defaults of what a trace says itself.
+const SCALE: &str = "1/16";
+const DATA_GIB: u64 = 160;
+const FLASH_GIB: u64 = 200;
+const HOURS: u64 = 8;
 /// What full size may be divided by.
 const SMALLEST: u64 = 256;
 /// The most GiB, of the paper.
@@ -56,21 +67,23 @@ const MOST_HOURS: u64 = 240;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    seed: u64,
-    scale: String,
+    pub(super) seed: u64,
+    scale: Option<String>,
     system: String,
     load: String,
-    data_gib: u64,
-    flash_gib: u64,
-    hours: u64,
+    data_gib: Option<u64>,
+    flash_gib: Option<u64>,
+    hours: Option<u64>,
     origin: String,
     flash: String,
     unit_kib: Option<u64>,
     replacement: Option<String>,
     writes: Option<String>,
     durability: Option<String>,
+    update_seconds: Option<u64>,
     plan: PlanSettings,
     pub(super) passes: Passes,
+    trace: Option<TraceSettings>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -88,20 +101,22 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             seed: 1,
-            scale: "1/16".to_owned(),
+            scale: None,
             system: "sce".to_owned(),
             load: Pattern::Oltp.name().to_owned(),
-            data_gib: 160,
-            flash_gib: 200,
-            hours: 8,
+            data_gib: None,
+            flash_gib: None,
+            hours: None,
             origin: SAN_PROFILE.to_owned(),
             flash: FLASH_PROFILE.to_owned(),
             unit_kib: None,
             replacement: None,
             writes: None,
             durability: None,
+            update_seconds: None,
             plan: PlanSettings::default(),
             passes: Passes::default(),
+            trace: None,
         }
     }
 }
@@ -121,19 +136,21 @@ impl Default for PlanSettings {
 }
 
 /// How requests come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Load {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Load<'a> {
     /// From clients that do transactions.
     Clients(Pattern),
     /// In passes.
     Passes,
+    /// From a trace.
+    Trace(&'a TraceSettings),
 }
 
-fn bad<T>(key: &str, value: impl Display, accepted: impl Display) -> Result<T, String> {
+pub(super) fn bad<T>(key: &str, value: impl Display, accepted: impl Display) -> Result<T, String> {
     Err(format!("{key} = '{value}' cannot be; accepted: {accepted}"))
 }
 
-fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
+pub(super) fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
     if (least..=most).contains(&value) {
         Ok(())
     } else {
@@ -148,18 +165,26 @@ impl Settings {
     /// What cannot be, and what would be accepted.
     pub fn setup(&self) -> Result<Setup, String> {
         let (system, mib_per_gib) = (self.system()?, self.mib_per_gib()?);
-        in_range("data_gib", self.data_gib, 1, MOST_GIB)?;
-        in_range("flash_gib", self.flash_gib, 1, MOST_GIB)?;
-        in_range("hours", self.hours, 1, MOST_HOURS)?;
+        let data_gib = self.data_gib.unwrap_or(DATA_GIB);
+        let flash_gib = self.flash_gib.unwrap_or(FLASH_GIB);
+        let hours = self.hours.unwrap_or(HOURS);
+        in_range("data_gib", data_gib, 1, MOST_GIB)?;
+        in_range("flash_gib", flash_gib, 1, MOST_GIB)?;
+        in_range("hours", hours, 1, MOST_HOURS)?;
+        let data_bytes = (data_gib * mib_per_gib) << 20;
         let pattern = match self.load()? {
             Load::Clients(pattern) => pattern,
-            Load::Passes => Pattern::Oltp,
+            Load::Passes => {
+                in_range("passes.count", self.passes.count.into(), 1, 1000)?;
+                in_range("passes.mib", self.passes.mib, 1, data_bytes >> 20)?;
+                Pattern::Oltp
+            }
+            Load::Trace(trace) => {
+                self.no_size_of_its_own()?;
+                trace.lawful()?;
+                Pattern::Oltp
+            }
         };
-        let data_bytes = (self.data_gib * mib_per_gib) << 20;
-        if self.load()? == Load::Passes {
-            in_range("passes.count", self.passes.count.into(), 1, 1000)?;
-            in_range("passes.mib", self.passes.mib, 1, data_bytes >> 20)?;
-        }
         let hour = 3600 * SECOND * mib_per_gib / 1024;
         let setup = Setup {
             system,
@@ -168,29 +193,49 @@ impl Settings {
             pattern,
             plan: self.plan.plan()?,
             data_bytes,
-            flash_bytes: (self.flash_gib * mib_per_gib) << 20,
+            flash_bytes: (flash_gib * mib_per_gib) << 20,
             origin: profile("origin", &self.origin)?,
             flash: profile("flash", &self.flash)?,
             sample: hour / SAMPLES_PER_HOUR,
-            span: self.hours * hour,
+            span: hours * hour,
             last: hour,
             seed: self.seed,
         };
         if setup.flash_bytes < setup.choices.unit_bytes {
-            return bad("flash_gib", self.flash_gib, "room for a unit at this scale");
+            return bad("flash_gib", flash_gib, "room for a unit at this scale");
         }
         Ok(setup)
     }
 
-    pub(super) fn load(&self) -> Result<Load, String> {
-        if self.load == "passes" {
-            return Ok(Load::Passes);
+    pub(super) fn load(&self) -> Result<Load<'_>, String> {
+        match (self.load.as_str(), &self.trace) {
+            ("trace", Some(trace)) => return Ok(Load::Trace(trace)),
+            ("trace", None) => return Err("no [trace]; accepted: one with a path".to_owned()),
+            (other, Some(_)) => return bad("load", other, "trace, where there is a [trace]"),
+            ("passes", None) => return Ok(Load::Passes),
+            _ => {}
         }
         let found = Pattern::ALL.into_iter().find(|pattern| pattern.name() == self.load);
         found.map_or_else(
-            || bad("load", &self.load, "oltp, scattered, passes"),
+            || bad("load", &self.load, "oltp, scattered, passes, trace"),
             |p| Ok(Load::Clients(p)),
         )
+    }
+
+    /// A trace says itself how much data there is and for how long.
+    fn no_size_of_its_own(&self) -> Result<(), String> {
+        let given = [
+            ("scale", self.scale.is_some()),
+            ("data_gib", self.data_gib.is_some()),
+            ("flash_gib", self.flash_gib.is_some()),
+            ("hours", self.hours.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((key, _)) => Err(format!(
+                "{key} is not for the load 'trace'; accepted: trace.flash_mib, trace.flash_share, trace.requests"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn system(&self) -> Result<System, String> {
@@ -207,12 +252,12 @@ impl Settings {
 
     /// So many MiB stand for a GiB of the paper.
     fn mib_per_gib(&self) -> Result<u64, String> {
-        let text = self.scale.trim();
+        let text = self.scale.as_deref().unwrap_or(SCALE).trim();
         let divisor = if text == "1" { Some("1") } else { text.strip_prefix("1/") };
         let divisor = divisor.and_then(|n| n.parse::<u64>().ok());
         match divisor.filter(|n| n.is_power_of_two() && *n <= SMALLEST) {
             Some(n) => Ok(1024 / n),
-            None => bad("scale", &self.scale, "1, 1/2, 1/4, and so on to 1/256"),
+            None => bad("scale", text, "1, 1/2, 1/4, and so on to 1/256"),
         }
     }
 
@@ -236,6 +281,16 @@ impl Settings {
                 return bad("durability", other, "journal, and volatile where flash owns nothing");
             }
         };
+        match (choices.periodic_mut(), self.update_seconds) {
+            (_, None) => {}
+            (Some(settings), Some(seconds)) => {
+                in_range("update_seconds", seconds, 1, MOST_HOURS * 3600)?;
+                settings.period = seconds * SECOND;
+            }
+            (None, Some(seconds)) => {
+                return bad("update_seconds", seconds, "systems with periodic update");
+            }
+        }
         let Some(name) = &self.replacement else { return Ok(choices) };
         let known = ReplacementChoice::NAMED;
         let Some((_, replacement)) = known.iter().find(|(known, _)| known == name) else {

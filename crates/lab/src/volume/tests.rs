@@ -67,7 +67,9 @@ fn what_cannot_be_is_one_line_that_says_what_can() {
         ("replacement = 'mru'", "replacement = 'mru' cannot be; accepted: gclock"),
         ("origin = 'tape'", "origin = 'tape' cannot be; accepted: hdd-7200"),
         ("hours = 0", "hours = '0' cannot be; accepted: 1 to 240"),
-        ("load = 'web'", "load = 'web' cannot be; accepted: oltp, scattered, passes"),
+        ("load = 'web'", "load = 'web' cannot be; accepted: oltp, scattered, passes, trace"),
+        ("load = 'trace'", "no [trace]; accepted: one with a path"),
+        ("update_seconds = 5", "accepted: systems with periodic update"),
         ("load = 'passes'", "passes.mib = '100' cannot be; accepted: 1 to 32"),
         ("plan.clients = 0", "plan.clients = '0' cannot be"),
         ("plan.computing_us = -1", "in `plan.computing_us`"),
@@ -79,5 +81,101 @@ fn what_cannot_be_is_one_line_that_says_what_can() {
         let error = changed(more).points().unwrap_err().to_string();
         assert!(error.contains(expected), "{more}: {error}");
         assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+/// The trace that the project ships, as a scenario with other settings.
+fn of_trace(more: &[(&str, toml::Value)]) -> Scenario {
+    const PG15: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/data/pg15_zipf_update.btr.zst");
+    let mut scenario = Scenario::parse("t", "kind = 'volume'\nload = 'trace'").unwrap();
+    let base = [("trace.path", PG15.into()), ("trace.requests", 4000.into())];
+    for (key, value) in base.iter().chain(more) {
+        scenario.set(key, value.clone()).unwrap();
+    }
+    scenario
+}
+
+fn replayed(more: &[(&str, toml::Value)]) -> Json {
+    sweep(&of_trace(more), Sweep::default()).unwrap().remove(0).result
+}
+
+#[test]
+fn a_trace_is_replayed_as_it_was_recorded_and_equal_seeds_give_equal_bytes() {
+    let slow = ("trace.speed", 0.01.into());
+    let run = |seed: i64| replayed(&[("seed", seed.into()), slow.clone()]);
+    let found = run(1);
+    assert_eq!(found.to_string(), run(1).to_string());
+    assert_ne!(found.to_string(), run(2).to_string());
+    assert_eq!((found["pace"].as_str(), found["keeps_up"].as_bool()), (Some("times"), Some(true)));
+    let count = |key: &str| found[key].as_u64().unwrap();
+    assert_eq!(
+        (count("requests"), count("warm_up_requests"), count("late_requests")),
+        (4000, 2000, 0)
+    );
+    assert_eq!(count("reads") + count("writes"), 2000);
+    assert_eq!(found["samples"]["at_seconds"].as_array().unwrap().len(), 100);
+    // A hundred times as slow, the half of some seconds is some minutes.
+    assert!(found["span_seconds"].as_f64() > Some(60.0), "{}", found["span_seconds"]);
+}
+
+#[test]
+fn an_origin_that_cannot_keep_up_says_so_and_a_closed_loop_has_no_times() {
+    let fast = ("trace.speed", 1000.0.into());
+    let late =
+        replayed(&[("system", "no-cache".into()), fast, ("trace.most_outstanding", 16.into())]);
+    assert_eq!(late["keeps_up"], false);
+    assert!(
+        late["late_requests"].as_u64() > Some(3000)
+            && late["late_seconds_most"].as_f64() > Some(1.0)
+    );
+    // Whoever waits outside has waited too.
+    assert!(late["read_us_mean"].as_f64() > Some(500_000.0), "{}", late["read_us_mean"]);
+    let closed = replayed(&[("system", "no-cache".into()), ("trace.outstanding", 4.into())]);
+    assert_eq!(
+        (closed["pace"].as_str(), closed["keeps_up"].as_bool()),
+        (Some("outstanding"), Some(true))
+    );
+    assert!(closed["read_us_mean"].as_f64() < Some(50_000.0), "{}", closed["read_us_mean"]);
+    assert!(closed["flash_bytes"].is_null() && closed["flash_write_bytes"] == 0);
+}
+
+#[test]
+fn all_that_flash_has_room_for_hits_when_it_comes_again() {
+    let all = [
+        ("system", "slru".into()),
+        ("trace.flash_share", 1.0.into()),
+        ("trace.outstanding", 1.into()),
+        ("trace.dev", 0.into()),
+    ];
+    let large = replayed(&all);
+    let small = replayed(&[&all[..], &[("trace.flash_share", 0.02.into())]].concat());
+    assert!(large["hit_ratio"].as_f64() > small["hit_ratio"].as_f64(), "{large} {small}");
+    assert_eq!(
+        (large["evictions"].as_u64(), large["touched_unit_bytes"].as_u64()),
+        (Some(0), large["flash_bytes"].as_u64())
+    );
+    assert!(small["evictions"].as_u64() > Some(0));
+}
+
+#[test]
+fn what_a_trace_cannot_be_is_one_line() {
+    for (key, value, expected) in [
+        ("scale", "1/4".into(), "scale is not for the load 'trace'; accepted: trace.flash_mib"),
+        ("hours", 3.into(), "hours is not for the load"),
+        ("trace.path", "/nowhere".into(), "/nowhere: cannot be opened"),
+        ("trace.flash_share", 2.0.into(), "trace.flash_share = '2' cannot be; accepted: above 0"),
+        ("trace.flash_mib", 0.into(), "trace.flash_mib = '0' cannot be"),
+        ("trace.flash_mib", 0.5.into(), "accepted: room for a unit of 1048576 bytes"),
+        ("trace.outstanding", 0.into(), "accepted: 1 to 65536"),
+        ("trace.warm_up_share", 1.0.into(), "accepted: 0 to 0.99"),
+        ("trace.speed", (-1.0).into(), "accepted: 0.001 to 1000000"),
+        ("trace.format", "tape".into(), "accepted: btr, fio"),
+        ("trace.dev", 9.into(), "has no requests"),
+        ("load", "oltp".into(), "accepted: trace, where there is a [trace]"),
+    ] {
+        let error = sweep(&of_trace(&[(key, value)]), Sweep::default()).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains(expected) && !error.contains('\n'), "{key}: {error}");
     }
 }

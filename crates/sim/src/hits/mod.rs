@@ -9,7 +9,7 @@
 
 pub mod belady;
 pub mod replay;
-mod units;
+pub mod units;
 
 use larder_core::policy::replacement::Replacement;
 

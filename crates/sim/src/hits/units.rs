@@ -9,8 +9,9 @@ use hashbrown::HashMap;
 
 const GROUP: u64 = 16;
 
+/// The cells, see the module.
 #[derive(Default)]
-pub(super) struct Units {
+pub struct Units {
     /// The number of each group, in the order of their first access.
     groups: HashMap<u64, u32>,
     /// A group's cells one after the other; [`Units::NEW`] until they are written.
@@ -40,7 +41,7 @@ impl Units {
     }
 
     /// Marks a unit as seen; whether it was new.
-    pub(super) fn first(&mut self, unit: u64) -> bool {
+    pub fn first(&mut self, unit: u64) -> bool {
         let cell = self.cell(unit);
         std::mem::replace(&mut self.cells[cell], 0) == Self::NEW
     }

@@ -73,13 +73,23 @@ pub struct Columns {
     length: Named<u64>,
     op: Named<()>,
     dev: Named<()>,
+    /// As the user said it.
+    text: String,
+}
+
+impl Columns {
+    /// As the user said it; empty by default.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 impl FromStr for Columns {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut columns = Self::default();
+        let mut columns = Self { text: text.to_owned(), ..Self::default() };
         for part in text.split(',') {
             let wrong = || {
                 format!(

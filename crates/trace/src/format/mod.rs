@@ -56,6 +56,12 @@ impl Format {
             .ok_or_else(|| format!("format '{name}' is not known; accepted: {}", Self::names()))
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
+    }
+
     /// All names, with commas.
     #[must_use]
     pub fn names() -> String {

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Advice from a trace: whether a flash cache pays, how large, in which mode, and how long flash
+//! lasts.
+//!
+//! The miss-ratio curve of LRU ([`larder_trace::info`]) shows what any cache could hold; points with
+//! full timing (`points.rs`) show what a client would wait. From these follow, by the rules of
+//! [`knee`] and [`endurance`], a size and a preset, and the configuration that serves them (`words.rs`).
+//!
+//! Invariants: advice follows from the trace, the flags and the seed alone; what was left out or
+//! assumed is said with it; "no" is an answer.
+
+pub mod endurance;
+pub mod knee;
+mod picture;
+mod points;
+mod words;
+
+use anyhow::{Result, bail};
+use larder_core::cache::Keeps;
+use larder_core::journal::layout::{Layout, log_bytes};
+use larder_core::label::HEADER_BYTES;
+use larder_core::preset::{Durability, preset};
+use larder_core::shape::Shape;
+use larder_trace::info::{Info, Told, info};
+use larder_trace::{PAGE_BYTES, Trace};
+use serde::Serialize;
+use toml::Table;
+
+use self::endurance::{Endurance, Wear};
+use self::knee::Candidate;
+pub use self::picture::page;
+use self::points::Alone;
+pub use self::points::Point;
+pub use self::words::{other, size};
+
+/// Requests of a point, unless more are asked for.
+pub const REQUESTS: i64 = 1_000_000;
+/// Worker threads for whose metadata there is room: the most that serving starts by itself.
+const WORKERS: u32 = 4;
+const MIB: u64 = 1 << 20;
+/// Sizes of the miss-ratio curve: so many, each half of the next, and one between any two.
+const CURVE: u32 = 10;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// What the trace is called in messages.
+    pub name: String,
+    /// The trace.
+    pub trace: Trace,
+    /// The same as the `[trace]` of a scenario.
+    pub trace_keys: Table,
+    /// The origin's device profile.
+    pub origin: String,
+    /// The flash device's.
+    pub flash: String,
+    /// Requests of a point, at most.
+    pub requests: i64,
+    /// What the flash device is rated for; without, by default.
+    pub endurance: Option<Endurance>,
+    /// Of the devices.
+    pub seed: i64,
+    /// Threads; one for every processor without.
+    pub jobs: Option<usize>,
+}
+
+/// A size and what LRU misses with it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Misses {
+    /// Bytes of cached pages.
+    pub flash_bytes: u64,
+    /// Of accesses to pages of 4 KiB, reads and writes.
+    pub miss_ratio: f64,
+}
+
+/// What is advised.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advised {
+    /// The preset at its knee.
+    pub point: Point,
+    /// Of `prwc`: from one update to the next.
+    pub update_seconds: Option<i64>,
+    /// What a flash device must have for that: metadata too.
+    pub device_bytes: u64,
+    /// How many times as long the origin alone takes in the mean, for a read; null without reads.
+    pub read_factor: Option<f64>,
+    /// The same for a write.
+    pub write_factor: Option<f64>,
+    /// The share of the origin's operations that is saved; negative if there are more.
+    pub origin_operations_saved_ratio: f64,
+    /// Flash's life.
+    pub wear: Wear,
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// Requests of the trace ...
+    pub requests: u64,
+    /// ... and of each point.
+    pub replayed_requests: u64,
+    /// Share of the requests that write.
+    pub write_ratio: f64,
+    /// Bytes of different pages.
+    pub footprint_bytes: u64,
+    /// Bytes of all units of 1 MiB that are asked for.
+    pub touched_unit_bytes: u64,
+    /// From the first request to the last; null of a trace without times.
+    pub duration_seconds: Option<f64>,
+    /// Whether points keep the recorded times.
+    pub keeps_times: bool,
+    /// Whether a cache pays.
+    pub pays: bool,
+    /// Why, in a line.
+    pub verdict: String,
+    /// The best that there is; null where no cache saves anything.
+    pub advised: Option<Advised>,
+    /// The others at their knees.
+    pub others: Vec<Advised>,
+    /// The configuration that serves what is advised.
+    pub toml: Option<String>,
+    /// The origin alone.
+    pub alone: Point,
+    /// Presets at sizes.
+    pub points: Vec<Point>,
+    /// LRU at sizes.
+    pub miss_ratio_curve: Vec<Misses>,
+    /// What all this rests on, a line each.
+    pub assumptions: Vec<String>,
+}
+
+/// Looks at a trace.
+///
+/// # Errors
+/// The trace is malformed or empty, or there is no such device profile.
+pub fn advise(asked: &Asked) -> Result<Advice> {
+    let tell = |told| match told {
+        Told::Requests { pass, requests } => {
+            eprintln!("{}: pass {pass} of 2: {requests} requests", asked.name);
+        }
+        Told::Exact(_) | Told::TooLarge(_) => {}
+    };
+    let found = info(&asked.trace, false, tell)?;
+    if found.shape.all.requests == 0 {
+        bail!("{}: has no requests; accepted: at least one", asked.name);
+    }
+    let alone = points::alone(asked)?;
+    let (mut points, mut best) = (Vec::new(), Vec::new());
+    for (system, settings) in candidates(&alone) {
+        let all = alone.behind(asked, system, &settings)?;
+        let savings: Vec<f64> = all.iter().map(|p| alone.point.us() - p.us()).collect();
+        best.extend(knee::knee(&savings).map(|place| advised(asked, &alone, &all[place])));
+        points.extend(all);
+    }
+    let choices: Vec<Candidate> = best.iter().map(|one| candidate(&alone, one)).collect();
+    let advised = knee::choose(&choices).map(|place| best.swap_remove(place));
+    let pays = advised.as_ref().is_some_and(|advised| candidate(&alone, advised).pays);
+    let assumptions = words::assumptions(asked, &found, &alone, &points);
+    Ok(Advice {
+        requests: found.shape.all.requests,
+        replayed_requests: alone.requests,
+        write_ratio: found.shape.all.writes as f64 / found.shape.all.requests as f64,
+        footprint_bytes: found.reuse.unique * PAGE_BYTES,
+        touched_unit_bytes: alone.touched_bytes,
+        duration_seconds: seconds(&found),
+        keeps_times: alone.timed,
+        pays,
+        verdict: words::verdict(pays, &alone.point, advised.as_ref()),
+        toml: advised.as_ref().map(|a| words::configuration(asked, pays, a)),
+        others: best,
+        advised,
+        miss_ratio_curve: curve(&found, alone.touched_bytes),
+        alone: alone.point,
+        points,
+        assumptions,
+    })
+}
+
+fn seconds(found: &Info) -> Option<f64> {
+    let us = found.shape.duration_us();
+    (us > 0).then_some(us as f64 / 1e6)
+}
+
+/// The presets that make sense, with what is not theirs by default: careful ones first. What is
+/// never written gains nothing by writes that stay on flash.
+fn candidates(alone: &Alone) -> Vec<(&'static str, Table)> {
+    let mut all = vec![("sce", Table::new())];
+    if alone.writes > 0 {
+        let seconds = ("update_seconds".to_owned(), alone.update_seconds().into());
+        all.push(("prwc", Table::from_iter([seconds])));
+    }
+    all
+}
+
+fn advised(asked: &Asked, alone: &Alone, point: &Point) -> Advised {
+    let factor = |of: fn(&Point) -> Option<f64>| Some(of(&alone.point)? / of(point)?);
+    let saved = point.origin_operations as f64 / alone.point.origin_operations.max(1) as f64;
+    let device_bytes = device_bytes(&point.system, alone.origin_bytes, point.flash_bytes);
+    let endurance = asked.endurance.unwrap_or_default();
+    Advised {
+        update_seconds: owns(&point.system).then(|| alone.update_seconds()),
+        device_bytes,
+        read_factor: factor(|p| p.read_us_mean),
+        write_factor: factor(|p| p.write_us_mean),
+        origin_operations_saved_ratio: 1.0 - saved,
+        wear: Wear::of(
+            point.flash_write_bytes as f64,
+            point.span_seconds,
+            point.write_amplification,
+            device_bytes,
+            endurance,
+        ),
+        point: point.clone(),
+    }
+}
+
+fn candidate(alone: &Alone, advised: &Advised) -> Candidate {
+    Candidate {
+        flash_owns: owns(&advised.point.system),
+        us: advised.point.us(),
+        pays: knee::pays(alone.point.means(), advised.point.means()),
+        years: advised.wear.years,
+    }
+}
+
+/// Whether flash alone has what was written.
+fn owns(system: &str) -> bool {
+    preset(system).is_some_and(|preset| preset.choices().write.flash_owns())
+}
+
+/// Bytes of a flash device with so many bytes of slots: the label and the journal come first.
+fn device_bytes(system: &str, origin_bytes: u64, slot_bytes: u64) -> u64 {
+    let Some(choices) = preset(system).map(|preset| preset.choices()) else { return slot_bytes };
+    let mut bytes = HEADER_BYTES + slot_bytes;
+    if choices.durability == Durability::Journal {
+        let (unit_bytes, keeps) = (choices.unit_bytes, Keeps::of(&choices));
+        let shape = Shape { origin_bytes, unit_bytes, shards: WORKERS, shard: 0 };
+        let log = log_bytes(slot_bytes, keeps, WORKERS);
+        bytes += Layout::total_bytes(&shape, slot_bytes / unit_bytes, log, keeps);
+    }
+    bytes.next_multiple_of(MIB)
+}
+
+/// LRU, exactly where that is known, else from the sample.
+fn curve(found: &Info, touched_bytes: u64) -> Vec<Misses> {
+    let curve = if found.reuse.exact { &found.reuse.curve } else { &found.sampled };
+    let all = touched_bytes.max(PAGE_BYTES);
+    let sizes = (0..CURVE).rev().flat_map(|n| [(all >> n) / 4 * 3, all >> n]);
+    let misses = |bytes: u64| Misses {
+        flash_bytes: bytes,
+        miss_ratio: curve.miss_ratio(bytes / PAGE_BYTES),
+    };
+    sizes.filter(|bytes| *bytes >= PAGE_BYTES).map(misses).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_room_for_label_and_metadata_too() {
+        let (origin, slots) = (1 << 40, 64 << 30);
+        let volatile = device_bytes("slru", origin, slots);
+        assert_eq!(volatile, HEADER_BYTES + slots);
+        for journaled in ["sce", "prwc"] {
+            let bytes = device_bytes(journaled, origin, slots);
+            assert!(bytes > volatile && bytes < slots + slots / 50, "{journaled}: {bytes}");
+            assert_eq!(bytes % MIB, 0);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A trace as the load: its requests with their true offsets and sizes, at their times or so many
+//! at once.
+//!
+//! Invariants: the trace is streamed, twice, so memory does not grow with its length; what is
+//! counted begins when the warm-up's requests were answered; nothing of the trace is left out
+//! without being counted (`late_requests`).
+//!
+//! Why a request that comes late is not dropped: its client waited, and that is the answer.
+
+mod figures;
+mod scan;
+mod settings;
+mod tally;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use larder_core::memory::Memory;
+use larder_sim::load::replay::drive;
+use serde_json::Value as Json;
+
+use self::scan::{Feed, Scan};
+use self::settings::FlashSize;
+pub use self::settings::TraceSettings;
+use self::tally::Tally;
+use super::settings::bad;
+use super::{Setup, System, world};
+
+/// Between two words of progress.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+/// The engine's tables may take so much memory.
+const MOST_MEMORY: u64 = 8 << 30;
+
+/// Runs a trace over the devices of a setup, whose load, sizes and spans do not count.
+///
+/// # Errors
+/// If the trace is malformed or empty, or flash has no room for a unit.
+pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> {
+    let (trace, size) = (settings.trace(), settings.flash_size());
+    let (trace, size) = (trace.map_err(anyhow::Error::msg)?, size.map_err(anyhow::Error::msg)?);
+    let unit_bytes = setup.choices.unit_bytes;
+    let counted = matches!(size, FlashSize::Share(_)).then_some(unit_bytes);
+    let scan = Scan::of(&trace, settings.requests(), counted)?;
+    let name = trace.path().display();
+    if scan.requests == 0 {
+        bail!("{name}: has no requests; accepted: at least one");
+    }
+    setup.data_bytes = scan.packed.bytes();
+    setup.flash_bytes = flash_bytes(size, &scan, unit_bytes).map_err(anyhow::Error::msg)?;
+    let memory = Memory::of(setup.data_bytes, setup.flash_bytes, &setup.choices, &setup.limits);
+    if setup.system != System::NoCache && memory.worst_bytes() > MOST_MEMORY {
+        bail!(
+            "{name}: spans {} bytes, which needs {} of memory with units of {unit_bytes}; accepted: up to \
+             {MOST_MEMORY}, as with larger units",
+            setup.data_bytes,
+            memory.worst_bytes()
+        );
+    }
+    let (pace, speed) = settings.pace(scan.is_timed()).map_err(anyhow::Error::msg)?;
+    let has_flash = matches!(setup.system, System::Preset(_));
+    let mut tally = Tally::new(scan.requests, settings.warm_up_share, has_flash);
+    let (mut world, mut feed) = (world(&setup)?, Feed::new(&trace, &scan, speed)?);
+    let (mut told, system) = (Instant::now(), setup.system.name());
+    drive(
+        &mut world,
+        pace,
+        || feed.next(),
+        |world, answered| {
+            tally.add(world, &answered);
+            if tally.answered.is_multiple_of(1024) && told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                eprintln!("{name}: {system}: {} of {} requests", tally.answered, scan.requests);
+            }
+        },
+    )
+    .map_err(|why| anyhow!(why))
+    .with_context(|| name.to_string())?;
+    if let Some(error) = feed.failed {
+        return Err(error.into());
+    }
+    let touched = counted.map(|bytes| scan.units * bytes);
+    let found = figures::json(&setup, pace, &tally, &memory, touched);
+    if found["keeps_up"] == false {
+        eprintln!(
+            "{name}: {system}: cannot keep up with the recorded times: {} of {} requests came late, at most by \
+             {:.1} s",
+            tally.late,
+            scan.requests,
+            tally.latest as f64 / 1e9
+        );
+    }
+    Ok(found)
+}
+
+/// Bytes of whole units.
+fn flash_bytes(size: FlashSize, scan: &Scan, unit_bytes: u64) -> Result<u64, String> {
+    let units = match size {
+        FlashSize::Bytes(bytes) => bytes / unit_bytes,
+        FlashSize::Share(share) => (scan.units as f64 * share) as u64,
+    };
+    if units > 0 {
+        return Ok(units * unit_bytes);
+    }
+    let room = format!("room for a unit of {unit_bytes} bytes");
+    match size {
+        FlashSize::Bytes(bytes) => bad("trace.flash_mib", bytes as f64 / f64::from(1 << 20), room),
+        FlashSize::Share(share) => {
+            bad("trace.flash_share", share, format!("{room}; {} are asked for", scan.units))
+        }
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first pass over a trace: what the second has to know, and the second pass's requests.
+
+use larder_core::buf::SECTOR;
+use larder_core::exec::Nanos;
+use larder_core::preset::UNIT_BYTES_MOST;
+use larder_sim::hits::units::Units;
+use larder_sim::load::desktop::Ask;
+use larder_sim::load::replay::Due;
+use larder_trace::{Extents, Op, Packed, Record, Records, Trace, TraceError};
+
+/// What the second pass has to know.
+pub(super) struct Scan {
+    pub(super) packed: Packed,
+    pub(super) requests: u64,
+    /// Different units, where they were asked for.
+    pub(super) units: u64,
+    first_us: u64,
+    last_us: u64,
+}
+
+impl Scan {
+    /// Looks at the first `most` requests; counts units of so many bytes, if they are to be counted.
+    pub(super) fn of(
+        trace: &Trace,
+        most: u64,
+        unit_bytes: Option<u64>,
+    ) -> Result<Self, TraceError> {
+        // Whatever the unit is, devices share none and lie where they lay with another.
+        let mut extents = Extents::new(UNIT_BYTES_MOST);
+        let (mut seen, mut units) = (Units::default(), 0);
+        let (mut requests, mut first_us, mut last_us) = (0, u64::MAX, 0);
+        let mut records = trace.records()?;
+        while let Some(batch) = records.next_batch()? {
+            let left = usize::try_from(most - requests).unwrap_or(usize::MAX);
+            for record in batch.iter().take(left) {
+                extents.add(record);
+                (first_us, last_us) = (first_us.min(record.ts_us), last_us.max(record.ts_us));
+                let touched = unit_bytes.map_or(0..0, |bytes| record.units(bytes));
+                units += touched.filter(|unit| seen.first(*unit)).count() as u64;
+                requests += 1;
+            }
+            if requests == most {
+                break;
+            }
+        }
+        Ok(Self { packed: extents.pack(), requests, units, first_us, last_us })
+    }
+
+    /// Whether the trace has times.
+    pub(super) fn is_timed(&self) -> bool {
+        self.last_us > self.first_us
+    }
+}
+
+/// The second pass: requests on the volume.
+pub(super) struct Feed<'a> {
+    scan: &'a Scan,
+    records: Records,
+    left: u64,
+    speed: f64,
+    last: Nanos,
+    pub(super) failed: Option<TraceError>,
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(trace: &Trace, scan: &'a Scan, speed: f64) -> Result<Self, TraceError> {
+        let (records, left) = (trace.records()?, scan.requests);
+        Ok(Self { scan, records, left, speed, last: 0, failed: None })
+    }
+
+    /// The next request, grown to whole sectors, which is all that a volume takes. Times that go back
+    /// are those of the request before.
+    pub(super) fn next(&mut self) -> Option<Due> {
+        self.left = self.left.checked_sub(1)?;
+        let record = match self.records.next()? {
+            Ok(record) => record,
+            Err(error) => {
+                self.failed = Some(error);
+                return None;
+            }
+        };
+        let at =
+            (record.ts_us.saturating_sub(self.scan.first_us) as f64 * 1e3 / self.speed) as Nanos;
+        self.last = self.last.max(at);
+        Some(Due { at: self.last, ask: self.ask(&record) })
+    }
+
+    fn ask(&self, record: &Record) -> Ask {
+        let (place, sector) = (self.scan.packed.place(record), SECTOR as u64);
+        let offset = place.start / sector * sector;
+        let len = place.end.next_multiple_of(sector) - offset;
+        Ask { writes: record.op == Op::Write, offset, len }
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Settings of the load `trace`.
+//!
+//! ```toml
+//! [trace]
+//! path = "t.btr.zst"
+//! format = "btr"          # as larder trace info --format; without, the name or beginning tells
+//! dev = 0                 # only this device; without, all of them, packed one behind the other
+//! columns = "op=what"     # of a CSV
+//! event = "Q"             # of a blkparse text
+//! flash_mib = 512         # or, of the bytes of all units that are asked for:
+//! flash_share = 0.1
+//! speed = 1.0             # requests come at the recorded times, so many times as fast
+//! most_outstanding = 1024 # with times: more than so many wait, and count as late
+//! outstanding = 8         # instead: so many under way, whatever the times
+//! warm_up_share = 0.5     # of the requests; they are not counted
+//! requests = 1_000_000    # only the first so many
+//! ```
+//! Without `speed` and `outstanding`, times are kept where the trace has them: what a client waits
+//! for depends on rests and on bursts, and population does its work in the rests. A trace without
+//! times runs with 8 under way.
+
+use std::path::PathBuf;
+use std::str::FromStr as _;
+
+use larder_sim::load::replay::Pace;
+use larder_trace::{Columns, Format, Options, Trace};
+use serde::Deserialize;
+
+use super::super::settings::{bad, in_range};
+
+/// Under way at once where there are no times.
+pub(super) const OUTSTANDING: u32 = 8;
+/// The most that may be asked for.
+const MOST_OUTSTANDING: u64 = 65_536;
+/// Flash, of the bytes of all units, if nothing else is said.
+const FLASH_SHARE: f64 = 0.1;
+/// The most MiB of flash: what a map of the engine has room for.
+const MOST_MIB: f64 = (4096_u64 << 10) as f64;
+
+/// Settings of the load, see the module.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TraceSettings {
+    path: PathBuf,
+    format: Option<String>,
+    dev: Option<u8>,
+    columns: Option<String>,
+    event: char,
+    flash_mib: Option<f64>,
+    flash_share: Option<f64>,
+    speed: Option<f64>,
+    most_outstanding: u32,
+    outstanding: Option<u32>,
+    pub(super) warm_up_share: f64,
+    requests: Option<u64>,
+}
+
+impl Default for TraceSettings {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            format: None,
+            dev: None,
+            columns: None,
+            event: 'Q',
+            flash_mib: None,
+            flash_share: None,
+            speed: None,
+            most_outstanding: 1024,
+            outstanding: None,
+            warm_up_share: 0.5,
+            requests: None,
+        }
+    }
+}
+
+/// How much flash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum FlashSize {
+    /// So many bytes.
+    Bytes(u64),
+    /// This share of the bytes of all units that are asked for.
+    Share(f64),
+}
+
+impl TraceSettings {
+    /// Whether they can be: the trace opens, and all is in range.
+    ///
+    /// # Errors
+    /// What cannot be, and what would be accepted.
+    pub fn lawful(&self) -> Result<(), String> {
+        if self.path.as_os_str().is_empty() {
+            return bad("trace.path", "", "the path of a trace");
+        }
+        self.flash_size()?;
+        if let Some(count) = self.outstanding {
+            in_range("trace.outstanding", count.into(), 1, MOST_OUTSTANDING)?;
+        }
+        in_range("trace.most_outstanding", self.most_outstanding.into(), 1, MOST_OUTSTANDING)?;
+        in_range("trace.requests", self.requests(), 1, u64::MAX)?;
+        if !(0.0..=0.99).contains(&self.warm_up_share) {
+            return bad("trace.warm_up_share", self.warm_up_share, "0 to 0.99");
+        }
+        match (self.speed, self.outstanding) {
+            (Some(speed), Some(_)) => {
+                return bad("trace.speed", speed, "speed or outstanding, not both");
+            }
+            (Some(speed), _) if !(1e-3..=1e6).contains(&speed) => {
+                return bad("trace.speed", speed, "0.001 to 1000000");
+            }
+            _ => {}
+        }
+        self.trace()?.records().map(drop).map_err(|e| e.to_string())
+    }
+
+    /// The trace.
+    ///
+    /// # Errors
+    /// How it is to be understood is not understood.
+    pub(super) fn trace(&self) -> Result<Trace, String> {
+        let format = self.format.as_deref().map(Format::by_name).transpose();
+        let columns = self.columns.as_deref().map(Columns::from_str).transpose();
+        let options = Options {
+            format: format.map_err(|e| format!("trace.format: {e}"))?,
+            columns: columns.map_err(|e| format!("trace.columns: {e}"))?.unwrap_or_default(),
+            event: self.event,
+            dev: self.dev,
+        };
+        Ok(Trace::new(&self.path, options))
+    }
+
+    /// How much flash.
+    pub(super) fn flash_size(&self) -> Result<FlashSize, String> {
+        match (self.flash_mib, self.flash_share) {
+            (Some(mib), Some(_)) => {
+                bad("trace.flash_mib", mib, "flash_mib or flash_share, not both")
+            }
+            (Some(mib), None) if (f64::MIN_POSITIVE..=MOST_MIB).contains(&mib) => {
+                Ok(FlashSize::Bytes((mib * f64::from(1 << 20)) as u64))
+            }
+            (Some(mib), None) => bad("trace.flash_mib", mib, format!("above 0, up to {MOST_MIB}")),
+            (None, share) => match share.unwrap_or(FLASH_SHARE) {
+                share if (f64::MIN_POSITIVE..=1.0).contains(&share) => Ok(FlashSize::Share(share)),
+                share => bad("trace.flash_share", share, "above 0, up to 1"),
+            },
+        }
+    }
+
+    /// At most so many requests.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.unwrap_or(u64::MAX)
+    }
+
+    /// The pace, and the factor of the times.
+    ///
+    /// # Errors
+    /// The times of a trace that has none are asked for.
+    pub(super) fn pace(&self, timed: bool) -> Result<(Pace, f64), String> {
+        match (self.outstanding, self.speed) {
+            (Some(count), _) => Ok((Pace::Outstanding(count as usize), 1.0)),
+            (None, Some(speed)) if !timed => {
+                bad("trace.speed", speed, "trace.outstanding, as the trace has no times")
+            }
+            (None, None) if !timed => Ok((Pace::Outstanding(OUTSTANDING as usize), 1.0)),
+            (None, speed) => {
+                let most = self.most_outstanding as usize;
+                Ok((Pace::AtTimes { most }, speed.unwrap_or(1.0)))
+            }
+        }
+    }
+}
