@@ -55,7 +55,8 @@ pub struct AdviseArgs {
     pub report: Option<PathBuf>,
 }
 
-fn jobs(text: &str) -> Result<usize, String> {
+/// A number of threads.
+pub fn jobs(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(jobs @ 1..=1024) => Ok(jobs),
         _ => Err(format!("'{text}' cannot be; accepted: 1 to 1024")),

@@ -60,6 +60,9 @@ fn what_is_wrong_is_one_line_that_says_what_and_where() {
     std::fs::write(place.path("bad.csv"), "offset,length\n0,4096\n512,x\n").unwrap();
     std::fs::write(place.path("empty.csv"), "offset,length\n").unwrap();
     std::fs::write(place.path("noise"), [1, 2, 3]).unwrap();
+    std::fs::create_dir(place.path("d.csv")).unwrap();
+    let far = format!("time,offset,length\n{},0,4096\n0,0,4096\n", u64::MAX);
+    std::fs::write(place.path("far.csv"), far).unwrap();
     let words = |name: &str| place.word(name);
     let (bad, empty, noise, out) =
         (words("bad.csv"), words("empty.csv"), words("noise"), words("o"));
@@ -84,6 +87,7 @@ fn what_is_wrong_is_one_line_that_says_what_and_where() {
         (trace(&["convert", &bad, &bad]), "is also the input"),
         (trace(&["convert", TRACE, &out]), "by its flag: btr"),
         (trace(&["convert", &bad, &words("o.btr")]), "line 3"),
+        (trace(&["convert", TRACE, &words("d.csv")]), "is there and no regular file"),
     ] {
         let ended = larder_says(&words.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(ended.code, 2, "{words:?}: {}", ended.err);
@@ -95,5 +99,7 @@ fn what_is_wrong_is_one_line_that_says_what_and_where() {
         assert!(last.contains(why), "{words:?}: {last}");
         assert_eq!(ended.out, "");
     }
+    // Times from one end of all to the other.
+    larder_says(&["trace", "info", &words("far.csv")]).ok();
     assert!(!place.path("o.btr").exists() && !place.path("o.btr.part").exists());
 }

@@ -24,7 +24,7 @@ pub fn run_jobs<J: Sync, T: Send>(
         {
             let begin = std::time::Instant::now();
             let result = run(job);
-            eprintln!("{name}: {} in {:.0} s", words(job), begin.elapsed().as_secs_f64());
+            crate::tell!("{name}: {} in {:.0} s", words(job), begin.elapsed().as_secs_f64());
             found.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
         }
     };

@@ -80,6 +80,8 @@ mod tests {
         one.record(1_000);
         other.record(3_000);
         one += &other;
-        assert_eq!((one.count(), one.mean_us()), (2, 2.0));
+        assert_eq!(one.count(), 2);
+        // The histogram keeps three digits.
+        assert!((one.mean_us() - 2.0).abs() < 0.002, "{}", one.mean_us());
     }
 }

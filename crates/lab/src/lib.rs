@@ -10,3 +10,13 @@ pub mod latencies;
 pub mod paper;
 pub mod scenario;
 pub mod volume;
+
+/// Tells of progress on standard error. Nobody may be there to read it any more: the work goes on all
+/// the same.
+#[macro_export]
+macro_rules! tell {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}

@@ -73,6 +73,11 @@ impl Writer {
             let what = "gzip is only read; accepted for writing: plain, .zst";
             return Err(TraceError::file(&name, what));
         }
+        // It is made beside and then given the name: a device or a pipe would be gone.
+        if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+            let what = "is there and no regular file; accepted: a new file, or one to replace";
+            return Err(TraceError::file(&name, what));
+        }
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);

@@ -161,7 +161,7 @@ pub fn run(names: &[String], options: &BenchOptions) -> Result<Findings> {
 }
 
 fn progress(name: &str, what: impl std::fmt::Display) {
-    eprintln!("bench {name}: {what}");
+    larder_lab::tell!("bench {name}: {what}");
 }
 
 #[cfg(test)]

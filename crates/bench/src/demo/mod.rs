@@ -218,7 +218,7 @@ fn run_oltp(options: &DemoOptions) -> Result<Vec<Value>> {
             Ok(json)
         }
         Err(error) if error.is::<Skipped>() => {
-            eprintln!("demo: the second part (a database over FUSE) is skipped: {error:#}");
+            larder_lab::tell!("demo: the second part (a database over FUSE) is skipped: {error:#}");
             Ok(Vec::new())
         }
         Err(error) => Err(error),
@@ -237,7 +237,7 @@ fn tell(
     if !options.json {
         println!("{}\n", text());
     }
-    eprintln!("demo: rows are in {}", path.display());
+    larder_lab::tell!("demo: rows are in {}", path.display());
     Ok(())
 }
 

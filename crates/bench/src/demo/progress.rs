@@ -27,7 +27,7 @@ impl Progress {
     /// Something begins; always a line of its own.
     pub fn begin(&mut self, what: &str) {
         self.end();
-        eprintln!("demo: {what}");
+        larder_lab::tell!("demo: {what}");
         self.last = Some(Instant::now());
     }
 
@@ -40,7 +40,7 @@ impl Progress {
             let _ = write!(std::io::stderr(), "\r  {line:<0$}", self.shown.max(width));
             self.shown = width;
         } else if self.last.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
-            eprintln!("  {}", how());
+            larder_lab::tell!("  {}", how());
             self.last = Some(Instant::now());
         }
     }
@@ -48,7 +48,7 @@ impl Progress {
     /// Ends the changing line, so that others may write.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.shown) > 0 {
-            eprintln!();
+            larder_lab::tell!("");
         }
     }
 }

@@ -35,11 +35,11 @@ pub struct SimArgs {
     /// The seed; equal seeds give equal results on any machine [default: the scenario's]
     #[arg(long, value_name = "N", requires = "runs")]
     pub seed: Option<i64>,
-    /// Append results here, a JSON value a line, and go on where an earlier run stopped
+    /// Keep results here, a JSON value a line, and go on where an earlier run of this sweep stopped
     #[arg(long, value_name = "FILE", requires = "runs")]
     pub out: Option<PathBuf>,
     /// Threads; they change nothing but the time it takes [default: one for every processor]
-    #[arg(long, value_name = "N", requires = "runs")]
+    #[arg(long, value_name = "N", value_parser = crate::advise::jobs, requires = "runs")]
     pub jobs: Option<usize>,
     /// Also write one HTML file with pictures of what was found over time, and all numbers
     #[arg(long, value_name = "FILE", requires = "runs")]

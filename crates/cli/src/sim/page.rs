@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use larder_lab::scenario::{Line, Scenario};
-use larder_report::{self as report, About, Axis, Cell, Column, Curve, Figure, Table, TableRow};
+use larder_report::{
+    self as report, About, Axis, Cell, Column, Curve, Figure, Part, Table, TableRow,
+};
 use serde_json::Value as Json;
 
 use crate::out;
@@ -18,7 +20,7 @@ pub(super) fn html(scenario: &Scenario, lines: &[Line]) -> String {
         command: out::command_line(),
         seeds: seed.unwrap_or_else(|| "by default".to_owned()),
     };
-    report::html(&about, &figures(lines), &[table(lines)])
+    report::html(&about, &[Part::of(figures(lines))], &[table(lines)])
 }
 
 /// What the grid set at a point.

@@ -136,7 +136,7 @@ pub struct Advice {
 pub fn advise(asked: &Asked) -> Result<Advice> {
     let tell = |told| match told {
         Told::Requests { pass, requests } => {
-            eprintln!("{}: pass {pass} of 2: {requests} requests", asked.name);
+            crate::tell!("{}: pass {pass} of 2: {requests} requests", asked.name);
         }
         Told::Exact(_) | Told::TooLarge(_) => {}
     };

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Advice as a page: both curves over the size of flash, with the knee marked, and all numbers.
 
-use larder_report::{About, Axis, Cell, Column, Curve, Figure, Table, TableRow, html, number};
+use larder_report::{
+    About, Axis, Cell, Column, Curve, Figure, Part, Table, TableRow, html, number,
+};
 
 use super::{Advice, MIB, Point, size};
 
 /// The page.
 #[must_use]
 pub fn page(about: &About, advice: &Advice) -> String {
-    html(about, &[latencies(advice), misses(advice)], &[says(advice), points(advice)])
+    html(
+        about,
+        &[Part::of(vec![latencies(advice), misses(advice)])],
+        &[says(advice), points(advice)],
+    )
 }
 
 fn mib(bytes: u64) -> f64 {

@@ -274,6 +274,36 @@ impl Settings {
         Ok(times)
     }
 
+    /// Whether the load can be made.
+    fn within_bounds(&self, load: &HollandSpec) -> Result<(), String> {
+        let (c, l) = (&self.cache, &self.load);
+        if load.working_set_blocks > load.server_blocks {
+            return Err("load.working_set_gib is larger than load.server_gib".to_owned());
+        }
+        if !(1..=64).contains(&l.hosts) || !(1..=1024).contains(&l.threads) {
+            return Err("load.hosts, load.threads: accepted: 1 to 64, 1 to 1024".to_owned());
+        }
+        let sizes = [load.io_blocks, load.region_blocks];
+        if sizes.iter().any(|s| !(1.0..=1e6).contains(s)) || !(0.0..=5.0).contains(&l.file_spread) {
+            return Err(
+                "load.io_kib, load.region_kib: accepted: 4 to 4000000; load.file_spread: 0 to 5"
+                    .to_owned(),
+            );
+        }
+        if !(1.0..=4e6).contains(&l.file_kib) || !(1..=1_000_000).contains(&l.popularity_most) {
+            return Err(
+                "load.file_kib, load.popularity_most: accepted: 1 to 4000000, 1 to 1000000"
+                    .to_owned(),
+            );
+        }
+        if !(0.0..=10.0).contains(&l.popularity_exponent) || c.writers == 0 {
+            return Err(
+                "load.popularity_exponent, cache.writers: accepted: 0 to 10, at least 1".to_owned()
+            );
+        }
+        Ok(())
+    }
+
     /// What they describe: the caches, and the load if it is no trace.
     pub(super) fn spec(&self) -> Result<(Spec, HollandSpec), String> {
         let (c, l, part) = (&self.cache, &self.load, self.part()?);
@@ -292,23 +322,11 @@ impl Settings {
             region_blocks: l.region_kib * 1024.0 / BLOCK_BYTES as f64,
             file_blocks: (l.file_kib * 1024.0 / BLOCK_BYTES as f64).max(1.0),
             file_spread: l.file_spread,
-            popularity_most: l.popularity_most.max(1),
+            popularity_most: l.popularity_most,
             popularity_exponent: l.popularity_exponent,
             seed: self.seed,
         };
-        if load.working_set_blocks > load.server_blocks {
-            return Err("load.working_set_gib is larger than load.server_gib".to_owned());
-        }
-        if !(1..=64).contains(&l.hosts) || !(1..=1024).contains(&l.threads) {
-            return Err("load.hosts, load.threads: accepted: 1 to 64, 1 to 1024".to_owned());
-        }
-        let sizes = [load.io_blocks, load.region_blocks];
-        if sizes.iter().any(|s| !(1.0..=1e6).contains(s)) || !(0.0..=5.0).contains(&l.file_spread) {
-            return Err(
-                "load.io_kib, load.region_kib: accepted: 4 to 4000000; load.file_spread: 0 to 5"
-                    .to_owned(),
-            );
-        }
+        self.within_bounds(&load)?;
         let architectures = [
             ("naive", Architecture::Naive),
             ("lookaside", Architecture::Lookaside),

@@ -64,7 +64,7 @@ mod tests {
         let bare = Row::new("S1", "one number", Kind::Exact, "ms");
         let row = Row::new("S2", "several", Kind::Shape, "MB/s");
         let row =
-            row.points(vec![runs::at("8 GB", 1.49, &[1.3]), runs::at("all", None, &[1234.5])]);
+            row.points(vec![runs::at("8 GB", 1.49, &[1.3]), runs::at("all", None, &[1234.2])]);
         let found = Found { rows: vec![bare, row], figures: Vec::new() };
         let folded = part(&found).folded;
         assert_eq!(folded.len(), 1);

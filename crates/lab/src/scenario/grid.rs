@@ -33,9 +33,15 @@ pub(super) fn take(base: &mut Table) -> Result<Vec<(String, Vec<Value>)>, String
 
 /// Sets what a dotted path names, making tables on the way.
 pub(super) fn put(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
-    let (parents, last) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut parts: Vec<&str> = path.split('.').collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(format!(
+            "'{path}' is no path; accepted: names, with a dot between two of them"
+        ));
+    }
+    let last = parts.pop().unwrap_or_default();
     let mut at = table;
-    for part in parents.split('.').filter(|part| !part.is_empty()) {
+    for part in parts {
         let next = at.entry(part).or_insert_with(|| Value::Table(Table::new()));
         at = next.as_table_mut().ok_or_else(|| {
             format!("'{path}': '{part}' is no table; accepted: a path of tables and a setting")

@@ -29,6 +29,8 @@
 mod grid;
 mod kinds;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

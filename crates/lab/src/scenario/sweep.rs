@@ -2,13 +2,14 @@
 //! All points of a scenario on all processors, as JSON lines, going on where it stopped.
 //!
 //! A line is `{"point": N, "at": {..}, "settings": {..}, "result": {..}}`. Lines come in the order of
-//! the points. A sweep that finds such lines in its file keeps those whose settings are what the
-//! point's are now, and runs the others.
+//! the points. A sweep that finds such lines in its file takes those with the settings of a point for
+//! that point's, wherever the grid has it now, and runs the others.
 //!
 //! Invariants: a line is written when all before it were, in one piece; a torn last line is run
-//! again; with any number of processors and interruptions the file ends up with the same bytes.
+//! again; with any number of processors and interruptions the file ends up with the same bytes; a file
+//! that has anything else, as points of another sweep, is refused and stays as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -64,28 +65,42 @@ pub struct Sweep<'a> {
     pub progress: bool,
 }
 
-fn before(file: &Path) -> Result<BTreeMap<usize, Line>> {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
+/// What a file has, by settings.
+fn before(file: &Path) -> Result<HashMap<String, (usize, Line)>> {
+    // It is made anew beside and then given the name: a device or a pipe would be gone.
+    if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
+        bail!(
+            "{}: is no regular file; accepted: a new file, or what this sweep wrote",
+            file.display()
+        );
+    }
+    let text = match fs::read(file) {
+        // A line may be torn within a letter.
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
     };
-    let mut found = BTreeMap::new();
-    let count = text.lines().count();
-    for (i, line) in text.lines().enumerate() {
+    let mut found = HashMap::new();
+    for (number, line) in (1..).zip(text.split_inclusive('\n')) {
+        let torn = || !line.ends_with('\n') && is_beginning(line);
         match serde_json::from_str::<Line>(line) {
-            Ok(line) => _ = found.insert(line.point, line),
-            Err(_) if i + 1 == count => {}
+            Ok(line) => _ = found.insert(line.settings.to_string(), (number, line)),
+            Err(_) if torn() => {}
             Err(_) => {
                 return Err(anyhow!(
-                    "{}: line {}: is no line of a sweep; accepted: a new file, or what a sweep wrote",
+                    "{}: line {number}: is no line of a sweep; accepted: a new file, or what this sweep wrote",
                     file.display(),
-                    i + 1
                 ));
             }
         }
     }
     Ok(found)
+}
+
+/// Whether a line without an end is the beginning of one of ours.
+fn is_beginning(line: &str) -> bool {
+    const BEGINNING: &str = "{\"point\":";
+    line.starts_with(BEGINNING) || BEGINNING.starts_with(line)
 }
 
 /// Lines that are done, and those that wait for one before them.
@@ -124,28 +139,43 @@ fn kept(file: &Path, done: &Done) -> Result<fs::File> {
     Ok(out)
 }
 
+/// What the file has of the points, open for more, and the numbers of the others.
+fn begin(scenario: &Scenario, points: &[Point], file: Option<&Path>) -> Result<(Done, Vec<usize>)> {
+    let mut old = file.map(before).transpose()?.unwrap_or_default();
+    let mut done = Done { out: None, lines: BTreeMap::new(), written: 0, failed: None };
+    let mut todo = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        match old.remove(&settings(point).to_string()) {
+            Some((_, line)) => done.add(Line { point: number, at: point.at_json(), ..line }),
+            None => todo.push(number),
+        }
+    }
+    let Some(file) = file else { return Ok((done, todo)) };
+    if let Some((line, _)) = old.values().min_by_key(|(line, _)| *line) {
+        bail!(
+            "{}: line {line}: is a point that {} does not have with these settings; accepted: a new file, or what \
+             this sweep wrote",
+            file.display(),
+            scenario.name
+        );
+    }
+    done.out = Some(kept(file, &done).with_context(|| format!("cannot write {}", file.display()))?);
+    Ok((done, todo))
+}
+
+fn settings(point: &Point) -> Json {
+    serde_json::to_value(&point.settings).unwrap_or(Json::Null)
+}
+
 /// Runs all points of a scenario that its file does not have yet; all lines, in order.
 ///
 /// # Errors
 /// If the scenario is bad, a point cannot be run, or the file cannot be read or written.
 pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
     let points = scenario.points()?;
-    let mut old = how.file.map(before).transpose()?.unwrap_or_default();
-    let mut done = Done { out: None, lines: BTreeMap::new(), written: 0, failed: None };
-    let settings = |point: &Point| serde_json::to_value(&point.settings).unwrap_or(Json::Null);
-    let mut todo = Vec::new();
-    for (number, point) in points.iter().enumerate() {
-        match old.remove(&number).filter(|line| line.settings == settings(point)) {
-            Some(line) => done.add(line),
-            None => todo.push(number),
-        }
-    }
-    if let Some(file) = how.file {
-        done.out =
-            Some(kept(file, &done).with_context(|| format!("cannot write {}", file.display()))?);
-    }
+    let (done, todo) = begin(scenario, &points, how.file)?;
     if how.progress && todo.len() < points.len() {
-        eprintln!(
+        crate::tell!(
             "{}: {} of {} points are there",
             scenario.name,
             points.len() - todo.len(),
@@ -164,7 +194,7 @@ pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
             if how.progress {
                 let seconds = begin.elapsed().as_secs_f64();
                 let at = if point.at.is_empty() { String::new() } else { format!("{point} ") };
-                eprintln!("{}: {n} of {}: {at}in {seconds:.1} s", scenario.name, todo.len());
+                crate::tell!("{}: {n} of {}: {at}in {seconds:.1} s", scenario.name, todo.len());
             }
             match result {
                 Ok(result) => done.add(Line {

@@ -78,6 +78,10 @@ impl<P: Replacement> HitCache<P> {
     /// Accesses in a row. All are looked up before the first is made: look-ups do not wait for each
     /// other, while an access waits for the one before.
     pub fn access_all(&mut self, units: &[u64]) {
+        if self.units.is_large() {
+            let owner = &mut self.owner;
+            self.units.shrink(ABSENT, |slot, cell| owner[slot as usize] = cell as u64);
+        }
         let mut cells = std::mem::take(&mut self.cells);
         cells.clear();
         cells.extend(units.iter().map(|unit| self.units.cell(*unit)));
@@ -96,7 +100,7 @@ impl<P: Replacement> HitCache<P> {
             self.policy.accessed(slot);
             return true;
         }
-        self.hits.unique += u64::from(slot == Units::NEW);
+        self.hits.unique += u64::from(self.units.is_new(unit, cell));
         self.hits.misses += 1;
         // A policy that finds everybody worth keeping lets nobody in.
         let slot = self.slot_for(unit, cell);
@@ -118,5 +122,38 @@ impl<P: Replacement> HitCache<P> {
         let before = std::mem::replace(&mut self.owner[slot as usize], cell as u64);
         self.units.cells[before as usize] = ABSENT;
         Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_core::preset::{ReplacementChoice, WithPolicy};
+
+    use super::*;
+
+    /// Counts of accesses that come again near and far, with memory for so many bytes of cells.
+    struct Counted(Option<usize>);
+
+    impl WithPolicy for Counted {
+        type Out = Hits;
+
+        fn with<P: Replacement + 'static>(self, policy: P) -> Hits {
+            let mut cache = HitCache::new(policy, 100);
+            if let Some(bytes) = self.0 {
+                cache.units = Units::of_most(bytes);
+            }
+            let units: Vec<u64> = (0..20_000u64).map(|n| n * n % 4001 * 31 % 997 * 40).collect();
+            units.chunks(64).for_each(|some| cache.access_all(some));
+            cache.hits()
+        }
+    }
+
+    #[test]
+    fn giving_up_cells_changes_no_count() {
+        for (name, choice) in ReplacementChoice::NAMED {
+            let all = choice.with(100, 100, 4096, Counted(None));
+            assert_eq!(choice.with(100, 100, 4096, Counted(Some(1))), all, "{name}");
+            assert!(all.unique > 300 && all.misses > all.unique, "{all:?}");
+        }
     }
 }

@@ -32,7 +32,8 @@ pub(super) struct WorkingSet {
 impl WorkingSet {
     pub(super) fn new(shape: &Shape) -> Self {
         let timed = shape.duration_us() > 0;
-        let length = if timed { shape.duration_us() + 1 } else { shape.all.accesses.max(1) };
+        let length =
+            if timed { shape.duration_us().saturating_add(1) } else { shape.all.accesses.max(1) };
         let begin = |n| Window { begin: length_before(length, n), ..Window::default() };
         let windows = (0..WINDOWS.min(length)).map(begin).collect();
         let begin_us = shape.begin_us().unwrap_or(0);

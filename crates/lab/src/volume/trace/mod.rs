@@ -70,7 +70,7 @@ pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> 
             tally.add(world, &answered);
             if tally.answered.is_multiple_of(1024) && told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                eprintln!("{name}: {system}: {} of {} requests", tally.answered, scan.requests);
+                crate::tell!("{name}: {system}: {} of {} requests", tally.answered, scan.requests);
             }
         },
     )
@@ -82,7 +82,7 @@ pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> 
     let touched = counted.map(|bytes| scan.units * bytes);
     let found = figures::json(&setup, pace, &tally, &memory, touched);
     if found["keeps_up"] == false {
-        eprintln!(
+        crate::tell!(
             "{name}: {system}: cannot keep up with the recorded times: {} of {} requests came late, at most by \
              {:.1} s",
             tally.late,
