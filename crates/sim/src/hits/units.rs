@@ -3,9 +3,8 @@
 //!
 //! Sixteen neighbours share an entry of a hash table, and their cells one line of the processor's
 //! cache: block traces are dense in places, and then the table is a sixteenth as large. At worst,
-//! with one unit of each sixteen, a unit takes some 90 bytes: so above [`MOST_BYTES`] the cells of units
-//! that are not resident are given up, and only that they were asked for is kept, in some bits each
-//! ([`Units::shrink`]).
+//! with one unit of each sixteen, a unit takes some 90 bytes: so above 256 MiB the cells of units
+//! that are not resident are given up, and only that they were asked for is kept, in some bits each.
 
 use hashbrown::HashMap;
 use roaring::RoaringTreemap;
