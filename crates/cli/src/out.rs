@@ -29,8 +29,7 @@ pub fn command_line() -> String {
 /// goes on all the same.
 macro_rules! tell {
     ($($words:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "larder: {}", format_args!($($words)*));
+        larder_lab::tell!("larder: {}", format_args!($($words)*));
     }};
 }
 pub(crate) use tell;

@@ -28,6 +28,10 @@ pub struct PaperArgs {
     /// Only these rows, as S6,H2
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Keep the results of all runs in this directory, and take those that are there: what was
+    /// interrupted goes on. They are of one version of this program
+    #[arg(long, value_name = "DIR")]
+    pub points: Option<PathBuf>,
     /// One JSON value on stdout
     #[arg(long)]
     pub json: bool,
@@ -43,6 +47,7 @@ pub fn paper(args: &PaperArgs) -> Result<()> {
         seed: args.seed,
         only: args.only.clone(),
         progress: true,
+        points: args.points.clone(),
     };
     let found = paper::run(&args.paper, &asked)?;
     if let Some(path) = &args.report {

@@ -98,13 +98,13 @@ fn begin(
     let mut world = World::new(origin, DATA_BYTES, 1, choices, &Limits::default());
     let model = profile(FLASH_PROFILE, FLASH_A_BYTES, seed).map_err(|e| anyhow!("{e}"))?;
     let flash = SimDevice::new(model, metadata, seed, MILLISECOND);
-    world.attach_journaled(flash, place(choices, DATA_BYTES, FLASH_A_BYTES), recovered);
+    world.attach_journaled(flash, place(choices, DATA_BYTES, FLASH_A_BYTES, 1), recovered);
     Ok(world)
 }
 
 fn one(seed: u64, lead: Nanos, span: Nanos) -> Result<Outcome> {
     let journal = choices(Durability::Journal)?;
-    let metadata_bytes = place(&journal, DATA_BYTES, FLASH_A_BYTES).base;
+    let metadata_bytes = place(&journal, DATA_BYTES, FLASH_A_BYTES, 1).base;
     let empty = Store::new(metadata_bytes, |_, bytes| bytes.fill(0));
     let mut world = begin(&journal, seed, Some(empty), &[None])?;
     warm(&mut world);
@@ -153,7 +153,7 @@ fn restart(start: Start, store: &Store, random: &mut SplitMix64, seed: u64) -> R
 fn recovered(choices: &Choices, store: &Store, image: &Image) -> Result<Recovered> {
     let (origin_bytes, unit_bytes) = (DATA_BYTES, choices.unit_bytes);
     let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
-    let place = place(choices, DATA_BYTES, FLASH_A_BYTES);
+    let place = place(choices, DATA_BYTES, FLASH_A_BYTES, 1);
     let layout = Layout::of(&shape, &place).context("no metadata is kept")?;
     let volume = place.journal.map_or(0, |journal| journal.volume);
     let read = &mut |at: u64, len: u64| {

@@ -16,11 +16,8 @@ mod points;
 mod words;
 
 use anyhow::{Result, bail};
-use larder_core::cache::Keeps;
-use larder_core::journal::layout::{Layout, log_bytes};
 use larder_core::label::HEADER_BYTES;
-use larder_core::preset::{Durability, preset};
-use larder_core::shape::Shape;
+use larder_core::preset::preset;
 use larder_trace::info::{Info, Told, info};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde::Serialize;
@@ -32,6 +29,7 @@ pub use self::picture::page;
 use self::points::Alone;
 pub use self::points::Point;
 pub use self::words::{other, size};
+use crate::volume::place;
 
 /// Requests of a point, unless more are asked for.
 pub const REQUESTS: i64 = 1_000_000;
@@ -230,15 +228,9 @@ fn owns(system: &str) -> bool {
 
 /// Bytes of a flash device with so many bytes of slots: the label and the journal come first.
 fn device_bytes(system: &str, origin_bytes: u64, slot_bytes: u64) -> u64 {
-    let Some(choices) = preset(system).map(|preset| preset.choices()) else { return slot_bytes };
-    let mut bytes = HEADER_BYTES + slot_bytes;
-    if choices.durability == Durability::Journal {
-        let (unit_bytes, keeps) = (choices.unit_bytes, Keeps::of(&choices));
-        let shape = Shape { origin_bytes, unit_bytes, shards: WORKERS, shard: 0 };
-        let log = log_bytes(slot_bytes, keeps, WORKERS);
-        bytes += Layout::total_bytes(&shape, slot_bytes / unit_bytes, log, keeps);
-    }
-    bytes.next_multiple_of(MIB)
+    let metadata = |choices| place(&choices, origin_bytes, slot_bytes, WORKERS).base;
+    let before = preset(system).map_or(0, |preset| HEADER_BYTES + metadata(preset.choices()));
+    (before + slot_bytes).next_multiple_of(MIB)
 }
 
 /// LRU, exactly where that is known, else from the sample.

@@ -9,17 +9,15 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use super::Asked;
 use super::knee::Means;
+use super::{Asked, MIB};
 use crate::scenario::{Line, Scenario, Sweep, sweep};
+use crate::volume::OUTSTANDING;
 
-const MIB: u64 = 1 << 20;
 /// Sizes, each half of the next.
 const SIZES: u32 = 8;
 /// No smaller cache is tried.
 const LEAST_BYTES: u64 = 8 * MIB;
-/// Under way at once where the origin alone cannot keep up with the times.
-const OUTSTANDING: i64 = 8;
 /// Periodic updates in the time of the trace, and the longest time between two (the preset's own).
 const UPDATES: f64 = 8.0;
 const LONGEST_SECONDS: f64 = 3600.0;
@@ -127,7 +125,7 @@ pub(super) fn alone(asked: &Asked) -> Result<Alone> {
     let mut line = one(asked, &scenario)?;
     let too_slow = line.result["keeps_up"] == false;
     if too_slow {
-        scenario.set("trace.outstanding", OUTSTANDING.into())?;
+        scenario.set("trace.outstanding", i64::from(OUTSTANDING).into())?;
         line = one(asked, &scenario)?;
     }
     let result = &line.result;

@@ -6,6 +6,7 @@ use larder_trace::info::Info;
 
 use super::points::Alone;
 use super::{Advised, Asked, MIB, Point, knee, owns, seconds};
+use crate::volume::OUTSTANDING;
 
 /// A size for people.
 #[must_use]
@@ -120,15 +121,16 @@ pub(super) fn assumptions(
 }
 
 fn pace(found: &Info, alone: &Alone) -> String {
-    const FAST: &str =
-        "8 are always under way, so flash written a day is of a client that never rests";
+    let fast = format!(
+        "{OUTSTANDING} are always under way, so flash written a day is of a client that never rests"
+    );
     match (alone.timed, alone.too_slow) {
         (true, _) => "Requests come at the recorded times.".to_owned(),
         (false, true) => format!(
-            "The origin alone cannot keep up with the recorded times ({} s), so requests do not keep them: {FAST}.",
+            "The origin alone cannot keep up with the recorded times ({} s), so requests do not keep them: {fast}.",
             number(seconds(found).unwrap_or(0.0))
         ),
-        (false, false) => format!("The trace has no times: {FAST}."),
+        (false, false) => format!("The trace has no times: {fast}."),
     }
 }
 

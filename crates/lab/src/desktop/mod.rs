@@ -122,7 +122,7 @@ impl Setup {
     /// If the system is not known.
     pub fn place(&self) -> Result<Flash> {
         let bytes = self.scale.bytes(self.flash_gb);
-        Ok(place(&self.choices()?, self.scale.disk_bytes(), bytes))
+        Ok(place(&self.choices()?, self.scale.disk_bytes(), bytes, 1))
     }
 
     fn hours(&self, hours: u32) -> Nanos {

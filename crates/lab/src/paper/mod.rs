@@ -16,6 +16,9 @@ mod runs;
 mod sce;
 mod sheet;
 
+use std::fs;
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
 use larder_report::Figure;
 use toml::Value;
@@ -62,6 +65,9 @@ pub struct Asked {
     pub only: Vec<String>,
     /// Whether to tell of progress on standard error.
     pub progress: bool,
+    /// Where the points of all scenarios go, a file for each seed, and come from: what was interrupted
+    /// goes on, and a point that two papers ask for is run once.
+    pub points: Option<PathBuf>,
 }
 
 /// Seeds on which a shape has to hold.
@@ -88,7 +94,8 @@ impl Asked {
             let seed_value = i64::try_from(seed).context("the seed is too large")?;
             one.set("seed", Value::Integer(seed_value))?;
             one.name = format!("{name}, seed {seed}");
-            sweep(&one, Sweep { progress: self.progress, ..Sweep::default() })
+            let file = self.points.as_ref().map(|dir| dir.join(file_name(name, &one, seed)));
+            sweep(&one, Sweep { progress: self.progress, file: file.as_deref(), jobs: None })
         };
         self.seeds().into_iter().map(each).collect()
     }
@@ -114,12 +121,21 @@ pub fn run(paper: &str, asked: &Asked) -> Result<Vec<Found>> {
             bail!("row '{only}' is not in {paper}; accepted: {}", known(groups()));
         }
     }
+    if let Some(dir) = &asked.points {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    }
     let run = |group: &Group| {
         let mut found = (group.run)(asked)?;
         found.rows.retain(|row| asked.wants(row.id));
         Ok(found)
     };
     groups().filter(|group| group.ids.iter().any(|id| asked.wants(id))).map(run).collect()
+}
+
+/// Of the points of a scenario at its scale on a seed: `holland-fig2-1of256-seed1.jsonl`.
+fn file_name(name: &str, scenario: &Scenario, seed: u64) -> String {
+    let scale = scenario.get("scale").and_then(Value::as_str).unwrap_or("1").replace('/', "of");
+    format!("{name}-{scale}-seed{seed}.jsonl")
 }
 
 fn known<'a>(groups: impl Iterator<Item = &'a Group>) -> String {

@@ -33,6 +33,7 @@ pub use self::passes::{Pass, Passes};
 pub use self::point::{look, point};
 pub use self::run::{device, place, run, run_all, world};
 pub use self::settings::Settings;
+pub(crate) use self::trace::OUTSTANDING;
 
 /// The paper's one-minute samples.
 pub const SAMPLE: Nanos = HOUR / SAMPLES_PER_HOUR;

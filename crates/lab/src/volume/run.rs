@@ -39,7 +39,7 @@ pub fn world(setup: &Setup) -> Result<World> {
     let mut world = World::new(origin, setup.data_bytes, 1, &setup.choices, &setup.limits);
     if let System::Preset(_) = setup.system {
         let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
-        let place = place(&setup.choices, setup.data_bytes, setup.flash_bytes);
+        let place = place(&setup.choices, setup.data_bytes, setup.flash_bytes, 1);
         world.attach_journaled(flash, place, &[None]);
     }
     Ok(world)
@@ -48,13 +48,13 @@ pub fn world(setup: &Setup) -> Result<World> {
 /// Where things lie on flash with so many bytes of slots: before them the metadata that the choices
 /// ask for, its log as large as a server makes it.
 #[must_use]
-pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64) -> Flash {
+pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32) -> Flash {
     let unit_bytes = choices.unit_bytes;
     let (slots, keeps) = (slot_bytes / unit_bytes, Keeps::of(choices));
     let (mut base, mut journal) = (0, None);
     if choices.durability == Durability::Journal {
-        let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
-        let log_bytes = log_bytes(slot_bytes, keeps, 1);
+        let shape = Shape { origin_bytes, unit_bytes, shards, shard: 0 };
+        let log_bytes = log_bytes(slot_bytes, keeps, shards);
         base = Layout::total_bytes(&shape, slots, log_bytes, keeps);
         journal = Some(MetadataPlace { base: 0, volume: VOLUME, log_bytes, keeps });
     }

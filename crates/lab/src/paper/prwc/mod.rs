@@ -91,8 +91,13 @@ mod tests {
     /// At a scale at which nothing is to be seen but that all is found.
     #[test]
     fn groups_give_their_rows() {
-        let asked =
-            Asked { scale: Some("1/256".to_owned()), seed: 1, only: Vec::new(), progress: false };
+        let asked = Asked {
+            scale: Some("1/256".to_owned()),
+            seed: 1,
+            only: Vec::new(),
+            progress: false,
+            points: None,
+        };
         let scaled = |group: &&Group| !["P1", "P15", "P17"].contains(&group.ids[0]);
         for group in GROUPS.iter().filter(scaled) {
             let found = (group.run)(&asked).unwrap();

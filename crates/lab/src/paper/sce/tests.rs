@@ -3,13 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
+
 use super::super::{Asked, Verdict, run};
 use super::{GROUPS, memory};
 use crate::scenario::Scenario;
 
 fn asked(only: &[&str]) -> Asked {
     let only = only.iter().map(|id| (*id).to_owned()).collect();
-    Asked { scale: Some("1/256".to_owned()), seed: 1, only, progress: false }
+    Asked { scale: Some("1/256".to_owned()), seed: 1, only, progress: false, points: None }
 }
 
 fn sorted(mut ids: Vec<String>) -> Vec<String> {
@@ -42,6 +44,26 @@ fn every_group_gives_its_rows_and_says_why() {
     let exact = all().find(|row| row.id == "S3").unwrap();
     assert_eq!(exact.verdict, Verdict::Holds, "{exact:?}");
     assert_eq!(found.iter().map(|group| group.figures.len()).sum::<usize>(), 12);
+}
+
+/// Rows and files as in one go, though the last line of one file was torn and another file is missing.
+#[test]
+fn what_was_interrupted_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut asked = asked(&["S3"]);
+    asked.points = Some(dir.path().join("points"));
+    let rows = |asked: &Asked| format!("{:?}", run("sce", asked).unwrap()[0].rows);
+    let file = |seed| dir.path().join(format!("points/sce-figure-1-1of256-seed{seed}.jsonl"));
+    let whole = rows(&asked);
+    let text = fs::read_to_string(file(1)).unwrap();
+    fs::write(file(1), &text[..text.len() - 20]).unwrap();
+    fs::remove_file(file(2)).unwrap();
+    assert_eq!(rows(&asked), whole);
+    assert_eq!(fs::read_to_string(file(1)).unwrap(), text);
+    // What is there is taken, not run again.
+    fs::write(file(1), text.replace("\"result\":{", "\"result\":{\"told\":1,")).unwrap();
+    assert_eq!(rows(&asked), whole);
+    assert!(fs::read_to_string(file(1)).unwrap().contains("told"));
 }
 
 #[test]

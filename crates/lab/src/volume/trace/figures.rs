@@ -4,7 +4,7 @@
 //! `samples` are of the whole run, a hundredth of the requests each, and so are `late_requests` and
 //! `late_seconds_most`; all else is of what comes after the warm-up. What there is none of is null.
 //! `origin_reads` and `origin_writes` are operations that the origin carried out, for whatever reason.
-//! A latency of more than a minute counts as one in percentiles, and in full in means.
+//! A latency of more than two minutes counts as that in percentiles, and in full in means.
 
 use larder_core::memory::Memory;
 use larder_sim::load::replay::Pace;

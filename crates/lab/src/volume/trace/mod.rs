@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 
 use self::scan::{Feed, Scan};
 use self::settings::FlashSize;
-pub use self::settings::TraceSettings;
+pub use self::settings::{OUTSTANDING, TraceSettings};
 use self::tally::Tally;
 use super::settings::bad;
 use super::{Setup, System, world};

@@ -29,8 +29,8 @@ use serde::Deserialize;
 
 use super::super::settings::{bad, in_range};
 
-/// Under way at once where there are no times.
-pub(super) const OUTSTANDING: u32 = 8;
+/// Under way at once where there are no times, or none that can be kept.
+pub const OUTSTANDING: u32 = 8;
 /// The most that may be asked for.
 const MOST_OUTSTANDING: u64 = 65_536;
 /// Flash, of the bytes of all units, if nothing else is said.
