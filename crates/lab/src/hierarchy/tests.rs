@@ -98,6 +98,20 @@ fn lookaside_has_nothing_dirty_in_flash_and_naive_has() {
     assert!(dirty("\"naive\"") > 0.0);
 }
 
+/// Two packets for each block that goes down, but for those still on their way: they load the wire as
+/// reads do.
+#[test]
+fn writes_in_the_background_take_the_network_too() {
+    for architecture in ["\"naive\"", "\"lookaside\"", "\"unified\""] {
+        let found = small(&[("cache.architecture", architecture), ("load.write_share", "0.5")]);
+        let number = |name| number(&found, name);
+        let missed = 1.0 - number("ram_hit_ratio") - number("flash_hit_ratio");
+        let asked = 2.0 * (missed * number("reads") + number("filer_write_blocks"));
+        let off = (number("packets") - asked).abs();
+        assert!(off <= 100.0, "{architecture}: {} packets of {asked}", number("packets"));
+    }
+}
+
 #[test]
 fn without_caches_everything_is_the_filers() {
     let none = [("cache.ram_mib", "0"), ("cache.flash_gib", "0")];

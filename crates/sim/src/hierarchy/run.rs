@@ -185,8 +185,9 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
                     at.queues[queue].push(slot);
                 }
                 at.queues[queue].ended();
-                self.idle.push(job);
                 self.kick(host, queue);
+                // Last: whoever takes its place brings acts, and this one's caller puts its own back.
+                self.idle.push(job);
             }
             Kind::Tick { queue, every } => {
                 let (queue, every) = (*queue, *every);
