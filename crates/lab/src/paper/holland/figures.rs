@@ -152,7 +152,8 @@ pub(super) fn timings(runs: &Runs) -> Result<Vec<Figure>> {
     let mut curves = Vec::new();
     for architecture in ARCHITECTURES {
         for set in ["60", "80"] {
-            let fixed = [(ARCHITECTURE, architecture), (SET, set)];
+            let queues = ("devices.one_packet_at_a_time", "true");
+            let fixed = [queues, (ARCHITECTURE, architecture), (SET, set)];
             let name = format!("{architecture}, {set} GB");
             let values = ("devices.flash_factor", loads::FACTORS.as_slice());
             let mut one = curve(runs, &name, &fixed, values, READ)?;
