@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::{Table, presets};
 use larder_lab::paper::{self, Asked, Found, Row, SEEDS};
-use larder_report::{self as report, About};
+use larder_report::{self as report, About, Part};
 
 use crate::out;
 
@@ -74,9 +74,11 @@ fn page(args: &PaperArgs, found: &[Found]) -> String {
         command: format!("{command} --seed {}", args.seed),
         seeds: format!("{} to {}", args.seed, args.seed + SEEDS - 1),
     };
-    let parts: Vec<_> = found.iter().map(paper::part).collect();
+    // What most come for stands first.
     let rows = found.iter().flat_map(|group| &group.rows);
-    report::html(&about, &parts, &[paper::sheet(rows)])
+    let verdicts = Part { tables: vec![paper::sheet(rows)], ..Part::default() };
+    let parts: Vec<_> = std::iter::once(verdicts).chain(found.iter().map(paper::part)).collect();
+    report::html(&about, &parts, &[])
 }
 
 fn table(rows: &[Row]) -> String {

@@ -113,6 +113,8 @@ pub struct Table {
 /// Figures that belong together, and what can be unfolded below them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
+    /// Tables before the figures.
+    pub tables: Vec<Table>,
     /// The figures.
     pub figures: Vec<Figure>,
     /// Tables of which only the title is seen at first.
@@ -162,16 +164,19 @@ pub fn html(about: &About, parts: &[Part], tables: &[Table]) -> String {
         env!("CARGO_PKG_VERSION"),
     );
     parts.iter().for_each(|one| part(&mut out, one));
-    for one in tables {
-        let _ = writeln!(out, "<section>\n<h2>{}</h2>", escape(&one.title));
-        table(&mut out, one);
-        out.push_str("</section>\n");
-    }
+    tables.iter().for_each(|one| section(&mut out, one));
     out.push_str("</main>\n</body>\n</html>\n");
     out
 }
 
+fn section(out: &mut String, one: &Table) {
+    let _ = writeln!(out, "<section>\n<h2>{}</h2>", escape(&one.title));
+    table(out, one);
+    out.push_str("</section>\n");
+}
+
 fn part(out: &mut String, part: &Part) {
+    part.tables.iter().for_each(|one| section(out, one));
     if !part.figures.is_empty() {
         out.push_str("<div class=\"figures\">\n");
         part.figures.iter().for_each(|figure| out.push_str(&chart::figure(figure)));
@@ -247,7 +252,7 @@ mod tests {
         let columns = vec![Column::words("case")];
         let tables = [Table { title: "Rows".into(), columns, rows: vec![row] }];
         let points = Table { title: "P1: & more".into(), ..tables[0].clone() };
-        let parts = [Part { figures: figures.to_vec(), folded: vec![points] }];
+        let parts = [Part { figures: figures.to_vec(), folded: vec![points], ..Part::default() }];
         let page = html(&about, &parts, &tables);
         assert_eq!(page, html(&about, &parts, &tables));
         for part in ["http://", "https://", "<script", "<img", "<link", "url(", "@import"] {

@@ -9,7 +9,7 @@ use super::{At, Found, Row, Verdict};
 #[must_use]
 pub fn part(found: &Found) -> Part {
     let rows = found.rows.iter().filter(|row| !row.points.is_empty());
-    Part { figures: found.figures.clone(), folded: rows.map(points).collect() }
+    Part { figures: found.figures.clone(), folded: rows.map(points).collect(), ..Part::default() }
 }
 
 /// The values of a row: ours beside the paper's.

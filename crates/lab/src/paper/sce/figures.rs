@@ -13,7 +13,7 @@ use super::{CACHES, EACH_COUNTED, large, small};
 /// The middle of the paper's last hour, of eight and of four.
 const LAST_OF_8: f64 = 7.5;
 const LAST_OF_4: f64 = 3.5;
-const TPSE: &str = "transactions that TPC-E counts, a second (ours: a tenth of all)";
+const TPSE: &str = "transactions a second, as TPC-E counts";
 const KIB: f64 = 1024.0;
 
 fn bar(name: &str, paper: Option<f64>, ours: &[f64]) -> Bar {
