@@ -123,8 +123,8 @@ fn bench(args: &BenchArgs) -> Result<()> {
             command: format!("larder bench {names}{quick} --report {}", path.display()),
             seeds: if args.quick { "1" } else { "1 to 3" }.to_owned(),
         };
-        let parts = [report::Part::of(found.figures)];
-        let html = report::html(&about, &parts, &[bench::sheet(&found.rows)]);
+        let rows = report::Part::table(bench::sheet(&found.rows));
+        let html = report::html(&about, &[report::Part::of(found.figures), rows]);
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {

@@ -76,9 +76,9 @@ fn page(args: &PaperArgs, found: &[Found]) -> String {
     };
     // What most come for stands first.
     let rows = found.iter().flat_map(|group| &group.rows);
-    let verdicts = Part { tables: vec![paper::sheet(rows)], ..Part::default() };
+    let verdicts = Part::table(paper::sheet(rows));
     let parts: Vec<_> = std::iter::once(verdicts).chain(found.iter().map(paper::part)).collect();
-    report::html(&about, &parts, &[])
+    report::html(&about, &parts)
 }
 
 fn table(rows: &[Row]) -> String {

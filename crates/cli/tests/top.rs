@@ -7,7 +7,6 @@ mod common;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use common::{Place, Server, have, larder, larder_says, one_json, run};
 
@@ -73,7 +72,8 @@ fn all_servers_of_the_default_directory_are_shown() {
     assert_eq!((ended.code, ended.err.lines().count()), (2, 1), "{ended:?}");
 }
 
-/// Runs it in a terminal; keys are pressed after a second.
+/// Runs it in a terminal; keys are pressed once the figures are there: before that a Control-C is the
+/// terminal's own.
 fn in_a_terminal(place: &Place, keys: &[u8]) -> String {
     let control = place.word("larder/a.sock");
     let larder = env!("CARGO_BIN_EXE_larder");
@@ -86,12 +86,18 @@ fn in_a_terminal(place: &Place, keys: &[u8]) -> String {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    let mut screen = child.stdout.take().unwrap();
+    let (mut text, mut part) = (Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&text).contains("caching") {
+        let read = screen.read(&mut part).unwrap();
+        assert!(read > 0, "nothing is shown: {:?}", String::from_utf8_lossy(&text));
+        text.extend_from_slice(&part[..read]);
+    }
     child.stdin.as_mut().unwrap().write_all(keys).unwrap();
-    let mut text = Vec::new();
-    child.stdout.take().unwrap().read_to_end(&mut text).unwrap();
-    assert!(child.wait().unwrap().success());
-    String::from_utf8_lossy(&text).into_owned()
+    screen.read_to_end(&mut text).unwrap();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(child.wait().unwrap().success(), "{text:?}");
+    text
 }
 
 #[test]

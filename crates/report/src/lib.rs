@@ -113,7 +113,7 @@ pub struct Table {
 /// Figures that belong together, and what can be unfolded below them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
-    /// Tables before the figures.
+    /// Tables, before the figures.
     pub tables: Vec<Table>,
     /// The figures.
     pub figures: Vec<Figure>,
@@ -126,6 +126,12 @@ impl Part {
     #[must_use]
     pub fn of(figures: Vec<Figure>) -> Self {
         Self { figures, ..Self::default() }
+    }
+
+    /// One table alone.
+    #[must_use]
+    pub fn table(table: Table) -> Self {
+        Self { tables: vec![table], ..Self::default() }
     }
 }
 
@@ -146,7 +152,7 @@ fn escape(text: &str) -> String {
 
 /// The page.
 #[must_use]
-pub fn html(about: &About, parts: &[Part], tables: &[Table]) -> String {
+pub fn html(about: &About, parts: &[Part]) -> String {
     let mut out = String::new();
     let title = escape(&about.title);
     // Writing to a string cannot fail.
@@ -164,7 +170,6 @@ pub fn html(about: &About, parts: &[Part], tables: &[Table]) -> String {
         env!("CARGO_PKG_VERSION"),
     );
     parts.iter().for_each(|one| part(&mut out, one));
-    tables.iter().for_each(|one| section(&mut out, one));
     out.push_str("</main>\n</body>\n</html>\n");
     out
 }
@@ -250,11 +255,12 @@ mod tests {
         ];
         let row = TableRow { cells: vec![Cell::text("<b>")], note: "why & how".into() };
         let columns = vec![Column::words("case")];
-        let tables = [Table { title: "Rows".into(), columns, rows: vec![row] }];
-        let points = Table { title: "P1: & more".into(), ..tables[0].clone() };
-        let parts = [Part { figures: figures.to_vec(), folded: vec![points], ..Part::default() }];
-        let page = html(&about, &parts, &tables);
-        assert_eq!(page, html(&about, &parts, &tables));
+        let rows = Table { title: "Rows".into(), columns, rows: vec![row] };
+        let points = Table { title: "P1: & more".into(), ..rows.clone() };
+        let drawn = Part { figures: figures.to_vec(), folded: vec![points], ..Part::default() };
+        let parts = [Part::table(rows), drawn];
+        let page = html(&about, &parts);
+        assert_eq!(page, html(&about, &parts));
         for part in ["http://", "https://", "<script", "<img", "<link", "url(", "@import"] {
             assert!(!page.contains(part), "{part}");
         }

@@ -20,7 +20,7 @@ pub(super) fn html(scenario: &Scenario, lines: &[Line]) -> String {
         command: out::command_line(),
         seeds: seed.unwrap_or_else(|| "by default".to_owned()),
     };
-    report::html(&about, &[Part::of(figures(lines))], &[table(lines)])
+    report::html(&about, &[Part::of(figures(lines)), Part::table(table(lines))])
 }
 
 /// What the grid set at a point.

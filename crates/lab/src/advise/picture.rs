@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Advice as a page: both curves over the size of flash, with the knee marked, and all numbers.
+//! Advice as a page: both curves over the size of flash, with the knee marked, below what is advised and above
+//! all numbers.
 
 use larder_report::{
     About, Axis, Cell, Column, Curve, Figure, Part, Table, TableRow, html, number,
@@ -10,11 +11,8 @@ use super::{Advice, MIB, Point, size};
 /// The page.
 #[must_use]
 pub fn page(about: &About, advice: &Advice) -> String {
-    html(
-        about,
-        &[Part::of(vec![latencies(advice), misses(advice)])],
-        &[says(advice), points(advice)],
-    )
+    let figures = Part::of(vec![latencies(advice), misses(advice)]);
+    html(about, &[Part::table(says(advice)), figures, Part::table(points(advice))])
 }
 
 fn mib(bytes: u64) -> f64 {

@@ -66,7 +66,7 @@ pub struct Asked {
     /// Whether to tell of progress on standard error.
     pub progress: bool,
     /// Where the points of all scenarios go, a file for each seed, and come from: what was interrupted
-    /// goes on, and a point that two papers ask for is run once.
+    /// goes on, and what two groups ask for is run once.
     pub points: Option<PathBuf>,
 }
 

@@ -123,6 +123,16 @@ pub fn run<S: Source, F: FnMut(Seen)>(spec: &Spec, source: &mut S, seen: F) -> C
     run.counts
 }
 
+/// What a job does when it has done all its acts.
+enum After {
+    /// It has more of them.
+    GoesOn,
+    /// It waits to be woken, or for good.
+    Rests,
+    /// Its place is free.
+    Ended,
+}
+
 impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
     fn start(&mut self) {
         for host in 0..self.spec.hosts {
@@ -166,18 +176,21 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
                 return;
             }
             let mut acts = std::mem::take(acts);
-            let goes_on = self.over(job, host, &mut acts);
+            let after = self.over(job, host, &mut acts);
             self.jobs[job as usize].acts = acts;
-            if !goes_on {
-                return;
+            match after {
+                After::GoesOn => {}
+                After::Rests => return,
+                // Only now: who takes its place brings acts of its own.
+                After::Ended => return self.idle.push(job),
             }
         }
     }
 
-    /// A job has done all its acts; whether it got more.
-    fn over(&mut self, job: u32, host: u32, acts: &mut Acts) -> bool {
+    /// A job has done all its acts.
+    fn over(&mut self, job: u32, host: u32, acts: &mut Acts) -> After {
         match &self.jobs[job as usize].kind {
-            Kind::App(_) => return self.application(job, host, acts),
+            Kind::App(_) => self.application(job, host, acts),
             Kind::Write { level, queue, slot, block } => {
                 let (queue, slot) = (*queue, *slot);
                 let at = &mut self.hosts[host as usize];
@@ -186,28 +199,27 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
                 }
                 at.queues[queue].ended();
                 self.kick(host, queue);
-                // Last: whoever takes its place brings acts, and this one's caller puts its own back.
-                self.idle.push(job);
+                After::Ended
             }
             Kind::Tick { queue, every } => {
                 let (queue, every) = (*queue, *every);
                 self.hosts[host as usize].queues[queue].tick();
                 self.clock.wake(self.clock.now + every, job);
                 self.kick(host, queue);
+                After::Rests
             }
         }
-        false
     }
 
-    /// A thread goes on with its block, or with the next; false at its end.
-    fn application(&mut self, job: u32, host: u32, acts: &mut Acts) -> bool {
-        let Kind::App(app) = &mut self.jobs[job as usize].kind else { return false };
+    /// A thread goes on with its block, or with the next; at its end it rests.
+    fn application(&mut self, job: u32, host: u32, acts: &mut Acts) -> After {
+        let Kind::App(app) = &mut self.jobs[job as usize].kind else { return After::Rests };
         let (io, phase) = (app.io, app.phase);
         match phase {
             Phase::FlashRead | Phase::FilerRead => {
                 app.phase = Phase::Rest;
                 self.enter(host, io.block, phase == Phase::FilerRead, acts);
-                return true;
+                return After::GoesOn;
             }
             Phase::Rest => {
                 let took = self.clock.now - app.began;
@@ -224,7 +236,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         if app.io.blocks == 0 {
             let Some(next) = self.source.next(host, app.thread) else {
                 self.threads -= 1;
-                return false;
+                return After::Rests;
             };
             app.io = next;
         }
@@ -245,7 +257,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         if let Kind::App(app) = &mut self.jobs[job as usize].kind {
             app.phase = phase;
         }
-        true
+        After::GoesOn
     }
 
     /// Sends down what may go.

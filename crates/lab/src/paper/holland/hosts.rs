@@ -17,36 +17,44 @@ pub(super) fn run(asked: &Asked) -> Result<Found> {
     let by_share = Runs::of(asked, scenario_file!("holland-fig11"))?;
     let by_set = Runs::of(asked, scenario_file!("holland-fig12"))?;
     let of = |flash, set, what| by_set.at(&[(FLASH, flash), (SET, set)], what);
-    let (mut points, mut holds) = (Vec::new(), true);
+    let (mut points, mut more) = (Vec::new(), true);
     for set in ["5", "10", "20", "40", "60", "80", "160", "320"] {
         let (with, without) = (of("64", set, VANISHED)?, of("0", set, VANISHED)?);
         // Larger caches have more to lose.
-        holds &= always(&with, &without, |with, without| with >= without);
+        more &= always(&with, &without, |with, without| with >= without);
         points.push(at(format!("{set} GB: with flash"), None, &with));
         points.push(at(format!("{set} GB: without"), None, &without));
     }
     // High where the set fits, even against RAM that fits; lost more slowly as sets outgrow the cache
     // by the same factor: 160 GB over 72 GB of cache, 20 GB over 8 GB, are 2.2 and 2.5 times.
     let fits = of("64", "20", VANISHED)?;
-    holds &= always(&fits, &of("0", "5", VANISHED)?, |flash, ram| flash > ram * 0.9);
+    let as_many = always(&fits, &of("0", "5", VANISHED)?, |flash, ram| flash > ram * 0.9);
     let kept = over(&of("64", "160", VANISHED)?, &fits);
     let kept_ram = over(&of("0", "20", VANISHED)?, &of("0", "5", VANISHED)?);
-    holds &= always(&kept, &kept_ram, |flash, ram| flash > ram);
+    let slower = always(&kept, &kept_ram, |flash, ram| flash > ram);
     points.push(at("with flash: 160 GB over 20 GB", None, &kept));
     points.push(at("without: 20 GB over 5 GB", None, &kept_ram));
     // Reads get slower the more is invalidated.
+    let mut suffer = true;
     for set in ["60", "80"] {
         let read = |share| by_share.at(&[(FLASH, "64"), (SHARE, share), (SET, set)], READ);
-        holds &= always(&read("0.1")?, &read("0.5")?, |few, many| many > few);
+        suffer &= always(&read("0.1")?, &read("0.5")?, |few, many| many > few);
         points.push(at(
             format!("{set} GB: read, 50 % writes over 10 %"),
             None,
             &over(&read("0.5")?, &read("0.1")?),
         ));
     }
-    let why = "With flash more writes invalidate than without, at every working set; where the set fits flash \
-               as many as where it fits RAM; the share falls off less as sets outgrow the cache twice; and \
-               reads are slower at 50 % writes than at 10 %.";
+    let asked = [
+        (more, "with flash no fewer writes invalidate than without, at every working set"),
+        (as_many, "where the set fits flash nearly as many as where it fits RAM"),
+        (slower, "the share falls off less as sets outgrow the cache twice"),
+        (suffer, "reads are slower at 50 % writes than at 10 %"),
+    ];
+    let holds = asked.iter().all(|(is_so, _)| *is_so);
+    let told =
+        asked.map(|(is_so, what)| format!("{what} ({})", if is_so { "so" } else { "not so" }));
+    let why = format!("On every seed: {}.", told.join("; "));
     let claim = "Two hosts, one working set: the share of writes that invalidate is high where it fits flash, \
                  falls off more slowly than with RAM alone, and reads suffer";
     let row = Row::new("H16", claim, Kind::Shape, "share of writes")
