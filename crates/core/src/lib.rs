@@ -21,6 +21,7 @@ pub mod journal;
 pub mod label;
 pub mod memory;
 pub mod mutant;
+pub mod pagelog;
 pub mod pages;
 pub mod preset;
 pub mod request;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the parts of a log lie: `header | header | segments | blocks`, from its first byte on.
+//!
+//! Segments lie in a ring of their own, with room for all that cover the log, one that is written, and one
+//! more. A segment covers 65,536 positions (FaCE 5.1, paper-tables 4.2), or an eighth of a smaller log.
+
+use std::ops::Range;
+
+use super::{BATCH_PAGES_MOST, HEADS};
+use crate::buf::PAGE;
+
+/// Positions that a segment covers, at most.
+pub const SEGMENT_MOST: u64 = 65_536;
+/// Bytes on flash of what is known of a block: page and kind, and checksum.
+pub const ENTRY_BYTES: usize = 12;
+/// Bytes before the entries of a segment or batch head.
+pub const HEAD_BYTES: usize = 64;
+
+/// The place of a log on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// First byte of the log on the device.
+    pub base: u64,
+    /// Blocks of the ring.
+    pub blocks: u32,
+    /// Pages of a full batch.
+    pub batch_pages: u32,
+    /// Whose log it is; a new one with every formatting.
+    pub volume: u64,
+}
+
+impl Geometry {
+    /// The largest log that fits into `bytes`; nothing if not even the smallest does.
+    #[must_use]
+    pub fn fit(base: u64, bytes: u64, batch_pages: u32, volume: u64) -> Option<Self> {
+        if !(1..=BATCH_PAGES_MOST).contains(&batch_pages) {
+            return None;
+        }
+        let most = (bytes / PAGE as u64).min(u64::from(u32::MAX) - 1) as u32;
+        let of = |blocks: u32| Self { base, blocks, batch_pages, volume };
+        let (mut fits, mut not) = (0_u32, most + 1);
+        while not - fits > 1 {
+            let middle = fits + (not - fits) / 2;
+            if of(middle).bytes() <= bytes { fits = middle } else { not = middle }
+        }
+        (fits >= of(0).least_blocks()).then(|| of(fits))
+    }
+
+    /// Blocks that a log must have at least: room for every batch that may be on its way, and an
+    /// eighth of it for a segment that holds two batches.
+    #[must_use]
+    pub fn least_blocks(&self) -> u32 {
+        16 * self.batch_blocks()
+    }
+
+    /// Blocks of a full batch.
+    #[must_use]
+    pub fn batch_blocks(&self) -> u32 {
+        HEADS + self.batch_pages
+    }
+
+    /// Positions that a segment covers.
+    #[must_use]
+    pub fn segment(&self) -> u64 {
+        (u64::from(self.blocks) / 8).clamp(1, SEGMENT_MOST)
+    }
+
+    /// Bytes of a segment on flash.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        (HEAD_BYTES as u64 + self.segment() * ENTRY_BYTES as u64).next_multiple_of(PAGE as u64)
+    }
+
+    fn segments(&self) -> u64 {
+        u64::from(self.blocks).div_ceil(self.segment()) + 3
+    }
+
+    /// Bytes that the log takes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        2 * PAGE as u64
+            + self.segments() * self.segment_bytes()
+            + u64::from(self.blocks) * PAGE as u64
+    }
+
+    /// First byte of the header that is the `n`th to be written.
+    pub(super) fn header(&self, n: u64) -> u64 {
+        self.base + (n % 2) * PAGE as u64
+    }
+
+    /// First byte of the segment that covers the positions from `first` on.
+    pub(super) fn segment_at(&self, first: u64) -> u64 {
+        let place = first / self.segment() % self.segments();
+        self.base + 2 * PAGE as u64 + place * self.segment_bytes()
+    }
+
+    /// First byte of a position's block.
+    #[must_use]
+    pub fn block(&self, position: u64) -> u64 {
+        let blocks = self.base + 2 * PAGE as u64 + self.segments() * self.segment_bytes();
+        blocks + u64::from(self.slot(position)) * PAGE as u64
+    }
+
+    /// The slot of a position.
+    #[must_use]
+    pub fn slot(&self, position: u64) -> u32 {
+        (position % u64::from(self.blocks)) as u32
+    }
+
+    /// Where the batch begins that comes next at `position`: what is left of the ring may be too little
+    /// for one page.
+    pub(super) fn batch_start(&self, position: u64) -> u64 {
+        let left = self.blocks - self.slot(position);
+        if left > HEADS { position } else { position + u64::from(left) }
+    }
+
+    /// Positions that a batch which begins at `start` may take at most.
+    pub(super) fn batch_range(&self, start: u64) -> Range<u64> {
+        let left = self.blocks - self.slot(start);
+        start..start + u64::from(self.batch_blocks().min(left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_10_gb_has_the_papers_forty_segments() {
+        // FM1: 10 GB of 4 KiB pages are 40 segments of 65,536.
+        let log = Geometry { base: 0, blocks: 2_621_440, batch_pages: 64, volume: 1 };
+        assert_eq!(log.segment(), 65_536);
+        assert_eq!(u64::from(log.blocks) / log.segment(), 40);
+        assert_eq!(log.segments(), 43);
+    }
+
+    #[test]
+    fn what_fits_is_the_largest_and_its_parts_do_not_overlap() {
+        for bytes in [5_u64 << 20, (5 << 20) + 4095, 64 << 20, 1 << 30] {
+            let log = Geometry::fit(1 << 20, bytes, 64, 1).unwrap();
+            assert!(log.bytes() <= bytes);
+            let larger = Geometry { blocks: log.blocks + 1, ..log };
+            assert!(larger.bytes() > bytes);
+            assert_eq!(log.block(0), log.base + log.bytes() - u64::from(log.blocks) * 4096);
+            let segments: Vec<u64> =
+                (0..log.segments()).map(|j| log.segment_at(j * log.segment())).collect();
+            assert_eq!(segments[0], log.base + 8192);
+            assert!(segments.windows(2).all(|w| w[1] - w[0] == log.segment_bytes()));
+            assert_eq!(segments.last().unwrap() + log.segment_bytes(), log.block(0));
+        }
+        assert_eq!(Geometry::fit(0, 1 << 20, 64, 1), None);
+        assert_eq!(Geometry::fit(0, 1 << 30, 257, 1), None);
+    }
+
+    #[test]
+    fn a_batch_never_crosses_the_end_of_the_ring() {
+        let log = Geometry { base: 0, blocks: 1056, batch_pages: 64, volume: 1 };
+        assert_eq!(log.batch_range(0), 0..66);
+        assert_eq!(log.batch_range(1050), 1050..1056);
+        assert_eq!(log.batch_start(1053), 1053);
+        assert_eq!(log.batch_start(1054), 1056);
+        assert_eq!(log.batch_start(1055), 1056);
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a log asks of whoever drives it.
+//!
+//! The paths are the same `async` code everywhere; what differs is here. In a served volume and in virtual
+//! time operations are awaited, and background tasks write batches and make room. In memory that processes
+//! share every operation blocks, no future here is ever pending, and whoever needs progress makes it.
+
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::Poll;
+
+use crate::buf::Buf;
+use crate::request::Errno;
+
+/// See the module.
+#[allow(async_fn_in_trait)] // Drivers are single-threaded; nobody needs the futures to be `Send`.
+pub trait Host {
+    /// Keeps others out of the log's memory while it lives.
+    type Guard<'a>
+    where
+        Self: 'a;
+    /// Keeps others from changing a page on the origin while it lives.
+    type Hold;
+
+    /// Takes the log's memory; whether somebody died who had it.
+    fn lock(&self) -> (Self::Guard<'_>, bool);
+    /// Copies a page to its place (0 the first) in a batch's buffer.
+    fn stage(&self, buffer: usize, place: usize, bytes: &[u8]);
+    /// Copies it from there.
+    fn staged(&self, buffer: usize, place: usize, into: &mut [u8]);
+
+    /// Reads from flash.
+    async fn read_flash(&self, offset: u64, buf: Buf) -> Result<Buf, Errno>;
+    /// Writes to flash. A batch: `head` twice, then `pages` pages of the buffer, in one operation.
+    async fn write_batch(
+        &self,
+        offset: u64,
+        head: Buf,
+        buffer: usize,
+        pages: usize,
+    ) -> Result<(), Errno>;
+    /// Writes a header or a segment.
+    async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno>;
+    /// Makes durable what flash was written.
+    async fn flush_flash(&self) -> Result<(), Errno>;
+
+    /// Waits until nobody changes the page on the origin, and keeps it so.
+    async fn hold(&self, page: u64) -> Self::Hold;
+    /// Writes a page to the origin.
+    async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
+    /// Makes pages of the origin zero.
+    async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno>;
+    /// Makes durable what the origin was written.
+    async fn flush_origin(&self) -> Result<(), Errno>;
+    /// So many pages that were valid have left.
+    fn left(&self, pages: u64);
+
+    /// Whether tasks of the driver call [`write_next`](super::PageLog::write_next) and
+    /// [`keep`](super::PageLog::keep); else whoever waits does.
+    fn has_tasks(&self) -> bool;
+    /// Waits for a change; may return early.
+    async fn changed(&self, seen: u64);
+    /// Counts changes.
+    fn changes(&self) -> u64;
+    /// Something changed.
+    fn notify(&self);
+    /// Names whoever runs this; never 0.
+    fn me(&self) -> u64;
+    /// Whether whoever was named so is no more.
+    fn is_gone(&self, name: u64) -> bool;
+}
+
+/// Runs futures together; their results, in order.
+pub async fn each<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut open: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut done: Vec<Option<F::Output>> = open.iter().map(|_| None).collect();
+    poll_fn(move |context| {
+        for (future, result) in open.iter_mut().zip(&mut done) {
+            if result.is_none()
+                && let Poll::Ready(output) = future.as_mut().poll(context)
+            {
+                *result = Some(output);
+            }
+        }
+        if done.iter().any(Option::is_none) {
+            return Poll::Pending;
+        }
+        Poll::Ready(done.iter_mut().filter_map(Option::take).collect())
+    })
+    .await
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages leave at the front, a group at a time (FaCE 4.3).
+//!
+//! One group, step by step: whole batches with 64 pages or more together are read at once; valid pages that
+//! were asked for are entered once more at the rear (if that is all of them, the first goes anyway); those
+//! that are dirty are written to the origin; the rest is dropped. `Left` moves on. The front follows when
+//! the origin was flushed and what was entered once more is durable (rule 2), for several groups together.
+
+use std::ops::{Deref, Range};
+use std::sync::atomic::AtomicU64;
+
+use super::host::{Host, each};
+use super::paths::{PageLog, Put};
+use super::queue::{empty_blocks, reserve};
+use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, kind_of, page_of};
+use crate::buf::{Buf, PAGE};
+use crate::checksum::crc32c;
+use crate::mutant;
+use crate::request::Errno;
+
+/// What of a group goes which way: slots.
+#[derive(Default)]
+struct Group {
+    /// Where it ends.
+    end: u64,
+    /// Entered once more.
+    again: Vec<u32>,
+    /// Written to the origin.
+    dirty: Vec<u32>,
+    /// Valid and clean: dropped.
+    clean: Vec<u32>,
+    /// The first pages of tombstones.
+    tombstones: Vec<u64>,
+    /// The newest versions of what is not valid here: they must be durable before these are gone.
+    newer: u64,
+}
+
+/// Pages of a group, read together.
+#[derive(Default)]
+struct Span {
+    first: u64,
+    bytes: Option<Buf>,
+}
+
+impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
+    /// Does what is due so that the log can go on: segments, durable fronts, room at the front; one step of
+    /// it. Whether anything was done. One at a time does.
+    pub async fn keep(&self) -> bool {
+        {
+            let _guard = self.lock();
+            let keeper = self.words.get(Mark::Keeper);
+            if keeper != 0 && !self.host.is_gone(keeper) {
+                return false;
+            }
+            self.words.set(Mark::Keeper, self.host.me());
+        }
+        let done = self.keep_step().await;
+        let _guard = self.lock();
+        self.words.set(Mark::Keeper, 0);
+        if done {
+            self.host.notify();
+        }
+        done
+    }
+
+    async fn keep_step(&self) -> bool {
+        if self.failed().is_some() {
+            return false;
+        }
+        let (segment_due, low, settle_due, marks_due) = {
+            let _guard = self.lock();
+            let get = |mark| self.words.get(mark);
+            let blocks = u64::from(self.log.blocks);
+            let wanted = get(Mark::Wanted) != 0;
+            let need = empty_blocks(&self.log) + reserve(&self.log) + empty_blocks(&self.log);
+            // Some groups ahead, so that one flush of each device serves several.
+            let ahead = (blocks / 8).min(16 * empty_blocks(&self.log));
+            let room = |mark| get(mark) + blocks - get(Mark::Rear);
+            let short = room(Mark::DurableFront) < need + ahead / 4 || wanted;
+            (
+                get(Mark::Written) >= get(Mark::Segments) + self.log.segment(),
+                room(Mark::Left) < need + ahead,
+                get(Mark::Left) > get(Mark::Front)
+                    && short
+                    && (wanted || get(Mark::Written) >= get(Mark::Need)),
+                get(Mark::Front) > get(Mark::DurableFront)
+                    && (wanted || get(Mark::WrittenFront) > get(Mark::DurableFront)),
+            )
+        };
+        if segment_due {
+            return self.keep_marks().await;
+        }
+        // In this order: groups first, so that as much as possible is settled together.
+        if low && self.leave_group().await {
+            return true;
+        }
+        if settle_due {
+            return self.settle_front().await.is_ok();
+        }
+        if marks_due {
+            return self.keep_marks().await;
+        }
+        false
+    }
+
+    /// One group leaves; whether there was one.
+    async fn leave_group(&self) -> bool {
+        let start = self.words.get(Mark::Left);
+        let Some(mut group) = self.take_group(start) else { return false };
+        for page in std::mem::take(&mut group.tombstones) {
+            // Whoever buries holds the pages until the origin is zero there.
+            drop(self.host.hold(page).await);
+            self.words.set(Mark::OriginDirty, 1);
+        }
+        let span = self.read_span(group.again.iter().chain(&group.dirty)).await;
+        let mut need = group.newer;
+        let mut dirty = std::mem::take(&mut group.dirty);
+        for slot in group.again {
+            match self.enter_again(slot, &span).await {
+                Ok(position) => need = need.max(position),
+                Err(()) => dirty.push(slot),
+            }
+        }
+        let mut left = dirty.len() + group.clean.len();
+        let kept = self.to_origin_from(dirty.clone(), &span).await;
+        for slot in kept {
+            // The only copy: it stays, or what is known of its loss does.
+            match self.keep_dirty(slot).await {
+                Ok(position) => need = need.max(position),
+                Err(_) => return false,
+            }
+            left -= 1;
+        }
+        let _guard = self.lock();
+        if self.words.get(Mark::Left) != start {
+            return true; // somebody died who held the lock, and it is done once more
+        }
+        for slot in dirty.into_iter().chain(group.clean) {
+            if self.words.slot(slot) & VALID != 0 && self.position(slot) < group.end {
+                self.words.drop_valid(slot);
+            }
+        }
+        self.words.add(Mark::Gone, left as u64);
+        self.host.left(left as u64);
+        self.words.raise(Mark::Need, need);
+        self.words.set(Mark::Left, group.end);
+        true
+    }
+
+    /// Whole batches from `start` on, with a full batch's pages or more together.
+    fn take_group(&self, start: u64) -> Option<Group> {
+        let _guard = self.lock();
+        let words = &self.words;
+        let limit = words.get(Mark::Written);
+        let mut group = Group { end: start, ..Group::default() };
+        let (mut pages, mut last) = (0, Kind::Head);
+        let blocks = u64::from(self.log.blocks);
+        let room = words.get(Mark::DurableFront) + blocks - words.get(Mark::Rear);
+        let chances = self.settings.second_chance && room >= 3 * empty_blocks(&self.log);
+        let mut first = None;
+        while group.end < limit {
+            let slot = self.log.slot(group.end);
+            let (word, kind) = (words.slot(slot), kind_of(words.slot(slot)));
+            if pages >= self.log.batch_pages && kind == Kind::Head && last != Kind::Head {
+                break;
+            }
+            pages += u32::from(kind != Kind::Head);
+            last = kind;
+            group.end += 1;
+            match kind {
+                Kind::Head => {}
+                Kind::Tombstone => group.tombstones.push(page_of(word)),
+                _ if word & VALID == 0 => {
+                    let newer = words.find(page_of(word)).map(|s| self.position(s) + 1);
+                    if !mutant::is_active("log-newer-undurable") {
+                        group.newer = group.newer.max(newer.unwrap_or(0));
+                    }
+                }
+                Kind::Lost => group.again.push(slot),
+                Kind::Page if chances && word & REFERENCED != 0 => {
+                    first.get_or_insert(group.again.len());
+                    group.again.push(slot);
+                }
+                Kind::Page if word & DIRTY != 0 => group.dirty.push(slot),
+                Kind::Page => group.clean.push(slot),
+            }
+        }
+        if let Some(first) = first.filter(|_| group.again.len() == pages as usize) {
+            let slot = group.again.remove(first);
+            let dirty = words.slot(slot) & DIRTY != 0;
+            if dirty { group.dirty.push(slot) } else { group.clean.push(slot) }
+        }
+        (group.end > start).then_some(group)
+    }
+
+    /// Reads the pages from the first to the last of these slots in one operation, where they are one run.
+    async fn read_span<'a>(&self, slots: impl Iterator<Item = &'a u32>) -> Span {
+        let positions: Vec<u64> = {
+            let _guard = self.lock();
+            let valid = slots.filter(|s| self.words.slot(**s) & VALID != 0);
+            valid.map(|s| self.position(*s)).collect()
+        };
+        let (Some(first), Some(last)) = (positions.iter().min(), positions.iter().max()) else {
+            return Span::default();
+        };
+        let run = last - first + 1;
+        let crosses = self.log.slot(*first) > self.log.slot(*last);
+        if positions.len() < 2 || crosses || run > 2 * u64::from(self.log.batch_blocks()) {
+            return Span::default();
+        }
+        let buf = Buf::with_len(run as usize * PAGE);
+        let bytes = self.host.read_flash(self.log.block(*first), buf).await.ok();
+        Span { first: *first, bytes }
+    }
+
+    /// A slot's page: from the span, from memory, or from flash. `Err(None)` if it is damaged.
+    async fn page_bytes(&self, slot: u32, span: &Span) -> Result<Buf, Option<Errno>> {
+        let mut buf = Buf::with_len(PAGE);
+        let (position, crc) = {
+            let _guard = self.lock();
+            let position = self.position(slot);
+            let crc = self.words.crc(slot);
+            if let Some((buffer, place)) = self.words.in_memory(position) {
+                self.host.staged(buffer, place, &mut buf);
+                return Ok(buf);
+            }
+            (position, crc)
+        };
+        let at = position.checked_sub(span.first).map(|p| p as usize * PAGE);
+        let page = at.zip(span.bytes.as_ref()).and_then(|(at, b)| b.get(at..at + PAGE));
+        if let Some(page) = page.filter(|page| crc32c(page) == crc) {
+            buf.copy_from_slice(page);
+            return Ok(buf);
+        }
+        let buf = self.host.read_flash(self.log.block(position), buf).await.map_err(Some)?;
+        if crc32c(&buf) == crc || mutant::is_active("log-unchecked") { Ok(buf) } else { Err(None) }
+    }
+
+    /// Enters a page once more, if it is still valid where it was.
+    async fn enter_again(&self, slot: u32, span: &Span) -> Result<u64, ()> {
+        let word = self.words.slot(slot);
+        if word & VALID == 0 {
+            return Ok(0);
+        }
+        let (page, dirty) = (page_of(word), word & DIRTY != 0);
+        if kind_of(word) == Kind::Lost {
+            return self.keep_dirty(slot).await.map_err(drop);
+        }
+        let bytes = self.page_bytes(slot, span).await.map_err(drop)?;
+        let put = Put {
+            kind: Kind::Page,
+            page,
+            // The mutant takes what came back from flash for what the origin has.
+            dirty: dirty && !mutant::is_active("log-again-clean"),
+            crc: crc32c(&bytes),
+            bytes: &bytes,
+            instead_of: Some(slot),
+            urgent: true,
+        };
+        match self.enter(&put).await {
+            Ok(Some(position)) => {
+                let _guard = self.lock();
+                self.words.add(Mark::Again, 1);
+                Ok(position)
+            }
+            Ok(None) if self.words.find(page) != Some(slot) => Ok(0),
+            _ => Err(()),
+        }
+    }
+
+    /// What cannot leave: enters it once more as it is, or as lost.
+    async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
+        let word = self.words.slot(slot);
+        if word & VALID == 0 {
+            return Ok(0);
+        }
+        let found = match kind_of(word) {
+            Kind::Lost => Err(None),
+            _ => self.page_bytes(slot, &Span::default()).await,
+        };
+        let zero = Buf::zeroed(PAGE);
+        let (kind, bytes) = match &found {
+            Ok(bytes) => (Kind::Page, bytes),
+            Err(None) => (Kind::Lost, &zero),
+            // It may be readable later.
+            Err(Some(errno)) => return Err(*errno),
+        };
+        let put = Put {
+            kind,
+            page: page_of(word),
+            dirty: true,
+            crc: crc32c(bytes),
+            bytes,
+            instead_of: Some(slot),
+            urgent: true,
+        };
+        let entered = self.enter(&put).await?;
+        if entered.is_none() && self.words.find(page_of(word)) == Some(slot) {
+            return Err(Errno::ENOSPC);
+        }
+        Ok(entered.unwrap_or(0))
+    }
+
+    /// Brings the pages of these slots to the origin; those that could not be.
+    pub(super) async fn to_origin(&self, slots: Vec<u32>) -> Vec<u32> {
+        let span = self.read_span(slots.iter()).await;
+        self.to_origin_from(slots, &span).await
+    }
+
+    /// As above, from what was read.
+    async fn to_origin_from(&self, mut slots: Vec<u32>, span: &Span) -> Vec<u32> {
+        slots.sort_by_key(|slot| page_of(self.words.slot(*slot)));
+        let jobs = slots.iter().map(|slot| self.one_to_origin(*slot, span)).collect();
+        let results = each(jobs).await;
+        slots.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(s, _)| s).collect()
+    }
+
+    async fn one_to_origin(&self, slot: u32, span: &Span) -> Result<(), Errno> {
+        let word = self.words.slot(slot);
+        let page = page_of(word);
+        if word & VALID == 0 || word & DIRTY == 0 {
+            return Ok(());
+        }
+        let hold = self.host.hold(page).await;
+        if self.words.find(page) != Some(slot) || self.words.slot(slot) & DIRTY == 0 {
+            return Ok(());
+        }
+        if kind_of(word) == Kind::Lost {
+            return Err(Errno::EIO);
+        }
+        let bytes = self.page_bytes(slot, span).await.map_err(|e| e.unwrap_or(Errno::EIO))?;
+        if !mutant::is_active("log-leave-unwritten") {
+            self.host.write_origin(page, bytes).await?;
+        }
+        let _guard = self.lock();
+        self.words.set(Mark::OriginDirty, 1);
+        if self.words.find(page) == Some(slot) {
+            self.words.make_clean(slot);
+        }
+        drop(hold);
+        Ok(())
+    }
+
+    /// The front comes to where pages have left, once that is safe (rule 2).
+    pub(super) async fn settle_front(&self) -> Result<(), Errno> {
+        let (target, need, flush) = {
+            let _guard = self.lock();
+            let flush = self.words.get(Mark::OriginDirty) != 0;
+            self.words.set(Mark::OriginDirty, 0);
+            (self.words.get(Mark::Left), self.words.get(Mark::Need), flush)
+        };
+        if flush
+            && !mutant::is_active("log-leave-unflushed")
+            && let Err(errno) = self.host.flush_origin().await
+        {
+            self.words.set(Mark::OriginDirty, 1);
+            return Err(errno);
+        }
+        if !mutant::is_active("log-again-undurable") {
+            self.settle(need).await?;
+        }
+        let _guard = self.lock();
+        if self.words.get(Mark::Left) >= target {
+            self.words.raise(Mark::Front, target);
+        }
+        self.host.notify();
+        Ok(())
+    }
+
+    /// The valid versions that the origin lacks, brought there; then nothing is left in the log.
+    ///
+    /// # Errors
+    /// If a page is lost, or a device fails.
+    pub async fn empty(&self) -> Result<(), Errno> {
+        {
+            let _guard = self.lock();
+            self.words.set(Mark::Drained, 0);
+        }
+        self.drain().await?;
+        let _guard = self.lock();
+        let range: Range<u64> = self.words.get(Mark::Front)..self.words.get(Mark::Last);
+        for position in range {
+            let slot = self.log.slot(position);
+            let word = self.words.slot(slot);
+            if word & VALID != 0 && word & DIRTY == 0 {
+                self.words.drop_valid(slot);
+            }
+        }
+        Ok(())
+    }
+}

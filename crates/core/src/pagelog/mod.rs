@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page log: the second shape of a flash cache (FaCE 4.3, 5; paper-tables 4).
+//!
+//! Purpose: pages enter a circular log on flash one after the other and leave it in the same order
+//! (multi-version FIFO), so that all writes to flash are large and sequential. A page that was asked
+//! for while it stayed is entered once more instead of leaving (group second chance). The log is part
+//! of the durable state: what it holds survives a crash together with the origin.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | places on flash: header, segments, blocks | `geometry.rs` |
+//! | bytes of header, batch heads and segments | `format.rs` |
+//! | words of memory: which page lies where; front and rear | `words.rs`, `directory.rs`, `queue.rs` |
+//! | what it asks of whoever drives it | `host.rs` |
+//! | put, get, bury, flush | `paths.rs` |
+//! | closed batches and segments written, the durable marks | `durable.rs` |
+//! | pages leave at the front | `leave.rs` |
+//! | start, recovery, stop | `recover.rs`, `open.rs` |
+//!
+//! # Positions
+//! A *position* counts blocks of [`PAGE`](crate::buf::PAGE) bytes since the log was formatted and never
+//! comes back; its *slot* is the position modulo the number of blocks. Pages are gathered in memory in a
+//! *batch*: two copies of its head, then up to 64 pages. A batch is one write; it never crosses the end
+//! of the ring. `front <= left <= written <= rear`: pages before `front` are gone.
+//!
+//! # Rules (each with a mutant that the tests must kill)
+//! 1. A block is written over only when it is *durable* that the front has passed it, and between rear and
+//!    front there is always an empty batch (hole 1 of 4.5).
+//! 2. The front passes what has left only when all of it that was dirty is durable on the origin and all
+//!    that was entered once more is durable on flash.
+//! 3. A head is accepted only at its own position, with the generation that was in force there (hole 2):
+//!    the chain of heads ends at the first that is not. What lies behind the last durable mark counts only if
+//!    all its pages have their checksums.
+//! 4. What recovery finds counts as dirty and not referenced (hole 3).
+//! 5. A tombstone is durable before the origin changes behind the log's back (hole 4).
+//! 6. Header and segments: a segment is durable before the header that counts it is written; the rear never runs two
+//!    segments ahead of it, so that recovery reads at most two segments' heads. Headers alternate between two places.
+//! 7. What a durable mark covers and is not found is damage: it is refused, never dropped.
+//! 8. A dirty page whose checksum does not match is lost, and is told so to whoever asks, until it is
+//!    written anew; the origin's older bytes are never shown in its place.
+//!
+//! # Memory
+//! All state lies in a flat run of atomic words without pointers (20 bytes a slot): plain memory of a
+//! thread, or memory that processes share. Changes are made under the host's lock in an order such that
+//! a holder may be killed at any instruction: the rear moves last, and everything else is rebuilt from
+//! the slots ([`PageLog::repair`]).
+//!
+//! Why not places of fixed size for batches: a FLUSH closes a batch early, and would waste the rest of it.
+//! Why not the pages' own headers, as in the paper (id, LSN): a block cache knows no such header.
+
+mod directory;
+mod durable;
+mod format;
+mod geometry;
+mod host;
+mod leave;
+mod open;
+mod paths;
+mod queue;
+mod recover;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::geometry::Geometry;
+pub use self::host::{Host, each};
+pub use self::open::OpenError;
+pub use self::paths::{Got, PageLog};
+pub use self::queue::{BUFFERS, LogStatus};
+pub use self::recover::Found;
+pub use self::words::words_needed;
+
+/// Pages in a batch, unless set otherwise (FaCE 6.4: 64 of 4 KiB).
+pub const BATCH_PAGES: u32 = 64;
+/// ... and at most.
+pub const BATCH_PAGES_MOST: u32 = 256;
+/// Blocks of a batch before its pages: its head, twice.
+pub const HEADS: u32 = 2;
+/// Pages have numbers below this.
+pub const PAGES_MOST: u64 = 1 << 58;
+
+/// What happens to pages that change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogPolicy {
+    /// The origin has every write before it is answered; the log holds clean pages alone.
+    Through,
+    /// Changed pages stay in the log until a FLUSH, which brings them to the origin.
+    Bounded,
+    /// Changed pages stay in the log until they leave; the log is part of the durable state (the paper's).
+    Full,
+}
+
+/// How a log behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// See [`LogPolicy`].
+    pub policy: LogPolicy,
+    /// Whether pages that were asked for are entered once more (FaCE 4.3).
+    pub second_chance: bool,
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A log is formatted, started, and stopped.
+//!
+//! A start reads what there is (`recover.rs`), makes zero on the origin what tombstones name, and writes a header
+//! of a new generation to both places before anything else, so that no head of an earlier start counts where
+//! this one writes. A stop seals the log: the header says where the rear is.
+
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
+
+use super::LogSettings;
+use super::format::Header;
+use super::geometry::Geometry;
+use super::host::Host;
+use super::paths::PageLog;
+use super::recover::{Found, Reader};
+use super::words::{Mark, Words};
+use crate::buf::Buf;
+use crate::mutant;
+use crate::request::Errno;
+
+/// Why a log cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Neither header is whole.
+    #[error("the page log has no header that is whole")]
+    NoHeader,
+    /// Something that was durable is not there.
+    #[error("the page log is damaged: it ends at block {end}, and was durable up to {durable}")]
+    Missing {
+        /// Where the chain of batches ends.
+        end: u64,
+        /// Where it should reach.
+        durable: u64,
+    },
+    /// The device failed.
+    #[error("flash cannot be read or written at byte {offset}: {errno}")]
+    Device {
+        /// Where.
+        offset: u64,
+        /// How.
+        errno: Errno,
+    },
+    /// The origin failed while it was brought up to date.
+    #[error("the origin cannot be brought up to date: {0}")]
+    Origin(Errno),
+}
+
+impl Geometry {
+    /// What formatting writes: headers of an empty log, and where.
+    #[must_use]
+    pub fn blank(&self) -> [(u64, Buf); 2] {
+        let header = |number| Header {
+            number,
+            generation: 0,
+            begin: 0,
+            front: 0,
+            segments: 0,
+            sealed: Some(0),
+        };
+        [0, 1].map(|n| (self.header(n), header(n).encode(self)))
+    }
+}
+
+impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
+    /// Starts a log over memory that is all zero.
+    ///
+    /// # Errors
+    /// If it cannot be used; then nothing was changed that a later try needs.
+    pub async fn open(
+        host: H,
+        memory: M,
+        log: Geometry,
+        settings: LogSettings,
+    ) -> Result<(Self, Found), (H, OpenError)> {
+        let words = Words::new(memory, log.blocks);
+        let mut reader = Reader {
+            host: &host,
+            words: &words,
+            log: &log,
+            policy: settings.policy,
+            read_bytes: 0,
+        };
+        let found = match reader.find().await {
+            Ok(found) => found,
+            Err(error) => return Err((host, error)),
+        };
+        let opened = Self { host, words, log, settings };
+        match opened.begin(&found).await {
+            Ok(()) => Ok((opened, found)),
+            Err(error) => Err((opened.host, error)),
+        }
+    }
+
+    /// Over memory that another process has started.
+    pub fn join(host: H, memory: M, log: Geometry, settings: LogSettings) -> Self {
+        Self { host, words: Words::new(memory, log.blocks), log, settings }
+    }
+
+    async fn begin(&self, found: &Found) -> Result<(), OpenError> {
+        for pages in &found.redo {
+            self.host.zero_origin(pages.clone()).await.map_err(OpenError::Origin)?;
+        }
+        if !found.redo.is_empty() {
+            self.host.flush_origin().await.map_err(OpenError::Origin)?;
+        }
+        let segments = if found.warm { found.header.segments } else { found.rear };
+        {
+            let _guard = self.lock();
+            let words = &self.words;
+            for (mark, value) in [
+                (Mark::Front, found.front),
+                (Mark::Left, found.front),
+                (Mark::Rear, found.rear),
+                (Mark::Last, found.rear),
+                (Mark::Written, found.rear),
+                (Mark::WrittenFront, found.front),
+                (Mark::Durable, found.rear),
+                // Not before the header says so.
+                (
+                    Mark::DurableFront,
+                    found.header.front.max(if found.warm { 0 } else { found.front }),
+                ),
+                (Mark::Segments, segments),
+                (Mark::Drained, found.front),
+                (Mark::Generation, found.header.generation + 1),
+                (Mark::Begin, found.rear),
+                (Mark::Headers, found.header.number + 1),
+            ] {
+                words.set(mark, value);
+            }
+        }
+        if mutant::is_active("log-generation-volatile") {
+            return Ok(());
+        }
+        for _ in 0..2 {
+            let header = self.words.get(Mark::Headers);
+            let written = self.write_header(segments, None).await;
+            written
+                .map_err(|errno| OpenError::Device { offset: self.log.header(header), errno })?;
+        }
+        Ok(())
+    }
+
+    /// Makes all of it durable and says so: a start needs no checks, and finds it warm under every policy.
+    /// Nothing may be put after it.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub async fn seal(&self) -> Result<(), Errno> {
+        self.flush().await?;
+        while self.words.get(Mark::Left) > self.words.get(Mark::Front) {
+            self.settle_front().await?;
+        }
+        self.put_all_segments().await?;
+        self.write_header(self.words.get(Mark::Segments), Some(self.words.get(Mark::Last))).await
+    }
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The paths of a log: put, get, bury, drain, settle.
+//!
+//! One put, step by step: wait for room in the open batch (or open one); copy the page to its buffer; the
+//! slot says what it is; the rear moves on, and with it the page counts; the older version is not valid
+//! any more. A full batch is closed, and written in the background.
+//!
+//! One get: the slot of the valid version; from the batch's buffer, or from flash with its checksum looked
+//! at. Nothing keeps the slot from being written over meanwhile: then the checksum does not match, or the
+//! version is not the valid one any more, and the page is looked for again. So readers hold nothing.
+
+use std::ops::{Deref, Range};
+use std::sync::atomic::AtomicU64;
+
+use super::geometry::Geometry;
+use super::host::Host;
+use super::queue::{Lack, LogStatus, State};
+use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
+use super::{LogPolicy, LogSettings};
+use crate::buf::{Buf, PAGE};
+use crate::checksum::crc32c;
+use crate::mutant;
+use crate::request::Errno;
+
+/// A page log, see the module.
+pub struct PageLog<H, M> {
+    pub(super) host: H,
+    pub(super) words: Words<M>,
+    pub(super) log: Geometry,
+    pub(super) settings: LogSettings,
+}
+
+/// What a log has of a page.
+#[derive(Debug)]
+pub enum Got {
+    /// The page, and whether the origin lacks it.
+    Hit(Buf, bool),
+    /// Nothing: the origin has it.
+    Miss,
+}
+
+/// What is put.
+pub(super) struct Put<'a> {
+    pub kind: Kind,
+    pub page: u64,
+    pub dirty: bool,
+    pub crc: u32,
+    pub bytes: &'a [u8],
+    /// Only if this slot still holds the page's valid version.
+    pub instead_of: Option<u32>,
+    pub urgent: bool,
+}
+
+impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
+    /// The host.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// Where it lies.
+    pub fn geometry(&self) -> &Geometry {
+        &self.log
+    }
+
+    /// How it behaves.
+    pub fn settings(&self) -> LogSettings {
+        self.settings
+    }
+
+    pub(super) fn lock(&self) -> H::Guard<'_> {
+        let (guard, died) = self.host.lock();
+        if died {
+            self.words.repair();
+        }
+        guard
+    }
+
+    /// Rebuilds what follows from the slots, for whoever finds that a holder of the lock died.
+    pub fn repair(&self) {
+        self.words.repair();
+    }
+
+    /// Its state.
+    pub fn status(&self) -> LogStatus {
+        let _guard = self.lock();
+        let get = |mark| self.words.get(mark);
+        LogStatus {
+            blocks: u64::from(self.log.blocks),
+            used: get(Mark::Rear) - get(Mark::Front),
+            valid: get(Mark::Valid),
+            dirty: get(Mark::Dirty),
+            put: get(Mark::Put),
+            again: get(Mark::Again),
+            gone: get(Mark::Gone),
+            rear: get(Mark::Rear),
+            open_room: self.words.open_room(&self.log),
+        }
+    }
+
+    /// Whether it has the page.
+    pub fn has(&self, page: u64) -> bool {
+        let _guard = self.lock();
+        self.words.find(page).is_some()
+    }
+
+    /// How the log failed, if it did: nothing is put any more.
+    pub fn failed(&self) -> Option<Errno> {
+        match self.words.get(Mark::Failed) {
+            0 => None,
+            errno => Some(Errno(errno as i32)),
+        }
+    }
+
+    /// The position of a slot between front and rear.
+    pub(super) fn position(&self, slot: u32) -> u64 {
+        let front = self.words.get(Mark::Front);
+        let blocks = u64::from(self.log.blocks);
+        front + (u64::from(slot) + blocks - front % blocks) % blocks
+    }
+
+    /// The newest version of a page.
+    ///
+    /// # Errors
+    /// If the only copy is lost or cannot be read.
+    pub async fn get(&self, page: u64) -> Result<Got, Errno> {
+        loop {
+            let mut buf = Buf::with_len(PAGE);
+            let (slot, position, word, crc);
+            {
+                let _guard = self.lock();
+                let Some(found) = self.words.find(page) else { return Ok(Got::Miss) };
+                (slot, word, crc) = (found, self.words.slot(found), self.words.crc(found));
+                if kind_of(word) == Kind::Lost {
+                    return Err(Errno::EIO);
+                }
+                self.words.set_slot(slot, word | REFERENCED);
+                position = self.position(slot);
+                if let Some((buffer, place)) = self.words.in_memory(position) {
+                    self.host.staged(buffer, place, &mut buf);
+                    return Ok(Got::Hit(buf, word & DIRTY != 0));
+                }
+            }
+            let read = self.host.read_flash(self.log.block(position), buf).await;
+            match read {
+                Ok(buf) if crc32c(&buf) == crc || mutant::is_active("log-unchecked") => {
+                    return Ok(Got::Hit(buf, word & DIRTY != 0));
+                }
+                read => {
+                    let _guard = self.lock();
+                    if self.words.find(page) != Some(slot) || self.position(slot) != position {
+                        continue;
+                    }
+                    if self.words.slot(slot) & DIRTY != 0 {
+                        return Err(read.err().unwrap_or(Errno::EIO));
+                    }
+                    self.words.drop_valid(slot);
+                    return Ok(Got::Miss);
+                }
+            }
+        }
+    }
+
+    /// Enters a version of a page, the newest from now on. It is durable once [`settle`](Self::settle)
+    /// says so of what it returns.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn put(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<u64, Errno> {
+        let put = self.page(page, bytes, dirty);
+        match self.enter(&put).await? {
+            Some(position) => Ok(position),
+            None => Err(Errno::EIO), // nothing to be instead of
+        }
+    }
+
+    /// As [`put`](Self::put), if there is room at once and no version of the page.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<bool, Errno> {
+        let put = self.page(page, bytes, dirty);
+        let entered = {
+            let _guard = self.lock();
+            match self.words.find(page) {
+                Some(_) => return Ok(false),
+                None => self.try_enter(&put)?,
+            }
+        };
+        if entered.is_ok() {
+            self.progress().await;
+        }
+        Ok(entered.is_ok())
+    }
+
+    fn page<'a>(&self, page: u64, bytes: &'a [u8], dirty: bool) -> Put<'a> {
+        debug_assert_eq!(bytes.len(), PAGE);
+        let crc = crc32c(bytes);
+        Put { kind: Kind::Page, page, dirty, crc, bytes, instead_of: None, urgent: false }
+    }
+
+    /// Puts, waiting for room. Nothing if it was to be instead of a version that is not valid any more, or
+    /// there is no room even for what is urgent.
+    pub(super) async fn enter(&self, put: &Put<'_>) -> Result<Option<u64>, Errno> {
+        loop {
+            let seen = self.host.changes();
+            let entered = {
+                let _guard = self.lock();
+                if let Some(slot) = put.instead_of
+                    && (self.words.find(put.page) != Some(slot))
+                {
+                    return Ok(None);
+                }
+                self.try_enter(put)?
+            };
+            match entered {
+                Ok(position) => {
+                    self.progress().await;
+                    return Ok(Some(position));
+                }
+                Err(Lack::Buffer) => self.wait(seen).await,
+                // Whoever makes room cannot wait for room.
+                Err(Lack::Room) if put.urgent => {
+                    if !self.keep_marks().await {
+                        return Ok(None);
+                    }
+                }
+                Err(Lack::Room) => {
+                    self.host.notify();
+                    self.wait(seen).await;
+                }
+            }
+        }
+    }
+
+    /// Under the lock: enters a page, if there is room.
+    fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
+        if let Some(errno) = self.failed() {
+            return Err(errno);
+        }
+        let words = &self.words;
+        let buffer = match words.open() {
+            Some(buffer) => buffer,
+            None => match words.open_batch(&self.log, put.urgent) {
+                Ok(buffer) => buffer,
+                Err(lack) => return Ok(Err(lack)),
+            },
+        };
+        let position = words.get(Mark::Rear);
+        let slot = self.log.slot(position);
+        let place = position - words.batch_pages(buffer).start;
+        self.host.stage(buffer, place as usize, put.bytes);
+        let flags = VALID | if put.dirty { DIRTY } else { 0 };
+        let tombstone = put.kind == Kind::Tombstone;
+        words.set_crc(slot, put.crc);
+        words.set_slot(slot, slot_word(put.kind, put.page, if tombstone { 0 } else { flags }));
+        words.set(Mark::Rear, position + 1);
+        // From here on it counts.
+        words.set(Mark::Last, position + 1);
+        if tombstone {
+            words.drop_pages(put.page..put.page + u64::from(put.crc));
+        } else {
+            words.enter(slot);
+        }
+        words.add(Mark::Put, 1);
+        if words.open_room(&self.log) == 0 {
+            words.close_batch();
+        }
+        self.host.notify();
+        Ok(Ok(position + 1))
+    }
+
+    /// Waits for a change, or makes one.
+    pub(super) async fn wait(&self, seen: u64) {
+        if self.host.has_tasks() || !self.work().await {
+            self.host.changed(seen).await;
+        }
+    }
+
+    /// Without tasks, whoever closed a batch writes it.
+    async fn progress(&self) {
+        if !self.host.has_tasks() {
+            self.work().await;
+        }
+    }
+
+    async fn work(&self) -> bool {
+        // What makes room may itself have to wait, hence the box.
+        self.write_next().await || Box::pin(self.keep()).await
+    }
+
+    /// Drops the valid versions of these pages from memory: the origin has them, and nothing that the log
+    /// says would count after a crash.
+    pub fn drop_pages(&self, pages: Range<u64>) {
+        let _guard = self.lock();
+        self.words.drop_pages(pages);
+    }
+
+    /// The pages are gone, durably (rule 5), and the origin is about to become zero there: a restart makes it so.
+    /// Until it is the host lets nobody read the origin's older bytes. Whether it was recorded; if not, the log never
+    /// had these pages, and the next FLUSH is the origin's business.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn bury(&self, pages: Range<u64>) -> Result<bool, Errno> {
+        if !self.settings.policy.outlives_crash() || mutant::is_active("log-no-tombstone") {
+            self.drop_pages(pages);
+            return Ok(false);
+        }
+        {
+            let _guard = self.lock();
+            // What has left comes back with a crash as long as the front has not durably passed it.
+            let limbo = self.words.get(Mark::DurableFront) < self.words.get(Mark::Left);
+            if !limbo && pages.clone().all(|page| self.words.find(page).is_none()) {
+                return Ok(false);
+            }
+        }
+        let bytes = [0; PAGE];
+        let crc = (pages.end - pages.start) as u32;
+        let put = Put { kind: Kind::Tombstone, crc, ..self.page(pages.start, &bytes, false) };
+        let position = self.enter(&put).await?.ok_or(Errno::EIO)?;
+        if !mutant::is_active("log-tombstone-late") {
+            self.settle(position).await?;
+        }
+        Ok(true)
+    }
+
+    /// The origin could not be made zero: the log says that the pages are.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
+        let zero = [0; PAGE];
+        for page in pages {
+            self.put(page, &zero, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable all that was put before this moment.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub async fn flush(&self) -> Result<(), Errno> {
+        let last = self.words.get(Mark::Last);
+        self.settle(last).await
+    }
+
+    /// Waits until what [`put`](Self::put) returned this position for is durable; closes its batch if it is
+    /// open.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub async fn settle(&self, position: u64) -> Result<(), Errno> {
+        if mutant::is_active("log-ack-before-flush") {
+            return Ok(());
+        }
+        loop {
+            let seen = self.host.changes();
+            let written = {
+                let _guard = self.lock();
+                if self.words.get(Mark::Durable) >= position {
+                    return Ok(());
+                }
+                if let Some(errno) = self.failed() {
+                    return Err(errno);
+                }
+                let open = self.words.open();
+                if open.is_some_and(|b| self.words.batch_pages(b).start < position) {
+                    self.words.close_batch();
+                    self.host.notify();
+                }
+                self.words.get(Mark::Written) >= position
+            };
+            if written {
+                self.make_durable().await?;
+            } else {
+                self.wait(seen).await;
+            }
+        }
+    }
+
+    /// Brings to the origin what of the log it lacks, and makes it durable there.
+    ///
+    /// # Errors
+    /// If a page is lost, or a device fails.
+    pub async fn drain(&self) -> Result<(), Errno> {
+        let (from, until) = {
+            let _guard = self.lock();
+            let from = self.words.get(Mark::Drained).max(self.words.get(Mark::Front));
+            (from, self.words.get(Mark::Last).max(from))
+        };
+        let mut result = Ok(());
+        let mut position = from;
+        while position < until {
+            let mut slots = Vec::new();
+            {
+                let _guard = self.lock();
+                position = position.max(self.words.get(Mark::Front));
+                while position < until && slots.len() < self.log.batch_pages as usize {
+                    let slot = self.log.slot(position);
+                    let word = self.words.slot(slot);
+                    if word & VALID != 0 && word & DIRTY != 0 {
+                        slots.push(slot);
+                    }
+                    position += 1;
+                }
+            }
+            if !self.to_origin(slots).await.is_empty() {
+                result = Err(Errno::EIO);
+            }
+        }
+        self.host.flush_origin().await?;
+        result?;
+        let _guard = self.lock();
+        self.words.raise(Mark::Drained, until);
+        Ok(())
+    }
+
+    /// Pages of batches in memory that are not written yet.
+    pub fn unwritten(&self) -> usize {
+        let _guard = self.lock();
+        let open = self.words.get(Mark::Closed)..self.words.get(Mark::Opened);
+        open.filter(|n| self.words.state(Words::<M>::buffer_of(*n)) != State::Written).count()
+    }
+
+    /// Whether it takes dirty pages.
+    pub fn policy(&self) -> LogPolicy {
+        self.settings.policy
+    }
+}

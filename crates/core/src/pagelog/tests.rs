@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The log over devices that lose what was not flushed, against a model of what may be read.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::ops::Range;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+use crate::buf::{Buf, PAGE};
+use crate::request::Errno;
+
+const PAGES: u64 = 1_000;
+
+/// Bytes, and writes since the last flush with what they covered.
+#[derive(Default)]
+struct Device {
+    blocks: BTreeMap<u64, Vec<u8>>,
+    unflushed: Vec<(u64, Option<Vec<u8>>)>,
+    writes: Vec<u64>,
+}
+
+impl Device {
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        assert!(offset.is_multiple_of(PAGE as u64));
+        self.writes.push(bytes.len() as u64);
+        for (i, block) in bytes.chunks(PAGE).enumerate() {
+            let at = offset / PAGE as u64 + i as u64;
+            let old = self.blocks.insert(at, block.to_vec());
+            self.unflushed.push((at, old));
+        }
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        for (i, block) in into.chunks_mut(PAGE).enumerate() {
+            match self.blocks.get(&(offset / PAGE as u64 + i as u64)) {
+                Some(bytes) => block.copy_from_slice(bytes),
+                None => block.fill(0),
+            }
+        }
+    }
+
+    /// Power goes: blocks since the last flush are there or not, as `keep` says.
+    fn cut(&mut self, mut keep: impl FnMut() -> bool) {
+        for (at, old) in std::mem::take(&mut self.unflushed).into_iter().rev() {
+            if !keep() {
+                match old {
+                    Some(bytes) => drop(self.blocks.insert(at, bytes)),
+                    None => drop(self.blocks.remove(&at)),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Devices {
+    flash: Device,
+    origin: Device,
+}
+
+struct Bench {
+    devices: Rc<RefCell<Devices>>,
+    buffers: RefCell<HashMap<(usize, usize), Vec<u8>>>,
+    changes: Cell<u64>,
+}
+
+impl Host for Bench {
+    type Guard<'a> = ();
+    type Hold = ();
+    fn lock(&self) -> ((), bool) {
+        ((), false)
+    }
+    fn stage(&self, buffer: usize, place: usize, bytes: &[u8]) {
+        self.buffers.borrow_mut().insert((buffer, place), bytes.to_vec());
+    }
+    fn staged(&self, buffer: usize, place: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.buffers.borrow()[&(buffer, place)]);
+    }
+    async fn read_flash(&self, offset: u64, mut buf: Buf) -> Result<Buf, Errno> {
+        self.devices.borrow().flash.read(offset, &mut buf);
+        Ok(buf)
+    }
+    async fn write_batch(
+        &self,
+        offset: u64,
+        head: Buf,
+        buffer: usize,
+        pages: usize,
+    ) -> Result<(), Errno> {
+        let mut bytes = [&head[..], &head[..]].concat();
+        let buffers = self.buffers.borrow();
+        (0..pages).for_each(|place| bytes.extend_from_slice(&buffers[&(buffer, place)]));
+        self.devices.borrow_mut().flash.write(offset, &bytes);
+        Ok(())
+    }
+    async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {
+        self.devices.borrow_mut().flash.write(offset, &buf);
+        Ok(())
+    }
+    async fn flush_flash(&self) -> Result<(), Errno> {
+        self.devices.borrow_mut().flash.unflushed.clear();
+        Ok(())
+    }
+    async fn hold(&self, _: u64) {}
+    async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
+        self.devices.borrow_mut().origin.write(page * PAGE as u64, &buf);
+        Ok(())
+    }
+    async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
+        let zero = [0; PAGE];
+        let mut devices = self.devices.borrow_mut();
+        pages.for_each(|page| devices.origin.write(page * PAGE as u64, &zero));
+        Ok(())
+    }
+    async fn flush_origin(&self) -> Result<(), Errno> {
+        self.devices.borrow_mut().origin.unflushed.clear();
+        Ok(())
+    }
+    fn left(&self, _: u64) {}
+    fn has_tasks(&self) -> bool {
+        false
+    }
+    async fn changed(&self, seen: u64) {
+        assert_ne!(seen, self.changes.get(), "nobody else can make progress");
+    }
+    fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+    fn notify(&self) {
+        self.changes.set(self.changes.get() + 1);
+    }
+    fn me(&self) -> u64 {
+        1
+    }
+    fn is_gone(&self, _: u64) -> bool {
+        false
+    }
+}
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a blocking host is never pending"),
+    }
+}
+
+type Log = PageLog<Bench, Vec<AtomicU64>>;
+
+struct Rig {
+    devices: Rc<RefCell<Devices>>,
+    log: Geometry,
+    settings: LogSettings,
+    random: u64,
+}
+
+impl Rig {
+    fn new(policy: LogPolicy, second_chance: bool, seed: u64) -> Self {
+        let log = Geometry::fit(1 << 20, 2 << 20, 16, 7).expect("fits");
+        let rig = Self {
+            devices: Rc::default(),
+            log,
+            settings: LogSettings { policy, second_chance },
+            random: seed * 2 + 1,
+        };
+        for (offset, bytes) in log.blank() {
+            rig.devices.borrow_mut().flash.write(offset, &bytes);
+        }
+        rig.devices.borrow_mut().flash.unflushed.clear();
+        rig
+    }
+
+    fn try_open(&self) -> Result<(Log, Found), OpenError> {
+        let memory = || (0..words_needed(self.log.blocks)).map(|_| AtomicU64::new(0)).collect();
+        let host = Bench {
+            devices: Rc::clone(&self.devices),
+            buffers: RefCell::default(),
+            changes: Cell::default(),
+        };
+        now(PageLog::open(host, memory(), self.log, self.settings)).map_err(|(_, error)| error)
+    }
+
+    fn open(&self) -> (Log, Found) {
+        self.try_open().expect("opens")
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) % limit
+    }
+
+    fn cut(&mut self) {
+        let devices = Rc::clone(&self.devices);
+        let (mut a, mut b) = (self.below(1 << 30), self.below(1 << 30));
+        let toss = |state: &mut u64| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *state >> 60 < 8
+        };
+        devices.borrow_mut().flash.cut(|| toss(&mut a));
+        devices.borrow_mut().origin.cut(|| toss(&mut b));
+    }
+
+    /// The page's value, from the log or from the origin.
+    fn value(&self, log: &Log, page: u64) -> u64 {
+        let mut bytes = [0; PAGE];
+        match now(log.get(page)).expect("readable") {
+            Got::Hit(buf, _) => bytes.copy_from_slice(&buf),
+            Got::Miss => self.devices.borrow().origin.read(page * PAGE as u64, &mut bytes),
+        }
+        u64::from_le_bytes(bytes[..8].try_into().unwrap())
+    }
+}
+
+fn bytes_of(value: u64) -> [u8; PAGE] {
+    let mut bytes = [0; PAGE];
+    bytes[..8].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+/// Writes, reads, flushes, burials, and power cuts; what is read is what may be.
+fn life(policy: LogPolicy, second_chance: bool, seed: u64) {
+    let mut rig = Rig::new(policy, second_chance, seed);
+    let (mut log, _) = rig.open();
+    // Values that a page may have, the newest last; one value only when it is certain.
+    let mut model: HashMap<u64, Vec<u64>> = HashMap::new();
+    for step in 1..6_000_u64 {
+        let page = match rig.below(4) {
+            0 => rig.below(PAGES),
+            _ => rig.below(PAGES / 20),
+        };
+        match rig.below(200) {
+            0 => {
+                drop(log);
+                rig.cut();
+                log = rig.open().0;
+                for (page, values) in &mut model {
+                    let value = rig.value(&log, *page);
+                    assert!(
+                        values.contains(&value),
+                        "seed {seed} step {step}: page {page} is {value}, not one of {values:?}"
+                    );
+                    *values = vec![value];
+                }
+            }
+            1..4 => {
+                match policy {
+                    LogPolicy::Bounded => now(log.drain()).expect("drains"),
+                    _ => now(log.flush()).expect("flushes"),
+                }
+                model.values_mut().for_each(|v| drop(v.drain(..v.len() - 1)));
+            }
+            4..6 => {
+                let pages = page..(page + rig.below(8)).min(PAGES);
+                let recorded = now(log.bury(pages.clone())).expect("is buried");
+                now(log.host().zero_origin(pages.clone())).unwrap();
+                if !recorded {
+                    now(log.host().flush_origin()).unwrap();
+                }
+                pages.for_each(|page| model.entry(page).or_insert(vec![0]).push(0));
+            }
+            6 => {
+                now(log.seal()).expect("is sealed");
+                let found;
+                (log, found) = rig.open();
+                assert!(found.warm && found.redo.iter().all(|r| r.start < PAGES));
+            }
+            7..80 => {
+                now(log.put(page, &bytes_of(step), true)).expect("is put");
+                model.entry(page).or_insert(vec![0]).push(step);
+            }
+            _ => {
+                let value = rig.value(&log, page);
+                let newest = model.get(&page).and_then(|v| v.last()).copied().unwrap_or(0);
+                assert_eq!(
+                    value,
+                    newest,
+                    "seed {seed} step {step}: page {page} {:?}",
+                    log.has(page)
+                );
+            }
+        }
+    }
+    assert!(log.status().rear > 2 * u64::from(rig.log.blocks), "several laps");
+}
+
+#[test]
+fn full_and_bounded_keep_what_was_flushed() {
+    for seed in 0..12 {
+        life(LogPolicy::Full, true, seed);
+        life(LogPolicy::Full, false, seed + 10000);
+        life(LogPolicy::Bounded, true, seed + 20000);
+    }
+}
+
+#[test]
+fn through_is_cold_after_a_crash_and_warm_after_a_stop() {
+    let rig = Rig::new(LogPolicy::Through, true, 1);
+    let (log, _) = rig.open();
+    now(log.put(3, &bytes_of(9), false)).unwrap();
+    now(log.flush()).unwrap();
+    let (log, found) = rig.open();
+    assert!(!found.warm && !log.has(3));
+    now(log.put(3, &bytes_of(10), false)).unwrap();
+    now(log.seal()).unwrap();
+    let (log, found) = rig.open();
+    assert!(found.warm && matches!(now(log.get(3)), Ok(Got::Hit(_, false))));
+    assert_eq!(log.status().dirty, 0);
+}
+
+#[test]
+fn full_batches_are_one_sequential_write_each() {
+    let rig = Rig::new(LogPolicy::Full, true, 1);
+    let (log, _) = rig.open();
+    rig.devices.borrow_mut().flash.writes.clear();
+    for page in 0..160 {
+        now(log.put(page, &bytes_of(page), true)).unwrap();
+    }
+    let writes = rig.devices.borrow().flash.writes.clone();
+    assert_eq!(writes.iter().filter(|len| **len == 18 * PAGE as u64).count(), 10);
+}
+
+#[test]
+fn a_second_chance_keeps_what_was_asked_for() {
+    for chance in [true, false] {
+        let rig = Rig::new(LogPolicy::Full, chance, 1);
+        let (log, _) = rig.open();
+        for page in 0..3 * u64::from(rig.log.blocks) {
+            now(log.put(page, &bytes_of(page), true)).unwrap();
+            assert_eq!(rig.value(&log, 5.min(page)), 5.min(page));
+        }
+        assert_eq!(log.has(5), chance, "asked for all the time");
+        assert!(!log.has(100));
+        assert_eq!(log.status().again > 0, chance);
+    }
+}
+
+#[test]
+fn damage_of_what_was_durable_is_refused_and_one_copy_is_enough() {
+    let rig = Rig::new(LogPolicy::Full, true, 1);
+    let (log, _) = rig.open();
+    for page in 0..100 {
+        now(log.put(page, &bytes_of(page), true)).unwrap();
+        now(log.flush()).unwrap();
+    }
+    drop(log);
+    let block = |position: u64| rig.log.block(position) / PAGE as u64;
+    let flip = |at: u64| rig.devices.borrow_mut().flash.blocks.get_mut(&at).unwrap()[9] ^= 1;
+    // Batches are two heads and a page; this one is behind the last segment.
+    flip(block(270));
+    flip(block(271));
+    assert!(matches!(rig.try_open(), Err(OpenError::Missing { end: 270, .. })));
+    flip(block(271));
+    let (log, found) = rig.open();
+    assert_eq!((found.rear, rig.value(&log, 90)), (300, 90));
+    drop(log);
+    flip(rig.log.header(0) / PAGE as u64);
+    assert!(rig.try_open().is_ok());
+    flip(rig.log.header(0) / PAGE as u64);
+    flip(rig.log.header(1) / PAGE as u64);
+    assert_eq!(rig.try_open().map(drop), Err(OpenError::NoHeader));
+}
+
+#[test]
+fn a_damaged_page_is_an_error_until_it_is_written() {
+    let rig = Rig::new(LogPolicy::Full, true, 1);
+    let (log, _) = rig.open();
+    now(log.put(5, &bytes_of(5), true)).unwrap();
+    now(log.flush()).unwrap();
+    let at = rig.log.block(2) / PAGE as u64;
+    rig.devices.borrow_mut().flash.blocks.get_mut(&at).unwrap()[100] ^= 4;
+    assert_eq!(now(log.get(5)).err(), Some(Errno::EIO));
+    for page in 0..3 * u64::from(rig.log.blocks) {
+        now(log.put(1_000 + page % 900, &bytes_of(page), true)).unwrap();
+    }
+    assert_eq!(now(log.get(5)).err(), Some(Errno::EIO), "not the origin's older bytes");
+    now(log.put(5, &bytes_of(6), true)).unwrap();
+    assert_eq!(rig.value(&log, 5), 6);
+}
+
+#[test]
+fn what_a_dead_holder_left_half_done_is_repaired() {
+    let rig = Rig::new(LogPolicy::Full, true, 1);
+    let (log, _) = rig.open();
+    for page in 0..700 {
+        now(log.put(page % 90, &bytes_of(page), true)).unwrap();
+    }
+    let before = log.status();
+    log.repair();
+    assert_eq!(log.status(), before);
+    (0..90).for_each(|page| assert!(log.has(page)));
+}
