@@ -26,6 +26,7 @@ use crate::gate::Gate;
 use crate::journal::Journal;
 use crate::journal::layout::Layout;
 use crate::journal::recover::Recovered;
+use crate::logged::Slot;
 use crate::mutant;
 use crate::pace::Pace;
 use crate::pagelog::Geometry;
@@ -336,8 +337,10 @@ impl Shard {
         if self.0.updating.get() || self.0.clearing.get() {
             return false;
         }
-        if let Some(logged) = self.0.open_logged() {
-            return logged.log.is_sealed();
+        match &*self.0.log.borrow() {
+            Slot::Open(logged) => return logged.log.is_sealed(),
+            Slot::Opening(_) => return false,
+            Slot::None | Slot::Refused => {}
         }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
     }
@@ -396,6 +399,13 @@ impl Shard {
             bitmap_bytes: cache.bitmap_bytes(),
             suspended: !cache.device.health.usable(),
         })
+    }
+
+    /// Debug.
+    pub fn debug(&self) -> String {
+        self.0
+            .open_logged()
+            .map_or("none".into(), |l| format!("{} writers {}", l.log.debug(), l.writers_dbg()))
     }
 
     /// The counters.

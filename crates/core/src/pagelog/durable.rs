@@ -17,8 +17,8 @@ use super::words::{BatchMark, Mark, REFERENCED, VALID, Words};
 use crate::mutant;
 use crate::request::Errno;
 
-/// A batch that flash refused so often makes the log fail.
-const FAILURES_MOST: u64 = 5;
+/// What flash refused so often in a row makes the log fail.
+pub(super) const FAILURES_MOST: u64 = 8;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Writes the first closed batch; whether there was one.
@@ -27,6 +27,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let encoded = head.encode(&self.log);
         let offset = self.log.block(head.start);
         let result = self.host.write_batch(offset, encoded, buffer, pages).await;
+        if result.is_err() {
+            self.host.rest().await;
+        }
         let _guard = self.lock();
         match result {
             Ok(()) => self.words.batch_written(buffer),
@@ -112,16 +115,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 get(Mark::WrittenFront) > get(Mark::DurableFront),
             )
         };
-        if due {
-            return self.write_segment(first).await.is_ok();
+        let result = match (due, carried, front_due) {
+            (true, ..) => self.write_segment(first).await,
+            (_, true, _) => self.make_durable().await,
+            (.., true) => self.write_header(first, None).await,
+            _ => return false,
+        };
+        match result {
+            Ok(()) => self.words.set(Mark::Stumbles, 0),
+            Err(errno) => self.stumble(errno).await,
         }
-        if carried {
-            return self.make_durable().await.is_ok();
-        }
-        if front_due {
-            return self.write_header(first, None).await.is_ok();
-        }
-        false
+        true
     }
 
     /// Writes the segment of the positions from `first` on, and then the header that counts it (rule 6).
@@ -162,12 +166,37 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.make_durable().await
     }
 
-    /// Writes a header, durably.
+    /// Writes a header, durably, one at a time.
     pub(super) async fn write_header(
         &self,
         segments: u64,
         sealed: Option<u64>,
     ) -> Result<(), Errno> {
+        loop {
+            let seen = self.host.changes();
+            {
+                let _guard = self.lock();
+                let scribe = self.words.get(Mark::Scribe);
+                if scribe == 0 || self.host.is_gone(scribe) {
+                    self.words.set(Mark::Scribe, self.host.me());
+                    break;
+                }
+            }
+            self.host.changed(seen).await;
+        }
+        // A log that was unsealed meanwhile is not sealed after all.
+        let stale = sealed.is_some() && !self.is_sealed();
+        let written = if stale { Ok(()) } else { self.put_header(segments, sealed).await };
+        let _guard = self.lock();
+        if sealed.is_none() && written.is_ok() {
+            self.words.set(Mark::Sealed, 0);
+        }
+        self.words.set(Mark::Scribe, 0);
+        self.host.notify();
+        written
+    }
+
+    async fn put_header(&self, segments: u64, sealed: Option<u64>) -> Result<(), Errno> {
         let header = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);
@@ -176,7 +205,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 generation: get(Mark::Generation),
                 begin: get(Mark::Begin),
                 front: get(Mark::Front),
-                segments,
+                // Another header may have counted more since this one was asked for.
+                segments: segments.max(get(Mark::Segments)),
                 sealed,
             }
         };
@@ -187,8 +217,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let _guard = self.lock();
         self.words.set(Mark::Headers, header.number + 1);
         self.words.raise(Mark::DurableFront, header.front);
-        self.words.raise(Mark::Segments, segments);
-        self.host.notify();
+        self.words.raise(Mark::Segments, header.segments);
         Ok(())
     }
 }

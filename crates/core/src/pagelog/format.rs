@@ -98,7 +98,7 @@ impl Header {
         let Self { number, generation, begin, front, segments, .. } = *self;
         put_words(
             &mut buf,
-            &[HEADER_MAGIC, log.volume, number, generation, begin, front, segments],
+            &[HEADER_MAGIC, log.identity(), number, generation, begin, front, segments],
         );
         // Behind the checksum, whose word has no room for it.
         buf[HEAD_BYTES..HEAD_BYTES + 8].copy_from_slice(&sealed.to_le_bytes());
@@ -107,7 +107,7 @@ impl Header {
     }
 
     pub fn decode(buf: &[u8], log: &Geometry) -> Option<Self> {
-        if word(buf, 0) != HEADER_MAGIC || word(buf, 1) != log.volume || !is_whole(buf) {
+        if word(buf, 0) != HEADER_MAGIC || word(buf, 1) != log.identity() || !is_whole(buf) {
             return None;
         }
         let at = |i| word(buf, i);
@@ -131,14 +131,17 @@ impl Head {
         let mut buf = Buf::zeroed(PAGE);
         let count = self.entries.len() as u64;
         let Self { generation, start, front, durable, .. } = *self;
-        put_words(&mut buf, &[BATCH_MAGIC, log.volume, generation, start, front, durable, count]);
+        put_words(
+            &mut buf,
+            &[BATCH_MAGIC, log.identity(), generation, start, front, durable, count],
+        );
         put_entries(&mut buf, self.entries.iter().copied());
         seal(&mut buf);
         buf
     }
 
     pub fn decode(buf: &[u8], log: &Geometry) -> Option<Self> {
-        if word(buf, 0) != BATCH_MAGIC || word(buf, 1) != log.volume || !is_whole(buf) {
+        if word(buf, 0) != BATCH_MAGIC || word(buf, 1) != log.identity() || !is_whole(buf) {
             return None;
         }
         let count = word(buf, 6);
@@ -155,7 +158,7 @@ pub fn encode_segment(
     log: &Geometry,
 ) -> Buf {
     let mut buf = Buf::zeroed(log.segment_bytes() as usize);
-    put_words(&mut buf, &[SEGMENT_MAGIC, log.volume, first, entries.len() as u64]);
+    put_words(&mut buf, &[SEGMENT_MAGIC, log.identity(), first, entries.len() as u64]);
     put_entries(&mut buf, entries);
     seal(&mut buf);
     buf
@@ -163,7 +166,7 @@ pub fn encode_segment(
 
 /// What the segment says of the positions from `first` on.
 pub fn decode_segment(buf: &[u8], first: u64, log: &Geometry) -> Option<Vec<Entry>> {
-    let magic = [SEGMENT_MAGIC, log.volume, first, log.segment()];
+    let magic = [SEGMENT_MAGIC, log.identity(), first, log.segment()];
     let right = magic.iter().enumerate().all(|(i, expected)| word(buf, i) == *expected);
     if !right || !is_whole(buf) {
         return None;

@@ -6,7 +6,7 @@
 //! that are dirty are written to the origin; the rest is dropped. `Left` moves on. The front follows when
 //! the origin was flushed and what was entered once more is durable (rule 2), for several groups together.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
 use super::host::{Host, each};
@@ -29,6 +29,8 @@ struct Group {
     dirty: Vec<u32>,
     /// Valid and clean: dropped.
     clean: Vec<u32>,
+    /// All of these.
+    valid: Vec<u32>,
     /// The first pages of tombstones.
     tombstones: Vec<u64>,
     /// The newest versions of what is not valid here: they must be durable before these are gone.
@@ -117,8 +119,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let start = self.words.get(Mark::Left);
         let Some(mut group) = self.take_group(start) else { return false };
         for page in std::mem::take(&mut group.tombstones) {
-            // Whoever buries holds the pages until the origin is zero there.
-            drop(self.host.hold(page).await);
+            self.host.tombstone_done(page).await;
             self.words.set(Mark::OriginDirty, 1);
         }
         let span = self.read_span(group.again.iter().chain(&group.dirty)).await;
@@ -136,7 +137,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             // The only copy: it stays, or what is known of its loss does.
             match self.keep_dirty(slot).await {
                 Ok(position) => need = need.max(position),
-                Err(_) => return false,
+                Err(errno) => {
+                    self.stumble(errno).await;
+                    return true;
+                }
             }
             left -= 1;
         }
@@ -144,8 +148,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if self.words.get(Mark::Left) != start {
             return true; // somebody died who held the lock, and it is done once more
         }
-        for slot in dirty.into_iter().chain(group.clean) {
-            if self.words.slot(slot) & VALID != 0 && self.position(slot) < group.end {
+        for slot in group.valid {
+            let word = self.words.slot(slot);
+            if word & VALID == 0 {
+                need = need.max(self.newer(page_of(word)));
+            } else {
                 self.words.drop_valid(slot);
             }
         }
@@ -153,6 +160,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.host.left(left as u64);
         self.words.raise(Mark::Need, need);
         self.words.set(Mark::Left, group.end);
+        self.words.set(Mark::Stumbles, 0);
         true
     }
 
@@ -176,14 +184,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             pages += u32::from(kind != Kind::Head);
             last = kind;
             group.end += 1;
+            if word & VALID != 0 {
+                group.valid.push(slot);
+            }
             match kind {
                 Kind::Head => {}
                 Kind::Tombstone => group.tombstones.push(page_of(word)),
                 _ if word & VALID == 0 => {
-                    let newer = words.find(page_of(word)).map(|s| self.position(s) + 1);
-                    if !mutant::is_active("log-newer-undurable") {
-                        group.newer = group.newer.max(newer.unwrap_or(0));
-                    }
+                    group.newer = group.newer.max(self.newer(page_of(word)));
                 }
                 Kind::Lost => group.again.push(slot),
                 Kind::Page if chances && word & REFERENCED != 0 => {
@@ -200,6 +208,18 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             if dirty { group.dirty.push(slot) } else { group.clean.push(slot) }
         }
         (group.end > start).then_some(group)
+    }
+
+    /// What must be durable before a version that is not valid any more is gone: the one that replaced it, or
+    /// the tombstone that ended it.
+    fn newer(&self, page: u64) -> u64 {
+        if mutant::is_active("log-newer-undurable") {
+            return 0;
+        }
+        match self.words.find(page) {
+            Some(slot) => self.position(slot) + 1,
+            None => self.words.get(Mark::Tombstone),
+        }
     }
 
     /// Reads the pages from the first to the last of these slots in one operation, where they are one run.
@@ -365,6 +385,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             && let Err(errno) = self.host.flush_origin().await
         {
             self.words.set(Mark::OriginDirty, 1);
+            // What the origin could not make durable may be gone, and a later flush would not say so.
+            self.words.set(Mark::Failed, errno.0 as u64);
+            self.host.notify();
             return Err(errno);
         }
         if !mutant::is_active("log-again-undurable") {
@@ -378,7 +401,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(())
     }
 
-    /// The valid versions that the origin lacks, brought there; then nothing is left in the log.
+    /// Brings to the origin everything that it lacks, whatever was brought before.
     ///
     /// # Errors
     /// If a page is lost, or a device fails.
@@ -387,16 +410,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let _guard = self.lock();
             self.words.set(Mark::Drained, 0);
         }
-        self.drain().await?;
-        let _guard = self.lock();
-        let range: Range<u64> = self.words.get(Mark::Front)..self.words.get(Mark::Last);
-        for position in range {
-            let slot = self.log.slot(position);
-            let word = self.words.slot(slot);
-            if word & VALID != 0 && word & DIRTY == 0 {
-                self.words.drop_valid(slot);
-            }
-        }
-        Ok(())
+        self.drain().await
     }
 }

@@ -158,24 +158,30 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Makes all of it durable and says so: a start needs no checks, and finds it warm under every policy.
-    /// Nothing may be put after it.
+    /// Whether nothing was changed meanwhile; what is put afterwards says first that it is sealed no more.
     ///
     /// # Errors
     /// If it cannot be.
-    pub async fn seal(&self) -> Result<(), Errno> {
+    pub async fn seal(&self) -> Result<bool, Errno> {
         self.flush().await?;
         while self.words.get(Mark::Left) > self.words.get(Mark::Front) {
             self.settle_front().await?;
         }
+        let turn = self.words.get(Mark::Turn);
         self.put_all_segments().await?;
-        let (segments, last) = (self.words.get(Mark::Segments), self.words.get(Mark::Last));
-        self.words.set(Mark::Sealed, 1);
-        self.write_header(segments, Some(last)).await?;
-        // Somebody may have put something meanwhile, and said so in a header before this one.
-        if self.words.get(Mark::Last) != last {
+        let (segments, last) = {
+            let _guard = self.lock();
+            let (last, now) = (self.words.get(Mark::Last), self.words.get(Mark::Turn));
+            if now != turn || self.words.get(Mark::Durable) < last {
+                return Ok(false);
+            }
+            self.words.set(Mark::Sealed, 1);
+            (self.words.get(Mark::Segments), last)
+        };
+        let written = self.write_header(segments, Some(last)).await;
+        if written.is_err() {
             self.words.set(Mark::Sealed, 0);
-            self.write_header(segments, None).await?;
         }
-        Ok(())
+        written.map(|()| self.is_sealed())
     }
 }

@@ -12,6 +12,7 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
+use super::durable::FAILURES_MOST;
 use super::geometry::Geometry;
 use super::host::{Host, each};
 use super::queue::{Lack, LogStatus, State};
@@ -80,6 +81,40 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.repair();
     }
 
+    /// Debug.
+    pub fn debug(&self) -> String {
+        use super::words::BatchMark as B;
+        let g = |m| self.words.get(m);
+        let b: Vec<_> = (0..4)
+            .map(|i| {
+                (self.words.state(i), self.words.batch(i, B::Start), self.words.batch(i, B::End))
+            })
+            .collect();
+        format!(
+            "front {} left {} need {} rear {} last {} written {} wf {} durable {} df {} seg {} opened {} closed {} keeper {} wanted {} sealed {} failed {} valid {} dirty {} blocks {} segment {} batches {b:?}",
+            g(Mark::Front),
+            g(Mark::Left),
+            g(Mark::Need),
+            g(Mark::Rear),
+            g(Mark::Last),
+            g(Mark::Written),
+            g(Mark::WrittenFront),
+            g(Mark::Durable),
+            g(Mark::DurableFront),
+            g(Mark::Segments),
+            g(Mark::Opened),
+            g(Mark::Closed),
+            g(Mark::Keeper),
+            g(Mark::Wanted),
+            g(Mark::Sealed),
+            g(Mark::Failed),
+            g(Mark::Valid),
+            g(Mark::Dirty),
+            self.log.blocks,
+            self.log.segment()
+        )
+    }
+
     /// Its state.
     pub fn status(&self) -> LogStatus {
         let _guard = self.lock();
@@ -111,6 +146,26 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let valid = word & VALID != 0;
             valid.then(|| (page_of(word), self.log.block(position), word & DIRTY != 0))
         })
+    }
+
+    /// Nothing is put any more; whoever waits hears of it.
+    pub fn fail(&self, errno: Errno) {
+        let _guard = self.lock();
+        self.words.set(Mark::Failed, errno.0 as u64);
+        self.host.notify();
+    }
+
+    /// Something that is tried again went wrong; too often, and the log fails. Otherwise rests.
+    pub(super) async fn stumble(&self, errno: Errno) {
+        {
+            let _guard = self.lock();
+            self.words.add(Mark::Stumbles, 1);
+            if self.words.get(Mark::Stumbles) >= FAILURES_MOST {
+                self.words.set(Mark::Failed, errno.0 as u64);
+                self.host.notify();
+            }
+        }
+        self.host.rest().await;
     }
 
     /// How the log failed, if it did: nothing is put any more.
@@ -168,7 +223,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     if self.words.slot(slot) & DIRTY != 0 {
                         return Err(read.err().unwrap_or(Errno::EIO));
                     }
-                    self.words.drop_valid(slot);
+                    // After a crash it would count again, so it stays where that matters.
+                    if !self.settings.policy.outlives_crash() {
+                        self.words.drop_valid(slot);
+                    }
                     return Ok(Got::Miss);
                 }
             }
@@ -220,7 +278,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         loop {
             let mut seen = self.host.changes();
             self.unseal().await?;
-            let wanted = self.words.get(Mark::Wanted);
             let entered = {
                 let _guard = self.lock();
                 if let Some(slot) = put.instead_of
@@ -237,14 +294,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
                 Err(Lack::Buffer) => self.wait(seen).await,
                 // Whoever makes room cannot wait for room.
-                Err(Lack::Room) if put.urgent => {
+                Err(Lack::Room) if put.instead_of.is_some() => {
                     if !self.keep_marks().await {
                         return Ok(None);
                     }
                 }
                 Err(Lack::Room) => {
-                    if wanted == 0 {
+                    if self.words.get(Mark::Wanted) == 0 {
                         // Whoever makes room hears of it, once.
+                        self.words.set(Mark::Wanted, 1);
                         self.host.notify();
                         seen = self.host.changes();
                     }
@@ -279,7 +337,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         // From here on it counts.
         words.set(Mark::Last, position + 1);
         if tombstone {
-            words.drop_pages(put.page..put.page + u64::from(put.crc));
+            let pages = put.page..put.page + u64::from(put.crc);
+            words.set(Mark::Tombstone, position + 1);
+            words.drop_pages(pages.clone());
+            self.host.buried(pages);
         } else {
             words.enter(slot);
         }
@@ -339,7 +400,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     async fn unseal(&self) -> Result<(), Errno> {
         if self.is_sealed() {
             self.write_header(self.words.get(Mark::Segments), None).await?;
-            self.words.set(Mark::Sealed, 0);
         }
         Ok(())
     }
@@ -379,7 +439,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub async fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
         let zero = [0; PAGE];
         for page in pages {
-            self.put(page, &zero, true).await?;
+            // The tombstone cannot leave before this is put, so it takes what is kept for making room.
+            let put = Put { urgent: true, ..self.page(page, &zero, true) };
+            self.enter(&put).await?;
         }
         Ok(())
     }

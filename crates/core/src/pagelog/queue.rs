@@ -122,9 +122,6 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         let keep = if urgent { empty_blocks(log) } else { empty_blocks(log) + reserve(log) };
         let lags = range.end > self.get(Mark::Segments) + 2 * log.segment();
         if range.end - rear + keep > self.room(log) || lags {
-            if !urgent {
-                self.set(Mark::Wanted, 1);
-            }
             return Err(Lack::Room);
         }
         self.set(Mark::Wanted, 0);

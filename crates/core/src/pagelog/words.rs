@@ -30,6 +30,8 @@ pub enum Mark {
     Rear,
     /// The rear after the last page that was put.
     Last,
+    /// The rear after the last tombstone that was put.
+    Tombstone,
     /// Batches before are written ...
     Written,
     /// ... and the last of them says that this is the front.
@@ -59,6 +61,12 @@ pub enum Mark {
     Sealed,
     /// The error that the log failed with (0 none).
     Failed,
+    /// Errors in a row of what keeps the log going.
+    Stumbles,
+    /// Who writes a header (a name).
+    Scribe,
+    /// Counts changes of what is valid.
+    Turn,
     /// Valid slots, and those of them that are dirty.
     Valid,
     Dirty,
