@@ -339,8 +339,8 @@ impl Shard {
         }
         match &*self.0.log.borrow() {
             Slot::Open(logged) => return logged.log.is_sealed(),
-            Slot::Opening(_) => return false,
-            Slot::None | Slot::Refused => {}
+            Slot::Opening(_) | Slot::Refused => return false,
+            Slot::None => {}
         }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
     }

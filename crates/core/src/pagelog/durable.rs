@@ -147,7 +147,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 let slot = self.log.slot(first + u64::from(i));
                 (self.words.slot(slot) & keep, self.words.crc(slot))
             };
-            let entries = (0..self.log.segment() as u32).map(entry);
+            let filled = self.log.segment().min(self.words.get(Mark::Last) - first);
+            let entries = (0..filled as u32).map(entry);
             encode_segment(first, entries, &self.log)
         };
         self.host.write_flash(self.log.segment_at(first), encoded).await
@@ -185,11 +186,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.host.changed(seen).await;
         }
         // A log that was unsealed meanwhile is not sealed after all.
-        let stale = sealed.is_some() && !self.is_sealed();
+        let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0;
         let written = if stale { Ok(()) } else { self.put_header(segments, sealed).await };
         let _guard = self.lock();
-        if sealed.is_none() && written.is_ok() {
-            self.words.set(Mark::Sealed, 0);
+        if written.is_ok() && !stale {
+            self.words.set(Mark::Sealed, if sealed.is_some() { 2 } else { 0 });
         }
         self.words.set(Mark::Scribe, 0);
         self.host.notify();

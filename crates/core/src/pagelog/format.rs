@@ -164,14 +164,15 @@ pub fn encode_segment(
     buf
 }
 
-/// What the segment says of the positions from `first` on.
+/// What the segment says of the positions from `first` on; fewer than it covers where a stop wrote it.
 pub fn decode_segment(buf: &[u8], first: u64, log: &Geometry) -> Option<Vec<Entry>> {
-    let magic = [SEGMENT_MAGIC, log.identity(), first, log.segment()];
+    let magic = [SEGMENT_MAGIC, log.identity(), first];
     let right = magic.iter().enumerate().all(|(i, expected)| word(buf, i) == *expected);
-    if !right || !is_whole(buf) {
+    let filled = word(buf, 3);
+    if !right || filled > log.segment() || !is_whole(buf) {
         return None;
     }
-    entries(buf, log.segment() as usize)
+    entries(buf, filled as usize)
 }
 
 #[cfg(test)]

@@ -57,13 +57,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Does what is due so that the log can go on: segments, durable fronts, room at the front; one step of
     /// it. Whether anything was done. One at a time does.
     pub async fn keep(&self) -> bool {
-        {
-            let _guard = self.lock();
-            let keeper = self.words.get(Mark::Keeper);
-            if keeper != 0 && !self.host.is_gone(keeper) {
-                return false;
-            }
-            self.words.set(Mark::Keeper, self.host.me());
+        if !self.become_keeper() {
+            return false;
         }
         let done = self.keep_step().await;
         let _guard = self.lock();
@@ -74,8 +69,25 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         done
     }
 
+    /// Takes the front over, unless somebody has it.
+    pub(super) fn become_keeper(&self) -> bool {
+        let _guard = self.lock();
+        let keeper = self.words.get(Mark::Keeper);
+        let free = keeper == 0 || self.host.is_gone(keeper);
+        if free {
+            self.words.set(Mark::Keeper, self.host.me());
+        }
+        free
+    }
+
+    pub(super) fn resign(&self) {
+        let _guard = self.lock();
+        self.words.set(Mark::Keeper, 0);
+        self.host.notify();
+    }
+
     async fn keep_step(&self) -> bool {
-        if self.failed().is_some() || self.is_sealed() {
+        if self.failed().is_some() || self.words.get(Mark::Sealed) != 0 {
             return false;
         }
         let (segment_due, low, settle_due, marks_due) = {

@@ -163,10 +163,26 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If it cannot be.
     pub async fn seal(&self) -> Result<bool, Errno> {
+        // The front moves for one at a time.
+        loop {
+            let seen = self.host.changes();
+            if self.become_keeper() {
+                break;
+            }
+            self.host.changed(seen).await;
+        }
+        let sealed = self.seal_kept().await;
+        self.resign();
+        sealed
+    }
+
+    async fn seal_kept(&self) -> Result<bool, Errno> {
         self.flush().await?;
         while self.words.get(Mark::Left) > self.words.get(Mark::Front) {
             self.settle_front().await?;
         }
+        // What counts as clean is durable on the origin.
+        self.host.flush_origin().await?;
         let turn = self.words.get(Mark::Turn);
         self.put_all_segments().await?;
         let (segments, last) = {

@@ -394,11 +394,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Whether it was sealed, and nothing was put since.
     pub fn is_sealed(&self) -> bool {
-        self.words.get(Mark::Sealed) != 0
+        self.words.get(Mark::Sealed) == 2
     }
 
     async fn unseal(&self) -> Result<(), Errno> {
-        if self.is_sealed() {
+        if self.words.get(Mark::Sealed) != 0 {
             self.write_header(self.words.get(Mark::Segments), None).await?;
         }
         Ok(())

@@ -161,7 +161,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         }
         let first = header.segments - segment;
         let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
-        let Some(entries) = decode_segment(&bytes, first, self.log) else { return Ok(None) };
+        let entries = decode_segment(&bytes, first, self.log);
+        let Some(entries) = entries.filter(|e| e.len() as u64 == segment) else { return Ok(None) };
         // The last batch that begins there; the first entries may be the end of a head.
         let is_head = |i: &usize| kind_of(entries[*i].0) == Kind::Head;
         let starts = |i: &usize| is_head(i) && !is_head(&(i - 1));
@@ -289,7 +290,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         }
         while first < range.end {
             let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
-            let Some(entries) = decode_segment(&bytes, first, self.log) else { return Ok(false) };
+            let needed = segment.min(range.end - first);
+            let entries = decode_segment(&bytes, first, self.log);
+            let entries = entries.filter(|e| e.len() as u64 >= needed);
+            let Some(entries) = entries else { return Ok(false) };
             for (position, entry) in (first..).zip(entries) {
                 if range.contains(&position) {
                     self.set(position, entry, header.sealed.is_some());
