@@ -401,13 +401,6 @@ impl Shard {
         })
     }
 
-    /// Debug.
-    pub fn debug(&self) -> String {
-        self.0
-            .open_logged()
-            .map_or("none".into(), |l| format!("{} writers {}", l.log.debug(), l.writers_dbg()))
-    }
-
     /// The counters.
     #[must_use]
     pub fn counters(&self) -> Counters {

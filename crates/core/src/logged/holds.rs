@@ -66,10 +66,6 @@ impl<G: Guard> Holds<G> {
         table.held.iter().filter(meets).any(|h| matters(h.what))
     }
 
-    pub(super) fn dbg(&self) -> String {
-        self.table.borrow().held.iter().map(|h| format!("{:?}{:?} ", h.pages, h.what)).collect()
-    }
-
     async fn wait(&self) {
         let signal = Rc::new(Signal::default());
         self.table.borrow_mut().waiting.push(Rc::clone(&signal));

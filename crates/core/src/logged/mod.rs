@@ -62,15 +62,6 @@ impl Logged {
         self.log.status()
     }
 
-    pub(crate) fn writers_dbg(&self) -> String {
-        format!(
-            "{} leaving {} holds {}",
-            self.writers.get(),
-            self.leaving.get(),
-            self.log.host().holds.dbg()
-        )
-    }
-
     /// The flash device.
     pub(crate) fn device(&self) -> &Rc<crate::attached::Attached> {
         &self.log.host().device

@@ -293,8 +293,11 @@ impl Core {
         }
         let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
         let pages = *first..last + 1;
-        // Where that failed the log may have dropped them, and the origin's older bytes must not show.
+        // Where that failed the log has them still; or it dropped them, and the origin's older bytes must not show.
         let buried = logged.log.bury(pages.clone()).await;
+        if buried.is_err() && pages.clone().any(|page| logged.log.has(page)) {
+            return buried.map(drop);
+        }
         let end = (pages.end * SIZE).min(self.shape.origin_bytes);
         let (offset, len) = (pages.start * SIZE, end - pages.start * SIZE);
         let hold = logged.log.host().holds.take(pages.clone(), For::Origin).await;

@@ -71,6 +71,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         let word = self.slot(slot);
         if word & VALID != 0 && word & DIRTY != 0 {
             self.set_slot(slot, word & !DIRTY);
+            self.add(Mark::Turn, 1);
             self.add(Mark::Dirty, 1_u64.wrapping_neg());
         }
     }

@@ -9,7 +9,7 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
-use super::format::{Head, Header, encode_segment};
+use super::format::{Head, Header, Seal, encode_segment};
 use super::host::Host;
 use super::paths::PageLog;
 use super::queue::State;
@@ -132,7 +132,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     async fn write_segment(&self, first: u64) -> Result<(), Errno> {
         let end = first + self.log.segment();
         self.settle(end.min(self.words.get(Mark::Written))).await?;
-        self.put_segment(first, !(VALID | REFERENCED)).await?;
+        self.put_segment(first, !(VALID | REFERENCED), 0).await?;
         if !mutant::is_active("log-header-before-segment") {
             self.make_durable().await?;
         }
@@ -140,28 +140,30 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Writes what is known of the positions from `first` on.
-    async fn put_segment(&self, first: u64, keep: u64) -> Result<(), Errno> {
+    async fn put_segment(&self, first: u64, keep: u64, stamp: u64) -> Result<(), Errno> {
         let encoded = {
             let _guard = self.lock();
             let entry = |i: u32| {
                 let slot = self.log.slot(first + u64::from(i));
                 (self.words.slot(slot) & keep, self.words.crc(slot))
             };
-            let filled = self.log.segment().min(self.words.get(Mark::Last) - first);
+            // What is not durable may be cut off by a crash, and its positions used again.
+            let durable = self.words.get(Mark::Durable);
+            let filled = self.log.segment().min(durable.saturating_sub(first));
             let entries = (0..filled as u32).map(entry);
-            encode_segment(first, entries, &self.log)
+            encode_segment(first, stamp, entries, &self.log)
         };
         self.host.write_flash(self.log.segment_at(first), encoded).await
     }
 
     /// Writes all segments anew, with what is valid and dirty. A crash meanwhile finds some of them damaged,
     /// and the heads of the batches say the same.
-    pub(super) async fn put_all_segments(&self) -> Result<(), Errno> {
+    pub(super) async fn put_all_segments(&self, stamp: u64) -> Result<(), Errno> {
         let segment = self.log.segment();
         let (front, rear) = (self.words.get(Mark::Front), self.words.get(Mark::Last));
         let mut first = front / segment * segment;
         while first < rear {
-            self.put_segment(first, !REFERENCED).await?;
+            self.put_segment(first, !REFERENCED, stamp).await?;
             first += segment;
         }
         self.make_durable().await
@@ -171,7 +173,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(super) async fn write_header(
         &self,
         segments: u64,
-        sealed: Option<u64>,
+        sealed: Option<Seal>,
     ) -> Result<(), Errno> {
         loop {
             let seen = self.host.changes();
@@ -187,7 +189,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         // A log that was unsealed meanwhile is not sealed after all.
         let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0;
-        let written = if stale { Ok(()) } else { self.put_header(segments, sealed).await };
+        let unseals = sealed.is_none() && self.words.get(Mark::Sealed) != 0;
+        let mut written = if stale { Ok(()) } else { self.put_header(segments, sealed).await };
+        if unseals && written.is_ok() {
+            // To both places: were one lost, the other would say that it is sealed.
+            written = self.put_header(segments, sealed).await;
+        }
         let _guard = self.lock();
         if written.is_ok() && !stale {
             self.words.set(Mark::Sealed, if sealed.is_some() { 2 } else { 0 });
@@ -197,7 +204,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         written
     }
 
-    async fn put_header(&self, segments: u64, sealed: Option<u64>) -> Result<(), Errno> {
+    async fn put_header(&self, segments: u64, sealed: Option<Seal>) -> Result<(), Errno> {
         let header = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
 use super::LogSettings;
-use super::format::Header;
+use super::format::{Header, Seal};
 use super::geometry::Geometry;
 use super::host::Host;
 use super::paths::PageLog;
@@ -56,7 +56,7 @@ impl Geometry {
             begin: 0,
             front: 0,
             segments: 0,
-            sealed: Some(0),
+            sealed: Some(Seal { rear: 0, stamp: 0 }),
         };
         [0, 1].map(|n| (self.header(n), header(n).encode(self)))
     }
@@ -184,7 +184,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         // What counts as clean is durable on the origin.
         self.host.flush_origin().await?;
         let turn = self.words.get(Mark::Turn);
-        self.put_all_segments().await?;
+        self.words.add(Mark::Seals, 1);
+        let stamp = self.words.get(Mark::Generation) << 32 | self.words.get(Mark::Seals);
+        self.put_all_segments(stamp).await?;
         let (segments, last) = {
             let _guard = self.lock();
             let (last, now) = (self.words.get(Mark::Last), self.words.get(Mark::Turn));
@@ -194,7 +196,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.words.set(Mark::Sealed, 1);
             (self.words.get(Mark::Segments), last)
         };
-        let written = self.write_header(segments, Some(last)).await;
+        let written = self.write_header(segments, Some(Seal { rear: last, stamp })).await;
         if written.is_err() {
             self.words.set(Mark::Sealed, 0);
         }

@@ -81,40 +81,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.repair();
     }
 
-    /// Debug.
-    pub fn debug(&self) -> String {
-        use super::words::BatchMark as B;
-        let g = |m| self.words.get(m);
-        let b: Vec<_> = (0..4)
-            .map(|i| {
-                (self.words.state(i), self.words.batch(i, B::Start), self.words.batch(i, B::End))
-            })
-            .collect();
-        format!(
-            "front {} left {} need {} rear {} last {} written {} wf {} durable {} df {} seg {} opened {} closed {} keeper {} wanted {} sealed {} failed {} valid {} dirty {} blocks {} segment {} batches {b:?}",
-            g(Mark::Front),
-            g(Mark::Left),
-            g(Mark::Need),
-            g(Mark::Rear),
-            g(Mark::Last),
-            g(Mark::Written),
-            g(Mark::WrittenFront),
-            g(Mark::Durable),
-            g(Mark::DurableFront),
-            g(Mark::Segments),
-            g(Mark::Opened),
-            g(Mark::Closed),
-            g(Mark::Keeper),
-            g(Mark::Wanted),
-            g(Mark::Sealed),
-            g(Mark::Failed),
-            g(Mark::Valid),
-            g(Mark::Dirty),
-            self.log.blocks,
-            self.log.segment()
-        )
-    }
-
     /// Its state.
     pub fn status(&self) -> LogStatus {
         let _guard = self.lock();

@@ -77,9 +77,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         if !self.policy.outlives_crash() && header.sealed.is_none() {
             return Ok(self.cold(header));
         }
-        if let Some(rear) = header.sealed {
-            if self.load_segments(&header, header.front..rear).await? {
-                return Ok(self.warm(header, header.front, rear));
+        if let Some(seal) = header.sealed {
+            if self.load_segments(&header, header.front..seal.rear).await? {
+                return Ok(self.warm(header, header.front, seal.rear));
             }
             if !self.policy.outlives_crash() {
                 return Ok(self.cold(header));
@@ -162,7 +162,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         let first = header.segments - segment;
         let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
         let entries = decode_segment(&bytes, first, self.log);
-        let Some(entries) = entries.filter(|e| e.len() as u64 == segment) else { return Ok(None) };
+        let entries = entries.filter(|(e, _)| e.len() as u64 == segment);
+        let Some((entries, _)) = entries else { return Ok(None) };
         // The last batch that begins there; the first entries may be the end of a head.
         let is_head = |i: &usize| kind_of(entries[*i].0) == Kind::Head;
         let starts = |i: &usize| is_head(i) && !is_head(&(i - 1));
@@ -194,7 +195,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
 
     /// All before was durable, as the header says.
     fn least(header: &Header) -> u64 {
-        header.segments.max(header.begin).max(header.sealed.unwrap_or(0))
+        header.segments.max(header.begin).max(header.sealed.map_or(0, |seal| seal.rear))
     }
 
     /// Follows the chain of heads from a batch's position.
@@ -292,8 +293,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
             let needed = segment.min(range.end - first);
             let entries = decode_segment(&bytes, first, self.log);
-            let entries = entries.filter(|e| e.len() as u64 >= needed);
-            let Some(entries) = entries else { return Ok(false) };
+            let stamped = |stamp| header.sealed.is_none_or(|seal| seal.stamp == stamp);
+            let entries = entries.filter(|(e, stamp)| e.len() as u64 >= needed && stamped(*stamp));
+            let Some((entries, _)) = entries else { return Ok(false) };
             for (position, entry) in (first..).zip(entries) {
                 if range.contains(&position) {
                     self.set(position, entry, header.sealed.is_some());

@@ -63,6 +63,8 @@ pub enum Mark {
     Failed,
     /// Errors in a row of what keeps the log going.
     Stumbles,
+    /// Attempts to seal it.
+    Seals,
     /// Who writes a header (a name).
     Scribe,
     /// Counts changes of what is valid.

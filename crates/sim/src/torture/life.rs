@@ -255,13 +255,6 @@ impl Life<'_> {
                 // Nothing but a release ends a hang of everything.
                 None if self.setup.trouble == Trouble::FlashHangs => self.world.release(FLASH),
                 None if self.world.in_flight() > 0 => {
-                    for sh in self.world.shards() {
-                        eprintln!(
-                            "STATE {} {:?}",
-                            sh.debug(),
-                            self.asked.values().map(|a| (a.kind, a.offset)).collect::<Vec<_>>()
-                        );
-                    }
                     return wrong("11: a request is never answered", "nothing happens any more");
                 }
                 None => return Ok(false),
