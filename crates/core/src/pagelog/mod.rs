@@ -61,6 +61,8 @@ mod recover;
 mod words;
 
 #[cfg(test)]
+mod several;
+#[cfg(test)]
 mod tests;
 
 pub use self::geometry::Geometry;

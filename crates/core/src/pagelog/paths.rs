@@ -70,14 +70,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(super) fn lock(&self) -> H::Guard<'_> {
         let (guard, died) = self.host.lock();
         if died {
-            self.words.repair();
+            self.words.repair(&self.log);
         }
         guard
     }
 
     /// Rebuilds what follows from the slots, for whoever finds that a holder of the lock died.
     pub fn repair(&self) {
-        self.words.repair();
+        self.words.repair(&self.log);
     }
 
     /// Its state.

@@ -185,10 +185,18 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     }
 
     /// What a holder of the lock left half done when it died is done or undone.
-    pub fn repair(&self) {
+    pub fn repair(&self, log: &Geometry) {
         // A batch counts from the moment when it was numbered.
         if let Some(buffer) = self.open() {
-            self.raise(Mark::Rear, self.batch(buffer, BatchMark::Start) + u64::from(HEADS));
+            let first = self.batch(buffer, BatchMark::Start) + u64::from(HEADS);
+            self.raise(Mark::Rear, first);
+            // A page counts from the moment when the rear moves; a FLUSH has to know of it.
+            if self.get(Mark::Rear) > first {
+                self.set(Mark::Last, self.get(Mark::Rear));
+            }
+            if self.open_room(log) == 0 {
+                self.close_batch();
+            }
         }
         while self.get(Mark::Closed) < self.get(Mark::Opened)
             && self.state(Self::buffer_of(self.get(Mark::Closed))) == State::Free
