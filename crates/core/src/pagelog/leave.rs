@@ -42,6 +42,14 @@ struct Span {
     bytes: Option<Buf>,
 }
 
+/// Where a slot's page is, as the lock's holder saw it: the slot may be another page's before it is read.
+struct Place {
+    position: u64,
+    crc: u32,
+    /// Its bytes, if they were in memory.
+    staged: Option<Buf>,
+}
+
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Does what is due so that the log can go on: segments, durable fronts, room at the front; one step of
     /// it. Whether anything was done. One at a time does.
@@ -213,19 +221,24 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Span { first: *first, bytes }
     }
 
+    /// Under the lock.
+    fn place(&self, slot: u32) -> Place {
+        let position = self.position(slot);
+        let staged = self.words.in_memory(position).map(|(buffer, place)| {
+            let mut buf = Buf::with_len(PAGE);
+            self.host.staged(buffer, place, &mut buf);
+            buf
+        });
+        Place { position, crc: self.words.crc(slot), staged }
+    }
+
     /// A slot's page: from the span, from memory, or from flash. `Err(None)` if it is damaged.
-    async fn page_bytes(&self, slot: u32, span: &Span) -> Result<Buf, Option<Errno>> {
+    async fn page_bytes(&self, place: Place, span: &Span) -> Result<Buf, Option<Errno>> {
+        let Place { position, crc, staged } = place;
+        if let Some(staged) = staged {
+            return Ok(staged);
+        }
         let mut buf = Buf::with_len(PAGE);
-        let (position, crc) = {
-            let _guard = self.lock();
-            let position = self.position(slot);
-            let crc = self.words.crc(slot);
-            if let Some((buffer, place)) = self.words.in_memory(position) {
-                self.host.staged(buffer, place, &mut buf);
-                return Ok(buf);
-            }
-            (position, crc)
-        };
         let at = position.checked_sub(span.first).map(|p| p as usize * PAGE);
         let page = at.zip(span.bytes.as_ref()).and_then(|(at, b)| b.get(at..at + PAGE));
         if let Some(page) = page.filter(|page| crc32c(page) == crc) {
@@ -246,7 +259,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if kind_of(word) == Kind::Lost {
             return self.keep_dirty(slot).await.map_err(drop);
         }
-        let bytes = self.page_bytes(slot, span).await.map_err(drop)?;
+        let place = {
+            let _guard = self.lock();
+            self.place(slot)
+        };
+        let bytes = self.page_bytes(place, span).await.map_err(drop)?;
         let put = Put {
             kind: Kind::Page,
             page,
@@ -263,7 +280,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.words.add(Mark::Again, 1);
                 Ok(position)
             }
-            Ok(None) if self.words.find(page) != Some(slot) => Ok(0),
+            Ok(None) if !self.is_newest_in(page, slot) => Ok(0),
             _ => Err(()),
         }
     }
@@ -276,7 +293,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         let found = match kind_of(word) {
             Kind::Lost => Err(None),
-            _ => self.page_bytes(slot, &Span::default()).await,
+            _ => {
+                let place = {
+                    let _guard = self.lock();
+                    self.place(slot)
+                };
+                self.page_bytes(place, &Span::default()).await
+            }
         };
         let zero = Buf::zeroed(PAGE);
         let (kind, bytes) = match &found {
@@ -295,7 +318,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             urgent: true,
         };
         let entered = self.enter(&put).await?;
-        if entered.is_none() && self.words.find(page_of(word)) == Some(slot) {
+        if entered.is_none() && self.is_newest_in(page_of(word), slot) {
             return Err(Errno::ENOSPC);
         }
         Ok(entered.unwrap_or(0))
@@ -322,23 +345,43 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return Ok(());
         }
         let hold = self.host.hold(page).await;
-        if self.words.find(page) != Some(slot) || self.words.slot(slot) & DIRTY == 0 {
-            return Ok(());
-        }
-        if kind_of(word) == Kind::Lost {
-            return Err(Errno::EIO);
-        }
-        let bytes = self.page_bytes(slot, span).await.map_err(|e| e.unwrap_or(Errno::EIO))?;
+        let place = {
+            let _guard = self.lock();
+            if self.words.find(page) != Some(slot) {
+                return Ok(());
+            }
+            match self.words.slot(slot) {
+                word if word & DIRTY == 0 => return Ok(()),
+                word if kind_of(word) == Kind::Lost => return Err(Errno::EIO),
+                _ => self.place(slot),
+            }
+        };
+        let position = place.position;
+        // Under the lock.
+        let is_newest = || self.words.find(page) == Some(slot) && self.position(slot) == position;
+        let bytes = match self.page_bytes(place, span).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // If a newer version came, the slot may be another page's by now.
+                let _guard = self.lock();
+                return if is_newest() { Err(error.unwrap_or(Errno::EIO)) } else { Ok(()) };
+            }
+        };
         if !mutant::is_active("log-leave-unwritten") {
             self.host.write_origin(page, bytes).await?;
         }
         let _guard = self.lock();
         self.words.set(Mark::OriginDirty, 1);
-        if self.words.find(page) == Some(slot) {
+        if is_newest() {
             self.words.make_clean(slot);
         }
         drop(hold);
         Ok(())
+    }
+
+    fn is_newest_in(&self, page: u64, slot: u32) -> bool {
+        let _guard = self.lock();
+        self.words.find(page) == Some(slot)
     }
 
     /// The front comes to where pages have left, once that is safe (rule 2).

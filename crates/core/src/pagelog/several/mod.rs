@@ -7,6 +7,7 @@
 //! found by the next as a dead holder's. A standstill is a hook that one operation of a party runs.
 
 mod deaths;
+mod races;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -61,12 +62,19 @@ impl Device {
 /// What an operation of a party is called in hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {
+    Lock,
     ReadFlash,
     FlushOrigin,
     Hold,
 }
 
-type Hook = (u64, Op, Box<dyn FnOnce()>);
+/// What runs when a party comes to the first such operation after `skip` of them.
+struct Hook {
+    name: u64,
+    op: Op,
+    skip: u64,
+    run: Box<dyn FnOnce()>,
+}
 
 /// What the parties share.
 #[derive(Default)]
@@ -101,10 +109,20 @@ impl World {
     }
 
     fn run_hook(&self, name: u64, op: Op) {
-        let is_due = self.hook.borrow().as_ref().is_some_and(|(n, o, _)| (*n, *o) == (name, op));
-        if is_due && let Some((_, _, hook)) = self.hook.take() {
-            hook();
+        let hook = self.hook.take();
+        match hook {
+            Some(hook) if hook.name == name && hook.op == op && hook.skip == 0 => (hook.run)(),
+            Some(mut hook) => {
+                hook.skip -= u64::from(hook.name == name && hook.op == op);
+                self.hook.replace(Some(hook));
+            }
+            None => {}
         }
+    }
+
+    /// At the operation of party 1 something happens.
+    fn at(&self, op: Op, skip: u64, run: impl FnOnce() + 'static) {
+        self.hook.replace(Some(Hook { name: 1, op, skip, run: Box::new(run) }));
     }
 
     /// Runs what a party does until it dies; whether it did.
@@ -165,6 +183,7 @@ impl Host for Party {
     type Guard<'a> = Guard<'a>;
     type Hold = ();
     fn lock(&self) -> (Guard<'_>, bool) {
+        self.world.run_hook(self.name, Op::Lock);
         assert!(!self.world.held.replace(true), "the lock is taken twice");
         (Guard(&self.world), self.world.died.replace(false))
     }
