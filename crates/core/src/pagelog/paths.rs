@@ -253,6 +253,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let tombstone = put.kind == Kind::Tombstone;
         words.set_crc(slot, put.crc);
         words.set_slot(slot, slot_word(put.kind, put.page, if tombstone { 0 } else { flags }));
+        if put.dirty && put.instead_of.is_some() {
+            words.set(Mark::Moved, position + 1);
+        }
         words.set(Mark::Rear, position + 1);
         // From here on it counts.
         words.set(Mark::Last, position + 1);
@@ -384,18 +387,25 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn drain(&self) -> Result<(), Errno> {
-        let (from, until) = {
+        let (from, mut until) = {
             let _guard = self.lock();
             let from = self.words.get(Mark::Drained).max(self.words.get(Mark::Front));
             (from, self.words.get(Mark::Last).max(from))
         };
         let mut result = Ok(());
         let mut position = from;
-        while position < until {
+        loop {
             let mut slots = Vec::new();
             {
                 let _guard = self.lock();
                 position = position.max(self.words.get(Mark::Front));
+                if position >= until {
+                    // What was entered once more meanwhile may have been overtaken.
+                    until = until.max(self.words.get(Mark::Moved));
+                }
+                if position >= until {
+                    break;
+                }
                 while position < until && slots.len() < self.log.batch_pages as usize {
                     let slot = self.log.slot(position);
                     let word = self.words.slot(slot);

@@ -24,3 +24,35 @@ fn what_is_brought_to_the_origin_is_looked_for_under_the_lock() {
     let log = rig.cut(3);
     (0..9).for_each(|page| assert_eq!(version(&log, page), 1, "page {page}"));
 }
+
+#[test]
+fn a_drain_that_stands_still_brings_all_that_was_put_and_nothing_else() {
+    for (op, most) in [(Op::Lock, 60), (Op::ReadFlash, 20), (Op::Hold, 20)] {
+        for skip in 0..most {
+            // As much as moves the drained pages to the rear, and as much as takes their place.
+            for more in [30, 60, 120] {
+                stand_still(op, skip, more);
+            }
+        }
+    }
+}
+
+fn stand_still(op: Op, skip: u64, more: u64) {
+    let mut rig = Rig::new(LogPolicy::Bounded, true);
+    let log = rig.open(1);
+    (0..12).for_each(|page| put(&log, page, 1));
+    let other = rig.join(2);
+    rig.world.at(op, skip, move || {
+        (0..12).for_each(|page| assert_eq!(version(&other, page), 1));
+        // Some have a newer version meanwhile.
+        (0..6).for_each(|page| put(&other, page * 2, 2));
+        (0..more).for_each(|i| put(&other, 12 + i % 40, 2));
+    });
+    now(log.drain()).expect("drains");
+    drop((log, rig.world.hook.take()));
+    let log = rig.cut(3);
+    for page in 0..12 {
+        let found = version(&log, page);
+        assert!(found >= 1, "{op:?} {skip} {more}: page {page} is {found}");
+    }
+}
