@@ -118,7 +118,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         for page in std::mem::take(&mut group.tombstones) {
             // Whoever buries holds the pages until the origin is zero there.
             drop(self.host.hold(page).await);
-            self.words.set(Mark::OriginDirty, 1);
+            let _guard = self.lock();
+            self.words.add(Mark::OriginWrites, 1);
         }
         let span = self.read_span(group.again.iter().chain(&group.dirty)).await;
         let mut need = group.newer;
@@ -371,7 +372,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.host.write_origin(page, bytes).await?;
         }
         let _guard = self.lock();
-        self.words.set(Mark::OriginDirty, 1);
+        self.words.add(Mark::OriginWrites, 1);
         if is_newest() {
             self.words.make_clean(slot);
         }
@@ -386,24 +387,21 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// The front comes to where pages have left, once that is safe (rule 2).
     pub(super) async fn settle_front(&self) -> Result<(), Errno> {
-        let (target, need, flush) = {
+        let (target, need, writes, flushed) = {
             let _guard = self.lock();
-            let flush = self.words.get(Mark::OriginDirty) != 0;
-            self.words.set(Mark::OriginDirty, 0);
-            (self.words.get(Mark::Left), self.words.get(Mark::Need), flush)
+            let get = |mark| self.words.get(mark);
+            (get(Mark::Left), get(Mark::Need), get(Mark::OriginWrites), get(Mark::OriginFlushed))
         };
-        if flush
-            && !mutant::is_active("log-leave-unflushed")
-            && let Err(errno) = self.host.flush_origin().await
-        {
-            self.words.set(Mark::OriginDirty, 1);
-            return Err(errno);
+        if writes != flushed && !mutant::is_active("log-leave-unflushed") {
+            self.host.flush_origin().await?;
         }
         if !mutant::is_active("log-again-undurable") {
             self.settle(need).await?;
         }
         let _guard = self.lock();
         if self.words.get(Mark::Left) >= target {
+            // Not before: who dies meanwhile has flushed nothing.
+            self.words.raise(Mark::OriginFlushed, writes);
             self.words.raise(Mark::Front, target);
         }
         self.host.notify();

@@ -24,8 +24,10 @@ pub enum Mark {
     Left,
     /// What must be durable before the front may come to `Left`.
     Need,
-    /// The origin was written to since it was flushed for the front's sake (0 or 1).
-    OriginDirty,
+    /// Counts writes to the origin, ...
+    OriginWrites,
+    /// ... and says how many of them were flushed for the front's sake.
+    OriginFlushed,
     /// The next position.
     Rear,
     /// The rear after the last page that was put.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A party stands still, or dies, at one of its operations while another goes on.
 
+use super::words::Mark;
 use super::*;
 
 /// Another party dies while it builds the chains anew: nothing is found until somebody repairs them.
@@ -55,4 +56,24 @@ fn stand_still(op: Op, skip: u64, more: u64) {
         let found = version(&log, page);
         assert!(found >= 1, "{op:?} {skip} {more}: page {page} is {found}");
     }
+}
+
+#[test]
+fn an_origin_that_was_not_flushed_is_flushed_by_whoever_comes_next() {
+    let mut rig = Rig::new(LogPolicy::Full, false);
+    let log = rig.open(1);
+    (0..60).for_each(|i| put(&log, i % 40, 1 + i / 40));
+    // Some group has left, and the front has not followed.
+    while log.words.get(Mark::Left) == log.words.get(Mark::Front) {
+        put(&log, 50, 1);
+    }
+    let world = Rc::clone(&rig.world);
+    rig.world.at(Op::FlushOrigin, 0, move || world.victim.set((1, 0)));
+    let died = rig.world.until_death(1, u64::MAX, || {
+        let _ = now(log.settle_front());
+    });
+    assert!(died, "before its flush");
+    let other = rig.join(2);
+    now(other.settle_front()).expect("settles");
+    assert!(rig.world.origin.borrow().unflushed.is_empty(), "the front passed what is not durable");
 }
