@@ -204,8 +204,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             self.add(Mark::Closed, 1);
         }
         self.retire();
-        // Whoever was making room looks at it all once more.
-        self.set(Mark::Left, self.get(Mark::Front));
+        // `Left` stays: what is before has left, and a crash could bring it back (see `bury`).
         self.rebuild(self.get(Mark::Front)..self.get(Mark::Rear));
     }
 }

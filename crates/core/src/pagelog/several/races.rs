@@ -77,3 +77,27 @@ fn an_origin_that_was_not_flushed_is_flushed_by_whoever_comes_next() {
     now(other.settle_front()).expect("settles");
     assert!(rig.world.origin.borrow().unflushed.is_empty(), "the front passed what is not durable");
 }
+
+#[test]
+fn what_left_before_a_repair_is_buried_with_a_tombstone() {
+    let mut rig = Rig::new(LogPolicy::Full, false);
+    let log = rig.open(1);
+    (0..60).for_each(|page| put(&log, page, 1));
+    now(log.flush()).expect("flushes");
+    while log.words.get(Mark::Left) == log.words.get(Mark::DurableFront) {
+        put(&log, 99, 1);
+    }
+    log.repair();
+    let pages: Vec<u64> = (0..60).filter(|page| !log.has(*page)).collect();
+    assert!(!pages.is_empty());
+    for page in &pages {
+        let recorded = now(log.bury(*page..*page + 1)).expect("is buried");
+        now(log.host().zero_origin(*page..*page + 1)).expect("is zero");
+        if !recorded {
+            now(log.host().flush_origin()).expect("is flushed");
+        }
+    }
+    drop(log);
+    let log = rig.cut(3);
+    pages.iter().for_each(|page| assert_eq!(version(&log, *page), 0, "page {page}"));
+}
