@@ -166,19 +166,19 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn put(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<u64, Errno> {
-        let put = self.page(page, bytes, dirty);
+        let put = Self::page(page, bytes, dirty);
         match self.enter(&put).await? {
             Some(position) => Ok(position),
             None => Err(Errno::EIO), // nothing to be instead of
         }
     }
 
-    /// As [`put`](Self::put), if there is room at once and no version of the page.
+    /// As [`put`](Self::put), if there is room at once and no version of the page. The page may be held.
     ///
     /// # Errors
     /// If the log has failed.
     pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<bool, Errno> {
-        let put = self.page(page, bytes, dirty);
+        let put = Self::page(page, bytes, dirty);
         let entered = {
             let _guard = self.lock();
             match self.words.find(page) {
@@ -186,13 +186,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 None => self.try_enter(&put)?,
             }
         };
-        if entered.is_ok() {
-            self.progress().await;
+        if entered.is_ok() && !self.host.has_tasks() {
+            self.write_next().await;
         }
         Ok(entered.is_ok())
     }
 
-    fn page<'a>(&self, page: u64, bytes: &'a [u8], dirty: bool) -> Put<'a> {
+    pub(super) fn page(page: u64, bytes: &[u8], dirty: bool) -> Put<'_> {
         debug_assert_eq!(bytes.len(), PAGE);
         let crc = crc32c(bytes);
         Put { kind: Kind::Page, page, dirty, crc, bytes, instead_of: None, urgent: false }
@@ -233,7 +233,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Under the lock: enters a page, if there is room.
-    fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
+    pub(super) fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
         if let Some(errno) = self.failed() {
             return Err(errno);
         }
@@ -286,7 +286,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    async fn work(&self) -> bool {
+    /// One step of what is due, for whoever has no tasks and holds no page; whether there was any.
+    pub async fn work(&self) -> bool {
         // What makes room may itself have to wait, hence the box.
         self.write_next().await || Box::pin(self.keep()).await
     }
@@ -311,16 +312,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         {
             let _guard = self.lock();
-            // What has left comes back with a crash as long as the front has not durably passed it.
-            let limbo = self.words.get(Mark::DurableFront) < self.words.get(Mark::Left);
-            if !limbo && pages.clone().all(|page| self.words.find(page).is_none()) {
+            if !self.may_come_back(&pages) {
                 return Ok(false);
             }
         }
-        let bytes = [0; PAGE];
-        let crc = (pages.end - pages.start) as u32;
-        let put = Put { kind: Kind::Tombstone, crc, ..self.page(pages.start, &bytes, false) };
-        let position = self.enter(&put).await?.ok_or(Errno::EIO)?;
+        let position = self.enter(&self.tombstone(&pages)).await?.ok_or(Errno::EIO)?;
         if !mutant::is_active("log-tombstone-late") {
             self.settle(position).await?;
         }
@@ -376,8 +372,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             };
             if written {
                 self.make_durable().await?;
-            } else {
-                self.wait(seen).await;
+            } else if self.host.has_tasks() || !self.write_next().await {
+                // Batches alone are waited for, so that whoever settles may hold pages, which a keeper waits for.
+                self.host.changed(seen).await;
             }
         }
     }

@@ -101,3 +101,37 @@ fn what_left_before_a_repair_is_buried_with_a_tombstone() {
     let log = rig.cut(3);
     pages.iter().for_each(|page| assert_eq!(version(&log, *page), 0, "page {page}"));
 }
+
+#[test]
+fn whoever_holds_pages_never_waits_for_whoever_makes_room() {
+    let made = Rc::new(Cell::new(0));
+    for skip in 0..30 {
+        let mut rig = Rig::new(LogPolicy::Full, true);
+        let log = rig.open(1);
+        let (other, world) = (rig.join(2), Rc::clone(&rig.world));
+        let count = Rc::clone(&made);
+        rig.world.at(Op::Hold, skip, move || {
+            // Party 1 makes room and waits for a page that party 2 holds.
+            count.set(count.get() + act_with_pages_held(&world, &other));
+        });
+        (0..120).for_each(|i| put(&log, i % 50, 1));
+        // Now nobody makes room, and party 2 must not begin to.
+        act_with_pages_held(&rig.world, &rig.join(2));
+    }
+    assert!(made.get() >= 20, "there was room for some: {}", made.get());
+}
+
+/// What party 2 may do while it holds pages; how many burials of it were recorded.
+fn act_with_pages_held(world: &Rc<World>, other: &Log) -> u64 {
+    let run = Box::new(|| panic!("it made room"));
+    world.hook.replace(Some(Hook { name: 2, op: Op::Hold, skip: 0, run }));
+    let mut recorded = 0;
+    for page in 200..250 {
+        now(other.put_new(page, &bytes_of(page, 1), true)).expect("has not failed");
+        let buried = now(other.bury_at_once(page..page + 1)).expect("has not failed");
+        recorded += u64::from(buried == Some(true));
+        now(other.flush()).expect("flushes");
+    }
+    world.hook.replace(None);
+    recorded
+}
