@@ -253,12 +253,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let tombstone = put.kind == Kind::Tombstone;
         words.set_crc(slot, put.crc);
         words.set_slot(slot, slot_word(put.kind, put.page, if tombstone { 0 } else { flags }));
-        if put.dirty && put.instead_of.is_some() {
-            words.set(Mark::Moved, position + 1);
-        }
         words.set(Mark::Rear, position + 1);
         // From here on it counts.
         words.set(Mark::Last, position + 1);
+        if put.dirty && put.instead_of.is_some() {
+            words.set(Mark::Moved, position + 1);
+        }
         if tombstone {
             words.drop_pages(put.page..put.page + u64::from(put.crc));
         } else {

@@ -121,12 +121,13 @@ fn death(policy: LogPolicy, second_chance: bool, steps: u64) -> bool {
     other.repair();
     assert_eq!(other.status(), before, "{what}");
     model.done = seen;
-    if steps.is_multiple_of(2) {
-        // What was read is what a FLUSH makes durable.
-        model.flush(&other);
-    } else {
+    if !steps.is_multiple_of(3) {
         (0..steps % 41).for_each(|i| model.put(&other, i * 13 % PAGES));
         model.check(&other, &model.done, &what);
+    }
+    if !steps.is_multiple_of(4) {
+        // What was read is what a FLUSH makes durable.
+        model.flush(&other);
     }
     drop((first, other));
     let log = rig.cut(3);
