@@ -37,6 +37,32 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(Some(true))
     }
 
+    /// Ends a burial of a page that somebody began who died: nobody knows whether the tombstone counts. Whether the
+    /// log has no version of the page, so that the origin is to be made zero. If it has one, that is older than
+    /// a burial which never counted, or newer.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn bury_absent(&self, page: u64) -> Result<bool, Errno> {
+        let entered = {
+            let _guard = self.lock();
+            if self.words.find(page).is_some() {
+                return Ok(false);
+            }
+            let pages = page..page + 1;
+            match self.settings.policy.outlives_crash() && self.may_come_back(&pages) {
+                // What is kept for the front's sake will do: deaths are rare.
+                true => self.try_enter(&Put { urgent: true, ..self.tombstone(&pages) })?.ok(),
+                false => None,
+            }
+        };
+        // Without room a crash of the machine may take back what nobody was told of.
+        match entered {
+            Some(position) => self.settle(position).await.map(|()| true),
+            None => Ok(true),
+        }
+    }
+
     /// Under the lock: whether the log has one of the pages, or would after a crash.
     pub(super) fn may_come_back(&self, pages: &Range<u64>) -> bool {
         // What has left comes back with a crash as long as the front has not durably passed it.

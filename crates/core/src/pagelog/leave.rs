@@ -141,6 +141,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             left -= 1;
         }
         let _guard = self.lock();
+        // First, so that who dies here has not dropped what nobody knows to have left (see `may_come_back`);
+        // a repair drops the rest.
+        self.words.raise(Mark::Need, need);
+        self.words.set(Mark::Left, group.end);
         for slot in dirty.into_iter().chain(group.clean) {
             if self.words.slot(slot) & VALID != 0 && self.position(slot) < group.end {
                 self.words.drop_valid(slot);
@@ -148,8 +152,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         self.words.add(Mark::Gone, left as u64);
         self.host.left(left as u64);
-        self.words.raise(Mark::Need, need);
-        self.words.set(Mark::Left, group.end);
         true
     }
 

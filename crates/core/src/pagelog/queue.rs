@@ -9,7 +9,7 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::geometry::Geometry;
-use super::words::{BatchMark, Kind, Mark, Words, slot_word};
+use super::words::{BatchMark, Kind, Mark, VALID, Words, slot_word};
 use super::{HEADS, LogPolicy};
 use crate::mutant;
 
@@ -205,7 +205,11 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             self.add(Mark::Closed, 1);
         }
         self.retire();
-        // `Left` stays: what is before has left, and a crash could bring it back (see `bury`).
+        // What is before `Left` has left, also what nobody came to drop.
+        for position in self.get(Mark::Front)..self.get(Mark::Left) {
+            let slot = log.slot(position);
+            self.set_slot(slot, self.slot(slot) & !VALID);
+        }
         self.rebuild(self.get(Mark::Front)..self.get(Mark::Rear));
     }
 }
