@@ -131,8 +131,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
         }
         let mut left = dirty.len() + group.clean.len();
-        let kept = self.to_origin_from(dirty.clone(), &span).await;
-        for slot in kept {
+        let pages = |slots: &[u32]| slots.iter().map(|s| page_of(self.words.slot(*s))).collect();
+        let kept = self.to_origin_from(pages(&dirty), &span).await;
+        for slot in dirty.clone() {
+            if !kept.contains(&page_of(self.words.slot(slot))) {
+                continue;
+            }
             // The only copy: it stays, or what is known of its loss does.
             match self.keep_dirty(slot).await {
                 Ok(position) => need = need.max(position),
@@ -253,7 +257,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     async fn enter_again(&self, slot: u32, span: &Span) -> Result<u64, ()> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
-            return Ok(0);
+            return Ok(self.newer(page_of(word)));
         }
         let (page, dirty) = (page_of(word), word & DIRTY != 0);
         if kind_of(word) == Kind::Lost {
@@ -280,7 +284,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.words.add(Mark::Again, 1);
                 Ok(position)
             }
-            Ok(None) if !self.is_newest_in(page, slot) => Ok(0),
+            Ok(None) if !self.is_newest_in(page, slot) => Ok(self.newer(page)),
             _ => Err(()),
         }
     }
@@ -289,7 +293,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
-            return Ok(0);
+            return Ok(self.newer(page_of(word)));
         }
         let found = match kind_of(word) {
             Kind::Lost => Err(None),
@@ -321,62 +325,71 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if entered.is_none() && self.is_newest_in(page_of(word), slot) {
             return Err(Errno::ENOSPC);
         }
-        Ok(entered.unwrap_or(0))
+        Ok(entered.unwrap_or_else(|| self.newer(page_of(word))))
     }
 
-    /// Brings the pages of these slots to the origin; those that could not be.
-    pub(super) async fn to_origin(&self, slots: Vec<u32>) -> Vec<u32> {
+    /// Brings the newest versions of these pages to the origin; those that could not be.
+    pub(super) async fn to_origin(&self, pages: &[u64]) -> Vec<u64> {
+        let slots: Vec<u32> = {
+            let _guard = self.lock();
+            pages.iter().filter_map(|page| self.words.find(*page)).collect()
+        };
         let span = self.read_span(slots.iter()).await;
-        self.to_origin_from(slots, &span).await
+        self.to_origin_from(pages.to_vec(), &span).await
     }
 
     /// As above, from what was read.
-    async fn to_origin_from(&self, mut slots: Vec<u32>, span: &Span) -> Vec<u32> {
-        slots.sort_by_key(|slot| page_of(self.words.slot(*slot)));
-        let jobs = slots.iter().map(|slot| self.one_to_origin(*slot, span)).collect();
+    async fn to_origin_from(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
+        pages.sort_unstable();
+        let jobs = pages.iter().map(|page| self.one_to_origin(*page, span)).collect();
         let results = each(jobs).await;
-        slots.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(s, _)| s).collect()
+        pages.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(p, _)| p).collect()
     }
 
-    async fn one_to_origin(&self, slot: u32, span: &Span) -> Result<(), Errno> {
-        let word = self.words.slot(slot);
-        let page = page_of(word);
-        if word & VALID == 0 || word & DIRTY == 0 {
+    /// Whatever was the newest when this began, the origin has that or a newer one.
+    async fn one_to_origin(&self, page: u64, span: &Span) -> Result<(), Errno> {
+        let hold = self.host.hold(page).await;
+        loop {
+            let (slot, place) = {
+                let _guard = self.lock();
+                let Some(slot) = self.words.find(page) else { return Ok(()) };
+                match self.words.slot(slot) {
+                    word if word & DIRTY == 0 => return Ok(()),
+                    word if kind_of(word) == Kind::Lost => return Err(Errno::EIO),
+                    _ => (slot, self.place(slot)),
+                }
+            };
+            let position = place.position;
+            // Under the lock.
+            let is_newest =
+                || self.words.find(page) == Some(slot) && self.position(slot) == position;
+            let bytes = match self.page_bytes(place, span).await {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    let _guard = self.lock();
+                    if is_newest() {
+                        return Err(error.unwrap_or(Errno::EIO));
+                    }
+                    continue; // the slot may be another page's by now
+                }
+            };
+            if !mutant::is_active("log-leave-unwritten") {
+                self.host.write_origin(page, bytes).await?;
+            }
+            let _guard = self.lock();
+            self.words.add(Mark::OriginWrites, 1);
+            if is_newest() {
+                self.words.make_clean(slot);
+            }
+            drop(hold);
             return Ok(());
         }
-        let hold = self.host.hold(page).await;
-        let place = {
-            let _guard = self.lock();
-            if self.words.find(page) != Some(slot) {
-                return Ok(());
-            }
-            match self.words.slot(slot) {
-                word if word & DIRTY == 0 => return Ok(()),
-                word if kind_of(word) == Kind::Lost => return Err(Errno::EIO),
-                _ => self.place(slot),
-            }
-        };
-        let position = place.position;
-        // Under the lock.
-        let is_newest = || self.words.find(page) == Some(slot) && self.position(slot) == position;
-        let bytes = match self.page_bytes(place, span).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                // If a newer version came, the slot may be another page's by now.
-                let _guard = self.lock();
-                return if is_newest() { Err(error.unwrap_or(Errno::EIO)) } else { Ok(()) };
-            }
-        };
-        if !mutant::is_active("log-leave-unwritten") {
-            self.host.write_origin(page, bytes).await?;
-        }
+    }
+
+    /// Where the version lies that is there instead of one that left; it must be durable before that is gone.
+    fn newer(&self, page: u64) -> u64 {
         let _guard = self.lock();
-        self.words.add(Mark::OriginWrites, 1);
-        if is_newest() {
-            self.words.make_clean(slot);
-        }
-        drop(hold);
-        Ok(())
+        self.words.find(page).map_or(0, |slot| self.position(slot) + 1)
     }
 
     fn is_newest_in(&self, page: u64, slot: u32) -> bool {

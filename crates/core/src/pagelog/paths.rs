@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use super::geometry::Geometry;
 use super::host::Host;
 use super::queue::{Lack, LogStatus, State};
-use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
+use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of, slot_word};
 use super::{LogPolicy, LogSettings};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
@@ -256,9 +256,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         words.set(Mark::Rear, position + 1);
         // From here on it counts.
         words.set(Mark::Last, position + 1);
-        if put.dirty && put.instead_of.is_some() {
-            words.set(Mark::Moved, position + 1);
-        }
         if tombstone {
             words.drop_pages(put.page..put.page + u64::from(put.crc));
         } else {
@@ -384,35 +381,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn drain(&self) -> Result<(), Errno> {
-        let (from, mut until) = {
+        // Which pages, once and for all: while this runs they may be entered once more, or replaced by versions
+        // that it need not wait for, and then it is those that the origin gets.
+        let (pages, until) = {
             let _guard = self.lock();
-            let from = self.words.get(Mark::Drained).max(self.words.get(Mark::Front));
-            (from, self.words.get(Mark::Last).max(from))
+            let get = |mark| self.words.get(mark);
+            let from = get(Mark::Drained).max(get(Mark::Front));
+            let until = get(Mark::Last).max(from);
+            let slots = (from..until).map(|position| self.words.slot(self.log.slot(position)));
+            let dirty = slots.filter(|word| word & VALID != 0 && word & DIRTY != 0);
+            (dirty.map(page_of).collect::<Vec<_>>(), until)
         };
         let mut result = Ok(());
-        let mut position = from;
-        loop {
-            let mut slots = Vec::new();
-            {
-                let _guard = self.lock();
-                position = position.max(self.words.get(Mark::Front));
-                if position >= until {
-                    // What was entered once more meanwhile may have been overtaken.
-                    until = until.max(self.words.get(Mark::Moved));
-                }
-                if position >= until {
-                    break;
-                }
-                while position < until && slots.len() < self.log.batch_pages as usize {
-                    let slot = self.log.slot(position);
-                    let word = self.words.slot(slot);
-                    if word & VALID != 0 && word & DIRTY != 0 {
-                        slots.push(slot);
-                    }
-                    position += 1;
-                }
-            }
-            if !self.to_origin(slots).await.is_empty() {
+        for pages in pages.chunks(self.log.batch_pages as usize) {
+            if !self.to_origin(pages).await.is_empty() {
                 result = Err(Errno::EIO);
             }
         }

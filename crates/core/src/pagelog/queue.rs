@@ -193,7 +193,6 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             // A page counts from the moment when the rear moves; a FLUSH has to know of it.
             if self.get(Mark::Rear) > first {
                 self.set(Mark::Last, self.get(Mark::Rear));
-                self.set(Mark::Moved, self.get(Mark::Rear));
             }
             if self.open_room(log) == 0 {
                 self.close_batch();

@@ -45,8 +45,6 @@ pub enum Mark {
     Segments,
     /// Dirty pages before were brought to the origin (policy `Bounded`).
     Drained,
-    /// The rear after the last dirty page that was entered once more.
-    Moved,
     /// Counts starts.
     Generation,
     /// Where this one began.

@@ -31,7 +31,7 @@ fn a_drain_that_stands_still_brings_all_that_was_put_and_nothing_else() {
     for (op, most) in [(Op::Lock, 60), (Op::ReadFlash, 20), (Op::Hold, 20)] {
         for skip in 0..most {
             // As much as moves the drained pages to the rear, and as much as takes their place.
-            for more in [30, 60, 120] {
+            for more in [0, 30, 60, 120] {
                 stand_still(op, skip, more);
             }
         }
@@ -134,4 +134,42 @@ fn act_with_pages_held(world: &Rc<World>, other: &Log) -> u64 {
     }
     world.hook.replace(None);
     recorded
+}
+
+#[test]
+fn a_version_that_is_replaced_while_it_leaves_is_on_the_origin_or_the_newer_one_is_durable() {
+    for (op, second_chance) in [(Op::Hold, false), (Op::ReadFlash, true), (Op::Lock, true)] {
+        for skip in 0..40 {
+            replace_while_it_leaves(op, skip, second_chance);
+        }
+    }
+}
+
+fn replace_while_it_leaves(op: Op, skip: u64, second_chance: bool) {
+    let mut rig = Rig::new(LogPolicy::Full, second_chance);
+    let log = rig.open(1);
+    let end = rig.log.segment() * 6;
+    (0..end / 2).for_each(|page| put(&log, page, 1));
+    now(log.flush()).expect("flushes");
+    // In the first group; half of it is asked for.
+    let page = log.words.slot(log.log.slot(log.words.get(Mark::Left) + 2)) & 0xffff;
+    version(&log, page);
+    let other = rig.join(2);
+    rig.world.at(op, skip, move || {
+        // Nobody makes room now.
+        if other.status().open_room > 0 {
+            put(&other, page, 2);
+        }
+    });
+    let start = log.words.get(Mark::Left);
+    while log.words.get(Mark::Left) == start {
+        put(&log, 900, 1);
+    }
+    rig.world.hook.replace(None);
+    now(log.settle_front()).expect("settles");
+    now(log.write_header(log.words.get(Mark::Segments), None)).expect("is written");
+    drop(log);
+    let log = rig.cut(3);
+    let found = version(&log, page);
+    assert!(found >= 1, "{op:?} {skip} {second_chance}: page {page} is {found}");
 }
