@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_core::pagelog::LogPolicy;
+use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_core::preset::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
     UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset,

@@ -48,10 +48,13 @@ pub trait Host {
     /// Waits until nobody changes the page on the origin, and keeps it so. Whoever waits for room in the log has
     /// no such hold.
     async fn hold(&self, page: u64) -> Self::Hold;
-    /// A tombstone of these pages was put.
-    fn buried(&self, pages: Range<u64>);
-    /// Waits until the origin is as a tombstone says that begins with this page.
-    async fn tombstone_done(&self, page: u64);
+    /// A tombstone of these pages was put, under the lock.
+    fn buried(&self, _: Range<u64>) {}
+    /// Waits until the origin is as a tombstone says that begins with this page. Whoever buries holds it until then,
+    /// unless the host knows better.
+    async fn tombstone_done(&self, page: u64) {
+        drop(self.hold(page).await);
+    }
     /// Writes a page to the origin.
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
     /// Makes pages of the origin zero.
@@ -67,7 +70,7 @@ pub trait Host {
     /// Waits for a change; may return early.
     async fn changed(&self, seen: u64);
     /// Rests before something that failed is tried again.
-    async fn rest(&self);
+    async fn rest(&self) {}
     /// Counts changes.
     fn changes(&self) -> u64;
     /// Something changed.

@@ -101,7 +101,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         match reader.find().await {
             Ok(found) => {
                 let log = Self { host, words, log, settings };
-                log.place(&found);
+                log.set_marks(&found);
                 Ok((log, found))
             }
             Err(error) => Err((host, error)),
@@ -133,7 +133,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Marks as a start finds them.
-    fn place(&self, found: &Found) {
+    fn set_marks(&self, found: &Found) {
         let segments = if found.warm { found.header.segments } else { found.rear };
         let durable_front = found.header.front.max(if found.warm { 0 } else { found.front });
         let _guard = self.lock();

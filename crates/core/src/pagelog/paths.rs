@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::durable::FAILURES_MOST;
 use super::geometry::Geometry;
-use super::host::{Host, each};
+use super::host::Host;
 use super::queue::{Lack, LogStatus, State};
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of, slot_word};
 use super::{LogPolicy, LogSettings};
@@ -71,14 +71,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(super) fn lock(&self) -> H::Guard<'_> {
         let (guard, died) = self.host.lock();
         if died {
-            self.words.repair();
+            self.words.repair(&self.log);
         }
         guard
     }
 
     /// Rebuilds what follows from the slots, for whoever finds that a holder of the lock died.
     pub fn repair(&self) {
-        self.words.repair();
+        self.words.repair(&self.log);
     }
 
     /// Its state.
@@ -205,19 +205,19 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn put(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<u64, Errno> {
-        let put = self.page(page, bytes, dirty);
+        let put = Self::page(page, bytes, dirty);
         match self.enter(&put).await? {
             Some(position) => Ok(position),
             None => Err(Errno::EIO), // nothing to be instead of
         }
     }
 
-    /// As [`put`](Self::put), if there is room at once and no version of the page.
+    /// As [`put`](Self::put), if there is room at once and no version of the page. The page may be held.
     ///
     /// # Errors
     /// If the log has failed.
     pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<bool, Errno> {
-        let put = self.page(page, bytes, dirty);
+        let put = Self::page(page, bytes, dirty);
         self.unseal().await?;
         let entered = {
             let _guard = self.lock();
@@ -226,13 +226,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 None => self.try_enter(&put)?,
             }
         };
-        if entered.is_ok() {
-            self.progress().await;
+        if entered.is_ok() && !self.host.has_tasks() {
+            self.write_next().await;
         }
         Ok(entered.is_ok())
     }
 
-    fn page<'a>(&self, page: u64, bytes: &'a [u8], dirty: bool) -> Put<'a> {
+    pub(super) fn page(page: u64, bytes: &[u8], dirty: bool) -> Put<'_> {
         debug_assert_eq!(bytes.len(), PAGE);
         let crc = crc32c(bytes);
         Put { kind: Kind::Page, page, dirty, crc, bytes, instead_of: None, urgent: false }
@@ -279,7 +279,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Under the lock: enters a page, if there is room.
-    fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
+    pub(super) fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
         if let Some(errno) = self.failed() {
             return Err(errno);
         }
@@ -332,7 +332,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    async fn work(&self) -> bool {
+    /// One step of what is due, for whoever has no tasks and holds no page; whether there was any.
+    pub async fn work(&self) -> bool {
         // What makes room may itself have to wait, hence the box.
         self.write_next().await || Box::pin(self.keep()).await
     }
@@ -363,7 +364,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.get(Mark::Sealed) == 2
     }
 
-    async fn unseal(&self) -> Result<(), Errno> {
+    pub(super) async fn unseal(&self) -> Result<(), Errno> {
         if self.words.get(Mark::Sealed) != 0 {
             self.write_header(self.words.get(Mark::Segments), None).await?;
         }
@@ -382,16 +383,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         {
             let _guard = self.lock();
-            // What has left comes back with a crash as long as the front has not durably passed it.
-            let limbo = self.words.get(Mark::DurableFront) < self.words.get(Mark::Left);
-            if !limbo && pages.clone().all(|page| self.words.find(page).is_none()) {
+            if !self.may_come_back(&pages) {
                 return Ok(false);
             }
         }
-        let bytes = [0; PAGE];
-        let crc = (pages.end - pages.start) as u32;
-        let put = Put { kind: Kind::Tombstone, crc, ..self.page(pages.start, &bytes, false) };
-        let position = self.enter(&put).await?.ok_or(Errno::EIO)?;
+        let position = self.enter(&self.tombstone(&pages)).await?.ok_or(Errno::EIO)?;
         if !mutant::is_active("log-tombstone-late") {
             self.settle(position).await?;
         }
@@ -406,7 +402,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let zero = [0; PAGE];
         for page in pages {
             // The tombstone cannot leave before this is put, so it takes what is kept for making room.
-            let put = Put { urgent: true, ..self.page(page, &zero, true) };
+            let put = Put { urgent: true, ..Self::page(page, &zero, true) };
             self.enter(&put).await?;
         }
         Ok(())
@@ -449,8 +445,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             };
             if written {
                 self.make_durable().await?;
-            } else {
-                self.wait(seen).await;
+            } else if self.host.has_tasks() || !self.write_next().await {
+                // Batches alone are waited for, so that whoever settles may hold pages, which a keeper waits for.
+                self.host.changed(seen).await;
             }
         }
     }
@@ -460,23 +457,22 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn drain(&self) -> Result<(), Errno> {
+        // Which pages, once and for all: while this runs they may be entered once more, or replaced by versions
+        // that it need not wait for, and then it is those that the origin gets.
         let (pages, until) = {
             let _guard = self.lock();
-            let from = self.words.get(Mark::Drained).max(self.words.get(Mark::Front));
-            let until = self.words.get(Mark::Last).max(from);
-            let dirty = |position| {
-                let word = self.words.slot(self.log.slot(position));
-                (word & VALID != 0 && word & DIRTY != 0).then(|| page_of(word))
-            };
-            let mut pages: Vec<u64> = (from..until).filter_map(dirty).collect();
-            pages.sort_unstable();
-            (pages, until)
+            let get = |mark| self.words.get(mark);
+            let from = get(Mark::Drained).max(get(Mark::Front));
+            let until = get(Mark::Last).max(from);
+            let slots = (from..until).map(|position| self.words.slot(self.log.slot(position)));
+            let dirty = slots.filter(|word| word & VALID != 0 && word & DIRTY != 0);
+            (dirty.map(page_of).collect::<Vec<_>>(), until)
         };
         let mut result = Ok(());
-        // By page, not by slot: a newer version that is put meanwhile is as good, and pages move.
-        for some in pages.chunks(self.log.batch_pages as usize) {
-            let jobs = some.iter().map(|page| self.page_to_origin(*page, None)).collect();
-            result = each(jobs).await.into_iter().fold(result, Result::and);
+        for pages in pages.chunks(self.log.batch_pages as usize) {
+            if !self.to_origin(pages).await.is_empty() {
+                result = Err(Errno::EIO);
+            }
         }
         self.host.flush_origin().await?;
         result?;

@@ -107,9 +107,6 @@ impl Host for Bench {
         Ok(())
     }
     async fn hold(&self, _: u64) {}
-    async fn rest(&self) {}
-    fn buried(&self, _: Range<u64>) {}
-    async fn tombstone_done(&self, _: u64) {}
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
         self.devices.borrow_mut().origin.write(page * PAGE as u64, &buf);
         Ok(())

@@ -95,9 +95,6 @@ impl Host for Look<'_> {
         Err(Errno::EIO)
     }
     async fn hold(&self, _: u64) {}
-    async fn rest(&self) {}
-    fn buried(&self, _: Range<u64>) {}
-    async fn tombstone_done(&self, _: u64) {}
     async fn write_origin(&self, _: u64, _: Buf) -> Result<(), Errno> {
         Err(Errno::EIO)
     }
