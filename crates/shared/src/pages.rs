@@ -109,7 +109,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         {
             let host = self.log.host();
             let _hold = now(host.hold(page));
-            self.log.drop_pages(page..page + 1);
+            now(self.log.drop_pages(page..page + 1))?;
             host.count_direct();
             now(host.write_origin(page, Buf::copy_of(bytes)))?;
             now(self.log.put_new(page, bytes, false))?;

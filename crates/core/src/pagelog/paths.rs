@@ -212,17 +212,19 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// As [`put`](Self::put), if there is room at once and no version of the page. The page may be held.
+    /// As [`put`](Self::put), if there is room at once, no version of the page, and the log is not sealed. The page may be held.
     ///
     /// # Errors
     /// If the log has failed.
     pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<bool, Errno> {
         let put = Self::page(page, bytes, dirty);
-        self.unseal().await?;
         let entered = {
             let _guard = self.lock();
+            // Unsealing would take time, in which the caller's reasons may end.
+            let sealed = self.words.get(Mark::Sealed) != 0;
             match self.words.find(page) {
                 Some(_) => return Ok(false),
+                None if sealed => return Ok(false),
                 None => self.try_enter(&put)?,
             }
         };
