@@ -4,7 +4,7 @@
 //! ```toml
 //! kind = "database"
 //! seed = 1
-//! scale = "1/16"          # of database, pool, flash, disks, the array's write cache, and periods
+//! scale = "1/32"          # of database, pool, flash, disks, the array's write cache, and periods
 //! system = "face"         # see SYSTEMS
 //! caches = "mixed"        # or "clean", "dirty": which pages flash takes
 //! sync = "back"           # or "through", "around"
@@ -18,8 +18,8 @@
 //! checkpoint_seconds = 300
 //! fill_laps = 2           # so often flash is filled before anything is timed,
 //! fill_transactions = 4000000   # by so many transactions at most (scaled, as the next two);
-//! warm_transactions = 80000     # so many follow with devices,
-//! transactions = 320000         # and so many that are counted
+//! warm_transactions = 60000     # so many follow with devices,
+//! transactions = 240000         # and so many that are counted
 //! crash = "none"          # or "crash", in the middle of a checkpoint interval, or "stop"
 //! after_spans = 0         # throughput after a crash, in so many spans
 //! after_seconds = 20      # of this length (scaled)
@@ -92,7 +92,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             seed: 1,
-            scale: "1/16".to_owned(),
+            scale: "1/32".to_owned(),
             system: String::new(),
             caches: "mixed".to_owned(),
             sync: "back".to_owned(),
@@ -106,8 +106,8 @@ impl Default for Settings {
             checkpoint_seconds: 300.0,
             fill_laps: 2,
             fill_transactions: 4_000_000,
-            warm_transactions: 80_000,
-            transactions: 320_000,
+            warm_transactions: 60_000,
+            transactions: 240_000,
             crash: "none".to_owned(),
             after_spans: 0,
             after_seconds: 20.0,

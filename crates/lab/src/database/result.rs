@@ -5,7 +5,7 @@
 //! 1 - (pages written to disk) / (changed pages that left the pool or were checkpointed), as FaCE 6.3 has it;
 //! `stale_ratio` the part of the flash in use that holds versions that are not the last; `flash` and `disk`: rates
 //! and `utilisation`, the part of the time with something under way. `flash.sequential_ratio` is the part
-//! of the writes that begin where the last one ended. `restart` (after `crash = "crash"`): times in
+//! of the writes that begin where the last one ended. `all_..` count from the first transaction on. `restart` (after `crash = "crash"`): times in
 //! seconds at full size, which are those of the run divided by the scale, as all that is read then shrinks
 //! with it.
 
@@ -35,9 +35,10 @@ fn device(tally: &Tally, span: Nanos) -> Json {
     })
 }
 
-fn restart(restart: &Restart, part: f64) -> Json {
+fn restart(restart: &Restart, spec: &Spec, part: f64) -> Json {
     let full = |span: Nanos| seconds(span) / part;
-    let span = restart.new_orders.len().max(1) as f64;
+    let span = spec.crash.map_or(1.0, |crash| seconds(crash.span).max(1e-9));
+    let after = restart.new_orders.iter().map(|count| *count as f64 * 60.0 / span);
     json!({
         "seconds": full(restart.directory_ns + restart.redo_ns),
         "directory_seconds": full(restart.directory_ns),
@@ -47,8 +48,7 @@ fn restart(restart: &Restart, part: f64) -> Json {
         "redo_fetches": restart.redo_fetches,
         "redo_flash_ratio": ratio(restart.redo_flash_hits, restart.redo_fetches),
         "stop_seconds": full(restart.stop_ns),
-        "after_new_orders": restart.new_orders,
-        "after_mean": restart.new_orders.iter().sum::<u64>() as f64 / span,
+        "after_tpmc": after.collect::<Vec<f64>>(),
         "wrong": restart.wrong,
     })
 }
@@ -76,7 +76,9 @@ pub(super) fn json(spec: &Spec, outcome: &Outcome, part: f64) -> Json {
         "disk": device(&outcome.disk, outcome.span_ns),
         "flash": device(&outcome.flash, outcome.span_ns),
         "write_amplification": wear,
+        "all_dirty_left": outcome.totals.0,
+        "all_disk_pages_written": outcome.totals.1,
         "wrong": pool.wrong,
-        "restart": outcome.restart.as_ref().map(|r| restart(r, part)),
+        "restart": outcome.restart.as_ref().map(|r| restart(r, spec, part)),
     })
 }
