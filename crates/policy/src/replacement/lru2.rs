@@ -5,11 +5,12 @@
 //! whose use was longest ago. The last use of as many units as there are slots is remembered after
 //! they left, so that a unit that comes back soon is one that was used twice.
 //!
-//! Cost: O(log n) a use. Why not a heap with stale entries: a search passes over slots that may not
-//! leave and has to come back to them.
+//! Cost: O(1) a use, O(log n) a search. Who leaves first is kept in a heap by the uses that a slot had when it was
+//! put there; a use makes that older than it is, never newer, so a slot that comes up with other uses than
+//! it has is put back with those. An entry of a unit that left is dropped when it comes up.
 
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use hashbrown::HashMap;
 
@@ -29,7 +30,9 @@ pub struct Lru2 {
     uses: Vec<Uses>,
     units: Vec<u64>,
     /// Who leaves first: by last use but one, then by last use.
-    order: BTreeSet<(u64, u64, u32)>,
+    order: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// The last use of each slot's entry that counts; 0 of slots without a unit.
+    queued: Vec<u64>,
     /// The last use of units that left, and the order in which they did.
     departed: HashMap<u64, u64>,
     departures: VecDeque<(u64, u64)>,
@@ -43,21 +46,17 @@ impl Lru2 {
             clock: 0,
             uses: vec![Uses::default(); slots as usize],
             units: vec![0; slots as usize],
-            order: BTreeSet::new(),
+            order: BinaryHeap::new(),
+            queued: vec![0; slots as usize],
             departed: HashMap::new(),
             departures: VecDeque::new(),
         }
     }
 
-    fn put(&mut self, slot: u32, uses: Uses) {
-        self.uses[slot as usize] = uses;
-        self.order.insert((uses.before, uses.last, slot));
-    }
-
-    fn take(&mut self, slot: u32) -> Uses {
-        let uses = self.uses[slot as usize];
-        self.order.remove(&(uses.before, uses.last, slot));
-        uses
+    fn queue(&mut self, slot: u32) {
+        let Uses { before, last } = self.uses[slot as usize];
+        self.queued[slot as usize] = last;
+        self.order.push(Reverse((before, last, slot)));
     }
 
     fn tick(&mut self) -> u64 {
@@ -69,19 +68,26 @@ impl Lru2 {
 impl Replacement for Lru2 {
     fn inserted(&mut self, slot: u32, unit: u64) {
         let last = self.tick();
-        let before = self.departed.remove(&unit).unwrap_or(0);
-        self.units[slot as usize] = unit;
-        self.put(slot, Uses { before, last });
+        let (at, before) = (slot as usize, self.departed.remove(&unit).unwrap_or(0));
+        self.units[at] = unit;
+        self.uses[at] = Uses { before, last };
+        self.queue(slot);
+        // Entries of units that left are dropped when they come up, or here.
+        if self.order.len() > 2 * self.queued.len() + 16 {
+            let queued = &self.queued;
+            self.order.retain(|Reverse((_, last, slot))| queued[*slot as usize] == *last);
+        }
     }
 
     fn accessed(&mut self, slot: u32) {
         let last = self.tick();
-        let before = self.take(slot).last;
-        self.put(slot, Uses { before, last });
+        let uses = &mut self.uses[slot as usize];
+        *uses = Uses { before: uses.last, last };
     }
 
     fn removed(&mut self, slot: u32) {
-        let (unit, last) = (self.units[slot as usize], self.take(slot).last);
+        let (unit, last) = (self.units[slot as usize], self.uses[slot as usize].last);
+        self.queued[slot as usize] = 0;
         self.departed.insert(unit, last);
         self.departures.push_back((unit, last));
         while self.departures.len() > self.units.len() {
@@ -99,7 +105,24 @@ impl Replacement for Lru2 {
         _set: u32,
         may_leave: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
-        self.order.iter().map(|(_, _, slot)| *slot).find(|slot| may_leave(*slot))
+        let mut passed = Vec::new();
+        let mut found = None;
+        while found.is_none()
+            && let Some(Reverse((before, last, slot))) = self.order.pop()
+        {
+            let at = slot as usize;
+            if self.queued[at] != last {
+                continue;
+            }
+            if self.uses[at] != (Uses { before, last }) {
+                self.queue(slot);
+            } else {
+                passed.push(slot);
+                found = may_leave(slot).then_some(slot);
+            }
+        }
+        passed.into_iter().for_each(|slot| self.queue(slot));
+        found
     }
 }
 
@@ -145,6 +168,49 @@ mod tests {
         policy.removed(1);
         policy.inserted(1, 8);
         assert_eq!(coldest(&mut policy), 1, "8 is forgotten");
-        assert!(policy.departed.len() <= 2 && policy.order.len() == 2);
+        assert!(policy.departed.len() <= 2 && policy.order.len() <= 2 * 2 + 16);
+    }
+
+    /// Against a list that is searched from end to end.
+    #[test]
+    fn it_is_as_if_all_were_looked_at() {
+        const SLOTS: u32 = 16;
+        let mut policy = Lru2::new(SLOTS);
+        let mut plain: Vec<(u32, u64, u64, u64)> = Vec::new(); // slot, unit, before, last
+        let mut departed: Vec<(u64, u64)> = Vec::new();
+        let (mut clock, mut state) = (0, 1_u64);
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n
+        };
+        for _ in 0..20_000 {
+            let unit = below(40);
+            clock += 1;
+            if let Some(there) = plain.iter_mut().find(|entry| entry.1 == unit) {
+                (there.2, there.3) = (there.3, clock);
+                policy.accessed(there.0);
+                continue;
+            }
+            let mut slot = plain.len() as u32;
+            if slot == SLOTS {
+                let barred = below(u64::from(SLOTS)) as u32;
+                let may = |slot: u32| slot != barred;
+                let open = plain.iter().filter(|entry| may(entry.0));
+                let first = *open.min_by_key(|entry| (entry.2, entry.3)).unwrap();
+                assert_eq!(policy.victim(unit, 0, &may), Some(first.0));
+                policy.removed(first.0);
+                plain.retain(|entry| entry.0 != first.0);
+                departed.push((first.1, first.3));
+                let from = departed.len().saturating_sub(SLOTS as usize);
+                departed.drain(..from);
+                slot = first.0;
+            }
+            let before = departed.iter().rev().find(|(left, _)| *left == unit);
+            let before = before.map_or(0, |(_, last)| *last);
+            departed.iter_mut().filter(|(left, _)| *left == unit).for_each(|left| left.0 = 99);
+            plain.push((slot, unit, before, clock));
+            policy.inserted(slot, unit);
+            assert!(policy.order.len() <= 2 * SLOTS as usize + 17);
+        }
     }
 }

@@ -20,11 +20,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 use larder_policy::replacement::{Lru, Lru2, Replacement};
 
 use super::extension::{Extension, Found, Frames, Leaving, Tail};
 use super::machine::{FLASH, Io, done};
+use super::page_map::PageMap;
 use super::temperature::Temperature;
 use super::waits::Waits;
 use super::{Caches, Entry, InPlace, Sync, Victims};
@@ -60,7 +61,7 @@ impl Policy {
 struct State {
     policy: Policy,
     slots: Vec<Slot>,
-    of: HashMap<u64, u32>,
+    of: PageMap,
     free: Vec<u32>,
     dirty: u64,
 }
@@ -80,7 +81,7 @@ impl State {
     /// Empties a slot.
     fn clear(&mut self, slot: u32) {
         self.set_dirty(slot, false);
-        self.of.remove(&self.slots[slot as usize].page);
+        self.of.remove(self.slots[slot as usize].page);
         self.policy.get().removed(slot);
     }
 }
@@ -113,7 +114,7 @@ impl Slots {
         let state = State {
             policy,
             slots: vec![Slot::default(); slots as usize],
-            of: HashMap::new(),
+            of: PageMap::default(),
             free: (0..slots).rev().collect(),
             dirty: 0,
         };
@@ -135,7 +136,7 @@ impl Slots {
         loop {
             {
                 let state = &mut *self.state.borrow_mut();
-                let slot = state.of.get(&page).copied()?;
+                let slot = state.of.get(page)?;
                 let there = &mut state.slots[slot as usize];
                 if !there.busy && there.readers == 0 {
                     there.busy = true;
@@ -256,7 +257,7 @@ impl Slots {
 
     /// A page that is as disk has it, or as flash has it, leaves or enters.
     async fn keep_clean(&self, leaving: Leaving) {
-        if self.caches == Caches::Dirty || self.state.borrow().of.contains_key(&leaving.page) {
+        if self.caches == Caches::Dirty || self.state.borrow().of.has(leaving.page) {
             return;
         }
         let Some(slot) = self.room(leaving.page).await else { return };
@@ -312,7 +313,7 @@ impl Extension for Slots {
         let slot = loop {
             {
                 let state = &mut *self.state.borrow_mut();
-                let slot = state.of.get(&page).copied()?;
+                let slot = state.of.get(page)?;
                 let there = &mut state.slots[slot as usize];
                 if !there.busy {
                     there.readers += 1;
@@ -339,7 +340,7 @@ impl Extension for Slots {
             self.keep_clean(Leaving { dirty: false, ..leaving }).await;
         }
         let state = self.state.borrow();
-        state.of.get(&leaving.page).is_some_and(|slot| state.slots[*slot as usize].dirty)
+        state.of.get(leaving.page).is_some_and(|slot| state.slots[slot as usize].dirty)
     }
 
     fn enter(self: &Rc<Self>, page: u64, version: u32) {

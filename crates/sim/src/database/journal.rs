@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashMap;
+use super::page_map::PageMap;
 
 /// A change of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Journal {
     began: u64,
     open: bool,
     /// The version in which a page left last.
-    left: HashMap<u64, u32>,
+    left: PageMap,
 }
 
 impl Journal {
@@ -53,14 +53,12 @@ impl Journal {
 
     /// The version that a page has when it comes back, if it ever left.
     pub(super) fn is_at(&self, page: u64) -> Option<u32> {
-        self.left.get(&page).copied()
+        self.left.get(page)
     }
 
     /// All pages that ever left.
     pub(super) fn all_left(&self) -> Vec<u64> {
-        let mut pages: Vec<u64> = self.left.keys().copied().collect();
-        pages.sort_unstable();
-        pages
+        self.left.pages().collect()
     }
 
     /// A checkpoint begins.

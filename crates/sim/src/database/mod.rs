@@ -16,7 +16,7 @@
 //! | LC, TAC, Exadata; TAC's heat | `in_place.rs`, `temperature.rs` |
 //! | bcache | `buckets.rs` |
 //! | FaCE: the engine's page log | `log.rs`, `log_host.rs` |
-//! | devices and clock | `machine.rs` |
+//! | devices and clock; numbers of pages | `machine.rs`, `page_map.rs` |
 //!
 //! # What is modelled, and what is not
 //! - The log has a device of its own (FaCE, 5) that takes no time here, and transactions take no time of
@@ -42,6 +42,7 @@ mod journal;
 mod log;
 mod log_host;
 mod machine;
+mod page_map;
 mod pool;
 mod run;
 mod temperature;

@@ -14,12 +14,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use hashbrown::HashMap;
 use larder_policy::replacement::{Lru, Replacement};
 
 use super::extension::{Extension, Leaving, Tail};
 use super::journal::{Change, Journal};
 use super::machine::{DISK, Io, done};
+use super::page_map::PageMap;
 use super::waits::Waits;
 use crate::load::trace::tpcc::pool::How;
 
@@ -39,7 +39,7 @@ struct Frame {
 struct State {
     lru: Lru,
     frames: Vec<Frame>,
-    of: HashMap<u64, u32>,
+    of: PageMap,
     free: Vec<u32>,
     most: usize,
     /// The last version of each page.
@@ -102,7 +102,7 @@ impl<E: Extension> Pool<E> {
         let state = State {
             lru: Lru::new(pages, pages),
             frames: Vec::new(),
-            of: HashMap::new(),
+            of: PageMap::default(),
             free: Vec::new(),
             most: pages as usize,
             latest: Vec::new(),
@@ -146,7 +146,7 @@ impl<E: Extension> Pool<E> {
                 Look::Loading(waits) => waits.wait(&self.io.exec).await,
                 Look::Absent => {
                     let frame = self.frame().await;
-                    if self.state.borrow().of.contains_key(&page) {
+                    if self.state.borrow().of.has(page) {
                         self.state.borrow_mut().free.push(frame);
                         self.room.wake(&self.io.exec);
                     } else {
@@ -160,7 +160,7 @@ impl<E: Extension> Pool<E> {
     /// Accesses a page if it is there.
     fn look(&self, page: u64, how: How, again: Option<Change>) -> Look {
         let state = &mut *self.state.borrow_mut();
-        let Some(at) = state.of.get(&page).copied() else { return Look::Absent };
+        let Some(at) = state.of.get(page) else { return Look::Absent };
         let frame = &mut state.frames[at as usize];
         if frame.loading {
             return Look::Loading(Rc::clone(&frame.waits));
@@ -277,7 +277,7 @@ impl<E: Extension> Pool<E> {
     pub(super) async fn checkpoint(&self, page: u64) {
         let leaving = {
             let state = &mut *self.state.borrow_mut();
-            let at = state.of.get(&page).copied();
+            let at = state.of.get(page);
             let Some(at) = at.filter(|at| {
                 let frame = &state.frames[*at as usize];
                 frame.fdirty && !frame.held && !frame.loading
@@ -288,8 +288,8 @@ impl<E: Extension> Pool<E> {
         };
         let dirty = self.extension.checkpoint(leaving).await;
         let state = &mut *self.state.borrow_mut();
-        if let Some(at) = state.of.get(&page) {
-            let frame = &mut state.frames[*at as usize];
+        if let Some(at) = state.of.get(page) {
+            let frame = &mut state.frames[at as usize];
             frame.held = false;
             frame.dirty |= dirty;
         }
@@ -301,7 +301,7 @@ impl<E: Extension> Pool<E> {
     pub(super) async fn audit(&self) -> (u64, u64) {
         let (before, left) = (self.counts.get(), self.journal.borrow().all_left());
         for page in left {
-            let is_here = self.state.borrow().of.contains_key(&page);
+            let is_here = self.state.borrow().of.has(page);
             if !is_here {
                 self.fetch(page).await;
             }
@@ -341,13 +341,13 @@ impl<E: Extension> Tail for Pool<E> {
 
     fn done(&self, pulled: Leaving, dirty: bool) {
         let state = &mut *self.state.borrow_mut();
-        let Some(at) = state.of.get(&pulled.page).copied() else { return };
+        let Some(at) = state.of.get(pulled.page) else { return };
         let frame = &mut state.frames[at as usize];
         frame.held = false;
         frame.dirty |= dirty;
         if !frame.wanted {
             self.count(|c| c.left += 1);
-            state.of.remove(&pulled.page);
+            state.of.remove(pulled.page);
             state.lru.removed(at);
             state.free.push(at);
         }
