@@ -208,6 +208,9 @@ impl Settings {
         if matches!(system, System::Buckets(_)) && (caches, sync) != (Caches::Mixed, Sync::Back) {
             return bad("system", &self.system, "with caches = 'mixed' and sync = 'back' alone");
         }
+        if self.system == "tac" && sync != Sync::Through {
+            return bad("sync", &self.sync, "through, of tac");
+        }
         if sync == Sync::Around && self.system != "exadata" {
             return bad("sync", "around", "back, through; around of exadata alone");
         }

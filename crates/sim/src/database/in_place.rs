@@ -18,6 +18,7 @@
 //! being read is not taken; what is dirty was not written to disk since it was written here.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use hashbrown::HashSet;
@@ -76,6 +77,33 @@ impl State {
     fn set_dirty(&mut self, slot: u32, dirty: bool) {
         let was = std::mem::replace(&mut self.slots[slot as usize].dirty, dirty);
         self.dirty = self.dirty + u64::from(dirty) - u64::from(was);
+    }
+
+    /// What to clean next, busy from now on, if more than a share is dirty. The coldest are looked up some
+    /// at a time, as whoever looks has to pass those that are clean already.
+    fn next_dirty(&mut self, share: f64, coldest: &mut VecDeque<u32>) -> Option<(u32, Slot)> {
+        if self.dirty as f64 <= share * self.slots.len() as f64 {
+            return None;
+        }
+        let slots = &self.slots;
+        let cleans = |slot: u32| {
+            let slot = &slots[slot as usize];
+            slot.dirty && !slot.busy && slot.readers == 0
+        };
+        coldest.retain(|slot| cleans(*slot));
+        if coldest.is_empty() {
+            let (most, found) = (slots.len() / 100 + 1, RefCell::new(Vec::new()));
+            let enough = |slot: u32| {
+                let mut found = found.borrow_mut();
+                found.extend(cleans(slot).then_some(slot));
+                found.len() == most
+            };
+            self.policy.get().victim(0, 0, &enough);
+            coldest.extend(found.into_inner());
+        }
+        let slot = coldest.pop_front()?;
+        self.slots[slot as usize].busy = true;
+        Some((slot, self.slots[slot as usize]))
     }
 
     /// Empties a slot.
@@ -272,21 +300,9 @@ impl Slots {
 
     /// Cleans whenever too much is dirty.
     async fn clean(self: Rc<Self>, share: f64) {
+        let mut coldest = VecDeque::new();
         loop {
-            let next = {
-                let state = &mut *self.state.borrow_mut();
-                let slots = &state.slots;
-                let cleans = |slot: u32| {
-                    let slot = &slots[slot as usize];
-                    slot.dirty && !slot.busy && slot.readers == 0
-                };
-                let much = state.dirty as f64 > share * slots.len() as f64;
-                let next = if much { state.policy.get().victim(0, 0, &cleans) } else { None };
-                next.map(|slot| {
-                    state.slots[slot as usize].busy = true;
-                    (slot, state.slots[slot as usize])
-                })
-            };
+            let next = self.state.borrow_mut().next_dirty(share, &mut coldest);
             match next {
                 Some((slot, dirty)) => {
                     self.copy_down(slot, dirty).await;

@@ -43,10 +43,11 @@ pub(super) fn break_even(_: &Asked) -> Result<Found> {
 /// FM1.
 pub(super) fn segments(_: &Asked) -> Result<Found> {
     const ENTRIES: u64 = 65_536;
+    const MIB: u64 = 1 << 20;
     let frames = (10_u64 << 30) / 4096;
     let (segments, bytes) = (frames / ENTRIES, ENTRIES * 32);
-    let (kept, rescanned) = (segments * bytes >> 20, 2 * ENTRIES * 4096 >> 20);
-    let seconds = (kept + rescanned) as f64 * f64::from(1 << 20) / 400e6;
+    let (kept, rescanned) = (segments * bytes / MIB, 2 * ENTRIES * 4096 / MIB);
+    let seconds = (kept + rescanned) as f64 * MIB as f64 / 400e6;
     let scan = 20e9 / 400e6;
     let near = (seconds - 1.5).abs() <= 0.1;
     let holds = (segments, kept, rescanned) == (40, 80, 512) && near && scan == 50.0;
