@@ -40,6 +40,20 @@ pub enum Event {
     /// shard, which remembers a failed one. The answer goes to
     /// [`origin_flushed`](crate::shard::Shard::origin_flushed).
     NeedsOriginFlush,
+    /// A page log is open.
+    LogOpened {
+        /// The device.
+        dev: DevId,
+        /// Whether what it held counts.
+        warm: bool,
+    },
+    /// A page log cannot be used; nothing is cached.
+    LogRefused {
+        /// The device.
+        dev: DevId,
+        /// Why.
+        why: String,
+    },
     /// Nothing of this shard uses the device any more, nor will: it may be closed.
     FlashReleased {
         /// The device.

@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
+use crate::attached::Attached;
 use crate::buf::Buf;
 use crate::cache::{Cache, SlotPin};
 use crate::claims::Claim;
@@ -20,26 +21,46 @@ use crate::shard::Core;
 
 /// What a flash operation holds until the device has answered.
 pub(crate) struct Hold {
-    /// The device's cache; with the pin, its slot stays as it is.
-    cache: Rc<Cache>,
+    device: Rc<Attached>,
+    /// Its slot stays as it is.
     _pin: Option<SlotPin>,
     _claim: Option<Rc<Claim>>,
     _kept: Option<Kept>,
     _region: Option<Rc<()>>,
+    /// How a device answered that was overdue.
+    answer: Option<Answer>,
 }
 
+/// How a device answered that was overdue, once it has.
+pub(crate) type Answer = Rc<Cell<Option<Result<(), Errno>>>>;
+
 impl Hold {
+    /// What an operation on the device holds.
+    pub(crate) fn of_device(device: &Rc<Attached>) -> Self {
+        let device = Rc::clone(device);
+        Self { device, _pin: None, _claim: None, _kept: None, _region: None, answer: None }
+    }
+
+    /// As above, for whoever waits for the answer although it is late.
+    pub(crate) fn with_answer(device: &Rc<Attached>) -> (Self, Answer) {
+        let answer = Answer::default();
+        (Self { answer: Some(Rc::clone(&answer)), ..Self::of_device(device) }, answer)
+    }
+
     /// What an operation on a slot holds.
     pub(crate) fn of_pin(pin: SlotPin) -> Self {
-        let cache = Rc::clone(&pin.cache);
-        Self { cache, _pin: Some(pin), _claim: None, _kept: None, _region: None }
+        let device = Rc::clone(&pin.cache.device);
+        Self { _pin: Some(pin), ..Self::of_device(&device) }
     }
 }
 
 impl Guard for Hold {
-    fn late(&self, _: Result<(), Errno>) {
-        if self.cache.health.answered() && !self.cache.closed() {
-            self.cache.tell(Event::FlashResumed { dev: self.cache.flash.dev });
+    fn late(&self, result: Result<(), Errno>) {
+        if let Some(answer) = &self.answer {
+            answer.set(Some(result));
+        }
+        if self.device.health.answered() && !self.device.closed() {
+            self.device.tell(Event::FlashResumed { dev: self.device.dev });
         }
     }
 }
@@ -74,7 +95,7 @@ impl Drop for Kept {
 impl Core {
     /// What an operation on the metadata holds; `region`: one that is being made is still written.
     pub(crate) fn hold(&self, cache: &Rc<Cache>, region: Option<Rc<()>>) -> Hold {
-        Hold { cache: Rc::clone(cache), _pin: None, _claim: None, _kept: None, _region: region }
+        Hold { _region: region, ..Hold::of_device(&cache.device) }
     }
 
     pub(crate) async fn flash_read(
@@ -138,22 +159,22 @@ impl Core {
             Ended::Done(Ok(()), Some(buf)) => Ok(buf),
             Ended::Done(Ok(()), None) => Err(None),
             Ended::Done(Err(errno), buf) => {
-                self.flash_failed(&cache, errno, kind);
+                self.flash_failed(&cache.device, errno, kind);
                 Err(buf)
             }
             Ended::TimedOut => {
-                self.flash_overdue(&cache);
+                self.flash_overdue(&cache.device);
                 Err(None)
             }
         }
     }
 
-    pub(crate) fn flash_failed(&self, cache: &Rc<Cache>, errno: Errno, kind: IoKind) {
+    pub(crate) fn flash_failed(&self, device: &Rc<Attached>, errno: Errno, kind: IoKind) {
         self.stats.add(|c| c.flash_errors += 1);
         let (most, window) = (self.limits.flash_errors, self.limits.flash_error_window);
-        if cache.health.failed(errno, self.exec.now(), most, window) {
+        if device.health.failed(errno, self.exec.now(), most, window) {
             let what = if kind == IoKind::Read { "reads" } else { "writes" };
-            self.give_up(cache, format!("{what} fail: {errno}"));
+            self.give_up(device, format!("{what} fail: {errno}"));
         }
     }
 
@@ -162,18 +183,18 @@ impl Core {
         (!self.choices.write.flash_owns()).then_some(self.limits.flash_timeout)
     }
 
-    pub(crate) fn flash_overdue(&self, cache: &Rc<Cache>) {
+    pub(crate) fn flash_overdue(&self, device: &Rc<Attached>) {
         self.stats.add(|c| c.flash_timeouts += 1);
-        if mutant::is_active("timeout-forgets") || !cache.health.overdue() || cache.closed() {
+        if mutant::is_active("timeout-forgets") || !device.health.overdue() || device.closed() {
             return;
         }
-        cache.tell(Event::FlashSuspended { dev: cache.flash.dev });
+        device.tell(Event::FlashSuspended { dev: device.dev });
         let patience = self.limits.flash_dead_after.saturating_sub(self.limits.flash_timeout);
         let seconds = self.limits.flash_dead_after as f64 / 1e9;
         if let Some(me) = self.me.upgrade() {
             self.exec.spawn(me.watch_silence(
-                Rc::downgrade(cache),
-                cache.health.silence(),
+                Rc::downgrade(device),
+                device.health.silence(),
                 patience,
                 seconds,
             ));
@@ -183,15 +204,15 @@ impl Core {
     /// Gives the device up when the silence that is going on does not end.
     async fn watch_silence(
         self: Rc<Self>,
-        cache: Weak<Cache>,
+        device: Weak<Attached>,
         silence: Option<u64>,
         patience: u64,
         seconds: f64,
     ) {
         self.exec.sleep(patience).await;
-        let Some(cache) = cache.upgrade() else { return };
-        if cache.health.silence().is_some_and(|now| Some(now) == silence) {
-            self.give_up(&cache, format!("an operation is unanswered after {seconds} seconds"));
+        let Some(device) = device.upgrade() else { return };
+        if device.health.silence().is_some_and(|now| Some(now) == silence) {
+            self.give_up(&device, format!("an operation is unanswered after {seconds} seconds"));
         }
     }
 }

@@ -32,7 +32,7 @@ impl Core {
         self.reply(tag, result, None, false);
     }
 
-    async fn flush_here(&self) -> Result<(), Errno> {
+    pub(crate) async fn flush_here(&self) -> Result<(), Errno> {
         if let Some(errno) = self.flush_failed.get() {
             return Err(errno);
         }
@@ -47,14 +47,14 @@ impl Core {
 
     /// Flushes a flash device that owns what it holds. A failure is final here too.
     async fn flush_owned(&self, cache: &Rc<Cache>) -> Result<(), Errno> {
-        if let Some(errno) = cache.health.flush_failed() {
+        if let Some(errno) = cache.device.health.flush_failed() {
             return Err(errno);
         }
         let result = self.flush_flash(cache).await;
         if let Err(errno) = result {
-            cache.health.flush_has_failed(errno);
+            cache.device.health.flush_has_failed(errno);
             let why = format!("a flush fails: {errno}; every later one will");
-            cache.tell(Event::FlashErrs { dev: cache.flash.dev, why });
+            cache.device.tell(Event::FlashErrs { dev: cache.flash.dev, why });
         }
         result
     }

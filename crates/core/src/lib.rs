@@ -29,11 +29,13 @@ pub mod shape;
 pub mod shard;
 pub mod stats;
 
+mod attached;
 mod claims;
 mod flash;
 mod flush;
 mod gate;
 mod health;
+mod logged;
 mod owned;
 mod pace;
 mod populate;

@@ -3,11 +3,15 @@
 //!
 //! Formula, in bytes: 4 per origin unit (6 under periodic update), plus per flash unit the slot (12) and the replacement
 //! policy's share (a byte for generalised CLOCK); a partly valid unit holds a bitmap of one bit per page besides, which a fully
-//! valid one does not. SCE needs 4 per origin fragment and 72 per cached one.
+//! valid one does not. A page log takes 20 a page. SCE needs 4 per origin fragment and 72 per cached one.
 
 use crate::buf::PAGE;
 use crate::cache::{SLOT_BYTES, bitmap_bytes_each};
+use crate::pagelog::BUFFERS;
 use crate::preset::{Choices, Limits};
+
+/// Bytes of memory of a block of a page log.
+pub const LOG_SLOT_BYTES: u64 = 20;
 
 /// Memory of a volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,9 @@ impl Memory {
     /// The memory of a volume of `origin_bytes` under `flash_bytes` of slots.
     #[must_use]
     pub fn of(origin_bytes: u64, flash_bytes: u64, choices: &Choices, limits: &Limits) -> Self {
+        if choices.log().is_some() {
+            return Self::of_log(flash_bytes, choices);
+        }
         let unit_bytes = choices.unit_bytes;
         let slots = flash_bytes / unit_bytes;
         Self {
@@ -37,6 +44,18 @@ impl Memory {
                 0
             },
             buffer_bytes: limits.write_through_bytes + 8 * limits.population_io_bytes,
+        }
+    }
+
+    /// Of a page log: 20 bytes a page, and the batches in memory.
+    fn of_log(flash_bytes: u64, choices: &Choices) -> Self {
+        let pages = flash_bytes / PAGE as u64;
+        let batch = u64::from(choices.on_exit().batch_pages) * PAGE as u64;
+        Self {
+            map_bytes: 0,
+            slot_bytes: pages * LOG_SLOT_BYTES,
+            bitmap_bytes: 0,
+            buffer_bytes: 2 * BUFFERS as u64 * batch,
         }
     }
 

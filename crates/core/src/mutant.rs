@@ -94,8 +94,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("log-newer-undurable", 8, "a version leaves before the one that replaced it is durable"),
     mutant("log-header-before-segment", 8, "a header counts a segment that is not durable"),
     mutant("log-seal-forgets", 8, "a sealed log takes all that it holds for valid"),
+    mutant("log-stale-fill", 4, "a page that was read enters although it was written meanwhile"),
     mutant("log-one-header", 8, "the header is written in place"),
-    mutant("log-one-head", 8, "the second copy of a batch's head is not looked at"),
 ];
 
 #[cfg(feature = "mutants")]

@@ -123,7 +123,7 @@ impl Core {
         match self.exec.io(dev, kind, offset, len, buf, 0, Some(hold), None).await {
             Ended::Done(Ok(()), buf) => Ok(buf),
             Ended::Done(Err(errno), _) => {
-                self.flash_failed(&cache, errno, kind);
+                self.flash_failed(&cache.device, errno, kind);
                 Err(errno)
             }
             Ended::TimedOut => Err(Errno::ETIMEDOUT), // has no bound
@@ -260,6 +260,9 @@ impl Core {
         while let (Ok(()), Some(leave)) = (result, self.clear_asked.take()) {
             if let Some(cache) = self.cache() {
                 result = self.clear_cache(&cache, leave).await;
+            }
+            if let Some(logged) = self.open_logged() {
+                result = self.clear_log(&logged, leave).await;
             }
             // Until another device comes: whoever asked to leave has yet to take this one away.
             if leave {

@@ -81,14 +81,14 @@ impl Core {
 
     /// Brings one unit, unless that is under way, or everything resident is hotter.
     pub(crate) async fn populate(&self, cache: &Rc<Cache>, unit: u32, haste: Haste) {
-        if self.populating.borrow().contains(&unit) || !cache.health.usable() {
+        if self.populating.borrow().contains(&unit) || !cache.device.health.usable() {
             return;
         }
         let Some(pin) = self.slot_for(cache, unit) else { return };
         self.populating.borrow_mut().push(unit);
         let all = 0..self.shape.pages_of(unit);
         let mut start = 0;
-        while start < all.end && !cache.closed() && cache.health.usable() {
+        while start < all.end && !cache.closed() && cache.device.health.usable() {
             if haste == Haste::Yields {
                 self.pace.begin_step(&self.exec).await;
             }

@@ -40,7 +40,7 @@ impl Core {
         let _pass = self.pass(place.unit).await;
         let cache = self.cache();
         self.admission.borrow_mut().asked(u64::from(place.unit), place.len);
-        if let Some(cache) = cache.as_ref().filter(|c| c.health.usable())
+        if let Some(cache) = cache.as_ref().filter(|c| c.device.health.usable())
             && let Some(pin) = cache.hit(place.unit, &place.pages)
         {
             match self.read_flash(pin, &place, buf).await {
@@ -96,7 +96,7 @@ impl Core {
     fn begin_fill(&self, cache: &Rc<Cache>, place: &Place, client_waits: bool) -> Option<Fill> {
         let page = PAGE as u64;
         let whole = place.len == page && self.shape.unit_bytes == page;
-        if !whole || !cache.health.usable() {
+        if !whole || !cache.device.health.usable() {
             return None;
         }
         let late = mutant::is_active("fill-late-claim");
@@ -110,7 +110,7 @@ impl Core {
         let claim = fill
             .claim
             .unwrap_or_else(|| self.claims.claim(u64::from(place.unit), place.pages.clone()));
-        if !claim.tainted().is_empty() || !pin.cache.health.usable() {
+        if !claim.tainted().is_empty() || !pin.cache.device.health.usable() {
             return;
         }
         self.stats.add(|c| {
@@ -132,7 +132,7 @@ impl Core {
         buf: Option<Buf>,
     ) -> Result<Buf, Option<Buf>> {
         self.populate(cache, place.unit, Haste::Inline).await;
-        let pin = Some(cache).filter(|c| c.health.usable());
+        let pin = Some(cache).filter(|c| c.device.health.usable());
         match pin.and_then(|c| c.hit(place.unit, &place.pages)) {
             Some(pin) => self.read_flash(pin, place, buf).await,
             None => Err(buf),

@@ -15,6 +15,7 @@ use std::rc::{Rc, Weak};
 
 use larder_policy::admission::Admission;
 
+use crate::attached::Attached;
 use crate::buf::Buf;
 use crate::cache::{Cache, Flash, WriteTarget};
 use crate::claims::Claims;
@@ -27,6 +28,7 @@ use crate::journal::layout::Layout;
 use crate::journal::recover::Recovered;
 use crate::mutant;
 use crate::pace::Pace;
+use crate::pagelog::Geometry;
 use crate::pages::{self, Pages};
 use crate::preset::{Choices, Limits};
 use crate::request::{Errno, Kind, MAX_PIECE_BYTES, Reply, Request};
@@ -110,6 +112,7 @@ pub(crate) struct Core {
     pub stats: Stats,
     pub events: Rc<RefCell<VecDeque<Event>>>,
     cache: RefCell<Option<Rc<Cache>>>,
+    pub log: RefCell<crate::logged::Slot>,
     replies: RefCell<VecDeque<Reply>>,
     open: Cell<u64>,
 }
@@ -160,6 +163,7 @@ impl Shard {
             stats: Stats::default(),
             events: Rc::default(),
             cache: RefCell::new(None),
+            log: RefCell::default(),
             replies: RefCell::default(),
             open: Cell::new(0),
         });
@@ -178,7 +182,15 @@ impl Shard {
         let core = Rc::clone(&self.0);
         core.open.set(core.open.get() + 1);
         let exec = core.exec.clone();
+        let logs = core.choices.write.log().is_some();
         match request.kind {
+            Kind::Read if logs => exec.spawn(core.log_read(tag, request)),
+            Kind::Write { fua } if logs => exec.spawn(core.log_write(tag, request, fua)),
+            Kind::Flush if logs => exec.spawn(core.log_flush(tag)),
+            Kind::Trim { .. } | Kind::Zero { .. } if logs => {
+                let kind = request.kind;
+                exec.spawn(core.log_discard(tag, request, kind));
+            }
             Kind::Read => exec.spawn(core.read(tag, request)),
             Kind::Write { fua } => exec.spawn(core.write(tag, request, fua)),
             Kind::Flush => exec.spawn(core.flush(tag)),
@@ -274,6 +286,14 @@ impl Shard {
         warm
     }
 
+    /// Starts to cache in a page log on a flash device, where that is the choice: its place is this shard's own. Whether
+    /// that works is told with an event; requests wait until then.
+    pub fn attach_log(&self, dev: DevId, place: Geometry) {
+        self.detach();
+        self.0.leaving.set(false);
+        self.0.attach_log(dev, place);
+    }
+
     /// It is durable off the flash that the flash is not to be used any more: writes go on.
     pub fn fenced(&self) {
         self.0.unfenced.set(false);
@@ -301,6 +321,9 @@ impl Shard {
     /// more: the volume stops.
     pub fn settle_journal(&self) {
         self.0.leaving.set(true);
+        if !self.0.clearing.get() {
+            self.0.seal_log();
+        }
         if let Some(cache) = self.0.cache() {
             cache.journal().into_iter().for_each(Journal::hurry);
         }
@@ -313,7 +336,20 @@ impl Shard {
         if self.0.updating.get() || self.0.clearing.get() {
             return false;
         }
+        if let Some(logged) = self.0.open_logged() {
+            return logged.log.is_sealed();
+        }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
+    }
+
+    /// Flushes the origin, for another shard that asked with [`Event::NeedsOriginFlush`]; replies with `tag`.
+    pub fn flush_origin(&self, tag: u64) {
+        let core = Rc::clone(&self.0);
+        core.open.set(core.open.get() + 1);
+        self.0.exec.spawn(async move {
+            let result = core.flush_here().await;
+            core.reply(tag, result, None, false);
+        });
     }
 
     /// The origin was flushed, as asked for by [`Event::NeedsOriginFlush`].
@@ -325,6 +361,7 @@ impl Shard {
     /// Goes on in pass-through. The device is released with an event, once everything under way
     /// on it has ended.
     pub fn detach(&self) {
+        self.0.detach_log();
         let cache = self.0.cache.borrow_mut().take();
         if let Some(cache) = cache {
             cache.close();
@@ -335,6 +372,19 @@ impl Shard {
     /// The cache's state, if a flash device is attached.
     #[must_use]
     pub fn cache_status(&self) -> Option<CacheStatus> {
+        if let Some(logged) = self.0.open_logged() {
+            let (log, device) = (logged.status(), logged.device());
+            return Some(CacheStatus {
+                dev: device.dev,
+                units_total: log.blocks,
+                units_used: log.valid,
+                units_dirty: log.dirty,
+                units_logged: log.valid,
+                reached: (0, log.rear),
+                bitmap_bytes: 0,
+                suspended: !device.health.usable(),
+            });
+        }
         let cache = self.0.cache.borrow();
         cache.as_ref().map(|cache| CacheStatus {
             dev: cache.flash.dev,
@@ -344,7 +394,7 @@ impl Shard {
             units_logged: cache.journal().map_or(0, Journal::logged_count),
             reached: cache.journal().map_or((0, 0), Journal::reached),
             bitmap_bytes: cache.bitmap_bytes(),
-            suspended: !cache.health.usable(),
+            suspended: !cache.device.health.usable(),
         })
     }
 
@@ -382,21 +432,24 @@ impl Core {
     }
 
     /// Gives a flash device up, with an alarm.
-    pub fn give_up(&self, cache: &Rc<Cache>, why: String) {
-        if cache.closed() {
+    pub fn give_up(&self, device: &Rc<Attached>, why: String) {
+        if device.closed() {
             return;
         }
         if self.choices.write.flash_owns() {
             // It is the only one to ask.
-            return cache.tell(Event::FlashErrs { dev: cache.flash.dev, why });
+            return device.tell(Event::FlashErrs { dev: device.dev, why });
         }
-        cache.close();
-        let current = self.cache.borrow().as_ref().is_some_and(|c| Rc::ptr_eq(c, cache));
-        if current {
+        device.close();
+        let current = self.cache().filter(|cache| Rc::ptr_eq(&cache.device, device));
+        if let Some(cache) = current {
             drop(self.cache.borrow_mut().take());
+            self.end_journal(&cache);
         }
-        self.end_journal(cache);
-        cache.tell(Event::FlashFailed { dev: cache.flash.dev, why });
+        if self.open_logged().is_some_and(|logged| Rc::ptr_eq(logged.device(), device)) {
+            self.detach_log();
+        }
+        device.tell(Event::FlashFailed { dev: device.dev, why });
     }
 
     /// The cache is no longer used: what its metadata says will be wrong after the next write.

@@ -56,7 +56,7 @@ impl Core {
             periodic.begin(cache.slots());
         }
         let goes_on = || !self.clearing.get() && !self.leaving.get();
-        while !cache.closed() && cache.health.usable() && goes_on() {
+        while !cache.closed() && cache.device.health.usable() && goes_on() {
             let free = cache.used() < cache.slots();
             let step = match self.admission.borrow_mut().periodic() {
                 Some(periodic) => periodic.step(&View(cache), free),

@@ -63,7 +63,7 @@ impl Core {
     fn enter_with_write(&self, cache: &Rc<Cache>, place: &Place) -> Option<WriteTarget> {
         let verdict = self.admission.borrow_mut().written(u64::from(place.unit));
         let whole = place.within == 0 && place.len == self.shape.unit_bytes;
-        if verdict == Verdict::Ignore || !whole || !cache.health.usable() {
+        if verdict == Verdict::Ignore || !whole || !cache.device.health.usable() {
             return None;
         }
         Some(WriteTarget { pin: self.slot_for(cache, place.unit)?, edges_valid: (false, false) })
@@ -75,7 +75,7 @@ impl Core {
         if self.choices.write == WritePolicy::WriteAround
             || pages.is_empty()
             || !self.fits_flash_blocks(place, target)
-            || !target.pin.cache.health.usable()
+            || !target.pin.cache.device.health.usable()
             || !claim.tainted().is_empty()
         {
             return;

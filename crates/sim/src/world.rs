@@ -14,6 +14,7 @@ use larder_core::desk::{Desk, Finished, Requests};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, Nanos};
 use larder_core::journal::recover::Recovered;
+use larder_core::pagelog::Geometry;
 use larder_core::preset::{Choices, Limits};
 use larder_core::request::{Kind, Request, pieces, shard_of};
 use larder_core::shape::Shape;
@@ -33,6 +34,8 @@ const RELAYED: u64 = u64::MAX;
 pub struct World {
     now: Nanos,
     shape: Shape,
+    /// A FLUSH goes to every shard.
+    flush_shards: bool,
     shards: Vec<Shard>,
     devices: Vec<SimDevice>,
     desk: Desk<u64>,
@@ -56,6 +59,7 @@ impl World {
         Self {
             now: 0,
             shape,
+            flush_shards: choices.flush_shards(),
             shards: (0..shards).map(shard).collect(),
             devices: vec![origin],
             desk: Desk::default(),
@@ -86,6 +90,14 @@ impl World {
         let dev = DevId(self.devices.len() as u32 - 1);
         let shards = self.shards.iter().zip(recovered);
         shards.filter(|(s, r)| s.attach(Flash { dev, ..place }, r.as_ref())).count()
+    }
+
+    /// Attaches a flash device with a page log for each shard.
+    pub fn attach_log(&mut self, flash: SimDevice, places: &[Geometry]) -> DevId {
+        self.devices.push(flash);
+        let dev = DevId(self.devices.len() as u32 - 1);
+        self.shards.iter().zip(places).for_each(|(shard, place)| shard.attach_log(dev, *place));
+        dev
     }
 
     /// Takes a device out: the world is over.
@@ -130,9 +142,13 @@ impl World {
     /// A client's request; `data` is what a write writes. Flushes have no range.
     pub fn request(&mut self, client: u64, kind: Kind, offset: u64, len: u64, data: &[u8]) {
         if kind == Kind::Flush {
-            let number = self.desk.open(client, kind, 0, 1);
-            let request = Request { kind, offset: 0, len: 0, buf: None };
-            return self.shards[0].submit(Desk::<u64>::tag(number, 0), request);
+            let count = if self.flush_shards { self.shards.len() as u32 } else { 1 };
+            let number = self.desk.open(client, kind, 0, count);
+            for (i, shard) in (0..count).zip(&self.shards) {
+                let request = Request { kind, offset: 0, len: 0, buf: None };
+                shard.submit(Desk::<u64>::tag(number, i), request);
+            }
+            return;
         }
         let count = pieces(offset, len, self.shape.unit_bytes).count() as u32;
         let number = self.desk.open(client, kind, len, count);
@@ -171,8 +187,7 @@ impl World {
                 while let Some(event) = shard.next_event() {
                     if event == Event::NeedsOriginFlush {
                         moved = true;
-                        let flush = Request { kind: Kind::Flush, offset: 0, len: 0, buf: None };
-                        self.shards[0].submit(RELAYED - number as u64, flush);
+                        self.shards[0].flush_origin(RELAYED - number as u64);
                     } else {
                         self.events.push(event);
                     }

@@ -13,16 +13,15 @@
 
 mod persist;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use larder_policy::replacement::Replacement;
 
+use crate::attached::Attached;
 use crate::buf::PAGE;
-use crate::event::Event;
 use crate::exec::{DevId, Exec, Guard};
-use crate::health::Health;
 use crate::journal::Journal;
 use crate::mutant;
 use crate::pages::{PageSet, Pages};
@@ -111,13 +110,9 @@ struct Table {
 /// One shard's table over one attached flash device, see the module.
 pub(crate) struct Cache {
     pub(crate) flash: Flash,
-    pub(crate) health: Health,
+    pub(crate) device: Rc<Attached>,
     shape: Shape,
     table: RefCell<Table>,
-    closed: Cell<bool>,
-    /// It was never in use: its end is no event.
-    forgotten: Cell<bool>,
-    events: Rc<RefCell<VecDeque<Event>>>,
     journal: Option<Journal>,
 }
 
@@ -139,7 +134,7 @@ impl Cache {
         flash: Flash,
         shape: Shape,
         choices: &Choices,
-        events: Rc<RefCell<VecDeque<Event>>>,
+        events: Rc<RefCell<VecDeque<crate::event::Event>>>,
         journal: Option<Journal>,
     ) -> Rc<Self> {
         let (slots, placement) = (shape.slots_of(flash.slots), choices.placement);
@@ -158,27 +153,18 @@ impl Cache {
             partial: BitmapPool::new(shape.pages_per_unit()),
             replacement: choices.replacement.build(slots, ways, shape.unit_bytes),
         };
-        let (health, closed) = (Health::default(), Cell::new(false));
-        Rc::new(Self {
-            flash,
-            health,
-            shape,
-            table: RefCell::new(table),
-            closed,
-            forgotten: Cell::new(false),
-            events,
-            journal,
-        })
+        let device = Attached::new(flash.dev, events);
+        Rc::new(Self { flash, device, shape, table: RefCell::new(table), journal })
     }
 
     /// Whether the flash device is no longer to be used.
     pub(crate) fn closed(&self) -> bool {
-        self.closed.get()
+        self.device.closed()
     }
 
     /// It was never in use.
     pub(crate) fn forget(&self) {
-        self.forgotten.set(true);
+        self.device.forget();
     }
 
     /// The journal, where metadata is kept.
@@ -187,12 +173,7 @@ impl Cache {
     }
 
     pub(crate) fn close(&self) {
-        self.closed.set(true);
-    }
-
-    /// Reports an event.
-    pub(crate) fn tell(&self, event: Event) {
-        self.events.borrow_mut().push_back(event);
+        self.device.close();
     }
 
     /// First byte of a slot on the device. A shard's slots are interleaved with the others'.
@@ -345,15 +326,6 @@ impl Cache {
         let old = table.slots[slot as usize].owner;
         table.remove(slot);
         Some((slot, old))
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        if self.forgotten.get() {
-            return;
-        }
-        self.tell(Event::FlashReleased { dev: self.flash.dev });
     }
 }
 

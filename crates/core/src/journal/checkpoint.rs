@@ -63,7 +63,10 @@ impl Core {
                     // Every write would wait for the next try, and that one might fail too.
                     if journal.room() == 0 && !mutant::is_active("full-log-retries") {
                         journal.fail(&self.exec);
-                        self.give_up(&strong, "its log is full and no new one begins".to_owned());
+                        self.give_up(
+                            &strong.device,
+                            "its log is full and no new one begins".to_owned(),
+                        );
                     }
                     self.exec.sleep(self.limits.checkpoint).await;
                 }
@@ -92,7 +95,7 @@ impl Core {
         {
             // A failed flush is final, so nothing can be logged any more, and a log that is full
             // would hold up every write.
-            self.give_up(cache, format!("the origin cannot be flushed: {errno}"));
+            self.give_up(&cache.device, format!("the origin cannot be flushed: {errno}"));
             return Err(());
         }
         if mutant::is_active("checkpoint-no-flash-flush") {

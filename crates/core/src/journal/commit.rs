@@ -55,7 +55,7 @@ impl Core {
             };
             if matches!(step, Step::Failed) {
                 journal.fail(&self.exec);
-                return self.give_up(&cache, "its log cannot be written".to_owned());
+                return self.give_up(&cache.device, "its log cannot be written".to_owned());
             }
             let (room, half) = (journal.room(), journal.layout.log_blocks / 2);
             if room <= half {
@@ -211,7 +211,7 @@ impl Core {
                 Err(())
             }
             Ended::TimedOut => {
-                self.flash_overdue(cache);
+                self.flash_overdue(&cache.device);
                 Err(())
             }
         }

@@ -10,7 +10,7 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::host::{Host, each};
-use super::paths::{PageLog, Put};
+use super::paths::{Got, PageLog, Put};
 use super::queue::{empty_blocks, reserve};
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, kind_of, page_of};
 use crate::buf::{Buf, PAGE};
@@ -37,9 +37,18 @@ struct Group {
 
 /// Pages of a group, read together.
 #[derive(Default)]
-struct Span {
+pub(super) struct Span {
     first: u64,
     bytes: Option<Buf>,
+}
+
+impl Span {
+    /// The page at a position, if it is there and whole.
+    fn page(&self, position: u64, crc: u32) -> Option<Buf> {
+        let at = position.checked_sub(self.first)? as usize * PAGE;
+        let page = self.bytes.as_ref()?.get(at..at + PAGE)?;
+        (crc32c(page) == crc).then(|| Buf::copy_of(page))
+    }
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
@@ -64,7 +73,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     async fn keep_step(&self) -> bool {
-        if self.failed().is_some() {
+        if self.failed().is_some() || self.is_sealed() {
             return false;
         }
         let (segment_due, low, settle_due, marks_due) = {
@@ -226,11 +235,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
             (position, crc)
         };
-        let at = position.checked_sub(span.first).map(|p| p as usize * PAGE);
-        let page = at.zip(span.bytes.as_ref()).and_then(|(at, b)| b.get(at..at + PAGE));
-        if let Some(page) = page.filter(|page| crc32c(page) == crc) {
-            buf.copy_from_slice(page);
-            return Ok(buf);
+        if let Some(page) = span.page(position, crc) {
+            return Ok(page);
         }
         let buf = self.host.read_flash(self.log.block(position), buf).await.map_err(Some)?;
         if crc32c(&buf) == crc || mutant::is_active("log-unchecked") { Ok(buf) } else { Err(None) }
@@ -301,34 +307,39 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(entered.unwrap_or(0))
     }
 
-    /// Brings the pages of these slots to the origin; those that could not be.
-    pub(super) async fn to_origin(&self, slots: Vec<u32>) -> Vec<u32> {
-        let span = self.read_span(slots.iter()).await;
-        self.to_origin_from(slots, &span).await
-    }
-
-    /// As above, from what was read.
+    /// Brings the pages of these slots to the origin, from what was read; those that could not be.
     async fn to_origin_from(&self, mut slots: Vec<u32>, span: &Span) -> Vec<u32> {
         slots.sort_by_key(|slot| page_of(self.words.slot(*slot)));
-        let jobs = slots.iter().map(|slot| self.one_to_origin(*slot, span)).collect();
-        let results = each(jobs).await;
+        let pages: Vec<u64> = slots.iter().map(|s| page_of(self.words.slot(*s))).collect();
+        let jobs = pages.iter().zip(&slots).map(|(p, s)| self.page_to_origin(*p, Some((*s, span))));
+        let results = each(jobs.collect()).await;
         slots.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(s, _)| s).collect()
     }
 
-    async fn one_to_origin(&self, slot: u32, span: &Span) -> Result<(), Errno> {
-        let word = self.words.slot(slot);
-        let page = page_of(word);
-        if word & VALID == 0 || word & DIRTY == 0 {
-            return Ok(());
-        }
+    /// Brings the newest version of a page to the origin, if that lacks it; or only if it is this slot's.
+    pub(super) async fn page_to_origin(
+        &self,
+        page: u64,
+        only: Option<(u32, &Span)>,
+    ) -> Result<(), Errno> {
         let hold = self.host.hold(page).await;
-        if self.words.find(page) != Some(slot) || self.words.slot(slot) & DIRTY == 0 {
-            return Ok(());
-        }
-        if kind_of(word) == Kind::Lost {
-            return Err(Errno::EIO);
-        }
-        let bytes = self.page_bytes(slot, span).await.map_err(|e| e.unwrap_or(Errno::EIO))?;
+        let (slot, read) = {
+            let _guard = self.lock();
+            let Some(slot) = self.words.find(page) else { return Ok(()) };
+            let dirty = self.words.slot(slot) & DIRTY != 0;
+            if !dirty || only.is_some_and(|(this, _)| this != slot) {
+                return Ok(());
+            }
+            let (position, crc) = (self.position(slot), self.words.crc(slot));
+            (slot, only.and_then(|(_, span)| span.page(position, crc)))
+        };
+        let bytes = match read {
+            Some(bytes) => bytes,
+            None => match self.fetch(page, 0).await? {
+                Got::Hit(bytes, _) => bytes,
+                Got::Miss => return Ok(()),
+            },
+        };
         if !mutant::is_active("log-leave-unwritten") {
             self.host.write_origin(page, bytes).await?;
         }

@@ -73,6 +73,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         log: Geometry,
         settings: LogSettings,
     ) -> Result<(Self, Found), (H, OpenError)> {
+        let (opened, found) = Self::look(host, memory, log, settings).await?;
+        match opened.begin(&found).await {
+            Ok(()) => Ok((opened, found)),
+            Err(error) => Err((opened.host, error)),
+        }
+    }
+
+    /// Reads a log without changing anything: for looking at it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn look(
+        host: H,
+        memory: M,
+        log: Geometry,
+        settings: LogSettings,
+    ) -> Result<(Self, Found), (H, OpenError)> {
         let words = Words::new(memory, log.blocks);
         let mut reader = Reader {
             host: &host,
@@ -81,14 +98,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             policy: settings.policy,
             read_bytes: 0,
         };
-        let found = match reader.find().await {
-            Ok(found) => found,
-            Err(error) => return Err((host, error)),
-        };
-        let opened = Self { host, words, log, settings };
-        match opened.begin(&found).await {
-            Ok(()) => Ok((opened, found)),
-            Err(error) => Err((opened.host, error)),
+        match reader.find().await {
+            Ok(found) => {
+                let log = Self { host, words, log, settings };
+                log.place(&found);
+                Ok((log, found))
+            }
+            Err(error) => Err((host, error)),
         }
     }
 
@@ -104,42 +120,41 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if !found.redo.is_empty() {
             self.host.flush_origin().await.map_err(OpenError::Origin)?;
         }
-        let segments = if found.warm { found.header.segments } else { found.rear };
-        {
-            let _guard = self.lock();
-            let words = &self.words;
-            for (mark, value) in [
-                (Mark::Front, found.front),
-                (Mark::Left, found.front),
-                (Mark::Rear, found.rear),
-                (Mark::Last, found.rear),
-                (Mark::Written, found.rear),
-                (Mark::WrittenFront, found.front),
-                (Mark::Durable, found.rear),
-                // Not before the header says so.
-                (
-                    Mark::DurableFront,
-                    found.header.front.max(if found.warm { 0 } else { found.front }),
-                ),
-                (Mark::Segments, segments),
-                (Mark::Drained, found.front),
-                (Mark::Generation, found.header.generation + 1),
-                (Mark::Begin, found.rear),
-                (Mark::Headers, found.header.number + 1),
-            ] {
-                words.set(mark, value);
-            }
-        }
         if mutant::is_active("log-generation-volatile") {
             return Ok(());
         }
         for _ in 0..2 {
             let header = self.words.get(Mark::Headers);
-            let written = self.write_header(segments, None).await;
+            let written = self.write_header(self.words.get(Mark::Segments), None).await;
             written
                 .map_err(|errno| OpenError::Device { offset: self.log.header(header), errno })?;
         }
         Ok(())
+    }
+
+    /// Marks as a start finds them.
+    fn place(&self, found: &Found) {
+        let segments = if found.warm { found.header.segments } else { found.rear };
+        let durable_front = found.header.front.max(if found.warm { 0 } else { found.front });
+        let _guard = self.lock();
+        for (mark, value) in [
+            (Mark::Front, found.front),
+            (Mark::Left, found.front),
+            (Mark::Rear, found.rear),
+            (Mark::Last, found.rear),
+            (Mark::Written, found.rear),
+            (Mark::WrittenFront, found.front),
+            (Mark::Durable, found.rear),
+            // Not before the header says so.
+            (Mark::DurableFront, durable_front),
+            (Mark::Segments, segments),
+            (Mark::Drained, found.front),
+            (Mark::Generation, found.header.generation + 1),
+            (Mark::Begin, found.rear),
+            (Mark::Headers, found.header.number + 1),
+        ] {
+            self.words.set(mark, value);
+        }
     }
 
     /// Makes all of it durable and says so: a start needs no checks, and finds it warm under every policy.
@@ -153,6 +168,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.settle_front().await?;
         }
         self.put_all_segments().await?;
-        self.write_header(self.words.get(Mark::Segments), Some(self.words.get(Mark::Last))).await
+        let (segments, last) = (self.words.get(Mark::Segments), self.words.get(Mark::Last));
+        self.words.set(Mark::Sealed, 1);
+        self.write_header(segments, Some(last)).await?;
+        // Somebody may have put something meanwhile, and said so in a header before this one.
+        if self.words.get(Mark::Last) != last {
+            self.words.set(Mark::Sealed, 0);
+            self.write_header(segments, None).await?;
+        }
+        Ok(())
     }
 }

@@ -13,9 +13,9 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::geometry::Geometry;
-use super::host::Host;
+use super::host::{Host, each};
 use super::queue::{Lack, LogStatus, State};
-use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
+use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of, slot_word};
 use super::{LogPolicy, LogSettings};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
@@ -103,6 +103,16 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page).is_some()
     }
 
+    /// The valid pages, where on flash they lie, and whether the origin may lack them.
+    pub fn valid_pages(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
+        let positions = self.words.get(Mark::Front)..self.words.get(Mark::Last);
+        positions.filter_map(|position| {
+            let word = self.words.slot(self.log.slot(position));
+            let valid = word & VALID != 0;
+            valid.then(|| (page_of(word), self.log.block(position), word & DIRTY != 0))
+        })
+    }
+
     /// How the log failed, if it did: nothing is put any more.
     pub fn failed(&self) -> Option<Errno> {
         match self.words.get(Mark::Failed) {
@@ -123,6 +133,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the only copy is lost or cannot be read.
     pub async fn get(&self, page: u64) -> Result<Got, Errno> {
+        self.fetch(page, REFERENCED).await
+    }
+
+    /// As above; the version gets these flags.
+    pub(super) async fn fetch(&self, page: u64, flags: u64) -> Result<Got, Errno> {
         loop {
             let mut buf = Buf::with_len(PAGE);
             let (slot, position, word, crc);
@@ -133,7 +148,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 if kind_of(word) == Kind::Lost {
                     return Err(Errno::EIO);
                 }
-                self.words.set_slot(slot, word | REFERENCED);
+                self.words.set_slot(slot, word | flags);
                 position = self.position(slot);
                 if let Some((buffer, place)) = self.words.in_memory(position) {
                     self.host.staged(buffer, place, &mut buf);
@@ -179,6 +194,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// If the log has failed.
     pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<bool, Errno> {
         let put = self.page(page, bytes, dirty);
+        self.unseal().await?;
         let entered = {
             let _guard = self.lock();
             match self.words.find(page) {
@@ -202,7 +218,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// there is no room even for what is urgent.
     pub(super) async fn enter(&self, put: &Put<'_>) -> Result<Option<u64>, Errno> {
         loop {
-            let seen = self.host.changes();
+            let mut seen = self.host.changes();
+            self.unseal().await?;
+            let wanted = self.words.get(Mark::Wanted);
             let entered = {
                 let _guard = self.lock();
                 if let Some(slot) = put.instead_of
@@ -225,7 +243,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     }
                 }
                 Err(Lack::Room) => {
-                    self.host.notify();
+                    if wanted == 0 {
+                        // Whoever makes room hears of it, once.
+                        self.host.notify();
+                        seen = self.host.changes();
+                    }
                     self.wait(seen).await;
                 }
             }
@@ -264,8 +286,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         words.add(Mark::Put, 1);
         if words.open_room(&self.log) == 0 {
             words.close_batch();
+            self.host.notify();
         }
-        self.host.notify();
         Ok(Ok(position + 1))
     }
 
@@ -288,11 +310,38 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.write_next().await || Box::pin(self.keep()).await
     }
 
-    /// Drops the valid versions of these pages from memory: the origin has them, and nothing that the log
-    /// says would count after a crash.
-    pub fn drop_pages(&self, pages: Range<u64>) {
+    /// Drops the valid versions of these pages, whose log does not outlive a crash: somebody changes the
+    /// origin.
+    ///
+    /// # Errors
+    /// If a sealed log cannot be made to count no more.
+    pub async fn drop_pages(&self, pages: Range<u64>) -> Result<(), Errno> {
+        self.unseal().await?;
         let _guard = self.lock();
         self.words.drop_pages(pages);
+        Ok(())
+    }
+
+    /// The origin has this version of the page.
+    pub fn origin_has(&self, page: u64, position: u64) {
+        let _guard = self.lock();
+        let slot = self.words.find(page);
+        if let Some(slot) = slot.filter(|slot| self.position(*slot) + 1 == position) {
+            self.words.make_clean(slot);
+        }
+    }
+
+    /// Whether it was sealed, and nothing was put since.
+    pub fn is_sealed(&self) -> bool {
+        self.words.get(Mark::Sealed) != 0
+    }
+
+    async fn unseal(&self) -> Result<(), Errno> {
+        if self.is_sealed() {
+            self.write_header(self.words.get(Mark::Segments), None).await?;
+            self.words.set(Mark::Sealed, 0);
+        }
+        Ok(())
     }
 
     /// The pages are gone, durably (rule 5), and the origin is about to become zero there: a restart makes it so.
@@ -303,8 +352,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// If the log has failed.
     pub async fn bury(&self, pages: Range<u64>) -> Result<bool, Errno> {
         if !self.settings.policy.outlives_crash() || mutant::is_active("log-no-tombstone") {
-            self.drop_pages(pages);
-            return Ok(false);
+            return self.drop_pages(pages).await.map(|()| false);
         }
         {
             let _guard = self.lock();
@@ -384,30 +432,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn drain(&self) -> Result<(), Errno> {
-        let (from, until) = {
+        let (pages, until) = {
             let _guard = self.lock();
             let from = self.words.get(Mark::Drained).max(self.words.get(Mark::Front));
-            (from, self.words.get(Mark::Last).max(from))
+            let until = self.words.get(Mark::Last).max(from);
+            let dirty = |position| {
+                let word = self.words.slot(self.log.slot(position));
+                (word & VALID != 0 && word & DIRTY != 0).then(|| page_of(word))
+            };
+            let mut pages: Vec<u64> = (from..until).filter_map(dirty).collect();
+            pages.sort_unstable();
+            (pages, until)
         };
         let mut result = Ok(());
-        let mut position = from;
-        while position < until {
-            let mut slots = Vec::new();
-            {
-                let _guard = self.lock();
-                position = position.max(self.words.get(Mark::Front));
-                while position < until && slots.len() < self.log.batch_pages as usize {
-                    let slot = self.log.slot(position);
-                    let word = self.words.slot(slot);
-                    if word & VALID != 0 && word & DIRTY != 0 {
-                        slots.push(slot);
-                    }
-                    position += 1;
-                }
-            }
-            if !self.to_origin(slots).await.is_empty() {
-                result = Err(Errno::EIO);
-            }
+        // By page, not by slot: a newer version that is put meanwhile is as good, and pages move.
+        for some in pages.chunks(self.log.batch_pages as usize) {
+            let jobs = some.iter().map(|page| self.page_to_origin(*page, None)).collect();
+            result = each(jobs).await.into_iter().fold(result, Result::and);
         }
         self.host.flush_origin().await?;
         result?;

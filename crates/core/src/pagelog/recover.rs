@@ -8,7 +8,7 @@
 //! 3. What no durable mark covers counts only if every page has its checksum: a batch that a power cut
 //!    tore ends the log.
 //! 4. Segments give what lies between the front and the chain; where one is damaged, the chain of heads is
-//!    followed from the front instead.
+//!    followed from the first that is still there instead.
 //! 5. A log that was sealed needs none of this: its segments say all, also what is valid and what dirty.
 //! 6. The slots are replayed in order of position; what is valid then counts as dirty and unreferenced, unless the log was sealed.
 //!
@@ -86,7 +86,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             }
             (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
         }
-        let mut chain = self.chain_behind_segments(&header).await?;
+        let start = match self.batch_behind_segments(&header).await? {
+            Some(start) => start,
+            None => self.first_batch(&header).await?,
+        };
+        let mut chain = self.follow(&header, start).await?;
         self.look_behind(&header, &chain).await?;
         if header.sealed.is_none() && !mutant::is_active("log-torn-batch") {
             self.cut_torn(&mut chain).await?;
@@ -98,8 +102,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         }
         let first = chain.links.first().map_or(chain.end, |link| link.start);
         if chain.front < first && !self.load_segments(&header, chain.front..first).await? {
-            let whole = self.follow(&header, chain.front).await?;
-            if whole.end < first {
+            let from = self.first_batch(&header).await?;
+            let whole = self.follow(&header, from).await?;
+            if from > chain.front || whole.end < first {
                 return Err(OpenError::Missing { end: whole.end, durable: first });
             }
             whole.links.iter().filter(|link| link.start < first).for_each(|link| self.load(link));
@@ -148,21 +153,35 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         newest.ok_or(OpenError::NoHeader)
     }
 
-    async fn chain_behind_segments(&mut self, header: &Header) -> Result<Chain, OpenError> {
+    /// Where a batch begins from which the chain covers all that segments do not; nothing if the segment that
+    /// says so is damaged.
+    async fn batch_behind_segments(&mut self, header: &Header) -> Result<Option<u64>, OpenError> {
         let segment = self.log.segment();
         if header.segments < segment || header.segments <= header.front {
-            return self.follow(header, header.front).await;
+            return Ok(Some(header.front));
         }
         let first = header.segments - segment;
         let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
-        let Some(entries) = decode_segment(&bytes, first, self.log) else {
-            return self.follow(header, header.front).await;
-        };
+        let Some(entries) = decode_segment(&bytes, first, self.log) else { return Ok(None) };
         // The last batch that begins there; the first entries may be the end of a head.
         let is_head = |i: &usize| kind_of(entries[*i].0) == Kind::Head;
         let starts = |i: &usize| is_head(i) && !is_head(&(i - 1));
         let start = (1..entries.len()).rev().find(starts).map_or(0, |i| first + i as u64);
-        self.follow(header, start.max(header.front)).await
+        Ok(Some(start.max(header.front)))
+    }
+
+    /// The first batch that is not written over yet: what lies before has left.
+    async fn first_batch(&mut self, header: &Header) -> Result<u64, OpenError> {
+        for start in header.front..header.front + u64::from(self.log.blocks) {
+            let bytes = self.read(self.log.block(start), PAGE as u64).await?;
+            let head = Head::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
+            // The first copy may be the one that is damaged.
+            let first = head.filter(|h| start - h.start.min(start) < u64::from(HEADS));
+            if let Some(first) = first.filter(|h| h.start >= header.front) {
+                return Ok(first.start);
+            }
+        }
+        Ok(header.front)
     }
 
     /// Follows the chain of heads from a batch's position.
@@ -182,8 +201,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
 
     /// The head that counts at a position, from either copy.
     async fn head(&mut self, header: &Header, start: u64) -> Result<Option<Head>, OpenError> {
-        let copies = if mutant::is_active("log-one-head") { 1 } else { u64::from(HEADS) };
-        for copy in 0..copies {
+        for copy in 0..u64::from(HEADS) {
             let bytes = self.read(self.log.block(start + copy), PAGE as u64).await?;
             let head =
                 Head::decode(&bytes, self.log).filter(|head| self.counts(header, head, start));

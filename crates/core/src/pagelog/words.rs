@@ -55,6 +55,8 @@ pub enum Mark {
     Keeper,
     /// Somebody waits for room (0 or 1).
     Wanted,
+    /// The header says that all is durable (0 or 1): nothing is put before it says otherwise.
+    Sealed,
     /// The error that the log failed with (0 none).
     Failed,
     /// Valid slots, and those of them that are dirty.

@@ -9,6 +9,8 @@ use larder_policy::replacement::{
     Update, WTinyLfu,
 };
 
+use crate::pagelog::{BATCH_PAGES, LogPolicy, LogSettings};
+
 /// Choice 4: what a write does to the flash copy of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritePolicy {
@@ -22,6 +24,9 @@ pub enum WritePolicy {
     /// What is cached is written to flash alone, and to the origin when it leaves; what is not is
     /// written to the origin alone (PRWC 2.2). Flash is the truth of what it holds.
     NoWriteBack,
+    /// What is written enters a log of pages, and the origin at once, with a FLUSH, or when it leaves
+    /// (FaCE 4.2).
+    Logged(LogPolicy),
 }
 
 impl WritePolicy {
@@ -32,13 +37,28 @@ impl WritePolicy {
             Self::AsyncWriteThrough | Self::WriteAround => Answer::AfterOrigin,
             Self::WriteThrough => Answer::AfterBoth,
             Self::NoWriteBack => Answer::AfterOwner,
+            Self::Logged(policy) if policy.holds_dirty() => Answer::AfterOwner,
+            Self::Logged(_) => Answer::AfterOrigin,
         }
     }
 
     /// Whether flash holds what the origin does not.
     #[must_use]
     pub fn flash_owns(self) -> bool {
-        self == Self::NoWriteBack
+        match self {
+            Self::NoWriteBack => true,
+            Self::Logged(policy) => policy.holds_dirty(),
+            _ => false,
+        }
+    }
+
+    /// Where pages lie in a log: what it does with those that change.
+    #[must_use]
+    pub fn log(self) -> Option<LogPolicy> {
+        match self {
+            Self::Logged(policy) => Some(policy),
+            _ => None,
+        }
     }
 }
 
@@ -60,6 +80,8 @@ pub enum Durability {
     Volatile,
     /// A journal on flash: the cache starts warm (the paper's future work).
     Journal,
+    /// The page log's own segments and heads (FaCE 5).
+    Log,
 }
 
 /// Choice 2: who enters.
@@ -71,6 +93,17 @@ pub enum AdmissionChoice {
     OnMiss(OnMissSettings),
     /// What is hot when an update comes.
     Periodic(PeriodicSettings),
+    /// Pages that leave the cache above, which are those that are written; and, by choice, those that are read.
+    OnExit(OnExitSettings),
+}
+
+/// Who enters a page log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnExitSettings {
+    /// Whether a page enters that was read from the origin.
+    pub reads: bool,
+    /// Pages of a batch.
+    pub batch_pages: u32,
 }
 
 impl AdmissionChoice {
@@ -81,6 +114,8 @@ impl AdmissionChoice {
             Self::Selective(settings) => Box::new(Selective::new(settings, shards)),
             Self::OnMiss(settings) => Box::new(OnMiss::new(settings, shards)),
             Self::Periodic(settings) => Box::new(Periodic::new(settings, units)),
+            // The log takes what comes.
+            Self::OnExit(_) => Box::new(OnMiss::new(&OnMissSettings::NOBODY, shards)),
         }
     }
 
@@ -171,6 +206,11 @@ pub enum ReplacementChoice {
     },
     /// Only an update displaces.
     Update,
+    /// The log's front: first in, first out, whatever the version (FaCE 4.2.2).
+    MultiVersionFifo {
+        /// Whether what was asked for is entered once more (FaCE 4.3).
+        second_chance: bool,
+    },
 }
 
 /// What is to be done with a policy of any type: for callers that make so many calls that they
@@ -229,7 +269,7 @@ impl ReplacementChoice {
                 let per_bucket = (bytes / unit_bytes).clamp(1, u64::from(u32::MAX)) as u32;
                 then.with(Buckets::new(slots, per_bucket, order))
             }
-            Self::Update => then.with(Update),
+            Self::Update | Self::MultiVersionFifo { .. } => then.with(Update),
         }
     }
 
@@ -243,7 +283,7 @@ impl ReplacementChoice {
     #[must_use]
     pub fn bytes_per_slot(self) -> u64 {
         match self {
-            Self::Update => 0,
+            Self::Update | Self::MultiVersionFifo { .. } => 0,
             // A count.
             Self::GClock { .. } | Self::Buckets { .. } => 1,
             // Two links.
@@ -287,7 +327,7 @@ impl Choices {
     pub fn selective_mut(&mut self) -> Option<&mut SelectiveSettings> {
         match &mut self.admission {
             AdmissionChoice::Selective(settings) => Some(settings),
-            AdmissionChoice::OnMiss(_) | AdmissionChoice::Periodic(_) => None,
+            _ => None,
         }
     }
 
@@ -299,11 +339,39 @@ impl Choices {
         }
     }
 
+    /// How the page log behaves, where there is one.
+    #[must_use]
+    pub fn log(&self) -> Option<LogSettings> {
+        let policy = self.write.log()?;
+        let again = ReplacementChoice::MultiVersionFifo { second_chance: true };
+        Some(LogSettings { policy, second_chance: self.replacement == again })
+    }
+
+    /// Who enters it.
+    #[must_use]
+    pub fn on_exit(&self) -> OnExitSettings {
+        match &self.admission {
+            AdmissionChoice::OnExit(settings) => *settings,
+            _ => OnExitSettings { reads: true, batch_pages: BATCH_PAGES },
+        }
+    }
+
+    /// Whether a FLUSH goes to every shard: each has its own log.
+    #[must_use]
+    pub fn flush_shards(&self) -> bool {
+        self.write.log().is_some_and(LogPolicy::holds_dirty)
+    }
+
     /// The same choices with the slots' replacement by another policy.
     ///
     /// # Errors
     /// When that policy cannot choose among the slots of a set.
     pub fn with_replacement(mut self, other: ReplacementChoice) -> Result<Self, &'static str> {
+        if self.write.log().is_some()
+            && !matches!(other, ReplacementChoice::MultiVersionFifo { .. })
+        {
+            return Err("pages leave in the order of the log; accepted: none of them");
+        }
         if self.admission.is_periodic() && other != ReplacementChoice::Update {
             return Err("units leave by updates; accepted: none of them");
         }

@@ -11,12 +11,13 @@
 mod choices;
 mod limits;
 
+use crate::pagelog::{BATCH_PAGES, LogPolicy};
 use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
 
 pub use self::choices::{
-    AdmissionChoice, Answer, Choices, Durability, Placement, ReplacementChoice, WithPolicy,
-    WritePolicy,
+    AdmissionChoice, Answer, Choices, Durability, OnExitSettings, Placement, ReplacementChoice,
+    WithPolicy, WritePolicy,
 };
 pub(crate) use self::limits::FOREGROUND_MEMORY;
 pub use self::limits::Limits;
@@ -162,7 +163,46 @@ pub const PRESETS: &[Preset] = &[
             durability: Durability::Volatile,
         },
     },
+    Preset {
+        name: "face",
+        source: "FaCE, VLDB Journal 2015, section 4",
+        words: [
+            "4 KiB page in a circular log, batches of 64",
+            "every page that is written, and that is read from the origin",
+            "multi-version FIFO, group second chance",
+            "write-back, the log outlives a crash (or bounded, or write-through)",
+            "segments of 65,536 entries and batch heads",
+        ],
+        choices: || face(true),
+    },
+    Preset {
+        name: "face-basic",
+        source: "FaCE, section 4.2: without the second chance",
+        words: [
+            "4 KiB page in a circular log, batches of 64",
+            "every page that is written, and that is read from the origin",
+            "multi-version FIFO",
+            "write-back, the log outlives a crash (or bounded, or write-through)",
+            "segments of 65,536 entries and batch heads",
+        ],
+        choices: || face(false),
+    },
 ];
+
+fn face(second_chance: bool) -> Choices {
+    Choices {
+        // Pages are cached; this is what of the volume one log has in a row.
+        unit_bytes: 1 << 20,
+        placement: Placement::Anywhere,
+        admission: AdmissionChoice::OnExit(OnExitSettings {
+            reads: true,
+            batch_pages: BATCH_PAGES,
+        }),
+        replacement: ReplacementChoice::MultiVersionFifo { second_chance },
+        write: WritePolicy::Logged(LogPolicy::Full),
+        durability: Durability::Log,
+    }
+}
 
 fn on_miss(client_waits: bool, on_write: bool, bypass_bytes: u64) -> AdmissionChoice {
     AdmissionChoice::OnMiss(OnMissSettings { client_waits, on_write, bypass_bytes })

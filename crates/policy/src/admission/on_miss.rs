@@ -27,6 +27,11 @@ pub struct OnMissSettings {
     pub bypass_bytes: u64,
 }
 
+impl OnMissSettings {
+    /// For a cache that does not ask.
+    pub const NOBODY: Self = Self { client_waits: false, on_write: false, bypass_bytes: 0 };
+}
+
 /// A run of requests, each of which began where the one before ended.
 #[derive(Clone, Copy, Debug)]
 struct Stream {

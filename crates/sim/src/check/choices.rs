@@ -65,7 +65,7 @@ fn of_preset(name: &str, check: &Check, rng: &mut Pcg64Mcg) -> Choices {
         AdmissionChoice::OnMiss(settings) if settings.bypass_bytes > 0 => {
             settings.bypass_bytes = 4 * check.unit_bytes;
         }
-        AdmissionChoice::OnMiss(_) => {}
+        AdmissionChoice::OnMiss(_) | AdmissionChoice::OnExit(_) => {}
         AdmissionChoice::Periodic(settings) => {
             (settings.period, settings.hot) = (rng.random_range(1..5) * MILLISECOND, 10);
         }

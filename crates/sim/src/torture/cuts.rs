@@ -8,6 +8,7 @@
 use larder_core::buf::{PAGE, SECTOR};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, Unusable, format, recover};
+use larder_core::pagelog::LogPolicy;
 use larder_core::shape::Shape;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -90,14 +91,34 @@ pub(super) fn formatted(setup: &Setup, volume: u64, flash: &mut Store) -> Vec<Op
 /// where the origin alone has everything.
 pub(super) struct Owners {
     unit_sectors: u64,
-    slots: Vec<Option<u64>>,
+    slots: Vec<Owner>,
+}
+
+/// Where a unit is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Origin,
+    /// On flash, from this sector on.
+    Flash(u64),
+    /// It is zero, whatever the origin says.
+    Zero,
 }
 
 impl Owners {
     fn none(setup: &Setup) -> Self {
-        let units = setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes);
-        let unit_sectors = setup.shape.unit_bytes / SECTOR as u64;
-        Self { unit_sectors, slots: vec![None; units as usize] }
+        let unit_bytes = if setup.log_bytes > 0 { PAGE as u64 } else { setup.shape.unit_bytes };
+        let units = setup.shape.origin_bytes.div_ceil(unit_bytes);
+        Self {
+            unit_sectors: unit_bytes / SECTOR as u64,
+            slots: vec![Owner::Origin; units as usize],
+        }
+    }
+
+    /// Says where a unit is.
+    pub(super) fn set(&mut self, unit: u64, owner: Owner) {
+        if let Some(slot) = self.slots.get_mut(unit as usize) {
+            *slot = owner;
+        }
     }
 
     /// What the volume holds in a sector, of what is left of the two devices.
@@ -108,10 +129,14 @@ impl Owners {
         flash: (&Store, &Image),
     ) -> Judged<Value> {
         let (unit, within) = (sector / self.unit_sectors, sector % self.unit_sectors);
-        let owner = self.slots.get(unit as usize).copied().flatten();
-        let (at, (store, image)) = owner.map_or((sector, origin), |slot| (slot + within, flash));
+        let owner = self.slots.get(unit as usize).copied().unwrap_or(Owner::Origin);
+        let (at, (store, image)) = match owner {
+            Owner::Origin => (sector, origin),
+            Owner::Flash(slot) => (slot + within, flash),
+            Owner::Zero => return Ok(Value::Zero),
+        };
         let content = image.get(at as usize).map_or(Content::First, |v| v.content);
-        if owner.is_none() && content == Content::First {
+        if owner == Owner::Origin && content == Content::First {
             return Ok(Value::Of(0));
         }
         let found = store.value(sector, content);
@@ -139,7 +164,14 @@ pub(super) fn judge_cut(life: &mut Life<'_>, origin: &Image, flash: &Image) -> J
             }
         }
     }
+    if life.attached && setup.log_bytes > 0 {
+        super::logs::judge(life, (origin, flash), &mut owners)?;
+    }
     judge_volume(life, &owners, origin, flash)?;
+    if setup.choices.log().is_some_and(|log| log.policy == LogPolicy::Bounded) {
+        // Whatever becomes of flash.
+        judge_volume(life, &Owners::none(setup), origin, flash)?;
+    }
     Ok(owners)
 }
 
@@ -214,7 +246,7 @@ fn judge_pages(
         if layout.dirty {
             let slot = (place.base + number * shape.unit_bytes) / SECTOR as u64;
             let global = shape.unit_offset(unit) / shape.unit_bytes;
-            owners.slots[global as usize] = Some(slot);
+            owners.set(global, Owner::Flash(slot));
         }
         let dirty = found.dirty(slot, &layout);
         life.seen.dirty += u64::from(dirty != 0);

@@ -187,6 +187,7 @@ impl fmt::Display for Step {
             }
             Self::Flush => write!(f, "the origin is to have everything"),
             Self::Detach => write!(f, "flash is taken away"),
+            Self::Settle => write!(f, "all state is made durable"),
             Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
             Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),
             Self::Fault(Fault::Flip(sector, bit)) => {
@@ -205,10 +206,17 @@ impl Plan {
             "profile {}, preset {} {}, {} units of {} KiB, {} slots, {} shards, {} in flight, trouble {:?}",
             self.profile,
             setup.preset,
-            if setup.is_journaled() { "journaled" } else { "volatile" },
+            match setup.choices.log() {
+                Some(log) => format!("{:?}", log.policy).to_lowercase(),
+                None if setup.is_journaled() => "journaled".to_owned(),
+                None => "volatile".to_owned(),
+            },
             setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes),
             setup.shape.unit_bytes >> 10,
-            setup.slots,
+            match setup.logs(0).first() {
+                Some(log) => u64::from(log.blocks),
+                None => setup.slots,
+            },
             setup.shape.shards,
             setup.in_flight,
             setup.trouble,

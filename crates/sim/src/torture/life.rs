@@ -12,12 +12,14 @@ use larder_core::exec::Nanos;
 use larder_core::journal::recover::{Recovered, Unusable};
 use larder_core::preset::AdmissionChoice;
 use larder_core::request::{Errno, Kind};
+use larder_core::shard::Shard;
 use larder_model::Jitter;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::cuts::{self, judge_cut, recover_shard};
 use super::history::{Line, Seen, Violation};
+use super::logs;
 use super::plan::{FLASH, Plan, Setup, Step, Stop};
 use super::promise::{Promise, Trouble};
 use super::rot::places;
@@ -86,7 +88,8 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         oracle: Oracle::default(),
         volume: rng.random(),
         rng,
-        attached: true,
+        // A log is formatted first; other metadata is found to be missing.
+        attached: setup.log_bytes == 0,
         fence_at: None,
         flushed: None,
         clearing: None,
@@ -156,6 +159,10 @@ impl Life<'_> {
                 self.fault(fault);
                 Ok(())
             }
+            Step::Settle => {
+                self.world.shards().iter().for_each(Shard::settle_journal);
+                Ok(())
+            }
             Step::Flush => {
                 self.clear(false);
                 Ok(())
@@ -170,9 +177,13 @@ impl Life<'_> {
     /// Recovers from what the devices hold, and starts the engine over them.
     fn begin(&mut self, origin: Store, mut flash: Store) -> Judged<()> {
         let setup = self.setup;
+        if setup.log_bytes > 0 && !self.attached {
+            self.volume = self.rng.random();
+            logs::format(setup, self.volume, &mut flash);
+        }
         let image = flash.image();
         let mut recovered: Vec<Option<Recovered>> = Vec::new();
-        for shard in 0..setup.shape.shards {
+        for shard in 0..if setup.log_bytes > 0 { 0 } else { setup.shape.shards } {
             recovered.push(match recover_shard(setup, self.volume, shard, &flash, &image) {
                 Ok(found) if self.attached => Some(found),
                 Err(Unusable::Damaged | Unusable::Device(_)) if !setup.trouble.rots() => {
@@ -197,8 +208,12 @@ impl Life<'_> {
         let (bytes, shards) = (setup.shape.origin_bytes, setup.shape.shards);
         self.world = World::new(origin, bytes, shards, &setup.choices, &setup.limits);
         self.world.idle_until(Oracle::PAST + 1);
-        let place = setup.flash(self.volume);
-        let warm = self.world.attach_journaled(flash, place, &recovered);
+        let warm = if setup.log_bytes > 0 {
+            self.world.attach_log(flash, &setup.logs(self.volume));
+            0
+        } else {
+            self.world.attach_journaled(flash, setup.flash(self.volume), &recovered)
+        };
         if setup.trouble.rots() {
             self.world.device(FLASH).faults.rot.places = places(setup);
         }

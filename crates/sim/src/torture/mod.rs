@@ -18,6 +18,7 @@ mod events;
 pub mod history;
 mod life;
 pub mod load;
+mod logs;
 pub mod mutants;
 pub mod plan;
 pub mod profile;

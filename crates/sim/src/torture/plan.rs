@@ -8,6 +8,7 @@ use larder_core::buf::SECTOR;
 use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
 use larder_core::journal::layout::Layout;
+use larder_core::pagelog::Geometry;
 use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
 use larder_core::preset::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, Placement, WritePolicy,
@@ -19,6 +20,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use super::load::steps;
+use super::logs;
 use super::profile::{Cache, PROFILES, Profile, by_weight};
 use super::promise::{Promise, Trouble};
 
@@ -69,6 +71,8 @@ pub enum Step {
     Flush,
     /// The administrator takes the flash device away.
     Detach,
+    /// The volume is about to stop: all of the cache's state is made durable.
+    Settle,
 }
 
 /// The volume, and the engine's settings.
@@ -96,6 +100,8 @@ pub struct Setup {
     pub copy: u8,
     /// What goes wrong.
     pub trouble: Trouble,
+    /// Bytes of each shard's page log; 0 for a cache of units.
+    pub log_bytes: u64,
 }
 
 /// A history before it happens, see the module.
@@ -132,7 +138,8 @@ impl Setup {
         let Cache { preset, durability, .. } = row.cache(|range| rng.random_range(range));
         let unit_bytes = row.units[rng.random_range(0..row.units.len())];
         let shards = row.shards[rng.random_range(0..row.shards.len())];
-        let choices = choices(preset, durability, unit_bytes, rng);
+        let mut choices = choices(preset, durability, unit_bytes, rng);
+        let log_bytes = logs::draw(&mut choices, row.log, unit_bytes, rng);
         let unit_bytes = choices.unit_bytes;
         let units = match unit_bytes >> 10 {
             0..64 => rng.random_range(24..64),
@@ -157,9 +164,10 @@ impl Setup {
             ..Limits::default()
         };
         // A flash that owns takes what the origin takes.
-        let large_blocks = rng.random_bool(0.2) && !choices.write.flash_owns();
+        let large_blocks = rng.random_bool(0.2) && !choices.write.flash_owns() && log_bytes == 0;
         let mut trouble = row.troubles[rng.random_range(0..row.troubles.len())];
-        if choices.write.flash_owns() && !trouble.suits_an_owner() {
+        let suits = trouble.suits_an_owner() || (log_bytes > 0 && trouble == Trouble::MetadataRot);
+        if choices.write.flash_owns() && !suits {
             trouble = Trouble::None;
         }
         Self {
@@ -174,6 +182,7 @@ impl Setup {
             flash_slowest,
             copy: rng.random_range(0..2),
             trouble,
+            log_bytes,
         }
     }
 
@@ -216,7 +225,19 @@ impl Setup {
     /// Bytes of the flash device.
     #[must_use]
     pub fn flash_bytes(&self) -> u64 {
+        if self.log_bytes > 0 {
+            return u64::from(self.shape.shards) * self.log_bytes;
+        }
         self.metadata_bytes() + self.slots * self.shape.unit_bytes
+    }
+
+    /// The places of the shards' page logs, where there are any.
+    #[must_use]
+    pub fn logs(&self, volume: u64) -> Vec<Geometry> {
+        let batch = self.choices.on_exit().batch_pages;
+        let logs = 0..if self.log_bytes > 0 { u64::from(self.shape.shards) } else { 0 };
+        let bytes = self.log_bytes;
+        logs.filter_map(|n| Geometry::fit(n * bytes, bytes, batch, volume)).collect()
     }
 
     /// The cache's place on flash.

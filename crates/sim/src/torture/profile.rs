@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::promise::Trouble;
+use larder_core::pagelog::LogPolicy;
 use larder_core::preset::{Durability, preset};
 
 /// A preset with what of its metadata is durable.
@@ -29,10 +30,24 @@ const fn volatile(preset: &'static str, weight: u32) -> Cache {
     Cache { preset, durability: Durability::Volatile, weight }
 }
 
+const fn logged(preset: &'static str, weight: u32) -> Cache {
+    Cache { preset, durability: Durability::Log, weight }
+}
+
 impl Cache {
+    /// Whether it is a log of pages.
+    fn logs(&self) -> bool {
+        self.durability == Durability::Log
+    }
+
+    /// Whether it is a cache of units.
+    fn has_units(&self) -> bool {
+        !self.logs()
+    }
+
     /// Whether flash owns what it holds.
     fn owns(&self) -> bool {
-        preset(self.preset).is_some_and(|p| p.choices().write.flash_owns())
+        self.has_units() && preset(self.preset).is_some_and(|p| p.choices().write.flash_owns())
     }
 
     fn is_journaled(&self) -> bool {
@@ -54,6 +69,8 @@ pub const CACHES: &[Cache] = &[
     volatile("enhanceio", 1),
     journaled("bcache", 1),
     volatile("bcache", 1),
+    logged("face", 3),
+    logged("face-basic", 1),
 ];
 
 /// How often each kind of request comes, of their sum.
@@ -98,6 +115,8 @@ pub struct Profile {
     pub hot: u32,
     /// The share of requests in percent that follow the one before.
     pub scan: u32,
+    /// What a log of pages does with those that change.
+    pub log: Option<LogPolicy>,
     /// Crashes.
     pub crashes: Range<u32>,
     /// Rest after a request: one in so many, for up to so many milliseconds.
@@ -112,7 +131,7 @@ const EVERYDAY: Profile = Profile {
     name: "everyday",
     what: "a mixed load, several crashes",
     weight: 6,
-    takes: |_| true,
+    takes: Cache::has_units,
     units: &[4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
     shards: &[1, 1, 2],
     slots: 2..11,
@@ -120,6 +139,7 @@ const EVERYDAY: Profile = Profile {
     mix: MIXED,
     hot: 30,
     scan: 5,
+    log: None,
     crashes: 3..6,
     rest: (40, 15),
     troubles: &[Trouble::None],
@@ -204,7 +224,7 @@ pub const PROFILES: &[Profile] = &[
         name: "volatile",
         what: "caches whose metadata does not survive",
         weight: 2,
-        takes: |cache| !cache.is_journaled(),
+        takes: |cache| cache.durability == Durability::Volatile,
         units: &[4 * KIB, 64 * KIB, 64 * KIB, 256 * KIB],
         rest: (0, 0),
         troubles: &[
@@ -220,7 +240,7 @@ pub const PROFILES: &[Profile] = &[
         name: "flash-fails",
         what: "flash fails operations, is full, slow, hangs, vanishes and returns, or shrinks",
         weight: 4,
-        takes: |cache| !cache.owns(),
+        takes: |cache| cache.has_units() && !cache.owns(),
         troubles: &[
             Trouble::FlashErrors,
             Trouble::FlashFull,
@@ -250,8 +270,68 @@ pub const PROFILES: &[Profile] = &[
         name: "data-rot",
         what: "cached data on flash does the same: wrong bytes are undetected by contract",
         weight: 1,
-        takes: |cache| !cache.owns(),
+        takes: |cache| cache.has_units() && !cache.owns(),
         troubles: &[Trouble::DataRot],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "page-log",
+        what: "a log of pages that is part of the durable state, over several laps",
+        weight: 6,
+        takes: Cache::logs,
+        units: &[16 * KIB, 64 * KIB, 64 * KIB],
+        hot: 50,
+        log: Some(LogPolicy::Full),
+        rest: (30, 8),
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::None,
+            Trouble::FlashErrors,
+            Trouble::FlashSlow,
+            Trouble::OriginErrors,
+            Trouble::OriginFlushErrors,
+            Trouble::MetadataRot,
+        ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "page-log-unflushed",
+        what: "a log of pages that a FLUSH brings to the origin",
+        weight: 2,
+        takes: Cache::logs,
+        units: &[16 * KIB, 64 * KIB, 64 * KIB],
+        hot: 50,
+        log: Some(LogPolicy::Bounded),
+        rest: (30, 8),
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::FlashErrors,
+            Trouble::FlashSlow,
+            Trouble::OriginErrors,
+        ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "page-log-through",
+        what: "a log of clean pages",
+        weight: 2,
+        takes: Cache::logs,
+        units: &[16 * KIB, 64 * KIB, 64 * KIB],
+        hot: 50,
+        log: Some(LogPolicy::Through),
+        rest: (30, 8),
+        troubles: &[
+            Trouble::None,
+            Trouble::FlashErrors,
+            Trouble::FlashFull,
+            Trouble::FlashHangs,
+            Trouble::FlashSlow,
+            Trouble::FlashVanishes,
+            Trouble::OriginErrors,
+            Trouble::DataRot,
+        ],
         ..EVERYDAY
     },
 ];

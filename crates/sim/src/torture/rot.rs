@@ -12,12 +12,15 @@ use larder_core::buf::SECTOR;
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::shape::Shape;
 
+use super::logs;
 use super::plan::Setup;
 use super::promise::Trouble;
 
 /// The ranges of flash that the plan's rot strikes.
 pub(super) fn places(setup: &Setup) -> Vec<Range<u64>> {
     match setup.trouble {
+        Trouble::MetadataRot if setup.log_bytes > 0 => logs::one_copy(setup),
+        Trouble::DataRot if setup.log_bytes > 0 => once(0..setup.flash_bytes()).collect(),
         Trouble::DataRot => once(setup.metadata_bytes()..setup.flash_bytes()).collect(),
         Trouble::MetadataRot => (0..setup.shape.shards).flat_map(|s| metadata(setup, s)).collect(),
         _ => Vec::new(),

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A shard over a page log: the second shape of a cache (`pagelog`), behind the same face.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | start, tasks, what the administrator asks for | this one |
+//! | read, write, trim, zero, FLUSH | `paths.rs` |
+//! | one change of a page at a time | `holds.rs` |
+//! | what the log asks of a shard | `host.rs` |
+//!
+//! The log is opened by the shard itself, and requests wait until it is. A log that cannot be used is refused
+//! where it alone may have something, and otherwise given up: the volume goes on in pass-through.
+//!
+//! Invariants: what changes a page holds it; nothing reads the origin's bytes of a page that the log has, or whose
+//! trim is under way.
+
+mod holds;
+mod host;
+mod paths;
+
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+use std::sync::atomic::AtomicU64;
+
+use self::host::ShardHost;
+use crate::event::Event;
+use crate::exec::{DevId, MILLISECOND, Signal};
+use crate::pagelog::{BUFFERS, Geometry, Host, LogStatus, PageLog, words_needed};
+use crate::request::Errno;
+use crate::shard::Core;
+
+/// A shard's log.
+pub(crate) struct Logged {
+    pub(crate) log: PageLog<ShardHost, Vec<AtomicU64>>,
+    /// Writes that may yet make a page dirty.
+    writers: Cell<u32>,
+    /// The origin gets every write at once: the log is to be left.
+    leaving: Cell<bool>,
+    /// The origin was changed where the log says nothing of it.
+    unrecorded: Cell<bool>,
+    sealing: Cell<bool>,
+}
+
+/// Where a shard's log is.
+#[derive(Default)]
+pub(crate) enum Slot {
+    /// There is none.
+    #[default]
+    None,
+    /// It is being opened.
+    Opening(Vec<Rc<Signal>>),
+    /// It is in use.
+    Open(Rc<Logged>),
+    /// It cannot be used, and may alone have something: nobody is served.
+    Refused,
+}
+
+impl Logged {
+    /// The log's state.
+    pub(crate) fn status(&self) -> LogStatus {
+        self.log.status()
+    }
+
+    /// The flash device.
+    pub(crate) fn device(&self) -> &Rc<crate::attached::Attached> {
+        &self.log.host().device
+    }
+}
+
+impl Core {
+    /// Starts to cache in a log on a flash device.
+    pub(crate) fn attach_log(self: &Rc<Self>, dev: DevId, place: Geometry) {
+        *self.log.borrow_mut() = Slot::Opening(Vec::new());
+        self.exec.spawn(Rc::clone(self).open_log(dev, place));
+    }
+
+    async fn open_log(self: Rc<Self>, dev: DevId, place: Geometry) {
+        let Some(settings) = self.choices.log() else { return };
+        let host = ShardHost::new(&self, dev, &place);
+        let memory = (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
+        let opened = PageLog::open(host, memory, place, settings).await;
+        let now = match opened {
+            Ok((log, found)) => {
+                let logged = Rc::new(Logged {
+                    log,
+                    writers: Cell::new(0),
+                    leaving: Cell::new(false),
+                    unrecorded: Cell::new(true),
+                    sealing: Cell::new(false),
+                });
+                for _ in 0..BUFFERS {
+                    self.exec.spawn(write_batches(Rc::downgrade(&logged)));
+                }
+                self.exec.spawn(keep_room(Rc::downgrade(&logged)));
+                logged.device().tell(Event::LogOpened { dev, warm: found.warm });
+                Slot::Open(logged)
+            }
+            Err((host, error)) => {
+                host.device.tell(Event::LogRefused { dev, why: error.to_string() });
+                match self.choices.write.flash_owns() {
+                    true => Slot::Refused,
+                    false => Slot::None,
+                }
+            }
+        };
+        if let Slot::Opening(waiting) = self.log.replace(now) {
+            waiting.iter().for_each(|signal| signal.set(&self.exec));
+        }
+    }
+
+    /// The log, once it is open, or that there is none.
+    ///
+    /// # Errors
+    /// If it cannot be used, and may alone have something.
+    pub(crate) async fn logged(&self) -> Result<Option<Rc<Logged>>, Errno> {
+        loop {
+            let signal = match &mut *self.log.borrow_mut() {
+                Slot::None => return Ok(None),
+                Slot::Refused => return Err(Errno::EIO),
+                Slot::Open(logged) => return Ok(Some(Rc::clone(logged))),
+                Slot::Opening(waiting) => {
+                    waiting.push(Rc::default());
+                    waiting.last().map(Rc::clone)
+                }
+            };
+            if let Some(signal) = signal {
+                signal.wait(&self.exec).await;
+            }
+        }
+    }
+
+    /// The log, if it is open.
+    pub(crate) fn open_logged(&self) -> Option<Rc<Logged>> {
+        match &*self.log.borrow() {
+            Slot::Open(logged) => Some(Rc::clone(logged)),
+            _ => None,
+        }
+    }
+
+    /// Goes on without the log.
+    pub(crate) fn detach_log(&self) {
+        if let Slot::Open(logged) = self.log.take() {
+            logged.device().close();
+            logged.log.host().notify();
+        }
+    }
+
+    /// Makes the log as a start should find it.
+    pub(crate) fn seal_log(self: &Rc<Self>) {
+        let Some(logged) = self.open_logged() else { return };
+        if logged.log.is_sealed() || logged.sealing.replace(true) {
+            return;
+        }
+        self.exec.spawn(async move {
+            let sealed = logged.log.seal().await;
+            if let Err(errno) = sealed {
+                let why = format!("the page log cannot be closed: {errno}");
+                logged.device().tell(Event::FlashErrs { dev: logged.device().dev, why });
+            }
+            logged.sealing.set(false);
+        });
+    }
+
+    /// Brings to the origin what the log alone has; with `leave` nothing is dirty any more afterwards.
+    pub(crate) async fn clear_log(&self, logged: &Rc<Logged>, leave: bool) -> Result<(), Errno> {
+        logged.leaving.set(leave);
+        let mut result = logged.log.empty().await;
+        while leave && result.is_ok() && logged.writers.get() > 0 {
+            self.exec.sleep(MILLISECOND).await;
+            result = logged.log.empty().await;
+        }
+        if leave && result.is_ok() {
+            result = logged.log.empty().await;
+        }
+        if result.is_err() {
+            logged.leaving.set(false);
+        }
+        result
+    }
+}
+
+async fn write_batches(logged: Weak<Logged>) {
+    while let Some(strong) = logged.upgrade().filter(|l| !l.device().closed()) {
+        let seen = strong.log.host().changes();
+        if !strong.log.write_next().await {
+            wait(strong, seen).await;
+        }
+    }
+}
+
+async fn keep_room(logged: Weak<Logged>) {
+    while let Some(strong) = logged.upgrade().filter(|l| !l.device().closed()) {
+        let seen = strong.log.host().changes();
+        if !strong.log.keep().await {
+            wait(strong, seen).await;
+        }
+    }
+}
+
+async fn wait(logged: Rc<Logged>, seen: u64) {
+    // The host is the log's: this keeps the log until something changes, which a detach does too.
+    logged.log.host().changed(seen).await;
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The paths of a logged shard.
+//!
+//! One write under write-back: hold its pages; complete those that it covers in part; put them; answer. A
+//! FLUSH makes the log durable (policy full), or brings what is dirty to the origin (bounded). One write
+//! under write-through: hold its pages; drop what the log has of them; write the origin; answer; put whole
+//! pages if there is room at once.
+//!
+//! One read: each page from the log; what is not there from the origin in one operation; those pages then
+//! enter if nobody changed them meanwhile (design rule 4).
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::Logged;
+use super::host::ShardHost;
+use crate::buf::{Buf, PAGE};
+use crate::exec::IoKind;
+use crate::mutant;
+use crate::pagelog::{Got, LogPolicy, each};
+use crate::request::{Errno, Request};
+use crate::shard::Core;
+
+const SIZE: u64 = PAGE as u64;
+
+/// A request's place in bytes and pages of the volume.
+struct Span {
+    bytes: Range<u64>,
+    pages: Range<u64>,
+}
+
+impl Span {
+    fn of(offset: u64, len: u64) -> Self {
+        let end = offset + len;
+        Self { bytes: offset..end, pages: offset / SIZE..end.div_ceil(SIZE) }
+    }
+
+    /// The part of a page that it covers: from where to where in the page.
+    fn part(&self, page: u64) -> Range<usize> {
+        let start = self.bytes.start.max(page * SIZE) - page * SIZE;
+        let end = self.bytes.end.min((page + 1) * SIZE) - page * SIZE;
+        start as usize..end as usize
+    }
+
+    /// Where that part lies in the request's memory.
+    fn at(&self, page: u64) -> usize {
+        (page * SIZE).saturating_sub(self.bytes.start) as usize
+    }
+
+    /// Whether it covers all of the page that the volume has.
+    fn covers(&self, core: &Core, page: u64) -> bool {
+        let part = self.part(page);
+        part.start == 0 && part.end as u64 >= ShardHost::page_bytes(core, page)
+    }
+}
+
+impl Logged {
+    /// A page of the log, or that the origin has it.
+    async fn get(&self, page: u64) -> Result<Got, Errno> {
+        loop {
+            let got = self.log.get(page).await;
+            let missed = matches!(got, Ok(Got::Miss));
+            if !missed || !self.log.host().holds.trims_end(page).await {
+                return got;
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(crate) async fn log_read(self: Rc<Self>, tag: u64, request: Request) {
+        let logged = match self.logged().await {
+            Ok(Some(logged)) => logged,
+            Ok(None) => return self.read(tag, request).await,
+            Err(errno) => return self.reply(tag, Err(errno), None, false),
+        };
+        let span = Span::of(request.offset, request.len);
+        let mut buf = request.buf.unwrap_or_else(|| Buf::with_len(request.len as usize));
+        let found = each(span.pages.clone().map(|page| logged.get(page)).collect()).await;
+        let mut missed = Vec::new();
+        let mut hits = Vec::new();
+        for (page, got) in span.pages.clone().zip(found) {
+            match got {
+                Ok(Got::Hit(bytes, _)) => hits.push((page, bytes)),
+                Ok(Got::Miss) => missed.push(page),
+                Err(errno) => return self.reply(tag, Err(errno), None, true),
+            }
+        }
+        let hit = missed.is_empty();
+        let mut claim = None;
+        if let (Some(first), Some(last)) = (missed.first(), missed.last()) {
+            let place = self.place(&Request { buf: None, ..request });
+            claim = Some(self.claims.claim(u64::from(place.unit), place.pages));
+            let from = span.bytes.start.max(first * SIZE);
+            let to = span.bytes.end.min((last + 1) * SIZE);
+            let aside = Buf::with_len((to - from) as usize);
+            self.pace.foreground_began();
+            let (result, aside) = self.origin_io(IoKind::Read, from, to - from, Some(aside)).await;
+            self.pace.foreground_ended(self.exec.now());
+            let Some(aside) = aside.filter(|_| result.is_ok()) else {
+                return self.reply(tag, result.and(Err(Errno::EIO)), None, false);
+            };
+            let at = (from - span.bytes.start) as usize;
+            buf[at..at + aside.len()].copy_from_slice(&aside);
+        }
+        for (page, bytes) in hits {
+            let (at, part) = (span.at(page), span.part(page));
+            buf[at..at + part.len()].copy_from_slice(&bytes[part]);
+        }
+        let enter = self.choices.on_exit().reads && !logged.leaving.get();
+        let copies = missed.into_iter().filter(|p| enter && span.covers(&self, *p));
+        let copies: Vec<(u64, Buf)> = copies.map(|p| (p, whole(&span, p, &buf))).collect();
+        self.reply(tag, Ok(()), Some(buf), hit);
+        let Some(claim) = claim else { return };
+        let base = span.pages.start - u64::from(self.place_pages(span.bytes.start));
+        for (page, bytes) in copies {
+            if claim.tainted().has((page - base) as u32) && !mutant::is_active("log-stale-fill") {
+                continue;
+            }
+            // No room now: it enters when it is asked for again.
+            if logged.log.put_new(page, &bytes, false).await != Ok(true) {
+                return;
+            }
+            self.stats.add(|c| c.populations += 1);
+        }
+    }
+
+    /// The number within its unit of the page at an offset.
+    fn place_pages(&self, offset: u64) -> u32 {
+        (offset % self.shape.unit_bytes / SIZE) as u32
+    }
+
+    pub(crate) async fn log_write(self: Rc<Self>, tag: u64, request: Request, fua: bool) {
+        let logged = match self.logged().await {
+            Ok(Some(logged)) => logged,
+            Ok(None) => return self.write(tag, request, fua).await,
+            Err(errno) => return self.reply(tag, Err(errno), None, false),
+        };
+        let fua = fua && !mutant::is_active("fua-ignored");
+        let span = Span::of(request.offset, request.len);
+        let place = self.place(&Request { buf: None, ..request });
+        let hold = logged.log.host().holds.take(span.pages.clone(), false).await;
+        let claim = self.claims.claim(u64::from(place.unit), place.pages);
+        let hit = logged.log.has(span.pages.start);
+        let Some(buf) = request.buf else { return self.reply(tag, Err(Errno::EINVAL), None, hit) };
+        if !logged.log.policy().holds_dirty() {
+            let result = self.write_through(&logged, &span, buf, fua).await;
+            let (result, back) = result;
+            self.reply(tag, result, None, hit);
+            if let Some(buf) = back {
+                self.enter_written(&logged, &span, &buf).await;
+            }
+            drop((claim, hold));
+            return;
+        }
+        logged.writers.set(logged.writers.get() + 1);
+        let result = self.put_pages(&logged, &span, Some(&buf), fua).await;
+        logged.writers.set(logged.writers.get() - 1);
+        drop((claim, hold));
+        self.reply(tag, result, None, hit);
+    }
+
+    async fn write_through(
+        &self,
+        logged: &Logged,
+        span: &Span,
+        buf: Buf,
+        fua: bool,
+    ) -> (Result<(), Errno>, Option<Buf>) {
+        // What cannot be said on flash needs not be: a crash makes all of it cold.
+        let dropped = logged.log.drop_pages(span.pages.clone()).await;
+        if dropped.is_err() && !logged.device().closed() {
+            self.give_up(logged.device(), "its header cannot be written".to_owned());
+        }
+        let kind = IoKind::Write { fua };
+        let (offset, len) = (span.bytes.start, span.bytes.end - span.bytes.start);
+        self.pace.foreground_began();
+        let (result, buf) = self.origin_io(kind, offset, len, Some(buf)).await;
+        self.pace.foreground_ended(self.exec.now());
+        (result, buf.filter(|_| result.is_ok()))
+    }
+
+    /// Enters the whole pages that the origin has been written.
+    async fn enter_written(&self, logged: &Logged, span: &Span, buf: &Buf) {
+        for page in span.pages.clone().filter(|p| span.covers(self, *p)) {
+            if logged.log.put_new(page, &whole(span, page, buf), false).await != Ok(true) {
+                return;
+            }
+        }
+    }
+
+    /// Puts the pages that a write covers, or zeroes without bytes.
+    async fn put_pages(
+        &self,
+        logged: &Rc<Logged>,
+        span: &Span,
+        buf: Option<&Buf>,
+        fua: bool,
+    ) -> Result<(), Errno> {
+        let full = logged.log.policy() == LogPolicy::Full;
+        let through = logged.leaving.get() || (fua && !full);
+        let mut last = 0;
+        for page in span.pages.clone() {
+            let mut bytes = match span.covers(self, page) {
+                true => Buf::zeroed(PAGE),
+                false => self.whole_page(logged, page).await?,
+            };
+            let part = span.part(page);
+            match buf {
+                Some(buf) => {
+                    let from = &buf[span.at(page)..span.at(page) + part.len()];
+                    bytes[part].copy_from_slice(from);
+                }
+                None => bytes[part].fill(0),
+            }
+            last = logged.log.put(page, &bytes, true).await?;
+            if through {
+                let (kind, len) = (IoKind::Write { fua }, ShardHost::page_bytes(self, page));
+                self.origin_io(kind, page * SIZE, len, Some(bytes)).await.0?;
+                logged.log.origin_has(page, last);
+            }
+        }
+        if fua && full { logged.log.settle(last).await } else { Ok(()) }
+    }
+
+    /// A page as it is.
+    async fn whole_page(&self, logged: &Rc<Logged>, page: u64) -> Result<Buf, Errno> {
+        match logged.log.get(page).await? {
+            Got::Hit(bytes, _) => Ok(bytes),
+            Got::Miss => {
+                let len = ShardHost::page_bytes(self, page);
+                let buf = Buf::zeroed(len as usize);
+                let (result, buf) = self.origin_io(IoKind::Read, page * SIZE, len, Some(buf)).await;
+                result?;
+                let mut whole = Buf::zeroed(PAGE);
+                whole[..len as usize].copy_from_slice(&buf.ok_or(Errno::EIO)?);
+                Ok(whole)
+            }
+        }
+    }
+
+    /// Trim and zero: a tombstone, then the origin; what is covered in part is written as zeroes.
+    pub(crate) async fn log_discard(self: Rc<Self>, tag: u64, request: Request, kind: IoKind) {
+        let logged = match self.logged().await {
+            Ok(Some(logged)) => logged,
+            Ok(None) => return self.discard(tag, request, kind).await,
+            Err(errno) => return self.reply(tag, Err(errno), None, false),
+        };
+        let span = Span::of(request.offset, request.len);
+        let place = self.place(&request);
+        let hold = logged.log.host().holds.take(span.pages.clone(), true).await;
+        let claim = self.claims.claim(u64::from(place.unit), place.pages);
+        logged.writers.set(logged.writers.get() + 1);
+        let result = self.discard_held(&logged, &span, kind).await;
+        logged.writers.set(logged.writers.get() - 1);
+        drop((claim, hold));
+        self.reply(tag, result, None, false);
+    }
+
+    async fn discard_held(
+        &self,
+        logged: &Rc<Logged>,
+        span: &Span,
+        kind: IoKind,
+    ) -> Result<(), Errno> {
+        let fua = matches!(kind, IoKind::Trim { fua: true } | IoKind::Zero { fua: true, .. });
+        let fua = fua && !mutant::is_active("fua-ignored");
+        if !logged.log.policy().holds_dirty() {
+            logged.log.drop_pages(span.pages.clone()).await.ok();
+            let len = span.bytes.end - span.bytes.start;
+            return self.origin_io(kind, span.bytes.start, len, None).await.0;
+        }
+        let covered: Vec<u64> = span.pages.clone().filter(|p| span.covers(self, *p)).collect();
+        for page in span.pages.clone().filter(|p| !covered.contains(p)) {
+            let part = span.part(page);
+            let bytes = page * SIZE + part.start as u64..page * SIZE + part.end as u64;
+            let edge = Span { bytes, pages: page..page + 1 };
+            self.put_pages(logged, &edge, None, fua).await?;
+        }
+        let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
+        let pages = *first..last + 1;
+        let recorded = logged.log.bury(pages.clone()).await?;
+        let end = (pages.end * SIZE).min(self.shape.origin_bytes);
+        let (offset, len) = (pages.start * SIZE, end - pages.start * SIZE);
+        let (result, _) = self.origin_io(kind, offset, len, None).await;
+        if !recorded {
+            logged.unrecorded.set(true);
+        }
+        if result.is_err() {
+            logged.log.zero(pages).await?;
+        }
+        result
+    }
+
+    pub(crate) async fn log_flush(self: Rc<Self>, tag: u64) {
+        let logged = match self.logged().await {
+            Ok(Some(logged)) => logged,
+            Ok(None) => return self.flush(tag).await,
+            Err(errno) => return self.reply(tag, Err(errno), None, false),
+        };
+        if mutant::is_active("flush-skips-origin") {
+            return self.reply(tag, Ok(()), None, false);
+        }
+        let result = match logged.log.policy() {
+            LogPolicy::Through => self.flush_here().await,
+            LogPolicy::Bounded => logged.log.drain().await,
+            LogPolicy::Full => self.flush_full(&logged).await,
+        };
+        self.reply(tag, result, None, false);
+    }
+
+    async fn flush_full(&self, logged: &Logged) -> Result<(), Errno> {
+        if logged.unrecorded.replace(false)
+            && let Err(errno) = self.flush_origin().await
+        {
+            logged.unrecorded.set(true);
+            return Err(errno);
+        }
+        logged.log.flush().await
+    }
+}
+
+/// A page of a request's memory, whole.
+fn whole(span: &Span, page: u64, buf: &[u8]) -> Buf {
+    let mut bytes = Buf::zeroed(PAGE);
+    let (at, part) = (span.at(page), span.part(page));
+    bytes[part.clone()].copy_from_slice(&buf[at..at + part.len()]);
+    bytes
+}
