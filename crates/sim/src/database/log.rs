@@ -100,7 +100,8 @@ impl Log {
             return leaving.dirty;
         }
         if self.caches == Caches::Clean || self.sync == Sync::Around {
-            self.log.drop_pages(page..page + 1);
+            let dropped = self.log.drop_pages(page..page + 1).await;
+            debug_assert!(dropped.is_ok(), "{dropped:?}");
             self.io.write_disk(page, version).await;
             return false;
         }
@@ -134,10 +135,8 @@ impl Log {
 async fn write(log: Rc<Inner>) {
     loop {
         let seen = log.host().changes();
-        if log.write_next().await {
-            log.host().done();
-        } else {
-            log.host().idle(seen).await;
+        if !log.write_next().await {
+            log.host().changed(seen).await;
         }
     }
 }
@@ -146,10 +145,8 @@ async fn write(log: Rc<Inner>) {
 async fn make_room(log: Rc<Inner>) {
     loop {
         let seen = log.host().changes();
-        if log.keep().await {
-            log.host().done();
-        } else {
-            log.host().idle(seen).await;
+        if !log.keep().await {
+            log.host().changed(seen).await;
         }
     }
 }
@@ -184,7 +181,6 @@ impl Extension for Log {
     async fn settle(&self) {
         let settled = self.log.flush().await;
         debug_assert!(settled.is_ok(), "{settled:?}");
-        self.log.host().done();
     }
 
     async fn stop(&self) {

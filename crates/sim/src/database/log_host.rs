@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
+use hashbrown::HashSet;
 use larder_core::buf::{Buf, PAGE};
 use larder_core::exec::IoKind;
 use larder_core::pagelog::{BUFFERS, Host};
@@ -76,6 +77,21 @@ impl Store {
     }
 }
 
+/// A page that is on its way to disk, as long as this lives.
+pub(super) struct Held {
+    page: u64,
+    held: Rc<RefCell<HashSet<u64>>>,
+    let_go: Rc<Waits>,
+    io: Rc<Io>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.held.borrow_mut().remove(&self.page);
+        self.let_go.wake(&self.io.exec);
+    }
+}
+
 /// The host, see the module.
 pub(super) struct LogHost {
     io: Rc<Io>,
@@ -84,8 +100,9 @@ pub(super) struct LogHost {
     /// Pages of the batches in memory.
     staged: RefCell<Vec<Vec<(u64, u32)>>>,
     changes: Cell<u64>,
-    tasks: Waits,
-    others: Waits,
+    waits: Waits,
+    held: Rc<RefCell<HashSet<u64>>>,
+    let_go: Rc<Waits>,
     /// Blocks and pages of the batches that were written, the oldest first.
     written: RefCell<VecDeque<(u64, u64)>>,
 }
@@ -98,23 +115,11 @@ impl LogHost {
             batches,
             staged: RefCell::new(vec![Vec::new(); BUFFERS]),
             changes: Cell::new(0),
-            tasks: Waits::default(),
-            others: Waits::default(),
+            waits: Waits::default(),
+            held: Rc::default(),
+            let_go: Rc::default(),
             written: RefCell::default(),
         }
-    }
-
-    /// A task of the driver waits for something to do.
-    pub(super) async fn idle(&self, seen: u64) {
-        while self.changes.get() == seen {
-            self.tasks.wait(&self.io.exec).await;
-        }
-    }
-
-    /// Something was done for which others may wait. They are not woken by each other's calls of
-    /// `notify`: two of them that wait for room would wake each other for ever at one moment.
-    pub(super) fn done(&self) {
-        self.others.wake(&self.io.exec);
     }
 
     /// Pages, of any version, in the last so many blocks of the log.
@@ -132,7 +137,7 @@ impl LogHost {
 
 impl Host for LogHost {
     type Guard<'a> = ();
-    type Hold = ();
+    type Hold = Held;
 
     fn lock(&self) -> ((), bool) {
         ((), false)
@@ -199,7 +204,13 @@ impl Host for LogHost {
         Ok(())
     }
 
-    async fn hold(&self, _page: u64) {}
+    async fn hold(&self, page: u64) -> Held {
+        while !self.held.borrow_mut().insert(page) {
+            self.let_go.wait(&self.io.exec).await;
+        }
+        let (held, let_go) = (Rc::clone(&self.held), Rc::clone(&self.let_go));
+        Held { page, held, let_go, io: Rc::clone(&self.io) }
+    }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
         let (number, version) = decode(&buf);
@@ -224,9 +235,10 @@ impl Host for LogHost {
         true
     }
 
-    async fn changed(&self, _seen: u64) {
-        // Nobody else runs between a look at the log and this wait, so no change is missed.
-        self.others.wait(&self.io.exec).await;
+    async fn changed(&self, seen: u64) {
+        while self.changes.get() == seen {
+            self.waits.wait(&self.io.exec).await;
+        }
     }
 
     fn changes(&self) -> u64 {
@@ -235,7 +247,7 @@ impl Host for LogHost {
 
     fn notify(&self) {
         self.changes.set(self.changes.get() + 1);
-        self.tasks.wake(&self.io.exec);
+        self.waits.wake(&self.io.exec);
     }
 
     fn me(&self) -> u64 {

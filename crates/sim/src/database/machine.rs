@@ -115,13 +115,14 @@ impl Io {
         self.set_disk(page, version);
     }
 
-    /// A version of a page is on disk; an older one that comes later changes nothing.
+    /// A version of a page is on disk. No older one comes later: its writers wait for each other.
     pub(super) fn set_disk(&self, page: u64, version: u32) {
         let (mut disk, page) = (self.disk.borrow_mut(), page as usize);
         if disk.len() <= page {
             disk.resize(page + 1, 0);
         }
-        disk[page] = disk[page].max(version);
+        debug_assert!(disk[page] <= version, "page {page}: {version} after {}", disk[page]);
+        disk[page] = version;
     }
 
     /// The version that disk has.
