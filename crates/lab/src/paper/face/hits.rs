@@ -56,6 +56,9 @@ pub(super) fn kinds(lab: &Lab<'_>) -> Result<Row> {
     let crosses = always(&basic[0], &lc[0], |basic, lc| basic < lc)
         && everywhere(&basic[2..], &lc[2..], |basic, lc| basic > lc);
     checks.push(("FaCE-Basic overtakes LC between 4 and 12 GB", crosses));
+    for (gb, values) in SIZES.iter().zip(by_size(&runs, "face-basic-batches", TPMC)?) {
+        points.push(at(format!("face-basic in batches, {gb} GB: tpmC"), None, &values));
+    }
     let holds = all(&checks);
     let asked = "At each of five sizes, of FaCE-Basic and of LC: mixed above dirty pages only above clean \
                  pages only, in throughput and in flash hits; and the crossover that the paper puts at \
@@ -155,8 +158,8 @@ pub(super) fn stale(lab: &Lab<'_>) -> Result<Row> {
     ];
     let holds = all(&checks);
     let asked = "The share of old versions grows from each size to the next for each database; at each \
-                 size it is the larger the smaller the database; and the two cells that both are least \
-                 affected by the end of the flash, 4 and 8 GB under the default database, lie within 5 points.";
+                 size it is the larger the smaller the database; and of the values themselves the first two of \
+                 the default database, 4 and 8 GB, lie within 5 points.";
     Ok(Row::new("F4", "old versions on flash (Table 5)", Kind::Shape, "%")
         .values("8.3 to 22.2; 10.0 to 44.9; 19.2 to 58.8", said(&checks))
         .points(points)
@@ -251,10 +254,23 @@ pub(super) fn ranges(lab: &Lab<'_>) -> Result<Row> {
         .verdict(holds, why(holds, asked, RANGES_DIFFER)))
 }
 
-// Why rows differ is written when they were looked into.
-const KINDS_DIFFER: &str = "";
-const REDUCTION_DIFFERS: &str = "";
-const STALE_DIFFERS: &str = "";
-const HITS_DIFFER: &str = "";
-const REDUCTIONS_DIFFER: &str = "";
-const RANGES_DIFFER: &str = "";
+// Why rows differ; each was looked into.
+const KINDS_DIFFER: &str = "Mixed is first everywhere. But dirty pages alone hit two of five fetches at best, as much of \
+    what is fetched is read and not changed (Stock-Level alone makes a third of all accesses, \
+    and changes nothing), of LC as of FaCE. And FaCE-Basic stays just below LC: its pages are \
+    written one by one, and Table 1, of which the drive is made, has one price for 4 KiB, that \
+    of random writes. With the same log written in batches, see the points, the crossover is \
+    there.";
+const REDUCTION_DIFFERS: &str = "Nine of the ten values are within 5 points, of dirty only all within 2; mixed at 4 GB is 6 \
+    points lower. So clean pages cost the dirty ones more of a small flash here, and the columns \
+    meet from 16 GB on alone.";
+const STALE_DIFFERS: &str = "The shape is there, and the first two values of the large database to 1.5 points; the \
+    default one has 4 and 8 points more at 4 and 8 GB. Why is not known: how often a page is \
+    changed before it leaves the paper's pool is not printed.";
+const HITS_DIFFER: &str = "From 12 GB on both hold. At 4 and 8 GB LRU-2 keeps what is used again and again, where a log \
+    of that size is through before it is used again.";
+const REDUCTIONS_DIFFER: &str = "LC is above Basic by what is asked at every size; at 8 GB GSC saves up to 2 points more than \
+    LC.";
+const RANGES_DIFFER: &str = "Hits at 4 GB are 5 points below the range (which may begin at another size), writes saved at \
+    20 GB 12 below: the 89 % are in no table or text but the introduction, and Table 4 ends at \
+    75 (without groups).";

@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(scenario.get("scale").and_then(Value::as_str), Some("1/32"), "{name}");
             scenario.points().unwrap().len()
         });
-        assert_eq!(counts, [15, 20, 1, 10, 27, 2, 8, 10, 8, 6, 5, 15, 9, 2, 1]);
+        assert_eq!(counts, [20, 20, 1, 10, 27, 2, 8, 10, 8, 6, 5, 15, 9, 2, 1]);
     }
 
     /// At a scale at which nothing is to be seen but that all is found.
