@@ -14,7 +14,7 @@ use crate::out;
 /// What to reproduce.
 #[derive(Args, Debug)]
 pub struct PaperArgs {
-    /// sce, holland, prwc, or all
+    /// sce, holland, prwc, face, or all
     #[arg(value_name = "PAPER")]
     pub paper: String,
     /// Footprints, RAM, flash and volumes are this part of the papers', as 1/16, and with them the

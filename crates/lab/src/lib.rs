@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advise;
+pub mod database;
 pub mod desktop;
 pub mod hierarchy;
 pub mod jobs;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod database;
 pub mod device;
 pub mod faults;
 pub mod hierarchy;

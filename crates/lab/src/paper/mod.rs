@@ -9,6 +9,7 @@
 //! Invariants: every id of `docs/papers.md` comes up exactly once (a test counts them); what a paper
 //! says is no input of any run.
 
+mod face;
 mod holland;
 mod prwc;
 mod row;
@@ -45,8 +46,12 @@ pub struct Group {
 }
 
 /// The papers.
-const PAPERS: &[(&str, &[Group])] =
-    &[("sce", sce::GROUPS), ("holland", holland::GROUPS), ("prwc", prwc::GROUPS)];
+const PAPERS: &[(&str, &[Group])] = &[
+    ("sce", sce::GROUPS),
+    ("holland", holland::GROUPS),
+    ("prwc", prwc::GROUPS),
+    ("face", face::GROUPS),
+];
 
 /// The names of the papers.
 #[must_use]

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use crate::{desktop, hierarchy, volume};
+use crate::{database, desktop, hierarchy, volume};
 
 /// A kind of scenario.
 pub struct Kind {
@@ -40,6 +40,12 @@ pub const KINDS: &[Kind] = &[
         about: "ten days of a desktop user in front of one cache (PRWC)",
         look: |settings| desktop::look(&read(settings)?),
         run: |settings| desktop::point(&read(settings).map_err(anyhow::Error::msg)?),
+    },
+    Kind {
+        name: "database",
+        about: "TPC-C over a buffer pool with an extension on flash (FaCE)",
+        look: |settings| database::look(&read(settings)?),
+        run: |settings| database::point(&read(settings).map_err(anyhow::Error::msg)?),
     },
 ];
 

@@ -27,9 +27,9 @@
 //! Invariants: no page is read that is in the pool, nor twice while it stays there; what is
 //! written was changed since it was last read, made or written.
 
-mod business;
-mod pool;
-mod schema;
+pub(crate) mod business;
+pub(crate) mod pool;
+pub(crate) mod schema;
 
 use std::collections::VecDeque;
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What more hardware brings: memory or flash for the same money (Figure 12), and disks (Figure 13).
+
+use anyhow::Result;
+
+use super::super::Kind;
+use super::super::runs::{always, over};
+use super::*;
+use crate::scenario_file;
+
+const DISKS: [&str; 5] = ["1", "2", "4", "8", "16"];
+
+/// F15.
+pub(super) fn money(lab: &Lab<'_>) -> Result<Row> {
+    let (memory, flash) =
+        (lab.runs(scenario_file!("face-memory"))?, lab.runs(scenario_file!("face-money"))?);
+    let (mut points, mut holds) = (Vec::new(), true);
+    for (mib, gib) in [("400", "2"), ("600", "4"), ("800", "6"), ("1000", "8"), ("1200", "10")] {
+        let (ram, ours) =
+            (memory.at(&[("pool_mib", mib)], TPMC)?, flash.at(&[(FLASH, gib)], TPMC)?);
+        holds &= always(&ours, &ram, |flash, ram| flash > ram);
+        points.push(at(
+            format!("{gib} GB of flash over {mib} MB of memory"),
+            None,
+            &over(&ours, &ram),
+        ));
+    }
+    let ours = super::super::runs::listed(&points);
+    let asked = "At each of five steps of 200 MB of memory or 2 GB of flash (ten to one by price), the database \
+                 with the flash is faster than that with the memory.";
+    Ok(Row::new("F15", "flash instead of memory for the same money", Kind::Shape, "ratio")
+        .values("flash ahead at every step", ours)
+        .points(points)
+        .at_scale(flash.scale())
+        .verdict(holds, asked))
+}
+
+/// F16.
+pub(super) fn disks(lab: &Lab<'_>) -> Result<Row> {
+    let runs = lab.runs(scenario_file!("face-disks"))?;
+    let of = |system| -> Result<Vec<Vec<f64>>> {
+        DISKS.iter().map(|disks| runs.at(&[(SYSTEM, system), ("disks", disks)], TPMC)).collect()
+    };
+    let (hdd, lc, face) = (of("hdd-only")?, of("lc")?, of("face")?);
+    let mut points = Vec::new();
+    for (name, values) in [("disks alone", &hdd), ("LC", &lc), ("FaCE", &face)] {
+        for (disks, values) in DISKS.iter().zip(values) {
+            points.push(at(format!("{name}, {disks} disks: tpmC"), None, values));
+        }
+    }
+    let last = |values: &[Vec<f64>]| over(&values[4], &values[3]);
+    let ahead = |n: usize| always(&lc[n], &face[n], |lc, face| lc > face);
+    let checks = [
+        ("FaCE keeps growing", rises(&face)),
+        ("disks alone keep growing", rises(&hdd)),
+        (
+            "LC grows less than FaCE from 8 to 16",
+            always(&last(&lc), &last(&face), |lc, face| lc < face),
+        ),
+        ("LC ahead at 1 and 2 disks", ahead(0) && ahead(1)),
+        ("FaCE ahead at 16", always(&face[4], &lc[4], |face, lc| face > lc)),
+    ];
+    let holds = all(&checks);
+    let asked = "16 GB of flash: with each doubling of the disks FaCE and the disks alone grow; from 8 to 16 LC \
+                 grows by a smaller factor than FaCE; LC is ahead of FaCE with one and two disks, FaCE with \
+                 sixteen.";
+    Ok(Row::new("F16", "one to sixteen disks (Figure 13)", Kind::Shape, "tpmC")
+        .values("FaCE grows throughout; LC slows at 8; LC ahead at 1 and 2", said(&checks))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, asked))
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What flash holds, and what that saves: Figures 5 and 6, Tables 4 and 5.
+
+use anyhow::Result;
+
+use super::super::{Kind, runs::always};
+use super::*;
+use crate::scenario_file;
+
+const KINDS: &str = "caches";
+/// Points of a percentage that a table may be off by.
+const OFF: f64 = 5.0;
+/// Write reduction in percent (Table 4).
+const MIXED: [f64; 5] = [51.0, 61.0, 66.0, 71.0, 75.0];
+const DIRTY: [f64; 5] = [53.0, 62.0, 67.0, 71.0, 74.0];
+/// Old versions in percent (Table 5), by warehouses.
+const STALE: [(&str, [f64; 5]); 3] = [
+    ("1000", [8.3, 12.3, 14.7, 18.1, 22.2]),
+    ("500", [10.0, 15.5, 23.9, 35.3, 44.9]),
+    ("200", [19.2, 29.7, 47.8, 56.9, 58.8]),
+];
+
+/// A figure of a system that takes some pages alone, at each size.
+fn of_kind(lab: &Lab<'_>, system: &str, kind: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
+    if kind == "mixed" {
+        return by_size(&*lab.sizes()?, system, pointer);
+    }
+    let runs = lab.runs(scenario_file!("face-kinds"))?;
+    let at = |gb: &&str| runs.at(&[(SYSTEM, system), (KINDS, kind), (FLASH, *gb)], pointer);
+    SIZES.iter().map(at).collect()
+}
+
+/// F1.
+pub(super) fn kinds(lab: &Lab<'_>) -> Result<Row> {
+    let (mut points, mut checks) = (Vec::new(), Vec::new());
+    for (system, names) in [
+        ("face-basic", ["FaCE: throughput in order", "FaCE: hits in order"]),
+        ("lc", ["LC: throughput in order", "LC: hits in order"]),
+    ] {
+        for (pointer, name) in [TPMC, HITS].into_iter().zip(names) {
+            let of = |kind| of_kind(lab, system, kind, pointer);
+            let (mixed, dirty, clean) = (of("mixed")?, of("dirty")?, of("clean")?);
+            let above = |one: f64, other: f64| one > other;
+            let ordered = everywhere(&mixed, &dirty, above) && everywhere(&dirty, &clean, above);
+            checks.push((name, ordered));
+            for (kind, values) in [("mixed", mixed), ("dirty", dirty), ("clean", clean)] {
+                for (gb, values) in SIZES.iter().zip(&values) {
+                    let what = if pointer == TPMC { "tpmC" } else { "hits" };
+                    points.push(at(format!("{system}, {kind}, {gb} GB: {what}"), None, values));
+                }
+            }
+        }
+    }
+    let runs = lab.sizes()?;
+    let (basic, lc) = (by_size(&runs, "face-basic", TPMC)?, by_size(&runs, "lc", TPMC)?);
+    let crosses = always(&basic[0], &lc[0], |basic, lc| basic < lc)
+        && everywhere(&basic[2..], &lc[2..], |basic, lc| basic > lc);
+    checks.push(("FaCE-Basic overtakes LC between 4 and 12 GB", crosses));
+    for (gb, values) in SIZES.iter().zip(by_size(&runs, "face-basic-batches", TPMC)?) {
+        points.push(at(format!("face-basic in batches, {gb} GB: tpmC"), None, &values));
+    }
+    let holds = all(&checks);
+    let asked = "At each of five sizes, of FaCE-Basic and of LC: mixed above dirty pages only above clean \
+                 pages only, in throughput and in flash hits; and the crossover that the paper puts at \
+                 about 8 GB: FaCE-Basic below LC at 4 GB and above it from 12 GB on.";
+    Ok(Row::new(
+        "F1",
+        "all pages are better than dirty ones, those than clean ones",
+        Kind::Shape,
+        "tpmC, hit ratio",
+    )
+    .values("mixed > dirty > clean; FaCE-Basic over LC from about 8 GB on", said(&checks))
+    .points(points)
+    .at_scale(runs.scale())
+    .verdict(holds, why(holds, asked, KINDS_DIFFER)))
+}
+
+/// F2.
+pub(super) fn reduction(lab: &Lab<'_>) -> Result<Row> {
+    let (mut points, mut checks, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    for (kind, paper, names) in [
+        ("mixed", MIXED, ["mixed within 5 points", "mixed grows"]),
+        ("dirty", DIRTY, ["dirty only within 5 points", "dirty only grows"]),
+    ] {
+        let ours = of_kind(lab, "face-basic", kind, REDUCTION)?;
+        let near = |(ours, paper): (&Vec<f64>, &f64)| {
+            ours.iter().all(|ours| (ours * 100.0 - paper).abs() <= OFF)
+        };
+        checks.push((names[0], ours.iter().zip(&paper).all(near)));
+        checks.push((names[1], rises(&ours)));
+        for ((gb, values), paper) in SIZES.iter().zip(&ours).zip(paper) {
+            points.push(at(format!("{kind}, {gb} GB"), paper, &percent(values)));
+        }
+        found.push(ours);
+    }
+    let alike = everywhere(&found[0], &found[1], |mixed, dirty| (mixed - dirty).abs() <= 0.03);
+    checks.push(("the two within 3 points of each other", alike));
+    let holds = all(&checks);
+    let asked = "Each of the ten values of Table 4 within 5 points; both columns grow with flash; 'almost \
+                 identical' is within 3 points, half as much again as the paper's two.";
+    let words = |n: usize| super::super::runs::listed(&points[n..n + 5]);
+    let ours = format!("mixed {}; dirty only {}", words(0), words(5));
+    Ok(Row::new("F2", "disk writes saved by FaCE-Basic (Table 4)", Kind::Absolute, "%")
+        .values("mixed 51; 61; 66; 71; 75; dirty only 53; 62; 67; 71; 74", ours)
+        .points(points)
+        .at_scale(lab.sizes()?.scale())
+        .verdict(holds, why(holds, asked, &format!("{} {REDUCTION_DIFFERS}", said(&checks)))))
+}
+
+/// F3.
+pub(super) fn clean(lab: &Lab<'_>) -> Result<Row> {
+    let runs = lab.runs(scenario_file!("face-clean"))?;
+    let left = runs.at(&[], "/all_dirty_left")?;
+    let written = runs.at(&[], "/all_disk_pages_written")?;
+    let saved: Vec<f64> = left.iter().zip(&written).map(|(left, written)| left - written).collect();
+    let holds = always(&left, &written, |left, written| left == written && left > 0.0);
+    Ok(Row::new("F3", "clean pages alone save no disk write", Kind::Exact, "pages")
+        .values(0, rounded(&saved))
+        .points(vec![
+            at("changed pages that left", None, &left),
+            at("written to disk", None, &written),
+        ])
+        .at_scale(runs.scale())
+        .verdict(
+            holds,
+            "Exact: over a run from its first transaction to a clean stop, as many pages are \
+                         written to disk as left the pool changed.",
+        ))
+}
+
+/// F4.
+pub(super) fn stale(lab: &Lab<'_>) -> Result<Row> {
+    let (mut points, mut tables) = (Vec::new(), Vec::new());
+    for (warehouses, paper) in STALE {
+        let ours = if warehouses == "500" {
+            by_size(&*lab.sizes()?, "face", "/stale_ratio")?
+        } else {
+            let runs = lab.runs(scenario_file!("face-databases"))?;
+            let at =
+                |gb: &&str| runs.at(&[("warehouses", warehouses), (FLASH, *gb)], "/stale_ratio");
+            SIZES.iter().map(at).collect::<Result<_>>()?
+        };
+        for ((gb, values), paper) in SIZES.iter().zip(&ours).zip(paper) {
+            points.push(at(format!("{warehouses} warehouses, {gb} GB"), paper, &percent(values)));
+        }
+        tables.push(ours);
+    }
+    let near =
+        |n: usize| tables[1][n].iter().all(|ours| (ours * 100.0 - STALE[1].1[n]).abs() <= OFF);
+    let below = |one: f64, other: f64| one < other;
+    let checks = [
+        ("grows with flash", tables.iter().all(|table| rises(table))),
+        (
+            "falls with the database",
+            everywhere(&tables[0], &tables[1], below) && everywhere(&tables[1], &tables[2], below),
+        ),
+        ("4 and 8 GB of the default database within 5 points", near(0) && near(1)),
+    ];
+    let holds = all(&checks);
+    let asked = "The share of old versions grows from each size to the next for each database; at each \
+                 size it is the larger the smaller the database; and of the values themselves the first two of \
+                 the default database, 4 and 8 GB, lie within 5 points.";
+    Ok(Row::new("F4", "old versions on flash (Table 5)", Kind::Shape, "%")
+        .values("8.3 to 22.2; 10.0 to 44.9; 19.2 to 58.8", said(&checks))
+        .points(points)
+        .at_scale(lab.sizes()?.scale())
+        .verdict(holds, why(holds, asked, STALE_DIFFERS)))
+}
+
+/// LC's figure less FaCE's, in points, at each size.
+fn behind(runs: &Runs, system: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
+    let (lc, face) = (by_size(runs, "lc", pointer)?, by_size(runs, system, pointer)?);
+    let less = |(lc, face): (&Vec<f64>, &Vec<f64>)| {
+        lc.iter().zip(face).map(|(lc, face)| (lc - face) * 100.0).collect()
+    };
+    Ok(lc.iter().zip(&face).map(less).collect())
+}
+
+/// F5.
+pub(super) fn hits(lab: &Lab<'_>) -> Result<Row> {
+    let runs = lab.sizes()?;
+    let (group, basic) = (behind(&runs, "face", HITS)?, behind(&runs, "face-basic", HITS)?);
+    let mut points = Vec::new();
+    for (name, values) in [("GSC", &group), ("Basic", &basic)] {
+        for (gb, values) in SIZES.iter().zip(values) {
+            points.push(at(format!("LC less FaCE-{name}, {gb} GB"), None, values));
+        }
+    }
+    let within = |values: &[Vec<f64>], most: f64| values.iter().flatten().all(|v| *v <= most);
+    let checks =
+        [("GSC within 3 points", within(&group, 3.0)), ("Basic within 10", within(&basic, 10.0))];
+    let holds = all(&checks);
+    let asked = "The paper has two statements, 'no more than 3 %' of FaCE-GSC and 'not by more than 10 %' of \
+                 FaCE; both taken as points of the hit ratio, at each size.";
+    Ok(Row::new("F5", "flash hits of LC above FaCE's", Kind::Absolute, "points")
+        .values("at most 3 (GSC), 10 (Basic)", said(&checks))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, HITS_DIFFER)))
+}
+
+/// F6.
+pub(super) fn reductions(lab: &Lab<'_>) -> Result<Row> {
+    let runs = lab.sizes()?;
+    let (group, basic) =
+        (behind(&runs, "face", REDUCTION)?, behind(&runs, "face-basic", REDUCTION)?);
+    let mut points = Vec::new();
+    for (name, values) in [("GSC", &group), ("Basic", &basic)] {
+        for (gb, values) in SIZES.iter().zip(values) {
+            points.push(at(format!("LC less FaCE-{name}, {gb} GB"), None, values));
+        }
+    }
+    let above = |pointer| {
+        let (group, basic) =
+            (by_size(&runs, "face", pointer)?, by_size(&runs, "face-basic", pointer)?);
+        Ok::<bool, anyhow::Error>(everywhere(&group, &basic, |group, basic| group > basic))
+    };
+    let checks = [
+        ("LC 3 to 15 points above Basic", basic.iter().flatten().all(|v| (3.0..=15.0).contains(v))),
+        ("LC above GSC", group.iter().flatten().all(|v| *v > 0.0)),
+        ("GSC above Basic in hits and saved writes", above(HITS)? && above(REDUCTION)?),
+    ];
+    let holds = all(&checks);
+    let asked = "At each size LC saves 3 to 15 points more disk writes than FaCE (which FaCE is not said; Basic \
+                 is taken, and of GSC that it is below LC), and GSC hits and saves more than Basic.";
+    Ok(Row::new("F6", "disk writes saved by LC and FaCE", Kind::Absolute, "points")
+        .values("LC 3 to 15 above FaCE; GSC > Basic", said(&checks))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, REDUCTIONS_DIFFER)))
+}
+
+/// F21.
+pub(super) fn ranges(lab: &Lab<'_>) -> Result<Row> {
+    let runs = lab.sizes()?;
+    let (mut points, mut holds) = (Vec::new(), true);
+    for (what, pointer, least, most) in
+        [("hits", HITS, 72.0, 91.0), ("writes saved", REDUCTION, 46.0, 89.0)]
+    {
+        let ours = by_size(&runs, "face", pointer)?;
+        for (gb, paper) in [(0, least), (4, most)] {
+            let values = percent(&ours[gb]);
+            holds &= values.iter().all(|value| (value - paper).abs() <= OFF);
+            points.push(at(format!("{what}, {} GB", SIZES[gb]), paper, &values));
+        }
+    }
+    let ours = super::super::runs::listed(&points);
+    let asked = "The ends of both ranges, which the introduction gives without sizes, at 4 and 20 GB, within 5 \
+                 points.";
+    Ok(Row::new("F21", "flash hits and writes saved, overall", Kind::Absolute, "%")
+        .values("hits 72 to 91; writes 46 to 89", ours)
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, RANGES_DIFFER)))
+}
+
+// Why rows differ; each was looked into.
+const KINDS_DIFFER: &str = "Mixed is first everywhere. But dirty pages alone hit two of five fetches at best, as much of \
+    what is fetched is read and not changed (Stock-Level alone makes a third of all accesses, \
+    and changes nothing), of LC as of FaCE. And FaCE-Basic stays just below LC: its pages are \
+    written one by one, and Table 1, of which the drive is made, has one price for 4 KiB, that \
+    of random writes. With the same log written in batches, see the points, the crossover is \
+    there.";
+const REDUCTION_DIFFERS: &str = "Nine of the ten values are within 5 points, of dirty only all within 2; mixed at 4 GB is 6 \
+    points lower. So clean pages cost the dirty ones more of a small flash here, and the columns \
+    meet from 16 GB on alone.";
+const STALE_DIFFERS: &str = "The shape is there, and the first two values of the large database to 1.5 points; the \
+    default one has 4 and 8 points more at 4 and 8 GB. Why is not known: how often a page is \
+    changed before it leaves the paper's pool is not printed.";
+const HITS_DIFFER: &str = "From 12 GB on both hold. At 4 and 8 GB LRU-2 keeps what is used again and again, where a log \
+    of that size is through before it is used again.";
+const REDUCTIONS_DIFFER: &str = "LC is above Basic by what is asked at every size; at 8 GB GSC saves up to 2 points more than \
+    LC.";
+const RANGES_DIFFER: &str = "Hits at 4 GB are 5 points below the range (which may begin at another size), writes saved at \
+    20 GB 12 below: the 89 % are in no table or text but the introduction, and Table 4 ends at \
+    75 (without groups).";

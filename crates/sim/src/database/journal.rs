@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The database's log, which has a device of its own that is not modelled: what recovery makes again,
+//! and what a page that comes back must be.
+//!
+//! Invariants: changes are kept from the begin of the last checkpoint that ended; a page's version is
+//! known from when it first left.
+
+use std::collections::VecDeque;
+
+use super::page_map::PageMap;
+
+/// A change of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) page: u64,
+    /// The version that it makes.
+    pub(super) version: u32,
+    /// The page was made, so that there is nothing to read.
+    pub(super) makes: bool,
+}
+
+/// The log, see the module.
+#[derive(Default)]
+pub(super) struct Journal {
+    /// Whether changes are kept.
+    keeps: bool,
+    changes: VecDeque<Change>,
+    /// Changes that came before those that are kept.
+    dropped: u64,
+    /// Where the last checkpoint began, and whether it is under way.
+    began: u64,
+    open: bool,
+    /// The version in which a page left last.
+    left: PageMap,
+}
+
+impl Journal {
+    /// Keeps changes from now on.
+    pub(super) fn keep(&mut self) {
+        self.keeps = true;
+    }
+
+    pub(super) fn add(&mut self, change: Change) {
+        if self.keeps {
+            self.changes.push_back(change);
+        }
+    }
+
+    /// A page leaves in a version.
+    pub(super) fn leaves(&mut self, page: u64, version: u32) {
+        self.left.insert(page, version);
+    }
+
+    /// The version that a page has when it comes back, if it ever left.
+    pub(super) fn is_at(&self, page: u64) -> Option<u32> {
+        self.left.get(page)
+    }
+
+    /// All pages that ever left.
+    pub(super) fn all_left(&self) -> Vec<u64> {
+        self.left.pages().collect()
+    }
+
+    /// A checkpoint begins.
+    pub(super) fn begin(&mut self) {
+        self.began = self.dropped + self.changes.len() as u64;
+        self.open = true;
+    }
+
+    /// It ended: what came before its begin is not needed any more.
+    pub(super) fn end(&mut self) {
+        let passed = self.began.saturating_sub(self.dropped) as usize;
+        self.changes.drain(..passed.min(self.changes.len()));
+        self.dropped = self.began;
+        self.open = false;
+    }
+
+    /// What has to be made again.
+    pub(super) fn take(&mut self) -> VecDeque<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Whether no checkpoint is under way.
+    pub(super) fn is_between(&self) -> bool {
+        !self.open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_kept_from_the_begin_of_the_last_whole_checkpoint() {
+        let mut journal = Journal::default();
+        let change = |version| Change { page: 1, version, makes: false };
+        journal.add(change(1));
+        journal.keep();
+        (2..5).for_each(|version| journal.add(change(version)));
+        journal.begin();
+        journal.add(change(5));
+        journal.end();
+        journal.begin();
+        journal.add(change(6));
+        assert_eq!(journal.take(), [change(5), change(6)]);
+        journal.leaves(1, 4);
+        assert_eq!((journal.is_at(1), journal.is_at(2)), (Some(4), None));
+    }
+}

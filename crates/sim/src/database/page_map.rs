@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A number for each of some pages.
+//!
+//! Pages of a database are numbered without gaps, so this is a table by number: a look-up is one access to
+//! memory, which is what most of a run's time goes to.
+//!
+//! Invariant: no number is [`u32::MAX`], which stands for none.
+
+const NONE: u32 = u32::MAX;
+
+/// The table, see the module.
+#[derive(Default)]
+pub(super) struct PageMap(Vec<u32>);
+
+impl PageMap {
+    pub(super) fn get(&self, page: u64) -> Option<u32> {
+        self.0.get(page as usize).copied().filter(|number| *number != NONE)
+    }
+
+    pub(super) fn has(&self, page: u64) -> bool {
+        self.get(page).is_some()
+    }
+
+    pub(super) fn insert(&mut self, page: u64, number: u32) {
+        debug_assert_ne!(number, NONE);
+        let at = page as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, NONE);
+        }
+        self.0[at] = number;
+    }
+
+    pub(super) fn remove(&mut self, page: u64) {
+        if let Some(number) = self.0.get_mut(page as usize) {
+            *number = NONE;
+        }
+    }
+
+    /// All pages that have a number.
+    pub(super) fn pages(&self) -> impl Iterator<Item = u64> {
+        (0..).zip(&self.0).filter(|(_, number)| **number != NONE).map(|(page, _)| page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_the_number_that_was_given_last_or_none() {
+        let mut map = PageMap::default();
+        map.insert(5, 1);
+        map.insert(2, 7);
+        map.insert(5, 3);
+        map.insert(9, 0);
+        map.remove(9);
+        map.remove(100);
+        assert_eq!([2, 5, 9, 100].map(|page| map.get(page)), [Some(7), Some(3), None, None]);
+        assert!(map.pages().eq([2, 5]) && map.has(2) && !map.has(0));
+    }
+}
