@@ -4,6 +4,10 @@
 //! Invariant: a mutex is made once, before others see the memory, and its memory is never used for anything else;
 //! so the kernel's list of what a thread holds never points at other bytes.
 //!
+//! Nobody sleeps for good: a waiter that was woken and is killed before it takes the mutex takes the wake-up with
+//! it, if somebody else was faster. The kernel passes it on only where the mutex is free, and who was faster does
+//! not know of waiters. So a lock looks again after a while.
+//!
 //! Why not a futex of our own: the hand-over at a holder's death (`set_robust_list`) is the C library's; one list a
 //! thread, and it owns that.
 #![allow(unsafe_code)]
@@ -28,6 +32,9 @@ pub struct Locked {
     at: usize,
     not_send: PhantomData<*mut ()>,
 }
+
+/// How long a lock sleeps before it looks again.
+const WAIT_NS: i64 = 10_000_000;
 
 /// What became of a try.
 pub(crate) enum Tried {
@@ -66,11 +73,23 @@ impl Mutex {
 impl Locked {
     /// Takes the mutex at this place of the memory; whether its last holder died.
     pub(crate) fn lock(memory: &Rc<Memory>, at: usize) -> (Self, bool) {
-        // SAFETY: the mutex was made before the memory could be joined, and stays mapped while `memory` lives.
-        let result = unsafe { libc::pthread_mutex_lock(memory.mutex(at).0.get()) };
-        match Self::taken(memory, at, result) {
-            Tried::Held(locked, died) => (locked, died),
-            Tried::Busy => unreachable!("a lock waits"),
+        if let Tried::Held(locked, died) = Self::try_lock(memory, at) {
+            return (locked, died);
+        }
+        loop {
+            let mut until = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+            until.tv_nsec += WAIT_NS;
+            until.tv_sec += until.tv_nsec / 1_000_000_000;
+            until.tv_nsec %= 1_000_000_000;
+            let until = libc::timespec { tv_sec: until.tv_sec, tv_nsec: until.tv_nsec };
+            // SAFETY: the mutex was made before the memory could be joined, and stays mapped while `memory` lives.
+            let result = unsafe { libc::pthread_mutex_timedlock(memory.mutex(at).0.get(), &until) };
+            if result == libc::ETIMEDOUT {
+                continue;
+            }
+            if let Tried::Held(locked, died) = Self::taken(memory, at, result) {
+                return (locked, died);
+            }
         }
     }
 

@@ -70,7 +70,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     pub(super) fn lock(&self) -> H::Guard<'_> {
         let (guard, died) = self.host.lock();
-        if died {
+        if died && !mutant::is_active("log-no-repair") {
             self.words.repair(&self.log);
         }
         guard
@@ -296,6 +296,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let position = words.get(Mark::Rear);
         let slot = self.log.slot(position);
         let place = position - words.batch_pages(buffer).start;
+        if mutant::is_active("log-drops-first") {
+            words.drop_pages(put.page..put.page + 1);
+        }
         self.host.stage(buffer, place as usize, put.bytes);
         let flags = VALID | if put.dirty { DIRTY } else { 0 };
         let tombstone = put.kind == Kind::Tombstone;

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use larder_core::mutant::MUTANTS;
+use larder_core::mutant::{DEATHS, MUTANTS};
 
 use super::corpus;
 use super::profile::profile;
@@ -45,9 +45,9 @@ pub fn named(name: &str) -> Option<&'static str> {
     MUTANTS.iter().find(|m| m.name == name).map(|m| m.name)
 }
 
-/// The names of all.
+/// The names of all that one process can show.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    MUTANTS.iter().map(|m| m.name)
+    MUTANTS.iter().filter(|m| m.rule != DEATHS).map(|m| m.name)
 }
 
 /// The task with this mutant.

@@ -150,3 +150,16 @@ fn whoever_dies_anywhere_loses_nothing() {
         assert!(steps > 2_000, "the party did something: {steps} steps");
     }
 }
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_death_shows_every_mutant_of_a_death() {
+    let mutants = crate::mutant::MUTANTS.iter().filter(|m| m.rule == crate::mutant::DEATHS);
+    for mutant in mutants {
+        crate::mutant::activate(Some(mutant.name));
+        let all = || (0..).find(|steps| !death(LogPolicy::Full, true, *steps));
+        let shown = std::panic::catch_unwind(all).is_err();
+        crate::mutant::activate(None);
+        assert!(shown, "{}", mutant.name);
+    }
+}
