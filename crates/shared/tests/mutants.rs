@@ -16,7 +16,7 @@ fn member() {
 
 #[test]
 fn deaths_show_every_mutant_of_a_death() {
-    for mutant in ["log-no-repair", "log-drops-first"] {
+    for mutant in ["page-log-no-repair", "page-log-drops-first"] {
         let shown = deaths(LogPolicy::Full, 2_000, Some(mutant), "member");
         let why = shown.expect_err(mutant);
         println!("{mutant}: {why}");

@@ -117,7 +117,9 @@ impl Core {
         let Some(claim) = claim else { return };
         let base = span.pages.start - u64::from(self.place_pages(span.bytes.start));
         for (page, bytes) in copies {
-            if claim.tainted().has((page - base) as u32) && !mutant::is_active("log-stale-fill") {
+            if claim.tainted().has((page - base) as u32)
+                && !mutant::is_active("page-log-stale-fill")
+            {
                 continue;
             }
             // No room now: it enters when it is asked for again.

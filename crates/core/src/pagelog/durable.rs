@@ -81,7 +81,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let _guard = self.lock();
             (self.words.get(Mark::Written), self.words.get(Mark::WrittenFront))
         };
-        let result = match mutant::is_active("log-settled-unflushed") {
+        let result = match mutant::is_active("page-log-settled-unflushed") {
             true => Ok(()),
             false => self.host.flush_flash().await,
         };
@@ -133,7 +133,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let end = first + self.log.segment();
         self.settle(end.min(self.words.get(Mark::Written))).await?;
         self.put_segment(first, !(VALID | REFERENCED), 0).await?;
-        if !mutant::is_active("log-header-before-segment") {
+        if !mutant::is_active("page-log-header-before-segment") {
             self.make_durable().await?;
         }
         self.write_header(end, None).await
@@ -190,6 +190,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         // A log that was unsealed meanwhile is not sealed after all.
         let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0;
         let unseals = sealed.is_none() && self.words.get(Mark::Sealed) != 0;
+        if unseals {
+            self.words.set(Mark::Sealed, 1);
+        }
         let mut written = if stale { Ok(()) } else { self.put_header(segments, sealed).await };
         if unseals && written.is_ok() {
             // To both places: were one lost, the other would say that it is sealed.
@@ -218,7 +221,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 sealed,
             }
         };
-        let place = if mutant::is_active("log-one-header") { 0 } else { header.number };
+        let place = if mutant::is_active("page-log-one-header") { 0 } else { header.number };
         let encoded = header.encode(&self.log);
         self.host.write_flash(self.log.header(place), encoded).await?;
         self.make_durable().await?;

@@ -106,7 +106,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let need = empty_blocks(&self.log) + reserve(&self.log) + empty_blocks(&self.log);
             // Some groups ahead, so that one flush of each device serves several.
             let ahead = (blocks / 8).min(16 * empty_blocks(&self.log));
-            let room = |mark| get(mark) + blocks - get(Mark::Rear);
+            let room = |mark| (get(mark) + blocks).saturating_sub(get(Mark::Rear));
             let short = room(Mark::DurableFront) < need + ahead / 4 || wanted;
             (
                 get(Mark::Written) >= get(Mark::Segments) + self.log.segment(),
@@ -200,7 +200,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let mut group = Group { end: start, ..Group::default() };
         let (mut pages, mut last) = (0, Kind::Head);
         let blocks = u64::from(self.log.blocks);
-        let room = words.get(Mark::DurableFront) + blocks - words.get(Mark::Rear);
+        let room = (words.get(Mark::DurableFront) + blocks).saturating_sub(words.get(Mark::Rear));
         let chances = self.settings.second_chance && room >= 3 * empty_blocks(&self.log);
         let mut first = None;
         while group.end < limit {
@@ -280,7 +280,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return Ok(page);
         }
         let buf = self.host.read_flash(self.log.block(position), buf).await.map_err(Some)?;
-        if crc32c(&buf) == crc || mutant::is_active("log-unchecked") { Ok(buf) } else { Err(None) }
+        if crc32c(&buf) == crc || mutant::is_active("page-log-unchecked") {
+            Ok(buf)
+        } else {
+            Err(None)
+        }
     }
 
     /// Enters a page once more, if it is still valid where it was.
@@ -302,7 +306,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             kind: Kind::Page,
             page,
             // The mutant takes what came back from flash for what the origin has.
-            dirty: dirty && !mutant::is_active("log-again-clean"),
+            dirty: dirty && !mutant::is_active("page-log-again-clean"),
             crc: crc32c(&bytes),
             bytes: &bytes,
             instead_of: Some(slot),
@@ -403,7 +407,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     continue; // the slot may be another page's by now
                 }
             };
-            if !mutant::is_active("log-leave-unwritten") {
+            if !mutant::is_active("page-log-leave-unwritten") {
                 self.host.write_origin(page, bytes).await?;
             }
             let _guard = self.lock();
@@ -424,7 +428,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     fn newer_locked(&self, page: u64) -> u64 {
-        if mutant::is_active("log-newer-undurable") {
+        if mutant::is_active("page-log-newer-undurable") {
             return 0;
         }
         match self.words.find(page) {
@@ -446,14 +450,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             (get(Mark::Left), get(Mark::Need), get(Mark::OriginWrites), get(Mark::OriginFlushed))
         };
         if writes != flushed
-            && !mutant::is_active("log-leave-unflushed")
+            && !mutant::is_active("page-log-leave-unflushed")
             && let Err(errno) = self.host.flush_origin().await
         {
             // What the origin could not make durable may be gone, and a later flush would not say so.
             self.fail(errno);
             return Err(errno);
         }
-        if !mutant::is_active("log-again-undurable") {
+        if !mutant::is_active("page-log-again-undurable") {
             self.settle(need).await?;
         }
         let _guard = self.lock();

@@ -120,7 +120,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if !found.redo.is_empty() {
             self.host.flush_origin().await.map_err(OpenError::Origin)?;
         }
-        if mutant::is_active("log-generation-volatile") {
+        if mutant::is_active("page-log-generation-volatile") {
             return Ok(());
         }
         for _ in 0..2 {

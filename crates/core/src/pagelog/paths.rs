@@ -70,7 +70,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     pub(super) fn lock(&self) -> H::Guard<'_> {
         let (guard, died) = self.host.lock();
-        if died && !mutant::is_active("log-no-repair") {
+        if died && !mutant::is_active("page-log-no-repair") {
             self.words.repair(&self.log);
         }
         guard
@@ -178,7 +178,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
             let read = self.host.read_flash(self.log.block(position), buf).await;
             match read {
-                Ok(buf) if crc32c(&buf) == crc || mutant::is_active("log-unchecked") => {
+                Ok(buf) if crc32c(&buf) == crc || mutant::is_active("page-log-unchecked") => {
                     return Ok(Got::Hit(buf, word & DIRTY != 0));
                 }
                 read => {
@@ -296,7 +296,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let position = words.get(Mark::Rear);
         let slot = self.log.slot(position);
         let place = position - words.batch_pages(buffer).start;
-        if mutant::is_active("log-drops-first") {
+        if mutant::is_active("page-log-drops-first") {
             words.drop_pages(put.page..put.page + 1);
         }
         self.host.stage(buffer, place as usize, put.bytes);
@@ -383,7 +383,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn bury(&self, pages: Range<u64>) -> Result<bool, Errno> {
-        if !self.settings.policy.outlives_crash() || mutant::is_active("log-no-tombstone") {
+        if !self.settings.policy.outlives_crash() || mutant::is_active("page-log-no-tombstone") {
             return self.drop_pages(pages).await.map(|()| false);
         }
         {
@@ -393,7 +393,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
         }
         let position = self.enter(&self.tombstone(&pages)).await?.ok_or(Errno::EIO)?;
-        if !mutant::is_active("log-tombstone-late") {
+        if !mutant::is_active("page-log-tombstone-late") {
             self.settle(position).await?;
         }
         Ok(true)
@@ -428,7 +428,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If it cannot be.
     pub async fn settle(&self, position: u64) -> Result<(), Errno> {
-        if mutant::is_active("log-ack-before-flush") {
+        if mutant::is_active("page-log-ack-before-flush") {
             return Ok(());
         }
         loop {

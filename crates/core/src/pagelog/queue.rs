@@ -101,9 +101,9 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     pub fn room(&self, log: &Geometry) -> u64 {
         // The mutant writes over what it is dequeuing, as the paper does (4.3; hole 1 of 4.5); the other
         // trusts a front that a crash may take back.
-        let front = if mutant::is_active("log-no-gap") {
+        let front = if mutant::is_active("page-log-no-gap") {
             Mark::Left
-        } else if mutant::is_active("log-front-volatile") {
+        } else if mutant::is_active("page-log-front-volatile") {
             Mark::Front
         } else {
             Mark::DurableFront

@@ -91,7 +91,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             None => self.whole_chain(&header).await?,
         };
         self.look_behind(&header, &chain).await?;
-        if header.sealed.is_none() && !mutant::is_active("log-torn-batch") {
+        if header.sealed.is_none() && !mutant::is_active("page-log-torn-batch") {
             self.cut_torn(&mut chain).await?;
         }
         let least = Self::least(&header);
@@ -235,8 +235,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         let range = self.log.batch_range(start);
         let fits = range.start + u64::from(HEADS) + head.entries.len() as u64 <= range.end;
         // One mutant takes whatever lies there, as a rear that is found by page LSN alone does.
-        let here = head.start == start || mutant::is_active("log-any-lap");
-        (generation || mutant::is_active("log-any-generation")) && here && fits
+        let here = head.start == start || mutant::is_active("page-log-any-lap");
+        (generation || mutant::is_active("page-log-any-generation")) && here && fits
     }
 
     /// Where the chain ends, nothing behind may say that more than that was durable (rule 7).
@@ -318,10 +318,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     fn set(&self, position: u64, (word, crc): Entry, sealed: bool) {
         let slot = self.log.slot(position);
         let kind = kind_of(word);
-        let dirty = self.policy.holds_dirty() && !mutant::is_active("log-rebuilt-clean");
+        let dirty = self.policy.holds_dirty() && !mutant::is_active("page-log-rebuilt-clean");
         let flags = match kind {
             Kind::Head | Kind::Tombstone => 0,
-            Kind::Page | Kind::Lost if sealed && !mutant::is_active("log-seal-forgets") => {
+            Kind::Page | Kind::Lost if sealed && !mutant::is_active("page-log-seal-forgets") => {
                 word & (VALID | DIRTY)
             }
             Kind::Page | Kind::Lost => VALID | if dirty { DIRTY } else { 0 },

@@ -60,7 +60,7 @@ pub enum Mark {
     Keeper,
     /// Somebody waits for room (0 or 1).
     Wanted,
-    /// The header says that all is durable (2), or is about to (1): nothing is put before it says otherwise.
+    /// The header says that all is durable (2), or is about to or about not to (1): nothing is put before it says otherwise.
     Sealed,
     /// The error that the log failed with (0 none).
     Failed,

@@ -405,7 +405,11 @@ impl Life<'_> {
         self.oracle.restart(&found);
         let flash = match stop {
             // Where flash owns what it holds, its loss is what the contract names.
-            Stop::FlashLost if !self.setup.flash_owns() => foreign(self.setup),
+            Stop::FlashLost if !self.setup.flash_owns() => {
+                // A page log is formatted by whoever attaches it.
+                self.attached &= self.setup.log_bytes == 0;
+                foreign(self.setup)
+            }
             _ => flash.after(&flash_left),
         };
         let origin = origin.after(&left);

@@ -153,10 +153,13 @@ pub(super) fn judge(
     owners: &mut Owners,
 ) -> Judged<()> {
     let setup = life.setup;
+    let Some(settings) = setup.choices.log() else { return Ok(()) };
     for (shard, place) in setup.logs(life.volume).into_iter().enumerate() {
         let Some(store) = &life.world.device(FLASH).store else { continue };
         let (found, pages) = match recover(setup, place, store, flash) {
             Ok(found) => found,
+            // The origin has everything, or everything that was flushed.
+            Err(_) if !settings.policy.outlives_crash() => continue,
             Err(error) => {
                 return wrong("8: metadata is lost", format!("of shard {shard}: {error}"));
             }
@@ -176,9 +179,10 @@ pub(super) fn judge(
         }
         for (page, (at, dirty)) in pages {
             let sector = at / SECTOR as u64;
-            owners.set(page, Owner::Flash(sector));
             life.seen.dirty += u64::from(dirty);
-            if !dirty {
+            if dirty {
+                owners.set(page, Owner::Flash(sector));
+            } else {
                 judge_clean(life, page * SECTORS, sector, (origin, flash))?;
             }
         }

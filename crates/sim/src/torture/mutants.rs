@@ -54,7 +54,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 #[must_use]
 pub fn with(name: &'static str, task: &Task) -> Task {
     let rots = MUTANTS.iter().any(|m| m.name == name && m.rule == 8);
-    let logs = name.starts_with("log-");
+    let logs = name.starts_with("page-log-");
     let row = if logs { "page-log" } else { "metadata-rot" };
     let row = profile(row).filter(|_| rots || logs);
     Task { mutant: Some(name), profile: task.profile.or(row), ..task.clone() }
