@@ -449,7 +449,9 @@ impl Core {
             drop(self.cache.borrow_mut().take());
             self.end_journal(&cache);
         }
-        if self.open_logged().is_some_and(|logged| Rc::ptr_eq(logged.device(), device)) {
+        if let Some(logged) = self.open_logged().filter(|l| Rc::ptr_eq(l.device(), device)) {
+            // A log that is sealed would count at the next start.
+            self.unfenced.set(logged.log.may_count());
             self.detach_log();
         }
         device.tell(Event::FlashFailed { dev: device.dev, why });
@@ -480,6 +482,11 @@ impl Core {
                 return;
             }
         }
+        self.until_fenced().await;
+    }
+
+    /// Waits until it is durable off the flash that a flash which was given up is out of use.
+    pub async fn until_fenced(&self) {
         while self.unfenced.get() {
             let signal = Rc::new(Signal::default());
             self.fence.borrow_mut().push(Rc::clone(&signal));

@@ -97,6 +97,18 @@ impl<G: Guard> Holds<G> {
         self.until_none(&(page..page + 1), |what| matches!(what, For::Trim { .. })).await
     }
 
+    /// Waits for the trims that are under way: what they dropped the origin does not have yet.
+    pub(super) async fn trims_of_now(&self) {
+        let before = self.table.borrow().next;
+        let left = || {
+            let table = self.table.borrow();
+            table.held.iter().any(|h| h.id < before && matches!(h.what, For::Trim { .. }))
+        };
+        while left() {
+            self.wait().await;
+        }
+    }
+
     /// A tombstone says that these pages are gone.
     pub(super) fn recorded(&self, pages: &Range<u64>) {
         for held in &mut self.table.borrow_mut().held {

@@ -182,6 +182,7 @@ impl Core {
         if dropped.is_err() && !logged.device().closed() {
             self.give_up(logged.device(), "its header cannot be written".to_owned());
         }
+        self.until_fenced().await;
         let kind = IoKind::Write { fua };
         let (offset, len) = (span.bytes.start, span.bytes.end - span.bytes.start);
         self.pace.foreground_began();
@@ -282,7 +283,11 @@ impl Core {
         let fua = matches!(kind, IoKind::Trim { fua: true } | IoKind::Zero { fua: true, .. });
         let fua = fua && !mutant::is_active("fua-ignored");
         if !logged.log.policy().holds_dirty() {
-            logged.log.drop_pages(span.pages.clone()).await.ok();
+            if logged.log.drop_pages(span.pages.clone()).await.is_err() && !logged.device().closed()
+            {
+                self.give_up(logged.device(), "its header cannot be written".to_owned());
+            }
+            self.until_fenced().await;
             let len = span.bytes.end - span.bytes.start;
             return self.origin_io(kind, span.bytes.start, len, None).await.0;
         }
@@ -334,7 +339,10 @@ impl Core {
         }
         let result = match logged.log.policy() {
             LogPolicy::Through => self.flush_here().await,
-            LogPolicy::Bounded => logged.log.drain().await,
+            LogPolicy::Bounded => {
+                logged.log.host().holds.trims_of_now().await;
+                logged.log.drain().await
+            }
             LogPolicy::Full => self.flush_full(&logged).await,
         };
         // A log is detached when the origin has everything.

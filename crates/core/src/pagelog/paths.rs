@@ -364,6 +364,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
+    /// Whether a start might find it sealed.
+    pub fn may_count(&self) -> bool {
+        self.words.get(Mark::Sealed) != 0
+    }
+
     /// Whether it was sealed, and nothing was put since.
     pub fn is_sealed(&self) -> bool {
         self.words.get(Mark::Sealed) == 2
