@@ -47,11 +47,14 @@ demo: build deps-demo
 test: deps-build deps-test lint
 	$(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
+	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
+	$(CARGO) test --locked -p larder-shared --features mutants --test mutants
 
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p larder-sim --features mutants --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p larder-shared --features mutants --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(CARGO) deny --log-level error check licenses bans sources
 	$(CARGO) run --locked -q -p xtask -- tidy

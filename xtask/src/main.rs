@@ -45,6 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nbd", &["core"]),
     ("io", &["core", "model", "nbd"]),
     ("front", &["core", "io", "nbd"]),
+    ("shared", &["core"]),
     ("report", &[]),
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
     ("bench", &["core", "front", "io", "lab", "model", "report", "sim", "trace"]),

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_core::preset::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
@@ -116,12 +117,16 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
     let durability = match choices.durability {
         Durability::Volatile => "volatile",
         Durability::Journal => "journal",
+        Durability::Log => "log",
     };
     let write = match choices.write {
         WritePolicy::AsyncWriteThrough => "async",
         WritePolicy::WriteThrough => "through",
         WritePolicy::WriteAround => "around",
         WritePolicy::NoWriteBack => "no-write-back",
+        WritePolicy::Logged(LogPolicy::Through) => "log-through",
+        WritePolicy::Logged(LogPolicy::Bounded) => "log-bounded",
+        WritePolicy::Logged(LogPolicy::Full) => "log-full",
     };
     let mut decided = vec![
         ("unit", vec![format_size(choices.unit_bytes)]),

@@ -20,6 +20,9 @@ const fn mutant(name: &'static str, rule: u32, what: &'static str) -> Mutant {
     Mutant { name, rule, what }
 }
 
+/// The rule of what only deaths of processes show, which share a page log.
+pub const DEATHS: u32 = 12;
+
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
     mutant("write-keeps-valid", 3, "a write does not clear the validity of its pages"),
@@ -96,6 +99,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("log-seal-forgets", 8, "a sealed log takes all that it holds for valid"),
     mutant("log-stale-fill", 4, "a page that was read enters although it was written meanwhile"),
     mutant("log-one-header", 8, "the header is written in place"),
+    mutant("log-no-repair", DEATHS, "what a dead holder of the log's lock left is taken as it is"),
+    mutant("log-drops-first", DEATHS, "an older version is dropped before the newer one counts"),
 ];
 
 #[cfg(feature = "mutants")]

@@ -261,8 +261,10 @@ impl Core {
             if let Some(cache) = self.cache() {
                 result = self.clear_cache(&cache, leave).await;
             }
-            if let Some(logged) = self.open_logged() {
-                result = self.clear_log(&logged, leave).await;
+            match self.logged().await {
+                Ok(Some(logged)) => result = self.clear_log(&logged, leave).await,
+                Ok(None) => {}
+                Err(errno) => result = Err(errno),
             }
             // Until another device comes: whoever asked to leave has yet to take this one away.
             if leave {

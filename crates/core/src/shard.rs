@@ -26,6 +26,7 @@ use crate::gate::Gate;
 use crate::journal::Journal;
 use crate::journal::layout::Layout;
 use crate::journal::recover::Recovered;
+use crate::logged::Slot;
 use crate::mutant;
 use crate::pace::Pace;
 use crate::pagelog::Geometry;
@@ -336,8 +337,10 @@ impl Shard {
         if self.0.updating.get() || self.0.clearing.get() {
             return false;
         }
-        if let Some(logged) = self.0.open_logged() {
-            return logged.log.is_sealed();
+        match &*self.0.log.borrow() {
+            Slot::Open(logged) => return logged.log.is_sealed(),
+            Slot::Opening(_) | Slot::Refused => return false,
+            Slot::None => {}
         }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
     }

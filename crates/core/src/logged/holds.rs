@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who changes which pages of a logged volume: one at a time.
+//! Who changes which pages of a logged volume, one at a time: in the log, and on the origin.
 //!
-//! A write merges a part of a page into the rest; a page that leaves is written to the origin; a trim makes
-//! the origin zero. Each holds its pages for as long as it takes, and whoever comes waits. Readers hold
-//! nothing, but wait for a trim of what they did not find: until it is done the origin has older bytes.
+//! A write merges a part of a page into the rest and puts it; a trim drops pages: either holds its pages in the
+//! log, and whoever comes waits. A page that leaves or is drained is written to the origin, a trim makes the
+//! origin zero: either holds the pages there. A writer may wait for room in the log while it holds pages, so
+//! whoever makes room never waits for one: it holds pages on the origin alone.
+//!
+//! Readers hold nothing, but wait for a trim of what they did not find: until it is done the origin has older
+//! bytes. A tombstone leaves the log only after its trim.
 //!
 //! Why not the claims of the unit caches: those let overlapping writes run and then trust neither; here the
 //! log is the truth, and two changes of a page need an order.
@@ -14,10 +18,21 @@ use std::rc::Rc;
 
 use crate::exec::{Exec, Guard, Signal};
 
+/// What pages are held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// To be put.
+    Write,
+    /// To be dropped; whether a tombstone says so already.
+    Trim { recorded: bool },
+    /// To be changed on the origin.
+    Origin,
+}
+
 struct Held {
     id: u64,
     pages: Range<u64>,
-    trim: bool,
+    what: For,
 }
 
 #[derive(Default)]
@@ -45,10 +60,10 @@ impl<G: Guard> Holds<G> {
         Self { table: Rc::default(), exec }
     }
 
-    fn meets(&self, pages: &Range<u64>, trims_only: bool) -> bool {
+    fn any(&self, pages: &Range<u64>, matters: impl Fn(For) -> bool) -> bool {
         let table = self.table.borrow();
         let meets = |h: &&Held| h.pages.start < pages.end && pages.start < h.pages.end;
-        table.held.iter().filter(meets).any(|h| h.trim || !trims_only)
+        table.held.iter().filter(meets).any(|h| matters(h.what))
     }
 
     async fn wait(&self) {
@@ -57,27 +72,59 @@ impl<G: Guard> Holds<G> {
         signal.wait(&self.exec).await;
     }
 
-    /// Waits until nobody has any of the pages, and takes them.
-    pub(super) async fn take(&self, pages: Range<u64>, trim: bool) -> Hold<G> {
-        while self.meets(&pages, false) {
+    async fn until_none(&self, pages: &Range<u64>, matters: impl Fn(For) -> bool + Copy) -> bool {
+        let any = self.any(pages, matters);
+        while self.any(pages, matters) {
             self.wait().await;
         }
+        any
+    }
+
+    /// Waits until nobody has any of the pages for the like, and takes them.
+    pub(super) async fn take(&self, pages: Range<u64>, what: For) -> Hold<G> {
+        let on_origin = what == For::Origin;
+        self.until_none(&pages, |other| (other == For::Origin) == on_origin).await;
         let mut table = self.table.borrow_mut();
         let id = table.next;
         table.next += 1;
-        table.held.push(Held { id, pages, trim });
+        table.held.push(Held { id, pages, what });
         drop(table);
         Hold { table: Rc::clone(&self.table), exec: self.exec.clone(), id }
     }
 
     /// Waits for a trim of the page; whether there was one.
     pub(super) async fn trims_end(&self, page: u64) -> bool {
-        let pages = page..page + 1;
-        let any = self.meets(&pages, true);
-        while self.meets(&pages, true) {
-            self.wait().await;
+        self.until_none(&(page..page + 1), |what| matches!(what, For::Trim { .. })).await
+    }
+
+    /// A tombstone says that these pages are gone.
+    pub(super) fn recorded(&self, pages: &Range<u64>) {
+        for held in &mut self.table.borrow_mut().held {
+            if held.pages.start <= pages.start
+                && pages.end <= held.pages.end
+                && held.what != For::Origin
+            {
+                held.what = For::Trim { recorded: true };
+            }
         }
-        any
+    }
+
+    /// The origin cannot be made so; what was trimmed is put, and its tombstone may leave.
+    pub(super) fn give_up(&self, pages: &Range<u64>) {
+        for held in &mut self.table.borrow_mut().held {
+            if held.pages.start <= pages.start
+                && pages.end <= held.pages.end
+                && held.what != For::Origin
+            {
+                held.what = For::Trim { recorded: false };
+            }
+        }
+        self.table.borrow_mut().waiting.drain(..).for_each(|signal| signal.set(&self.exec));
+    }
+
+    /// Waits until the origin is as the tombstone of this page says.
+    pub(super) async fn tombstone_done(&self, page: u64) {
+        self.until_none(&(page..page + 1), |what| what == For::Trim { recorded: true }).await;
     }
 }
 

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use super::holds::{Hold, Holds};
+use super::holds::{For, Hold, Holds};
 use crate::attached::Attached;
 use crate::buf::{Buf, PAGE};
 use crate::exec::{DevId, Ended, Exec, IoKind, MILLISECOND, Nanos, Signal};
@@ -141,11 +141,7 @@ impl Host for ShardHost {
         bytes[PAGE..heads].copy_from_slice(&head);
         let from = self.place(buffer, 0).start;
         bytes[heads..].copy_from_slice(&self.buffers.borrow()[from..from + pages * PAGE]);
-        let written = self.flash(IoKind::Write { fua: false }, offset, Some(bytes)).await;
-        if written.is_err() {
-            self.exec.sleep(REST).await;
-        }
-        written.map(drop)
+        self.flash(IoKind::Write { fua: false }, offset, Some(bytes)).await.map(drop)
     }
 
     async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {
@@ -157,7 +153,15 @@ impl Host for ShardHost {
     }
 
     async fn hold(&self, page: u64) -> Self::Hold {
-        self.holds.take(page..page + 1, false).await
+        self.holds.take(page..page + 1, For::Origin).await
+    }
+
+    fn buried(&self, pages: Range<u64>) {
+        self.holds.recorded(&pages);
+    }
+
+    async fn tombstone_done(&self, page: u64) {
+        self.holds.tombstone_done(page).await;
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
@@ -183,6 +187,10 @@ impl Host for ShardHost {
         if let Ok(core) = self.core() {
             core.stats.add(|c| c.evictions += pages);
         }
+    }
+
+    async fn rest(&self) {
+        self.exec.sleep(REST).await;
     }
 
     fn has_tasks(&self) -> bool {

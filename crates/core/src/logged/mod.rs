@@ -36,8 +36,9 @@ pub(crate) struct Logged {
     writers: Cell<u32>,
     /// The origin gets every write at once: the log is to be left.
     leaving: Cell<bool>,
-    /// The origin was changed where the log says nothing of it.
-    unrecorded: Cell<bool>,
+    /// Changes of the origin of which the log says nothing, and how many of them a flush covers.
+    unrecorded: Cell<u64>,
+    covered: Cell<u64>,
     sealing: Cell<bool>,
 }
 
@@ -85,7 +86,9 @@ impl Core {
                     log,
                     writers: Cell::new(0),
                     leaving: Cell::new(false),
-                    unrecorded: Cell::new(true),
+                    // What came before counts as one.
+                    unrecorded: Cell::new(1),
+                    covered: Cell::new(0),
                     sealing: Cell::new(false),
                 });
                 for _ in 0..BUFFERS {
@@ -141,7 +144,7 @@ impl Core {
     pub(crate) fn detach_log(&self) {
         if let Slot::Open(logged) = self.log.take() {
             logged.device().close();
-            logged.log.host().notify();
+            logged.log.fail(Errno::ESHUTDOWN);
         }
     }
 
@@ -152,8 +155,8 @@ impl Core {
             return;
         }
         self.exec.spawn(async move {
-            let sealed = logged.log.seal().await;
-            if let Err(errno) = sealed {
+            // While clients go on there may be no moment to seal it; whoever asked asks again.
+            if let Err(errno) = logged.log.seal().await {
                 let why = format!("the page log cannot be closed: {errno}");
                 logged.device().tell(Event::FlashErrs { dev: logged.device().dev, why });
             }

@@ -13,15 +13,18 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::Logged;
+use super::holds::For;
 use super::host::ShardHost;
 use crate::buf::{Buf, PAGE};
-use crate::exec::IoKind;
+use crate::exec::{IoKind, MILLISECOND};
 use crate::mutant;
 use crate::pagelog::{Got, LogPolicy, each};
 use crate::request::{Errno, Request};
 use crate::shard::Core;
 
 const SIZE: u64 = PAGE as u64;
+/// How often a trim is tried again that the origin refused after its tombstone.
+const RETRIES: u32 = 20;
 
 /// A request's place in bytes and pages of the volume.
 struct Span {
@@ -139,7 +142,7 @@ impl Core {
         let fua = fua && !mutant::is_active("fua-ignored");
         let span = Span::of(request.offset, request.len);
         let place = self.place(&Request { buf: None, ..request });
-        let hold = logged.log.host().holds.take(span.pages.clone(), false).await;
+        let hold = logged.log.host().holds.take(span.pages.clone(), For::Write).await;
         let claim = self.claims.claim(u64::from(place.unit), place.pages);
         let hit = logged.log.has(span.pages.start);
         let Some(buf) = request.buf else { return self.reply(tag, Err(Errno::EINVAL), None, hit) };
@@ -154,7 +157,12 @@ impl Core {
             return;
         }
         logged.writers.set(logged.writers.get() + 1);
-        let result = self.put_pages(&logged, &span, Some(&buf), fua).await;
+        let mut result = self.put_pages(&logged, &span, Some(&buf), fua).await;
+        if result.is_err() && logged.device().closed() {
+            // It was left meanwhile: the origin has everything.
+            let (offset, len) = (span.bytes.start, span.bytes.end - span.bytes.start);
+            result = self.origin_io(IoKind::Write { fua }, offset, len, Some(buf)).await.0;
+        }
         logged.writers.set(logged.writers.get() - 1);
         drop((claim, hold));
         self.reply(tag, result, None, hit);
@@ -216,6 +224,7 @@ impl Core {
             last = logged.log.put(page, &bytes, true).await?;
             if through {
                 let (kind, len) = (IoKind::Write { fua }, ShardHost::page_bytes(self, page));
+                let _hold = logged.log.host().holds.take(page..page + 1, For::Origin).await;
                 self.origin_io(kind, page * SIZE, len, Some(bytes)).await.0?;
                 logged.log.origin_has(page, last);
             }
@@ -248,10 +257,15 @@ impl Core {
         };
         let span = Span::of(request.offset, request.len);
         let place = self.place(&request);
-        let hold = logged.log.host().holds.take(span.pages.clone(), true).await;
+        let hold =
+            logged.log.host().holds.take(span.pages.clone(), For::Trim { recorded: false }).await;
         let claim = self.claims.claim(u64::from(place.unit), place.pages);
         logged.writers.set(logged.writers.get() + 1);
-        let result = self.discard_held(&logged, &span, kind).await;
+        let mut result = self.discard_held(&logged, &span, kind).await;
+        if result.is_err() && logged.device().closed() {
+            let (offset, len) = (span.bytes.start, span.bytes.end - span.bytes.start);
+            result = self.origin_io(kind, offset, len, None).await.0;
+        }
         logged.writers.set(logged.writers.get() - 1);
         drop((claim, hold));
         self.reply(tag, result, None, false);
@@ -279,17 +293,32 @@ impl Core {
         }
         let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
         let pages = *first..last + 1;
-        let recorded = logged.log.bury(pages.clone()).await?;
+        // Where that failed the log has them still; or it dropped them, and the origin's older bytes must not show.
+        let buried = logged.log.bury(pages.clone()).await;
+        if buried.is_err() && pages.clone().any(|page| logged.log.has(page)) {
+            return buried.map(drop);
+        }
         let end = (pages.end * SIZE).min(self.shape.origin_bytes);
         let (offset, len) = (pages.start * SIZE, end - pages.start * SIZE);
-        let (result, _) = self.origin_io(kind, offset, len, None).await;
-        if !recorded {
-            logged.unrecorded.set(true);
+        let hold = logged.log.host().holds.take(pages.clone(), For::Origin).await;
+        let mut result = self.origin_io(kind, offset, len, None).await.0;
+        for _ in 0..RETRIES {
+            if result.is_ok() || buried != Ok(true) {
+                break;
+            }
+            // The tombstone stands, and the pages are to be zero.
+            self.exec.sleep(MILLISECOND).await;
+            result = self.origin_io(kind, offset, len, None).await.0;
+        }
+        drop(hold);
+        if buried != Ok(true) {
+            logged.unrecorded.set(logged.unrecorded.get() + 1);
         }
         if result.is_err() {
+            logged.log.host().holds.give_up(&pages);
             logged.log.zero(pages).await?;
         }
-        result
+        buried.and(result)
     }
 
     pub(crate) async fn log_flush(self: Rc<Self>, tag: u64) {
@@ -306,15 +335,19 @@ impl Core {
             LogPolicy::Bounded => logged.log.drain().await,
             LogPolicy::Full => self.flush_full(&logged).await,
         };
-        self.reply(tag, result, None, false);
+        // A log is detached when the origin has everything.
+        match result {
+            Err(_) if logged.device().closed() => self.flush(tag).await,
+            result => self.reply(tag, result, None, false),
+        }
     }
 
     async fn flush_full(&self, logged: &Logged) -> Result<(), Errno> {
-        if logged.unrecorded.replace(false)
-            && let Err(errno) = self.flush_origin().await
-        {
-            logged.unrecorded.set(true);
-            return Err(errno);
+        // A log that is being left may not count any more when the power fails.
+        let needed = logged.unrecorded.get();
+        if logged.covered.get() < needed || logged.leaving.get() {
+            self.flush_origin().await?;
+            logged.covered.set(logged.covered.get().max(needed));
         }
         logged.log.flush().await
     }

@@ -37,6 +37,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         let chain = self.chain_of(page_of(word));
         self.set_next(slot, self.chain(chain));
         self.set_chain(chain, slot + 1);
+        self.add(Mark::Turn, 1);
         self.add(Mark::Valid, 1);
         self.add(Mark::Dirty, u64::from(word & DIRTY != 0));
     }
@@ -60,6 +61,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             before = Some(here);
         }
         self.set_slot(slot, word & !(VALID | REFERENCED));
+        self.add(Mark::Turn, 1);
         self.add(Mark::Valid, 1_u64.wrapping_neg());
         self.add(Mark::Dirty, u64::from(word & DIRTY != 0).wrapping_neg());
     }
@@ -69,6 +71,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         let word = self.slot(slot);
         if word & VALID != 0 && word & DIRTY != 0 {
             self.set_slot(slot, word & !DIRTY);
+            self.add(Mark::Turn, 1);
             self.add(Mark::Dirty, 1_u64.wrapping_neg());
         }
     }

@@ -9,7 +9,7 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
-use super::format::{Head, Header, encode_segment};
+use super::format::{Head, Header, Seal, encode_segment};
 use super::host::Host;
 use super::paths::PageLog;
 use super::queue::State;
@@ -17,8 +17,8 @@ use super::words::{BatchMark, Mark, REFERENCED, VALID, Words};
 use crate::mutant;
 use crate::request::Errno;
 
-/// A batch that flash refused so often makes the log fail.
-const FAILURES_MOST: u64 = 5;
+/// What flash refused so often in a row makes the log fail.
+pub(super) const FAILURES_MOST: u64 = 8;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Writes the first closed batch; whether there was one.
@@ -27,6 +27,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let encoded = head.encode(&self.log);
         let offset = self.log.block(head.start);
         let result = self.host.write_batch(offset, encoded, buffer, pages).await;
+        if result.is_err() {
+            self.host.rest().await;
+        }
         let _guard = self.lock();
         match result {
             Ok(()) => self.words.batch_written(buffer),
@@ -112,23 +115,24 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 get(Mark::WrittenFront) > get(Mark::DurableFront),
             )
         };
-        if due {
-            return self.write_segment(first).await.is_ok();
+        let result = match (due, carried, front_due) {
+            (true, ..) => self.write_segment(first).await,
+            (_, true, _) => self.make_durable().await,
+            (.., true) => self.write_header(first, None).await,
+            _ => return false,
+        };
+        match result {
+            Ok(()) => self.words.set(Mark::Stumbles, 0),
+            Err(errno) => self.stumble(errno).await,
         }
-        if carried {
-            return self.make_durable().await.is_ok();
-        }
-        if front_due {
-            return self.write_header(first, None).await.is_ok();
-        }
-        false
+        true
     }
 
     /// Writes the segment of the positions from `first` on, and then the header that counts it (rule 6).
     async fn write_segment(&self, first: u64) -> Result<(), Errno> {
         let end = first + self.log.segment();
         self.settle(end.min(self.words.get(Mark::Written))).await?;
-        self.put_segment(first, !(VALID | REFERENCED)).await?;
+        self.put_segment(first, !(VALID | REFERENCED), 0).await?;
         if !mutant::is_active("log-header-before-segment") {
             self.make_durable().await?;
         }
@@ -136,38 +140,71 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Writes what is known of the positions from `first` on.
-    async fn put_segment(&self, first: u64, keep: u64) -> Result<(), Errno> {
+    async fn put_segment(&self, first: u64, keep: u64, stamp: u64) -> Result<(), Errno> {
         let encoded = {
             let _guard = self.lock();
             let entry = |i: u32| {
                 let slot = self.log.slot(first + u64::from(i));
                 (self.words.slot(slot) & keep, self.words.crc(slot))
             };
-            let entries = (0..self.log.segment() as u32).map(entry);
-            encode_segment(first, entries, &self.log)
+            // What is not durable may be cut off by a crash, and its positions used again.
+            let durable = self.words.get(Mark::Durable);
+            let filled = self.log.segment().min(durable.saturating_sub(first));
+            let entries = (0..filled as u32).map(entry);
+            encode_segment(first, stamp, entries, &self.log)
         };
         self.host.write_flash(self.log.segment_at(first), encoded).await
     }
 
     /// Writes all segments anew, with what is valid and dirty. A crash meanwhile finds some of them damaged,
     /// and the heads of the batches say the same.
-    pub(super) async fn put_all_segments(&self) -> Result<(), Errno> {
+    pub(super) async fn put_all_segments(&self, stamp: u64) -> Result<(), Errno> {
         let segment = self.log.segment();
         let (front, rear) = (self.words.get(Mark::Front), self.words.get(Mark::Last));
         let mut first = front / segment * segment;
         while first < rear {
-            self.put_segment(first, !REFERENCED).await?;
+            self.put_segment(first, !REFERENCED, stamp).await?;
             first += segment;
         }
         self.make_durable().await
     }
 
-    /// Writes a header, durably.
+    /// Writes a header, durably, one at a time.
     pub(super) async fn write_header(
         &self,
         segments: u64,
-        sealed: Option<u64>,
+        sealed: Option<Seal>,
     ) -> Result<(), Errno> {
+        loop {
+            let seen = self.host.changes();
+            {
+                let _guard = self.lock();
+                let scribe = self.words.get(Mark::Scribe);
+                if scribe == 0 || self.host.is_gone(scribe) {
+                    self.words.set(Mark::Scribe, self.host.me());
+                    break;
+                }
+            }
+            self.host.changed(seen).await;
+        }
+        // A log that was unsealed meanwhile is not sealed after all.
+        let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0;
+        let unseals = sealed.is_none() && self.words.get(Mark::Sealed) != 0;
+        let mut written = if stale { Ok(()) } else { self.put_header(segments, sealed).await };
+        if unseals && written.is_ok() {
+            // To both places: were one lost, the other would say that it is sealed.
+            written = self.put_header(segments, sealed).await;
+        }
+        let _guard = self.lock();
+        if written.is_ok() && !stale {
+            self.words.set(Mark::Sealed, if sealed.is_some() { 2 } else { 0 });
+        }
+        self.words.set(Mark::Scribe, 0);
+        self.host.notify();
+        written
+    }
+
+    async fn put_header(&self, segments: u64, sealed: Option<Seal>) -> Result<(), Errno> {
         let header = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);
@@ -176,7 +213,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 generation: get(Mark::Generation),
                 begin: get(Mark::Begin),
                 front: get(Mark::Front),
-                segments,
+                // Another header may have counted more since this one was asked for.
+                segments: segments.max(get(Mark::Segments)),
                 sealed,
             }
         };
@@ -187,8 +225,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let _guard = self.lock();
         self.words.set(Mark::Headers, header.number + 1);
         self.words.raise(Mark::DurableFront, header.front);
-        self.words.raise(Mark::Segments, segments);
-        self.host.notify();
+        self.words.raise(Mark::Segments, header.segments);
         Ok(())
     }
 }

@@ -30,8 +30,17 @@ pub struct Header {
     pub front: u64,
     /// Segments before this position are durable.
     pub segments: u64,
-    /// The rear, if the log was stopped.
-    pub sealed: Option<u64>,
+    /// Set if the log was stopped.
+    pub sealed: Option<Seal>,
+}
+
+/// A log that was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// Where its rear is.
+    pub rear: u64,
+    /// What its segments carry, so that none of an earlier stop counts.
+    pub stamp: u64,
 }
 
 /// The head of a batch.
@@ -94,20 +103,20 @@ fn entries(buf: &[u8], count: usize) -> Option<Vec<Entry>> {
 impl Header {
     pub fn encode(&self, log: &Geometry) -> Buf {
         let mut buf = Buf::zeroed(PAGE);
-        let sealed = self.sealed.map_or(0, |rear| rear + 1);
+        let (sealed, stamp) = self.sealed.map_or((0, 0), |seal| (seal.rear + 1, seal.stamp));
         let Self { number, generation, begin, front, segments, .. } = *self;
         put_words(
             &mut buf,
-            &[HEADER_MAGIC, log.volume, number, generation, begin, front, segments],
+            &[HEADER_MAGIC, log.identity(), number, generation, begin, front, segments],
         );
         // Behind the checksum, whose word has no room for it.
-        buf[HEAD_BYTES..HEAD_BYTES + 8].copy_from_slice(&sealed.to_le_bytes());
+        put_words(&mut buf[HEAD_BYTES..], &[sealed, stamp]);
         seal(&mut buf);
         buf
     }
 
     pub fn decode(buf: &[u8], log: &Geometry) -> Option<Self> {
-        if word(buf, 0) != HEADER_MAGIC || word(buf, 1) != log.volume || !is_whole(buf) {
+        if word(buf, 0) != HEADER_MAGIC || word(buf, 1) != log.identity() || !is_whole(buf) {
             return None;
         }
         let at = |i| word(buf, i);
@@ -117,10 +126,12 @@ impl Header {
             begin: at(4),
             front: at(5),
             segments: at(6),
-            sealed: word(buf, HEAD_BYTES / 8).checked_sub(1),
+            sealed: word(buf, HEAD_BYTES / 8)
+                .checked_sub(1)
+                .map(|rear| Seal { rear, stamp: word(buf, HEAD_BYTES / 8 + 1) }),
         };
         let sound = header.segments.is_multiple_of(log.segment())
-            && header.sealed.is_none_or(|rear| rear >= header.front);
+            && header.sealed.is_none_or(|seal| seal.rear >= header.front);
         sound.then_some(header)
     }
 }
@@ -131,14 +142,17 @@ impl Head {
         let mut buf = Buf::zeroed(PAGE);
         let count = self.entries.len() as u64;
         let Self { generation, start, front, durable, .. } = *self;
-        put_words(&mut buf, &[BATCH_MAGIC, log.volume, generation, start, front, durable, count]);
+        put_words(
+            &mut buf,
+            &[BATCH_MAGIC, log.identity(), generation, start, front, durable, count],
+        );
         put_entries(&mut buf, self.entries.iter().copied());
         seal(&mut buf);
         buf
     }
 
     pub fn decode(buf: &[u8], log: &Geometry) -> Option<Self> {
-        if word(buf, 0) != BATCH_MAGIC || word(buf, 1) != log.volume || !is_whole(buf) {
+        if word(buf, 0) != BATCH_MAGIC || word(buf, 1) != log.identity() || !is_whole(buf) {
             return None;
         }
         let count = word(buf, 6);
@@ -148,27 +162,30 @@ impl Head {
     }
 }
 
-/// Bytes of the segment that covers the positions from `first` on.
+/// Bytes of the segment that covers the positions from `first` on. One of a stop carries its stamp; else 0.
 pub fn encode_segment(
     first: u64,
+    stamp: u64,
     entries: impl ExactSizeIterator<Item = Entry>,
     log: &Geometry,
 ) -> Buf {
     let mut buf = Buf::zeroed(log.segment_bytes() as usize);
-    put_words(&mut buf, &[SEGMENT_MAGIC, log.volume, first, entries.len() as u64]);
+    put_words(&mut buf, &[SEGMENT_MAGIC, log.identity(), first, entries.len() as u64, stamp]);
     put_entries(&mut buf, entries);
     seal(&mut buf);
     buf
 }
 
-/// What the segment says of the positions from `first` on.
-pub fn decode_segment(buf: &[u8], first: u64, log: &Geometry) -> Option<Vec<Entry>> {
-    let magic = [SEGMENT_MAGIC, log.volume, first, log.segment()];
+/// What the segment says of the positions from `first` on, fewer than it covers where a stop wrote it; and the
+/// stamp.
+pub fn decode_segment(buf: &[u8], first: u64, log: &Geometry) -> Option<(Vec<Entry>, u64)> {
+    let magic = [SEGMENT_MAGIC, log.identity(), first];
     let right = magic.iter().enumerate().all(|(i, expected)| word(buf, i) == *expected);
-    if !right || !is_whole(buf) {
+    let filled = word(buf, 3);
+    if !right || filled > log.segment() || !is_whole(buf) {
         return None;
     }
-    entries(buf, log.segment() as usize)
+    Some((entries(buf, filled as usize)?, word(buf, 4)))
 }
 
 #[cfg(test)]
@@ -185,7 +202,7 @@ mod tests {
             begin: 100,
             front: 50,
             segments: 512,
-            sealed: Some(700),
+            sealed: Some(Seal { rear: 700, stamp: 5 }),
         };
         let head = Head {
             generation: 3,
@@ -204,8 +221,8 @@ mod tests {
         assert_eq!(Head::decode(&bytes, &Geometry { volume: 8, ..LOG }), None);
         bytes[4095] ^= 128;
         assert_eq!(Head::decode(&bytes, &LOG), None);
-        let mut bytes = encode_segment(512, list.iter().copied(), &LOG);
-        assert_eq!(decode_segment(&bytes, 512, &LOG), Some(list));
+        let mut bytes = encode_segment(512, 8, list.iter().copied(), &LOG);
+        assert_eq!(decode_segment(&bytes, 512, &LOG), Some((list, 8)));
         assert_eq!(decode_segment(&bytes, 256, &LOG), None);
         bytes[100] ^= 1;
         assert_eq!(decode_segment(&bytes, 512, &LOG), None);

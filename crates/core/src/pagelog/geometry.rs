@@ -46,6 +46,12 @@ impl Geometry {
         (fits >= of(0).least_blocks()).then(|| of(fits))
     }
 
+    /// What tells this log's metadata from another's: the volume's id, and where the log begins, since a device
+    /// may hold several.
+    pub(super) fn identity(&self) -> u64 {
+        self.volume.wrapping_add(self.base)
+    }
+
     /// Blocks that a log must have at least: room for every batch that may be on its way, and an
     /// eighth of it for a segment that holds two batches.
     #[must_use]

@@ -45,8 +45,16 @@ pub trait Host {
     /// Makes durable what flash was written.
     async fn flush_flash(&self) -> Result<(), Errno>;
 
-    /// Waits until nobody changes the page on the origin, and keeps it so.
+    /// Waits until nobody changes the page on the origin, and keeps it so. Whoever waits for room in the log has
+    /// no such hold.
     async fn hold(&self, page: u64) -> Self::Hold;
+    /// A tombstone of these pages was put, under the lock.
+    fn buried(&self, _: Range<u64>) {}
+    /// Waits until the origin is as a tombstone says that begins with this page. Whoever buries holds it until then,
+    /// unless the host knows better.
+    async fn tombstone_done(&self, page: u64) {
+        drop(self.hold(page).await);
+    }
     /// Writes a page to the origin.
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
     /// Makes pages of the origin zero.
@@ -61,6 +69,8 @@ pub trait Host {
     fn has_tasks(&self) -> bool;
     /// Waits for a change; may return early.
     async fn changed(&self, seen: u64);
+    /// Rests before something that failed is tried again.
+    async fn rest(&self) {}
     /// Counts changes.
     fn changes(&self) -> u64;
     /// Something changed.

@@ -6,11 +6,11 @@
 //! that are dirty are written to the origin; the rest is dropped. `Left` moves on. The front follows when
 //! the origin was flushed and what was entered once more is durable (rule 2), for several groups together.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
 use super::host::{Host, each};
-use super::paths::{Got, PageLog, Put};
+use super::paths::{PageLog, Put};
 use super::queue::{empty_blocks, reserve};
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, kind_of, page_of};
 use crate::buf::{Buf, PAGE};
@@ -29,6 +29,8 @@ struct Group {
     dirty: Vec<u32>,
     /// Valid and clean: dropped.
     clean: Vec<u32>,
+    /// All of these.
+    valid: Vec<u32>,
     /// The first pages of tombstones.
     tombstones: Vec<u64>,
     /// The newest versions of what is not valid here: they must be durable before these are gone.
@@ -51,17 +53,20 @@ impl Span {
     }
 }
 
+/// Where a slot's page is, as the lock's holder saw it: the slot may be another page's before it is read.
+struct Place {
+    position: u64,
+    crc: u32,
+    /// Its bytes, if they were in memory.
+    staged: Option<Buf>,
+}
+
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Does what is due so that the log can go on: segments, durable fronts, room at the front; one step of
     /// it. Whether anything was done. One at a time does.
     pub async fn keep(&self) -> bool {
-        {
-            let _guard = self.lock();
-            let keeper = self.words.get(Mark::Keeper);
-            if keeper != 0 && !self.host.is_gone(keeper) {
-                return false;
-            }
-            self.words.set(Mark::Keeper, self.host.me());
+        if !self.become_keeper() {
+            return false;
         }
         let done = self.keep_step().await;
         let _guard = self.lock();
@@ -72,8 +77,25 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         done
     }
 
+    /// Takes the front over, unless somebody has it.
+    pub(super) fn become_keeper(&self) -> bool {
+        let _guard = self.lock();
+        let keeper = self.words.get(Mark::Keeper);
+        let free = keeper == 0 || self.host.is_gone(keeper);
+        if free {
+            self.words.set(Mark::Keeper, self.host.me());
+        }
+        free
+    }
+
+    pub(super) fn resign(&self) {
+        let _guard = self.lock();
+        self.words.set(Mark::Keeper, 0);
+        self.host.notify();
+    }
+
     async fn keep_step(&self) -> bool {
-        if self.failed().is_some() || self.is_sealed() {
+        if self.failed().is_some() || self.words.get(Mark::Sealed) != 0 {
             return false;
         }
         let (segment_due, low, settle_due, marks_due) = {
@@ -117,9 +139,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let start = self.words.get(Mark::Left);
         let Some(mut group) = self.take_group(start) else { return false };
         for page in std::mem::take(&mut group.tombstones) {
-            // Whoever buries holds the pages until the origin is zero there.
-            drop(self.host.hold(page).await);
-            self.words.set(Mark::OriginDirty, 1);
+            self.host.tombstone_done(page).await;
+            let _guard = self.lock();
+            self.words.add(Mark::OriginWrites, 1);
         }
         let span = self.read_span(group.again.iter().chain(&group.dirty)).await;
         let mut need = group.newer;
@@ -131,28 +153,42 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
         }
         let mut left = dirty.len() + group.clean.len();
-        let kept = self.to_origin_from(dirty.clone(), &span).await;
-        for slot in kept {
+        let pages = |slots: &[u32]| slots.iter().map(|s| page_of(self.words.slot(*s))).collect();
+        let kept = self.to_origin_from(pages(&dirty), &span).await;
+        for slot in dirty.clone() {
+            if !kept.contains(&page_of(self.words.slot(slot))) {
+                continue;
+            }
             // The only copy: it stays, or what is known of its loss does.
             match self.keep_dirty(slot).await {
                 Ok(position) => need = need.max(position),
-                Err(_) => return false,
+                Err(errno) => {
+                    self.stumble(errno).await;
+                    return true;
+                }
             }
             left -= 1;
         }
         let _guard = self.lock();
-        if self.words.get(Mark::Left) != start {
-            return true; // somebody died who held the lock, and it is done once more
+        // What is not valid any more was replaced or ended meanwhile.
+        for slot in &group.valid {
+            let word = self.words.slot(*slot);
+            if word & VALID == 0 {
+                need = need.max(self.newer_locked(page_of(word)));
+            }
         }
-        for slot in dirty.into_iter().chain(group.clean) {
+        // First, so that who dies here has not dropped what nobody knows to have left (see `may_come_back`);
+        // a repair drops the rest.
+        self.words.raise(Mark::Need, need);
+        self.words.set(Mark::Left, group.end);
+        for slot in group.valid {
             if self.words.slot(slot) & VALID != 0 && self.position(slot) < group.end {
                 self.words.drop_valid(slot);
             }
         }
         self.words.add(Mark::Gone, left as u64);
         self.host.left(left as u64);
-        self.words.raise(Mark::Need, need);
-        self.words.set(Mark::Left, group.end);
+        self.words.set(Mark::Stumbles, 0);
         true
     }
 
@@ -176,14 +212,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             pages += u32::from(kind != Kind::Head);
             last = kind;
             group.end += 1;
+            if word & VALID != 0 {
+                group.valid.push(slot);
+            }
             match kind {
                 Kind::Head => {}
                 Kind::Tombstone => group.tombstones.push(page_of(word)),
                 _ if word & VALID == 0 => {
-                    let newer = words.find(page_of(word)).map(|s| self.position(s) + 1);
-                    if !mutant::is_active("log-newer-undurable") {
-                        group.newer = group.newer.max(newer.unwrap_or(0));
-                    }
+                    group.newer = group.newer.max(self.newer_locked(page_of(word)));
                 }
                 Kind::Lost => group.again.push(slot),
                 Kind::Page if chances && word & REFERENCED != 0 => {
@@ -222,19 +258,24 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Span { first: *first, bytes }
     }
 
+    /// Under the lock.
+    fn place(&self, slot: u32) -> Place {
+        let position = self.position(slot);
+        let staged = self.words.in_memory(position).map(|(buffer, place)| {
+            let mut buf = Buf::with_len(PAGE);
+            self.host.staged(buffer, place, &mut buf);
+            buf
+        });
+        Place { position, crc: self.words.crc(slot), staged }
+    }
+
     /// A slot's page: from the span, from memory, or from flash. `Err(None)` if it is damaged.
-    async fn page_bytes(&self, slot: u32, span: &Span) -> Result<Buf, Option<Errno>> {
-        let mut buf = Buf::with_len(PAGE);
-        let (position, crc) = {
-            let _guard = self.lock();
-            let position = self.position(slot);
-            let crc = self.words.crc(slot);
-            if let Some((buffer, place)) = self.words.in_memory(position) {
-                self.host.staged(buffer, place, &mut buf);
-                return Ok(buf);
-            }
-            (position, crc)
-        };
+    async fn page_bytes(&self, place: Place, span: &Span) -> Result<Buf, Option<Errno>> {
+        let Place { position, crc, staged } = place;
+        if let Some(staged) = staged {
+            return Ok(staged);
+        }
+        let buf = Buf::with_len(PAGE);
         if let Some(page) = span.page(position, crc) {
             return Ok(page);
         }
@@ -246,13 +287,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     async fn enter_again(&self, slot: u32, span: &Span) -> Result<u64, ()> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
-            return Ok(0);
+            return Ok(self.newer(page_of(word)));
         }
         let (page, dirty) = (page_of(word), word & DIRTY != 0);
         if kind_of(word) == Kind::Lost {
             return self.keep_dirty(slot).await.map_err(drop);
         }
-        let bytes = self.page_bytes(slot, span).await.map_err(drop)?;
+        let place = {
+            let _guard = self.lock();
+            self.place(slot)
+        };
+        let bytes = self.page_bytes(place, span).await.map_err(drop)?;
         let put = Put {
             kind: Kind::Page,
             page,
@@ -269,7 +314,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.words.add(Mark::Again, 1);
                 Ok(position)
             }
-            Ok(None) if self.words.find(page) != Some(slot) => Ok(0),
+            Ok(None) if !self.is_newest_in(page, slot) => Ok(self.newer(page)),
             _ => Err(()),
         }
     }
@@ -278,11 +323,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
-            return Ok(0);
+            return Ok(self.newer(page_of(word)));
         }
         let found = match kind_of(word) {
             Kind::Lost => Err(None),
-            _ => self.page_bytes(slot, &Span::default()).await,
+            _ => {
+                let place = {
+                    let _guard = self.lock();
+                    self.place(slot)
+                };
+                self.page_bytes(place, &Span::default()).await
+            }
         };
         let zero = Buf::zeroed(PAGE);
         let (kind, bytes) = match &found {
@@ -301,84 +352,119 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             urgent: true,
         };
         let entered = self.enter(&put).await?;
-        if entered.is_none() && self.words.find(page_of(word)) == Some(slot) {
+        if entered.is_none() && self.is_newest_in(page_of(word), slot) {
             return Err(Errno::ENOSPC);
         }
-        Ok(entered.unwrap_or(0))
+        Ok(entered.unwrap_or_else(|| self.newer(page_of(word))))
     }
 
-    /// Brings the pages of these slots to the origin, from what was read; those that could not be.
-    async fn to_origin_from(&self, mut slots: Vec<u32>, span: &Span) -> Vec<u32> {
-        slots.sort_by_key(|slot| page_of(self.words.slot(*slot)));
-        let pages: Vec<u64> = slots.iter().map(|s| page_of(self.words.slot(*s))).collect();
-        let jobs = pages.iter().zip(&slots).map(|(p, s)| self.page_to_origin(*p, Some((*s, span))));
-        let results = each(jobs.collect()).await;
-        slots.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(s, _)| s).collect()
-    }
-
-    /// Brings the newest version of a page to the origin, if that lacks it; or only if it is this slot's.
-    pub(super) async fn page_to_origin(
-        &self,
-        page: u64,
-        only: Option<(u32, &Span)>,
-    ) -> Result<(), Errno> {
-        let hold = self.host.hold(page).await;
-        let (slot, read) = {
+    /// Brings the newest versions of these pages to the origin; those that could not be.
+    pub(super) async fn to_origin(&self, pages: &[u64]) -> Vec<u64> {
+        let slots: Vec<u32> = {
             let _guard = self.lock();
-            let Some(slot) = self.words.find(page) else { return Ok(()) };
-            let dirty = self.words.slot(slot) & DIRTY != 0;
-            if !dirty || only.is_some_and(|(this, _)| this != slot) {
-                return Ok(());
+            pages.iter().filter_map(|page| self.words.find(*page)).collect()
+        };
+        let span = self.read_span(slots.iter()).await;
+        self.to_origin_from(pages.to_vec(), &span).await
+    }
+
+    /// As above, from what was read.
+    async fn to_origin_from(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
+        pages.sort_unstable();
+        let jobs = pages.iter().map(|page| self.one_to_origin(*page, span)).collect();
+        let results = each(jobs).await;
+        pages.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(p, _)| p).collect()
+    }
+
+    /// Whatever was the newest when this began, the origin has that or a newer one.
+    async fn one_to_origin(&self, page: u64, span: &Span) -> Result<(), Errno> {
+        let hold = self.host.hold(page).await;
+        loop {
+            let (slot, place) = {
+                let _guard = self.lock();
+                let Some(slot) = self.words.find(page) else { return Ok(()) };
+                match self.words.slot(slot) {
+                    word if word & DIRTY == 0 => return Ok(()),
+                    word if kind_of(word) == Kind::Lost => return Err(Errno::EIO),
+                    _ => (slot, self.place(slot)),
+                }
+            };
+            let position = place.position;
+            // Under the lock.
+            let is_newest =
+                || self.words.find(page) == Some(slot) && self.position(slot) == position;
+            let bytes = match self.page_bytes(place, span).await {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    let _guard = self.lock();
+                    if is_newest() {
+                        return Err(error.unwrap_or(Errno::EIO));
+                    }
+                    continue; // the slot may be another page's by now
+                }
+            };
+            if !mutant::is_active("log-leave-unwritten") {
+                self.host.write_origin(page, bytes).await?;
             }
-            let (position, crc) = (self.position(slot), self.words.crc(slot));
-            (slot, only.and_then(|(_, span)| span.page(position, crc)))
-        };
-        let bytes = match read {
-            Some(bytes) => bytes,
-            None => match self.fetch(page, 0).await? {
-                Got::Hit(bytes, _) => bytes,
-                Got::Miss => return Ok(()),
-            },
-        };
-        if !mutant::is_active("log-leave-unwritten") {
-            self.host.write_origin(page, bytes).await?;
+            let _guard = self.lock();
+            self.words.add(Mark::OriginWrites, 1);
+            if is_newest() {
+                self.words.make_clean(slot);
+            }
+            drop(hold);
+            return Ok(());
         }
+    }
+
+    /// What must be durable before a version that is not valid any more is gone: the one that replaced it, or
+    /// the tombstone that ended it.
+    fn newer(&self, page: u64) -> u64 {
         let _guard = self.lock();
-        self.words.set(Mark::OriginDirty, 1);
-        if self.words.find(page) == Some(slot) {
-            self.words.make_clean(slot);
+        self.newer_locked(page)
+    }
+
+    fn newer_locked(&self, page: u64) -> u64 {
+        if mutant::is_active("log-newer-undurable") {
+            return 0;
         }
-        drop(hold);
-        Ok(())
+        match self.words.find(page) {
+            Some(slot) => self.position(slot) + 1,
+            None => self.words.get(Mark::Tombstone),
+        }
+    }
+
+    fn is_newest_in(&self, page: u64, slot: u32) -> bool {
+        let _guard = self.lock();
+        self.words.find(page) == Some(slot)
     }
 
     /// The front comes to where pages have left, once that is safe (rule 2).
     pub(super) async fn settle_front(&self) -> Result<(), Errno> {
-        let (target, need, flush) = {
+        let (target, need, writes, flushed) = {
             let _guard = self.lock();
-            let flush = self.words.get(Mark::OriginDirty) != 0;
-            self.words.set(Mark::OriginDirty, 0);
-            (self.words.get(Mark::Left), self.words.get(Mark::Need), flush)
+            let get = |mark| self.words.get(mark);
+            (get(Mark::Left), get(Mark::Need), get(Mark::OriginWrites), get(Mark::OriginFlushed))
         };
-        if flush
+        if writes != flushed
             && !mutant::is_active("log-leave-unflushed")
             && let Err(errno) = self.host.flush_origin().await
         {
-            self.words.set(Mark::OriginDirty, 1);
+            // What the origin could not make durable may be gone, and a later flush would not say so.
+            self.fail(errno);
             return Err(errno);
         }
         if !mutant::is_active("log-again-undurable") {
             self.settle(need).await?;
         }
         let _guard = self.lock();
-        if self.words.get(Mark::Left) >= target {
-            self.words.raise(Mark::Front, target);
-        }
+        // Not before: who dies meanwhile has flushed nothing.
+        self.words.raise(Mark::OriginFlushed, writes);
+        self.words.raise(Mark::Front, target);
         self.host.notify();
         Ok(())
     }
 
-    /// The valid versions that the origin lacks, brought there; then nothing is left in the log.
+    /// Brings to the origin everything that it lacks, whatever was brought before.
     ///
     /// # Errors
     /// If a page is lost, or a device fails.
@@ -387,16 +473,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let _guard = self.lock();
             self.words.set(Mark::Drained, 0);
         }
-        self.drain().await?;
-        let _guard = self.lock();
-        let range: Range<u64> = self.words.get(Mark::Front)..self.words.get(Mark::Last);
-        for position in range {
-            let slot = self.log.slot(position);
-            let word = self.words.slot(slot);
-            if word & VALID != 0 && word & DIRTY == 0 {
-                self.words.drop_valid(slot);
-            }
-        }
-        Ok(())
+        self.drain().await
     }
 }

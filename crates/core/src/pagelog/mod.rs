@@ -13,6 +13,7 @@
 //! | words of memory: which page lies where; front and rear | `words.rs`, `directory.rs`, `queue.rs` |
 //! | what it asks of whoever drives it | `host.rs` |
 //! | put, get, bury, flush | `paths.rs` |
+//! | what may be asked with pages held | `held.rs` |
 //! | closed batches and segments written, the durable marks | `durable.rs` |
 //! | pages leave at the front | `leave.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
@@ -52,6 +53,7 @@ mod directory;
 mod durable;
 mod format;
 mod geometry;
+mod held;
 mod host;
 mod leave;
 mod open;
@@ -60,6 +62,8 @@ mod queue;
 mod recover;
 mod words;
 
+#[cfg(test)]
+mod several;
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
 use super::LogSettings;
-use super::format::Header;
+use super::format::{Header, Seal};
 use super::geometry::Geometry;
 use super::host::Host;
 use super::paths::PageLog;
@@ -56,7 +56,7 @@ impl Geometry {
             begin: 0,
             front: 0,
             segments: 0,
-            sealed: Some(0),
+            sealed: Some(Seal { rear: 0, stamp: 0 }),
         };
         [0, 1].map(|n| (self.header(n), header(n).encode(self)))
     }
@@ -101,7 +101,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         match reader.find().await {
             Ok(found) => {
                 let log = Self { host, words, log, settings };
-                log.place(&found);
+                log.set_marks(&found);
                 Ok((log, found))
             }
             Err(error) => Err((host, error)),
@@ -133,7 +133,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Marks as a start finds them.
-    fn place(&self, found: &Found) {
+    fn set_marks(&self, found: &Found) {
         let segments = if found.warm { found.header.segments } else { found.rear };
         let durable_front = found.header.front.max(if found.warm { 0 } else { found.front });
         let _guard = self.lock();
@@ -158,24 +158,48 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Makes all of it durable and says so: a start needs no checks, and finds it warm under every policy.
-    /// Nothing may be put after it.
+    /// Whether nothing was changed meanwhile; what is put afterwards says first that it is sealed no more.
     ///
     /// # Errors
     /// If it cannot be.
-    pub async fn seal(&self) -> Result<(), Errno> {
+    pub async fn seal(&self) -> Result<bool, Errno> {
+        // The front moves for one at a time.
+        loop {
+            let seen = self.host.changes();
+            if self.become_keeper() {
+                break;
+            }
+            self.host.changed(seen).await;
+        }
+        let sealed = self.seal_kept().await;
+        self.resign();
+        sealed
+    }
+
+    async fn seal_kept(&self) -> Result<bool, Errno> {
         self.flush().await?;
         while self.words.get(Mark::Left) > self.words.get(Mark::Front) {
             self.settle_front().await?;
         }
-        self.put_all_segments().await?;
-        let (segments, last) = (self.words.get(Mark::Segments), self.words.get(Mark::Last));
-        self.words.set(Mark::Sealed, 1);
-        self.write_header(segments, Some(last)).await?;
-        // Somebody may have put something meanwhile, and said so in a header before this one.
-        if self.words.get(Mark::Last) != last {
+        // What counts as clean is durable on the origin.
+        self.host.flush_origin().await?;
+        let turn = self.words.get(Mark::Turn);
+        self.words.add(Mark::Seals, 1);
+        let stamp = self.words.get(Mark::Generation) << 32 | self.words.get(Mark::Seals);
+        self.put_all_segments(stamp).await?;
+        let (segments, last) = {
+            let _guard = self.lock();
+            let (last, now) = (self.words.get(Mark::Last), self.words.get(Mark::Turn));
+            if now != turn || self.words.get(Mark::Durable) < last {
+                return Ok(false);
+            }
+            self.words.set(Mark::Sealed, 1);
+            (self.words.get(Mark::Segments), last)
+        };
+        let written = self.write_header(segments, Some(Seal { rear: last, stamp })).await;
+        if written.is_err() {
             self.words.set(Mark::Sealed, 0);
-            self.write_header(segments, None).await?;
         }
-        Ok(())
+        written.map(|()| self.is_sealed())
     }
 }

@@ -12,8 +12,9 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
+use super::durable::FAILURES_MOST;
 use super::geometry::Geometry;
-use super::host::{Host, each};
+use super::host::Host;
 use super::queue::{Lack, LogStatus, State};
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of, slot_word};
 use super::{LogPolicy, LogSettings};
@@ -69,15 +70,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     pub(super) fn lock(&self) -> H::Guard<'_> {
         let (guard, died) = self.host.lock();
-        if died {
-            self.words.repair();
+        if died && !mutant::is_active("log-no-repair") {
+            self.words.repair(&self.log);
         }
         guard
     }
 
     /// Rebuilds what follows from the slots, for whoever finds that a holder of the lock died.
     pub fn repair(&self) {
-        self.words.repair();
+        self.words.repair(&self.log);
     }
 
     /// Its state.
@@ -111,6 +112,26 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let valid = word & VALID != 0;
             valid.then(|| (page_of(word), self.log.block(position), word & DIRTY != 0))
         })
+    }
+
+    /// Nothing is put any more; whoever waits hears of it.
+    pub fn fail(&self, errno: Errno) {
+        let _guard = self.lock();
+        self.words.set(Mark::Failed, errno.0 as u64);
+        self.host.notify();
+    }
+
+    /// Something that is tried again went wrong; too often, and the log fails. Otherwise rests.
+    pub(super) async fn stumble(&self, errno: Errno) {
+        {
+            let _guard = self.lock();
+            self.words.add(Mark::Stumbles, 1);
+            if self.words.get(Mark::Stumbles) >= FAILURES_MOST {
+                self.words.set(Mark::Failed, errno.0 as u64);
+                self.host.notify();
+            }
+        }
+        self.host.rest().await;
     }
 
     /// How the log failed, if it did: nothing is put any more.
@@ -168,7 +189,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     if self.words.slot(slot) & DIRTY != 0 {
                         return Err(read.err().unwrap_or(Errno::EIO));
                     }
-                    self.words.drop_valid(slot);
+                    // After a crash it would count again, so it stays where that matters.
+                    if !self.settings.policy.outlives_crash() {
+                        self.words.drop_valid(slot);
+                    }
                     return Ok(Got::Miss);
                 }
             }
@@ -181,34 +205,36 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn put(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<u64, Errno> {
-        let put = self.page(page, bytes, dirty);
+        let put = Self::page(page, bytes, dirty);
         match self.enter(&put).await? {
             Some(position) => Ok(position),
             None => Err(Errno::EIO), // nothing to be instead of
         }
     }
 
-    /// As [`put`](Self::put), if there is room at once and no version of the page.
+    /// As [`put`](Self::put), if there is room at once, no version of the page, and the log is not sealed. The page may be held.
     ///
     /// # Errors
     /// If the log has failed.
     pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<bool, Errno> {
-        let put = self.page(page, bytes, dirty);
-        self.unseal().await?;
+        let put = Self::page(page, bytes, dirty);
         let entered = {
             let _guard = self.lock();
+            // Unsealing would take time, in which the caller's reasons may end.
+            let sealed = self.words.get(Mark::Sealed) != 0;
             match self.words.find(page) {
                 Some(_) => return Ok(false),
+                None if sealed => return Ok(false),
                 None => self.try_enter(&put)?,
             }
         };
-        if entered.is_ok() {
-            self.progress().await;
+        if entered.is_ok() && !self.host.has_tasks() {
+            self.write_next().await;
         }
         Ok(entered.is_ok())
     }
 
-    fn page<'a>(&self, page: u64, bytes: &'a [u8], dirty: bool) -> Put<'a> {
+    pub(super) fn page(page: u64, bytes: &[u8], dirty: bool) -> Put<'_> {
         debug_assert_eq!(bytes.len(), PAGE);
         let crc = crc32c(bytes);
         Put { kind: Kind::Page, page, dirty, crc, bytes, instead_of: None, urgent: false }
@@ -220,7 +246,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         loop {
             let mut seen = self.host.changes();
             self.unseal().await?;
-            let wanted = self.words.get(Mark::Wanted);
             let entered = {
                 let _guard = self.lock();
                 if let Some(slot) = put.instead_of
@@ -237,14 +262,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
                 Err(Lack::Buffer) => self.wait(seen).await,
                 // Whoever makes room cannot wait for room.
-                Err(Lack::Room) if put.urgent => {
+                Err(Lack::Room) if put.instead_of.is_some() => {
                     if !self.keep_marks().await {
                         return Ok(None);
                     }
                 }
                 Err(Lack::Room) => {
-                    if wanted == 0 {
+                    if self.words.get(Mark::Wanted) == 0 {
                         // Whoever makes room hears of it, once.
+                        self.words.set(Mark::Wanted, 1);
                         self.host.notify();
                         seen = self.host.changes();
                     }
@@ -255,7 +281,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Under the lock: enters a page, if there is room.
-    fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
+    pub(super) fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
         if let Some(errno) = self.failed() {
             return Err(errno);
         }
@@ -270,6 +296,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let position = words.get(Mark::Rear);
         let slot = self.log.slot(position);
         let place = position - words.batch_pages(buffer).start;
+        if mutant::is_active("log-drops-first") {
+            words.drop_pages(put.page..put.page + 1);
+        }
         self.host.stage(buffer, place as usize, put.bytes);
         let flags = VALID | if put.dirty { DIRTY } else { 0 };
         let tombstone = put.kind == Kind::Tombstone;
@@ -279,7 +308,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         // From here on it counts.
         words.set(Mark::Last, position + 1);
         if tombstone {
-            words.drop_pages(put.page..put.page + u64::from(put.crc));
+            let pages = put.page..put.page + u64::from(put.crc);
+            words.set(Mark::Tombstone, position + 1);
+            words.drop_pages(pages.clone());
+            self.host.buried(pages);
         } else {
             words.enter(slot);
         }
@@ -305,7 +337,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    async fn work(&self) -> bool {
+    /// One step of what is due, for whoever has no tasks and holds no page; whether there was any.
+    pub async fn work(&self) -> bool {
         // What makes room may itself have to wait, hence the box.
         self.write_next().await || Box::pin(self.keep()).await
     }
@@ -333,13 +366,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Whether it was sealed, and nothing was put since.
     pub fn is_sealed(&self) -> bool {
-        self.words.get(Mark::Sealed) != 0
+        self.words.get(Mark::Sealed) == 2
     }
 
-    async fn unseal(&self) -> Result<(), Errno> {
-        if self.is_sealed() {
+    pub(super) async fn unseal(&self) -> Result<(), Errno> {
+        if self.words.get(Mark::Sealed) != 0 {
             self.write_header(self.words.get(Mark::Segments), None).await?;
-            self.words.set(Mark::Sealed, 0);
         }
         Ok(())
     }
@@ -356,16 +388,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         {
             let _guard = self.lock();
-            // What has left comes back with a crash as long as the front has not durably passed it.
-            let limbo = self.words.get(Mark::DurableFront) < self.words.get(Mark::Left);
-            if !limbo && pages.clone().all(|page| self.words.find(page).is_none()) {
+            if !self.may_come_back(&pages) {
                 return Ok(false);
             }
         }
-        let bytes = [0; PAGE];
-        let crc = (pages.end - pages.start) as u32;
-        let put = Put { kind: Kind::Tombstone, crc, ..self.page(pages.start, &bytes, false) };
-        let position = self.enter(&put).await?.ok_or(Errno::EIO)?;
+        let position = self.enter(&self.tombstone(&pages)).await?.ok_or(Errno::EIO)?;
         if !mutant::is_active("log-tombstone-late") {
             self.settle(position).await?;
         }
@@ -379,7 +406,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub async fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
         let zero = [0; PAGE];
         for page in pages {
-            self.put(page, &zero, true).await?;
+            // The tombstone cannot leave before this is put, so it takes what is kept for making room.
+            let put = Put { urgent: true, ..Self::page(page, &zero, true) };
+            self.enter(&put).await?;
         }
         Ok(())
     }
@@ -421,8 +450,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             };
             if written {
                 self.make_durable().await?;
-            } else {
-                self.wait(seen).await;
+            } else if self.host.has_tasks() || !self.write_next().await {
+                // Batches alone are waited for, so that whoever settles may hold pages, which a keeper waits for.
+                self.host.changed(seen).await;
             }
         }
     }
@@ -432,23 +462,22 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn drain(&self) -> Result<(), Errno> {
+        // Which pages, once and for all: while this runs they may be entered once more, or replaced by versions
+        // that it need not wait for, and then it is those that the origin gets.
         let (pages, until) = {
             let _guard = self.lock();
-            let from = self.words.get(Mark::Drained).max(self.words.get(Mark::Front));
-            let until = self.words.get(Mark::Last).max(from);
-            let dirty = |position| {
-                let word = self.words.slot(self.log.slot(position));
-                (word & VALID != 0 && word & DIRTY != 0).then(|| page_of(word))
-            };
-            let mut pages: Vec<u64> = (from..until).filter_map(dirty).collect();
-            pages.sort_unstable();
-            (pages, until)
+            let get = |mark| self.words.get(mark);
+            let from = get(Mark::Drained).max(get(Mark::Front));
+            let until = get(Mark::Last).max(from);
+            let slots = (from..until).map(|position| self.words.slot(self.log.slot(position)));
+            let dirty = slots.filter(|word| word & VALID != 0 && word & DIRTY != 0);
+            (dirty.map(page_of).collect::<Vec<_>>(), until)
         };
         let mut result = Ok(());
-        // By page, not by slot: a newer version that is put meanwhile is as good, and pages move.
-        for some in pages.chunks(self.log.batch_pages as usize) {
-            let jobs = some.iter().map(|page| self.page_to_origin(*page, None)).collect();
-            result = each(jobs).await.into_iter().fold(result, Result::and);
+        for pages in pages.chunks(self.log.batch_pages as usize) {
+            if !self.to_origin(pages).await.is_empty() {
+                result = Err(Errno::EIO);
+            }
         }
         self.host.flush_origin().await?;
         result?;

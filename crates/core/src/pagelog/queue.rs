@@ -9,7 +9,7 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::geometry::Geometry;
-use super::words::{BatchMark, Kind, Mark, Words, slot_word};
+use super::words::{BatchMark, Kind, Mark, VALID, Words, slot_word};
 use super::{HEADS, LogPolicy};
 use crate::mutant;
 
@@ -122,9 +122,6 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         let keep = if urgent { empty_blocks(log) } else { empty_blocks(log) + reserve(log) };
         let lags = range.end > self.get(Mark::Segments) + 2 * log.segment();
         if range.end - rear + keep > self.room(log) || lags {
-            if !urgent {
-                self.set(Mark::Wanted, 1);
-            }
             return Err(Lack::Room);
         }
         self.set(Mark::Wanted, 0);
@@ -185,10 +182,18 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     }
 
     /// What a holder of the lock left half done when it died is done or undone.
-    pub fn repair(&self) {
+    pub fn repair(&self, log: &Geometry) {
         // A batch counts from the moment when it was numbered.
         if let Some(buffer) = self.open() {
-            self.raise(Mark::Rear, self.batch(buffer, BatchMark::Start) + u64::from(HEADS));
+            let first = self.batch(buffer, BatchMark::Start) + u64::from(HEADS);
+            self.raise(Mark::Rear, first);
+            // A page counts from the moment when the rear moves; a FLUSH has to know of it.
+            if self.get(Mark::Rear) > first {
+                self.set(Mark::Last, self.get(Mark::Rear));
+            }
+            if self.open_room(log) == 0 {
+                self.close_batch();
+            }
         }
         while self.get(Mark::Closed) < self.get(Mark::Opened)
             && self.state(Self::buffer_of(self.get(Mark::Closed))) == State::Free
@@ -196,8 +201,11 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             self.add(Mark::Closed, 1);
         }
         self.retire();
-        // Whoever was making room looks at it all once more.
-        self.set(Mark::Left, self.get(Mark::Front));
+        // What is before `Left` has left, also what nobody came to drop.
+        for position in self.get(Mark::Front)..self.get(Mark::Left) {
+            let slot = log.slot(position);
+            self.set_slot(slot, self.slot(slot) & !VALID);
+        }
         self.rebuild(self.get(Mark::Front)..self.get(Mark::Rear));
     }
 }

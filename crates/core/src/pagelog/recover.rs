@@ -77,34 +77,33 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         if !self.policy.outlives_crash() && header.sealed.is_none() {
             return Ok(self.cold(header));
         }
-        if let Some(rear) = header.sealed {
-            if self.load_segments(&header, header.front..rear).await? {
-                return Ok(self.warm(header, header.front, rear));
+        if let Some(seal) = header.sealed {
+            if self.load_segments(&header, header.front..seal.rear).await? {
+                return Ok(self.warm(header, header.front, seal.rear));
             }
             if !self.policy.outlives_crash() {
                 return Ok(self.cold(header));
             }
             (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
         }
-        let start = match self.batch_behind_segments(&header).await? {
-            Some(start) => start,
-            None => self.first_batch(&header).await?,
+        let mut chain = match self.batch_behind_segments(&header).await? {
+            Some(start) => self.follow(&header, start).await?,
+            None => self.whole_chain(&header).await?,
         };
-        let mut chain = self.follow(&header, start).await?;
         self.look_behind(&header, &chain).await?;
         if header.sealed.is_none() && !mutant::is_active("log-torn-batch") {
             self.cut_torn(&mut chain).await?;
         }
-        let least = header.segments.max(header.begin).max(header.sealed.unwrap_or(0));
+        let least = Self::least(&header);
         if chain.end < least.max(chain.durable) {
             let (end, least) = (chain.end, least.max(chain.durable));
             return Err(OpenError::Missing { end, durable: least });
         }
         let first = chain.links.first().map_or(chain.end, |link| link.start);
         if chain.front < first && !self.load_segments(&header, chain.front..first).await? {
-            let from = self.first_batch(&header).await?;
-            let whole = self.follow(&header, from).await?;
-            if from > chain.front || whole.end < first {
+            let whole = self.whole_chain(&header).await?;
+            let from = whole.links.first().map_or(whole.end, |link| link.start);
+            if from > self.log.batch_start(chain.front) || whole.end < first {
                 return Err(OpenError::Missing { end: whole.end, durable: first });
             }
             whole.links.iter().filter(|link| link.start < first).for_each(|link| self.load(link));
@@ -162,7 +161,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         }
         let first = header.segments - segment;
         let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
-        let Some(entries) = decode_segment(&bytes, first, self.log) else { return Ok(None) };
+        let entries = decode_segment(&bytes, first, self.log);
+        let entries = entries.filter(|(e, _)| e.len() as u64 == segment);
+        let Some((entries, _)) = entries else { return Ok(None) };
         // The last batch that begins there; the first entries may be the end of a head.
         let is_head = |i: &usize| kind_of(entries[*i].0) == Kind::Head;
         let starts = |i: &usize| is_head(i) && !is_head(&(i - 1));
@@ -170,18 +171,31 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         Ok(Some(start.max(header.front)))
     }
 
-    /// The first batch that is not written over yet: what lies before has left.
-    async fn first_batch(&mut self, header: &Header) -> Result<u64, OpenError> {
-        for start in header.front..header.front + u64::from(self.log.blocks) {
+    /// The chain from the first batch that is not written over yet: what lies before has left. A head that an older
+    /// lap left behind has no chain that comes as far as what is durable.
+    async fn whole_chain(&mut self, header: &Header) -> Result<Chain, OpenError> {
+        let mut start = header.front;
+        let mut longest = self.follow(header, start).await?;
+        while longest.end < Self::least(header) && start < header.front + u64::from(self.log.blocks)
+        {
+            start += 1;
             let bytes = self.read(self.log.block(start), PAGE as u64).await?;
             let head = Head::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
             // The first copy may be the one that is damaged.
-            let first = head.filter(|h| start - h.start.min(start) < u64::from(HEADS));
-            if let Some(first) = first.filter(|h| h.start >= header.front) {
-                return Ok(first.start);
+            let here = head.filter(|h| h.start >= header.front && h.start <= start);
+            if let Some(head) = here.filter(|h| start - h.start < u64::from(HEADS)) {
+                let chain = self.follow(header, head.start).await?;
+                if chain.end > longest.end {
+                    longest = chain;
+                }
             }
         }
-        Ok(header.front)
+        Ok(longest)
+    }
+
+    /// All before was durable, as the header says.
+    fn least(header: &Header) -> u64 {
+        header.segments.max(header.begin).max(header.sealed.map_or(0, |seal| seal.rear))
     }
 
     /// Follows the chain of heads from a batch's position.
@@ -277,7 +291,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         }
         while first < range.end {
             let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
-            let Some(entries) = decode_segment(&bytes, first, self.log) else { return Ok(false) };
+            let needed = segment.min(range.end - first);
+            let entries = decode_segment(&bytes, first, self.log);
+            let stamped = |stamp| header.sealed.is_none_or(|seal| seal.stamp == stamp);
+            let entries = entries.filter(|(e, stamp)| e.len() as u64 >= needed && stamped(*stamp));
+            let Some((entries, _)) = entries else { return Ok(false) };
             for (position, entry) in (first..).zip(entries) {
                 if range.contains(&position) {
                     self.set(position, entry, header.sealed.is_some());

@@ -263,7 +263,7 @@ fn life(policy: LogPolicy, second_chance: bool, seed: u64) {
                 pages.for_each(|page| model.entry(page).or_insert(vec![0]).push(0));
             }
             6 => {
-                now(log.seal()).expect("is sealed");
+                assert!(now(log.seal()).expect("is sealed"));
                 let found;
                 (log, found) = rig.open();
                 assert!(found.warm && found.redo.iter().all(|r| r.start < PAGES));
@@ -305,7 +305,7 @@ fn through_is_cold_after_a_crash_and_warm_after_a_stop() {
     let (log, found) = rig.open();
     assert!(!found.warm && !log.has(3));
     now(log.put(3, &bytes_of(10), false)).unwrap();
-    now(log.seal()).unwrap();
+    assert!(now(log.seal()).unwrap());
     let (log, found) = rig.open();
     assert!(found.warm && matches!(now(log.get(3)), Ok(Got::Hit(_, false))));
     assert_eq!(log.status().dirty, 0);

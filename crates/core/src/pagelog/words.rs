@@ -3,13 +3,14 @@
 //!
 //! First the marks and counters named here, then those of the batches in memory, then two words a slot and
 //! half a word for the hash table: 20 bytes a slot. Words are atomic because processes may share them;
-//! their order is the lock's business, so every access is relaxed.
+//! their order between holders is the lock's business, so loads are relaxed. Stores are not, though nobody pairs
+//! with them: a holder may be killed between any two, and what it did until then is to be what it says here.
 //!
 //! A slot's first word: the page (58 bits), its kind (2 bits), and whether it is valid, dirty, and
 //! referenced. The second: the page's checksum, and the slot after it in its chain.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use super::PAGES_MOST;
 use super::queue::BUFFERS;
@@ -24,12 +25,16 @@ pub enum Mark {
     Left,
     /// What must be durable before the front may come to `Left`.
     Need,
-    /// The origin was written to since it was flushed for the front's sake (0 or 1).
-    OriginDirty,
+    /// Counts writes to the origin, ...
+    OriginWrites,
+    /// ... and says how many of them were flushed for the front's sake.
+    OriginFlushed,
     /// The next position.
     Rear,
     /// The rear after the last page that was put.
     Last,
+    /// The rear after the last tombstone that was put.
+    Tombstone,
     /// Batches before are written ...
     Written,
     /// ... and the last of them says that this is the front.
@@ -55,10 +60,18 @@ pub enum Mark {
     Keeper,
     /// Somebody waits for room (0 or 1).
     Wanted,
-    /// The header says that all is durable (0 or 1): nothing is put before it says otherwise.
+    /// The header says that all is durable (2), or is about to (1): nothing is put before it says otherwise.
     Sealed,
     /// The error that the log failed with (0 none).
     Failed,
+    /// Errors in a row of what keeps the log going.
+    Stumbles,
+    /// Attempts to seal it.
+    Seals,
+    /// Who writes a header (a name).
+    Scribe,
+    /// Counts changes of what is valid.
+    Turn,
     /// Valid slots, and those of them that are dirty.
     Valid,
     Dirty,
@@ -152,7 +165,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     }
 
     pub fn set(&self, mark: Mark, value: u64) {
-        self.memory[mark as usize].store(value, Relaxed);
+        self.memory[mark as usize].store(value, Release);
     }
 
     /// Moves a mark on, never back.
@@ -173,7 +186,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     }
 
     pub fn set_batch(&self, buffer: usize, mark: BatchMark, value: u64) {
-        self.batch_at(buffer, mark).store(value, Relaxed);
+        self.batch_at(buffer, mark).store(value, Release);
     }
 
     fn slots_at(&self) -> usize {
@@ -190,7 +203,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     }
 
     pub fn set_slot(&self, slot: u32, word: u64) {
-        self.memory[self.slots_at() + 2 * slot as usize].store(word, Relaxed);
+        self.memory[self.slots_at() + 2 * slot as usize].store(word, Release);
     }
 
     /// The slot's checksum.
@@ -200,7 +213,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
 
     pub fn set_crc(&self, slot: u32, crc: u32) {
         let next = self.second_at(slot).load(Relaxed) >> 32 << 32;
-        self.second_at(slot).store(next | u64::from(crc), Relaxed);
+        self.second_at(slot).store(next | u64::from(crc), Release);
     }
 
     /// The slot after it in its chain, plus one.
@@ -210,7 +223,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
 
     pub fn set_next(&self, slot: u32, next: u32) {
         let crc = self.crc(slot);
-        self.second_at(slot).store(u64::from(next) << 32 | u64::from(crc), Relaxed);
+        self.second_at(slot).store(u64::from(next) << 32 | u64::from(crc), Release);
     }
 
     /// The first slot of a chain, plus one.
@@ -223,6 +236,6 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         let at = self.slots_at() + 2 * self.blocks as usize + chain as usize / 2;
         let shift = chain % 2 * 32;
         let other = self.memory[at].load(Relaxed) & !(u64::from(u32::MAX) << shift);
-        self.memory[at].store(other | u64::from(slot) << shift, Relaxed);
+        self.memory[at].store(other | u64::from(slot) << shift, Release);
     }
 }

@@ -163,6 +163,10 @@ pub const PRESETS: &[Preset] = &[
             durability: Durability::Volatile,
         },
     },
+];
+
+/// Presets over a page log: the engine and the laboratory have them, a served volume does not yet.
+pub const PAGE_LOGS: &[Preset] = &[
     Preset {
         name: "face",
         source: "FaCE, VLDB Journal 2015, section 4",
@@ -217,6 +221,12 @@ fn periodic(write: WritePolicy) -> Choices {
         write,
         durability: Durability::Journal,
     }
+}
+
+/// The preset over a page log of this name.
+#[must_use]
+pub fn page_log(name: &str) -> Option<&'static Preset> {
+    PAGE_LOGS.iter().find(|p| p.name == name)
 }
 
 /// The preset of this name.

@@ -433,6 +433,10 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
             Event::FlashSuspended { .. } => {
                 tracing::warn!("a flash operation is overdue: flash is bypassed until it answers");
             }
+            Event::LogOpened { warm, .. } => {
+                tracing::info!("page log opened, {}", if warm { "warm" } else { "cold" });
+            }
+            Event::LogRefused { dev, why } => volume.flash_failed(dev, &why),
             Event::FlashResumed { .. } => tracing::info!("flash answers again and is used"),
         }
     }

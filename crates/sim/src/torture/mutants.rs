@@ -3,11 +3,12 @@
 //!
 //! One breaks a rule that no history of crashes shows, only a long steady load does: it is caught
 //! by a scenario of its own. All others are caught by the seeds that everything is tortured with;
-//! those that break rule 8 show under rot of the metadata alone and get that row of the swarm.
+//! those that break rule 8 show under rot of the metadata alone and get that row of the swarm, and those of
+//! the page log get its.
 
 use std::sync::atomic::AtomicBool;
 
-use larder_core::mutant::MUTANTS;
+use larder_core::mutant::{DEATHS, MUTANTS};
 
 use super::corpus;
 use super::profile::profile;
@@ -44,16 +45,18 @@ pub fn named(name: &str) -> Option<&'static str> {
     MUTANTS.iter().find(|m| m.name == name).map(|m| m.name)
 }
 
-/// The names of all.
+/// The names of all that one process can show.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    MUTANTS.iter().map(|m| m.name)
+    MUTANTS.iter().filter(|m| m.rule != DEATHS).map(|m| m.name)
 }
 
 /// The task with this mutant.
 #[must_use]
 pub fn with(name: &'static str, task: &Task) -> Task {
     let rots = MUTANTS.iter().any(|m| m.name == name && m.rule == 8);
-    let row = profile("metadata-rot").filter(|_| rots);
+    let logs = name.starts_with("log-");
+    let row = if logs { "page-log" } else { "metadata-rot" };
+    let row = profile(row).filter(|_| rots || logs);
     Task { mutant: Some(name), profile: task.profile.or(row), ..task.clone() }
 }
 

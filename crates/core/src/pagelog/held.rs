@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may be asked of a log by whoever holds pages (see `Host::hold`).
+//!
+//! Invariant: nothing here waits for room or makes it. Who makes room waits for holds, so whoever held a page and
+//! waited for room would wait for itself, or for somebody who waits for it. `get`, `put_new`, `settle` and
+//! `flush` keep to it too; `put`, `bury`, `drain`, `room` and `work` do not.
+
+use std::ops::{Deref, Range};
+use std::sync::atomic::AtomicU64;
+
+use super::host::Host;
+use super::paths::{PageLog, Put};
+use super::words::{Kind, Mark};
+use crate::buf::PAGE;
+use crate::request::Errno;
+
+impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
+    /// As [`bury`](Self::bury), with the pages held. Nothing if there is no room; then let go of them, wait for
+    /// [`room`](Self::room), and try again.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn bury_at_once(&self, pages: Range<u64>) -> Result<Option<bool>, Errno> {
+        if !self.settings.policy.outlives_crash() {
+            return self.drop_pages(pages).await.map(|()| Some(false));
+        }
+        self.unseal().await?;
+        let entered = {
+            let _guard = self.lock();
+            if !self.may_come_back(&pages) {
+                return Ok(Some(false));
+            }
+            self.try_enter(&self.tombstone(&pages))?
+        };
+        let Ok(position) = entered else { return Ok(None) };
+        self.settle(position).await?;
+        Ok(Some(true))
+    }
+
+    /// Ends a burial of a page that somebody began who died: nobody knows whether the tombstone counts. Whether the
+    /// log has no version of the page, so that the origin is to be made zero. If it has one, that is older than
+    /// a burial which never counted, or newer.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn bury_absent(&self, page: u64) -> Result<bool, Errno> {
+        self.unseal().await?;
+        let entered = {
+            let _guard = self.lock();
+            if self.words.find(page).is_some() {
+                return Ok(false);
+            }
+            let pages = page..page + 1;
+            match self.settings.policy.outlives_crash() && self.may_come_back(&pages) {
+                // What is kept for the front's sake will do: deaths are rare.
+                true => self.try_enter(&Put { urgent: true, ..self.tombstone(&pages) })?.ok(),
+                false => None,
+            }
+        };
+        // Without room a crash of the machine may take back what nobody was told of.
+        match entered {
+            Some(position) => self.settle(position).await.map(|()| true),
+            None => Ok(true),
+        }
+    }
+
+    /// Under the lock: whether the log has one of the pages, or would after a crash.
+    pub(super) fn may_come_back(&self, pages: &Range<u64>) -> bool {
+        // What has left comes back with a crash as long as the front has not durably passed it.
+        self.words.get(Mark::DurableFront) < self.words.get(Mark::Left)
+            || pages.clone().any(|page| self.words.find(page).is_some())
+    }
+
+    pub(super) fn tombstone(&self, pages: &Range<u64>) -> Put<'static> {
+        let crc = (pages.end - pages.start) as u32;
+        Put { kind: Kind::Tombstone, crc, ..Self::page(pages.start, &[0; PAGE], false) }
+    }
+
+    /// Waits, with no page held, until one can be put at once; others may come first.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn room(&self) -> Result<(), Errno> {
+        loop {
+            let seen = self.host.changes();
+            {
+                let _guard = self.lock();
+                if let Some(errno) = self.failed() {
+                    return Err(errno);
+                }
+                let open = self.words.open();
+                if open.is_some() || self.words.open_batch(&self.log, false).is_ok() {
+                    return Ok(());
+                }
+            }
+            self.host.notify();
+            self.wait(seen).await;
+        }
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the log asks of a process: everything blocks, and nothing here is ever pending.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use larder_core::buf::{Buf, PAGE};
+use larder_core::pagelog::{Host, PageLog};
+use larder_core::request::Errno;
+use rustix::fs::Timespec;
+use rustix::thread::futex;
+
+use crate::members::{self, Entry, LOG, hold_mutex, hold_of, holds_of, open_burials};
+use crate::memory::{Control, HOLDS, Memory, Words};
+use crate::mutex::Locked;
+
+/// How long whoever waits for a change sleeps at most: a death is no change.
+const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// The files of a log, opened by this process.
+pub struct Files {
+    /// Flash, or its part of it.
+    pub flash: OwnedFd,
+    /// The origin; page `p` lies at byte `p * PAGE`.
+    pub origin: OwnedFd,
+}
+
+struct Inner {
+    // Given back before the memory is unmapped.
+    entry: Entry,
+    memory: Rc<Memory>,
+    files: Files,
+}
+
+/// One that takes part in a log, see [`Host`].
+#[derive(Clone)]
+pub struct Member(Rc<Inner>);
+
+fn errno(error: rustix::io::Errno) -> Errno {
+    Errno(error.raw_os_error())
+}
+
+fn write_all(file: &OwnedFd, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> Result<(), Errno> {
+    while !parts.is_empty() {
+        match rustix::io::pwritev(file, parts, offset) {
+            Ok(0) => return Err(Errno::EIO),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut parts, written);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(errno(error)),
+        }
+    }
+    Ok(())
+}
+
+fn read_all(file: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pread(file, &mut buf[done..], offset + done as u64) {
+            // Behind the end of a file there is nothing.
+            Ok(0) => {
+                buf[done..].fill(0);
+                return Ok(());
+            }
+            Ok(read) => done += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(errno(error)),
+        }
+    }
+    Ok(())
+}
+
+impl Member {
+    /// Joins those who share the memory.
+    ///
+    /// # Errors
+    /// If it has no room for one more.
+    pub fn join(memory: &Rc<Memory>, files: Files) -> Result<Self, Errno> {
+        let entry = Entry::take(memory).ok_or(Errno::ENOSPC)?;
+        let member = Self(Rc::new(Inner { entry, memory: Rc::clone(memory), files }));
+        // Records that nobody came across keep their entries from being used again.
+        let open = open_burials(memory);
+        (0..HOLDS).filter(|hold| open & 1 << hold != 0).for_each(|h| drop(member.take_hold(h)));
+        Ok(member)
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn memory(&self) -> &Rc<Memory> {
+        &self.0.memory
+    }
+
+    /// The log's words in it.
+    #[must_use]
+    pub fn words(&self) -> Words {
+        Words::of(&self.0.memory)
+    }
+
+    /// Pages that were valid and left, since the memory was made.
+    #[must_use]
+    pub fn pages_left(&self) -> u64 {
+        self.0.memory.control(Control::Left).load(Acquire)
+    }
+
+    /// Holds all of these pages.
+    pub(crate) fn hold_all(&self, pages: &Range<u64>) -> Vec<Locked> {
+        let holds = holds_of(pages);
+        (0..HOLDS).filter(|hold| holds & 1 << hold != 0).map(|h| self.take_hold(h)).collect()
+    }
+
+    pub(crate) fn begin_burial(&self, pages: &Range<u64>) {
+        self.0.entry.begin_burial(pages);
+    }
+
+    pub(crate) fn end_burial(&self) {
+        self.0.entry.end_burial();
+    }
+
+    fn take_hold(&self, hold: usize) -> Locked {
+        let (locked, died) = Locked::lock(&self.0.memory, hold_mutex(hold));
+        if died {
+            let shape = self.0.memory.shape();
+            let log = PageLog::join(self.clone(), self.words(), shape.log, shape.settings);
+            members::end_burials(&self.0.memory, hold, |page| {
+                // What the log has is older than the burial, which then never counted, or newer than it.
+                if !log.has(page)
+                    && let Err(error) = self.zero(page)
+                {
+                    // The next who takes the hold tries again; nobody may see the old bytes until then.
+                    eprintln!("larder: page {page} cannot be made zero on the origin: {error}");
+                    std::process::abort();
+                }
+            });
+        }
+        locked
+    }
+
+    fn zero(&self, page: u64) -> Result<(), Errno> {
+        self.count_direct();
+        let zero = [0; PAGE];
+        write_all(&self.0.files.origin, &mut [IoSlice::new(&zero)], page * PAGE as u64)
+    }
+
+    /// The origin is about to change past the log.
+    pub(crate) fn count_direct(&self) {
+        self.0.memory.control(Control::Direct).fetch_add(1, AcqRel);
+    }
+
+    /// Flushes the origin, if it was changed past the log since that was done last.
+    pub(crate) fn flush_direct(&self) -> Result<(), Errno> {
+        let changes = self.0.memory.control(Control::Direct).load(Acquire);
+        let flushed = self.0.memory.control(Control::DirectFlushed);
+        if changes != flushed.load(Acquire) {
+            rustix::fs::fdatasync(&self.0.files.origin).map_err(errno)?;
+            flushed.fetch_max(changes, AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Reads a page from the origin; whoever does holds it.
+    pub(crate) fn read_origin(&self, page: u64) -> Result<Buf, Errno> {
+        let mut buf = Buf::with_len(PAGE);
+        read_all(&self.0.files.origin, &mut buf, page * PAGE as u64)?;
+        Ok(buf)
+    }
+}
+
+impl Host for Member {
+    type Guard<'a> = Locked;
+    type Hold = Locked;
+
+    fn lock(&self) -> (Locked, bool) {
+        Locked::lock(&self.0.memory, LOG)
+    }
+
+    fn stage(&self, buffer: usize, place: usize, bytes: &[u8]) {
+        self.0.memory.copy_in(buffer, place, bytes);
+    }
+
+    fn staged(&self, buffer: usize, place: usize, into: &mut [u8]) {
+        self.0.memory.copy_out(buffer, place, into);
+    }
+
+    async fn read_flash(&self, offset: u64, mut buf: Buf) -> Result<Buf, Errno> {
+        read_all(&self.0.files.flash, &mut buf, offset)?;
+        Ok(buf)
+    }
+
+    async fn write_batch(
+        &self,
+        offset: u64,
+        head: Buf,
+        buffer: usize,
+        pages: usize,
+    ) -> Result<(), Errno> {
+        let pages = self.0.memory.batch(buffer, pages);
+        let mut parts = [IoSlice::new(&head), IoSlice::new(&head), pages];
+        write_all(&self.0.files.flash, &mut parts, offset)
+    }
+
+    async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {
+        write_all(&self.0.files.flash, &mut [IoSlice::new(&buf)], offset)
+    }
+
+    async fn flush_flash(&self) -> Result<(), Errno> {
+        rustix::fs::fdatasync(&self.0.files.flash).map_err(errno)
+    }
+
+    async fn hold(&self, page: u64) -> Locked {
+        self.take_hold(hold_of(page))
+    }
+
+    async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
+        write_all(&self.0.files.origin, &mut [IoSlice::new(&buf)], page * PAGE as u64)
+    }
+
+    async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
+        pages.into_iter().try_for_each(|page| self.zero(page))
+    }
+
+    async fn flush_origin(&self) -> Result<(), Errno> {
+        rustix::fs::fdatasync(&self.0.files.origin).map_err(errno)
+    }
+
+    fn left(&self, pages: u64) {
+        self.0.memory.control(Control::Left).fetch_add(pages, AcqRel);
+    }
+
+    fn has_tasks(&self) -> bool {
+        false
+    }
+
+    async fn changed(&self, seen: u64) {
+        let changes = self.0.memory.futex(Control::Changes);
+        self.0.memory.futex(Control::Waiting).store(1, std::sync::atomic::Ordering::SeqCst);
+        // Returns at once if it is another number by now; whatever else it returns is as good as a change.
+        let _ = futex::wait(changes, futex::Flags::empty(), seen as u32, Some(&SLEEP));
+    }
+
+    fn changes(&self) -> u64 {
+        u64::from(self.0.memory.futex(Control::Changes).load(Acquire))
+    }
+
+    fn notify(&self) {
+        let seq = std::sync::atomic::Ordering::SeqCst;
+        self.0.memory.futex(Control::Changes).fetch_add(1, seq);
+        if self.0.memory.futex(Control::Waiting).swap(0, seq) != 0 {
+            let all = i32::MAX as u32;
+            let _ = futex::wake(self.0.memory.futex(Control::Changes), futex::Flags::empty(), all);
+        }
+    }
+
+    fn me(&self) -> u64 {
+        self.0.entry.name
+    }
+
+    fn is_gone(&self, name: u64) -> bool {
+        name != self.me() && members::is_gone(&self.0.memory, name)
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A page log that several processes share, any of which may be killed at any instruction.
+//!
+//! Purpose: the driver of [`larder_core::pagelog`] for a program of processes, such as a database server: the log's
+//! memory is a file that all of them map, its lock is a robust mutex in there, flash and origin are files that
+//! each of them opens. There are no threads and no tasks: whoever fills a batch writes it, and whoever needs room
+//! makes it. Pages are numbers; nothing is known of what they hold.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | mapping, its parts; raw memory | `memory.rs` |
+//! | robust mutexes | `mutex.rs` |
+//! | who takes part, and who is gone; burials that somebody left half done | `members.rs` |
+//! | what the log asks of a process | `host.rs` |
+//! | pages read, written, buried, flushed: which is held when | `pages.rs` |
+//!
+//! # Invariants
+//! 1. A process that is gone holds nothing: the kernel gives its mutexes back when its thread has left its last
+//!    system call, so what it was writing is written or is not, and nothing comes later.
+//! 2. Whoever finds the log's lock so repairs the log before anything else; whoever finds a page's hold so ends
+//!    the burial that the dead one had begun there.
+//! 3. Locks are taken in the order: holds (upwards), the log's lock. A member's own mutex is taken at its start and
+//!    kept; others only try it.
+//! 4. Whoever holds a page neither waits for room nor makes it (`pagelog/held.rs`).
+//!
+//! Why not numbers of processes and their start times as names: they need a look at /proc for every question, say
+//! nothing of a thread that ended, and a zombie still has them. Why not a server process with a queue: a copy and
+//! two switches for every page, and its death would be everybody's.
+//!
+//! A member is of one thread (a mutex knows its owner by thread), hence nothing here is `Send`. After a `fork`
+//! the child has none of its parent's mutexes: it joins as a member of its own.
+#![deny(unsafe_code)]
+
+mod host;
+mod members;
+mod memory;
+mod mutex;
+mod pages;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+pub use host::{Files, Member};
+pub use memory::{Memory, Shape, Words};
+pub use pages::Pages;
+
+/// Members that a memory has room for.
+pub const MEMBERS: usize = 1024;
+
+/// The result of a future that never waits, as all are whose host blocks.
+///
+/// # Panics
+/// If it waits.
+pub fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a blocking host is never pending"),
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages of an origin behind a log that processes share: what is held when.
+//!
+//! A hold keeps everybody from changing, and from reading, the page's bytes on the origin. Nothing that may wait
+//! for room happens under one (`pagelog/held.rs`):
+//!
+//! - read: what the log has needs no hold. What it has not is read from the origin under the hold, if the
+//!   log still has not got it then.
+//! - write, where the log takes changed pages: a put, no hold. Else: hold, drop, write the origin, put if there is room.
+//! - bury: hold all pages, bury at once, make the origin zero; if there is no room, begin again when there is.
+
+use std::io::{Error, ErrorKind};
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+
+use larder_core::buf::{Buf, PAGE};
+use larder_core::pagelog::{Found, Got, Host, LogPolicy, LogStatus, PageLog};
+use larder_core::request::Errno;
+
+use crate::host::{Files, Member};
+use crate::memory::{Memory, Words};
+use crate::now;
+
+/// See the module.
+pub struct Pages<M = Words> {
+    log: PageLog<Member, M>,
+}
+
+impl Pages<Words> {
+    /// Starts the log in a new memory, before anybody else joins it.
+    ///
+    /// # Errors
+    /// If the log on flash cannot be used.
+    pub fn start(memory: &Rc<Memory>, files: Files) -> Result<(Self, Found), Error> {
+        let member = Member::join(memory, files).map_err(|e| Error::from_raw_os_error(e.0))?;
+        let (words, shape) = (member.words(), memory.shape());
+        let opened = now(PageLog::open(member, words, shape.log, shape.settings));
+        let (log, found) = opened.map_err(|(_, e)| Error::new(ErrorKind::InvalidData, e))?;
+        Ok((Self { log }, found))
+    }
+
+    /// Joins those who share it.
+    ///
+    /// # Errors
+    /// If there is no room for one more.
+    pub fn join(memory: &Rc<Memory>, files: Files) -> Result<Self, Errno> {
+        Self::join_over(memory, files, |words| words)
+    }
+}
+
+impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
+    /// As [`join`](Pages::join), with something between the log and its memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join_over(
+        memory: &Rc<Memory>,
+        files: Files,
+        over: impl FnOnce(Words) -> M,
+    ) -> Result<Self, Errno> {
+        let member = Member::join(memory, files)?;
+        let (words, shape) = (over(member.words()), memory.shape());
+        Ok(Self { log: PageLog::join(member, words, shape.log, shape.settings) })
+    }
+
+    /// The log itself.
+    #[must_use]
+    pub fn log(&self) -> &PageLog<Member, M> {
+        &self.log
+    }
+
+    fn policy(&self) -> LogPolicy {
+        self.log.settings().policy
+    }
+
+    /// The newest version of a page; `keep` enters what came from the origin into the log, if there is room.
+    ///
+    /// # Errors
+    /// If its only copy is lost or cannot be read.
+    pub fn read(&self, page: u64, keep: bool) -> Result<Buf, Errno> {
+        let buf = loop {
+            if let Got::Hit(buf, _) = now(self.log.get(page))? {
+                return Ok(buf);
+            }
+            let _hold = now(self.log.host().hold(page));
+            if self.log.has(page) {
+                continue;
+            }
+            let buf = self.log.host().read_origin(page)?;
+            if keep {
+                now(self.log.put_new(page, &buf, false))?;
+            }
+            break buf;
+        };
+        now(self.log.work());
+        Ok(buf)
+    }
+
+    /// Writes a page. It is durable after a [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// If the log has failed, or the origin does.
+    pub fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
+        assert_eq!(bytes.len(), PAGE);
+        if self.policy().holds_dirty() {
+            return now(self.log.put(page, bytes, true)).map(drop);
+        }
+        {
+            let host = self.log.host();
+            let _hold = now(host.hold(page));
+            now(self.log.drop_pages(page..page + 1))?;
+            host.count_direct();
+            now(host.write_origin(page, Buf::copy_of(bytes)))?;
+            now(self.log.put_new(page, bytes, false))?;
+        }
+        now(self.log.work());
+        Ok(())
+    }
+
+    /// The pages are no more: they read as zero.
+    ///
+    /// # Errors
+    /// If the log has failed, or the origin does.
+    pub fn bury(&self, pages: Range<u64>) -> Result<(), Errno> {
+        let host = self.log.host();
+        loop {
+            {
+                let _holds = host.hold_all(&pages);
+                host.begin_burial(&pages);
+                let buried = now(self.log.bury_at_once(pages.clone()));
+                let done = match buried {
+                    Ok(Some(_)) => now(host.zero_origin(pages.clone())).map(Some),
+                    Ok(None) => Ok(None),
+                    Err(errno) => Err(errno),
+                };
+                host.end_burial();
+                if done? == Some(()) {
+                    return Ok(());
+                }
+            }
+            now(self.log.room())?;
+        }
+    }
+
+    /// Makes durable all that was written before.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub fn flush(&self) -> Result<(), Errno> {
+        match self.policy() {
+            LogPolicy::Through => {}
+            LogPolicy::Bounded => return now(self.log.drain()),
+            LogPolicy::Full => now(self.log.flush())?,
+        }
+        self.log.host().flush_direct()
+    }
+
+    /// The log's state.
+    #[must_use]
+    pub fn status(&self) -> LogStatus {
+        self.log.status()
+    }
+
+    /// Stops the log, when nobody else uses it any more.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub fn stop(self) -> Result<(), Errno> {
+        self.flush()?;
+        now(self.log.seal()).map(drop)
+    }
+}
