@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The database's log, which has a device of its own that is not modelled: what recovery makes again,
-//! and what a page that comes back must be.
+//! The database's log, which has a device of its own that is not modelled: what recovery makes again.
 //!
-//! Invariants: changes are kept from the begin of the last checkpoint that ended; a page's version is
-//! known from when it first left.
+//! Invariant: changes are kept from the begin of the last checkpoint that ended.
 
 use std::collections::VecDeque;
-
-use super::page_map::PageMap;
 
 /// A change of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +26,6 @@ pub(super) struct Journal {
     /// Where the last checkpoint began, and whether it is under way.
     began: u64,
     open: bool,
-    /// The version in which a page left last.
-    left: PageMap,
 }
 
 impl Journal {
@@ -44,21 +38,6 @@ impl Journal {
         if self.keeps {
             self.changes.push_back(change);
         }
-    }
-
-    /// A page leaves in a version.
-    pub(super) fn leaves(&mut self, page: u64, version: u32) {
-        self.left.insert(page, version);
-    }
-
-    /// The version that a page has when it comes back, if it ever left.
-    pub(super) fn is_at(&self, page: u64) -> Option<u32> {
-        self.left.get(page)
-    }
-
-    /// All pages that ever left.
-    pub(super) fn all_left(&self) -> Vec<u64> {
-        self.left.pages().collect()
     }
 
     /// A checkpoint begins.
@@ -103,7 +82,5 @@ mod tests {
         journal.begin();
         journal.add(change(6));
         assert_eq!(journal.take(), [change(5), change(6)]);
-        journal.leaves(1, 4);
-        assert_eq!((journal.is_at(1), journal.is_at(2)), (Some(4), None));
     }
 }

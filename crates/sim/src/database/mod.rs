@@ -29,8 +29,8 @@
 //! - After a crash the changes since the last whole checkpoint are made again, one after the other, by
 //!   pages that come from where they are (`run.rs`).
 //!
-//! Invariants: equal specs and devices give equal runs; no page comes back in another version than it
-//! left in ([`PoolCounts::wrong`] is 0).
+//! Invariants: equal specs and devices give equal runs; no page comes back in another version than its
+//! last ([`PoolCounts::wrong`] is 0).
 //!
 //! Why not the trace generator's pool: there, nobody waits for an eviction, and a page has one flag.
 

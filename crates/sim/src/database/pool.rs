@@ -59,7 +59,7 @@ pub struct PoolCounts {
     pub dirty_left: u64,
     /// Pages that left the pool.
     pub left: u64,
-    /// Pages that came back in another version than they left in.
+    /// Pages that came back in another version than the last.
     pub wrong: u64,
 }
 
@@ -207,7 +207,8 @@ impl<E: Extension> Pool<E> {
 
     async fn fetch(&self, page: u64) -> (u32, bool) {
         self.count(|c| c.misses += 1);
-        let expected = self.journal.borrow().is_at(page);
+        // While changes are made again the last versions are not known yet.
+        let expected = self.state.borrow().latest.get(page as usize).copied();
         let found = match self.extension.fetch(page).await {
             Some(found) => {
                 self.count(|c| c.flash_hits += 1);
@@ -258,9 +259,6 @@ impl<E: Extension> Pool<E> {
         let dirty = std::mem::take(&mut frame.dirty);
         let fdirty = std::mem::take(&mut frame.fdirty);
         self.count(|c| c.dirty_left += u64::from(fdirty));
-        if fdirty {
-            self.journal.borrow_mut().leaves(frame.page, frame.version);
-        }
         Leaving { page: frame.page, version: frame.version, dirty, fdirty }
     }
 
@@ -296,15 +294,18 @@ impl<E: Extension> Pool<E> {
         self.room.wake(&self.io.exec);
     }
 
-    /// Looks for every page that ever left and is not here; how many, and how many of them are not
-    /// as they left.
+    /// Looks for every page that was ever changed and is not here; how many, and how many of them are
+    /// not as they were changed last.
     pub(super) async fn audit(&self) -> (u64, u64) {
-        let (before, left) = (self.counts.get(), self.journal.borrow().all_left());
-        for page in left {
-            let is_here = self.state.borrow().of.has(page);
-            if !is_here {
-                self.fetch(page).await;
-            }
+        let before = self.counts.get();
+        let changed: Vec<u64> = {
+            let state = self.state.borrow();
+            let all = (0..).zip(&state.latest);
+            let away = all.filter(|(page, version)| **version > 0 && !state.of.has(*page));
+            away.map(|(page, _)| page).collect()
+        };
+        for page in changed {
+            self.fetch(page).await;
         }
         let now = self.counts.replace(before).since(&before);
         (now.misses, now.wrong)

@@ -264,8 +264,8 @@ const KINDS_DIFFER: &str = "Mixed is first everywhere. But dirty pages alone hit
 const REDUCTION_DIFFERS: &str = "Nine of the ten values are within 5 points, of dirty only all within 2; mixed at 4 GB is 6 \
     points lower. So clean pages cost the dirty ones more of a small flash here, and the columns \
     meet from 16 GB on alone.";
-const STALE_DIFFERS: &str = "The shape is there, and the first two values of the large database to 1.5 points; the \
-    default one has 4 and 8 points more at 4 and 8 GB. Why is not known: how often a page is \
+const STALE_DIFFERS: &str = "The shape is there, and the first two values of the large database to about 2 points; the \
+    default one has 4 and 9 points more at 4 and 8 GB. Why is not known: how often a page is \
     changed before it leaves the paper's pool is not printed.";
 const HITS_DIFFER: &str = "From 12 GB on both hold. At 4 and 8 GB LRU-2 keeps what is used again and again, where a log \
     of that size is through before it is used again.";

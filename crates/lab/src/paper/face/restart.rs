@@ -162,12 +162,12 @@ pub(super) fn stop(lab: &Lab<'_>) -> Result<Row> {
 }
 
 // Why rows differ; each was looked into.
-const TIMES_DIFFER: &str = "Disks alone take five to seven times as long as FaCE, no more so at 300 s than at 200 s. \
+const TIMES_DIFFER: &str = "Disks alone take five to seven times as long as FaCE, hardly more so at 300 s than at 200 s. \
     Flash alone is sooner than FaCE: nearly all that was changed had left the small pool before \
     the crash, so redo reads and hardly writes, and one of FaCE's reads in 90 to 270 goes to \
     disk. In the same time FaCE had also done a fifth more than flash alone, and five times as \
     much as disks alone.";
-const SLUMP_DIFFERS: &str = "There is a slump, of a sixth and for more than 400 s (see the points), but spans of 20 s \
+const SLUMP_DIFFERS: &str = "There is a slump, of a fifth and for more than 400 s (see the points), but spans of 20 s \
     scatter by as much at this scale, so one of the first is at 95 % by chance.";
 const STOP_DIFFERS: &str = "At the bandwidth of the drive 200 MB take half a second; what else the paper's server did in \
     its 7 to 9 s it does not say.";

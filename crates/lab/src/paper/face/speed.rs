@@ -212,8 +212,8 @@ pub(super) fn through(lab: &Lab<'_>) -> Result<Row> {
 }
 
 // Why rows differ; each was looked into.
-const BUSY_DIFFERS: &str = "At 16 and 20 GB FaCE's flash is busier: nothing but devices takes time here, so a database \
-    that is fast enough meets the limit of its flash and not that of its processors.";
+const BUSY_DIFFERS: &str = "At 16 and 20 GB FaCE's flash is at or above 90 %: nothing but devices takes time here, so a \
+    database that is fast enough meets the limit of its flash and not that of its processors.";
 const PAGES_DIFFER: &str = "1.7 times LC's at 10 GB. LC grows by two fifths, from 4 GB, where the disks limit it, to 8 \
     GB, and is flat from there.";
 const SPEED_DIFFERS: &str = "At 4 GB the disks limit both, and LC, which hits more, is ahead on all drives but the Evo. \
