@@ -201,6 +201,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Puts, waiting for room. Nothing if it was to be instead of a version that is not valid any more, or
     /// there is no room even for what is urgent.
     pub(super) async fn enter(&self, put: &Put<'_>) -> Result<Option<u64>, Errno> {
+        let mut told = false;
         loop {
             let seen = self.host.changes();
             let entered = {
@@ -224,10 +225,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                         return Ok(None);
                     }
                 }
-                Err(Lack::Room) => {
+                // Without tasks once is enough: it is a change too, and whoever waits would never sleep.
+                Err(Lack::Room) if self.host.has_tasks() || !told => {
                     self.host.notify();
+                    told = true;
                     self.wait(seen).await;
                 }
+                Err(Lack::Room) => self.wait(seen).await,
             }
         }
     }
