@@ -81,6 +81,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn room(&self) -> Result<(), Errno> {
+        let mut told = false;
         loop {
             let seen = self.host.changes();
             {
@@ -93,7 +94,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     return Ok(());
                 }
             }
-            self.host.notify();
+            if self.host.has_tasks() || !told {
+                self.host.notify();
+                told = true;
+            }
             self.wait(seen).await;
         }
     }

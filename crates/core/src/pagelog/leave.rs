@@ -71,7 +71,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let done = self.keep_step().await;
         let _guard = self.lock();
         self.words.set(Mark::Keeper, 0);
-        if done {
+        // Whoever waits for room and has no tasks goes on with it.
+        if done || !self.host.has_tasks() && self.words.get(Mark::Wanted) != 0 {
             self.host.notify();
         }
         done

@@ -269,7 +269,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
                 Err(Lack::Room) => {
                     if self.words.get(Mark::Wanted) == 0 {
-                        // Whoever makes room hears of it, once.
+                        // Whoever makes room hears of it, once: it is a change too.
                         self.words.set(Mark::Wanted, 1);
                         self.host.notify();
                         seen = self.host.changes();

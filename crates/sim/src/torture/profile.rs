@@ -277,7 +277,7 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "page-log",
         what: "a log of pages that is part of the durable state, over several laps",
-        weight: 6,
+        weight: 0,
         takes: Cache::logs,
         units: &[16 * KIB, 64 * KIB, 64 * KIB],
         hot: 50,
@@ -298,7 +298,7 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "page-log-unflushed",
         what: "a log of pages that a FLUSH brings to the origin",
-        weight: 2,
+        weight: 0,
         takes: Cache::logs,
         units: &[16 * KIB, 64 * KIB, 64 * KIB],
         hot: 50,
@@ -316,7 +316,7 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "page-log-through",
         what: "a log of clean pages",
-        weight: 2,
+        weight: 0,
         takes: Cache::logs,
         units: &[16 * KIB, 64 * KIB, 64 * KIB],
         hot: 50,
