@@ -85,7 +85,6 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("page-log-front-volatile", 8, "blocks are written over before the front is durable"),
     mutant("page-log-any-lap", 8, "a head of an older lap counts, as by page LSN alone (4.5, 2)"),
-    mutant("page-log-any-generation", 8, "a head of an earlier start counts where this one writes"),
     mutant("page-log-generation-volatile", 8, "a start writes no header of its own"),
     mutant("page-log-rebuilt-clean", 8, "what recovery finds counts as clean (4.5, 3)"),
     mutant("page-log-no-tombstone", 8, "a trim leaves no tombstone (4.5, 4)"),
@@ -103,7 +102,6 @@ pub const MUTANTS: &[Mutant] = &[
         8,
         "a version leaves before the one that replaced it is durable",
     ),
-    mutant("page-log-header-before-segment", 8, "a header counts a segment that is not durable"),
     mutant("page-log-seal-forgets", 8, "a sealed log takes all that it holds for valid"),
     mutant(
         "page-log-stale-fill",

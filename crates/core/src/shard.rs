@@ -9,15 +9,16 @@
 //! The paths are one file each: `read.rs`, `write.rs` (with trim and zero), `flush.rs`,
 //! `populate.rs`; operations on flash with their time limit are in `flash.rs`.
 
+mod fence;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use larder_policy::admission::Admission;
 
-use crate::attached::Attached;
 use crate::buf::Buf;
-use crate::cache::{Cache, Flash, WriteTarget};
+use crate::cache::{Cache, Flash};
 use crate::claims::Claims;
 use crate::event::Event;
 use crate::exec::{DevId, Ended, Exec, Io, IoId, IoKind, Nanos, Signal};
@@ -27,7 +28,6 @@ use crate::journal::Journal;
 use crate::journal::layout::Layout;
 use crate::journal::recover::Recovered;
 use crate::logged::Slot;
-use crate::mutant;
 use crate::pace::Pace;
 use crate::pagelog::Geometry;
 use crate::pages::{self, Pages};
@@ -432,66 +432,6 @@ impl Core {
     /// The cache, if one is attached.
     pub fn cache(&self) -> Option<Rc<Cache>> {
         self.cache.borrow().clone()
-    }
-
-    /// Gives a flash device up, with an alarm.
-    pub fn give_up(&self, device: &Rc<Attached>, why: String) {
-        if device.closed() {
-            return;
-        }
-        if self.choices.write.flash_owns() {
-            // It is the only one to ask.
-            return device.tell(Event::FlashErrs { dev: device.dev, why });
-        }
-        device.close();
-        let current = self.cache().filter(|cache| Rc::ptr_eq(&cache.device, device));
-        if let Some(cache) = current {
-            drop(self.cache.borrow_mut().take());
-            self.end_journal(&cache);
-        }
-        if let Some(logged) = self.open_logged().filter(|l| Rc::ptr_eq(l.device(), device)) {
-            // A log that is sealed would count at the next start.
-            self.unfenced.set(logged.log.may_count());
-            self.detach_log();
-        }
-        device.tell(Event::FlashFailed { dev: device.dev, why });
-    }
-
-    /// The cache is no longer used: what its metadata says will be wrong after the next write.
-    fn end_journal(&self, cache: &Cache) {
-        if let Some(journal) = cache.journal() {
-            self.unfenced.set(!mutant::is_active("detach-not-durable"));
-            journal.fail(&self.exec);
-        }
-    }
-
-    /// Waits until nothing on flash can be taken for valid that a write makes stale: the touched
-    /// record is durable, or that the flash is out of use is.
-    pub async fn journal_write_ahead(
-        &self,
-        cache: Option<&Rc<Cache>>,
-        target: Option<&WriteTarget>,
-        place: &Place,
-    ) {
-        if let Some(journal) = cache.and_then(|c| c.journal()) {
-            let mut done = journal.gone(place.unit, &self.exec).await;
-            if let Some(target) = target.filter(|_| done.is_ok()) {
-                done = journal.touch(target.pin.slot(), &place.pages, &self.exec).await;
-            }
-            if done.is_ok() {
-                return;
-            }
-        }
-        self.until_fenced().await;
-    }
-
-    /// Waits until it is durable off the flash that a flash which was given up is out of use.
-    pub async fn until_fenced(&self) {
-        while self.unfenced.get() {
-            let signal = Rc::new(Signal::default());
-            self.fence.borrow_mut().push(Rc::clone(&signal));
-            signal.wait(&self.exec).await;
-        }
     }
 
     pub fn place(&self, request: &Request) -> Place {

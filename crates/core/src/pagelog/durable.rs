@@ -133,9 +133,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let end = first + self.log.segment();
         self.settle(end.min(self.words.get(Mark::Written))).await?;
         self.put_segment(first, !(VALID | REFERENCED), 0).await?;
-        if !mutant::is_active("page-log-header-before-segment") {
-            self.make_durable().await?;
-        }
+        self.make_durable().await?;
         self.write_header(end, None).await
     }
 

@@ -429,9 +429,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     fn newer_locked(&self, page: u64) -> u64 {
-        if mutant::is_active("page-log-newer-undurable") {
-            return 0;
-        }
         match self.words.find(page) {
             Some(slot) => self.position(slot) + 1,
             None => self.words.get(Mark::Tombstone),

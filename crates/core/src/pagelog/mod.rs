@@ -17,6 +17,7 @@
 //! | closed batches and segments written, the durable marks | `durable.rs` |
 //! | pages leave at the front | `leave.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
+//! | state, failure | `status.rs` |
 //!
 //! # Positions
 //! A *position* counts blocks of [`PAGE`](crate::buf::PAGE) bytes since the log was formatted and never
@@ -60,6 +61,7 @@ mod open;
 mod paths;
 mod queue;
 mod recover;
+mod status;
 mod words;
 
 #[cfg(test)]

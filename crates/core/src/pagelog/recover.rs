@@ -236,7 +236,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         let fits = range.start + u64::from(HEADS) + head.entries.len() as u64 <= range.end;
         // One mutant takes whatever lies there, as a rear that is found by page LSN alone does.
         let here = head.start == start || mutant::is_active("page-log-any-lap");
-        (generation || mutant::is_active("page-log-any-generation")) && here && fits
+        generation && here && fits
     }
 
     /// Where the chain ends, nothing behind may say that more than that was durable (rule 7).

@@ -97,7 +97,7 @@ pub struct Profile {
     pub name: &'static str,
     /// What it is about.
     pub what: &'static str,
-    /// How many seeds of the sum of all rows take it.
+    /// How many seeds of the sum of all rows take it; with 0 it runs by name alone.
     pub weight: u32,
     /// Which of the caches it takes.
     pub takes: fn(&Cache) -> bool,

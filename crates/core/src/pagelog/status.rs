@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a log says of itself: its state, its pages, and how it failed.
+
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
+
+use super::durable::FAILURES_MOST;
+use super::host::Host;
+use super::paths::PageLog;
+use super::queue::{LogStatus, State};
+use super::words::{DIRTY, Mark, VALID, Words, page_of};
+use crate::request::Errno;
+
+impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
+    /// Its state.
+    pub fn status(&self) -> LogStatus {
+        let _guard = self.lock();
+        let get = |mark| self.words.get(mark);
+        LogStatus {
+            blocks: u64::from(self.log.blocks),
+            used: get(Mark::Rear) - get(Mark::Front),
+            valid: get(Mark::Valid),
+            dirty: get(Mark::Dirty),
+            put: get(Mark::Put),
+            again: get(Mark::Again),
+            gone: get(Mark::Gone),
+            rear: get(Mark::Rear),
+            open_room: self.words.open_room(&self.log),
+        }
+    }
+
+    /// The valid pages, where on flash they lie, and whether the origin may lack them.
+    pub fn valid_pages(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
+        let positions = self.words.get(Mark::Front)..self.words.get(Mark::Last);
+        positions.filter_map(|position| {
+            let word = self.words.slot(self.log.slot(position));
+            let valid = word & VALID != 0;
+            valid.then(|| (page_of(word), self.log.block(position), word & DIRTY != 0))
+        })
+    }
+
+    /// Nothing is put any more; whoever waits hears of it.
+    pub fn fail(&self, errno: Errno) {
+        let _guard = self.lock();
+        self.words.set(Mark::Failed, errno.0 as u64);
+        self.host.notify();
+    }
+
+    /// Something that is tried again went wrong; too often, and the log fails. Otherwise rests.
+    pub(super) async fn stumble(&self, errno: Errno) {
+        {
+            let _guard = self.lock();
+            self.words.add(Mark::Stumbles, 1);
+            if self.words.get(Mark::Stumbles) >= FAILURES_MOST {
+                self.words.set(Mark::Failed, errno.0 as u64);
+                self.host.notify();
+            }
+        }
+        self.host.rest().await;
+    }
+
+    /// How the log failed, if it did: nothing is put any more.
+    pub fn failed(&self) -> Option<Errno> {
+        match self.words.get(Mark::Failed) {
+            0 => None,
+            errno => Some(Errno(errno as i32)),
+        }
+    }
+
+    /// Pages of batches in memory that are not written yet.
+    pub fn unwritten(&self) -> usize {
+        let _guard = self.lock();
+        let open = self.words.get(Mark::Closed)..self.words.get(Mark::Opened);
+        open.filter(|n| self.words.state(Words::<M>::buffer_of(*n)) != State::Written).count()
+    }
+}
