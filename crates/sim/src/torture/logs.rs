@@ -22,7 +22,7 @@ use super::cuts::{Owner, Owners};
 use super::history::Violation;
 use super::life::{Judged, Life, wrong};
 use super::plan::{FLASH, Setup};
-use super::promise::Promise;
+use super::promise::Trouble;
 use crate::store::{Content, Image, Store};
 
 /// Sectors of a page.
@@ -206,7 +206,7 @@ fn judge_clean(
             Content::First => Content::Of { sector: (theirs + i) as u32, write: 0 },
             other => other,
         };
-        let rots = life.setup.promise() == Promise::Undetected;
+        let rots = life.setup.trouble == Trouble::DataRot;
         if a.content != expected && !rots {
             let (a, b) = (a.content, b.content);
             let what = format!("the log holds {a:?} at sector {ours}, the origin {b:?}");

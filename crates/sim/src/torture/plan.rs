@@ -209,6 +209,8 @@ impl Setup {
         match self.trouble {
             // It is the only one to ask.
             Trouble::FlashErrors if self.flash_owns() => Promise::ErrorsPass,
+            // A page of a log has a checksum.
+            Trouble::DataRot if self.log_bytes > 0 => Promise::Invisible,
             trouble => trouble.promise(),
         }
     }
