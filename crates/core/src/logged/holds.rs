@@ -97,16 +97,19 @@ impl<G: Guard> Holds<G> {
         self.until_none(&(page..page + 1), |what| matches!(what, For::Trim { .. })).await
     }
 
-    /// Waits for the trims that are under way: what they dropped the origin does not have yet.
-    pub(super) async fn trims_of_now(&self) {
+    /// Waits for the trims that are under way: what they dropped the origin does not have yet. Whether there
+    /// were any.
+    pub(super) async fn trims_of_now(&self) -> bool {
         let before = self.table.borrow().next;
         let left = || {
             let table = self.table.borrow();
             table.held.iter().any(|h| h.id < before && matches!(h.what, For::Trim { .. }))
         };
+        let any = left();
         while left() {
             self.wait().await;
         }
+        any
     }
 
     /// A tombstone says that these pages are gone.

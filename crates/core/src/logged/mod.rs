@@ -167,13 +167,13 @@ impl Core {
     /// Brings to the origin what the log alone has; with `leave` nothing is dirty any more afterwards.
     pub(crate) async fn clear_log(&self, logged: &Rc<Logged>, leave: bool) -> Result<(), Errno> {
         logged.leaving.set(leave);
-        let mut result = logged.log.empty().await;
+        let mut result = self.drain_log(logged, true).await;
         while leave && result.is_ok() && logged.writers.get() > 0 {
             self.exec.sleep(MILLISECOND).await;
-            result = logged.log.empty().await;
+            result = self.drain_log(logged, true).await;
         }
         if leave && result.is_ok() {
-            result = logged.log.empty().await;
+            result = self.drain_log(logged, true).await;
         }
         if result.is_err() {
             logged.leaving.set(false);

@@ -339,16 +339,27 @@ impl Core {
         }
         let result = match logged.log.policy() {
             LogPolicy::Through => self.flush_here().await,
-            LogPolicy::Bounded => {
-                logged.log.host().holds.trims_of_now().await;
-                logged.log.drain().await
-            }
+            LogPolicy::Bounded => self.drain_log(&logged, false).await,
             LogPolicy::Full => self.flush_full(&logged).await,
         };
         // A log is detached when the origin has everything.
         match result {
             Err(_) if logged.device().closed() => self.flush(tag).await,
             result => self.reply(tag, result, None, false),
+        }
+    }
+
+    /// Brings to the origin what the log alone has, durably; `all`: whatever was brought before. What a trim drops meanwhile is neither here nor there
+    /// until it is done.
+    pub(super) async fn drain_log(&self, logged: &Logged, all: bool) -> Result<(), Errno> {
+        if all {
+            logged.log.empty().await?;
+        } else {
+            logged.log.drain().await?;
+        }
+        match logged.log.host().holds.trims_of_now().await {
+            true => self.flush_origin().await,
+            false => Ok(()),
         }
     }
 

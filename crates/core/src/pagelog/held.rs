@@ -81,9 +81,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn room(&self) -> Result<(), Errno> {
-        let mut told = false;
         loop {
-            let seen = self.host.changes();
+            let mut seen = self.host.changes();
             {
                 let _guard = self.lock();
                 if let Some(errno) = self.failed() {
@@ -94,9 +93,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     return Ok(());
                 }
             }
-            if self.host.has_tasks() || !told {
-                self.host.notify();
-                told = true;
+            if self.want_room() {
+                seen = self.host.changes();
             }
             self.wait(seen).await;
         }

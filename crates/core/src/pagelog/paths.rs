@@ -212,10 +212,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     }
                 }
                 Err(Lack::Room) => {
-                    if self.words.get(Mark::Wanted) == 0 {
-                        // Whoever makes room hears of it, once: it is a change too.
-                        self.words.set(Mark::Wanted, 1);
-                        self.host.notify();
+                    if self.want_room() {
                         seen = self.host.changes();
                     }
                     self.wait(seen).await;
@@ -265,6 +262,16 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.host.notify();
         }
         Ok(Ok(position + 1))
+    }
+
+    /// Whoever makes room hears that somebody wants it, once: it is a change too. Whether it was the first time.
+    pub(super) fn want_room(&self) -> bool {
+        let first = self.words.get(Mark::Wanted) == 0;
+        if first {
+            self.words.set(Mark::Wanted, 1);
+            self.host.notify();
+        }
+        first
     }
 
     /// Waits for a change, or makes one.
