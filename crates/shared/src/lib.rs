@@ -37,24 +37,11 @@ mod memory;
 mod mutex;
 mod pages;
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
 pub use host::{Files, Member};
 pub use memory::{Memory, Shape, Words};
 pub use pages::Pages;
 
+pub use larder_core::pagelog::now;
+
 /// Members that a memory has room for.
 pub const MEMBERS: usize = 1024;
-
-/// The result of a future that never waits, as all are whose host blocks.
-///
-/// # Panics
-/// If it waits.
-pub fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("a blocking host is never pending"),
-    }
-}

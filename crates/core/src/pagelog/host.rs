@@ -7,8 +7,8 @@
 
 use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use crate::buf::Buf;
 use crate::request::Errno;
@@ -99,4 +99,15 @@ pub async fn each<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
         Poll::Ready(done.iter_mut().filter_map(Option::take).collect())
     })
     .await
+}
+
+/// Runs a future of a host that never waits.
+///
+/// # Panics
+/// If it waits after all: the host is not what it says.
+pub fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a host without tasks never waits"),
+    }
 }

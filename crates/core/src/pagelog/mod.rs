@@ -65,12 +65,14 @@ mod status;
 mod words;
 
 #[cfg(test)]
+mod device;
+#[cfg(test)]
 mod several;
 #[cfg(test)]
 mod tests;
 
 pub use self::geometry::Geometry;
-pub use self::host::{Host, each};
+pub use self::host::{Host, each, now};
 pub use self::open::OpenError;
 pub use self::paths::{Got, PageLog};
 pub use self::queue::{BUFFERS, LogStatus};

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use super::durable::FAILURES_MOST;
 use super::host::Host;
 use super::paths::PageLog;
-use super::queue::{LogStatus, State};
-use super::words::{DIRTY, Mark, VALID, Words, page_of};
+use super::queue::LogStatus;
+use super::words::{DIRTY, Mark, VALID, page_of};
 use crate::request::Errno;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
@@ -65,12 +65,5 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             0 => None,
             errno => Some(Errno(errno as i32)),
         }
-    }
-
-    /// Pages of batches in memory that are not written yet.
-    pub fn unwritten(&self) -> usize {
-        let _guard = self.lock();
-        let open = self.words.get(Mark::Closed)..self.words.get(Mark::Opened);
-        open.filter(|n| self.words.state(Words::<M>::buffer_of(*n)) != State::Written).count()
     }
 }

@@ -2,60 +2,17 @@
 //! The log over devices that lose what was not flushed, against a model of what may be read.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
+use std::collections::HashMap;
 use std::ops::Range;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, Waker};
 
+use super::device::Device;
 use super::*;
 use crate::buf::{Buf, PAGE};
 use crate::request::Errno;
 
 const PAGES: u64 = 1_000;
-
-/// Bytes, and writes since the last flush with what they covered.
-#[derive(Default)]
-struct Device {
-    blocks: BTreeMap<u64, Vec<u8>>,
-    unflushed: Vec<(u64, Option<Vec<u8>>)>,
-    writes: Vec<u64>,
-}
-
-impl Device {
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
-        assert!(offset.is_multiple_of(PAGE as u64));
-        self.writes.push(bytes.len() as u64);
-        for (i, block) in bytes.chunks(PAGE).enumerate() {
-            let at = offset / PAGE as u64 + i as u64;
-            let old = self.blocks.insert(at, block.to_vec());
-            self.unflushed.push((at, old));
-        }
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        for (i, block) in into.chunks_mut(PAGE).enumerate() {
-            match self.blocks.get(&(offset / PAGE as u64 + i as u64)) {
-                Some(bytes) => block.copy_from_slice(bytes),
-                None => block.fill(0),
-            }
-        }
-    }
-
-    /// Power goes: blocks since the last flush are there or not, as `keep` says.
-    fn cut(&mut self, mut keep: impl FnMut() -> bool) {
-        for (at, old) in std::mem::take(&mut self.unflushed).into_iter().rev() {
-            if !keep() {
-                match old {
-                    Some(bytes) => drop(self.blocks.insert(at, bytes)),
-                    None => drop(self.blocks.remove(&at)),
-                }
-            }
-        }
-    }
-}
 
 #[derive(Default)]
 struct Devices {
@@ -139,13 +96,6 @@ impl Host for Bench {
     }
     fn is_gone(&self, _: u64) -> bool {
         false
-    }
-}
-
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("a blocking host is never pending"),
     }
 }
 

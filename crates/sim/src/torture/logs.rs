@@ -5,14 +5,13 @@
 //! truth of that page; where it counts as clean it is also what the origin holds.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, Waker};
 
 use larder_core::buf::{Buf, PAGE, SECTOR};
-use larder_core::pagelog::{Found, Geometry, Host, LogPolicy, OpenError, PageLog, words_needed};
+use larder_core::pagelog::{
+    Found, Geometry, Host, LogPolicy, OpenError, PageLog, now, words_needed,
+};
 use larder_core::preset::{AdmissionChoice, Choices, WritePolicy};
 use larder_core::request::Errno;
 use rand::RngExt;
@@ -118,13 +117,6 @@ impl Host for Look<'_> {
     }
     fn is_gone(&self, _: u64) -> bool {
         false
-    }
-}
-
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("looking waits for nothing"),
     }
 }
 

@@ -145,6 +145,16 @@ const EVERYDAY: Profile = Profile {
     troubles: &[Trouble::None],
 };
 
+/// What the rows of page logs have in common.
+const PAGE_LOG: Profile = Profile {
+    weight: 0,
+    takes: Cache::logs,
+    units: &[16 * KIB, 64 * KIB, 64 * KIB],
+    hot: 50,
+    rest: (30, 8),
+    ..EVERYDAY
+};
+
 /// Every row.
 pub const PROFILES: &[Profile] = &[
     EVERYDAY,
@@ -277,12 +287,7 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "page-log",
         what: "a log of pages that is part of the durable state, over several laps",
-        weight: 0,
-        takes: Cache::logs,
-        units: &[16 * KIB, 64 * KIB, 64 * KIB],
-        hot: 50,
         log: Some(LogPolicy::Full),
-        rest: (30, 8),
         troubles: &[
             Trouble::None,
             Trouble::None,
@@ -293,17 +298,12 @@ pub const PROFILES: &[Profile] = &[
             Trouble::OriginFlushErrors,
             Trouble::MetadataRot,
         ],
-        ..EVERYDAY
+        ..PAGE_LOG
     },
     Profile {
         name: "page-log-unflushed",
         what: "a log of pages that a FLUSH brings to the origin",
-        weight: 0,
-        takes: Cache::logs,
-        units: &[16 * KIB, 64 * KIB, 64 * KIB],
-        hot: 50,
         log: Some(LogPolicy::Bounded),
-        rest: (30, 8),
         troubles: &[
             Trouble::None,
             Trouble::None,
@@ -311,17 +311,12 @@ pub const PROFILES: &[Profile] = &[
             Trouble::FlashSlow,
             Trouble::OriginErrors,
         ],
-        ..EVERYDAY
+        ..PAGE_LOG
     },
     Profile {
         name: "page-log-through",
         what: "a log of clean pages",
-        weight: 0,
-        takes: Cache::logs,
-        units: &[16 * KIB, 64 * KIB, 64 * KIB],
-        hot: 50,
         log: Some(LogPolicy::Through),
-        rest: (30, 8),
         troubles: &[
             Trouble::None,
             Trouble::FlashErrors,
@@ -332,7 +327,7 @@ pub const PROFILES: &[Profile] = &[
             Trouble::OriginErrors,
             Trouble::DataRot,
         ],
-        ..EVERYDAY
+        ..PAGE_LOG
     },
 ];
 

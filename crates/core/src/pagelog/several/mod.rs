@@ -11,53 +11,15 @@ mod races;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
-use std::future::Future;
 use std::ops::{Deref, Range};
 use std::panic::resume_unwind;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, Waker};
 
+use super::device::Device;
 use super::*;
 use crate::buf::{Buf, PAGE};
 use crate::request::Errno;
-
-/// Bytes, and what the writes since the last flush wrote over.
-#[derive(Default)]
-struct Device {
-    blocks: BTreeMap<u64, Vec<u8>>,
-    unflushed: Vec<(u64, Option<Vec<u8>>)>,
-}
-
-impl Device {
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
-        for (i, block) in bytes.chunks(PAGE).enumerate() {
-            let at = offset / PAGE as u64 + i as u64;
-            let old = self.blocks.insert(at, block.to_vec());
-            self.unflushed.push((at, old));
-        }
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        for (i, block) in into.chunks_mut(PAGE).enumerate() {
-            match self.blocks.get(&(offset / PAGE as u64 + i as u64)) {
-                Some(bytes) => block.copy_from_slice(bytes),
-                None => block.fill(0),
-            }
-        }
-    }
-
-    /// Power goes: nothing since the last flush is there.
-    fn cut(&mut self) {
-        for (at, old) in std::mem::take(&mut self.unflushed).into_iter().rev() {
-            match old {
-                Some(bytes) => drop(self.blocks.insert(at, bytes)),
-                None => drop(self.blocks.remove(&at)),
-            }
-        }
-    }
-}
 
 /// What an operation of a party is called in hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,13 +229,6 @@ impl Host for Party {
     }
 }
 
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("a blocking host is never pending"),
-    }
-}
-
 type Log = PageLog<Party, Watched>;
 
 /// A log, and those who share it.
@@ -317,8 +272,8 @@ impl Rig {
 
     /// Power goes, and the log is started again.
     fn cut(&mut self, name: u64) -> Log {
-        self.world.flash.borrow_mut().cut();
-        self.world.origin.borrow_mut().cut();
+        self.world.flash.borrow_mut().cut(|| false);
+        self.world.origin.borrow_mut().cut(|| false);
         self.open(name)
     }
 }

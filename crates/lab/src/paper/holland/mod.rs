@@ -2,7 +2,8 @@
 //! Holland et al., "Flash caching on the storage client" (ATC'13): H0 to H17, and HT1.
 //!
 //! The scenarios are hierarchies ([`crate::hierarchy`]) at a part of the paper's sizes; times are the
-//! paper's, and the periods of write-back shrink with the sizes. Its figures have no printed values, so most claims are shapes.
+//! paper's, and the periods of write-back shrink with the sizes. Its figures have no printed values, so most claims
+//! are shapes.
 //!
 //! What a mean read latency is worth: one filer read in ten takes 8 ms, and at 1/64 a run has some
 //! 20,000 of these, so a mean moves by half a percent from seed to seed. Tolerances are far above
