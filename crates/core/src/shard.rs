@@ -339,7 +339,7 @@ impl Shard {
         }
         match &*self.0.log.borrow() {
             Slot::Open(logged) => return logged.log.is_sealed(),
-            Slot::Opening(_) | Slot::Refused => return false,
+            Slot::Opening(..) | Slot::Refused => return false,
             Slot::None => {}
         }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))

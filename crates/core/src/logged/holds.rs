@@ -35,11 +35,20 @@ struct Held {
     what: For,
 }
 
+/// Trims, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trims {
+    pub ended: u64,
+    /// Those that the origin refused.
+    pub given_up: u64,
+}
+
 #[derive(Default)]
 struct Table {
     held: Vec<Held>,
     waiting: Vec<Rc<Signal>>,
     next: u64,
+    trims: Trims,
 }
 
 /// The table.
@@ -97,19 +106,21 @@ impl<G: Guard> Holds<G> {
         self.until_none(&(page..page + 1), |what| matches!(what, For::Trim { .. })).await
     }
 
-    /// Waits for the trims that are under way: what they dropped the origin does not have yet. Whether there
-    /// were any.
-    pub(super) async fn trims_of_now(&self) -> bool {
+    /// Waits for the trims that are under way: what they dropped the origin does not have yet.
+    pub(super) async fn trims_of_now(&self) {
         let before = self.table.borrow().next;
         let left = || {
             let table = self.table.borrow();
             table.held.iter().any(|h| h.id < before && matches!(h.what, For::Trim { .. }))
         };
-        let any = left();
         while left() {
             self.wait().await;
         }
-        any
+    }
+
+    /// How many trims there were.
+    pub(super) fn trims(&self) -> Trims {
+        self.table.borrow().trims
     }
 
     /// A tombstone says that these pages are gone.
@@ -134,6 +145,7 @@ impl<G: Guard> Holds<G> {
                 held.what = For::Trim { recorded: false };
             }
         }
+        self.table.borrow_mut().trims.given_up += 1;
         self.table.borrow_mut().waiting.drain(..).for_each(|signal| signal.set(&self.exec));
     }
 
@@ -146,7 +158,9 @@ impl<G: Guard> Holds<G> {
 impl<G: Guard> Drop for Hold<G> {
     fn drop(&mut self) {
         let mut table = self.table.borrow_mut();
-        table.held.retain(|h| h.id != self.id);
+        let trims = table.held.extract_if(.., |h| h.id == self.id);
+        let trims = trims.filter(|h| matches!(h.what, For::Trim { .. })).count();
+        table.trims.ended += trims as u64;
         let waiting = std::mem::take(&mut table.waiting);
         drop(table);
         waiting.iter().for_each(|signal| signal.set(&self.exec));

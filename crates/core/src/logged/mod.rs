@@ -23,6 +23,7 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicU64;
 
 use self::host::ShardHost;
+use crate::attached::Attached;
 use crate::event::Event;
 use crate::exec::{DevId, MILLISECOND, Signal};
 use crate::pagelog::{BUFFERS, Geometry, Host, LogStatus, PageLog, words_needed};
@@ -48,8 +49,8 @@ pub(crate) enum Slot {
     /// There is none.
     #[default]
     None,
-    /// It is being opened.
-    Opening(Vec<Rc<Signal>>),
+    /// It is being opened, on this device.
+    Opening(Rc<Attached>, Vec<Rc<Signal>>),
     /// It is in use.
     Open(Rc<Logged>),
     /// It cannot be used, and may alone have something: nobody is served.
@@ -63,7 +64,7 @@ impl Logged {
     }
 
     /// The flash device.
-    pub(crate) fn device(&self) -> &Rc<crate::attached::Attached> {
+    pub(crate) fn device(&self) -> &Rc<Attached> {
         &self.log.host().device
     }
 }
@@ -71,15 +72,20 @@ impl Logged {
 impl Core {
     /// Starts to cache in a log on a flash device.
     pub(crate) fn attach_log(self: &Rc<Self>, dev: DevId, place: Geometry) {
-        *self.log.borrow_mut() = Slot::Opening(Vec::new());
-        self.exec.spawn(Rc::clone(self).open_log(dev, place));
+        let host = ShardHost::new(self, dev, &place);
+        *self.log.borrow_mut() = Slot::Opening(Rc::clone(&host.device), Vec::new());
+        self.exec.spawn(Rc::clone(self).open_log(host, place));
     }
 
-    async fn open_log(self: Rc<Self>, dev: DevId, place: Geometry) {
+    async fn open_log(self: Rc<Self>, host: ShardHost, place: Geometry) {
         let Some(settings) = self.choices.log() else { return };
-        let host = ShardHost::new(&self, dev, &place);
+        let device = Rc::clone(&host.device);
+        let dev = device.dev;
         let memory = (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
         let opened = PageLog::open(host, memory, place, settings).await;
+        if device.closed() {
+            return; // it was detached meanwhile
+        }
         let now = match opened {
             Ok((log, found)) => {
                 let logged = Rc::new(Logged {
@@ -95,18 +101,18 @@ impl Core {
                     self.exec.spawn(write_batches(Rc::downgrade(&logged)));
                 }
                 self.exec.spawn(keep_room(Rc::downgrade(&logged)));
-                logged.device().tell(Event::LogOpened { dev, warm: found.warm });
+                device.tell(Event::LogOpened { dev, warm: found.warm });
                 Slot::Open(logged)
             }
-            Err((host, error)) => {
-                host.device.tell(Event::LogRefused { dev, why: error.to_string() });
+            Err((_, error)) => {
+                device.tell(Event::LogRefused { dev, why: error.to_string() });
                 match self.choices.write.flash_owns() {
                     true => Slot::Refused,
                     false => Slot::None,
                 }
             }
         };
-        if let Slot::Opening(waiting) = self.log.replace(now) {
+        if let Slot::Opening(_, waiting) = self.log.replace(now) {
             waiting.iter().for_each(|signal| signal.set(&self.exec));
         }
     }
@@ -121,7 +127,7 @@ impl Core {
                 Slot::None => return Ok(None),
                 Slot::Refused => return Err(Errno::EIO),
                 Slot::Open(logged) => return Ok(Some(Rc::clone(logged))),
-                Slot::Opening(waiting) => {
+                Slot::Opening(_, waiting) => {
                     waiting.push(Rc::default());
                     waiting.last().map(Rc::clone)
                 }
@@ -140,11 +146,29 @@ impl Core {
         }
     }
 
+    /// The log on this device is no longer used: one that is sealed would count at the next start.
+    pub(crate) fn end_log(&self, device: &Rc<Attached>) {
+        let counts = match &*self.log.borrow() {
+            Slot::Open(logged) if Rc::ptr_eq(logged.device(), device) => logged.log.may_count(),
+            Slot::Opening(opened, _) if Rc::ptr_eq(opened, device) => true,
+            _ => return,
+        };
+        self.unfenced.set(counts);
+        self.detach_log();
+    }
+
     /// Goes on without the log.
     pub(crate) fn detach_log(&self) {
-        if let Slot::Open(logged) = self.log.take() {
-            logged.device().close();
-            logged.log.fail(Errno::ESHUTDOWN);
+        match self.log.take() {
+            Slot::Open(logged) => {
+                logged.device().close();
+                logged.log.fail(Errno::ESHUTDOWN);
+            }
+            Slot::Opening(device, waiting) => {
+                device.close();
+                waiting.iter().for_each(|signal| signal.set(&self.exec));
+            }
+            Slot::None | Slot::Refused => {}
         }
     }
 

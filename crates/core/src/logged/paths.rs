@@ -349,17 +349,25 @@ impl Core {
         }
     }
 
-    /// Brings to the origin what the log alone has, durably; `all`: whatever was brought before. What a trim drops meanwhile is neither here nor there
-    /// until it is done.
+    /// Brings to the origin what the log alone has, durably; `all`: whatever was brought before. What a trim
+    /// drops meanwhile is neither here nor there until it is done, and a flush that began before is none of it;
+    /// where the origin refused it, it is here again.
     pub(super) async fn drain_log(&self, logged: &Logged, all: bool) -> Result<(), Errno> {
-        if all {
-            logged.log.empty().await?;
-        } else {
-            logged.log.drain().await?;
-        }
-        match logged.log.host().holds.trims_of_now().await {
-            true => self.flush_origin().await,
-            false => Ok(()),
+        let holds = &logged.log.host().holds;
+        let mut before = holds.trims();
+        let mut again = false;
+        loop {
+            if all {
+                logged.log.empty().await?;
+            } else {
+                logged.log.drain().await?;
+            }
+            holds.trims_of_now().await;
+            let now = holds.trims();
+            if before.ended == now.ended || again && before.given_up == now.given_up {
+                return Ok(());
+            }
+            (before, again) = (now, true);
         }
     }
 

@@ -183,23 +183,28 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         // What counts as clean is durable on the origin.
         self.host.flush_origin().await?;
-        let turn = self.words.get(Mark::Turn);
+        // Segments say what is durable: not what is put while this runs.
+        let seen = {
+            let _guard = self.lock();
+            let seen = (self.words.get(Mark::Last), self.words.get(Mark::Turn));
+            if self.words.get(Mark::Durable) < seen.0 {
+                return Ok(false);
+            }
+            seen
+        };
         self.words.add(Mark::Seals, 1);
         let stamp = self.words.get(Mark::Generation) << 32 | self.words.get(Mark::Seals);
         self.put_all_segments(stamp).await?;
         let (segments, last) = {
             let _guard = self.lock();
-            let (last, now) = (self.words.get(Mark::Last), self.words.get(Mark::Turn));
-            if now != turn || self.words.get(Mark::Durable) < last {
+            if seen != (self.words.get(Mark::Last), self.words.get(Mark::Turn)) {
                 return Ok(false);
             }
             self.words.set(Mark::Sealed, 1);
-            (self.words.get(Mark::Segments), last)
+            (self.words.get(Mark::Segments), seen.0)
         };
+        // Where that fails nobody knows what is on flash, and the mark stays.
         let written = self.write_header(segments, Some(Seal { rear: last, stamp })).await;
-        if written.is_err() {
-            self.words.set(Mark::Sealed, 0);
-        }
         written.map(|()| self.is_sealed())
     }
 }

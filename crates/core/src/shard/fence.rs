@@ -29,11 +29,7 @@ impl Core {
             drop(self.cache.borrow_mut().take());
             self.end_journal(&cache);
         }
-        if let Some(logged) = self.open_logged().filter(|l| Rc::ptr_eq(l.device(), device)) {
-            // A log that is sealed would count at the next start.
-            self.unfenced.set(logged.log.may_count());
-            self.detach_log();
-        }
+        self.end_log(device);
         device.tell(Event::FlashFailed { dev: device.dev, why });
     }
 

@@ -4,7 +4,7 @@
 //! The engine's own recovery looks at the images of the devices. Every page that it finds valid is the only
 //! truth of that page; where it counts as clean it is also what the origin holds.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
@@ -122,7 +122,7 @@ impl Host for Look<'_> {
 
 /// What recovery makes of a log: what it found, and where its valid pages lie, and whether the origin may
 /// lack them.
-type Recovered = (Found, HashMap<u64, (u64, bool)>);
+type Recovered = (Found, BTreeMap<u64, (u64, bool)>);
 
 fn recover(
     setup: &Setup,
