@@ -97,11 +97,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("page-log-leave-unflushed", 8, "the front passes what the origin has not made durable"),
     mutant("page-log-again-undurable", 8, "the front passes what is not durable at the rear yet"),
     mutant("page-log-again-clean", 2, "what is entered once more counts as clean"),
-    mutant(
-        "page-log-newer-undurable",
-        8,
-        "a version leaves before the one that replaced it is durable",
-    ),
     mutant("page-log-seal-forgets", 8, "a sealed log takes all that it holds for valid"),
     mutant(
         "page-log-stale-fill",
@@ -109,6 +104,18 @@ pub const MUTANTS: &[Mutant] = &[
         "a page that was read enters although it was written meanwhile",
     ),
     mutant("page-log-one-header", 8, "the header is written in place"),
+    mutant("page-log-front-in-one-header", 8, "one header is enough to free what the front passed"),
+    mutant("page-log-failed-seal", 9, "a seal whose header failed counts as not written"),
+    mutant(
+        "page-log-flush-misses-trims",
+        7,
+        "FLUSH does not wait for the trims that ran beside it",
+    ),
+    mutant(
+        "page-log-left-with-writers",
+        3,
+        "a log is left while a write that it showed is under way",
+    ),
     mutant(
         "page-log-no-repair",
         DEATHS,

@@ -201,11 +201,12 @@ impl Oracle {
         }
     }
 
-    /// The write that was answered was one under FUA: nothing older may be found any more.
+    /// The write, trim or zeroing that was answered was one under FUA: nothing older may be found any more.
     pub fn answered_fua(&mut self, id: WriteId, offset: u64, len: u64) {
         for sector in sectors(offset, len) {
             let sector = self.entry(sector);
-            let start = sector.write_mut(id).map(|w| w.span.start);
+            let zero = || sector.zeroes.iter().find(|(i, _)| *i == id).map(|(_, span)| span.start);
+            let start = sector.write(id).map(|w| w.span.start).or_else(zero);
             sector.fua = sector.fua.max(start);
         }
     }
@@ -285,17 +286,21 @@ impl Oracle {
         sector.check_read(seen, span).map_err(wrong)
     }
 
-    /// Whether `seen` may be what a sector durably holds, given the writes that were answered
+    /// Whether `seen` may be what a sector durably holds, given what was answered
     /// under FUA: not older than any of them.
     ///
     /// # Errors
     /// Why not.
     pub fn durable_fua(&self, number: u64, seen: Value) -> Result<(), Wrong> {
         let Some(sector) = self.get(number) else { return Ok(()) };
-        let (Some(fua), Value::Of(id)) = (sector.fua, seen) else { return Ok(()) };
-        let ended = if id == 0 { 0 } else { sector.write(id).map_or(Nanos::MAX, |w| w.span.end) };
-        if ended < fua {
-            let what = format!("it durably holds write {id}, older than an answered FUA write");
+        let Some(fua) = sector.fua else { return Ok(()) };
+        let ended = match seen {
+            Value::Of(0) => Some(0),
+            Value::Of(id) => sector.write(id).map(|w| w.span.end),
+            Value::Zero => sector.zeroes.iter().map(|(_, span)| span.end).max(),
+        };
+        if ended.is_some_and(|ended| ended < fua) {
+            let what = format!("it durably holds {seen:?}, older than an answered FUA write");
             return Err(Wrong { sector: number, what });
         }
         Ok(())
@@ -471,6 +476,22 @@ mod tests {
         oracle.read(1536, &sector_of(1), 20, 30).unwrap();
         oracle.read(1536, &sector_of(0), 40, 50).unwrap();
         assert!(oracle.judge().is_err());
+    }
+
+    #[test]
+    fn nothing_older_than_what_was_answered_under_fua_is_durable() {
+        let mut oracle = two_writes();
+        let zero = oracle.zero_begins(1536, 512, 50);
+        oracle.answered(zero, 1536, 512, 60);
+        oracle.durable_fua(3, Value::Of(2)).unwrap();
+        oracle.answered_fua(zero, 1536, 512);
+        oracle.durable_fua(3, Value::Zero).unwrap();
+        assert!(oracle.durable_fua(3, Value::Of(2)).is_err());
+        let (third, _) = oracle.write_begins(1536, 512, 70);
+        oracle.answered(third, 1536, 512, 80);
+        oracle.answered_fua(third, 1536, 512);
+        oracle.durable_fua(3, Value::Of(3)).unwrap();
+        assert!(oracle.durable_fua(3, Value::Zero).is_err());
     }
 
     #[test]

@@ -26,6 +26,7 @@ use self::host::ShardHost;
 use crate::attached::Attached;
 use crate::event::Event;
 use crate::exec::{DevId, MILLISECOND, Signal};
+use crate::mutant;
 use crate::pagelog::{BUFFERS, Geometry, Host, LogStatus, PageLog, words_needed};
 use crate::request::Errno;
 use crate::shard::Core;
@@ -170,7 +171,10 @@ impl Core {
 
     /// Goes on without the log; new requests wait for writers of which it showed something.
     pub(crate) fn detach_log(self: &Rc<Self>) {
-        if let Some(logged) = self.close_log().filter(|logged| logged.writers.get() > 0) {
+        let writes = |logged: &Rc<Logged>| {
+            logged.writers.get() > 0 && !mutant::is_active("page-log-left-with-writers")
+        };
+        if let Some(logged) = self.close_log().filter(writes) {
             *self.log.borrow_mut() = Slot::Left(Rc::clone(&logged), Vec::new());
             self.exec.spawn(Rc::clone(self).leave_log(logged));
         }

@@ -205,6 +205,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         };
         // Where that fails nobody knows what is on flash, and the mark stays.
         let written = self.write_header(segments, Some(Seal { rear: last, stamp })).await;
+        if written.is_err() && mutant::is_active("page-log-failed-seal") {
+            self.words.set(Mark::Sealed, 0);
+        }
         written.map(|()| self.is_sealed())
     }
 }

@@ -50,14 +50,23 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     MUTANTS.iter().filter(|m| m.rule != DEATHS).map(|m| m.name)
 }
 
-/// The task with this mutant.
+/// The task with this mutant, in the row of the swarm that shows it.
 #[must_use]
 pub fn with(name: &'static str, task: &Task) -> Task {
-    let rots = MUTANTS.iter().any(|m| m.name == name && m.rule == 8);
-    let logs = name.starts_with("page-log-");
-    let row = if logs { "page-log" } else { "metadata-rot" };
-    let row = profile(row).filter(|_| rots || logs);
+    let row = match past(name) {
+        Some(entry) => entry.profile,
+        None if name.starts_with("page-log-") => profile("page-log"),
+        None => {
+            let rots = MUTANTS.iter().any(|m| m.name == name && m.rule == 8);
+            profile("metadata-rot").filter(|_| rots)
+        }
+    };
     Task { mutant: Some(name), profile: task.profile.or(row), ..task.clone() }
+}
+
+/// The seed that caught it before.
+fn past(name: &str) -> Option<corpus::Entry> {
+    corpus::entries().unwrap_or_default().into_iter().find(|e| e.mutant == Some(name))
 }
 
 /// Tortures with a mutant, as the task says.
@@ -81,9 +90,7 @@ pub fn torture_mutant(task: &Task, stop: &AtomicBool, progress: impl Fn(&Outcome
 #[must_use]
 pub fn fate(name: &'static str, task: &Task, stop: &AtomicBool) -> Fate {
     let task = with(name, task);
-    let past = corpus::entries().unwrap_or_default().into_iter().find(|e| e.mutant == Some(name));
-    let first =
-        past.map(|e| Task { first_seed: e.seed, runs: 1, profile: e.profile, ..task.clone() });
+    let first = past(name).map(|e| Task { first_seed: e.seed, runs: 1, ..task.clone() });
     let first = first.map(|task| torture_mutant(&task, stop, |_| {}));
     let outcome = first
         .filter(|o| !o.violations.is_empty())

@@ -147,7 +147,7 @@ const EVERYDAY: Profile = Profile {
 
 /// What the rows of page logs have in common.
 const PAGE_LOG: Profile = Profile {
-    weight: 0,
+    weight: 2,
     takes: Cache::logs,
     units: &[16 * KIB, 64 * KIB, 64 * KIB],
     hot: 50,
@@ -287,6 +287,7 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "page-log",
         what: "a log of pages that is part of the durable state, over several laps",
+        weight: 6,
         log: Some(LogPolicy::Full),
         troubles: &[
             Trouble::None,
@@ -298,6 +299,13 @@ pub const PROFILES: &[Profile] = &[
             Trouble::OriginFlushErrors,
             Trouble::MetadataRot,
         ],
+        ..PAGE_LOG
+    },
+    Profile {
+        name: "page-log-trims",
+        what: "a log of pages, a third of which is soon dropped again",
+        mix: Mix { read: 25, write: 40, flush: 5, trim: 12, zero: 18 },
+        log: Some(LogPolicy::Full),
         ..PAGE_LOG
     },
     Profile {
