@@ -21,6 +21,7 @@
 //! Why one worker: several divide units and log among them, and are recovered one after the other.
 
 mod metadata;
+mod page_log;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -76,6 +77,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
         progress(NAME, format!("{name}: {rounds} rounds"));
         rows.extend(preset_rows(name, &found, &metadata, scale == 1));
     }
+    rows.extend(page_log::rows(scale, rounds)?);
     Ok(rows)
 }
 

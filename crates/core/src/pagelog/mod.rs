@@ -71,7 +71,7 @@ mod several;
 #[cfg(test)]
 mod tests;
 
-pub use self::geometry::Geometry;
+pub use self::geometry::{Geometry, SEGMENT_MOST};
 pub use self::host::{Host, each, now};
 pub use self::open::OpenError;
 pub use self::paths::{Got, PageLog};
