@@ -192,7 +192,9 @@ impl Core {
                 let _ = core.drain_log(&logged, false).await;
             }
             // While clients go on there may be no moment to seal it; whoever asked asks again.
-            if let Err(errno) = logged.log.seal().await {
+            if let Err(errno) = logged.log.seal().await
+                && policy.holds_dirty()
+            {
                 let why = format!("the page log cannot be closed: {errno}");
                 logged.device().tell(Event::FlashErrs { dev: logged.device().dev, why });
             }

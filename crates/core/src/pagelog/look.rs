@@ -15,20 +15,27 @@ use crate::buf::Buf;
 use crate::request::Errno;
 
 /// A log as it lies there.
-pub struct Look<F> {
-    log: PageLog<Reading<F>, Vec<AtomicU64>>,
+pub struct Look<'a> {
+    log: PageLog<Reading<'a>, Vec<AtomicU64>>,
     /// What was found.
     pub found: Found,
 }
 
-impl<F: Fn(u64, Buf) -> Result<Buf, Errno>> Look<F> {
+/// Reads from flash.
+type Read<'a> = Box<dyn Fn(u64, Buf) -> Result<Buf, Errno> + 'a>;
+
+impl<'a> Look<'a> {
     /// Reads it; `read` fills a buffer from a byte of the device on.
     ///
     /// # Errors
     /// If it cannot be used.
-    pub fn new(log: Geometry, settings: LogSettings, read: F) -> Result<Self, OpenError> {
+    pub fn new(
+        log: Geometry,
+        settings: LogSettings,
+        read: impl Fn(u64, Buf) -> Result<Buf, Errno> + 'a,
+    ) -> Result<Self, OpenError> {
         let memory = (0..words_needed(log.blocks)).map(|_| AtomicU64::new(0)).collect();
-        let looked = now(PageLog::look(Reading(read), memory, log, settings));
+        let looked = now(PageLog::look(Reading(Box::new(read)), memory, log, settings));
         let (log, found) = looked.map_err(|(_, error)| error)?;
         Ok(Self { log, found })
     }
@@ -52,13 +59,13 @@ impl<F: Fn(u64, Buf) -> Result<Buf, Errno>> Look<F> {
 }
 
 /// A host that reads, and no more.
-struct Reading<F>(F);
+struct Reading<'a>(Read<'a>);
 
-impl<F: Fn(u64, Buf) -> Result<Buf, Errno>> Host for Reading<F> {
-    type Guard<'a>
+impl Host for Reading<'_> {
+    type Guard<'b>
         = ()
     where
-        Self: 'a;
+        Self: 'b;
     type Hold = ();
 
     fn lock(&self) -> ((), bool) {
