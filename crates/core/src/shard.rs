@@ -340,7 +340,7 @@ impl Shard {
         match &*self.0.log.borrow() {
             Slot::Open(logged) => return logged.log.is_sealed(),
             Slot::Opening(..) | Slot::Refused => return false,
-            Slot::None => {}
+            Slot::None | Slot::Left(..) => {}
         }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
     }

@@ -53,6 +53,8 @@ pub(crate) enum Slot {
     Opening(Rc<Attached>, Vec<Rc<Signal>>),
     /// It is in use.
     Open(Rc<Logged>),
+    /// It is no longer used, but writers of which it showed something have not brought that to the origin.
+    Left(Rc<Logged>, Vec<Rc<Signal>>),
     /// It cannot be used, and may alone have something: nobody is served.
     Refused,
 }
@@ -73,8 +75,16 @@ impl Core {
     /// Starts to cache in a log on a flash device.
     pub(crate) fn attach_log(self: &Rc<Self>, dev: DevId, place: Geometry) {
         let host = ShardHost::new(self, dev, &place);
-        *self.log.borrow_mut() = Slot::Opening(Rc::clone(&host.device), Vec::new());
-        self.exec.spawn(Rc::clone(self).open_log(host, place));
+        let (left, waiting) = match self.log.take() {
+            Slot::Left(logged, waiting) => (Some(logged), waiting),
+            _ => (None, Vec::new()),
+        };
+        *self.log.borrow_mut() = Slot::Opening(Rc::clone(&host.device), waiting);
+        let core = Rc::clone(self);
+        self.exec.spawn(async move {
+            core.writers_end(left).await;
+            core.open_log(host, place).await;
+        });
     }
 
     async fn open_log(self: Rc<Self>, host: ShardHost, place: Geometry) {
@@ -133,7 +143,7 @@ impl Core {
                 Slot::None => return Ok(None),
                 Slot::Refused => return Err(Errno::EIO),
                 Slot::Open(logged) => return Ok(Some(Rc::clone(logged))),
-                Slot::Opening(_, waiting) => {
+                Slot::Opening(_, waiting) | Slot::Left(_, waiting) => {
                     waiting.push(Rc::default());
                     waiting.last().map(Rc::clone)
                 }
@@ -160,21 +170,46 @@ impl Core {
             _ => return,
         };
         self.unfenced.set(counts);
-        self.detach_log();
+        // It shows what the origin has, and nothing else.
+        self.close_log();
     }
 
-    /// Goes on without the log.
-    pub(crate) fn detach_log(&self) {
+    /// Goes on without the log; new requests wait for writers of which it showed something.
+    pub(crate) fn detach_log(self: &Rc<Self>) {
+        if let Some(logged) = self.close_log().filter(|logged| logged.writers.get() > 0) {
+            *self.log.borrow_mut() = Slot::Left(Rc::clone(&logged), Vec::new());
+            self.exec.spawn(Rc::clone(self).leave_log(logged));
+        }
+    }
+
+    fn close_log(&self) -> Option<Rc<Logged>> {
         match self.log.take() {
             Slot::Open(logged) => {
                 logged.device().close();
                 logged.log.fail(Errno::ESHUTDOWN);
+                return Some(logged);
             }
             Slot::Opening(device, waiting) => {
                 device.close();
                 waiting.iter().for_each(|signal| signal.set(&self.exec));
             }
+            left @ Slot::Left(..) => *self.log.borrow_mut() = left,
             Slot::None | Slot::Refused => {}
+        }
+        None
+    }
+
+    async fn leave_log(self: Rc<Self>, logged: Rc<Logged>) {
+        self.writers_end(Some(Rc::clone(&logged))).await;
+        let is_left = matches!(&*self.log.borrow(), Slot::Left(l, _) if Rc::ptr_eq(l, &logged));
+        if is_left && let Slot::Left(_, waiting) = self.log.take() {
+            waiting.iter().for_each(|signal| signal.set(&self.exec));
+        }
+    }
+
+    async fn writers_end(&self, left: Option<Rc<Logged>>) {
+        while left.as_ref().is_some_and(|logged| logged.writers.get() > 0) {
+            self.exec.sleep(MILLISECOND).await;
         }
     }
 

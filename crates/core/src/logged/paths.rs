@@ -79,6 +79,7 @@ impl Core {
         };
         let span = Span::of(request.offset, request.len);
         let mut buf = request.buf.unwrap_or_else(|| Buf::with_len(request.len as usize));
+        let request = Request { buf: None, ..request };
         let found = each(span.pages.clone().map(|page| logged.get(page)).collect()).await;
         let mut missed = Vec::new();
         let mut hits = Vec::new();
@@ -86,13 +87,19 @@ impl Core {
             match got {
                 Ok(Got::Hit(bytes, _)) => hits.push((page, bytes)),
                 Ok(Got::Miss) => missed.push(page),
+                Err(_) if logged.device().closed() => {
+                    // It was left meanwhile.
+                    drop(logged);
+                    let request = Request { buf: Some(buf), ..request };
+                    return Box::pin(self.log_read(tag, request)).await;
+                }
                 Err(errno) => return self.reply(tag, Err(errno), None, true),
             }
         }
         let hit = missed.is_empty();
         let mut claim = None;
         if let (Some(first), Some(last)) = (missed.first(), missed.last()) {
-            let place = self.place(&Request { buf: None, ..request });
+            let place = self.place(&request);
             claim = Some(self.claims.claim(u64::from(place.unit), place.pages));
             let from = span.bytes.start.max(first * SIZE);
             let to = span.bytes.end.min((last + 1) * SIZE);

@@ -4,7 +4,7 @@
 //! Batches may be written beside each other; the mark `Written` moves over those before which none is
 //! missing, and `Durable` follows with a flush of flash. A batch's head says what the front was when it was
 //! closed; once the batch is durable so is that front, and what lies before may be written over. Only
-//! where no batch is on its way to say so is a header written for it.
+//! where no batch is on its way to say so are both headers written for it, one after the other.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -225,7 +225,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.make_durable().await?;
         let _guard = self.lock();
         self.words.set(Mark::Headers, header.number + 1);
-        self.words.raise(Mark::DurableFront, header.front);
+        // The newest may be lost, and the one before it counts then.
+        let before = match mutant::is_active("page-log-front-in-one-header") {
+            true => header.front,
+            false => self.words.get(Mark::HeaderFront),
+        };
+        self.words.raise(Mark::DurableFront, before);
+        self.words.set(Mark::HeaderFront, header.front);
         self.words.raise(Mark::Segments, header.segments);
         Ok(())
     }

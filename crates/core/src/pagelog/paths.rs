@@ -310,9 +310,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(())
     }
 
-    /// The origin has this version of the page.
+    /// The origin was written this version of the page.
     pub fn origin_has(&self, page: u64, position: u64) {
         let _guard = self.lock();
+        self.words.add(Mark::OriginWrites, 1);
         let slot = self.words.find(page);
         if let Some(slot) = slot.filter(|slot| self.position(*slot) + 1 == position) {
             self.words.make_clean(slot);

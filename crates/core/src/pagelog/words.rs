@@ -41,8 +41,10 @@ pub enum Mark {
     WrittenFront,
     /// Batches before are durable ...
     Durable,
-    /// ... and it is durable that this is the front.
+    /// ... and it is durable that this is the front: a batch or both headers say so.
     DurableFront,
+    /// The front as the newest header says it.
+    HeaderFront,
     /// Segments before are durable.
     Segments,
     /// Dirty pages before were brought to the origin (policy `Bounded`).
