@@ -122,9 +122,9 @@ fn a_page_log_is_told() {
         client.flush().unwrap();
         drop(client);
         if killed {
-            server.kill()
+            server.kill();
         } else {
-            drop(server.stop())
+            server.stop();
         }
         let before = std::fs::read(place.path("flash")).unwrap();
         let told = check(&place, &["--json"]);

@@ -298,6 +298,18 @@ fn dirty_flash_is_not_left_behind() {
         refused("another name", &place.serve(&named), alone);
         refused("another preset", &words(&place, "proc", &[]), "cannot be used");
         refused("other workers", &words(&place, preset, &["--workers", "1"]), "cannot be used");
+        if preset == "face" {
+            for more in ["--batch-pages 16", "--flash-size 8MiB", "--write-policy through"] {
+                let other: Vec<&str> = more.split_whitespace().collect();
+                let mut words = owning.clone();
+                // What is given twice would be a slip.
+                if let Some(at) = words.iter().position(|w| w == other[0]) {
+                    words.drain(at..at + 2);
+                }
+                words.extend(other.iter().map(|&w| w.to_owned()));
+                refused(more, &words, "cannot be used");
+            }
+        }
         let ended = Server::try_start(
             &place.serve(&["--origin", &from, "--state", &state, "--preset", preset]),
         );
@@ -324,6 +336,30 @@ fn dirty_flash_is_not_left_behind() {
         formatted.push("--format".to_owned());
         let server = Server::start(&formatted);
         assert!(place.read_all(BYTES) == bytes, "what flash had is lost, as was asked for");
+        server.stop();
+    }
+}
+
+/// Where the origin has everything a flash of another kind is no obstacle, and of no use.
+#[test]
+fn a_clean_flash_of_another_kind_starts_cold() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let through = ["--write-policy", "through"];
+    let few = ["--write-policy", "through", "--workers", "1"];
+    for (first, words) in [
+        words(&place, "proc", &[]),
+        words(&place, "face", &through),
+        words(&place, "face", &few),
+        words(&place, "proc", &[]),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let server = Server::start(words);
+        let why = if first == 0 { "it is new" } else { "it was formatted for another unit" };
+        assert!(server.log().contains(why), "{}", server.log());
+        assert!(place.read_all(BYTES) == origin(&place));
         server.stop();
     }
 }

@@ -21,9 +21,9 @@ use larder_core::buf::Buf;
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::Class;
 use larder_core::preset::{AdmissionChoice, Choices, Limits, WritePolicy, preset};
-use larder_core::request::{Kind, pieces};
+use larder_core::request::{Errno, Kind, pieces};
 use larder_front::volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
-use larder_io::{Access, DevSpec, Device, OpenError};
+use larder_io::{Access, DevSpec, Device, Fault, OpenError, Target};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
@@ -44,10 +44,13 @@ enum Cache {
     Pages(LogPolicy),
 }
 
+/// Those under which flash alone has data after a stop.
+const OWNING: [Cache; 2] = [Cache::Units("prwc"), Cache::Pages(LogPolicy::Full)];
+
 impl Cache {
     /// Whether flash alone has data after a stop.
     fn owns(self) -> bool {
-        matches!(self, Self::Units("prwc") | Self::Pages(LogPolicy::Full))
+        OWNING.contains(&self)
     }
 
     fn choices(self) -> Choices {
@@ -89,6 +92,11 @@ struct Served(Arc<Volume>);
 
 impl Served {
     fn start(dir: &Path, cache: Cache) -> Result<Self, VolumeError> {
+        Self::start_on(dir, cache, &Fault::new())
+    }
+
+    /// With faults of flash.
+    fn start_on(dir: &Path, cache: Cache, fault: &Fault) -> Result<Self, VolumeError> {
         let origin = open(&dir.join("origin"))?;
         let limits = Limits { checkpoint: 10_000_000, ..Limits::default() };
         let state = Some(StateFile::new(&dir.join("state"), "v", "/the/origin"));
@@ -96,7 +104,8 @@ impl Served {
         let config =
             VolumeConfig { name, origin, choices: choices.clone(), limits, workers: 1, state };
         let served = Self(Volume::start(config)?);
-        let flash = FlashDevice::prepare(open(&dir.join("flash"))?, None, UNIT, false)?;
+        let flash =
+            FlashDevice::prepare(fault.wrap(&open(&dir.join("flash"))?), None, UNIT, false)?;
         served.0.attach(flash.for_volume(UNITS * UNIT, &choices, 1)?)?;
         Ok(served)
     }
@@ -254,28 +263,71 @@ fn a_log_that_owns_is_served_whole_or_refused() {
     cases(Cache::Pages(LogPolicy::Full));
 }
 
+/// It can be read, and not be written to: a start would have to.
+#[test]
+fn a_log_that_cannot_be_opened_is_refused_or_done_without() {
+    for policy in [LogPolicy::Full, LogPolicy::Bounded, LogPolicy::Through] {
+        let cache = Cache::Pages(policy);
+        let (mut past, dir) = (past(cache), tempfile::tempdir().unwrap());
+        past.last.lay_out(dir.path());
+        let fault = Fault::new();
+        fault.fail(Target::Writes, Errno::EIO);
+        match Served::start_on(dir.path(), cache, &fault) {
+            Ok(served) => {
+                assert!(!cache.owns(), "it starts");
+                served.write(&mut past.model, 5, 0xee);
+                assert!(served.call(Kind::Read, 0, UNITS * UNIT, Vec::new()) == past.model);
+                assert_eq!(served.0.stats().unwrap().state, "failed");
+                served.stop();
+                assert!(
+                    start(dir.path(), cache).unwrap() == (past.model, false),
+                    "cold, not stale"
+                );
+            }
+            Err(refused) => {
+                let refused = refused.to_string();
+                assert!(cache.owns() && refused.contains("alone may have some of the data"));
+                let now = Image { state: past.last.state.clone(), ..Image::of(dir.path()) };
+                assert_eq!(past.last.differs(&now), None, "{refused}");
+                assert!(
+                    start(dir.path(), cache).unwrap() == (past.model, true),
+                    "once it is mended"
+                );
+            }
+        }
+    }
+}
+
 /// A state file from before anything was dirty, and an origin that was written to since: the flash
 /// itself knows better.
 #[test]
 fn an_old_state_file_does_not_make_a_dirty_flash_clean() {
-    let past = past(Cache::Units("prwc"));
-    let dir = tempfile::tempdir().unwrap();
-    let image = Image { state: past.early.state.clone(), ..past.last.clone() };
-    assert!(String::from_utf8_lossy(image.state.as_ref().unwrap()).contains("\"dirty\": false"));
-    image.lay_out(dir.path());
-    let refused = start(dir.path(), Cache::Units("prwc")).map(|_| "it starts").unwrap_err();
-    assert!(refused.contains("alone may have some of the data"), "{refused}");
-    assert_eq!(image.differs(&Image::of(dir.path())), None);
+    for cache in OWNING {
+        let past = past(cache);
+        let dir = tempfile::tempdir().unwrap();
+        let (state, modified) =
+            (past.early.state.clone(), past.last.modified + Duration::from_secs(1));
+        let image = Image { state, modified, ..past.last.clone() };
+        assert!(
+            String::from_utf8_lossy(image.state.as_ref().unwrap()).contains("\"dirty\": false")
+        );
+        image.lay_out(dir.path());
+        let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
+        assert!(refused.contains("alone may have some of the data"), "{refused}");
+        assert_eq!(image.differs(&Image::of(dir.path())), None);
+    }
 }
 
 /// Another flash, while one that is not there has data: not even its label is written.
 #[test]
 fn nothing_is_written_to_a_flash_that_is_refused_for_another() {
-    let past = past(Cache::Units("prwc"));
-    let dir = tempfile::tempdir().unwrap();
-    let image = Image { flash: vec![0; FLASH_BYTES as usize], ..past.last.clone() };
-    image.lay_out(dir.path());
-    let refused = start(dir.path(), Cache::Units("prwc")).map(|_| "it starts").unwrap_err();
-    assert!(refused.contains("alone has some of its data"), "{refused}");
-    assert_eq!(image.differs(&Image::of(dir.path())), None);
+    for cache in OWNING {
+        let past = past(cache);
+        let dir = tempfile::tempdir().unwrap();
+        let image = Image { flash: vec![0; FLASH_BYTES as usize], ..past.last.clone() };
+        image.lay_out(dir.path());
+        let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
+        assert!(refused.contains("alone has some of its data"), "{refused}");
+        assert_eq!(image.differs(&Image::of(dir.path())), None);
+    }
 }

@@ -201,8 +201,7 @@ impl Volume {
             return cold("it kept no journal");
         }
         let fits = label == flash.label_of(label.volume, self.config.choices.unit_bytes);
-        let misfit =
-            "it was formatted for another unit, size, origin, number of workers, or kind of cache";
+        let misfit = "it was formatted for another unit, size, origin, or number of workers";
         let named = state.filter(|state| state.volume == format!("{:016x}", label.volume));
         let Some(state) = named else {
             if flash.adopted && self.is_nobodys(&label)? {

@@ -24,8 +24,6 @@ pub(crate) struct Attached {
     waiting: usize,
     /// Workers that have not opened their page logs on it.
     opening: usize,
-    /// Why one of them cannot be used, though it alone may have something.
-    refused: Option<String>,
 }
 
 /// The state, see the module.
@@ -34,6 +32,8 @@ pub(crate) struct State {
     pub attached: Option<Attached>,
     /// Why the last flash device was given up, until another is attached.
     pub alarm: Option<String>,
+    /// Why a page log cannot be used, though it alone may have something: its device may be gone by now.
+    refused: Option<(DevId, String)>,
     /// What the origin failed in, for good.
     pub origin_alarm: Option<String>,
 }
@@ -41,20 +41,21 @@ pub(crate) struct State {
 impl State {
     pub fn attach(&mut self, dev: DevId, flash: FlashDevice, volume: u64, workers: usize) {
         self.alarm = None;
-        let (leaving, waiting, refused) = (false, workers, None);
+        self.refused = None;
+        let (leaving, waiting) = (false, workers);
         let opening = if flash.logs.is_some() { workers } else { 0 };
-        self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening, refused });
+        self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
     }
 
     /// A worker has opened its page log, or cannot, for this reason.
     pub fn opened(&mut self, dev: DevId, refused: Option<String>) {
+        self.refused = self.refused.take().or(refused.map(|why| (dev, why)));
         if let Some(attached) = self.attached.as_mut().filter(|a| a.is(dev)) {
             attached.opening = attached.opening.saturating_sub(1);
-            attached.refused = attached.refused.take().or(refused);
         }
     }
 
-    /// How many workers are opening their page logs; none if the device was given up.
+    /// How many workers are opening their page logs; none if the device was given up or let go.
     pub fn logs_opening(&self, dev: DevId) -> usize {
         let attached = self.attached.as_ref().filter(|a| a.is(dev) && !a.leaving);
         attached.map_or(0, |a| a.opening)
@@ -62,7 +63,7 @@ impl State {
 
     /// Why a page log cannot be used.
     pub fn log_refused(&self, dev: DevId) -> Option<String> {
-        self.attached.as_ref().filter(|a| a.is(dev))?.refused.clone()
+        self.refused.as_ref().filter(|(of, _)| *of == dev).map(|(_, why)| why.clone())
     }
 
     /// The device is to go; its number and name, if there is one, and, where it has page logs that would go on
