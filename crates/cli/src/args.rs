@@ -255,6 +255,10 @@ pub enum WriteArg {
     Around,
     /// What is cached is written to flash alone, and to the origin when it leaves
     NoWriteBack,
+    /// Pages are written to a log on flash, and to the origin with a FLUSH
+    Bounded,
+    /// Pages are written to a log on flash, and to the origin when they leave
+    Full,
 }
 
 /// What of the metadata outlives the process.
@@ -264,6 +268,8 @@ pub enum DurabilityArg {
     Volatile,
     /// A journal on flash: the cache starts warm, also after a power cut
     Journal,
+    /// The page log itself: the cache starts warm, after a power cut with --write-policy full
+    Log,
 }
 
 /// DEV is a file or block device, an NBD URI, `mem:SIZE`, `null:SIZE`, or
@@ -294,8 +300,8 @@ pub struct ServeArgs {
     #[arg(long)]
     pub format: bool,
     /// The flash device belongs to this origin although its state file is lost, and nothing was
-    /// written to the origin since: for a flash that alone has some of the data (preset prwc), and for
-    /// one start
+    /// written to the origin since: for a flash that alone has some of the data (presets prwc and face), and
+    /// for one start
     #[arg(long, conflicts_with = "format")]
     pub adopt: bool,
     /// The five choices by name, see `larder presets`
@@ -362,13 +368,13 @@ pub struct TlsArgs {
 #[command(next_help_heading = "Choices (default: the preset's)")]
 pub struct ChoiceArgs {
     /// Unit of caching, a power of two up to 8MiB; at least 64KiB with selective admission, else
-    /// 4KiB
+    /// 4KiB. With a page log: what of the volume one worker's log has in a row
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub unit: Option<u64>,
     /// Who leaves: gclock, lru, fifo, clock, sieve, s3fifo, arc, 2q, lirs or wtinylfu
     #[arg(long, value_name = "POLICY")]
     pub replacement: Option<String>,
-    /// What a write does to flash
+    /// What a write does to flash. With a page log: full, bounded or through
     #[arg(long, value_name = "POLICY")]
     pub write_policy: Option<WriteArg>,
     /// What of the metadata outlives the process. By default there is no journal where a device
@@ -406,6 +412,9 @@ pub struct ChoiceArgs {
     /// Highest count of a unit in generalised CLOCK [sce: 4]
     #[arg(long, value_name = "N")]
     pub clock_ceiling: Option<u8>,
+    /// Pages that are written to a page log together, 1 to 256 [face: 64]
+    #[arg(long, value_name = "N")]
+    pub batch_pages: Option<u32>,
 }
 
 impl ChoiceArgs {

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use anyhow::{Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
 use larder_core::memory::Memory;
-use larder_core::preset::{Limits, PRESETS};
+use larder_core::preset::{Limits, presets as all_presets};
 use larder_front::control::{self, Command};
 use larder_front::nbd::uri::Address;
 use larder_front::volume::{FlashReport, VolumeError, inspect};
@@ -90,7 +90,7 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     if args.json {
         out::line(serde_json::to_value(&report)?)?;
     } else {
-        out::line(checked(&report))?;
+        out::line(checked(&report, args.repair))?;
     }
     if report.damaged {
         bail!(Coded { code: 1, message: format!("{}: is damaged", report.flash) });
@@ -98,24 +98,36 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-fn checked(report: &FlashReport) -> String {
+fn checked(report: &FlashReport, repair: bool) -> String {
     let (unit, slots) = (rough_size(report.unit_bytes), report.slots);
     let origin = report.origin_bytes.map(|b| format!(", for an origin of {}", rough_size(b)));
-    let owns = if report.no_write_back { ", no-write-back" } else { "" };
+    let owns = match (report.no_write_back, report.batch_pages) {
+        (false, _) => "",
+        (true, None) => ", no-write-back",
+        (true, Some(_)) => ", write-back",
+    };
+    let what = match report.batch_pages {
+        None => format!("{slots} slots of {unit}"),
+        Some(pages) => format!("{slots} pages of {unit} in logs, in batches of {pages}"),
+    };
     let mut lines = vec![
         format!(
-            "{}: volume {}, {slots} slots of {unit}{}{owns}",
+            "{}: volume {}, {what}{}{owns}",
             report.flash,
             report.volume,
             origin.unwrap_or_default()
         ),
         format!("label: {} of 2 copies whole", report.labels),
     ];
+    let units = if report.batch_pages.is_some() { "pages" } else { "units" };
     for (n, shard) in report.shards.iter().enumerate() {
         lines.push(format!(
-            "shard {n}: {}, generation {}, {} blocks of log, {} units, {} dirty",
+            "shard {n}: {}, generation {}, {} blocks of log, {} {units}, {} dirty",
             shard.state, shard.generation, shard.log_blocks, shard.units_used, shard.units_dirty
         ));
+    }
+    if repair && report.repaired.is_empty() {
+        lines.push("there is nothing that a repair could write".to_owned());
     }
     lines.extend(report.repaired.iter().map(|what| format!("repaired: {what}")));
     lines.push(format!("it {}, if the state file names it as in use", report.verdict));
@@ -167,7 +179,7 @@ fn table_width() -> u16 {
 pub fn presets(json: bool) -> Result<()> {
     const HEAD: [&str; 5] = ["unit", "admission", "replacement", "write_policy", "metadata"];
     if json {
-        let rows = PRESETS.iter().map(|p| {
+        let rows = all_presets().map(|p| {
             let mut row = json!({ "name": p.name, "source": p.source });
             for (key, words) in HEAD.iter().zip(p.words) {
                 row[*key] = json!(words);
@@ -183,7 +195,7 @@ pub fn presets(json: bool) -> Result<()> {
         "write_policy" => "write policy",
         other => other,
     })));
-    for preset in PRESETS {
+    for preset in all_presets() {
         table.add_row([preset.name].into_iter().chain(preset.words));
     }
     out::line(table)

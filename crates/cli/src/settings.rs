@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use larder_core::pagelog::LogPolicy;
+use clap::ValueEnum;
+use larder_core::pagelog::{BATCH_PAGES_MOST, LogPolicy};
 use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_core::preset::{
-    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
-    UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset,
+    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, ReplacementChoice,
+    UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset, presets,
 };
 use larder_front::listen::Secure;
 use larder_front::nbd::tls::ServerTls;
@@ -20,30 +21,16 @@ use crate::units::format_span;
 /// The preset of this name with the user's changes.
 pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     let Some(preset) = preset(name) else {
-        let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
+        let names: Vec<&str> = presets().map(|p| p.name).collect();
         bail!("--preset {name}: is not known; accepted: {}", names.join(", "));
     };
     let mut choices = preset.choices();
     if let Some(unit) = args.unit {
         choices.unit_bytes = check_unit(unit, &choices)?;
     }
-    match args.write_policy {
-        Some(WriteArg::Async) => choices.write = WritePolicy::AsyncWriteThrough,
-        Some(WriteArg::Through) => choices.write = WritePolicy::WriteThrough,
-        Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
-        Some(WriteArg::NoWriteBack) => choices.write = WritePolicy::NoWriteBack,
-        None => {}
-    }
-    match args.durability {
-        Some(DurabilityArg::Journal) => choices.durability = Durability::Journal,
-        Some(DurabilityArg::Volatile) => choices.durability = Durability::Volatile,
-        None => {}
-    }
-    let periodic = choices.admission.is_periodic();
-    if choices.write.flash_owns() && (!periodic || choices.durability == Durability::Volatile) {
-        bail!(
-            "--write-policy no-write-back: accepted with periodic update and a journal (--preset prwc or proc, --durability journal)"
-        );
+    match choices.write.log() {
+        Some(_) => logged(&mut choices, name, args)?,
+        None => unlogged(&mut choices, args)?,
     }
     if let Some(given) = &args.replacement {
         choices = choices
@@ -87,6 +74,68 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     Ok(choices)
 }
 
+/// What may be set of a cache that maps units.
+fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
+    let only = "accepted with page logs only (--preset face or face-basic)";
+    match args.write_policy {
+        Some(WriteArg::Async) => choices.write = WritePolicy::AsyncWriteThrough,
+        Some(WriteArg::Through) => choices.write = WritePolicy::WriteThrough,
+        Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
+        Some(WriteArg::NoWriteBack) => choices.write = WritePolicy::NoWriteBack,
+        Some(other @ (WriteArg::Bounded | WriteArg::Full)) => {
+            bail!("--write-policy {}: {only}", word(other));
+        }
+        None => {}
+    }
+    match args.durability {
+        Some(DurabilityArg::Journal) => choices.durability = Durability::Journal,
+        Some(DurabilityArg::Volatile) => choices.durability = Durability::Volatile,
+        Some(DurabilityArg::Log) => bail!("--durability log: {only}"),
+        None => {}
+    }
+    if args.batch_pages.is_some() {
+        bail!("--batch-pages: {only}");
+    }
+    let periodic = choices.admission.is_periodic();
+    if choices.write.flash_owns() && (!periodic || choices.durability == Durability::Volatile) {
+        bail!(
+            "--write-policy no-write-back: accepted with periodic update and a journal (--preset prwc or proc, --durability journal)"
+        );
+    }
+    Ok(())
+}
+
+/// What may be set of a page log.
+fn logged(choices: &mut Choices, name: &str, args: &ChoiceArgs) -> Result<()> {
+    let policy = match args.write_policy {
+        None | Some(WriteArg::Full) => LogPolicy::Full,
+        Some(WriteArg::Bounded) => LogPolicy::Bounded,
+        Some(WriteArg::Through) => LogPolicy::Through,
+        Some(other) => bail!(
+            "--write-policy {}: with --preset {name} accepted: full, bounded, through",
+            word(other)
+        ),
+    };
+    choices.write = WritePolicy::Logged(policy);
+    if let Some(other) = args.durability.filter(|d| *d != DurabilityArg::Log) {
+        bail!("--durability {}: with --preset {name} accepted: log", word(other));
+    }
+    if let (AdmissionChoice::OnExit(settings), Some(pages)) =
+        (&mut choices.admission, args.batch_pages)
+    {
+        if !(1..=BATCH_PAGES_MOST).contains(&pages) {
+            bail!("--batch-pages {pages}: accepted: 1 to {BATCH_PAGES_MOST}");
+        }
+        settings.batch_pages = pages;
+    }
+    Ok(())
+}
+
+/// The word for a value on the command line.
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
+}
+
 fn replacement(given: &str) -> Result<ReplacementChoice> {
     let known = ReplacementChoice::NAMED;
     let Some((_, choice)) = known.iter().find(|(name, _)| *name == given) else {
@@ -124,9 +173,9 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         WritePolicy::WriteThrough => "through",
         WritePolicy::WriteAround => "around",
         WritePolicy::NoWriteBack => "no-write-back",
-        WritePolicy::Logged(LogPolicy::Through) => "log-through",
-        WritePolicy::Logged(LogPolicy::Bounded) => "log-bounded",
-        WritePolicy::Logged(LogPolicy::Full) => "log-full",
+        WritePolicy::Logged(LogPolicy::Through) => "through",
+        WritePolicy::Logged(LogPolicy::Bounded) => "bounded",
+        WritePolicy::Logged(LogPolicy::Full) => "full",
     };
     let mut decided = vec![
         ("unit", vec![format_size(choices.unit_bytes)]),
@@ -147,6 +196,9 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
     if let AdmissionChoice::Periodic(settings) = &choices.admission {
         decided.push(("update_period", vec![format_span(settings.period)]));
         decided.push(("update_hot", vec![settings.hot.to_string()]));
+    }
+    if let AdmissionChoice::OnExit(settings) = &choices.admission {
+        decided.push(("batch_pages", vec![settings.batch_pages.to_string()]));
     }
     decided
 }

@@ -104,6 +104,46 @@ fn what_flash_alone_has_is_not_repaired_away() {
 }
 
 #[test]
+fn a_page_log_is_told() {
+    for (policy, killed, verdict) in [
+        ("full", false, "starts warm"),
+        ("full", true, "starts warm"),
+        ("through", false, "starts warm"),
+        ("through", true, "starts cold where its log was not closed"),
+    ] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let state = place.word("state");
+        let more = ["--write-policy", policy, "--workers", "2", "--state", &state];
+        let words = place.serve_preset("face", &more);
+        let server = Server::start(&words);
+        let mut client = place.client();
+        (0..8).for_each(|unit| client.write_at(unit * 65536, &[1; 4096], false).unwrap());
+        client.flush().unwrap();
+        drop(client);
+        if killed {
+            server.kill();
+        } else {
+            server.stop();
+        }
+        let before = std::fs::read(place.path("flash")).unwrap();
+        let told = check(&place, &["--json"]);
+        let report = json(&told);
+        assert_eq!((told.code, report["verdict"].as_str().unwrap()), (0, verdict), "{policy}");
+        let dirty = if policy == "full" { 8 } else { 0 };
+        assert_eq!((&report["units_dirty"], &report["batch_pages"]), (&dirty.into(), &8.into()));
+        let told = check(&place, &["--repair"]);
+        assert!(told.out.contains("nothing that a repair could write"), "{told:?}");
+        assert!(before == std::fs::read(place.path("flash")).unwrap(), "it only looks");
+
+        garble(&place, METADATA, 1 << 20);
+        let told = check(&place, &["--json"]);
+        let refused = json(&told)["verdict"].as_str().unwrap().starts_with("is refused");
+        assert_eq!((told.code, refused), (1, policy == "full"), "{told:?}");
+    }
+}
+
+#[test]
 fn what_is_no_cache_is_refused_in_one_line() {
     let place = Place::new();
     for (what, bytes) in [("nothing of Larder's", 4 << 20), ("nothing of Larder's", 4096)] {

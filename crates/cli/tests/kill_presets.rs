@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `kill -9` under judged load with every preset, through every front and over every kind of
+//! `kill -9` under judged load with every preset that writes through, through every front and over every kind of
 //! origin: the origin alone holds, in every sector, the last answered write or a later one, whole,
 //! and a new server on the same files serves just that. More lives of one volume are in `kill.rs`.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No-write-back: flash alone has what was written to cached units, and nothing of it is lost:
-//! not by `kill -9`, not by a start without that flash, not by a detach.
+//! Flash alone has what was written, to cached units or to a page log, and nothing of it is lost: not by `kill -9`
+//! (but for what a page log's clients did not flush), not by a start without that flash, not by a detach.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
 mod common;
@@ -16,12 +16,18 @@ use rand_pcg::Pcg64;
 const BYTES: u64 = 4 << 20;
 const UNIT: u64 = 64 << 10;
 
-/// `serve` with a preset of periodic update, every 20 ms.
+/// Presets under which flash alone has what was written.
+const OWNED: [&str; 2] = ["prwc", "face"];
+
+/// `serve` with a preset of periodic update, every 20 ms, or with page logs.
 fn words(place: &Place, preset: &str, more: &[&str]) -> Vec<String> {
     let (origin, flash, state) = (place.word("origin"), place.word("flash"), place.word("state"));
     let mut words = place.serve(&["--origin", &origin, "--flash", &flash, "--state", &state]);
-    let rest =
-        "--flash-size 9MiB --unit 64KiB --update-period 20ms --update-hot 30 --checkpoint 20ms";
+    let rest = match preset {
+        "face" => "--batch-pages 8",
+        _ => "--update-period 20ms --update-hot 30 --checkpoint 20ms",
+    };
+    words.extend(["--flash-size", "9MiB", "--unit", "64KiB"].map(str::to_owned));
     words.extend(rest.split_whitespace().map(str::to_owned));
     words.extend(["--preset", preset].map(str::to_owned));
     if !more.contains(&"--workers") {
@@ -43,7 +49,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Until the first unit is cached and the second is not; then the first page is written.
+/// Until the first unit is cached, or its first page; then that page is written.
 fn make_dirty(place: &Place) {
     let mut client = place.client();
     eventually("the first unit is cached", || {
@@ -57,20 +63,36 @@ fn make_dirty(place: &Place) {
     assert_ne!(origin(place)[..4096], [7; 4096], "flash alone has it");
 }
 
-/// Many lives of one volume, each ended at a random moment; under `proc` the origin has it all.
-fn lives(preset: &str) {
+/// What of what clients wrote is there after a kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// All that was answered, on the origin.
+    OnOrigin,
+    /// All that was answered.
+    Answered,
+    /// All that was flushed, on flash, and the cache is warm.
+    Flushed,
+    /// All that was flushed, on the origin, and the cache is cold.
+    FlushedToOrigin,
+}
+
+/// Many lives of one volume, each ended at a random moment.
+fn lives(preset: &str, more: &[&str], kept: Kept) {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let words = words(&place, preset, &[]);
+    let words = words(&place, preset, more);
     let judge = Judge::new();
     judge.may_break.store(true, Ordering::SeqCst);
+    let flushed = [Kept::Flushed, Kept::FlushedToOrigin].contains(&kept);
+    let seen = |served: &[u8]| if flushed { judge.crashed(served) } else { judge.seen(0, served) };
+    let on_origin = [Kept::OnOrigin, Kept::FlushedToOrigin].contains(&kept);
     let (mut random, mut warm) = (Pcg64::seed_from_u64(5), 0);
     for round in 0..10 {
         let server = Server::restart(&words);
         warm += u64::from(place.stat("units_used") > 0);
         let served = place.read_all(BYTES);
-        judge.seen(0, &served);
-        assert!(preset == "prwc" || served == origin(&place), "round {round}: a stale page");
+        seen(&served);
+        assert!(!on_origin || served == origin(&place), "round {round}: a stale page");
         let shape = Shape {
             bytes: BYTES,
             hot_bytes: BYTES / 4,
@@ -84,10 +106,13 @@ fn lives(preset: &str) {
         server.kill();
         load.finish();
     }
-    assert!(warm >= 7, "warm after {warm} of 9 kills");
+    match kept {
+        Kept::FlushedToOrigin => assert_eq!(warm, 0, "what was not flushed is gone"),
+        _ => assert!(warm >= 7, "warm after {warm} of 9 kills"),
+    }
     let server = Server::restart(&words);
     let served = place.read_all(BYTES);
-    judge.seen(0, &served);
+    seen(&served);
     assert!(place.stat("evictions") + place.stat("populations") > 0 || warm > 0);
     place.ask(&["detach"]).ok();
     assert!(origin(&place) == served, "all is on the origin after a detach");
@@ -97,12 +122,71 @@ fn lives(preset: &str) {
 
 #[test]
 fn what_flash_alone_had_survives_kills() {
-    lives("prwc");
+    lives("prwc", &[], Kept::Answered);
 }
 
 #[test]
 fn a_persistent_read_only_cache_survives_kills_and_is_never_stale() {
-    lives("proc");
+    lives("proc", &[], Kept::OnOrigin);
+}
+
+#[test]
+fn what_was_flushed_to_a_page_log_survives_kills() {
+    lives("face", &[], Kept::Flushed);
+    lives("face", &["--workers", "3"], Kept::Flushed);
+}
+
+#[test]
+fn what_was_flushed_through_a_bounded_page_log_survives_kills() {
+    lives("face", &["--write-policy", "bounded"], Kept::FlushedToOrigin);
+}
+
+/// A FLUSH reaches the log of every worker, whichever of them took the client in.
+#[test]
+fn one_flush_covers_the_pages_of_all_workers() {
+    for (policy, to_origin) in [("full", false), ("bounded", true)] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let words = words(&place, "face", &["--workers", "3", "--write-policy", policy]);
+        let (server, units) = (Server::start(&words), BYTES / UNIT);
+        let (mut client, mut expected) = (place.client(), origin(&place));
+        for unit in 0..units {
+            client.write_at(unit * UNIT, &[unit as u8 + 1; 4096], false).unwrap();
+            expected[(unit * UNIT) as usize..][..4096].fill(unit as u8 + 1);
+        }
+        assert_eq!(place.stat("units_dirty"), units, "{policy}: flash alone has it");
+        client.flush().unwrap();
+        assert_eq!(place.stat("units_dirty"), if to_origin { 0 } else { units });
+        server.kill();
+        assert_eq!(origin(&place) == expected, to_origin, "{policy}");
+        let server = Server::restart(&words);
+        assert!(place.read_all(BYTES) == expected, "{policy}: something flushed is lost");
+        server.stop();
+    }
+}
+
+/// After a stop in good order it is warm, whatever the policy; and where it does not outlive a crash nobody
+/// needs the flash.
+#[test]
+fn a_page_log_is_warm_after_a_stop() {
+    for policy in ["full", "bounded", "through"] {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let words = words(&place, "face", &["--write-policy", policy]);
+        let server = Server::start(&words);
+        let mut client = place.client();
+        (0..20).for_each(|unit| client.write_at(unit * UNIT, &[3; 4096], false).unwrap());
+        let served = place.read_all(BYTES);
+        let used = place.stat("units_used");
+        drop(client);
+        let ended = server.stop();
+        let alone = ended.err.contains("flash alone has some of it");
+        assert_eq!((alone, origin(&place) == served), (policy == "full", policy != "full"));
+        let server = Server::start(&words);
+        assert_eq!(place.stat("units_used"), used, "{policy}");
+        assert!(place.read_all(BYTES) == served, "{policy}");
+        server.stop();
+    }
 }
 
 fn refused(what: &str, words: &[String], reason: &str) {
@@ -113,174 +197,220 @@ fn refused(what: &str, words: &[String], reason: &str) {
 
 #[test]
 fn an_earlier_copy_of_the_flash_is_refused() {
-    let place = Place::new();
-    make_initial(&place.path("origin"), BYTES);
-    let words = words(&place, "prwc", &[]);
-    let server = Server::start(&words);
-    make_dirty(&place);
-    server.stop();
-    let copy = |from: &str, to: &str| std::fs::copy(place.path(from), place.path(to)).unwrap();
-    copy("flash", "older");
-    let server = Server::start(&words);
-    place.client().write_at(4096, &[8; 4096], false).unwrap();
-    server.stop();
-    copy("flash", "newer");
-    copy("older", "flash");
-    refused("an older copy", &words, "a copy that was put back");
-    copy("newer", "flash");
-    let server = Server::start(&words);
-    assert_eq!(place.read_all(8192), [[7; 4096], [8; 4096]].concat());
-    server.stop();
+    for preset in OWNED {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let words = words(&place, preset, &[]);
+        let server = Server::start(&words);
+        make_dirty(&place);
+        server.stop();
+        let copy = |from: &str, to: &str| std::fs::copy(place.path(from), place.path(to)).unwrap();
+        copy("flash", "older");
+        let server = Server::start(&words);
+        place.client().write_at(4096, &[8; 4096], false).unwrap();
+        server.stop();
+        copy("flash", "newer");
+        copy("older", "flash");
+        refused("an older copy", &words, "a copy that was put back");
+        copy("newer", "flash");
+        let server = Server::start(&words);
+        assert_eq!(place.read_all(8192), [[7; 4096], [8; 4096]].concat());
+        server.stop();
+    }
 }
 
 #[test]
 fn a_flash_whose_state_file_is_lost_can_be_adopted() {
-    let place = Place::new();
-    make_initial(&place.path("origin"), BYTES);
-    let words = words(&place, "prwc", &[]);
-    let server = Server::start(&words);
-    make_dirty(&place);
-    server.kill();
-    std::fs::rename(place.path("state"), place.path("lost")).unwrap();
-    refused("no state file", &words, "with --adopt if only its state file is lost");
-    let adopting: Vec<String> = words.iter().cloned().chain(["--adopt".to_owned()]).collect();
-    // Nor is it another origin's.
-    std::fs::rename(place.path("origin"), place.path("right")).unwrap();
-    make_initial(&place.path("origin"), BYTES * 2);
-    refused("another origin", &adopting, "another unit, size, origin");
-    std::fs::rename(place.path("right"), place.path("origin")).unwrap();
+    for preset in OWNED {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let words = words(&place, preset, &[]);
+        let server = Server::start(&words);
+        make_dirty(&place);
+        server.kill();
+        std::fs::rename(place.path("state"), place.path("lost")).unwrap();
+        refused("no state file", &words, "with --adopt if only its state file is lost");
+        let adopting: Vec<String> = words.iter().cloned().chain(["--adopt".to_owned()]).collect();
+        // Nor is it another origin's.
+        std::fs::rename(place.path("origin"), place.path("right")).unwrap();
+        make_initial(&place.path("origin"), BYTES * 2);
+        refused("another origin", &adopting, "another unit, size, origin");
+        std::fs::rename(place.path("right"), place.path("origin")).unwrap();
 
-    let server = Server::restart(&adopting);
-    assert_eq!(place.read_all(BYTES)[..4096], [7; 4096]);
-    server.kill();
-    // Once is enough, and a flash that a state file knows is judged by that file.
-    let server = Server::restart(&words);
-    assert_eq!(place.read_all(BYTES)[..4096], [7; 4096]);
-    assert_eq!(place.ask(&["detach"]).code, 0);
-    server.stop();
-    assert_eq!(origin(&place)[..4096], [7; 4096]);
-    let server = Server::restart(&adopting);
-    assert_eq!(place.stat("units_used"), 0, "it was detached: cold");
-    server.stop();
+        let server = Server::restart(&adopting);
+        assert_eq!(place.read_all(BYTES)[..4096], [7; 4096]);
+        server.kill();
+        // Once is enough, and a flash that a state file knows is judged by that file.
+        let server = Server::restart(&words);
+        assert_eq!(place.read_all(BYTES)[..4096], [7; 4096]);
+        assert_eq!(place.ask(&["detach"]).code, 0);
+        server.stop();
+        assert_eq!(origin(&place)[..4096], [7; 4096]);
+        let server = Server::restart(&adopting);
+        assert_eq!(place.stat("units_used"), 0, "it was detached: cold");
+        server.stop();
+    }
 }
 
 #[test]
 fn flush_and_detach_bring_everything_to_the_origin() {
-    let place = Place::new();
-    make_initial(&place.path("origin"), BYTES);
-    let server = Server::start(&words(&place, "prwc", &[]));
-    make_dirty(&place);
-    place.ask(&["flush"]).ok();
-    assert_eq!((place.stat("units_dirty"), &origin(&place)[..4096]), (0, &[7; 4096][..]));
-    assert!(place.stat("units_used") > 0, "it stays cached");
-    place.client().write_at(512, &[8; 512], false).unwrap();
-    assert_eq!(place.stat("units_dirty"), 1);
-    // Trim and zero go where the data is.
-    place.client().zero(2048, 1024, false).unwrap();
-    place.ask(&["detach"]).ok();
-    let bytes = origin(&place);
-    assert_eq!((&bytes[512..1024], &bytes[2048..3072]), (&[8; 512][..], &[0; 1024][..]));
-    place.client().write_at(0, &[1; 4096], false).unwrap();
-    assert_eq!(origin(&place)[..4096], [1; 4096], "pass-through");
-    server.stop();
-    // It was detached with nothing on it: another start without it is fine.
-    let (state, from) = (place.word("state"), place.word("origin"));
-    Server::start(&place.serve(&["--origin", &from, "--state", &state])).stop();
+    for preset in OWNED {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let server = Server::start(&words(&place, preset, &[]));
+        make_dirty(&place);
+        place.ask(&["flush"]).ok();
+        assert_eq!((place.stat("units_dirty"), &origin(&place)[..4096]), (0, &[7; 4096][..]));
+        assert!(place.stat("units_used") > 0, "it stays cached");
+        place.client().write_at(512, &[8; 512], false).unwrap();
+        assert_eq!(place.stat("units_dirty"), 1);
+        // Trim and zero go where the data is.
+        place.client().zero(2048, 1024, false).unwrap();
+        place.ask(&["detach"]).ok();
+        let bytes = origin(&place);
+        assert_eq!((&bytes[512..1024], &bytes[2048..3072]), (&[8; 512][..], &[0; 1024][..]));
+        place.client().write_at(0, &[1; 4096], false).unwrap();
+        assert_eq!(origin(&place)[..4096], [1; 4096], "pass-through");
+        server.stop();
+        // It was detached with nothing on it: another start without it is fine.
+        let (state, from) = (place.word("state"), place.word("origin"));
+        Server::start(&place.serve(&["--origin", &from, "--state", &state])).stop();
+    }
 }
 
 /// Whatever would lose what flash alone has is refused, and says the way out.
 #[test]
 fn dirty_flash_is_not_left_behind() {
+    for preset in OWNED {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let owning = words(&place, preset, &[]);
+        let server = Server::start(&owning);
+        make_dirty(&place);
+        let ended = server.stop();
+        assert!(ended.err.contains("flash alone has some of it"), "{ended:?}");
+        let (state, from) = (place.word("state"), place.word("origin"));
+        let alone = "alone has some of its data";
+        refused("pass-through", &place.serve(&["--origin", &from, "--state", &state]), alone);
+        let other = ["--origin", &from, "--state", &state, "--flash", "mem:8MiB"];
+        refused("a volatile cache", &place.serve(&other), alone);
+        let named = [&other[..], &["--name", "other", "--durability", "journal"]].concat();
+        refused("another name", &place.serve(&named), alone);
+        refused("another preset", &words(&place, "proc", &[]), "cannot be used");
+        refused("other workers", &words(&place, preset, &["--workers", "1"]), "cannot be used");
+        if preset == "face" {
+            for more in ["--batch-pages 16", "--flash-size 8MiB", "--write-policy through"] {
+                let other: Vec<&str> = more.split_whitespace().collect();
+                let mut words = owning.clone();
+                // What is given twice would be a slip.
+                if let Some(at) = words.iter().position(|w| w == other[0]) {
+                    words.drain(at..at + 2);
+                }
+                words.extend(other.iter().map(|&w| w.to_owned()));
+                refused(more, &words, "cannot be used");
+            }
+        }
+        let ended = Server::try_start(
+            &place.serve(&["--origin", &from, "--state", &state, "--preset", preset]),
+        );
+        assert_eq!(ended.err().unwrap().code, 2, "{preset} without a flash");
+        std::fs::rename(place.path("state"), place.path("aside")).unwrap();
+        refused("without its state", &owning, "--format");
+        let mut sce = place.serve(&["--origin", &from, "--flash", &place.word("flash")]);
+        sce.extend(["--state", &state].map(str::to_owned));
+        refused("a volatile cache on it, without its state", &sce, "--format");
+        std::fs::rename(place.path("aside"), place.path("state")).unwrap();
+        make_initial(&place.path("elsewhere"), BYTES);
+        let flash = place.word("flash");
+        let pass = ["--origin", &place.word("elsewhere"), "--name", "else", "--state", &state];
+        let server = Server::start(&place.serve(&pass));
+        let refused_at = place.ask(&["attach", &flash, "--name", "else"]);
+        assert!(refused_at.err.contains("--format"), "{refused_at:?}");
+        server.stop();
+
+        let bytes = origin(&place);
+        std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(place.path("origin"), &bytes).unwrap();
+        refused("an origin written to meanwhile", &owning, "written to while it was not served");
+        let mut formatted = owning.clone();
+        formatted.push("--format".to_owned());
+        let server = Server::start(&formatted);
+        assert!(place.read_all(BYTES) == bytes, "what flash had is lost, as was asked for");
+        server.stop();
+    }
+}
+
+/// Where the origin has everything a flash of another kind is no obstacle, and of no use.
+#[test]
+fn a_clean_flash_of_another_kind_starts_cold() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let prwc = words(&place, "prwc", &[]);
-    let server = Server::start(&prwc);
-    make_dirty(&place);
-    let ended = server.stop();
-    assert!(ended.err.contains("flash alone has some of it"), "{ended:?}");
-    let (state, from) = (place.word("state"), place.word("origin"));
-    let alone = "alone has some of its data";
-    refused("pass-through", &place.serve(&["--origin", &from, "--state", &state]), alone);
-    let other = ["--origin", &from, "--state", &state, "--flash", "mem:8MiB"];
-    refused("a volatile cache", &place.serve(&other), alone);
-    let named = [&other[..], &["--name", "other", "--durability", "journal"]].concat();
-    refused("another name", &place.serve(&named), alone);
-    refused("another preset", &words(&place, "proc", &[]), "cannot be used");
-    refused("other workers", &words(&place, "prwc", &["--workers", "1"]), "cannot be used");
-    let ended = Server::try_start(
-        &place.serve(&["--origin", &from, "--state", &state, "--preset", "prwc"]),
-    );
-    assert_eq!(ended.err().unwrap().code, 2, "prwc without a flash");
-    std::fs::rename(place.path("state"), place.path("aside")).unwrap();
-    refused("without its state", &prwc, "--format");
-    let mut sce = place.serve(&["--origin", &from, "--flash", &place.word("flash")]);
-    sce.extend(["--state", &state].map(str::to_owned));
-    refused("a volatile cache on it, without its state", &sce, "--format");
-    std::fs::rename(place.path("aside"), place.path("state")).unwrap();
-    make_initial(&place.path("elsewhere"), BYTES);
-    let flash = place.word("flash");
-    let pass = ["--origin", &place.word("elsewhere"), "--name", "else", "--state", &state];
-    let server = Server::start(&place.serve(&pass));
-    let refused_at = place.ask(&["attach", &flash, "--name", "else"]);
-    assert!(refused_at.err.contains("--format"), "{refused_at:?}");
-    server.stop();
-
-    let bytes = origin(&place);
-    std::thread::sleep(Duration::from_millis(20));
-    std::fs::write(place.path("origin"), &bytes).unwrap();
-    refused("an origin written to meanwhile", &prwc, "written to while it was not served");
-    let mut formatted = prwc.clone();
-    formatted.push("--format".to_owned());
-    let server = Server::start(&formatted);
-    assert!(place.read_all(BYTES) == bytes, "what flash had is lost, as was asked for");
-    server.stop();
+    let through = ["--write-policy", "through"];
+    let few = ["--write-policy", "through", "--workers", "1"];
+    for (first, words) in [
+        words(&place, "proc", &[]),
+        words(&place, "face", &through),
+        words(&place, "face", &few),
+        words(&place, "proc", &[]),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let server = Server::start(words);
+        let why = if first == 0 { "it is new" } else { "it was formatted for another unit" };
+        assert!(server.log().contains(why), "{}", server.log());
+        assert!(place.read_all(BYTES) == origin(&place));
+        server.stop();
+    }
 }
 
 /// A detach that comes while a flush is under way is no less of a detach: what is written meanwhile
 /// is on the origin too.
 #[test]
 fn a_detach_during_a_flush_loses_nothing() {
-    let place = Place::new();
-    make_initial(&place.path("origin"), BYTES);
-    let mut prwc = words(&place, "prwc", &[]);
-    let slow = format!("slow+{}?profile=hdd-7200", place.word("origin"));
-    let at = prwc.iter().position(|w| *w == place.word("origin")).unwrap();
-    prwc[at] = slow;
-    let server = Server::start(&prwc);
-    let mut client = place.client();
-    let units = 24;
-    eventually("units are cached", || {
-        (0..units).for_each(|unit| client.read_at(unit * UNIT, &mut [0; 4096]).unwrap());
-        place.stat("units_used") >= units / 2
-    });
-    // Every other page: many small writes for the flush to do.
-    for page in (0..units * UNIT / 4096).step_by(2) {
-        client.write_at(page * 4096, &[1; 512], false).unwrap();
-    }
-    assert!(place.stat("units_dirty") >= units / 2);
-    std::thread::scope(|scope| {
-        let flush = scope.spawn(|| place.ask(&["flush", "--bound", "1s"]));
-        eventually("the flush is under way", || place.stat("write_back_bytes") > 0);
-        let detach = scope.spawn(|| place.ask(&["detach"]));
-        let mut round = 1;
-        while !detach.is_finished() {
-            round = round % 250 + 1;
+    for preset in OWNED {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let mut owning = words(&place, preset, &[]);
+        let slow = format!("slow+{}?profile=hdd-7200", place.word("origin"));
+        let at = owning.iter().position(|w| *w == place.word("origin")).unwrap();
+        owning[at] = slow;
+        let server = Server::start(&owning);
+        let mut client = place.client();
+        let units = 24;
+        eventually("units are cached", || {
+            (0..units).for_each(|unit| client.read_at(unit * UNIT, &mut [0; 4096]).unwrap());
+            place.stat("units_used") >= units / 2
+        });
+        // Every other page: many small writes for the flush to do.
+        for page in (0..units * UNIT / 4096).step_by(2) {
+            client.write_at(page * 4096, &[1; 512], false).unwrap();
+        }
+        assert!(place.stat("units_dirty") >= units / 2);
+        std::thread::scope(|scope| {
+            let flush = scope.spawn(|| place.ask(&["flush", "--bound", "1s"]));
+            eventually("the flush is under way", || place.stat("write_back_bytes") > 0);
+            let detach = scope.spawn(|| place.ask(&["detach"]));
+            let mut round = 1;
+            while !detach.is_finished() {
+                round = round % 250 + 1;
+                for unit in 0..units {
+                    client.write_at(unit * UNIT, &[round; 512], false).unwrap();
+                    let mut seen = [0; 512];
+                    client.read_at(unit * UNIT, &mut seen).unwrap();
+                    assert_eq!(seen, [round; 512], "unit {unit}");
+                }
+            }
+            flush.join().unwrap();
+            detach.join().unwrap().ok();
             for unit in 0..units {
-                client.write_at(unit * UNIT, &[round; 512], false).unwrap();
                 let mut seen = [0; 512];
                 client.read_at(unit * UNIT, &mut seen).unwrap();
                 assert_eq!(seen, [round; 512], "unit {unit}");
             }
-        }
-        flush.join().unwrap();
-        detach.join().unwrap().ok();
-        for unit in 0..units {
-            let mut seen = [0; 512];
-            client.read_at(unit * UNIT, &mut seen).unwrap();
-            assert_eq!(seen, [round; 512], "unit {unit}");
-        }
-    });
-    let (served, held) = (place.read_all(BYTES), origin(&place));
-    assert!(served == held, "pass-through");
-    server.stop();
+        });
+        let (served, held) = (place.read_all(BYTES), origin(&place));
+        assert!(served == held, "pass-through");
+        server.stop();
+    }
 }

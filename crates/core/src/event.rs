@@ -47,7 +47,7 @@ pub enum Event {
         /// Whether what it held counts.
         warm: bool,
     },
-    /// A page log cannot be used; nothing is cached.
+    /// A page log cannot be used, and it alone may have something: nobody is served.
     LogRefused {
         /// The device.
         dev: DevId,

@@ -10,6 +10,10 @@
 //! (u32), bytes of a log (u64), flags (u64; 1: says what is dirty, 2: keeps reference factors), bytes of
 //! the origin (u64, 0 without metadata); per section kind (u32), first byte (u64), bytes (u64).
 //!
+//! Version 2 has page logs, a section for each shard, and says of every section besides: blocks of the log, entries
+//! of a segment, pages of a batch (u32 each, 0 of other sections). A program that knows version 1 alone
+//! refuses it by its version.
+//!
 //! A volatile cache has no metadata section: its label only says that the device may be formatted
 //! again.
 
@@ -24,10 +28,16 @@ pub const SECOND_COPY: u64 = 64 << 10;
 pub const HEADER_BYTES: u64 = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"LARDER\0\x01";
-/// The version of the format.
+/// The version of the format ...
 pub const VERSION: u32 = 1;
+/// ... and of that with page logs.
+pub const VERSION_LOGS: u32 = 2;
 const SECTIONS_AT: usize = 72;
-const SECTION_BYTES: usize = 20;
+
+/// Bytes of an entry in the table of sections.
+fn section_bytes(version: u32) -> usize {
+    if version == VERSION { 20 } else { 32 }
+}
 
 /// What a section holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +46,15 @@ pub enum SectionKind {
     Metadata,
     /// The slots of units.
     Slots,
+    /// The page log of a shard, see `pagelog`.
+    Log {
+        /// Blocks of its ring.
+        blocks: u32,
+        /// Entries of a segment.
+        segment: u32,
+        /// Pages of a batch.
+        batch_pages: u32,
+    },
 }
 
 /// A part of the device.
@@ -56,15 +75,15 @@ pub struct Label {
     pub volume: u64,
     /// Bytes of a unit.
     pub unit_bytes: u64,
-    /// Slots on the device.
+    /// Slots on the device, or blocks of all page logs.
     pub slots: u64,
-    /// Shards that the metadata is divided among.
+    /// Shards that the metadata is divided among, or that have a page log.
     pub shards: u32,
-    /// Bytes of one shard's log; 0 without metadata.
+    /// Bytes of one shard's log of metadata; 0 without.
     pub log_bytes: u64,
     /// What the metadata says besides.
     pub keeps: Keeps,
-    /// Bytes of the origin; 0 without metadata, which has no use for them.
+    /// Bytes of the origin; 0 in a volatile cache, which has no use for them.
     pub origin_bytes: u64,
     /// Where what lies.
     pub sections: Vec<Section>,
@@ -93,12 +112,19 @@ impl Label {
         self.sections.iter().find(|s| s.kind == kind)
     }
 
+    /// The first page log, if it has any.
+    #[must_use]
+    pub fn log(&self) -> Option<&Section> {
+        self.sections.iter().find(|s| matches!(s.kind, SectionKind::Log { .. }))
+    }
+
     /// The label's bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; LABEL_BYTES] {
         let mut out = Vec::with_capacity(LABEL_BYTES);
         out.extend(MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        let version = if self.log().is_some() { VERSION_LOGS } else { VERSION };
+        out.extend(version.to_le_bytes());
         out.extend([0; 4]);
         out.extend([self.volume, self.unit_bytes, self.slots].iter().flat_map(|n| n.to_le_bytes()));
         out.extend(self.shards.to_le_bytes());
@@ -109,13 +135,19 @@ impl Label {
         out.extend(self.origin_bytes.to_le_bytes());
         debug_assert_eq!(out.len(), SECTIONS_AT);
         for section in &self.sections {
-            let kind: u32 = match section.kind {
-                SectionKind::Metadata => 1,
-                SectionKind::Slots => 2,
+            let (kind, log): (u32, [u32; 3]) = match section.kind {
+                SectionKind::Metadata => (1, [0; 3]),
+                SectionKind::Slots => (2, [0; 3]),
+                SectionKind::Log { blocks, segment, batch_pages } => {
+                    (3, [blocks, segment, batch_pages])
+                }
             };
             out.extend(kind.to_le_bytes());
             out.extend(section.offset.to_le_bytes());
             out.extend(section.bytes.to_le_bytes());
+            if version == VERSION_LOGS {
+                out.extend(log.iter().flat_map(|n| n.to_le_bytes()));
+            }
         }
         let mut bytes = [0; LABEL_BYTES];
         bytes[..out.len()].copy_from_slice(&out);
@@ -144,18 +176,25 @@ impl Label {
             return Found::Damaged;
         }
         match u32_at(bytes, 8) {
-            VERSION => Self::decode(bytes).map_or(Found::Damaged, Found::Label),
+            version @ (VERSION | VERSION_LOGS) => {
+                Self::decode(bytes, version).map_or(Found::Damaged, Found::Label)
+            }
             version => Found::Unknown { version },
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let count = u32_at(bytes, 44) as usize;
-        let table = bytes.get(SECTIONS_AT..SECTIONS_AT + count.checked_mul(SECTION_BYTES)?)?;
+    fn decode(bytes: &[u8], version: u32) -> Option<Self> {
+        let (count, each) = (u32_at(bytes, 44) as usize, section_bytes(version));
+        let table = bytes.get(SECTIONS_AT..SECTIONS_AT + count.checked_mul(each)?)?;
         let section = |entry: &[u8]| {
             let kind = match u32_at(entry, 0) {
                 1 => SectionKind::Metadata,
                 2 => SectionKind::Slots,
+                3 if version == VERSION_LOGS => SectionKind::Log {
+                    blocks: u32_at(entry, 20),
+                    segment: u32_at(entry, 24),
+                    batch_pages: u32_at(entry, 28),
+                },
                 _ => return None,
             };
             Some(Section { kind, offset: u64_at(entry, 4), bytes: u64_at(entry, 12) })
@@ -169,7 +208,7 @@ impl Label {
             log_bytes: u64_at(bytes, 48),
             keeps: Keeps { dirty: flags & 1 == 1, factors: flags & 2 == 2 },
             origin_bytes: u64_at(bytes, 64),
-            sections: table.chunks_exact(SECTION_BYTES).map(section).collect::<Option<_>>()?,
+            sections: table.chunks_exact(each).map(section).collect::<Option<_>>()?,
         })
     }
 }
@@ -219,6 +258,19 @@ mod tests {
         assert_eq!(Label::find(&device(&bad, &bad)), Found::Damaged);
         assert_eq!(Label::find(&device(&[], &[])), Found::Nothing);
         assert_eq!(Label::find(b"short"), Found::Nothing);
+    }
+
+    #[test]
+    fn page_logs_make_another_version() {
+        let log = |n: u64| Section {
+            kind: SectionKind::Log { blocks: 2_000, segment: 250, batch_pages: 64 },
+            offset: (1 << 20) + n * (9 << 20),
+            bytes: 9 << 20,
+        };
+        let logs = Label { sections: (0..64).map(log).collect(), log_bytes: 0, ..label() };
+        let bytes = logs.encode();
+        assert_eq!((u32_at(&bytes, 8), u32_at(&label().encode(), 8)), (2, 1));
+        assert_eq!(Label::find(&bytes), Found::Label(logs));
     }
 
     #[test]

@@ -372,6 +372,13 @@ impl Shard {
         }
     }
 
+    /// Whether it caches on this device, or is about to.
+    #[must_use]
+    pub fn uses(&self, dev: DevId) -> bool {
+        let opening = matches!(&*self.0.log.borrow(), Slot::Opening(on, _) if on.dev == dev);
+        opening || self.cache_status().is_some_and(|cache| cache.dev == dev)
+    }
+
     /// The cache's state, if a flash device is attached.
     #[must_use]
     pub fn cache_status(&self) -> Option<CacheStatus> {
@@ -383,7 +390,7 @@ impl Shard {
                 units_used: log.valid,
                 units_dirty: log.dirty,
                 units_logged: log.valid,
-                reached: (0, log.rear),
+                reached: log.reached,
                 bitmap_bytes: 0,
                 suspended: !device.health.usable(),
             });

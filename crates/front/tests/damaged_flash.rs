@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Label, metadata and state file, damaged together: flipped bits, zeroed sectors, cut files, old copies
+//! Label, metadata or page log, and state file, damaged together: flipped bits, zeroed sectors, cut files, old copies
 //! put back, by seed. Where the origin has everything a start is warm or cold, or refused in one line, and
 //! no read ever returns a wrong byte. A flash that alone has data is served with all of it or refused,
 //! and then neither it nor the state file was written.
@@ -18,11 +18,12 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
-use larder_core::policy::admission::{Class, PeriodicSettings, SelectiveSettings};
-use larder_core::preset::{AdmissionChoice, Choices, Durability, Limits, preset};
-use larder_core::request::{Kind, pieces};
+use larder_core::pagelog::LogPolicy;
+use larder_core::policy::admission::Class;
+use larder_core::preset::{AdmissionChoice, Choices, Limits, WritePolicy, preset};
+use larder_core::request::{Errno, Kind, pieces};
 use larder_front::volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
-use larder_io::{Access, DevSpec, Device, OpenError};
+use larder_io::{Access, DevSpec, Device, Fault, OpenError, Target};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
@@ -34,19 +35,43 @@ const UNIT: u64 = 64 << 10;
 const UNITS: u64 = 24;
 const FLASH_BYTES: u64 = 3 << 20;
 
-fn choices(owns: bool) -> Choices {
-    let mut choices = preset(if owns { "prwc" } else { "sce" }).unwrap().choices();
-    choices.unit_bytes = UNIT;
-    choices.durability = Durability::Journal;
-    choices.admission = if owns {
-        let settings = PeriodicSettings { period: 20_000_000, ..PeriodicSettings::default() };
-        AdmissionChoice::Periodic(settings)
-    } else {
-        let eager = Class { workers: 2, target_miss_ratio: 0.0, min_free_ratio: 0.0, period_ns: 0 };
-        let settings = SelectiveSettings { classes: vec![eager], ..SelectiveSettings::default() };
-        AdmissionChoice::Selective(settings)
-    };
-    choices
+/// What lies on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cache {
+    /// Units, by a preset.
+    Units(&'static str),
+    /// Pages in a log.
+    Pages(LogPolicy),
+}
+
+/// Those under which flash alone has data after a stop.
+const OWNING: [Cache; 2] = [Cache::Units("prwc"), Cache::Pages(LogPolicy::Full)];
+
+impl Cache {
+    /// Whether flash alone has data after a stop.
+    fn owns(self) -> bool {
+        OWNING.contains(&self)
+    }
+
+    fn choices(self) -> Choices {
+        let name = if let Self::Units(name) = self { name } else { "face" };
+        let mut choices = preset(name).unwrap().choices();
+        choices.unit_bytes = UNIT;
+        if let Self::Pages(policy) = self {
+            choices.write = WritePolicy::Logged(policy);
+        }
+        match &mut choices.admission {
+            AdmissionChoice::Periodic(settings) => settings.period = 20_000_000,
+            AdmissionChoice::Selective(settings) => {
+                let (workers, target_miss_ratio, min_free_ratio, period_ns) = (2, 0.0, 0.0, 0);
+                settings.classes =
+                    vec![Class { workers, target_miss_ratio, min_free_ratio, period_ns }];
+            }
+            AdmissionChoice::OnExit(settings) => settings.batch_pages = 4,
+            AdmissionChoice::OnMiss(_) => {}
+        }
+        choices
+    }
 }
 
 /// The thread of the last flush may hold it for a moment after a stop.
@@ -66,15 +91,21 @@ fn open(path: &Path) -> Result<Device, VolumeError> {
 struct Served(Arc<Volume>);
 
 impl Served {
-    fn start(dir: &Path, owns: bool) -> Result<Self, VolumeError> {
+    fn start(dir: &Path, cache: Cache) -> Result<Self, VolumeError> {
+        Self::start_on(dir, cache, &Fault::new())
+    }
+
+    /// With faults of flash.
+    fn start_on(dir: &Path, cache: Cache, fault: &Fault) -> Result<Self, VolumeError> {
         let origin = open(&dir.join("origin"))?;
         let limits = Limits { checkpoint: 10_000_000, ..Limits::default() };
         let state = Some(StateFile::new(&dir.join("state"), "v", "/the/origin"));
-        let (name, choices) = ("v".to_owned(), choices(owns));
+        let (name, choices) = ("v".to_owned(), cache.choices());
         let config =
             VolumeConfig { name, origin, choices: choices.clone(), limits, workers: 1, state };
         let served = Self(Volume::start(config)?);
-        let flash = FlashDevice::prepare(open(&dir.join("flash"))?, None, UNIT, false)?;
+        let flash =
+            FlashDevice::prepare(fault.wrap(&open(&dir.join("flash"))?), None, UNIT, false)?;
         served.0.attach(flash.for_volume(UNITS * UNIT, &choices, 1)?)?;
         Ok(served)
     }
@@ -132,14 +163,14 @@ struct Past {
     model: Vec<u8>,
 }
 
-fn past(owns: bool) -> Past {
+fn past(cache: Cache) -> Past {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     let mut model: Vec<u8> = (0..UNITS * UNIT).map(|at| (at / 4096 % 251) as u8).collect();
     fs::write(path.join("origin"), &model).unwrap();
     fs::File::create(path.join("flash")).unwrap().set_len(FLASH_BYTES).unwrap();
 
-    let served = Served::start(path, owns).unwrap();
+    let served = Served::start(path, cache).unwrap();
     served.warm(0..8);
     for page in 0..40 {
         served.write(&mut model, page * 7, 0xa1);
@@ -147,28 +178,29 @@ fn past(owns: bool) -> Past {
     served.stop();
     let older = Image::of(path);
 
-    let served = Served::start(path, owns).unwrap();
+    let served = Served::start(path, cache).unwrap();
     served.0.detach(PATIENCE, |_| {}).unwrap();
     served.stop();
-    let served = Served::start(path, owns).unwrap();
+    let served = Served::start(path, cache).unwrap();
     served.warm(2..10);
     served.stop();
     let early = Image::of(path);
 
-    let served = Served::start(path, owns).unwrap();
+    let served = Served::start(path, cache).unwrap();
     for page in 0..60 {
         served.write(&mut model, page * 5 + 1, 0xd4);
     }
     let stats = served.0.stats().unwrap();
-    assert!(stats.units_used >= 8 && (stats.units_dirty > 0) == owns);
+    let holds = cache.choices().write.flash_owns();
+    assert!(stats.units_used >= 8 && (stats.units_dirty > 0) == holds);
     served.stop();
     let last = Image::of(path);
     Past { older, early, last, model }
 }
 
 /// Starts from an image; what the volume reads as, or the line that refuses it.
-fn start(dir: &Path, owns: bool) -> Result<(Vec<u8>, bool), String> {
-    let served = Served::start(dir, owns).map_err(|error| error.to_string())?;
+fn start(dir: &Path, cache: Cache) -> Result<(Vec<u8>, bool), String> {
+    let served = Served::start(dir, cache).map_err(|error| error.to_string())?;
     let warm = served.0.stats().unwrap().units_used > 0;
     let once = served.call(Kind::Read, 0, UNITS * UNIT, Vec::new());
     let again = served.call(Kind::Read, 0, UNITS * UNIT, Vec::new());
@@ -176,15 +208,15 @@ fn start(dir: &Path, owns: bool) -> Result<(Vec<u8>, bool), String> {
     Ok((once, warm))
 }
 
-fn cases(owns: bool) {
-    let past = past(owns);
+fn cases(cache: Cache) {
+    let (past, owns) = (past(cache), cache.owns());
     let (mut warm_starts, mut cold_starts, mut refusals) = (0, 0, 0);
     for seed in 0..CASES {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let (image, what) = harm(&past, owns, &mut rng);
         let dir = tempfile::tempdir().unwrap();
         image.lay_out(dir.path());
-        match start(dir.path(), owns) {
+        match start(dir.path(), cache) {
             Ok((bytes, warm)) => {
                 let wrong = bytes.iter().zip(&past.model).position(|(is, was)| is != was);
                 assert_eq!(wrong, None, "seed {seed}: wrong from this byte on, after {what:?}");
@@ -208,36 +240,94 @@ fn cases(owns: bool) {
 
 #[test]
 fn a_clean_flash_starts_or_is_refused_and_serves_no_wrong_byte() {
-    cases(false);
+    cases(Cache::Units("sce"));
 }
 
 #[test]
 fn a_dirty_flash_is_served_whole_or_refused() {
-    cases(true);
+    cases(Cache::Units("prwc"));
+}
+
+#[test]
+fn a_log_written_through_starts_or_is_refused_and_serves_no_wrong_byte() {
+    cases(Cache::Pages(LogPolicy::Through));
+}
+
+#[test]
+fn a_bounded_log_starts_or_is_refused_and_serves_no_wrong_byte() {
+    cases(Cache::Pages(LogPolicy::Bounded));
+}
+
+#[test]
+fn a_log_that_owns_is_served_whole_or_refused() {
+    cases(Cache::Pages(LogPolicy::Full));
+}
+
+/// It can be read, and not be written to: a start would have to.
+#[test]
+fn a_log_that_cannot_be_opened_is_refused_or_done_without() {
+    for policy in [LogPolicy::Full, LogPolicy::Bounded, LogPolicy::Through] {
+        let cache = Cache::Pages(policy);
+        let (mut past, dir) = (past(cache), tempfile::tempdir().unwrap());
+        past.last.lay_out(dir.path());
+        let fault = Fault::new();
+        fault.fail(Target::Writes, Errno::EIO);
+        match Served::start_on(dir.path(), cache, &fault) {
+            Ok(served) => {
+                assert!(!cache.owns(), "it starts");
+                served.write(&mut past.model, 5, 0xee);
+                assert!(served.call(Kind::Read, 0, UNITS * UNIT, Vec::new()) == past.model);
+                assert_eq!(served.0.stats().unwrap().state, "failed");
+                served.stop();
+                assert!(
+                    start(dir.path(), cache).unwrap() == (past.model, false),
+                    "cold, not stale"
+                );
+            }
+            Err(refused) => {
+                let refused = refused.to_string();
+                assert!(cache.owns() && refused.contains("alone may have some of the data"));
+                let now = Image { state: past.last.state.clone(), ..Image::of(dir.path()) };
+                assert_eq!(past.last.differs(&now), None, "{refused}");
+                assert!(
+                    start(dir.path(), cache).unwrap() == (past.model, true),
+                    "once it is mended"
+                );
+            }
+        }
+    }
 }
 
 /// A state file from before anything was dirty, and an origin that was written to since: the flash
 /// itself knows better.
 #[test]
 fn an_old_state_file_does_not_make_a_dirty_flash_clean() {
-    let past = past(true);
-    let dir = tempfile::tempdir().unwrap();
-    let image = Image { state: past.early.state.clone(), ..past.last.clone() };
-    assert!(String::from_utf8_lossy(image.state.as_ref().unwrap()).contains("\"dirty\": false"));
-    image.lay_out(dir.path());
-    let refused = start(dir.path(), true).map(|_| "it starts").unwrap_err();
-    assert!(refused.contains("alone may have some of the data"), "{refused}");
-    assert_eq!(image.differs(&Image::of(dir.path())), None);
+    for cache in OWNING {
+        let past = past(cache);
+        let dir = tempfile::tempdir().unwrap();
+        let (state, modified) =
+            (past.early.state.clone(), past.last.modified + Duration::from_secs(1));
+        let image = Image { state, modified, ..past.last.clone() };
+        assert!(
+            String::from_utf8_lossy(image.state.as_ref().unwrap()).contains("\"dirty\": false")
+        );
+        image.lay_out(dir.path());
+        let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
+        assert!(refused.contains("alone may have some of the data"), "{refused}");
+        assert_eq!(image.differs(&Image::of(dir.path())), None);
+    }
 }
 
 /// Another flash, while one that is not there has data: not even its label is written.
 #[test]
 fn nothing_is_written_to_a_flash_that_is_refused_for_another() {
-    let past = past(true);
-    let dir = tempfile::tempdir().unwrap();
-    let image = Image { flash: vec![0; FLASH_BYTES as usize], ..past.last.clone() };
-    image.lay_out(dir.path());
-    let refused = start(dir.path(), true).map(|_| "it starts").unwrap_err();
-    assert!(refused.contains("alone has some of its data"), "{refused}");
-    assert_eq!(image.differs(&Image::of(dir.path())), None);
+    for cache in OWNING {
+        let past = past(cache);
+        let dir = tempfile::tempdir().unwrap();
+        let image = Image { flash: vec![0; FLASH_BYTES as usize], ..past.last.clone() };
+        image.lay_out(dir.path());
+        let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
+        assert!(refused.contains("alone has some of its data"), "{refused}");
+        assert_eq!(image.differs(&Image::of(dir.path())), None);
+    }
 }

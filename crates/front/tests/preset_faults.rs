@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every volatile preset, through every front and over every kind of origin, on a flash device that errs,
+//! Every preset that is nobody's only copy, through every front and over every kind of origin, on a flash device that errs,
 //! hangs, vanishes and is detached under judged load: no client sees an error or a wrong byte.
+//! Those with a journal are left to it; page logs write through here.
 //! What each fault does in detail is the business of `volume_faults.rs`.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_core::preset::{Durability, Limits, PRESETS, Preset, preset};
+use larder_core::preset::{Durability, Limits, Preset, preset, presets};
 use larder_core::request::Errno;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::volume::{Volume, VolumeConfig};
@@ -24,8 +25,8 @@ use rig::{BYTES, Front, Rig, Setup, listen};
 
 /// Every preset on two workers, with units that suit the rig's flash.
 fn setups(front: Front) -> impl Iterator<Item = Setup> {
-    let volatile = |p: &&Preset| p.choices().durability == Durability::Volatile;
-    PRESETS.iter().filter(volatile).map(move |found| Setup {
+    let unjournaled = |p: &&Preset| p.choices().durability != Durability::Journal;
+    presets().filter(unjournaled).map(move |found| Setup {
         workers: 2,
         in_flight: 16,
         unit: if found.choices().unit_bytes == 4096 { 4096 } else { 64 << 10 },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two volumes in one process: when a worker of one dies, the other serves on, and clients of the
+//! Two volumes in one process, units and a page log: when a worker of one dies, the other serves on, and clients of the
 //! dead one are let go instead of waiting for ever.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
@@ -29,9 +29,12 @@ fn volume(name: &str) -> Arc<Volume> {
 }
 
 fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
-    let choices = preset("sce").unwrap().choices();
-    let flash = fault.wrap(&Device::mem(8 << 20));
-    let flash = FlashDevice::prepare(flash, None, 1 << 20, false).unwrap();
+    let choices = preset(if name == "a" { "sce" } else { "face" }).unwrap().choices();
+    let flash = fault.wrap(&Device::mem(16 << 20));
+    let mut flash = FlashDevice::prepare(flash, None, 1 << 20, false).unwrap();
+    if choices.log().is_some() {
+        flash = flash.for_volume(16 << 20, &choices, 2).unwrap();
+    }
     let (name, origin, limits) = (name.to_owned(), Device::mem(16 << 20), Limits::default());
     let volume =
         Volume::start(VolumeConfig { name, origin, choices, limits, workers: 2, state: None })
@@ -153,7 +156,7 @@ fn a_lost_flash_is_lost_to_its_own_volume_only() {
     let advice = a.status().unwrap().advice.unwrap();
     assert!(advice.contains("nothing is lost"), "{advice}");
     let alarm = a.status().unwrap().alarm.unwrap();
-    assert!(alarm.contains("mem:8MiB"), "it names the device: {alarm}");
+    assert!(alarm.contains("mem:16MiB"), "it names the device: {alarm}");
     let status = b.status().unwrap();
     assert_eq!((status.state, status.alarm), ("caching", None));
     for volume in [a, b] {

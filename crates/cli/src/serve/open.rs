@@ -74,10 +74,10 @@ impl Checked {
             if args.flash.is_none() && (args.flash_size.is_some() || args.format || args.adopt) {
                 bail!("--flash-size, --format and --adopt: need --flash DEV");
             }
-            if args.adopt && !choices.write.flash_owns() {
+            if args.adopt && !choices.write.flash_keeps() {
                 bail!(
                     "--adopt: the origin has everything, and flash without its state file starts cold; \
-                     accepted with flash that alone has some of the data, as of --preset prwc"
+                     accepted with flash that alone has some of the data, as of --preset prwc or face"
                 );
             }
             let default = || super::default_control(&args.name);
@@ -96,8 +96,8 @@ impl Checked {
         let args = &self.plan.args;
         let devices = || {
             let origin = args.origin.as_ref().context("--origin: is missing; accepted: DEV")?;
-            if self.choices.write.flash_owns() && args.flash.is_none() {
-                bail!("--flash: is missing; under no-write-back it has what the origin has not");
+            if self.choices.write.flash_keeps() && args.flash.is_none() {
+                bail!("--flash: is missing; under write-back it has what the origin has not");
             }
             let origin = open_device(origin, self.remote)?;
             let (flash, made) = open_flash(args, &self.choices)?;
@@ -116,7 +116,7 @@ impl Opened {
         let Checked { choices, limits, .. } = &self.checked;
         let slots = self.flash.as_ref().map_or(0, |f| f.slots);
         let origin_bytes = if slots > 0 { self.origin.geometry().bytes } else { 0 };
-        Memory::of(origin_bytes, slots * choices.unit_bytes, choices, limits)
+        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits)
     }
 
     /// Says what will be served.
@@ -140,10 +140,11 @@ impl Opened {
         tell!("origin {} ({}), {workers} worker(s)", origin.name(), rough_size(served));
         match &self.flash {
             Some(flash) => tell!(
-                "flash {}: {} units of {}, preset {}",
+                "flash {}: {} {} of {}, preset {}",
                 flash.device.name(),
                 flash.slots,
-                format_size(self.checked.choices.unit_bytes),
+                if self.checked.choices.log().is_some() { "pages" } else { "units" },
+                format_size(self.checked.choices.cached_bytes()),
                 self.checked.plan.args.preset
             ),
             None => tell!("no flash: pass-through until `larder attach`"),
@@ -157,13 +158,17 @@ fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
     let devices = [("--origin", &args.origin), ("--flash", &args.flash)];
     let given = devices.iter().filter_map(|(flag, spec)| Some((flag, spec.as_ref()?)));
     let lost = given.into_iter().find(|(_, spec)| !spec.outlives_process());
-    let (Durability::Journal, Some((flag, spec))) = (choices.durability, lost) else {
+    let (Durability::Journal | Durability::Log, Some((flag, spec))) = (choices.durability, lost)
+    else {
         return Ok(choices);
     };
-    let asked = args.choices.durability.is_some() || choices.write.flash_owns();
+    // A page log cannot do without.
+    let asked = args.choices.durability.is_some()
+        || choices.write.flash_owns()
+        || choices.durability == Durability::Log;
     if asked && args.origin.as_ref() == Some(spec) {
         bail!(
-            "{flag} {spec}: is gone with this process, and what is cached of it would be wrong after a restart; accepted with a journal: a file, a block device or an NBD export"
+            "{flag} {spec}: is gone with this process, and what is cached of it would be wrong after a restart; accepted with a journal or page log: a file, a block device or an NBD export"
         );
     }
     if !asked {

@@ -65,6 +65,7 @@ pub(super) fn scenario(args: &SimArgs, preset: &str) -> Result<Scenario> {
     let durability = replay.durability.map(|durability| match durability {
         DurabilityArg::Volatile => "volatile",
         DurabilityArg::Journal => "journal",
+        DurabilityArg::Log => "log",
     });
     let settings = [
         ("kind", Some("volume".into())),

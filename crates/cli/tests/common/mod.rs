@@ -22,8 +22,8 @@ use serde_json::Value;
 /// Longer than anything may take; then the test fails instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every preset.
-pub const PRESETS: [&str; 5] = ["sce", "slru", "flashcache", "enhanceio", "bcache"];
+/// Every preset under which the origin has everything; page logs write through here.
+pub const PRESETS: [&str; 6] = ["sce", "slru", "flashcache", "enhanceio", "bcache", "face"];
 
 /// What a command said and how it ended.
 #[derive(Debug)]
@@ -174,6 +174,12 @@ impl Place {
         words.extend(["--flash-size", "5MiB"].map(str::to_owned));
         if preset == "slru" {
             words.extend(["--unit", "64KiB"].map(str::to_owned));
+        }
+        if preset == "face" {
+            words.extend(["--batch-pages", "8", "--unit", "64KiB"].map(str::to_owned));
+            if !more.contains(&"--write-policy") {
+                words.extend(["--write-policy", "through"].map(str::to_owned));
+            }
         }
         words.extend(more.iter().map(|&w| w.to_owned()));
         words

@@ -70,7 +70,7 @@ impl Keeps {
     /// What these choices need.
     #[must_use]
     pub fn of(choices: &Choices) -> Self {
-        Self { dirty: choices.write.flash_owns(), factors: choices.admission.is_periodic() }
+        Self { dirty: choices.write.flash_keeps(), factors: choices.admission.is_periodic() }
     }
 }
 

@@ -116,10 +116,16 @@ impl Core {
                 Slot::Open(logged)
             }
             Err((_, error)) => {
-                device.tell(Event::LogRefused { dev, why: error.to_string() });
-                match self.choices.write.flash_owns() {
-                    true => Slot::Refused,
-                    false => Slot::None,
+                let why = error.to_string();
+                if settings.policy.outlives_crash() {
+                    device.tell(Event::LogRefused { dev, why });
+                    Slot::Refused
+                } else {
+                    // It may be sealed, and would count at the next start.
+                    self.unfenced.set(true);
+                    device.close();
+                    device.tell(Event::FlashFailed { dev, why });
+                    Slot::None
                 }
             }
         };
@@ -217,9 +223,17 @@ impl Core {
         if logged.log.is_sealed() || logged.sealing.replace(true) {
             return;
         }
+        let core = Rc::clone(self);
         self.exec.spawn(async move {
+            let policy = logged.log.policy();
+            if policy.holds_dirty() && !policy.outlives_crash() {
+                // The origin has everything after a stop. What it does not take stays, and counts as dirty.
+                let _ = core.drain_log(&logged, false).await;
+            }
             // While clients go on there may be no moment to seal it; whoever asked asks again.
-            if let Err(errno) = logged.log.seal().await {
+            if let Err(errno) = logged.log.seal().await
+                && policy.holds_dirty()
+            {
                 let why = format!("the page log cannot be closed: {errno}");
                 logged.device().tell(Event::FlashErrs { dev: logged.device().dev, why });
             }

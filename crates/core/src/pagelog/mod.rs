@@ -17,6 +17,7 @@
 //! | closed batches and segments written, the durable marks | `durable.rs` |
 //! | pages leave at the front | `leave.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
+//! | a look at what lies on flash, from outside | `look.rs` |
 //! | state, failure | `status.rs` |
 //!
 //! # Positions
@@ -57,6 +58,7 @@ mod geometry;
 mod held;
 mod host;
 mod leave;
+mod look;
 mod open;
 mod paths;
 mod queue;
@@ -73,6 +75,7 @@ mod tests;
 
 pub use self::geometry::{Geometry, SEGMENT_MOST};
 pub use self::host::{Host, each, now};
+pub use self::look::Look;
 pub use self::open::OpenError;
 pub use self::paths::{Got, PageLog};
 pub use self::queue::{BUFFERS, LogStatus};

@@ -172,6 +172,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 None => self.try_enter(&put)?,
             }
         };
+        if entered == Err(Lack::Room) {
+            // Nobody else may come for long, and clean pages alone would never make any.
+            self.want_room();
+        }
         if entered.is_ok() && !self.host.has_tasks() {
             self.write_next().await;
         }

@@ -55,6 +55,8 @@ pub struct LogStatus {
     pub gone: u64,
     /// Where the rear is.
     pub rear: u64,
+    /// How far it has come: its generation, and the rear after the last page that was put.
+    pub reached: (u64, u64),
     /// Pages that the open batch has room for.
     pub open_room: u64,
 }

@@ -44,6 +44,15 @@ pub struct Found {
     pub read_bytes: u64,
 }
 
+impl Found {
+    /// How far the log had come, as [`LogStatus::reached`](super::LogStatus::reached): an earlier copy of it has
+    /// come less far.
+    #[must_use]
+    pub fn reached(&self) -> (u64, u64) {
+        (self.header.generation, self.rear)
+    }
+}
+
 /// A log on flash that is being read.
 pub(super) struct Reader<'a, H, M> {
     pub host: &'a H,

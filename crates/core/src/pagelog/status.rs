@@ -25,6 +25,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             again: get(Mark::Again),
             gone: get(Mark::Gone),
             rear: get(Mark::Rear),
+            reached: (get(Mark::Generation), get(Mark::Last)),
             open_room: self.words.open_room(&self.log),
         }
     }

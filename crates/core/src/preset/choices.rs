@@ -9,6 +9,7 @@ use larder_policy::replacement::{
     Update, WTinyLfu,
 };
 
+use crate::buf::PAGE;
 use crate::pagelog::{BATCH_PAGES, LogPolicy, LogSettings};
 
 /// Choice 4: what a write does to the flash copy of its pages.
@@ -48,6 +49,17 @@ impl WritePolicy {
         match self {
             Self::NoWriteBack => true,
             Self::Logged(policy) => policy.holds_dirty(),
+            _ => false,
+        }
+    }
+
+    /// Whether what flash alone has outlives a crash: then it and the origin belong together. Else it is lost
+    /// with the process, as what is in a disk's write cache is lost with the power.
+    #[must_use]
+    pub fn flash_keeps(self) -> bool {
+        match self {
+            Self::NoWriteBack => true,
+            Self::Logged(policy) => policy.outlives_crash(),
             _ => false,
         }
     }
@@ -337,6 +349,12 @@ impl Choices {
             AdmissionChoice::Periodic(settings) => Some(settings),
             _ => None,
         }
+    }
+
+    /// Bytes of what is cached at once: a unit, or a page of a log.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        if self.write.log().is_some() { PAGE as u64 } else { self.unit_bytes }
     }
 
     /// How the page log behaves, where there is one.

@@ -42,7 +42,7 @@ impl Preset {
     }
 }
 
-/// Every preset.
+/// Presets whose cache is a map of units.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "sce",
@@ -165,7 +165,8 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Presets over a page log: the engine and the laboratory have them, a served volume does not yet.
+/// Presets over a page log. A log reads what it wrote, so devices without bytes do not do for it: the laboratory's
+/// volumes have only the others, and its database a log of its own.
 pub const PAGE_LOGS: &[Preset] = &[
     Preset {
         name: "face",
@@ -223,16 +224,15 @@ fn periodic(write: WritePolicy) -> Choices {
     }
 }
 
-/// The preset over a page log of this name.
-#[must_use]
-pub fn page_log(name: &str) -> Option<&'static Preset> {
-    PAGE_LOGS.iter().find(|p| p.name == name)
+/// Every preset that can be served.
+pub fn presets() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().chain(PAGE_LOGS)
 }
 
 /// The preset of this name.
 #[must_use]
 pub fn preset(name: &str) -> Option<&'static Preset> {
-    PRESETS.iter().find(|p| p.name == name)
+    presets().find(|p| p.name == name)
 }
 
 /// Units may be this small ...

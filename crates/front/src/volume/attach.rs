@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use larder_core::exec::DevId;
 use larder_core::journal::recover::Recovered;
 use larder_core::label::{Found, Label, SectionKind};
-use larder_core::request::Kind;
 
+use super::flash::Kept;
 use super::mailbox::Message;
 use super::state_file::{FORMAT, FlashState, StateFile};
-use super::worker::Worker;
+use super::worker::{FLUSH_WORKER, Worker};
 use super::{FlashDevice, Volume, VolumeError, check_memory, lock};
 
 impl Volume {
@@ -36,12 +36,32 @@ impl Volume {
         }
         check_memory(self.memory(flash.slots).worst_bytes())?;
         self.check_flash_blocks(&flash)?;
-        let (volume, recovered) = self.open_flash(&flash)?;
-        let restores = !recovered.is_empty();
+        let (volume, kept) = self.open_flash(&flash)?;
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
-        let (place, slots) = (flash.place(dev, volume), flash.slots);
+        let (slots, name) = (flash.slots, flash.device.name().to_owned());
+        lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
+        match kept {
+            Kept::Units(recovered) => self.attach_units(dev, &flash, volume, recovered)?,
+            Kept::Logs(_) => self.attach_logs(dev, &flash, volume)?,
+        }
+        let warm = if self.stats()?.units_used > 0 { ", warm" } else { "" };
+        let what = if flash.logs.is_some() { "pages" } else { "units" };
+        tracing::info!(
+            "flash {name} attached, {slots} {what}{warm}, volume '{}'",
+            self.config.name
+        );
+        Ok(())
+    }
+
+    fn attach_units(
+        &self,
+        dev: DevId,
+        flash: &FlashDevice,
+        volume: u64,
+        recovered: Vec<Recovered>,
+    ) -> Result<(), VolumeError> {
+        let (place, restores) = (flash.place(dev, volume), !recovered.is_empty());
         let (device, name) = (flash.device.clone(), flash.device.name().to_owned());
-        lock(&self.state).attach(dev, flash, self.mailboxes.len());
         let recovered = Arc::new(recovered);
         let warm = self.ask(move |worker| {
             let own = recovered.get(worker.index() as usize);
@@ -53,9 +73,31 @@ impl Volume {
                 "{name}: its metadata contradicts itself, and it alone has some of the data; nothing was written to it"
             )));
         }
-        let warm = if warm.contains(&true) && self.stats()?.units_used > 0 { ", warm" } else { "" };
-        tracing::info!("flash {name} attached, {slots} units{warm}, volume '{}'", self.config.name);
         Ok(())
+    }
+
+    /// The workers open their logs, and say so with events. One that cannot be opened is given up, or refused
+    /// where it alone may have something.
+    fn attach_logs(&self, dev: DevId, flash: &FlashDevice, volume: u64) -> Result<(), VolumeError> {
+        let Some(logs) = flash.logs else { return Ok(()) };
+        let device = flash.device.clone();
+        self.ask(move |worker| {
+            worker.attach_log(dev, logs.geometry(volume, worker.index()), device.clone());
+        })?;
+        // Reading a large log takes a while, and as long as the device takes.
+        while lock(&self.state).logs_opening(dev) > 0 {
+            if self.has_lost_a_worker() {
+                let what = "a worker was lost while it opened its page log";
+                return Err(VolumeError::TooSlow(what.to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let Some(why) = lock(&self.state).log_refused(dev) else { return Ok(()) };
+        self.ask(|worker| worker.shard.detach())?;
+        Err(VolumeError::Refused(format!(
+            "flash {}: cannot be used ({why}), and it alone may have some of the data",
+            flash.device.name()
+        )))
     }
 
     /// Goes on without the flash device, which is closed when nothing is under way on it any
@@ -81,7 +123,7 @@ impl Volume {
             self.out_of_use()?;
         }
         let left = lock(&self.state).leave();
-        let Some((dev, name)) = left else {
+        let Some((dev, name, mut emptied)) = left else {
             return Err(VolumeError::Refused("no flash device is attached".to_owned()));
         };
         tracing::info!("flash {name} is being detached; volume '{}' goes on", self.config.name);
@@ -93,6 +135,10 @@ impl Volume {
         loop {
             let waiting = lock(&self.state).waiting_for(dev);
             if waiting == 0 {
+                // Else it would say for ever that it alone may have something.
+                if let Some(Err(error)) = emptied.take().map(|(flash, id)| flash.blank_logs(id)) {
+                    tracing::warn!("{error}: another start with it needs --format");
+                }
                 tracing::info!("flash {name} detached");
                 return Ok(());
             }
@@ -108,18 +154,21 @@ impl Volume {
     }
 
     /// The volume id of a flash device, and what was recovered from it: nothing if it starts cold.
-    fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Vec<Recovered>), VolumeError> {
+    fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept), VolumeError> {
         let unit_bytes = self.config.choices.unit_bytes;
-        let (Some(file), Some(_)) = (&self.config.state, flash.metadata) else {
-            self.may_be_lost(flash, "it was used under no-write-back")?;
+        let keeps = flash.metadata.is_some() || flash.logs.is_some();
+        let Some(file) = self.config.state.as_ref().filter(|_| keeps) else {
+            self.may_be_lost(flash, "it was used under write-back")?;
             self.out_of_use()?;
-            return Ok((flash.label(unit_bytes)?, Vec::new()));
+            let volume = flash.label(unit_bytes)?;
+            let cold = Kept::Units(Vec::new());
+            return Ok((volume, if flash.logs.is_some() { Kept::Logs(Vec::new()) } else { cold }));
         };
         let (name, state) = (flash.device.name().to_owned(), file.load()?);
         match self.recover(flash, state.as_ref())? {
-            Ok((volume, recovered)) => {
-                self.in_use(file, volume, &recovered)?;
-                Ok((volume, recovered))
+            Ok((volume, kept)) => {
+                self.in_use(file, volume, &kept)?;
+                Ok((volume, kept))
             }
             Err(why) => {
                 self.may_be_lost(flash, &why)?;
@@ -127,11 +176,11 @@ impl Volume {
                 file.put_out_of_use(None)?;
                 tracing::warn!("flash {name} starts cold: {why}");
                 let volume = flash.label(unit_bytes)?;
-                let recovered = flash.recover(volume).map_err(|why| {
+                let kept = flash.recover(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
                 })?;
-                self.in_use(file, volume, &recovered)?;
-                Ok((volume, recovered))
+                self.in_use(file, volume, &kept)?;
+                Ok((volume, kept))
             }
         }
     }
@@ -142,13 +191,13 @@ impl Volume {
         &self,
         flash: &FlashDevice,
         state: Option<&FlashState>,
-    ) -> Result<Result<(u64, Vec<Recovered>), String>, VolumeError> {
+    ) -> Result<Result<(u64, Kept), String>, VolumeError> {
         let Found::Label(label) = flash.found()? else { return Ok(Err("it is new".to_owned())) };
         let cold = |why: &str| Ok(Err(why.to_owned()));
         if flash.formats {
             return cold("--format was given");
         }
-        if label.section(SectionKind::Metadata).is_none() {
+        if label.section(SectionKind::Metadata).is_none() && label.log().is_none() {
             return cold("it kept no journal");
         }
         let fits = label == flash.label_of(label.volume, self.config.choices.unit_bytes);
@@ -174,6 +223,9 @@ impl Volume {
         if !fits {
             return cold(misfit);
         }
+        if state.dirty && !self.flash_owns() {
+            return cold("it was used under write-back");
+        }
         if state.origin_bytes != self.config.origin.geometry().bytes {
             return cold("the origin has another size");
         }
@@ -182,15 +234,16 @@ impl Volume {
         if state.origin_mtime_ns.is_some() && state.origin_mtime_ns != modified {
             return cold("the origin was written to while it was not served");
         }
-        let recovered = match flash.recover(label.volume) {
-            Ok(recovered) => recovered,
+        let kept = match flash.recover(label.volume) {
+            Ok(kept) => kept,
             Err(why) => return Ok(Err(format!("it {why}"))),
         };
-        let mut shards = recovered.iter().zip(&state.reached);
-        if shards.any(|(found, reached)| found.reached() < *reached) {
+        let found = kept.reached();
+        let mut shards = found.iter().zip(&state.reached);
+        if shards.any(|(found, reached)| found < reached) {
             return cold("it is as it was before the last start or stop, a copy that was put back");
         }
-        Ok(Ok((label.volume, recovered)))
+        Ok(Ok((label.volume, kept)))
     }
 
     /// Whether no state file that can be seen names this flash, which alone may have data: only then
@@ -198,7 +251,7 @@ impl Volume {
     fn is_nobodys(&self, label: &Label) -> Result<bool, VolumeError> {
         let volume = format!("{:016x}", label.volume);
         let known = self.config.state.as_ref().map(|file| file.of_flash(&volume)).transpose()?;
-        Ok(known.flatten().is_none() && label.keeps.dirty && self.flash_owns())
+        Ok(known.flatten().is_none() && label.keeps.dirty && self.flash_keeps())
     }
 
     /// Refuses to format a flash that alone may have some of the data, of this volume or another,
@@ -208,9 +261,12 @@ impl Volume {
         let file = self.config.state.as_ref();
         let known = file.map(|f| f.of_flash(&format!("{:016x}", label.volume))).transpose()?;
         let known = known.flatten();
-        let said_clean = known.as_ref().is_some_and(|(_, state)| !state.dirty);
-        // The file may be an old one that was put back.
-        let clean = !label.keeps.dirty || said_clean && !flash.says_dirty(&label);
+        let said = known.as_ref().map(|(_, state)| state.dirty);
+        let clean = match label.keeps.dirty {
+            // The file may be an old one that was put back.
+            true => said == Some(false) && !flash.says_dirty(&label),
+            false => said != Some(true),
+        };
         if !clean && !flash.formats {
             return Err(VolumeError::Refused(format!(
                 "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, with --adopt if only its state file is lost, or lose that with --format",
@@ -228,11 +284,16 @@ impl Volume {
         self.config.choices.write.flash_owns()
     }
 
-    /// What the origin can take, a flash that owns must take.
+    /// Whether that outlives a crash: then the origin is not to be used without it.
+    fn flash_keeps(&self) -> bool {
+        self.config.choices.write.flash_keeps()
+    }
+
+    /// What the origin can take, a flash that owns must take; a log takes whole pages.
     fn check_flash_blocks(&self, flash: &FlashDevice) -> Result<(), VolumeError> {
         let (flash_block, block) =
             (flash.device.geometry().block_bytes, self.config.origin.geometry().block_bytes);
-        if self.flash_owns() && flash_block > block {
+        if self.flash_owns() && flash.logs.is_none() && flash_block > block {
             return Err(VolumeError::Usage(format!(
                 "flash {}: has blocks of {flash_block} bytes, the origin of {block}; accepted under no-write-back: at most as large as the origin's",
                 flash.device.name()
@@ -271,23 +332,18 @@ impl Volume {
     }
 
     /// This flash may be used for the origin, and no other.
-    fn in_use(
-        &self,
-        file: &StateFile,
-        volume: u64,
-        recovered: &[Recovered],
-    ) -> Result<(), VolumeError> {
+    fn in_use(&self, file: &StateFile, volume: u64, kept: &Kept) -> Result<(), VolumeError> {
         let volume = format!("{volume:016x}");
         file.put_out_of_use(Some(&volume))?;
         file.store(&FlashState {
             format: FORMAT,
             volume,
             in_use: true,
-            dirty: self.flash_owns(),
+            dirty: self.flash_keeps(),
             origin: file.origin().to_owned(),
             origin_bytes: self.config.origin.geometry().bytes,
             origin_mtime_ns: None,
-            reached: recovered.iter().map(Recovered::reached).collect(),
+            reached: kept.reached(),
         })
     }
 
@@ -325,7 +381,7 @@ impl Volume {
         }
         match file.load()? {
             Some(state) if state.in_use => {
-                let dirty = state.dirty && left.values().any(|left| left.dirty);
+                let dirty = self.flash_owns() && left.values().any(|left| left.dirty);
                 let reached = left.values().map(|left| left.reached).collect();
                 let origin_mtime_ns = self.origin_mtime();
                 file.store(&FlashState { origin_mtime_ns, dirty, reached, ..state })
@@ -354,14 +410,16 @@ impl Volume {
         }
     }
 
-    /// Flushes the origin for a worker's journal, through the one that remembers failed flushes.
+    /// Flushes the origin for a worker's journal or log, through the one that remembers failed flushes.
     pub(super) fn flush_for(&self, worker: u32) {
         let mailboxes = Arc::clone(&self.mailboxes);
-        self.call(Kind::Flush, 0, 0, Vec::new(), move |result| {
-            let result = result.map(drop);
-            let tell = move |worker: &mut Worker| worker.shard.origin_flushed(result);
-            mailboxes[worker as usize].post(Message::Run(Box::new(tell)));
-        });
+        let flush = move |first: &mut Worker| {
+            first.flush_origin(move |result| {
+                let tell = move |worker: &mut Worker| worker.shard.origin_flushed(result);
+                mailboxes[worker as usize].post(Message::Run(Box::new(tell)));
+            });
+        };
+        self.mailboxes[FLUSH_WORKER as usize].post(Message::Run(Box::new(flush)));
     }
 
     /// One worker has let go of a device; when all have, it is closed.

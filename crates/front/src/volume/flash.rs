@@ -22,6 +22,7 @@ use larder_core::shape::Shape;
 use larder_io::{Device, format_size};
 
 use super::error::VolumeError;
+use super::logs::Logs;
 use super::worker::MOST_WORKERS;
 
 /// How much of each end of a device is looked at for foreign data.
@@ -42,6 +43,26 @@ pub struct FlashDevice {
     pub(crate) adopted: bool,
     /// What metadata it keeps, if it does.
     pub(crate) metadata: Option<Metadata>,
+    /// The page logs that it holds instead of slots, if it does; they are counted in blocks.
+    pub(crate) logs: Option<Logs>,
+}
+
+/// What the metadata of all shards says.
+pub(crate) enum Kept {
+    /// Maps of units, by journals.
+    Units(Vec<Recovered>),
+    /// How far page logs have come, which their shards open themselves.
+    Logs(Vec<(u64, u64)>),
+}
+
+impl Kept {
+    /// How far each shard's has come.
+    pub fn reached(&self) -> Vec<(u64, u64)> {
+        match self {
+            Self::Units(recovered) => recovered.iter().map(Recovered::reached).collect(),
+            Self::Logs(reached) => reached.clone(),
+        }
+    }
 }
 
 /// The metadata that a device is to keep.
@@ -82,7 +103,8 @@ impl FlashDevice {
         if !format {
             check_content(&device)?;
         }
-        Ok(Self { device, slots, formats: format, adopted: false, metadata: None })
+        let (metadata, logs) = (None, None);
+        Ok(Self { device, slots, formats: format, adopted: false, metadata, logs })
     }
 
     /// The user says that it belongs to the volume although no state file names it.
@@ -92,21 +114,26 @@ impl FlashDevice {
         self
     }
 
-    /// Makes room for the metadata that the choices ask for, at the cost of some slots.
+    /// Makes room for the metadata that the choices ask for, at the cost of some slots, or for page logs.
     ///
     /// # Errors
-    /// When no slot is left.
+    /// When no slot is left, or not enough for a log.
     pub fn for_volume(
-        self,
+        mut self,
         origin_bytes: u64,
         choices: &Choices,
         workers: u32,
     ) -> Result<Self, VolumeError> {
+        let unit_bytes = choices.unit_bytes;
+        let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
+        if let Some(policy) = choices.write.log() {
+            let logs = Logs::fit(&self.device, self.slots * unit_bytes, shape, choices, policy)?;
+            (self.slots, self.logs) = (logs.slots(), Some(logs));
+            return Ok(self);
+        }
         if choices.durability == Durability::Volatile {
             return Ok(self);
         }
-        let unit_bytes = choices.unit_bytes;
-        let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
         let keeps = Keeps::of(choices);
         let log_bytes = log_bytes(self.device.geometry().bytes, keeps, workers);
         self.with_metadata(Metadata { shape, log_bytes, keeps })
@@ -162,6 +189,18 @@ impl FlashDevice {
 
     /// The label that it is to bear as this volume.
     pub(crate) fn label_of(&self, volume: u64, unit_bytes: u64) -> Label {
+        if let Some(logs) = &self.logs {
+            return Label {
+                volume,
+                unit_bytes,
+                slots: self.slots,
+                shards: logs.shape.shards,
+                log_bytes: 0,
+                keeps: logs.keeps(),
+                origin_bytes: logs.shape.origin_bytes,
+                sections: logs.sections(),
+            };
+        }
         let (slots_at, slots_bytes) = (self.slots_at(), self.slots * unit_bytes);
         let slots = Section { kind: SectionKind::Slots, offset: slots_at, bytes: slots_bytes };
         let metadata = self.metadata.map(|_| Section {
@@ -187,6 +226,7 @@ impl FlashDevice {
         let volume = random_id(self.device.name())?;
         let label = self.label_of(volume, unit_bytes);
         self.format_metadata(volume)?;
+        self.blank_logs(volume)?;
         for at in [SECOND_COPY, 0] {
             self.write_label(&label, at)?;
         }
@@ -208,17 +248,20 @@ impl FlashDevice {
             log_bytes: label.log_bytes,
             keeps: label.keeps,
         });
+        let logs = Logs::of_label(label);
+        let slot_bytes = if logs.is_some() { PAGE as u64 } else { unit_bytes };
         let end = |s: &Section| s.offset.checked_add(s.bytes);
         // Before anything is read at the lengths that it implies.
         let inside = |s: &Section| end(s).is_some_and(|end| end <= device.geometry().bytes);
         let sane = unit_bytes.is_power_of_two()
             && unit_bytes >= PAGE as u64
             && label.sections.iter().all(inside)
-            && label.slots.checked_mul(unit_bytes).is_some_and(|b| b <= device.geometry().bytes)
+            && label.slots.checked_mul(slot_bytes).is_some_and(|b| b <= device.geometry().bytes)
             && metadata.is_none_or(|m| (1..=MOST_WORKERS).contains(&m.shape.shards))
             && label.log_bytes <= device.geometry().bytes
             && origin_bytes.div_ceil(unit_bytes) <= Shape::MOST_UNITS * u64::from(MOST_WORKERS);
-        let flash = Self { device, slots: label.slots, formats: false, adopted: false, metadata };
+        let (slots, formats, adopted) = (label.slots, false, false);
+        let flash = Self { device, slots, formats, adopted, metadata, logs };
         (sane && flash.label_of(label.volume, unit_bytes) == *label).then_some(flash)
     }
 
@@ -241,8 +284,7 @@ impl FlashDevice {
             for (part, at) in
                 bytes.chunks(LOOK_BYTES as usize).zip((at..).step_by(LOOK_BYTES as usize))
             {
-                let (kind, buf) = (IoKind::Write { fua: true }, Buf::copy_of(part));
-                run(&self.device, kind, at, buf, "writing the metadata")?;
+                self.write(at, Buf::copy_of(part), "writing the metadata")?;
             }
         }
         Ok(())
@@ -251,7 +293,19 @@ impl FlashDevice {
     /// The copy of the label that lies at this byte.
     pub(super) fn write_label(&self, label: &Label, at: u64) -> Result<(), VolumeError> {
         let buf = Buf::copy_of(&label.encode());
-        run(&self.device, IoKind::Write { fua: true }, at, buf, "writing the label").map(drop)
+        self.write(at, buf, "writing the label")
+    }
+
+    /// Writes, durably.
+    pub(super) fn write(&self, at: u64, buf: Buf, doing: &'static str) -> Result<(), VolumeError> {
+        run(&self.device, IoKind::Write { fua: true }, at, buf, doing).map(drop)
+    }
+
+    /// Makes durable what was written, and what was read.
+    pub(super) fn flush(&self) -> Result<(), Errno> {
+        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Flush);
+        let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
+        self.device.run_blocking(&mut io)
     }
 
     /// What a shard's metadata says.
@@ -264,6 +318,10 @@ impl FlashDevice {
     /// something.
     pub(super) fn says_dirty(&self, label: &Label) -> bool {
         let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
+        if let Some(logs) = &flash.logs {
+            let mut looks = logs.each(label.volume).map(|place| flash.look_at(logs, place));
+            return looks.any(|look| look.is_ok_and(|look| look.is_dirty()));
+        }
         (0..flash.shards()).any(|shard| {
             let layout = flash.layout(label.volume, shard);
             let found = flash.recover_shard(label.volume, shard).ok();
@@ -274,22 +332,22 @@ impl FlashDevice {
     }
 
     /// What each shard's metadata says, and the device flushed after it was read.
-    pub(crate) fn recover(&self, volume: u64) -> Result<Vec<Recovered>, String> {
-        let recovered = (0..self.shards()).map(|shard| {
-            self.recover_shard(volume, shard).map_err(|why| match why {
-                Unusable::Nothing => "holds no complete checkpoint".to_owned(),
-                Unusable::Damaged => "holds damaged metadata".to_owned(),
-                Unusable::Device(errno) => format!("cannot be read: {errno}"),
-            })
-        });
-        let recovered = recovered.collect::<Result<Vec<_>, _>>()?;
-        if recovered.is_empty() {
-            return Ok(recovered);
-        }
-        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Flush);
-        let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
-        self.device.run_blocking(&mut io).map_err(|e| format!("cannot be flushed: {e}"))?;
-        Ok(recovered)
+    pub(crate) fn recover(&self, volume: u64) -> Result<Kept, String> {
+        let kept = match &self.logs {
+            Some(logs) => Kept::Logs(self.logs_reached(logs, volume)?),
+            None => {
+                let recovered = (0..self.shards()).map(|shard| {
+                    self.recover_shard(volume, shard).map_err(|why| match why {
+                        Unusable::Nothing => "holds no complete checkpoint".to_owned(),
+                        Unusable::Damaged => "holds damaged metadata".to_owned(),
+                        Unusable::Device(errno) => format!("cannot be read: {errno}"),
+                    })
+                });
+                Kept::Units(recovered.collect::<Result<_, _>>()?)
+            }
+        };
+        self.flush().map_err(|e| format!("cannot be flushed: {e}"))?;
+        Ok(kept)
     }
 
     /// The device as the engine sees it.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What lies on a flash device, and what a start would make of it: `larder check`.
 //!
-//! Reads only, and says for each shard whether its metadata can be recovered, as
-//! [`recover`](larder_core::journal::recover) does at a start. A repair writes the lost copy of the
-//! label, which is known, and nothing else.
+//! Reads only, and says for each shard whether its metadata or its page log can be recovered, as
+//! [`recover`](larder_core::journal::recover) and [`Look`] do at a start. A repair writes the lost copy of the
+//! label, which is known, and nothing else: what else is there twice, a start writes anew.
 //!
 //! Why not damaged metadata: where the origin has everything a start formats it anew by itself, under
 //! a new volume id, and where flash may alone have data nobody knows what would be right.
@@ -11,8 +11,10 @@
 //! Whether a start would *use* what is there is decided by the state file too, which names the flash
 //! and says whether it is in use (`attach.rs`).
 
+use larder_core::buf::PAGE;
 use larder_core::journal::recover::{Recovered, Unusable};
 use larder_core::label::{Found, Label, SectionKind};
+use larder_core::pagelog::{Look, OpenError};
 use larder_io::Device;
 use serde::Serialize;
 
@@ -28,17 +30,19 @@ pub struct Report {
     pub volume: String,
     /// Whole copies of the label, of two.
     pub labels: u32,
-    /// Bytes of a unit.
+    /// Bytes of a unit, or of a page of a log.
     pub unit_bytes: u64,
-    /// Slots.
+    /// Slots, or blocks of page logs.
     pub slots: u64,
+    /// Pages of a batch, where pages lie in logs.
+    pub batch_pages: Option<u32>,
     /// Bytes of the origin that it was formatted for; none in a volatile cache.
     pub origin_bytes: Option<u64>,
     /// Whether flash owns what it holds, so that it may alone have data.
     pub no_write_back: bool,
-    /// Slots in use, over all shards that can be recovered.
+    /// Slots in use, or valid pages, over all shards that can be recovered.
     pub units_used: u64,
-    /// Units of which flash alone has something.
+    /// Units or pages of which flash alone has something, as far as is known.
     pub units_dirty: u64,
     /// One for each worker that it was formatted for; none in a volatile cache.
     pub shards: Vec<ShardReport>,
@@ -53,15 +57,16 @@ pub struct Report {
 /// What one shard's metadata says.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardReport {
-    /// `whole`, `damaged`, `empty` (no checkpoint was ever completed) or `unreadable`.
+    /// `whole`, `damaged`, `empty` (no checkpoint was ever completed), `open` (a page log that does not count,
+    /// since it was not closed) or `unreadable`.
     pub state: &'static str,
-    /// The region in force's generation.
+    /// The region in force's generation, or the log's.
     pub generation: u64,
     /// Blocks of its log that are written.
     pub log_blocks: u64,
-    /// Slots in use.
+    /// Slots in use, or valid pages.
     pub units_used: u64,
-    /// Units of which flash alone has something.
+    /// Units or pages of which flash alone has something.
     pub units_dirty: u64,
 }
 
@@ -103,33 +108,60 @@ fn find(device: &Device) -> Result<Label, VolumeError> {
 }
 
 fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
-    let shards: Vec<ShardReport> = (0..flash.shards())
-        .map(|shard| of_shard(flash, label.volume, shard, flash.recover_shard(label.volume, shard)))
-        .collect();
+    let shards: Vec<ShardReport> = match &flash.logs {
+        Some(logs) => logs.each(label.volume).map(|log| of_log(flash.look_at(logs, log))).collect(),
+        None => {
+            let found = |shard| flash.recover_shard(label.volume, shard);
+            let all = 0..flash.shards();
+            all.map(|shard| of_shard(flash, label.volume, shard, found(shard))).collect()
+        }
+    };
     let labels = 2 - flash.lost_labels(label)?.len() as u32;
-    let whole = shards.iter().all(|s| s.state == "whole");
-    let no_write_back = label.keeps.dirty;
-    let verdict = match label.section(SectionKind::Metadata) {
-        None => "starts cold: it keeps no journal",
-        Some(_) if whole => "starts warm",
-        Some(_) if no_write_back => "is refused: it may alone have data, and cannot say which",
-        Some(_) => "starts cold: the origin has everything",
+    let are = |states: &[&str]| shards.iter().all(|s| states.contains(&s.state));
+    let (no_write_back, logs) = (label.keeps.dirty, flash.logs.is_some());
+    let keeps = logs || label.section(SectionKind::Metadata).is_some();
+    let verdict = match keeps {
+        false => "starts cold: it keeps no journal",
+        true if are(&["whole"]) => "starts warm",
+        true if no_write_back => "is refused: it may alone have data, and cannot say which",
+        true if are(&["whole", "open"]) => "starts cold where its log was not closed",
+        true => "starts cold: the origin has everything",
     };
     Ok(Report {
         flash: flash.device.name().to_owned(),
         volume: format!("{:016x}", label.volume),
         labels,
-        unit_bytes: label.unit_bytes,
+        unit_bytes: if logs { PAGE as u64 } else { label.unit_bytes },
         slots: label.slots,
+        batch_pages: flash.logs.map(|logs| logs.batch_pages),
         origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
         no_write_back,
         units_used: shards.iter().map(|s| s.units_used).sum(),
         units_dirty: shards.iter().map(|s| s.units_dirty).sum(),
         verdict,
-        damaged: labels < 2 || !whole,
+        damaged: labels < 2 || !are(&["whole", "open"]),
         shards,
         repaired: Vec::new(),
     })
+}
+
+fn nothing(state: &'static str) -> ShardReport {
+    ShardReport { state, generation: 0, log_blocks: 0, units_used: 0, units_dirty: 0 }
+}
+
+fn of_log(found: Result<Look<'_>, OpenError>) -> ShardReport {
+    let look = match found {
+        Ok(look) => look,
+        Err(OpenError::Device { .. }) => return nothing("unreadable"),
+        Err(_) => return nothing("damaged"),
+    };
+    ShardReport {
+        state: if look.found.warm { "whole" } else { "open" },
+        generation: look.found.reached().0,
+        log_blocks: look.used(),
+        units_used: look.pages().count() as u64,
+        units_dirty: look.pages().filter(|(_, _, dirty)| *dirty).count() as u64,
+    }
 }
 
 fn of_shard(
@@ -138,8 +170,6 @@ fn of_shard(
     shard: u32,
     found: Result<Recovered, Unusable>,
 ) -> ShardReport {
-    let nothing =
-        |state| ShardReport { state, generation: 0, log_blocks: 0, units_used: 0, units_dirty: 0 };
     let (found, layout) = match (found, flash.layout(volume, shard)) {
         (Ok(found), Some(layout)) => (found, layout),
         (Ok(_), None) | (Err(Unusable::Nothing), _) => return nothing("empty"),
@@ -176,6 +206,7 @@ mod tests {
             formats: false,
             adopted: false,
             metadata,
+            logs: None,
         };
         flash.write_label(&flash.label_of(7, 1 << 20), 0).unwrap();
         inspect(&device, false)

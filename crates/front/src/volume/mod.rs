@@ -15,6 +15,7 @@ mod extents;
 mod flash;
 mod inspect;
 mod latency;
+mod logs;
 mod mailbox;
 mod record;
 mod state;
@@ -93,6 +94,8 @@ pub struct Volume {
     given_up: Arc<AtomicU64>,
     /// What the workers that have left, left on flash.
     left: Arc<Mutex<BTreeMap<u32, FlashLeft>>>,
+    /// Whether a worker left a page log that was not closed.
+    unsettled: Arc<AtomicBool>,
     /// How a flush of the origin failed, known once the workers have left.
     flush_failed: Arc<OnceLock<Errno>>,
     state: Mutex<State>,
@@ -150,6 +153,7 @@ impl Volume {
             threads: Mutex::default(),
             running,
             given_up: Arc::default(),
+            unsettled: Arc::default(),
             flush_failed: Arc::default(),
             left: Arc::default(),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
@@ -181,12 +185,14 @@ impl Volume {
             holding: Arc::clone(&self.holding),
             map: Arc::clone(&self.map),
             overlaps: self.fuse.overlaps.clone(),
+            flush_shards: self.config.choices.flush_shards(),
         };
         let running = Arc::clone(&self.running);
         let (origin, unit_bytes) = (self.config.origin.clone(), shape.unit_bytes);
         let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
         let given_up = Arc::clone(&self.given_up);
         let flush_failed = Arc::clone(&self.flush_failed);
+        let unsettled = Arc::clone(&self.unsettled);
         let all_left = Arc::clone(&self.left);
         running.fetch_add(1, Ordering::SeqCst);
         let body = move || {
@@ -204,6 +210,7 @@ impl Volume {
                         Ok(left) => {
                             given_up.fetch_add(left.given_up, Ordering::SeqCst);
                             lock(&all_left).extend(left.flash.map(|flash| (index, flash)));
+                            unsettled.fetch_or(left.unsettled, Ordering::SeqCst);
                             left.flush_failed.map(|errno| flush_failed.set(errno));
                         }
                         Err(error) => tracing::error!("worker {index} stops: {error}"),
@@ -357,7 +364,7 @@ impl Volume {
     fn memory(&self, slots: u64) -> Memory {
         let VolumeConfig { origin, choices, limits, .. } = &self.config;
         let origin_bytes = if slots > 0 { origin.geometry().bytes } else { 0 };
-        Memory::of(origin_bytes, slots * choices.unit_bytes, choices, limits)
+        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits)
     }
 
     /// Whether flash alone has some of what was answered, once the volume has stopped.
@@ -433,10 +440,12 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
             Event::FlashSuspended { .. } => {
                 tracing::warn!("a flash operation is overdue: flash is bypassed until it answers");
             }
-            Event::LogOpened { warm, .. } => {
-                tracing::info!("page log opened, {}", if warm { "warm" } else { "cold" });
+            Event::LogOpened { dev, warm } => {
+                let state = if warm { "warm" } else { "cold" };
+                tracing::debug!("page log of worker {worker} opened, {state}");
+                lock(&volume.state).opened(dev, None);
             }
-            Event::LogRefused { dev, why } => volume.flash_failed(dev, &why),
+            Event::LogRefused { dev, why } => lock(&volume.state).opened(dev, Some(why)),
             Event::FlashResumed { .. } => tracing::info!("flash answers again and is used"),
         }
     }

@@ -18,8 +18,12 @@ pub(crate) struct Attached {
     pub flash: FlashDevice,
     /// It was detached or failed, and operations on it are still under way.
     pub leaving: bool,
+    /// The id that it is labelled with.
+    volume: u64,
     /// Workers that have not let go of it.
     waiting: usize,
+    /// Workers that have not opened their page logs on it.
+    opening: usize,
 }
 
 /// The state, see the module.
@@ -28,21 +32,49 @@ pub(crate) struct State {
     pub attached: Option<Attached>,
     /// Why the last flash device was given up, until another is attached.
     pub alarm: Option<String>,
+    /// Why a page log cannot be used, though it alone may have something: its device may be gone by now.
+    refused: Option<(DevId, String)>,
     /// What the origin failed in, for good.
     pub origin_alarm: Option<String>,
 }
 
 impl State {
-    pub fn attach(&mut self, dev: DevId, flash: FlashDevice, workers: usize) {
+    pub fn attach(&mut self, dev: DevId, flash: FlashDevice, volume: u64, workers: usize) {
         self.alarm = None;
-        self.attached = Some(Attached { dev, flash, leaving: false, waiting: workers });
+        self.refused = None;
+        let (leaving, waiting) = (false, workers);
+        let opening = if flash.logs.is_some() { workers } else { 0 };
+        self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
     }
 
-    /// The device is to go; its number and name, if there is one.
-    pub fn leave(&mut self) -> Option<(DevId, String)> {
+    /// A worker has opened its page log, or cannot, for this reason.
+    pub fn opened(&mut self, dev: DevId, refused: Option<String>) {
+        self.refused = self.refused.take().or(refused.map(|why| (dev, why)));
+        if let Some(attached) = self.attached.as_mut().filter(|a| a.is(dev)) {
+            attached.opening = attached.opening.saturating_sub(1);
+        }
+    }
+
+    /// How many workers are opening their page logs; none if the device was given up or let go.
+    pub fn logs_opening(&self, dev: DevId) -> usize {
+        let attached = self.attached.as_ref().filter(|a| a.is(dev) && !a.leaving);
+        attached.map_or(0, |a| a.opening)
+    }
+
+    /// Why a page log cannot be used.
+    pub fn log_refused(&self, dev: DevId) -> Option<String> {
+        self.refused.as_ref().filter(|(of, _)| *of == dev).map(|(_, why)| why.clone())
+    }
+
+    /// The device is to go; its number and name, if there is one, and, where it has page logs that would go on
+    /// saying that they alone have something, the device and the id that it is labelled with.
+    #[allow(clippy::type_complexity)] // said once
+    pub fn leave(&mut self) -> Option<(DevId, String, Option<(FlashDevice, u64)>)> {
         let attached = self.attached.as_mut()?;
         attached.leaving = true;
-        Some((attached.dev, attached.flash.device.name().to_owned()))
+        let outlives = attached.flash.logs.is_some_and(|logs| logs.policy.outlives_crash());
+        let emptied = outlives.then(|| (attached.flash.clone(), attached.volume));
+        Some((attached.dev, attached.flash.device.name().to_owned(), emptied))
     }
 
     /// The device failed; the alarm that this means, if it is news.
@@ -164,7 +196,7 @@ pub struct Status {
     pub origin_bytes: u64,
     /// The flash device, if one is attached.
     pub flash: Option<String>,
-    /// Bytes of a unit.
+    /// Bytes of a unit, or of a page of a log: what the following count.
     pub unit_bytes: u64,
     /// Slots.
     pub units_total: u64,
@@ -227,7 +259,7 @@ impl Status {
             origin: config.origin.name().to_owned(),
             origin_bytes: config.origin.geometry().bytes,
             flash: state.attached.as_ref().map(|a| a.flash.device.name().to_owned()),
-            unit_bytes: config.choices.unit_bytes,
+            unit_bytes: config.choices.cached_bytes(),
             units_total: stats.units_total,
             units_used: stats.units_used,
             units_dirty: stats.units_dirty,

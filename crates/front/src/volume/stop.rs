@@ -27,6 +27,8 @@ pub(crate) struct Left {
     pub given_up: u64,
     /// What it leaves on flash; nothing where none is attached.
     pub flash: Option<FlashLeft>,
+    /// Its page log holds what the origin does not, and is not closed.
+    pub unsettled: bool,
     /// How a flush of the origin failed, if one ever did.
     pub flush_failed: Option<Errno>,
 }
@@ -92,6 +94,10 @@ impl Volume {
         self.flush_device(self.config.origin.clone(), deadline, &hurry)?;
         match self.flush_failed.get() {
             Some(errno) => Err(self.flush_error(*errno)),
+            None if self.unsettled.load(Ordering::SeqCst) => Err(VolumeError::TooSlow(
+                "stopped before the page logs were closed; what no FLUSH covered may be lost"
+                    .to_owned(),
+            )),
             None => self.note_origin(),
         }
     }

@@ -9,21 +9,21 @@
 //! back the same way. Tags carry the number of the worker that holds the request in their top
 //! byte. Trims and zeroings may be gigabytes long, so their pieces are sent a few at a time.
 
+mod flash;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
 use larder_core::buf::Buf;
-use larder_core::cache::Flash;
 use larder_core::desk::{Desk, Finished};
 use larder_core::event::Event;
-use larder_core::exec::{DevId, Nanos};
+use larder_core::exec::{DevId, MILLISECOND, Nanos};
 use larder_core::extent::Extent;
-use larder_core::journal::recover::Recovered;
 use larder_core::request::{Errno, Kind, Piece, Reply, Request, pieces, shard_of};
 use larder_core::shard::Shard;
-use larder_io::{Device, Driver, DriverError, NetEvent};
+use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
 use super::connection::{Accepted, Connection};
@@ -38,8 +38,8 @@ use crate::nbd::session::{ClientRequest, State, What};
 /// The most workers of a volume: their number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = 64;
 const WORKER_SHIFT: u32 = 56;
-/// All flushes go to this worker's shard, which remembers a failed one.
-const FLUSH_WORKER: u32 = 0;
+/// All flushes of the origin go to this worker's shard, which remembers a failed one.
+pub(super) const FLUSH_WORKER: u32 = 0;
 /// Rounds of the shard before messages and sockets are looked at again.
 const PUMP_ROUNDS: u32 = 8;
 /// Pieces of one trim or zeroing under way at a time.
@@ -96,6 +96,8 @@ pub(crate) struct Shared {
     pub holding: Arc<AtomicUsize>,
     pub map: Arc<Map>,
     pub overlaps: Overlaps,
+    /// Whether a FLUSH goes to every shard.
+    pub flush_shards: bool,
 }
 
 /// The worker, see the module.
@@ -108,6 +110,7 @@ pub(crate) struct Worker {
     mailboxes: Arc<Vec<Mailbox>>,
     map: Arc<Map>,
     overlaps: Overlaps,
+    flush_shards: bool,
     /// NBD writes under way that have no pass.
     loose: u64,
     reports: Sender<Report>,
@@ -144,7 +147,7 @@ impl Worker {
         shared: Shared,
         reports: Sender<Report>,
     ) -> Self {
-        let Shared { mailboxes, holding, map, overlaps } = shared;
+        let Shared { mailboxes, holding, map, overlaps, flush_shards } = shared;
         Self {
             driver,
             shard,
@@ -154,6 +157,7 @@ impl Worker {
             mailboxes,
             map,
             overlaps,
+            flush_shards,
             loose: 0,
             reports,
             desk: Desk::default(),
@@ -191,12 +195,19 @@ impl Worker {
             if self.quit || self.stopping && self.may_leave() {
                 break;
             }
-            self.driver.turn(self.shard.next_deadline())?;
+            self.driver.turn(self.next_deadline())?;
         }
         let given_up = self.open_requests() + self.connections() as u64;
         let flash = self.shard.cache_status();
         let flash = flash.map(|c| FlashLeft { dirty: c.units_dirty > 0, reached: c.reached });
-        Ok(Left { given_up, flash, flush_failed: self.shard.flush_failed() })
+        let unsettled = self.flush_shards && !self.shard.journal_settled();
+        Ok(Left { given_up, flash, unsettled, flush_failed: self.shard.flush_failed() })
+    }
+
+    /// When to look again at the latest: whoever waits for a log to be closed asks again.
+    fn next_deadline(&self) -> Option<Nanos> {
+        let again = self.stopping.then(|| self.driver.now() + 10 * MILLISECOND);
+        self.shard.next_deadline().into_iter().chain(again).min()
     }
 
     fn take_message(&mut self, message: Message) {
@@ -366,9 +377,14 @@ impl Worker {
     fn open_request(&mut self, caller: Caller, kind: Kind, offset: u64, len: u64, bufs: Vec<Buf>) {
         record::tell(&mut self.tap, self.clock, kind, offset, len);
         if kind == Kind::Flush {
-            let number = self.desk.open((self.clock, caller), kind, 0, 1);
-            let request = Request { kind, offset: 0, len: 0, buf: None };
-            return self.send_piece(number, 0, FLUSH_WORKER, request);
+            // Where each shard has a log that holds what was answered, to all of them.
+            let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
+            let number = self.desk.open((self.clock, caller), kind, 0, to);
+            for shard in 0..to {
+                let request = Request { kind, offset: 0, len: 0, buf: None };
+                self.send_piece(number, shard, shard, request);
+            }
+            return;
         }
         let cut = pieces(offset, len, self.unit_bytes);
         let count = pieces(offset, len, self.unit_bytes).count() as u32;
@@ -461,26 +477,5 @@ impl Worker {
             others.for_each(|(_, mailbox)| mailbox.post(Message::Run(Box::new(|_| ()))));
         }
         self.holding.load(Ordering::SeqCst) == 0 && self.shard.requests_open() == 0
-    }
-
-    /// Begins to cache on a device, unless it was given up meanwhile; whether it is warm.
-    pub fn attach(&mut self, flash: Flash, device: Device, recovered: Option<&Recovered>) -> bool {
-        if self.dead.contains(&flash.dev) {
-            let event = Event::FlashReleased { dev: flash.dev };
-            drop(self.reports.send(Report { worker: self.index, event }));
-            return false;
-        }
-        self.driver.attach(flash.dev, device);
-        self.shard.attach(flash, recovered)
-    }
-
-    /// A device was given up, and where it keeps a journal that is durable off it: it is not used,
-    /// nor will be.
-    pub fn give_up(&mut self, dev: DevId) {
-        self.dead.push(dev);
-        if self.shard.cache_status().is_some_and(|c| c.dev == dev) {
-            self.shard.detach();
-        }
-        self.shard.fenced();
     }
 }

@@ -9,7 +9,10 @@ use std::time::SystemTime;
 use larder_core::cache::{Flash, MetadataPlace};
 use larder_core::exec::DevId;
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
-use larder_core::label::{Found, HEADER_BYTES as LABEL_AREA, LABEL_BYTES, Label, SECOND_COPY};
+use larder_core::label::{
+    Found, HEADER_BYTES as LABEL_AREA, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
+};
+use larder_core::pagelog::Geometry;
 use larder_core::shape::Shape;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -56,25 +59,38 @@ impl Image {
         parts.into_iter().find(|(_, same)| !same).map(|(name, _)| name)
     }
 
-    fn layout(&self) -> Layout {
+    fn label(&self) -> Label {
         let Found::Label(label) = Label::find(&self.flash) else { panic!("no label") };
-        let Label { volume, unit_bytes, slots, log_bytes, keeps, origin_bytes, .. } = label;
-        let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
-        let journal = Some(MetadataPlace { base: LABEL_AREA, volume, log_bytes, keeps });
-        let flash = Flash { dev: DevId(0), base: 0, slots, block_bytes: 512, journal };
-        Layout::of(&shape, &flash).unwrap()
+        label
     }
 }
 
-/// Where a structure lies on flash. Of what is there twice, copy `copy`.
-fn structures(layout: &Layout, copy: u8) -> [(&'static str, Range<u64>); 7] {
+/// A structure by name, and where it lies on flash.
+type Part = (&'static str, Range<u64>);
+
+/// Of what is there twice, copy `copy`.
+fn structures(label: &Label, copy: u8) -> Vec<Part> {
+    let mut parts = match label.log() {
+        Some(log) => of_log(log, label.volume, copy),
+        None => of_metadata(label, copy),
+    };
+    let at = u64::from(copy) * SECOND_COPY;
+    parts.push(("label", at..at + LABEL_BYTES as u64));
+    parts
+}
+
+fn of_metadata(label: &Label, copy: u8) -> Vec<Part> {
+    let Label { volume, unit_bytes, slots, log_bytes, keeps, origin_bytes, .. } = *label;
+    let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+    let journal = Some(MetadataPlace { base: LABEL_AREA, volume, log_bytes, keeps });
+    let flash = Flash { dev: DevId(0), base: 0, slots, block_bytes: 512, journal };
+    let layout = Layout::of(&shape, &flash).unwrap();
     let log = u64::from(layout.log_blocks) * layout.block_bytes;
     let of = |at: u64, len: u64| at..at + len;
     let header = |region| of(layout.header(region, copy), HEADER_BYTES);
     let payload = |region| of(layout.payload(region), layout.payload_bytes);
     let log = |region| of(layout.log_block(region, copy, 0), log);
-    [
-        ("label", of(u64::from(copy) * SECOND_COPY, LABEL_BYTES as u64)),
+    vec![
         ("header 0", header(0)),
         ("header 1", header(1)),
         ("payload 0", payload(0)),
@@ -84,10 +100,19 @@ fn structures(layout: &Layout, copy: u8) -> [(&'static str, Range<u64>); 7] {
     ]
 }
 
+/// One place of headers, and the segments, which the heads of batches repeat. What lies in the ring has
+/// checksums: whoever reads a damaged page where the log alone has it is told so, which is not judged here.
+fn of_log(section: &Section, volume: u64, copy: u8) -> Vec<Part> {
+    let SectionKind::Log { blocks, batch_pages, .. } = section.kind else { panic!("no log") };
+    let log = Geometry { base: section.offset, blocks, batch_pages, volume };
+    let header = log.base + u64::from(copy) * 4096;
+    vec![("header", header..header + 4096), ("segments", log.base + 2 * 4096..log.block(0))]
+}
+
 /// The last image, damaged in one to four ways, and what was done.
 pub fn harm(past: &Past, owns: bool, rng: &mut Pcg64Mcg) -> (Image, Vec<String>) {
     let (mut image, mut what) = (past.last.clone(), Vec::new());
-    let layout = image.layout();
+    let label = image.label();
     let copy = rng.random_range(0..2);
     if rng.random_bool(0.3) {
         what.push(put_back(past, &mut image, owns, rng));
@@ -97,7 +122,7 @@ pub fn harm(past: &Past, owns: bool, rng: &mut Pcg64Mcg) -> (Image, Vec<String>)
         }
     }
     for _ in 0..rng.random_range(1..=4) {
-        let parts = structures(&layout, copy);
+        let parts = structures(&label, copy);
         what.push(match rng.random_range(0..20) {
             0 => cut(&mut image.flash, "flash", rng),
             1 => both_labels(&mut image, rng),
@@ -167,12 +192,7 @@ fn of_state(state: &mut Option<Vec<u8>>, rng: &mut Pcg64Mcg) -> String {
 }
 
 /// A structure as it was.
-fn older(
-    past: &Past,
-    image: &mut Image,
-    parts: [(&str, Range<u64>); 7],
-    rng: &mut Pcg64Mcg,
-) -> String {
+fn older(past: &Past, image: &mut Image, parts: Vec<Part>, rng: &mut Pcg64Mcg) -> String {
     let from = if rng.random_bool(0.5) { &past.older } else { &past.early };
     let (name, range) = &parts[rng.random_range(0..parts.len())];
     let range = range.start as usize..range.end as usize;
@@ -182,7 +202,7 @@ fn older(
     format!("an old {name}")
 }
 
-fn on_flash(flash: &mut [u8], parts: [(&str, Range<u64>); 7], rng: &mut Pcg64Mcg) -> String {
+fn on_flash(flash: &mut [u8], parts: Vec<Part>, rng: &mut Pcg64Mcg) -> String {
     let (name, range) = &parts[rng.random_range(0..parts.len())];
     let at = rng.random_range(range.clone()) as usize;
     // Most of a log was never written.

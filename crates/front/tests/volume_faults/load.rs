@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use larder_core::request::{Errno, Kind};
 use larder_front::nbd::client::{Client, ClientError, Options, Receiver, Sender};
 use larder_front::nbd::uri::Uri;
-use larder_sim::oracle::{Oracle, WriteId, fill};
+use larder_sim::oracle::{Oracle, WriteId, fill, value};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -62,6 +62,8 @@ pub struct Judge {
     wrong: Mutex<Vec<String>>,
     tolerance: Mutex<Option<Tolerance>>,
     errors: AtomicU64,
+    /// When the latest FLUSH was sent that was answered.
+    flushed: AtomicU64,
     /// Whether a connection may break.
     pub may_break: AtomicBool,
 }
@@ -75,6 +77,7 @@ impl Judge {
             wrong: Mutex::default(),
             tolerance: Mutex::default(),
             errors: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
             may_break: AtomicBool::new(false),
         })
     }
@@ -111,6 +114,23 @@ impl Judge {
         let now = self.now();
         let result = self.oracle.lock().unwrap().read(offset, bytes, now, self.now() + 1);
         result.unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// The device went away with what no FLUSH and no FUA covered, and came back with this, which is its only
+    /// past from now on.
+    #[allow(dead_code)] // for those who share this file
+    pub fn crashed(&self, found: &[u8]) {
+        self.verdict();
+        let flushed = self.flushed.load(Ordering::SeqCst);
+        let mut oracle = self.oracle.lock().unwrap();
+        let judged = (0..).zip(found.chunks(SECTOR as usize)).map(|(number, bytes)| {
+            let seen = value(number, bytes).map_err(|what| format!("sector {number}: {what}"))?;
+            oracle.durable(number, seen, flushed)?;
+            oracle.durable_fua(number, seen)?;
+            Ok((number, seen))
+        });
+        let found: Vec<_> = judged.collect::<Result<_, String>>().unwrap_or_else(|e| panic!("{e}"));
+        oracle.restart(&found);
     }
 
     /// Judges the whole history.
@@ -388,7 +408,11 @@ fn answered(judge: &Judge, op: &Op, data: &[u8], end: u64) {
                 judge.blame(e.to_string());
             }
         }
-        Kind::Flush => {}
+        Kind::Flush => drop(judge.flushed.fetch_max(op.start, Ordering::SeqCst)),
+        Kind::Write { fua: true } => {
+            oracle.answered(op.id, op.offset, op.len, end);
+            oracle.answered_fua(op.id, op.offset, op.len);
+        }
         _ => oracle.answered(op.id, op.offset, op.len, end),
     }
 }

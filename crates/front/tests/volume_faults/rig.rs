@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use larder_core::buf::Buf;
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
+use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::{Class, SelectiveSettings};
-use larder_core::preset::{AdmissionChoice, Choices, Limits, ReplacementChoice, preset};
+use larder_core::preset::{
+    AdmissionChoice, Choices, Limits, ReplacementChoice, WritePolicy, preset,
+};
 use larder_front::fuse::FuseDoor;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::Exports;
@@ -115,6 +118,10 @@ fn choices(setup: &Setup) -> Choices {
         if let ReplacementChoice::Buckets { bytes, .. } = &mut choices.replacement {
             *bytes = 64 << 10;
         }
+        if let AdmissionChoice::OnExit(settings) = &mut choices.admission {
+            settings.batch_pages = 4;
+            choices.write = WritePolicy::Logged(LogPolicy::Through);
+        }
         return choices;
     }
     let eager = Class { workers: 4, target_miss_ratio: 0.0, min_free_ratio: 0.0, period_ns: 0 };
@@ -219,7 +226,12 @@ impl Rig {
     /// Attaches a flash device.
     pub fn attach(&self, device: &Device) -> Result<(), VolumeError> {
         let flash = FlashDevice::prepare(device.clone(), None, self.setup.unit, false)?;
-        self.volume.attach(flash)
+        let choices = &self.volume.config().choices;
+        let logs = choices.log().is_some();
+        self.volume.attach(match logs {
+            true => flash.for_volume(BYTES, choices, self.setup.workers)?,
+            false => flash,
+        })
     }
 
     /// Attaches a new device, healthy and with faults of its own.

@@ -6,14 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 
 use larder_core::buf::{Buf, PAGE, SECTOR};
-use larder_core::pagelog::{
-    Found, Geometry, Host, LogPolicy, OpenError, PageLog, now, words_needed,
-};
+use larder_core::pagelog::{Found, Geometry, LogPolicy, Look, OpenError};
 use larder_core::preset::{AdmissionChoice, Choices, WritePolicy};
-use larder_core::request::Errno;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -62,64 +58,6 @@ pub(super) fn one_copy(setup: &Setup) -> Vec<Range<u64>> {
     setup.logs(0).into_iter().flat_map(of).collect()
 }
 
-/// The bytes of a flash device, to be looked at.
-struct Look<'a> {
-    store: &'a Store,
-    image: &'a Image,
-}
-
-impl Host for Look<'_> {
-    type Guard<'a>
-        = ()
-    where
-        Self: 'a;
-    type Hold = ();
-
-    fn lock(&self) -> ((), bool) {
-        ((), false)
-    }
-    fn stage(&self, _: usize, _: usize, _: &[u8]) {}
-    fn staged(&self, _: usize, _: usize, _: &mut [u8]) {}
-    async fn read_flash(&self, offset: u64, mut buf: Buf) -> Result<Buf, Errno> {
-        self.store.read_image(self.image, offset, &mut buf);
-        Ok(buf)
-    }
-    async fn write_batch(&self, _: u64, _: Buf, _: usize, _: usize) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    async fn write_flash(&self, _: u64, _: Buf) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    async fn flush_flash(&self) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    async fn hold(&self, _: u64) {}
-    async fn write_origin(&self, _: u64, _: Buf) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    async fn zero_origin(&self, _: Range<u64>) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    async fn flush_origin(&self) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    fn left(&self, _: u64) {}
-    fn has_tasks(&self) -> bool {
-        false
-    }
-    async fn changed(&self, _: u64) {}
-    fn changes(&self) -> u64 {
-        0
-    }
-    fn notify(&self) {}
-    fn me(&self) -> u64 {
-        1
-    }
-    fn is_gone(&self, _: u64) -> bool {
-        false
-    }
-}
-
 /// What recovery makes of a log: what it found, and where its valid pages lie, and whether the origin may
 /// lack them.
 type Recovered = (Found, BTreeMap<u64, (u64, bool)>);
@@ -131,11 +69,13 @@ fn recover(
     image: &Image,
 ) -> Result<Recovered, OpenError> {
     let Some(settings) = setup.choices.log() else { return Err(OpenError::NoHeader) };
-    let memory: Vec<AtomicU64> =
-        (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
-    let looked = now(PageLog::look(Look { store, image }, memory, place, settings));
-    let (log, found) = looked.map_err(|(_, error)| error)?;
-    Ok((found, log.valid_pages().map(|(page, at, dirty)| (page, (at, dirty))).collect()))
+    let read = |offset, mut buf: Buf| {
+        store.read_image(image, offset, &mut buf);
+        Ok(buf)
+    };
+    let look = Look::new(place, settings, read)?;
+    let pages = look.pages().map(|(page, at, dirty)| (page, (at, dirty))).collect();
+    Ok((look.found, pages))
 }
 
 /// Judges the logs of all shards; what flash owns goes to `owners`.

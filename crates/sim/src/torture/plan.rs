@@ -12,7 +12,7 @@ use larder_core::pagelog::Geometry;
 use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
 use larder_core::preset::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, Placement, WritePolicy,
-    page_log, preset,
+    preset,
 };
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
@@ -255,9 +255,7 @@ impl Setup {
 /// The preset's choices, with settings under which a thousand requests meet more than hours of
 /// a real load.
 fn choices(name: &str, durability: Durability, unit_bytes: u64, rng: &mut Pcg64Mcg) -> Choices {
-    let Some(preset) = preset(name).or_else(|| page_log(name)) else {
-        unreachable!("the rows name presets that exist")
-    };
+    let Some(preset) = preset(name) else { unreachable!("the rows name presets that exist") };
     let mut choices = preset.choices();
     choices.durability = durability;
     if choices.unit_bytes >= FRAGMENT_BYTES_LEAST {

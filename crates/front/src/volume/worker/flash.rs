@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A worker's part in what happens to the flash device, and in flushes of the origin for others.
+//!
+//! Invariant: a device that was given up is never taken again, whichever of the two news comes first.
+
+use larder_core::cache::Flash;
+use larder_core::desk::Desk;
+use larder_core::event::Event;
+use larder_core::exec::DevId;
+use larder_core::journal::recover::Recovered;
+use larder_core::pagelog::Geometry;
+use larder_core::request::{Errno, Kind};
+use larder_io::Device;
+
+use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
+
+impl Worker {
+    /// Begins to cache on a device, unless it was given up meanwhile; whether it is warm.
+    pub fn attach(&mut self, flash: Flash, device: Device, recovered: Option<&Recovered>) -> bool {
+        self.takes(flash.dev, device) && self.shard.attach(flash, recovered)
+    }
+
+    /// Begins to open a page log on a device, unless it was given up meanwhile.
+    pub fn attach_log(&mut self, dev: DevId, place: Geometry, device: Device) {
+        if self.takes(dev, device) {
+            self.shard.attach_log(dev, place);
+        }
+    }
+
+    /// Takes a device, unless it was given up meanwhile.
+    fn takes(&mut self, dev: DevId, device: Device) -> bool {
+        if self.dead.contains(&dev) {
+            let event = Event::FlashReleased { dev };
+            drop(self.reports.send(Report { worker: self.index, event }));
+            return false;
+        }
+        self.driver.attach(dev, device);
+        true
+    }
+
+    /// A device was given up, and where it keeps a journal that is durable off it: it is not used,
+    /// nor will be.
+    pub fn give_up(&mut self, dev: DevId) {
+        self.dead.push(dev);
+        if self.shard.uses(dev) {
+            self.shard.detach();
+        }
+        self.shard.fenced();
+    }
+
+    /// Flushes the origin for another worker, through the shard that remembers a failed flush.
+    pub fn flush_origin(&mut self, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        debug_assert_eq!(self.index, FLUSH_WORKER);
+        let caller = Caller::Call(Box::new(|result| done(result.map(drop))));
+        let number = self.desk.open((self.clock, caller), Kind::Flush, 0, 1);
+        let tag = Desk::<Caller>::tag(number, 0) | u64::from(self.index) << WORKER_SHIFT;
+        self.shard.flush_origin(tag);
+    }
+}
