@@ -140,7 +140,8 @@ impl Recovered {
 }
 
 fn recover(flash: &Rc<Flash>, log: Geometry) -> Result<Recovered> {
-    (flash.reads.set(0), flash.read_bytes.set(0));
+    flash.reads.set(0);
+    flash.read_bytes.set(0);
     let began = Instant::now();
     let looked = now(PageLog::look(Engine::new(flash), memory(&log), log, SETTINGS));
     let (found, _) = looked.map_err(|(_, error)| error).context("the log that was filled")?;
