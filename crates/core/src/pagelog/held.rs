@@ -66,8 +66,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Under the lock: whether the log has one of the pages, or would after a crash.
     pub(super) fn may_come_back(&self, pages: &Range<u64>) -> bool {
-        // What has left comes back with a crash as long as the front has not durably passed it.
-        self.words.get(Mark::DurableFront) < self.words.get(Mark::Left)
+        let get = |mark| self.words.get(mark);
+        // What has left comes back with a crash as long as the front has not durably passed it, and what a tombstone
+        // ended as long as that is not durable: it may never be, once flash fails.
+        get(Mark::DurableFront) < get(Mark::Left)
+            || get(Mark::Durable) < get(Mark::Tombstone)
             || pages.clone().any(|page| self.words.find(page).is_some())
     }
 
