@@ -409,7 +409,7 @@ fn answered(judge: &Judge, op: &Op, data: &[u8], end: u64) {
             }
         }
         Kind::Flush => drop(judge.flushed.fetch_max(op.start, Ordering::SeqCst)),
-        Kind::Write { fua: true } => {
+        Kind::Write { fua: true } | Kind::Trim { fua: true } | Kind::Zero { fua: true, .. } => {
             oracle.answered(op.id, op.offset, op.len, end);
             oracle.answered_fua(op.id, op.offset, op.len);
         }
