@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use larder_core::buf::{Buf, PAGE};
 use larder_core::pagelog::{
-    Geometry, Host, LogPolicy, LogSettings, PageLog, SEGMENT_MOST, now, words_needed,
+    Geometry, Host, LogPolicy, LogSettings, Look, PageLog, SEGMENT_MOST, now, words_needed,
 };
 use larder_core::request::Errno;
 
@@ -45,6 +45,16 @@ impl Flash {
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         self.parts.borrow_mut().insert(offset, bytes[..end].to_vec());
     }
+
+    fn read(&self, offset: u64, mut buf: Buf) -> Buf {
+        self.reads.set(self.reads.get() + 1);
+        self.read_bytes.set(self.read_bytes.get() + buf.len() as u64);
+        buf.fill(0);
+        if let Some(part) = self.parts.borrow().get(&offset) {
+            buf[..part.len()].copy_from_slice(part);
+        }
+        buf
+    }
 }
 
 /// A host without tasks over it; everything written is durable, and the origin takes whatever comes.
@@ -69,15 +79,8 @@ impl Host for Engine {
     fn staged(&self, _: usize, _: usize, into: &mut [u8]) {
         into.fill(0);
     }
-    async fn read_flash(&self, offset: u64, mut buf: Buf) -> Result<Buf, Errno> {
-        let flash = &self.flash;
-        flash.reads.set(flash.reads.get() + 1);
-        flash.read_bytes.set(flash.read_bytes.get() + buf.len() as u64);
-        buf.fill(0);
-        if let Some(part) = flash.parts.borrow().get(&offset) {
-            buf[..part.len()].copy_from_slice(part);
-        }
-        Ok(buf)
+    async fn read_flash(&self, offset: u64, buf: Buf) -> Result<Buf, Errno> {
+        Ok(self.flash.read(offset, buf))
     }
     async fn write_batch(&self, offset: u64, head: Buf, _: usize, _: usize) -> Result<(), Errno> {
         self.flash.store(offset, &head);
@@ -139,17 +142,17 @@ impl Recovered {
     }
 }
 
-fn recover(flash: &Rc<Flash>, log: Geometry) -> Result<Recovered> {
+fn recover(flash: &Flash, log: Geometry) -> Result<Recovered> {
     flash.reads.set(0);
     flash.read_bytes.set(0);
     let began = Instant::now();
-    let looked = now(PageLog::look(Engine::new(flash), memory(&log), log, SETTINGS));
-    let (found, _) = looked.map_err(|(_, error)| error).context("the log that was filled")?;
+    let found = Look::new(log, SETTINGS, |offset, buf| Ok(flash.read(offset, buf)));
+    let found = found.context("the log that was filled")?;
     Ok(Recovered {
         cpu: began.elapsed().as_secs_f64(),
         reads: flash.reads.get(),
         read_bytes: flash.read_bytes.get(),
-        pages: found.status().valid,
+        pages: found.pages().count() as u64,
     })
 }
 
