@@ -4,10 +4,14 @@
 //! Invariant: a chain holds exactly the valid slots whose page hashes to it, and no page twice. All of it
 //! follows from the slots' first words, so whoever finds the lock of a dead holder builds it anew.
 
+use std::hint::black_box;
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of};
+
+/// Positions that a rebuild looks up together.
+const TOGETHER: usize = 64;
 
 impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     fn chain_of(&self, page: u64) -> u32 {
@@ -91,18 +95,41 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         (0..self.blocks).for_each(|chain| self.set_chain(chain, 0));
         self.set(Mark::Valid, 0);
         self.set(Mark::Dirty, 0);
-        for position in positions {
-            let slot = (position % u64::from(self.blocks)) as u32;
-            let word = self.slot(slot);
-            match kind_of(word) {
-                Kind::Head => {}
-                Kind::Tombstone => {
-                    let first = page_of(word);
-                    self.drop_pages(first..first + u64::from(self.crc(slot)));
-                }
-                Kind::Page | Kind::Lost if word & VALID != 0 => self.enter(slot),
-                Kind::Page | Kind::Lost => {}
-            }
+        let mut start = positions.start;
+        while start < positions.end {
+            let together = start..positions.end.min(start + TOGETHER as u64);
+            start = together.end;
+            self.touch(together.clone());
+            together.for_each(|position| self.replay(position));
         }
+    }
+
+    fn slot_of(&self, position: u64) -> u32 {
+        (position % u64::from(self.blocks)) as u32
+    }
+
+    fn replay(&self, position: u64) {
+        let slot = self.slot_of(position);
+        let word = self.slot(slot);
+        match kind_of(word) {
+            Kind::Head => {}
+            Kind::Tombstone => {
+                let first = page_of(word);
+                self.drop_pages(first..first + u64::from(self.crc(slot)));
+            }
+            Kind::Page | Kind::Lost if word & VALID != 0 => self.enter(slot),
+            Kind::Page | Kind::Lost => {}
+        }
+    }
+
+    /// Looks at the chains that replaying these positions needs, and at the first slots in them. A rebuild is made
+    /// of misses of the processor's caches, and these do not wait for each other.
+    fn touch(&self, positions: Range<u64>) {
+        let mut chains = [0; TOGETHER];
+        for (chain, position) in chains.iter_mut().zip(positions) {
+            *chain = self.chain(self.chain_of(page_of(self.slot(self.slot_of(position)))));
+        }
+        let slots = chains.iter().filter_map(|chain| chain.checked_sub(1));
+        black_box(slots.fold(0, |seen, slot| seen ^ self.slot(slot)));
     }
 }
