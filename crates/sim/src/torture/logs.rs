@@ -58,6 +58,12 @@ pub(super) fn one_copy(setup: &Setup) -> Vec<Range<u64>> {
     setup.logs(0).into_iter().flat_map(of).collect()
 }
 
+/// Where batches lie.
+pub(super) fn batches(setup: &Setup) -> Vec<Range<u64>> {
+    let of = |place: Geometry| place.block(0)..place.base + place.bytes();
+    setup.logs(0).into_iter().map(of).collect()
+}
+
 /// What recovery makes of a log: what it found, and where its valid pages lie, and whether the origin may
 /// lack them.
 type Recovered = (Found, BTreeMap<u64, (u64, bool)>);

@@ -3,7 +3,8 @@
 //!
 //! Metadata is kept twice, so that one bad copy does no harm; what is promised is just that. Rot
 //! of the metadata therefore strikes one copy of headers and logs, as often as it likes, and
-//! payloads, whose second copy is the older region with its log. Rot of data strikes the slots.
+//! payloads, whose second copy is the older region with its log. Rot of data strikes the slots, or the
+//! batches of a page log.
 
 use std::iter::once;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use super::promise::Trouble;
 pub(super) fn places(setup: &Setup) -> Vec<Range<u64>> {
     match setup.trouble {
         Trouble::MetadataRot if setup.log_bytes > 0 => logs::one_copy(setup),
-        Trouble::DataRot if setup.log_bytes > 0 => once(0..setup.flash_bytes()).collect(),
+        Trouble::DataRot if setup.log_bytes > 0 => logs::batches(setup),
         Trouble::DataRot => once(setup.metadata_bytes()..setup.flash_bytes()).collect(),
         Trouble::MetadataRot => (0..setup.shape.shards).flat_map(|s| metadata(setup, s)).collect(),
         _ => Vec::new(),
