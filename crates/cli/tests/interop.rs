@@ -28,7 +28,10 @@ impl Rig {
     fn with_flash(mib: u64, more: &[&str]) -> Self {
         let place = Place::new();
         place.file("origin", BYTES);
+        // Others may keep the disk busy for longer than a flash device would be given.
+        let patient = ["--flash-timeout", "2m", "--flash-dead-after", "5m"];
         let mut words = place.serve_cached(mib, &["--listen", "nbd://127.0.0.1:0"]);
+        words.extend(patient.map(str::to_owned));
         words.extend(more.iter().map(|&w| w.to_owned()));
         let server = Server::start(&words);
         Self { place, server }
