@@ -163,6 +163,9 @@ pub struct SizeArgs {
     pub preset: String,
     #[command(flatten)]
     pub choices: ChoiceArgs,
+    /// Worker threads, of which each has batches in memory where pages lie in logs [default: as serve]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u32>,
     /// One JSON value on stdout
     #[arg(long)]
     pub json: bool,
@@ -299,9 +302,9 @@ pub struct ServeArgs {
     /// Overwrite foreign data on the flash device
     #[arg(long)]
     pub format: bool,
-    /// The flash device belongs to this origin although its state file is lost, and nothing was
-    /// written to the origin since: for a flash that alone has some of the data (presets prwc and face), and
-    /// for one start
+    /// The flash device belongs to this origin although its state file is lost, or the origin's time of
+    /// change is another; nothing was written to the origin since: for a flash that alone has some of the
+    /// data (presets prwc and face), and for one start
     #[arg(long, conflicts_with = "format")]
     pub adopt: bool,
     /// The five choices by name, see `larder presets`

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::args::{AttachArgs, BoundArgs, CheckArgs, ControlArgs, SizeArgs};
 use crate::exit::Coded;
 use crate::out;
-use crate::serve::default_control;
+use crate::serve::{default_control, workers};
 use crate::settings::choices;
 
 /// Sends a command and prints its answer.
@@ -101,21 +101,17 @@ pub fn check(args: &CheckArgs) -> Result<()> {
 fn checked(report: &FlashReport, repair: bool) -> String {
     let (unit, slots) = (rough_size(report.unit_bytes), report.slots);
     let origin = report.origin_bytes.map(|b| format!(", for an origin of {}", rough_size(b)));
-    let owns = match (report.no_write_back, report.batch_pages) {
-        (false, _) => "",
-        (true, None) => ", no-write-back",
-        (true, Some(_)) => ", write-back",
-    };
     let what = match report.batch_pages {
         None => format!("{slots} slots of {unit}"),
         Some(pages) => format!("{slots} pages of {unit} in logs, in batches of {pages}"),
     };
     let mut lines = vec![
         format!(
-            "{}: volume {}, {what}{}{owns}",
+            "{}: volume {}, {what}{}, write policy {}",
             report.flash,
             report.volume,
-            origin.unwrap_or_default()
+            origin.unwrap_or_default(),
+            report.write_policy
         ),
         format!("label: {} of 2 copies whole", report.labels),
     ];
@@ -140,7 +136,9 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     if args.origin == 0 || args.flash < choices.unit_bytes {
         bail!("--origin and --flash: accepted: an origin above 0 and at least one unit of flash");
     }
-    let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default());
+    let workers = workers(args.workers)?;
+    let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
+    let pages = choices.log().is_some();
     if args.json {
         let value = json!({
             "memory_bytes": memory.worst_bytes(),
@@ -154,7 +152,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     }
     let rows = [
         ("origin map, 4 bytes a unit", memory.map_bytes),
-        ("slots", memory.slot_bytes),
+        (if pages { "page directory, 20 bytes a page" } else { "slots" }, memory.slot_bytes),
         ("buffers", memory.buffer_bytes),
         ("= full and fully valid", memory.full_bytes()),
         ("bitmaps, if every unit is partly valid", memory.bitmap_bytes),

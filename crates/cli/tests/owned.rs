@@ -234,7 +234,7 @@ fn a_flash_whose_state_file_is_lost_can_be_adopted() {
         // Nor is it another origin's.
         std::fs::rename(place.path("origin"), place.path("right")).unwrap();
         make_initial(&place.path("origin"), BYTES * 2);
-        refused("another origin", &adopting, "another unit, size, origin");
+        refused("another origin", &adopting, "it was formatted for an origin of");
         std::fs::rename(place.path("right"), place.path("origin")).unwrap();
 
         let server = Server::restart(&adopting);
@@ -332,6 +332,16 @@ fn dirty_flash_is_not_left_behind() {
         std::thread::sleep(Duration::from_millis(20));
         std::fs::write(place.path("origin"), &bytes).unwrap();
         refused("an origin written to meanwhile", &owning, "written to while it was not served");
+        // Somebody may know that it is what it was.
+        let mut adopting = owning.clone();
+        adopting.push("--adopt".to_owned());
+        let server = Server::start(&adopting);
+        assert!(server.log().contains("used on the user's word"), "{}", server.log());
+        assert_eq!(place.read_all(4096), [7; 4096]);
+        server.stop();
+        let server = Server::restart(&owning);
+        assert_eq!(place.read_all(4096), [7; 4096]);
+        server.stop();
         let mut formatted = owning.clone();
         formatted.push("--format".to_owned());
         let server = Server::start(&formatted);
@@ -357,7 +367,7 @@ fn a_clean_flash_of_another_kind_starts_cold() {
     .enumerate()
     {
         let server = Server::start(words);
-        let why = if first == 0 { "it is new" } else { "it was formatted for another unit" };
+        let why = if first == 0 { "it is new" } else { "it was formatted for " };
         assert!(server.log().contains(why), "{}", server.log());
         assert!(place.read_all(BYTES) == origin(&place));
         server.stop();

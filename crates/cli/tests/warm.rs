@@ -147,7 +147,7 @@ fn what_may_not_be_used_is_not() {
     let mut other = plain.clone();
     let at = other.iter().position(|w| w == "2").unwrap();
     other[at] = "1".to_owned();
-    cold("other workers", &other, "another unit, size, origin, or number of workers").kill();
+    cold("other workers", &other, "it was formatted for --workers 2 (now 1)").kill();
     std::fs::remove_dir_all(place.path("state")).unwrap();
     cold("a lost state", &other, "no state file").kill();
 
@@ -191,4 +191,40 @@ fn a_run_without_a_journal_puts_the_flash_out_of_use() {
         assert_eq!(place.read_all(BYTES)[8192..12288], [round as u8; 4096]);
         server.kill();
     }
+}
+
+/// Writes that come faster than flash takes them enter all the same, one after the other; and who starts cold is
+/// told why.
+#[test]
+fn a_page_log_under_through_takes_a_burst_of_writes_and_says_that_it_starts_cold() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let mut words = place.serve_cached(16, &["--preset", "face", "--write-policy", "through"]);
+    words.extend([
+        "--state".to_owned(),
+        place.word("state"),
+        "--workers".to_owned(),
+        "1".to_owned(),
+    ]);
+    let server = Server::start(&words);
+    let mut client = place.client();
+    (0..BYTES / 65536).for_each(|n| client.write_at(n * 65536, &[3; 65536], false).unwrap());
+    let begin = Instant::now();
+    while place.stat("units_used") < BYTES / 4096 {
+        assert!(begin.elapsed() < PATIENCE, "{} pages entered", place.stat("units_used"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(first_hits(&place), BYTES / 4096);
+    assert_eq!(place.stat("write_arounds"), 0);
+    server.kill();
+    let server = Server::restart(&words);
+    assert!(server.log().contains("were not closed, as after a crash"), "{}", server.log());
+    assert_eq!(place.stat("units_used"), 0);
+    first_hits(&place);
+    assert_eq!(place.stat("population_bytes"), BYTES);
+    server.stop();
+    let server = Server::start(&words);
+    assert!(!server.log().contains("cold"), "{}", server.log());
+    assert_eq!(first_hits(&place), BYTES / 4096);
+    server.stop();
 }

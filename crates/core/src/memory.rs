@@ -27,11 +27,17 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The memory of a volume of `origin_bytes` under `flash_bytes` of slots.
+    /// The memory of a volume of `origin_bytes` under `flash_bytes` of slots, with so many workers.
     #[must_use]
-    pub fn of(origin_bytes: u64, flash_bytes: u64, choices: &Choices, limits: &Limits) -> Self {
+    pub fn of(
+        origin_bytes: u64,
+        flash_bytes: u64,
+        choices: &Choices,
+        limits: &Limits,
+        workers: u32,
+    ) -> Self {
         if choices.log().is_some() {
-            return Self::of_log(flash_bytes, choices);
+            return Self::of_log(flash_bytes, choices, limits, workers);
         }
         let unit_bytes = choices.unit_bytes;
         let slots = flash_bytes / unit_bytes;
@@ -47,15 +53,15 @@ impl Memory {
         }
     }
 
-    /// Of a page log: 20 bytes a page, and the batches in memory.
-    fn of_log(flash_bytes: u64, choices: &Choices) -> Self {
+    /// Of page logs: 20 bytes a page, each log's batches in memory, and pages that wait for room.
+    fn of_log(flash_bytes: u64, choices: &Choices, limits: &Limits, workers: u32) -> Self {
         let pages = flash_bytes / PAGE as u64;
         let batch = u64::from(choices.on_exit().batch_pages) * PAGE as u64;
         Self {
             map_bytes: 0,
             slot_bytes: pages * LOG_SLOT_BYTES,
             bitmap_bytes: 0,
-            buffer_bytes: 2 * BUFFERS as u64 * batch,
+            buffer_bytes: u64::from(workers) * BUFFERS as u64 * batch + limits.write_through_bytes,
         }
     }
 
@@ -90,7 +96,7 @@ mod tests {
         for (origin, flash, paper_mib) in
             [(2 * TIB, 2 * TIB, 152), (100 * TIB, 16 * TIB, 1552), (1024 * TIB, 256 * TIB, 22528)]
         {
-            let memory = Memory::of(origin, flash, &sce(), &Limits::default());
+            let memory = Memory::of(origin, flash, &sce(), &Limits::default(), 1);
             assert!(memory.worst_bytes() - memory.buffer_bytes < paper_mib * MIB);
         }
     }
@@ -100,7 +106,7 @@ mod tests {
         let slot_bytes = SLOT_BYTES + sce().replacement.bytes_per_slot();
         assert!(slot_bytes <= 16);
         assert!(slot_bytes + bitmap_bytes_each(MIB) <= 48);
-        let memory = Memory::of(100 * TIB, 16 * TIB, &sce(), &Limits::default());
+        let memory = Memory::of(100 * TIB, 16 * TIB, &sce(), &Limits::default(), 1);
         assert!(memory.full_bytes() < 700 * MIB && memory.worst_bytes() < 1200 * MIB);
     }
 }

@@ -27,7 +27,8 @@ pub struct Counters {
     pub write_back_bytes: u64,
     /// Bytes read from the origin for population.
     pub population_bytes: u64,
-    /// Flash writes left out because the write-through pool was empty (SCE 3.6).
+    /// Flash writes, or pages that did not enter a log, left out because the write-through pool was empty
+    /// (SCE 3.6).
     pub write_arounds: u64,
     /// Errors of the flash device.
     pub flash_errors: u64,

@@ -80,7 +80,7 @@ fn measure(origin_bytes: u64, flash_bytes: u64) -> Result<Found> {
     let (mut choices, limits) = (sce(), Limits::default());
     choices.write = WritePolicy::WriteAround;
     let (units, slots) = (origin_bytes / choices.unit_bytes, flash_bytes / choices.unit_bytes);
-    let declared = Memory::of(origin_bytes, flash_bytes, &choices, &limits);
+    let declared = Memory::of(origin_bytes, flash_bytes, &choices, &limits, 1);
     let start = Instant::now();
     let before = resident_bytes()?;
     let mut volume = Inline::new(origin_bytes, slots, &choices, &limits);

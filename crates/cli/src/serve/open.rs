@@ -113,10 +113,10 @@ impl Checked {
 impl Opened {
     /// The memory that it needs.
     pub fn memory(&self) -> Memory {
-        let Checked { choices, limits, .. } = &self.checked;
+        let Checked { choices, limits, workers, .. } = &self.checked;
         let slots = self.flash.as_ref().map_or(0, |f| f.slots);
         let origin_bytes = if slots > 0 { self.origin.geometry().bytes } else { 0 };
-        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits)
+        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
     }
 
     /// Says what will be served.

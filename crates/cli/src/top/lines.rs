@@ -57,8 +57,9 @@ pub fn lines(w: &Watched) -> [String; 3] {
             traffic(w, "flash_write_bytes"),
         ),
         format!(
-            "cache    units {used} of {total} ({})  populated {}/s  evicted {}/s  memory {}",
+            "cache    units {used} of {total} ({})  dirty {}  populated {}/s  evicted {}/s  memory {}",
             share(full),
+            w.figure("units_dirty"),
             count(w.rate("populations")),
             count(w.rate("evictions")),
             larder_io::rough_size(w.figure("memory_bytes")),

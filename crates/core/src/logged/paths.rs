@@ -3,11 +3,14 @@
 //!
 //! One write under write-back: hold its pages; complete those that it covers in part; put them; answer. A
 //! FLUSH makes the log durable (policy full), or brings what is dirty to the origin (bounded). One write
-//! under write-through: hold its pages; drop what the log has of them; write the origin; answer; put whole
-//! pages if there is room at once.
+//! under write-through: hold its pages; drop what the log has of them; write the origin; answer; let the whole
+//! pages enter.
 //!
 //! One read: each page from the log; what is not there from the origin in one operation; those pages then
 //! enter if nobody changed them meanwhile (design rule 4).
+//!
+//! Pages that enter after the answer wait for room as long as the write-through pool has room for their bytes
+//! (SCE 3.6); they hold nothing meanwhile, and whoever claims one keeps it out.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,9 +19,10 @@ use super::Logged;
 use super::holds::For;
 use super::host::ShardHost;
 use crate::buf::{Buf, PAGE};
+use crate::claims::Claim;
 use crate::exec::{IoKind, MILLISECOND};
 use crate::mutant;
-use crate::pagelog::{Got, LogPolicy, each};
+use crate::pagelog::{Got, Host, LogPolicy, New, each};
 use crate::request::{Errno, Request};
 use crate::shard::Core;
 
@@ -122,19 +126,52 @@ impl Core {
         let copies: Vec<(u64, Buf)> = copies.map(|p| (p, whole(&span, p, &buf))).collect();
         self.reply(tag, Ok(()), Some(buf), hit);
         let Some(claim) = claim else { return };
+        let entered = self.enter_clean(&logged, &claim, &span, copies).await;
+        self.stats.add(|c| {
+            c.populations += entered;
+            c.population_bytes += entered * SIZE;
+        });
+    }
+
+    /// Enters pages that are as the origin has them, unless somebody claims them first; how many did.
+    async fn enter_clean(
+        &self,
+        logged: &Logged,
+        claim: &Claim,
+        span: &Span,
+        copies: Vec<(u64, Buf)>,
+    ) -> u64 {
         let base = span.pages.start - u64::from(self.place_pages(span.bytes.start));
-        for (page, bytes) in copies {
-            if claim.tainted().has((page - base) as u32)
-                && !mutant::is_active("page-log-stale-fill")
-            {
-                continue;
+        let claimed = |page: u64| {
+            claim.tainted().has((page - base) as u32) && !mutant::is_active("page-log-stale-fill")
+        };
+        let (mut entered, mut kept) = (0, None);
+        for (n, (page, bytes)) in copies.iter().enumerate() {
+            loop {
+                let seen = logged.log.host().changes();
+                if claimed(*page) {
+                    break;
+                }
+                match logged.log.put_new(*page, bytes, false).await {
+                    Ok(New::Entered) => entered += 1,
+                    Ok(New::NoRoom) => {
+                        let left = (copies.len() - n) as u64;
+                        kept = kept.or_else(|| self.pool.take(left * SIZE));
+                        if kept.is_some() {
+                            logged.log.host().changed(seen).await;
+                            continue;
+                        }
+                        // They enter when they are asked for again.
+                        self.stats.add(|c| c.write_arounds += left);
+                        return entered;
+                    }
+                    Ok(New::NotNow) => {}
+                    Err(_) => return entered,
+                }
+                break;
             }
-            // No room now: it enters when it is asked for again.
-            if logged.log.put_new(page, &bytes, false).await != Ok(true) {
-                return;
-            }
-            self.stats.add(|c| c.populations += 1);
         }
+        entered
     }
 
     /// The number within its unit of the page at an offset.
@@ -156,13 +193,15 @@ impl Core {
         let hit = logged.log.has(span.pages.start);
         let Some(buf) = request.buf else { return self.reply(tag, Err(Errno::EINVAL), None, hit) };
         if !logged.log.policy().holds_dirty() {
-            let result = self.write_through(&logged, &span, buf, fua).await;
-            let (result, back) = result;
+            let (result, back) = self.write_through(&logged, &span, buf, fua).await;
             self.reply(tag, result, None, hit);
+            drop(hold);
             if let Some(buf) = back {
-                self.enter_written(&logged, &span, &buf).await;
+                let pages = span.pages.clone().filter(|p| span.covers(&self, *p));
+                let copies = pages.map(|p| (p, whole(&span, p, &buf))).collect();
+                drop(buf);
+                self.enter_clean(&logged, &claim, &span, copies).await;
             }
-            drop((claim, hold));
             return;
         }
         logged.writers.set(logged.writers.get() + 1);
@@ -196,15 +235,6 @@ impl Core {
         let (result, buf) = self.origin_io(kind, offset, len, Some(buf)).await;
         self.pace.foreground_ended(self.exec.now());
         (result, buf.filter(|_| result.is_ok()))
-    }
-
-    /// Enters the whole pages that the origin has been written.
-    async fn enter_written(&self, logged: &Logged, span: &Span, buf: &Buf) {
-        for page in span.pages.clone().filter(|p| span.covers(self, *p)) {
-            if logged.log.put_new(page, &whole(span, page, buf), false).await != Ok(true) {
-                return;
-            }
-        }
     }
 
     /// Puts the pages that a write covers, or zeroes without bytes.

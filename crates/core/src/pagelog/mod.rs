@@ -77,7 +77,7 @@ pub use self::geometry::{Geometry, SEGMENT_MOST};
 pub use self::host::{Host, each, now};
 pub use self::look::Look;
 pub use self::open::OpenError;
-pub use self::paths::{Got, PageLog};
+pub use self::paths::{Got, New, PageLog};
 pub use self::queue::{BUFFERS, LogStatus};
 pub use self::recover::Found;
 pub use self::words::words_needed;

@@ -39,6 +39,17 @@ pub enum Got {
     Miss,
 }
 
+/// What became of a page that could enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum New {
+    /// It is in the log.
+    Entered,
+    /// There is no room at the moment.
+    NoRoom,
+    /// The log has a version of it, or is sealed.
+    NotNow,
+}
+
 /// What is put.
 pub(super) struct Put<'a> {
     pub kind: Kind,
@@ -160,15 +171,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     ///
     /// # Errors
     /// If the log has failed.
-    pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<bool, Errno> {
+    pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<New, Errno> {
         let put = Self::page(page, bytes, dirty);
         let entered = {
             let _guard = self.lock();
             // Unsealing would take time, in which the caller's reasons may end.
             let sealed = self.words.get(Mark::Sealed) != 0;
             match self.words.find(page) {
-                Some(_) => return Ok(false),
-                None if sealed => return Ok(false),
+                Some(_) => return Ok(New::NotNow),
+                None if sealed => return Ok(New::NotNow),
                 None => self.try_enter(&put)?,
             }
         };
@@ -179,7 +190,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if entered.is_ok() && !self.host.has_tasks() {
             self.write_next().await;
         }
-        Ok(entered.is_ok())
+        Ok(if entered.is_ok() { New::Entered } else { New::NoRoom })
     }
 
     pub(super) fn page(page: u64, bytes: &[u8], dirty: bool) -> Put<'_> {

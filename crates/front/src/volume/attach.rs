@@ -13,8 +13,9 @@ use larder_core::exec::DevId;
 use larder_core::journal::recover::Recovered;
 use larder_core::label::{Found, Label, SectionKind};
 
-use super::flash::Kept;
+use super::kept::Kept;
 use super::mailbox::Message;
+use super::misfit::misfit;
 use super::state_file::{FORMAT, FlashState, StateFile};
 use super::worker::{FLUSH_WORKER, Worker};
 use super::{FlashDevice, Volume, VolumeError, check_memory, lock};
@@ -42,7 +43,7 @@ impl Volume {
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
         match kept {
             Kept::Units(recovered) => self.attach_units(dev, &flash, volume, recovered)?,
-            Kept::Logs(_) => self.attach_logs(dev, &flash, volume)?,
+            Kept::Logs { .. } => self.attach_logs(dev, &flash, volume)?,
         }
         let warm = if self.stats()?.units_used > 0 { ", warm" } else { "" };
         let what = if flash.logs.is_some() { "pages" } else { "units" };
@@ -161,12 +162,18 @@ impl Volume {
             self.may_be_lost(flash, "it was used under write-back")?;
             self.out_of_use()?;
             let volume = flash.label(unit_bytes)?;
-            let cold = Kept::Units(Vec::new());
-            return Ok((volume, if flash.logs.is_some() { Kept::Logs(Vec::new()) } else { cold }));
+            return Ok((volume, Kept::nothing(flash)));
         };
         let (name, state) = (flash.device.name().to_owned(), file.load()?);
         match self.recover(flash, state.as_ref())? {
             Ok((volume, kept)) => {
+                if let Kept::Logs { unclosed, .. } = &kept
+                    && *unclosed > 0
+                {
+                    tracing::warn!(
+                        "flash {name} starts cold: {unclosed} of its page logs were not closed, as after a crash"
+                    );
+                }
                 self.in_use(file, volume, &kept)?;
                 Ok((volume, kept))
             }
@@ -200,13 +207,13 @@ impl Volume {
         if label.section(SectionKind::Metadata).is_none() && label.log().is_none() {
             return cold("it kept no journal");
         }
-        let fits = label == flash.label_of(label.volume, self.config.choices.unit_bytes);
-        let misfit = "it was formatted for another unit, size, origin, or number of workers";
+        let wanted = flash.label_of(label.volume, self.config.choices.unit_bytes);
+        let fits = label == wanted;
         let named = state.filter(|state| state.volume == format!("{:016x}", label.volume));
         let Some(state) = named else {
             if flash.adopted && self.is_nobodys(&label)? {
                 if !fits {
-                    return cold(misfit);
+                    return cold(&misfit(&label, &wanted));
                 }
                 tracing::warn!("flash {}: adopted on the user's word", flash.device.name());
                 let found = flash.recover(label.volume).map(|found| (label.volume, found));
@@ -221,7 +228,7 @@ impl Volume {
             return cold("it was detached, or failed, and writes went on without it");
         }
         if !fits {
-            return cold(misfit);
+            return cold(&misfit(&label, &wanted));
         }
         if state.dirty && !self.flash_owns() {
             return cold("it was used under write-back");
@@ -232,7 +239,11 @@ impl Volume {
         let modified = self.config.origin.modified_before_open_ns();
         let modified = modified.and_then(|ns| i64::try_from(ns).ok());
         if state.origin_mtime_ns.is_some() && state.origin_mtime_ns != modified {
-            return cold("the origin was written to while it was not served");
+            let why = "the origin was written to while it was not served";
+            if !(flash.adopted && state.dirty) {
+                return cold(why);
+            }
+            tracing::warn!("flash {}: used on the user's word, though {why}", flash.device.name());
         }
         let kept = match flash.recover(label.volume) {
             Ok(kept) => kept,
@@ -269,7 +280,7 @@ impl Volume {
         };
         if !clean && !flash.formats {
             return Err(VolumeError::Refused(format!(
-                "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, with --adopt if only its state file is lost, or lose that with --format",
+                "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, with --adopt if only its state file is lost or the origin is what it was but for its time, or lose that with --format",
                 flash.device.name()
             )));
         }

@@ -22,6 +22,7 @@ use larder_core::shape::Shape;
 use larder_io::{Device, format_size};
 
 use super::error::VolumeError;
+use super::kept::Kept;
 use super::logs::Logs;
 use super::worker::MOST_WORKERS;
 
@@ -45,24 +46,6 @@ pub struct FlashDevice {
     pub(crate) metadata: Option<Metadata>,
     /// The page logs that it holds instead of slots, if it does; they are counted in blocks.
     pub(crate) logs: Option<Logs>,
-}
-
-/// What the metadata of all shards says.
-pub(crate) enum Kept {
-    /// Maps of units, by journals.
-    Units(Vec<Recovered>),
-    /// How far page logs have come, which their shards open themselves.
-    Logs(Vec<(u64, u64)>),
-}
-
-impl Kept {
-    /// How far each shard's has come.
-    pub fn reached(&self) -> Vec<(u64, u64)> {
-        match self {
-            Self::Units(recovered) => recovered.iter().map(Recovered::reached).collect(),
-            Self::Logs(reached) => reached.clone(),
-        }
-    }
 }
 
 /// The metadata that a device is to keep.
@@ -334,7 +317,7 @@ impl FlashDevice {
     /// What each shard's metadata says, and the device flushed after it was read.
     pub(crate) fn recover(&self, volume: u64) -> Result<Kept, String> {
         let kept = match &self.logs {
-            Some(logs) => Kept::Logs(self.logs_reached(logs, volume)?),
+            Some(logs) => self.logs_kept(logs, volume)?,
             None => {
                 let recovered = (0..self.shards()).map(|shard| {
                     self.recover_shard(volume, shard).map_err(|why| match why {

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use super::error::VolumeError;
 use super::flash::FlashDevice;
+use super::misfit::write_policy;
 
 /// What is on a device.
 #[derive(Clone, Debug, Serialize)]
@@ -40,6 +41,8 @@ pub struct Report {
     pub origin_bytes: Option<u64>,
     /// Whether flash owns what it holds, so that it may alone have data.
     pub no_write_back: bool,
+    /// The write policies that it may have been used under.
+    pub write_policy: &'static str,
     /// Slots in use, or valid pages, over all shards that can be recovered.
     pub units_used: u64,
     /// Units or pages of which flash alone has something, as far as is known.
@@ -119,9 +122,11 @@ fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
     let labels = 2 - flash.lost_labels(label)?.len() as u32;
     let are = |states: &[&str]| shards.iter().all(|s| states.contains(&s.state));
     let (no_write_back, logs) = (label.keeps.dirty, flash.logs.is_some());
+    let used = shards.iter().map(|s| s.units_used).sum();
     let keeps = logs || label.section(SectionKind::Metadata).is_some();
     let verdict = match keeps {
         false => "starts cold: it keeps no journal",
+        true if are(&["whole"]) && used == 0 => "starts cold: it holds nothing",
         true if are(&["whole"]) => "starts warm",
         true if no_write_back => "is refused: it may alone have data, and cannot say which",
         true if are(&["whole", "open"]) => "starts cold where its log was not closed",
@@ -136,7 +141,8 @@ fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
         batch_pages: flash.logs.map(|logs| logs.batch_pages),
         origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
         no_write_back,
-        units_used: shards.iter().map(|s| s.units_used).sum(),
+        write_policy: write_policy(label),
+        units_used: used,
         units_dirty: shards.iter().map(|s| s.units_dirty).sum(),
         verdict,
         damaged: labels < 2 || !are(&["whole", "open"]),

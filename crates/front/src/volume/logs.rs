@@ -20,6 +20,7 @@ use larder_io::{Device, format_size};
 
 use super::error::VolumeError;
 use super::flash::FlashDevice;
+use super::kept::Kept;
 use super::worker::MOST_WORKERS;
 
 /// The page logs that a device is to hold.
@@ -126,15 +127,19 @@ impl FlashDevice {
         Look::new(place, LogSettings { policy: logs.policy, second_chance: false }, read)
     }
 
-    /// How far each log has come.
-    pub(super) fn logs_reached(&self, logs: &Logs, volume: u64) -> Result<Vec<(u64, u64)>, String> {
-        let reached = |place| {
+    /// What each log has kept.
+    pub(super) fn logs_kept(&self, logs: &Logs, volume: u64) -> Result<Kept, String> {
+        let (mut all, mut unclosed) = (Vec::new(), 0);
+        for place in logs.each(volume) {
             let look = self.look_at(logs, place);
             let look =
                 look.map_err(|why| format!("holds a page log that cannot be used: {why}"))?;
-            Ok(look.found.reached())
-        };
-        logs.each(volume).map(reached).collect()
+            let reached = look.found.reached();
+            // One that was never opened is not closed either.
+            unclosed += usize::from(!look.found.warm && reached.0 > 0);
+            all.push(reached);
+        }
+        Ok(Kept::Logs { reached: all, unclosed })
     }
 
     /// Makes the logs empty, durably.

@@ -14,9 +14,11 @@ mod error;
 mod extents;
 mod flash;
 mod inspect;
+mod kept;
 mod latency;
 mod logs;
 mod mailbox;
+mod misfit;
 mod record;
 mod state;
 mod state_file;
@@ -362,9 +364,9 @@ impl Volume {
 
     /// The memory that the volume needs with what is attached.
     fn memory(&self, slots: u64) -> Memory {
-        let VolumeConfig { origin, choices, limits, .. } = &self.config;
+        let VolumeConfig { origin, choices, limits, workers, .. } = &self.config;
         let origin_bytes = if slots > 0 { origin.geometry().bytes } else { 0 };
-        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits)
+        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
     }
 
     /// Whether flash alone has some of what was answered, once the volume has stopped.

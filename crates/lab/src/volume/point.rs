@@ -36,7 +36,7 @@ pub fn point(settings: &Settings) -> anyhow::Result<Json> {
 fn figures(setup: &Setup, outcome: &Outcome) -> Json {
     let (end, hour) = (outcome.end(), outcome.last_hour());
     let (requests, counters) = (end.requests, end.counters);
-    let memory = Memory::of(setup.data_bytes, setup.flash_bytes, &setup.choices, &setup.limits);
+    let memory = Memory::of(setup.data_bytes, setup.flash_bytes, &setup.choices, &setup.limits, 1);
     json!({
         "hit_ratio_last_hour": outcome.final_hit_ratio(),
         "transactions_per_second_last_hour": outcome.rate(hour, outcome.span()),

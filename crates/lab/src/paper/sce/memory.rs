@@ -72,7 +72,7 @@ fn sum_mib(origin: u64, flash: u64) -> f64 {
 /// What `larder size` says without buffers, which the paper's sums leave out as well.
 fn ours(origin: u64, flash: u64) -> Result<[At; 2]> {
     let choices = preset("sce").context("no preset sce")?.choices();
-    let memory = Memory::of(origin, flash, &choices, &Limits::default());
+    let memory = Memory::of(origin, flash, &choices, &Limits::default(), 1);
     let at = |words: &str, bytes: u64| At {
         at: format!("larder size without buffers, {words}"),
         paper: None,

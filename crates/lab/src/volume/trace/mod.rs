@@ -48,7 +48,7 @@ pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> 
     }
     setup.data_bytes = scan.packed.bytes();
     setup.flash_bytes = flash_bytes(size, &scan, unit_bytes).map_err(anyhow::Error::msg)?;
-    let memory = Memory::of(setup.data_bytes, setup.flash_bytes, &setup.choices, &setup.limits);
+    let memory = Memory::of(setup.data_bytes, setup.flash_bytes, &setup.choices, &setup.limits, 1);
     if setup.system != System::NoCache && memory.worst_bytes() > MOST_MEMORY {
         bail!(
             "{name}: spans {} bytes, which needs {} of memory with units of {unit_bytes}; accepted: up to \

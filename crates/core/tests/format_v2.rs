@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flash images of format version 2 that are kept for ever: `fixtures/v2/NAME.zst` is a flash device with a
+//! page log, and `NAME.txt` says what it says.
+//!
+//! Held here: what was written once is read as it was meant, and what this program writes for the same steps
+//! says the same. Whoever changes the format makes a new version, with fixtures of its own, and leaves these
+//! alone: they were written by a program that is out there.
+//!
+//! How they were made: [`make`], by `cargo test -p larder-core --test format_v2 -- --ignored`, which writes
+//! those that are missing and changes none.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+#[path = "common/memory.rs"]
+#[allow(dead_code)] // half of it is for maps of units
+mod memory;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use larder_core::buf::{Buf, PAGE};
+use larder_core::cache::Keeps;
+use larder_core::exec::{DevId, SECOND};
+use larder_core::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Section, SectionKind};
+use larder_core::pagelog::{Geometry, LogPolicy, LogSettings, Look};
+use larder_core::preset::{AdmissionChoice, Choices, WritePolicy, preset};
+use larder_core::request::{Errno, Kind};
+use larder_core::shape::Shape;
+
+use memory::Memory;
+
+const VOLUME: u64 = 0x1122_3344_5566_7788;
+const FLASH: DevId = DevId(1);
+const PAGES: u64 = 300;
+const BATCH_PAGES: u32 = 4;
+/// What follows the last whole page of the volume.
+const REST: u64 = 1024;
+const SIZE: u64 = PAGE as u64;
+
+/// What happened to a flash.
+type Steps = fn(&mut Memory);
+
+/// The fixtures: their names, policies, and what happened before the flash was taken out.
+const FIXTURES: [(&str, LogPolicy, Steps); 4] = [
+    ("full-clean", LogPolicy::Full, |memory| {
+        load(memory);
+        stop(memory);
+    }),
+    ("full-crash", LogPolicy::Full, |memory| {
+        load(memory);
+        crash(memory);
+    }),
+    ("through-clean", LogPolicy::Through, |memory| {
+        load(memory);
+        stop(memory);
+    }),
+    ("bounded-crash", LogPolicy::Bounded, |memory| {
+        load(memory);
+        crash(memory);
+    }),
+];
+
+fn write(memory: &mut Memory, page: u64, fill: u8) {
+    memory.ask(1, Kind::Write { fua: false }, page * SIZE, SIZE, fill);
+}
+
+/// More pages than the log has blocks, some of them again, some asked for; some are gone; the last is short.
+fn load(memory: &mut Memory) {
+    for step in 0..420_u64 {
+        write(memory, step * 7 % 90, step as u8);
+        memory.ask(2, Kind::Read, step % 3 * SIZE, SIZE, 0);
+        memory.ask(3, Kind::Read, (200 + step % 5) * SIZE, SIZE, 0);
+        if step % 16 == 0 {
+            memory.pass(SECOND / 10);
+        }
+    }
+    memory.ask(4, Kind::Write { fua: true }, PAGES * SIZE, REST, 0xee);
+    memory.ask(5, Kind::Trim { fua: false }, 40 * SIZE, 5 * SIZE, 0);
+    memory.ask(6, Kind::Flush, 0, 0, 0);
+    write(memory, 7, 0x77);
+    memory.pass(SECOND);
+}
+
+fn stop(memory: &mut Memory) {
+    memory.shard.settle_journal();
+    memory.pass(10 * SECOND);
+    assert!(memory.shard.journal_settled());
+}
+
+/// One batch lands, and nothing after it.
+fn crash(memory: &mut Memory) {
+    memory.ask(7, Kind::Flush, 0, 0, 0);
+    memory.lands = 1;
+    (50..70).for_each(|page| write(memory, page, 0xcc));
+    memory.pass(SECOND);
+}
+
+fn choices(policy: LogPolicy) -> Choices {
+    let mut choices = preset("face").unwrap().choices();
+    choices.write = WritePolicy::Logged(policy);
+    let AdmissionChoice::OnExit(settings) = &mut choices.admission else {
+        panic!("face enters on exit")
+    };
+    settings.batch_pages = BATCH_PAGES;
+    choices
+}
+
+fn place() -> Geometry {
+    let smallest =
+        Geometry { base: HEADER_BYTES, blocks: 0, batch_pages: BATCH_PAGES, volume: VOLUME };
+    Geometry { blocks: smallest.least_blocks(), ..smallest }
+}
+
+fn label(policy: LogPolicy, unit_bytes: u64) -> Label {
+    let log = place();
+    let (blocks, segment) = (log.blocks, log.segment() as u32);
+    let kind = SectionKind::Log { blocks, segment, batch_pages: log.batch_pages };
+    Label {
+        volume: VOLUME,
+        unit_bytes,
+        slots: u64::from(log.blocks),
+        shards: 1,
+        log_bytes: 0,
+        keeps: Keeps { dirty: policy.outlives_crash(), factors: false },
+        origin_bytes: PAGES * SIZE + REST,
+        sections: vec![Section { kind, offset: log.base, bytes: log.bytes() }],
+    }
+}
+
+/// The flash after the steps, as the present code writes it.
+fn make(policy: LogPolicy, steps: Steps) -> Vec<u8> {
+    let (choices, log) = (choices(policy), place());
+    let label = label(policy, choices.unit_bytes);
+    let mut flash = vec![0; (log.base + log.bytes()) as usize];
+    for at in [0, SECOND_COPY as usize] {
+        let bytes = label.encode();
+        flash[at..][..bytes.len()].copy_from_slice(&bytes);
+    }
+    for (at, bytes) in log.blank() {
+        flash[at as usize..][..PAGE].copy_from_slice(&bytes);
+    }
+    let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
+    let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+    let mut memory = Memory::new(shape, choices, vec![0x11; origin_bytes as usize], flash);
+    memory.shard.attach_log(FLASH, log);
+    memory.pass(SECOND);
+    steps(&mut memory);
+    memory.flash
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v2").join(name)
+}
+
+fn kept(name: &str) -> (Vec<u8>, String) {
+    let packed = std::fs::read(path(&format!("{name}.zst"))).unwrap();
+    let text = std::fs::read_to_string(path(&format!("{name}.txt"))).unwrap();
+    (zstd::decode_all(&packed[..]).unwrap(), text)
+}
+
+/// What an image says, for people.
+fn describe(bytes: &[u8], policy: LogPolicy) -> String {
+    let Found::Label(label) = Label::find(bytes) else { panic!("no label") };
+    assert_eq!(bytes[SECOND_COPY as usize..][..4096], label.encode());
+    let mut out = String::new();
+    let Label { volume, unit_bytes, slots, shards, keeps, origin_bytes, .. } = label;
+    writeln!(out, "volume {volume:016x}, unit {unit_bytes} bytes, {slots} blocks, {shards} shard, origin {origin_bytes} bytes").unwrap();
+    writeln!(out, "says what is dirty: {}", keeps.dirty).unwrap();
+    for Section { kind, offset, bytes } in &label.sections {
+        writeln!(out, "{kind:?} at {offset}, {bytes} bytes").unwrap();
+    }
+    let read = |offset: u64, mut buf: Buf| {
+        let found = bytes.get(offset as usize..).and_then(|rest| rest.get(..buf.len()));
+        buf.copy_from_slice(found.ok_or(Errno::EIO)?);
+        Ok(buf)
+    };
+    let look = Look::new(place(), LogSettings { policy, second_chance: true }, read).unwrap();
+    let (found, (generation, _)) = (&look.found, look.found.reached());
+    let warm = if found.warm { "warm" } else { "cold" };
+    writeln!(out, "generation {generation}, front {}, rear {}, {warm}", found.front, found.rear)
+        .unwrap();
+    writeln!(out, "to be zero on the origin: {:?}", found.redo).unwrap();
+    let mut pages: Vec<_> = look.pages().collect();
+    pages.sort_unstable();
+    for (page, at, dirty) in pages {
+        let bytes = &bytes[at as usize..][..PAGE];
+        let (first, last) = (bytes[0], bytes[PAGE - 1]);
+        let dirty = if dirty { ", dirty" } else { "" };
+        writeln!(out, "page {page}: at {at}, bytes {first:#04x} to {last:#04x}{dirty}").unwrap();
+    }
+    out
+}
+
+#[test]
+fn what_was_written_is_read() {
+    for (name, policy, _) in FIXTURES {
+        let (bytes, text) = kept(name);
+        assert_eq!(describe(&bytes, policy), text, "{name}");
+    }
+}
+
+/// Not byte for byte the same, nor the same places, so that the engine may do better than it did: the same pages.
+#[test]
+fn the_same_steps_say_the_same() {
+    let pages = |text: &str| {
+        let lines = text.lines().filter(|line| line.starts_with("page "));
+        let short = lines.map(|line| {
+            let (page, rest) = line.split_once(": at ").unwrap();
+            format!("{page} {}", rest.split_once(", ").unwrap().1)
+        });
+        short.collect::<Vec<_>>()
+    };
+    for (name, policy, steps) in FIXTURES {
+        let now = describe(&make(policy, steps), policy);
+        assert_eq!(pages(&now), pages(&kept(name).1), "{name}");
+    }
+}
+
+/// A fixture that shows nothing would be none.
+#[test]
+fn the_fixtures_show_what_they_are_for() {
+    let text = |name: &str| kept(name).1;
+    let count = |name: &str, what: &str| text(name).matches(what).count();
+    for name in ["full-clean", "full-crash"] {
+        assert!(count(name, ", dirty") > 20 && text(name).contains("page 300: "), "{name}");
+        assert!(!text(name).contains("page 42: "), "{name}: it was trimmed");
+        let front = text(name).split_once("front ").unwrap().1.to_owned();
+        let front: u64 = front.split(',').next().unwrap().parse().unwrap();
+        assert!(front > u64::from(place().blocks), "{name}: the log went round");
+    }
+    assert!(text("full-crash").contains("bytes 0xcc"), "the batch that landed");
+    assert!(!text("full-clean").contains("bytes 0xcc"));
+    assert!(count("through-clean", "page ") > 20 && count("through-clean", ", dirty") == 0);
+    assert!(text("bounded-crash").contains("cold") && count("bounded-crash", "page ") == 0);
+}
+
+#[test]
+#[ignore = "writes the fixtures that are missing"]
+fn make_fixtures() {
+    for (name, policy, steps) in FIXTURES {
+        if path(&format!("{name}.zst")).exists() {
+            continue;
+        }
+        let bytes = make(policy, steps);
+        let packed = zstd::encode_all(&bytes[..], 19).unwrap();
+        std::fs::create_dir_all(path("")).unwrap();
+        std::fs::write(path(&format!("{name}.zst")), packed).unwrap();
+        std::fs::write(path(&format!("{name}.txt")), describe(&bytes, policy)).unwrap();
+    }
+}
