@@ -89,8 +89,11 @@ mod tests {
             ..log.clone()
         };
         let said = misfit(&log, &larger);
-        let all =
-            ["--batch-pages 32 (now 64)", "full (now through or bounded)", "4 MiB (now 5 MiB)"];
+        let all = [
+            "--batch-pages 32 (now 64)",
+            "full (now through or bounded)",
+            "a flash size of 4MiB (now 5MiB)",
+        ];
         assert!(all.iter().all(|what| said.contains(what)), "{said}");
     }
 }
