@@ -103,6 +103,11 @@ pub const MUTANTS: &[Mutant] = &[
         4,
         "a page that was read enters although it was written meanwhile",
     ),
+    mutant(
+        "page-log-put-before-claim",
+        4,
+        "a page that was read enters although it was put after it was looked for",
+    ),
     mutant("page-log-one-header", 8, "the header is written in place"),
     mutant("page-log-front-in-one-header", 8, "one header is enough to free what the front passed"),
     mutant("page-log-failed-seal", 9, "a seal whose header failed counts as not written"),
