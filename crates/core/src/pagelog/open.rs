@@ -181,7 +181,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         while self.words.get(Mark::Left) > self.words.get(Mark::Front) {
             self.settle_front().await?;
         }
-        // What counts as clean is durable on the origin.
+        // What counts as clean is durable on the origin, or becomes clean while this runs.
+        let writes = self.words.get(Mark::OriginWrites);
         self.host.flush_origin().await?;
         // Segments say what is durable: not what is put while this runs.
         let seen = {
@@ -197,7 +198,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.put_all_segments(stamp).await?;
         let (segments, last) = {
             let _guard = self.lock();
-            if seen != (self.words.get(Mark::Last), self.words.get(Mark::Turn)) {
+            let flushed = writes == self.words.get(Mark::OriginWrites)
+                || mutant::is_active("page-log-seal-unflushed");
+            if seen != (self.words.get(Mark::Last), self.words.get(Mark::Turn)) || !flushed {
                 return Ok(false);
             }
             self.words.set(Mark::Sealed, 1);
