@@ -97,7 +97,17 @@ impl Served {
 
     /// With faults of flash.
     fn start_on(dir: &Path, cache: Cache, fault: &Fault) -> Result<Self, VolumeError> {
-        let origin = open(&dir.join("origin"))?;
+        Self::start_with(dir, cache, &Fault::new(), fault)
+    }
+
+    /// With faults of the origin, and of flash.
+    fn start_with(
+        dir: &Path,
+        cache: Cache,
+        origin: &Fault,
+        fault: &Fault,
+    ) -> Result<Self, VolumeError> {
+        let origin = origin.wrap(&open(&dir.join("origin"))?);
         let limits = Limits { checkpoint: 10_000_000, ..Limits::default() };
         let state = Some(StateFile::new(&dir.join("state"), "v", "/the/origin"));
         let (name, choices) = ("v".to_owned(), cache.choices());
@@ -316,6 +326,51 @@ fn an_old_state_file_does_not_make_a_dirty_flash_clean() {
         assert!(refused.contains("alone may have some of the data"), "{refused}");
         assert_eq!(image.differs(&Image::of(dir.path())), None);
     }
+}
+
+/// A detach that is killed between saying that the origin has everything and emptying the logs.
+#[test]
+fn logs_that_a_detach_did_not_empty_are_known_to_be_clean() {
+    let cache = Cache::Pages(LogPolicy::Full);
+    let past = past(cache);
+    let state = String::from_utf8(past.last.state.clone().unwrap()).unwrap();
+    let detached = state.replace("\"in_use\": true", "\"in_use\": false");
+    let detached = detached.replace("\"dirty\": true", "\"dirty\": false").into_bytes();
+    assert_eq!(detached.len(), state.len() + 2, "both were there");
+    let image = Image { origin: past.model.clone(), state: Some(detached), ..past.last };
+    let dir = tempfile::tempdir().unwrap();
+    image.lay_out(dir.path());
+    assert!(start(dir.path(), cache).unwrap() == (past.model, false));
+}
+
+/// What a stop could not bring to the origin is there before the next start serves anybody: a crash after it
+/// takes nothing back.
+#[test]
+fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() {
+    let cache = Cache::Pages(LogPolicy::Bounded);
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = vec![0x11; (UNITS * UNIT) as usize];
+    fs::write(dir.path().join("origin"), &model).unwrap();
+    fs::File::create(dir.path().join("flash")).unwrap().set_len(FLASH_BYTES).unwrap();
+    let fault = Fault::new();
+    let served = Served::start_with(dir.path(), cache, &fault, &Fault::new()).unwrap();
+    fault.fail(Target::Writes, Errno::EIO);
+    (0..9).for_each(|page| served.write(&mut model, page * 3, 0x77));
+    served.stop();
+    drop(fault);
+    let mended = Fault::new();
+    mended.fail(Target::Writes, Errno::EIO);
+    let refused = Served::start_with(dir.path(), cache, &mended, &Fault::new()).map(drop);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("does not take what flash"), "{refused}");
+    // Nor is it forgotten where nothing else says so.
+    fs::rename(dir.path().join("state"), dir.path().join("aside")).unwrap();
+    let refused = start(dir.path(), cache).unwrap_err();
+    assert!(refused.contains("alone may have some of the data"), "{refused}");
+    fs::rename(dir.path().join("aside"), dir.path().join("state")).unwrap();
+    let served = Served::start(dir.path(), cache).unwrap();
+    assert!(fs::read(dir.path().join("origin")).unwrap() == model);
+    assert!(served.call(Kind::Read, 0, UNITS * UNIT, Vec::new()) == model);
 }
 
 /// Another flash, while one that is not there has data: not even its label is written.

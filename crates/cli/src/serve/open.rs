@@ -74,7 +74,7 @@ impl Checked {
             if args.flash.is_none() && (args.flash_size.is_some() || args.format || args.adopt) {
                 bail!("--flash-size, --format and --adopt: need --flash DEV");
             }
-            if args.adopt && !choices.write.flash_keeps() {
+            if args.adopt && !choices.write.flash_owns() {
                 bail!(
                     "--adopt: the origin has everything, and flash without its state file starts cold; \
                      accepted with flash that alone has some of the data, as of --preset prwc or face"

@@ -43,7 +43,10 @@ impl Volume {
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
         match kept {
             Kept::Units(recovered) => self.attach_units(dev, &flash, volume, recovered)?,
-            Kept::Logs { .. } => self.attach_logs(dev, &flash, volume)?,
+            Kept::Logs { .. } => {
+                self.attach_logs(dev, &flash, volume)?;
+                self.note_generations(volume)?;
+            }
         }
         let warm = if self.stats()?.units_used > 0 { ", warm" } else { "" };
         let what = if flash.logs.is_some() { "pages" } else { "units" };
@@ -174,6 +177,13 @@ impl Volume {
                         "flash {name} starts cold: {unclosed} of its page logs were not closed, as after a crash"
                     );
                 }
+                if matches!(kept, Kept::Logs { dirty: true, .. }) && !self.flash_keeps() {
+                    // The origin's time is no sign any more.
+                    if let Some(state) = state {
+                        file.store(&FlashState { origin_mtime_ns: None, ..state })?;
+                    }
+                    flash.bring_back(volume, &self.config.origin)?;
+                }
                 self.in_use(file, volume, &kept)?;
                 Ok((volume, kept))
             }
@@ -262,7 +272,8 @@ impl Volume {
     fn is_nobodys(&self, label: &Label) -> Result<bool, VolumeError> {
         let volume = format!("{:016x}", label.volume);
         let known = self.config.state.as_ref().map(|file| file.of_flash(&volume)).transpose()?;
-        Ok(known.flatten().is_none() && label.keeps.dirty && self.flash_keeps())
+        let dirty = label.keeps.dirty || label.log().is_some();
+        Ok(known.flatten().is_none() && dirty && self.flash_owns())
     }
 
     /// Refuses to format a flash that alone may have some of the data, of this volume or another,
@@ -275,8 +286,12 @@ impl Volume {
         let said = known.as_ref().map(|(_, state)| state.dirty);
         let clean = match label.keeps.dirty {
             // The file may be an old one that was put back.
-            true => said == Some(false) && !flash.says_dirty(&label),
-            false => said != Some(true),
+            true => {
+                said == Some(false)
+                    && (!flash.says_dirty(&label) || flash.was_emptied(&label, &known))
+            }
+            // A stop may have left some of it in logs that do not outlive a crash.
+            false => said != Some(true) && !(label.log().is_some() && flash.says_dirty(&label)),
         };
         if !clean && !flash.formats {
             return Err(VolumeError::Refused(format!(
@@ -356,6 +371,21 @@ impl Volume {
             origin_mtime_ns: None,
             reached: kept.reached(),
         })
+    }
+
+    /// The logs are of a new generation each: what was found is an earlier copy from now on. How far they come
+    /// in it a crash may take back.
+    fn note_generations(&self, volume: u64) -> Result<(), VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(()) };
+        let generation = |worker: &mut Worker| Some((worker.shard.cache_status()?.reached.0, 0));
+        let reached = self.ask(generation)?;
+        let Some(reached) = reached.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
+        match file.load()? {
+            Some(state) if state.in_use && state.volume == format!("{volume:016x}") => {
+                file.store(&FlashState { reached, ..state })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn origin_mtime(&self) -> Option<i64> {

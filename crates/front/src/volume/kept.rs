@@ -9,9 +9,9 @@ use super::flash::FlashDevice;
 pub(crate) enum Kept {
     /// Maps of units, by journals.
     Units(Vec<Recovered>),
-    /// How far page logs have come, which their shards open themselves, and how many do not count since
-    /// they were not closed.
-    Logs { reached: Vec<(u64, u64)>, unclosed: usize },
+    /// How far page logs have come, which their shards open themselves, how many do not count since they were
+    /// not closed, and whether the origin lacks anything that they have.
+    Logs { reached: Vec<(u64, u64)>, unclosed: usize, dirty: bool },
 }
 
 impl Kept {
@@ -26,7 +26,7 @@ impl Kept {
     /// Of a flash that was just formatted.
     pub fn nothing(flash: &FlashDevice) -> Self {
         match flash.logs {
-            Some(_) => Self::Logs { reached: Vec::new(), unclosed: 0 },
+            Some(_) => Self::Logs { reached: Vec::new(), unclosed: 0, dirty: false },
             None => Self::Units(Vec::new()),
         }
     }

@@ -21,6 +21,7 @@ use larder_io::{Device, format_size};
 use super::error::VolumeError;
 use super::flash::FlashDevice;
 use super::kept::Kept;
+use super::state_file::{FlashState, StateFile};
 use super::worker::MOST_WORKERS;
 
 /// The page logs that a device is to hold.
@@ -129,7 +130,7 @@ impl FlashDevice {
 
     /// What each log has kept.
     pub(super) fn logs_kept(&self, logs: &Logs, volume: u64) -> Result<Kept, String> {
-        let (mut all, mut unclosed) = (Vec::new(), 0);
+        let (mut all, mut unclosed, mut dirty) = (Vec::new(), 0, false);
         for place in logs.each(volume) {
             let look = self.look_at(logs, place);
             let look =
@@ -137,9 +138,62 @@ impl FlashDevice {
             let reached = look.found.reached();
             // One that was never opened is not closed either.
             unclosed += usize::from(!look.found.warm && reached.0 > 0);
+            dirty |= look.is_dirty();
             all.push(reached);
         }
-        Ok(Kept::Logs { reached: all, unclosed })
+        Ok(Kept::Logs { reached: all, unclosed, dirty })
+    }
+
+    /// Whether a detach had brought to the origin what these logs say that they alone have: the state file is of
+    /// their generation, and none is dirty after that.
+    pub(super) fn was_emptied(
+        &self,
+        label: &Label,
+        known: &Option<(StateFile, FlashState)>,
+    ) -> bool {
+        let Some((_, state)) = known.as_ref().filter(|(_, s)| !s.in_use && !s.dirty) else {
+            return false;
+        };
+        let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
+        let kept = flash.logs.as_ref().and_then(|logs| flash.logs_kept(logs, label.volume).ok());
+        let Some(found) = kept.map(|kept| kept.reached()) else { return false };
+        let known = |(found, said): (&(u64, u64), &(u64, u64))| found.0 <= said.0;
+        found.len() == state.reached.len() && found.iter().zip(&state.reached).all(known)
+    }
+
+    /// Brings to the origin, durably, what closed logs say that it lacks: it would not outlive a crash once they
+    /// are open.
+    pub(super) fn bring_back(&self, volume: u64, origin: &Device) -> Result<(), VolumeError> {
+        let Some(logs) = &self.logs else { return Ok(()) };
+        let run = |kind, offset, buf: Option<Buf>, len| {
+            let (id, dev) = (IoId(0), DevId(0));
+            origin.run_blocking(&mut Io { id, dev, kind, offset, len, buf, at: 0 })
+        };
+        let bring = |look: &Look<'_>| {
+            let mut brought = 0_u64;
+            for (page, _, _) in look.pages().filter(|(_, _, dirty)| *dirty) {
+                let offset = page * PAGE as u64;
+                let len = logs.shape.origin_bytes.saturating_sub(offset).min(PAGE as u64);
+                run(IoKind::Write { fua: false }, offset, Some(look.page(page)?), len)?;
+                brought += 1;
+            }
+            run(IoKind::Flush, 0, None, 0).map(|()| brought)
+        };
+        let (mut brought, name) = (0, self.device.name());
+        for place in logs.each(volume) {
+            let look = self.look_at(logs, place);
+            let look = look.map_err(|why| VolumeError::Refused(format!("flash {name}: {why}")))?;
+            brought += bring(&look).map_err(|errno| {
+                VolumeError::Refused(format!(
+                    "origin {}: does not take what flash {name} alone has since the last stop ({errno}); nothing is lost: mend it, and start again",
+                    origin.name()
+                ))
+            })?;
+        }
+        if brought > 0 {
+            tracing::info!("{brought} pages that flash {name} alone had are on the origin");
+        }
+        Ok(())
     }
 
     /// Makes the logs empty, durably.
