@@ -10,6 +10,7 @@
 //! `populate.rs`; operations on flash with their time limit are in `flash.rs`.
 
 mod fence;
+mod part;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -107,6 +108,8 @@ pub(crate) struct Core {
     pub clearing: Cell<bool>,
     /// A clear that was asked for and not begun, and whether nothing is to stay cached.
     pub clear_asked: Cell<Option<bool>>,
+    /// Whether whoever changes something waits for a page log to be left, once it is cleared.
+    pub hold_back: Cell<bool>,
     /// How that ended last, and whether nothing is to be cached any more.
     pub cleared: Cell<Result<(), Errno>>,
     pub leaving: Cell<bool>,
@@ -142,6 +145,7 @@ impl Shard {
             updating: Cell::new(false),
             clearing: Cell::new(false),
             clear_asked: Cell::new(None),
+            hold_back: Cell::new(false),
             cleared: Cell::new(Ok(())),
             leaving: Cell::new(false),
             choices,
@@ -301,23 +305,6 @@ impl Shard {
         self.0.fence.take().iter().for_each(|waiter| waiter.set(&self.0.exec));
     }
 
-    /// Copies what flash alone has to the origin, in the background; with `leave` nothing stays
-    /// cached. Where that is under way already, for this or for less, it is done once more after it:
-    /// it may have passed what was written since.
-    pub fn clear(&self, leave: bool) {
-        let asked = self.0.clear_asked.get().unwrap_or(false);
-        self.0.clear_asked.set(Some(asked || leave));
-        if !self.0.clearing.replace(true) {
-            self.0.exec.spawn(Rc::clone(&self.0).clear());
-        }
-    }
-
-    /// How [`clear`](Self::clear) ended, if it is not under way.
-    #[must_use]
-    pub fn cleared(&self) -> Option<Result<(), Errno>> {
-        (!self.0.clearing.get()).then(|| self.0.cleared.get())
-    }
-
     /// Asks that all of the cache's state be made durable soon, and that nothing be exchanged any
     /// more: the volume stops.
     pub fn settle_journal(&self) {
@@ -340,7 +327,7 @@ impl Shard {
         match &*self.0.log.borrow() {
             Slot::Open(logged) => return logged.log.is_sealed(),
             Slot::Opening(..) | Slot::Refused => return false,
-            Slot::None | Slot::Left(..) => {}
+            Slot::None => {}
         }
         self.0.cache().is_none_or(|c| c.journal().is_none_or(Journal::is_settled))
     }

@@ -362,7 +362,7 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     mended.fail(Target::Writes, Errno::EIO);
     let refused = Served::start_with(dir.path(), cache, &mended, &Fault::new()).map(drop);
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("does not take what flash"), "{refused}");
+    assert!(refused.contains("cannot be brought up to date"), "{refused}");
     // Nor is it forgotten where nothing else says so.
     fs::rename(dir.path().join("state"), dir.path().join("aside")).unwrap();
     let refused = start(dir.path(), cache).unwrap_err();

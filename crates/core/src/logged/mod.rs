@@ -38,6 +38,8 @@ pub(crate) struct Logged {
     writers: Cell<u32>,
     /// The origin gets every write at once: the log is to be left.
     leaving: Cell<bool>,
+    /// All is on the origin, and nobody changes anything until the log is left.
+    empty: Cell<bool>,
     /// Changes of the origin of which the log says nothing, and how many of them a flush covers.
     unrecorded: Cell<u64>,
     covered: Cell<u64>,
@@ -54,8 +56,6 @@ pub(crate) enum Slot {
     Opening(Rc<Attached>, Vec<Rc<Signal>>),
     /// It is in use.
     Open(Rc<Logged>),
-    /// It is no longer used, but writers of which it showed something have not brought that to the origin.
-    Left(Rc<Logged>, Vec<Rc<Signal>>),
     /// It cannot be used, and may alone have something: nobody is served.
     Refused,
 }
@@ -64,6 +64,11 @@ impl Logged {
     /// The log's state.
     pub(crate) fn status(&self) -> LogStatus {
         self.log.status()
+    }
+
+    /// It is not left: writes go on.
+    pub(crate) fn go_on(&self) {
+        self.empty.set(false);
     }
 
     /// The flash device.
@@ -76,16 +81,9 @@ impl Core {
     /// Starts to cache in a log on a flash device.
     pub(crate) fn attach_log(self: &Rc<Self>, dev: DevId, place: Geometry) {
         let host = ShardHost::new(self, dev, &place);
-        let (left, waiting) = match self.log.take() {
-            Slot::Left(logged, waiting) => (Some(logged), waiting),
-            _ => (None, Vec::new()),
-        };
-        *self.log.borrow_mut() = Slot::Opening(Rc::clone(&host.device), waiting);
-        let core = Rc::clone(self);
-        self.exec.spawn(async move {
-            core.writers_end(left).await;
-            core.open_log(host, place).await;
-        });
+        self.hold_back.set(false);
+        *self.log.borrow_mut() = Slot::Opening(Rc::clone(&host.device), Vec::new());
+        self.exec.spawn(Rc::clone(self).open_log(host, place));
     }
 
     async fn open_log(self: Rc<Self>, host: ShardHost, place: Geometry) {
@@ -103,6 +101,7 @@ impl Core {
                     log,
                     writers: Cell::new(0),
                     leaving: Cell::new(false),
+                    empty: Cell::new(false),
                     // What came before counts as one.
                     unrecorded: Cell::new(1),
                     covered: Cell::new(0),
@@ -117,7 +116,7 @@ impl Core {
             }
             Err((_, error)) => {
                 let why = error.to_string();
-                if settings.policy.outlives_crash() {
+                if error.may_lose(settings.policy) {
                     device.tell(Event::LogRefused { dev, why });
                     Slot::Refused
                 } else {
@@ -144,7 +143,7 @@ impl Core {
                 Slot::None => return Ok(None),
                 Slot::Refused => return Err(Errno::EIO),
                 Slot::Open(logged) => return Ok(Some(Rc::clone(logged))),
-                Slot::Opening(_, waiting) | Slot::Left(_, waiting) => {
+                Slot::Opening(_, waiting) => {
                     waiting.push(Rc::default());
                     waiting.last().map(Rc::clone)
                 }
@@ -175,45 +174,22 @@ impl Core {
         self.close_log();
     }
 
-    /// Goes on without the log; new requests wait for writers of which it showed something.
-    pub(crate) fn detach_log(self: &Rc<Self>) {
-        let writes = |logged: &Rc<Logged>| {
-            logged.writers.get() > 0 && !mutant::is_active("page-log-left-with-writers")
-        };
-        if let Some(logged) = self.close_log().filter(writes) {
-            *self.log.borrow_mut() = Slot::Left(Rc::clone(&logged), Vec::new());
-            self.exec.spawn(Rc::clone(self).leave_log(logged));
-        }
+    /// Goes on without the log. Whoever waits to change something does so on the origin.
+    pub(crate) fn detach_log(&self) {
+        self.close_log();
     }
 
-    fn close_log(&self) -> Option<Rc<Logged>> {
+    fn close_log(&self) {
         match self.log.take() {
             Slot::Open(logged) => {
                 logged.device().close();
                 logged.log.fail(Errno::ESHUTDOWN);
-                return Some(logged);
             }
             Slot::Opening(device, waiting) => {
                 device.close();
                 waiting.iter().for_each(|signal| signal.set(&self.exec));
             }
-            left @ Slot::Left(..) => *self.log.borrow_mut() = left,
             Slot::None | Slot::Refused => {}
-        }
-        None
-    }
-
-    async fn leave_log(self: Rc<Self>, logged: Rc<Logged>) {
-        self.writers_end(Some(Rc::clone(&logged))).await;
-        let is_left = matches!(&*self.log.borrow(), Slot::Left(l, _) if Rc::ptr_eq(l, &logged));
-        if is_left && let Slot::Left(_, waiting) = self.log.take() {
-            waiting.iter().for_each(|signal| signal.set(&self.exec));
-        }
-    }
-
-    async fn writers_end(&self, left: Option<Rc<Logged>>) {
-        while left.as_ref().is_some_and(|logged| logged.writers.get() > 0) {
-            self.exec.sleep(MILLISECOND).await;
         }
     }
 
@@ -245,15 +221,19 @@ impl Core {
     pub(crate) async fn clear_log(&self, logged: &Rc<Logged>, leave: bool) -> Result<(), Errno> {
         logged.leaving.set(leave);
         let mut result = self.drain_log(logged, true).await;
-        while leave && result.is_ok() && logged.writers.get() > 0 {
-            self.exec.sleep(MILLISECOND).await;
-            result = self.drain_log(logged, true).await;
-        }
         if leave && result.is_ok() {
+            // A write that comes later, and that the origin refuses, would be seen and be gone with the log.
+            logged
+                .empty
+                .set(self.hold_back.get() && !mutant::is_active("page-log-left-with-writers"));
+            while logged.writers.get() > 0 {
+                self.exec.sleep(MILLISECOND).await;
+            }
             result = self.drain_log(logged, true).await;
         }
         if result.is_err() {
             logged.leaving.set(false);
+            logged.empty.set(false);
         }
         result
     }

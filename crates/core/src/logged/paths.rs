@@ -16,11 +16,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::Logged;
-use super::holds::For;
+use super::holds::{For, Hold};
 use super::host::ShardHost;
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
 use crate::exec::{IoKind, MILLISECOND};
+use crate::flash;
 use crate::mutant;
 use crate::pagelog::{Got, Host, LogPolicy, New, each};
 use crate::request::{Errno, Request};
@@ -192,7 +193,8 @@ impl Core {
         let fua = fua && !mutant::is_active("fua-ignored");
         let span = Span::of(request.offset, request.len);
         let place = self.place(&Request { buf: None, ..request });
-        let hold = logged.log.host().holds.take(span.pages.clone(), For::Write).await;
+        let hold = self.hold_to_change(&logged, span.pages.clone(), For::Write).await;
+        let Some(hold) = hold else { return Box::pin(self.log_write(tag, request, fua)).await };
         let claim = self.claims.claim(u64::from(place.unit), place.pages);
         let hit = logged.log.has(span.pages.start);
         let Some(buf) = request.buf else { return self.reply(tag, Err(Errno::EINVAL), None, hit) };
@@ -218,6 +220,28 @@ impl Core {
         logged.writers.set(logged.writers.get() - 1);
         drop((claim, hold));
         self.reply(tag, result, None, hit);
+    }
+
+    /// Takes pages to change them, unless the log is about to be left: nothing once it is.
+    async fn hold_to_change(
+        &self,
+        logged: &Logged,
+        pages: Range<u64>,
+        what: For,
+    ) -> Option<Hold<flash::Hold>> {
+        loop {
+            let hold = logged.log.host().holds.take(pages.clone(), what).await;
+            if !logged.empty.get() {
+                return Some(hold);
+            }
+            drop(hold);
+            while logged.empty.get() {
+                if logged.device().closed() {
+                    return None;
+                }
+                self.exec.sleep(MILLISECOND).await;
+            }
+        }
     }
 
     async fn write_through(
@@ -301,8 +325,9 @@ impl Core {
         };
         let span = Span::of(request.offset, request.len);
         let place = self.place(&request);
-        let hold =
-            logged.log.host().holds.take(span.pages.clone(), For::Trim { recorded: false }).await;
+        let what = For::Trim { recorded: false };
+        let hold = self.hold_to_change(&logged, span.pages.clone(), what).await;
+        let Some(hold) = hold else { return Box::pin(self.log_discard(tag, request, kind)).await };
         let claim = self.claims.claim(u64::from(place.unit), place.pages);
         logged.writers.set(logged.writers.get() + 1);
         let mut result = self.discard_held(&logged, &span, kind).await;

@@ -8,7 +8,7 @@ use super::LogSettings;
 use super::geometry::Geometry;
 use super::host::{Host, now};
 use super::open::OpenError;
-use super::paths::{Got, PageLog};
+use super::paths::PageLog;
 use super::recover::Found;
 use super::words::words_needed;
 use crate::buf::Buf;
@@ -43,17 +43,6 @@ impl<'a> Look<'a> {
     /// The valid pages, where on the device they lie, and whether the origin may lack them.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
         self.log.valid_pages()
-    }
-
-    /// The bytes of a valid page.
-    ///
-    /// # Errors
-    /// If they are damaged or cannot be read.
-    pub fn page(&self, page: u64) -> Result<Buf, Errno> {
-        match now(self.log.get(page))? {
-            Got::Hit(bytes, _) => Ok(bytes),
-            Got::Miss => Err(Errno::EIO),
-        }
     }
 
     /// Blocks between front and rear.

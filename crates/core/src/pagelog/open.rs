@@ -8,13 +8,13 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
-use super::LogSettings;
 use super::format::{Header, Seal};
 use super::geometry::Geometry;
 use super::host::Host;
 use super::paths::PageLog;
 use super::recover::{Found, Reader};
 use super::words::{Mark, Words};
+use super::{LogPolicy, LogSettings};
 use crate::buf::Buf;
 use crate::mutant;
 use crate::request::Errno;
@@ -33,17 +33,34 @@ pub enum OpenError {
         /// Where it should reach.
         durable: u64,
     },
-    /// The device failed.
-    #[error("flash cannot be read or written at byte {offset}: {errno}")]
+    /// The device cannot be read.
+    #[error("flash cannot be read at byte {offset}: {errno}")]
     Device {
         /// Where.
         offset: u64,
         /// How.
         errno: Errno,
     },
-    /// The origin failed while it was brought up to date.
+    /// The origin failed, or flash, while the origin was brought up to date.
     #[error("the origin cannot be brought up to date: {0}")]
     Origin(Errno),
+    /// The origin is up to date where it has to be, but no new generation can begin.
+    #[error("flash cannot be written at byte {offset}: {errno}")]
+    Header {
+        /// Where.
+        offset: u64,
+        /// How.
+        errno: Errno,
+    },
+}
+
+impl OpenError {
+    /// Whether the log may alone have something for all that is known.
+    #[must_use]
+    pub fn may_lose(&self, policy: LogPolicy) -> bool {
+        let unknown = matches!(self, Self::Device { .. } | Self::Origin(_));
+        policy.outlives_crash() || (policy.holds_dirty() && unknown)
+    }
 }
 
 impl Geometry {
@@ -120,6 +137,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if !found.redo.is_empty() {
             self.host.flush_origin().await.map_err(OpenError::Origin)?;
         }
+        // What a stop left dirty would not outlive a crash once the log is open.
+        let policy = self.settings.policy;
+        let ends = policy.holds_dirty() && !policy.outlives_crash();
+        if ends && found.rear > found.front {
+            self.drain().await.map_err(OpenError::Origin)?;
+        }
         if mutant::is_active("page-log-generation-volatile") {
             return Ok(());
         }
@@ -127,7 +150,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let header = self.words.get(Mark::Headers);
             let written = self.write_header(self.words.get(Mark::Segments), None).await;
             written
-                .map_err(|errno| OpenError::Device { offset: self.log.header(header), errno })?;
+                .map_err(|errno| OpenError::Header { offset: self.log.header(header), errno })?;
         }
         Ok(())
     }

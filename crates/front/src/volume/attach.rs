@@ -117,15 +117,12 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let _change = lock(&self.change);
         let begin = Instant::now();
-        if self.flash_owns() && lock(&self.state).attached.is_some() {
-            self.clear(true, bound)?;
+        if let Err(error) = self.part(bound) {
+            // It stays where this cannot be done, or not be said.
+            self.ask(|worker| worker.shard.stay())?;
+            return Err(error);
         }
         let bound = bound.saturating_sub(begin.elapsed());
-        if lock(&self.state).attached.is_some() {
-            // It stays where this cannot be said.
-            self.is_clean()?;
-            self.out_of_use()?;
-        }
         let left = lock(&self.state).leave();
         let Some((dev, name, mut emptied)) = left else {
             return Err(VolumeError::Refused("no flash device is attached".to_owned()));
@@ -157,6 +154,18 @@ impl Volume {
         }
     }
 
+    /// Makes flash and origin independent of each other, and that durable.
+    fn part(&self, bound: Duration) -> Result<(), VolumeError> {
+        if lock(&self.state).attached.is_none() {
+            return Ok(());
+        }
+        if self.flash_owns() {
+            self.clear(true, bound)?;
+        }
+        self.is_clean()?;
+        self.out_of_use()
+    }
+
     /// The volume id of a flash device, and what was recovered from it: nothing if it starts cold.
     fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept), VolumeError> {
         let unit_bytes = self.config.choices.unit_bytes;
@@ -176,13 +185,6 @@ impl Volume {
                     tracing::warn!(
                         "flash {name} starts cold: {unclosed} of its page logs were not closed, as after a crash"
                     );
-                }
-                if matches!(kept, Kept::Logs { dirty: true, .. }) && !self.flash_keeps() {
-                    // The origin's time is no sign any more.
-                    if let Some(state) = state {
-                        file.store(&FlashState { origin_mtime_ns: None, ..state })?;
-                    }
-                    flash.bring_back(volume, &self.config.origin)?;
                 }
                 self.in_use(file, volume, &kept)?;
                 Ok((volume, kept))
@@ -365,7 +367,8 @@ impl Volume {
             format: FORMAT,
             volume,
             in_use: true,
-            dirty: self.flash_keeps(),
+            // What a stop left in logs that do not outlive a crash is brought to the origin before they open.
+            dirty: self.flash_keeps() || matches!(kept, Kept::Logs { dirty: true, .. }),
             origin: file.origin().to_owned(),
             origin_bytes: self.config.origin.geometry().bytes,
             origin_mtime_ns: None,
@@ -373,8 +376,8 @@ impl Volume {
         })
     }
 
-    /// The logs are of a new generation each: what was found is an earlier copy from now on. How far they come
-    /// in it a crash may take back.
+    /// The logs are of a new generation each: what was found is an earlier copy from now on, and nothing that a crash
+    /// may take is dirty. How far they come in it a crash may take back.
     fn note_generations(&self, volume: u64) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         let generation = |worker: &mut Worker| Some((worker.shard.cache_status()?.reached.0, 0));
@@ -382,7 +385,7 @@ impl Volume {
         let Some(reached) = reached.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
         match file.load()? {
             Some(state) if state.in_use && state.volume == format!("{volume:016x}") => {
-                file.store(&FlashState { reached, ..state })
+                file.store(&FlashState { reached, dirty: self.flash_keeps(), ..state })
             }
             _ => Ok(()),
         }

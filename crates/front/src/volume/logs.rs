@@ -161,41 +161,6 @@ impl FlashDevice {
         found.len() == state.reached.len() && found.iter().zip(&state.reached).all(known)
     }
 
-    /// Brings to the origin, durably, what closed logs say that it lacks: it would not outlive a crash once they
-    /// are open.
-    pub(super) fn bring_back(&self, volume: u64, origin: &Device) -> Result<(), VolumeError> {
-        let Some(logs) = &self.logs else { return Ok(()) };
-        let run = |kind, offset, buf: Option<Buf>, len| {
-            let (id, dev) = (IoId(0), DevId(0));
-            origin.run_blocking(&mut Io { id, dev, kind, offset, len, buf, at: 0 })
-        };
-        let bring = |look: &Look<'_>| {
-            let mut brought = 0_u64;
-            for (page, _, _) in look.pages().filter(|(_, _, dirty)| *dirty) {
-                let offset = page * PAGE as u64;
-                let len = logs.shape.origin_bytes.saturating_sub(offset).min(PAGE as u64);
-                run(IoKind::Write { fua: false }, offset, Some(look.page(page)?), len)?;
-                brought += 1;
-            }
-            run(IoKind::Flush, 0, None, 0).map(|()| brought)
-        };
-        let (mut brought, name) = (0, self.device.name());
-        for place in logs.each(volume) {
-            let look = self.look_at(logs, place);
-            let look = look.map_err(|why| VolumeError::Refused(format!("flash {name}: {why}")))?;
-            brought += bring(&look).map_err(|errno| {
-                VolumeError::Refused(format!(
-                    "origin {}: does not take what flash {name} alone has since the last stop ({errno}); nothing is lost: mend it, and start again",
-                    origin.name()
-                ))
-            })?;
-        }
-        if brought > 0 {
-            tracing::info!("{brought} pages that flash {name} alone had are on the origin");
-        }
-        Ok(())
-    }
-
     /// Makes the logs empty, durably.
     pub(super) fn blank_logs(&self, volume: u64) -> Result<(), VolumeError> {
         let Some(logs) = &self.logs else { return Ok(()) };

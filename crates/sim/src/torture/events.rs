@@ -46,6 +46,8 @@ impl Life<'_> {
             if leave {
                 self.detach();
             }
+        } else {
+            self.world.shards().iter().for_each(|shard| shard.stay());
         }
     }
 
