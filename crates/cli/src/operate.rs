@@ -117,8 +117,12 @@ fn checked(report: &FlashReport, repair: bool) -> String {
     ];
     let units = if report.batch_pages.is_some() { "pages" } else { "units" };
     for (n, shard) in report.shards.iter().enumerate() {
+        let torn = match shard.torn_blocks {
+            0 => String::new(),
+            torn => format!(", {torn} blocks behind do not count: a batch is not whole"),
+        };
         lines.push(format!(
-            "shard {n}: {}, generation {}, {} blocks of log, {} {units}, {} dirty",
+            "shard {n}: {}, generation {}, {} blocks of log, {} {units}, {} dirty{torn}",
             shard.state, shard.generation, shard.log_blocks, shard.units_used, shard.units_dirty
         ));
     }

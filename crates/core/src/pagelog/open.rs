@@ -114,6 +114,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             log: &log,
             policy: settings.policy,
             read_bytes: 0,
+            torn: 0,
         };
         match reader.find().await {
             Ok(found) => {

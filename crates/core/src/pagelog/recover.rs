@@ -40,6 +40,8 @@ pub struct Found {
     pub warm: bool,
     /// Pages of the origin to be made zero once more.
     pub redo: Vec<Range<u64>>,
+    /// Blocks behind the rear that were written and do not count: the first batch of them is torn, or rots.
+    pub torn: u64,
     /// Bytes that were read.
     pub read_bytes: u64,
 }
@@ -60,6 +62,7 @@ pub(super) struct Reader<'a, H, M> {
     pub log: &'a Geometry,
     pub policy: LogPolicy,
     pub read_bytes: u64,
+    pub torn: u64,
 }
 
 /// A batch of the chain.
@@ -125,7 +128,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     fn warm(&self, header: Header, front: u64, rear: u64) -> Found {
         self.words.rebuild(front..rear);
         let redo = self.redo(front..rear);
-        Found { header, front, rear, warm: true, redo, read_bytes: self.read_bytes }
+        let (torn, read_bytes) = (self.torn, self.read_bytes);
+        Found { header, front, rear, warm: true, redo, torn, read_bytes }
     }
 
     /// What it held does not count; positions that were ever used are not used again.
@@ -139,6 +143,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             rear,
             warm: false,
             redo: Vec::new(),
+            torn: 0,
             read_bytes: self.read_bytes,
         }
     }
@@ -278,6 +283,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
                 .into_iter()
                 .all(|(page, (word, crc))| kind_of(*word) != Kind::Page || crc32c(page) == *crc);
             if !whole {
+                self.torn = chain.end.saturating_sub(link_after);
                 chain.end = link_after;
                 chain.links.truncate(i);
                 chain.durable = chain.links.iter().map(|l| l.durable).max().unwrap_or(0);

@@ -179,13 +179,7 @@ impl Volume {
         let (name, state) = (flash.device.name().to_owned(), file.load()?);
         match self.recover(flash, state.as_ref())? {
             Ok((volume, kept)) => {
-                if let Kept::Logs { unclosed, .. } = &kept
-                    && *unclosed > 0
-                {
-                    tracing::warn!(
-                        "flash {name} starts cold: {unclosed} of its page logs were not closed, as after a crash"
-                    );
-                }
+                kept.say(&name);
                 self.in_use(file, volume, &kept)?;
                 Ok((volume, kept))
             }

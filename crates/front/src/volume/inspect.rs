@@ -71,6 +71,8 @@ pub struct ShardReport {
     pub units_used: u64,
     /// Units or pages of which flash alone has something.
     pub units_dirty: u64,
+    /// Blocks at the end of a page log that do not count, since a batch there is not whole.
+    pub torn_blocks: u64,
 }
 
 /// Looks at a device; with `repair`, writes what can be put right.
@@ -152,7 +154,14 @@ fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
 }
 
 fn nothing(state: &'static str) -> ShardReport {
-    ShardReport { state, generation: 0, log_blocks: 0, units_used: 0, units_dirty: 0 }
+    ShardReport {
+        state,
+        generation: 0,
+        log_blocks: 0,
+        units_used: 0,
+        units_dirty: 0,
+        torn_blocks: 0,
+    }
 }
 
 fn of_log(found: Result<Look<'_>, OpenError>) -> ShardReport {
@@ -167,6 +176,7 @@ fn of_log(found: Result<Look<'_>, OpenError>) -> ShardReport {
         log_blocks: look.used(),
         units_used: look.pages().count() as u64,
         units_dirty: look.pages().filter(|(_, _, dirty)| *dirty).count() as u64,
+        torn_blocks: look.found.torn,
     }
 }
 
@@ -189,6 +199,7 @@ fn of_shard(
         log_blocks: found.tail.sequence,
         units_used: count(&|slot| found.unit(slot, &layout).is_some()),
         units_dirty: count(&|slot| found.dirty(slot, &layout) != 0),
+        torn_blocks: 0,
     }
 }
 

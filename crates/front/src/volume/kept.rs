@@ -10,8 +10,9 @@ pub(crate) enum Kept {
     /// Maps of units, by journals.
     Units(Vec<Recovered>),
     /// How far page logs have come, which their shards open themselves, how many do not count since they were
-    /// not closed, and whether the origin lacks anything that they have.
-    Logs { reached: Vec<(u64, u64)>, unclosed: usize, dirty: bool },
+    /// not closed, whether the origin lacks anything that they have, and how many blocks behind their ends
+    /// do not count.
+    Logs { reached: Vec<(u64, u64)>, unclosed: usize, dirty: bool, torn: u64 },
 }
 
 impl Kept {
@@ -26,8 +27,24 @@ impl Kept {
     /// Of a flash that was just formatted.
     pub fn nothing(flash: &FlashDevice) -> Self {
         match flash.logs {
-            Some(_) => Self::Logs { reached: Vec::new(), unclosed: 0, dirty: false },
+            Some(_) => Self::Logs { reached: Vec::new(), unclosed: 0, dirty: false, torn: 0 },
             None => Self::Units(Vec::new()),
+        }
+    }
+
+    /// Tells the log of the process what of it does not count.
+    pub fn say(&self, flash: &str) {
+        let Self::Logs { unclosed, torn, .. } = *self else { return };
+        if unclosed > 0 {
+            tracing::warn!(
+                "flash {flash} starts cold: {unclosed} of its page logs were not closed, as after a crash"
+            );
+        }
+        if torn > 0 {
+            tracing::warn!(
+                "flash {flash}: the last {torn} blocks of its page logs do not count: the first batch of them is \
+                 not whole, as after a power cut, or damaged since"
+            );
         }
     }
 }

@@ -130,7 +130,7 @@ impl FlashDevice {
 
     /// What each log has kept.
     pub(super) fn logs_kept(&self, logs: &Logs, volume: u64) -> Result<Kept, String> {
-        let (mut all, mut unclosed, mut dirty) = (Vec::new(), 0, false);
+        let (mut all, mut unclosed, mut dirty, mut torn) = (Vec::new(), 0, false, 0);
         for place in logs.each(volume) {
             let look = self.look_at(logs, place);
             let look =
@@ -139,9 +139,10 @@ impl FlashDevice {
             // One that was never opened is not closed either.
             unclosed += usize::from(!look.found.warm && reached.0 > 0);
             dirty |= look.is_dirty();
+            torn += look.found.torn;
             all.push(reached);
         }
-        Ok(Kept::Logs { reached: all, unclosed, dirty })
+        Ok(Kept::Logs { reached: all, unclosed, dirty, torn })
     }
 
     /// Whether a detach had brought to the origin what these logs say that they alone have: the state file is of

@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use larder_core::exec::{Io, IoId, IoKind};
+use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 
 use super::mailbox::Message;
@@ -83,8 +84,10 @@ impl Volume {
         }
         let lost = self.given_up.load(Ordering::SeqCst);
         if lost > 0 || !self.has_stopped() {
+            let keeps = self.config.choices.write.log().is_some_and(LogPolicy::holds_dirty);
+            let more = if keeps { "; what no FLUSH covered may be lost" } else { "" };
             return Err(VolumeError::TooSlow(format!(
-                "stopped with {lost} requests or connections left"
+                "stopped with {lost} requests or connections left{more}"
             )));
         }
         let flash = lock(&self.state).attached.as_ref().map(|a| a.flash.device.clone());
