@@ -177,7 +177,11 @@ fn a_page_log_is_warm_after_a_stop() {
         let mut client = place.client();
         (0..20).for_each(|unit| client.write_at(unit * UNIT, &[3; 4096], false).unwrap());
         let served = place.read_all(BYTES);
-        let used = place.stat("units_used");
+        let mut used = 0;
+        eventually("pages that were read have entered", || {
+            std::thread::sleep(Duration::from_millis(100));
+            std::mem::replace(&mut used, place.stat("units_used")) == used
+        });
         drop(client);
         let ended = server.stop();
         let alone = ended.err.contains("flash alone has some of it");

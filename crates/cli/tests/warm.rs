@@ -199,12 +199,22 @@ fn a_run_without_a_journal_puts_the_flash_out_of_use() {
 fn a_page_log_under_through_takes_a_burst_of_writes_and_says_that_it_starts_cold() {
     let place = Place::new();
     make_initial(&place.path("origin"), BYTES);
-    let mut words = place.serve_cached(16, &["--preset", "face", "--write-policy", "through"]);
-    words.extend([
-        "--state".to_owned(),
-        place.word("state"),
-        "--workers".to_owned(),
-        "1".to_owned(),
+    let (origin, flash, state) = (place.word("origin"), place.word("flash"), place.word("state"));
+    let words = place.serve(&[
+        "--origin",
+        &origin,
+        "--flash",
+        &flash,
+        "--flash-size",
+        "16MiB",
+        "--state",
+        &state,
+        "--preset",
+        "face",
+        "--write-policy",
+        "through",
+        "--workers",
+        "1",
     ]);
     let server = Server::start(&words);
     let mut client = place.client();

@@ -36,6 +36,11 @@ pub enum Event {
         /// How.
         why: String,
     },
+    /// The origin refuses what flash alone has, and keeps being asked; or, with nothing, it takes it again.
+    OriginRefuses {
+        /// How.
+        errno: Option<Errno>,
+    },
     /// The origin must be flushed for this shard's sake: all flushes go to the volume's first
     /// shard, which remembers a failed one. The answer goes to
     /// [`origin_flushed`](crate::shard::Shard::origin_flushed).

@@ -111,6 +111,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("page-log-one-header", 8, "the header is written in place"),
     mutant("page-log-front-in-one-header", 8, "one header is enough to free what the front passed"),
     mutant("page-log-seal-unflushed", 9, "a seal counts what came to the origin behind its flush"),
+    mutant("page-log-older-head", 8, "of two copies of a head the first counts, however old"),
     mutant("page-log-failed-seal", 9, "a seal whose header failed counts as not written"),
     mutant(
         "page-log-flush-misses-trims",

@@ -356,6 +356,13 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     let served = Served::start_with(dir.path(), cache, &fault, &Fault::new()).unwrap();
     fault.fail(Target::Writes, Errno::EIO);
     (0..9).for_each(|page| served.write(&mut model, page * 3, 0x77));
+    let (done, is_done) = channel();
+    served.0.call(Kind::Flush, 0, 0, Vec::new(), move |result| {
+        let _ = done.send(result.is_err());
+    });
+    assert!(is_done.recv_timeout(PATIENCE).unwrap());
+    let alarm = served.0.status().unwrap().alarm.unwrap();
+    assert!(alarm.contains("the origin refuses what flash alone has"), "{alarm}");
     served.stop();
     drop(fault);
     let mended = Fault::new();
@@ -371,6 +378,21 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     let served = Served::start(dir.path(), cache).unwrap();
     assert!(fs::read(dir.path().join("origin")).unwrap() == model);
     assert!(served.call(Kind::Read, 0, UNITS * UNIT, Vec::new()) == model);
+}
+
+/// As by a file system that was full when it was copied.
+#[test]
+fn a_dirty_flash_that_was_cut_short_is_refused() {
+    for cache in OWNING {
+        let past = past(cache);
+        let flash = past.last.flash[..2 << 20].to_vec();
+        let image = Image { flash, ..past.last };
+        let dir = tempfile::tempdir().unwrap();
+        image.lay_out(dir.path());
+        let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
+        assert!(refused.contains("alone may have some of the data"), "{refused}");
+        assert_eq!(image.differs(&Image::of(dir.path())), None);
+    }
 }
 
 /// Another flash, while one that is not there has data: not even its label is written.

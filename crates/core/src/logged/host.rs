@@ -12,6 +12,7 @@ use std::rc::{Rc, Weak};
 use super::holds::{For, Hold, Holds};
 use crate::attached::Attached;
 use crate::buf::{Buf, PAGE};
+use crate::event::Event;
 use crate::exec::{DevId, Ended, Exec, IoKind, MILLISECOND, Nanos, Signal};
 use crate::flash;
 use crate::pagelog::{BUFFERS, Geometry, HEADS, Host};
@@ -31,6 +32,8 @@ pub(crate) struct ShardHost {
     buffers: RefCell<Vec<u8>>,
     changes: Cell<u64>,
     waiting: RefCell<Vec<Rc<Signal>>>,
+    /// The origin did not take what was brought to it last.
+    refused: Cell<bool>,
 }
 
 impl ShardHost {
@@ -45,6 +48,7 @@ impl ShardHost {
             buffers: RefCell::new(vec![0; BUFFERS * batch_pages * PAGE]),
             changes: Cell::new(0),
             waiting: RefCell::default(),
+            refused: Cell::new(false),
         }
     }
 
@@ -168,7 +172,12 @@ impl Host for ShardHost {
         let core = self.core()?;
         let len = Self::page_bytes(&core, page);
         core.stats.add(|c| c.write_back_bytes += len);
-        core.origin_io(IoKind::Write { fua: false }, page * PAGE as u64, len, Some(buf)).await.0
+        let write = IoKind::Write { fua: false };
+        let (result, _) = core.origin_io(write, page * PAGE as u64, len, Some(buf)).await;
+        if self.refused.replace(result.is_err()) != result.is_err() {
+            self.device.tell(Event::OriginRefuses { errno: result.err() });
+        }
+        result
     }
 
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {

@@ -32,7 +32,7 @@
 //! 2. The front passes what has left only when all of it that was dirty is durable on the origin and all
 //!    that was entered once more is durable on flash.
 //! 3. A head is accepted only at its own position, with the generation that was in force there (hole 2):
-//!    the chain of heads ends at the first that is not. What lies behind the last durable mark counts only if
+//!    the chain of heads ends at the first that is not; of its two copies the newer generation's counts. What lies behind the last durable mark counts only if
 //!    all its pages have their checksums.
 //! 4. What recovery finds counts as dirty and not referenced (hole 3).
 //! 5. A tombstone is durable before the origin changes behind the log's back (hole 4).

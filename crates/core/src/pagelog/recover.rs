@@ -227,17 +227,16 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         Ok(chain)
     }
 
-    /// The head that counts at a position, from either copy.
+    /// The head that counts at a position, from either copy. A crash may have left that of an earlier generation
+    /// in one of them, whose batch ended the log and was written over.
     async fn head(&mut self, header: &Header, start: u64) -> Result<Option<Head>, OpenError> {
-        for copy in 0..u64::from(HEADS) {
-            let bytes = self.read(self.log.block(start + copy), PAGE as u64).await?;
-            let head =
-                Head::decode(&bytes, self.log).filter(|head| self.counts(header, head, start));
-            if head.is_some() {
-                return Ok(head);
-            }
+        let bytes = self.read(self.log.block(start), u64::from(HEADS) * PAGE as u64).await?;
+        let heads = bytes.chunks_exact(PAGE).filter_map(|copy| Head::decode(copy, self.log));
+        let mut heads = heads.filter(|head| self.counts(header, head, start));
+        if mutant::is_active("page-log-older-head") {
+            return Ok(heads.next());
         }
-        Ok(None)
+        Ok(heads.max_by_key(|head| head.generation))
     }
 
     /// Rule 3: its own place, its own generation.

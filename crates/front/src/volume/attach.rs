@@ -295,6 +295,10 @@ impl Volume {
                 flash.device.name()
             )));
         }
+        if !clean {
+            let name = flash.device.name();
+            tracing::warn!("flash {name}: what it alone had is given up, as --format says");
+        }
         if let Some((file, state)) = known {
             file.store(&FlashState { in_use: false, dirty: false, ..state })?;
         }

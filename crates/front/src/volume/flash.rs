@@ -85,6 +85,7 @@ impl FlashDevice {
         }
         if !format {
             check_content(&device)?;
+            check_whole(&device)?;
         }
         let (metadata, logs) = (None, None);
         Ok(Self { device, slots, formats: format, adopted: false, metadata, logs })
@@ -351,6 +352,23 @@ pub(crate) fn check_blocks(device: &Device) -> Result<(), VolumeError> {
         return Err(VolumeError::Usage(format!(
             "{}: has blocks of {block} bytes; accepted: up to {PAGE}",
             device.name()
+        )));
+    }
+    Ok(())
+}
+
+/// What may alone have data must be all there.
+fn check_whole(device: &Device) -> Result<(), VolumeError> {
+    let Found::Label(label) = FlashDevice::look(device)? else { return Ok(()) };
+    let (bytes, ends) =
+        (device.geometry().bytes, label.sections.iter().map(|s| (s.offset, s.bytes)));
+    let end = ends.map(|(offset, bytes)| offset.saturating_add(bytes)).max().unwrap_or(0);
+    if label.keeps.dirty && end > bytes {
+        return Err(VolumeError::Refused(format!(
+            "{}: holds {} of a cache of {}, and it alone may have some of the data; accepted: the whole device, or --format to lose that",
+            device.name(),
+            format_size(bytes),
+            format_size(end),
         )));
     }
     Ok(())

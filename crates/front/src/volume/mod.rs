@@ -439,6 +439,18 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
                     tracing::error!("ALARM: {why}");
                 }
             }
+            Event::OriginRefuses { errno: Some(errno) } => {
+                if lock(&volume.state).origin_refuses.insert(worker, errno).is_none() {
+                    tracing::error!(
+                        "the origin refuses what flash alone has ({errno}); it is tried again, and flash keeps it"
+                    );
+                }
+            }
+            Event::OriginRefuses { errno: None } => {
+                if lock(&volume.state).origin_refuses.remove(&worker).is_some() {
+                    tracing::info!("the origin takes what flash alone has again");
+                }
+            }
             Event::FlashSuspended { .. } => {
                 tracing::warn!("a flash operation is overdue: flash is bypassed until it answers");
             }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the volume knows of its flash device, and the answers to `status` and `stats`.
 
+use std::collections::BTreeMap;
+
 use larder_core::desk::Requests;
 use larder_core::exec::DevId;
 use larder_core::memory::Memory;
+use larder_core::request::Errno;
 use larder_core::shard::CacheStatus;
 use larder_core::stats::Counters;
 use serde::Serialize;
@@ -34,6 +37,8 @@ pub(crate) struct State {
     pub alarm: Option<String>,
     /// Why a page log cannot be used, though it alone may have something: its device may be gone by now.
     refused: Option<(DevId, String)>,
+    /// Workers of which the origin refuses what flash alone has, and how.
+    pub origin_refuses: BTreeMap<u32, Errno>,
     /// What the origin failed in, for good.
     pub origin_alarm: Option<String>,
 }
@@ -42,6 +47,7 @@ impl State {
     pub fn attach(&mut self, dev: DevId, flash: FlashDevice, volume: u64, workers: usize) {
         self.alarm = None;
         self.refused = None;
+        self.origin_refuses.clear();
         let (leaving, waiting) = (false, workers);
         let opening = if flash.logs.is_some() { workers } else { 0 };
         self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
@@ -105,6 +111,14 @@ impl State {
     pub fn waiting_for(&self, dev: DevId) -> usize {
         let attached = self.attached.as_ref().filter(|a| a.is(dev));
         attached.map_or(0, |a| a.waiting.max(1))
+    }
+
+    /// What somebody should look at.
+    fn told(&self) -> Option<String> {
+        let refuses = self.origin_refuses.values().next();
+        let refuses =
+            refuses.map(|errno| format!("the origin refuses what flash alone has ({errno})"));
+        self.origin_alarm.clone().or_else(|| self.alarm.clone()).or(refuses)
     }
 
     /// The state in one word.
@@ -254,7 +268,7 @@ impl Status {
         Self {
             name: config.name.clone(),
             state: stats.state,
-            alarm: state.origin_alarm.as_ref().or(state.alarm.as_ref()).cloned(),
+            alarm: state.told(),
             advice: advice(stats.state, state),
             origin: config.origin.name().to_owned(),
             origin_bytes: config.origin.geometry().bytes,

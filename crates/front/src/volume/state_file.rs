@@ -97,8 +97,8 @@ impl StateFile {
     /// # Errors
     /// When it cannot be read or understood.
     pub fn load(&self) -> Result<Option<FlashState>, VolumeError> {
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(cannot(&self.path, "read", &e)),
         };
@@ -109,7 +109,7 @@ impl StateFile {
             ))
         };
         let state: FlashState =
-            serde_json::from_str(&text).map_err(|e| wrong(in_one_line(&e.to_string())))?;
+            serde_json::from_slice(&bytes).map_err(|e| wrong(in_one_line(&e.to_string())))?;
         if state.format != FORMAT {
             return Err(wrong(format!("is of version {}", state.format)));
         }
@@ -274,6 +274,10 @@ mod tests {
             file.path(),
             StateFile::new(&dir.path().join("sub"), "p_ck_chen", "/san").path()
         );
+        for damaged in [&b"{}"[..], b"\xff\xfe{", b""] {
+            fs::write(file.path(), damaged).unwrap();
+            assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
+        }
         fs::write(file.path(), "{}").unwrap();
         assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
         // Found by fuzzing: whatever the file says, people are told one line.
