@@ -216,7 +216,7 @@ fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice
     let Some(spec) = &args.flash else { return Ok((None, None)) };
     if args.flash_size == Some(0) {
         bail!(
-            "--flash-size 0: accepted: at least 2MiB (1 MiB of header and one unit, or 16 batches)"
+            "--flash-size 0: is too small; accepted: at least 2MiB (1 MiB of header and one unit, or 16 batches)"
         );
     }
     let made = match (spec, args.flash_size) {
