@@ -161,7 +161,8 @@ fn clients_that_leave_early_are_forgotten() {
     let server = serve(&place);
     for _ in 0..100 {
         let mut stream = connect(&place);
-        stream.write_all(b"{\"command\":\"stats\"}\n").unwrap();
+        // Whoever finds no room is turned away, perhaps before it has asked.
+        let _ = stream.write_all(b"{\"command\":\"stats\"}\n");
         drop(stream);
     }
     // As long as the last of them are being forgotten, there may be no room.
