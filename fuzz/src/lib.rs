@@ -5,6 +5,8 @@
 
 #[path = "../../crates/core/tests/common/memory.rs"]
 mod memory;
+#[path = "../../crates/core/tests/common/units.rs"]
+mod units;
 
 pub mod metadata;
 pub mod nbd_handshake;

@@ -22,7 +22,8 @@ use larder_core::shape::Shape;
 use larder_front::volume::inspect;
 use larder_io::{Access, DevSpec, Device};
 
-use crate::memory::{Memory, place, recover_from};
+use crate::memory::Memory;
+use crate::units::{place, recover_from};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 10;

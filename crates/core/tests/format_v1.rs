@@ -11,11 +11,14 @@
 //! writes those that are missing and changes none.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
+#[path = "common/fixtures.rs"]
+mod fixtures;
 #[path = "common/memory.rs"]
 mod memory;
+#[path = "common/units.rs"]
+mod units;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use larder_core::cache::{Flash, Keeps};
 use larder_core::exec::SECOND;
@@ -29,7 +32,8 @@ use larder_core::preset::{Choices, Durability, preset};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 
-use memory::{Memory, place, recover_from};
+use memory::Memory;
+use units::{place, recover_from};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 5;
@@ -159,14 +163,8 @@ fn make(preset: &str, steps: Steps) -> Vec<u8> {
     memory.flash
 }
 
-fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1").join(name)
-}
-
 fn kept(name: &str) -> (Vec<u8>, String) {
-    let packed = std::fs::read(path(&format!("{name}.zst"))).unwrap();
-    let text = std::fs::read_to_string(path(&format!("{name}.txt"))).unwrap();
-    (zstd::decode_all(&packed[..]).unwrap(), text)
+    fixtures::kept("v1", name)
 }
 
 fn recovered(bytes: &[u8], layout: &Layout) -> Recovered {
@@ -326,14 +324,10 @@ fn the_fixtures_show_what_they_are_for() {
 #[ignore = "writes the fixtures that are missing"]
 fn make_fixtures() {
     for (name, preset, steps) in FIXTURES {
-        if path(&format!("{name}.zst")).exists() {
-            continue;
-        }
-        let bytes = make(preset, steps);
-        let packed = zstd::encode_all(&bytes[..], 19).unwrap();
-        std::fs::create_dir_all(path("")).unwrap();
-        std::fs::write(path(&format!("{name}.zst")), packed).unwrap();
-        let text = describe(&bytes, &setup(preset).layout);
-        std::fs::write(path(&format!("{name}.txt")), text).unwrap();
+        fixtures::keep("v1", name, || {
+            let bytes = make(preset, steps);
+            let text = describe(&bytes, &setup(preset).layout);
+            (bytes, text)
+        });
     }
 }

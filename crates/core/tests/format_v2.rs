@@ -10,26 +10,25 @@
 //! those that are missing and changes none.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
+#[path = "common/fixtures.rs"]
+mod fixtures;
 #[path = "common/memory.rs"]
-#[allow(dead_code)] // half of it is for maps of units
 mod memory;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use larder_core::buf::{Buf, PAGE};
 use larder_core::cache::Keeps;
-use larder_core::exec::{DevId, SECOND};
+use larder_core::exec::SECOND;
 use larder_core::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Section, SectionKind};
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings, Look};
 use larder_core::preset::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 
-use memory::Memory;
+use memory::{FLASH, Memory};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
-const FLASH: DevId = DevId(1);
 const PAGES: u64 = 300;
 const BATCH_PAGES: u32 = 4;
 /// What follows the last whole page of the volume.
@@ -41,22 +40,10 @@ type Steps = fn(&mut Memory);
 
 /// The fixtures: their names, policies, and what happened before the flash was taken out.
 const FIXTURES: [(&str, LogPolicy, Steps); 4] = [
-    ("full-clean", LogPolicy::Full, |memory| {
-        load(memory);
-        stop(memory);
-    }),
-    ("full-crash", LogPolicy::Full, |memory| {
-        load(memory);
-        crash(memory);
-    }),
-    ("through-clean", LogPolicy::Through, |memory| {
-        load(memory);
-        stop(memory);
-    }),
-    ("bounded-crash", LogPolicy::Bounded, |memory| {
-        load(memory);
-        crash(memory);
-    }),
+    ("full-clean", LogPolicy::Full, stopped),
+    ("full-crash", LogPolicy::Full, crashed),
+    ("through-clean", LogPolicy::Through, stopped),
+    ("bounded-crash", LogPolicy::Bounded, crashed),
 ];
 
 fn write(memory: &mut Memory, page: u64, fill: u8) {
@@ -80,14 +67,16 @@ fn load(memory: &mut Memory) {
     memory.pass(SECOND);
 }
 
-fn stop(memory: &mut Memory) {
+fn stopped(memory: &mut Memory) {
+    load(memory);
     memory.shard.settle_journal();
     memory.pass(10 * SECOND);
     assert!(memory.shard.journal_settled());
 }
 
-/// One batch lands, and nothing after it.
-fn crash(memory: &mut Memory) {
+/// One more batch lands, and nothing after it.
+fn crashed(memory: &mut Memory) {
+    load(memory);
     memory.ask(7, Kind::Flush, 0, 0, 0);
     memory.lands = 1;
     (50..70).for_each(|page| write(memory, page, 0xcc));
@@ -147,14 +136,8 @@ fn make(policy: LogPolicy, steps: Steps) -> Vec<u8> {
     memory.flash
 }
 
-fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v2").join(name)
-}
-
 fn kept(name: &str) -> (Vec<u8>, String) {
-    let packed = std::fs::read(path(&format!("{name}.zst"))).unwrap();
-    let text = std::fs::read_to_string(path(&format!("{name}.txt"))).unwrap();
-    (zstd::decode_all(&packed[..]).unwrap(), text)
+    fixtures::kept("v2", name)
 }
 
 /// What an image says, for people.
@@ -237,13 +220,10 @@ fn the_fixtures_show_what_they_are_for() {
 #[ignore = "writes the fixtures that are missing"]
 fn make_fixtures() {
     for (name, policy, steps) in FIXTURES {
-        if path(&format!("{name}.zst")).exists() {
-            continue;
-        }
-        let bytes = make(policy, steps);
-        let packed = zstd::encode_all(&bytes[..], 19).unwrap();
-        std::fs::create_dir_all(path("")).unwrap();
-        std::fs::write(path(&format!("{name}.zst")), packed).unwrap();
-        std::fs::write(path(&format!("{name}.txt")), describe(&bytes, policy)).unwrap();
+        fixtures::keep("v2", name, || {
+            let bytes = make(policy, steps);
+            let text = describe(&bytes, policy);
+            (bytes, text)
+        });
     }
 }

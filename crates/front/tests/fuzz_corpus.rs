@@ -14,6 +14,8 @@ mod state_file;
 
 #[path = "../../core/tests/common/memory.rs"]
 mod memory;
+#[path = "../../core/tests/common/units.rs"]
+mod units;
 
 use std::path::Path;
 

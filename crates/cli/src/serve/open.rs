@@ -214,10 +214,8 @@ fn open_device(spec: &DevSpec, remote: Remote) -> Result<Device, VolumeError> {
 
 fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice>, Option<Made>)> {
     let Some(spec) = &args.flash else { return Ok((None, None)) };
-    if args.flash_size == Some(0) {
-        bail!(
-            "--flash-size 0: is too small; accepted: at least 2MiB (1 MiB of header and one unit, or 16 batches)"
-        );
+    if let Some(bytes) = args.flash_size {
+        FlashDevice::slots_in("--flash-size", bytes, choices.unit_bytes)?;
     }
     let made = match (spec, args.flash_size) {
         (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes)?,

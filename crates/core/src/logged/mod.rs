@@ -171,15 +171,11 @@ impl Core {
         };
         self.unfenced.set(counts);
         // It shows what the origin has, and nothing else.
-        self.close_log();
+        self.detach_log();
     }
 
     /// Goes on without the log. Whoever waits to change something does so on the origin.
     pub(crate) fn detach_log(&self) {
-        self.close_log();
-    }
-
-    fn close_log(&self) {
         match self.log.take() {
             Slot::Open(logged) => {
                 logged.device().close();

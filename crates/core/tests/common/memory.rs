@@ -7,37 +7,18 @@
 //! Why not the simulator's devices: they keep versions of sectors, not bytes.
 
 use larder_core::buf::Buf;
-use larder_core::cache::{Flash, Keeps, MetadataPlace};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, Io, IoKind, Nanos};
-use larder_core::journal::layout::Layout;
-use larder_core::journal::recover::{Recovered, Unusable, recover};
 use larder_core::preset::{Choices, Limits};
 use larder_core::request::{Errno, Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 
 const ORIGIN: DevId = DevId(0);
-const FLASH: DevId = DevId(1);
+/// The flash device.
+pub const FLASH: DevId = DevId(1);
 /// Events within which a span of time must pass.
 const PATIENCE: u32 = 100_000;
-
-/// The place of metadata and slots on the flash of a shard.
-#[must_use]
-pub fn place(shape: &Shape, choices: &Choices, at: (u64, u64), slots: u64, block: u32) -> Flash {
-    let (volume, base) = at;
-    let (keeps, log_bytes) = (Keeps::of(choices), 16 << 10);
-    let journal = MetadataPlace { base, volume, log_bytes, keeps };
-    let metadata = Layout::total_bytes(shape, slots, log_bytes, keeps);
-    let base = base + metadata;
-    Flash { dev: FLASH, base, slots, block_bytes: block, journal: Some(journal) }
-}
-
-/// What the metadata in these bytes of a flash says; whatever it reads lies within `bytes`.
-pub fn recover_from(bytes: &[u8], layout: &Layout, volume: u64) -> Result<Recovered, Unusable> {
-    let read = |at: u64, len: u64| bytes.get(at as usize..(at + len) as usize);
-    recover(layout, volume, &mut |at, len| read(at, len).map(<[u8]>::to_vec).ok_or(Errno::EIO))
-}
 
 /// See the module.
 pub struct Memory {

@@ -73,22 +73,28 @@ impl FlashDevice {
         check_blocks(&device)?;
         // Nothing on flash is ever flushed, so whatever forgets must not be asked again.
         device.vanish_on_loss();
-        let name = device.name().to_owned();
         let bytes = device.geometry().bytes.min(most_bytes.unwrap_or(u64::MAX));
-        let slots = bytes.saturating_sub(HEADER_BYTES) / unit_bytes;
-        if slots == 0 {
-            return Err(VolumeError::Usage(format!(
-                "{name}: {} is too small for a cache; accepted: at least {} (1 MiB of header and one unit)",
-                format_size(bytes),
-                format_size(HEADER_BYTES + unit_bytes),
-            )));
-        }
+        let slots = Self::slots_in(device.name(), bytes, unit_bytes)?;
         if !format {
             check_content(&device)?;
-            check_whole(&device)?;
         }
         let (metadata, logs) = (None, None);
         Ok(Self { device, slots, formats: format, adopted: false, metadata, logs })
+    }
+
+    /// Slots that so many bytes have room for.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn slots_in(name: &str, bytes: u64, unit_bytes: u64) -> Result<u64, VolumeError> {
+        match bytes.saturating_sub(HEADER_BYTES) / unit_bytes {
+            0 => Err(VolumeError::Usage(format!(
+                "{name}: {} is too small for a cache; accepted: at least {} (1 MiB of header and one unit)",
+                format_size(bytes),
+                format_size(HEADER_BYTES + unit_bytes),
+            ))),
+            slots => Ok(slots),
+        }
     }
 
     /// The user says that it belongs to the volume although no state file names it.
@@ -358,11 +364,10 @@ pub(crate) fn check_blocks(device: &Device) -> Result<(), VolumeError> {
 }
 
 /// What may alone have data must be all there.
-fn check_whole(device: &Device) -> Result<(), VolumeError> {
-    let Found::Label(label) = FlashDevice::look(device)? else { return Ok(()) };
-    let (bytes, ends) =
-        (device.geometry().bytes, label.sections.iter().map(|s| (s.offset, s.bytes)));
-    let end = ends.map(|(offset, bytes)| offset.saturating_add(bytes)).max().unwrap_or(0);
+fn check_whole(device: &Device, label: &Label) -> Result<(), VolumeError> {
+    let bytes = device.geometry().bytes;
+    let ends = label.sections.iter().map(|s| s.offset.saturating_add(s.bytes));
+    let end = ends.max().unwrap_or(0);
     if label.keeps.dirty && end > bytes {
         return Err(VolumeError::Refused(format!(
             "{}: holds {} of a cache of {}, and it alone may have some of the data; accepted: the whole device, or --format to lose that",
@@ -383,7 +388,7 @@ fn check_content(device: &Device) -> Result<(), VolumeError> {
         )))
     };
     match Label::find(&head) {
-        Found::Label(_) => return Ok(()),
+        Found::Label(label) => return check_whole(device, &label),
         Found::Unknown { version } => {
             return refuse(format!(
                 "holds a Larder cache of format version {version}, newer than this program"

@@ -31,7 +31,8 @@ fn says(label: &Label) -> Vec<(&'static str, String)> {
     }
     let factors = if label.keeps.factors { "periodic updates" } else { "none" };
     says.push(("reference factors for", factors.to_owned()));
-    let last = label.sections.iter().map(|s| s.offset + s.bytes).max().unwrap_or_default();
+    let last =
+        label.sections.iter().map(|s| s.offset.saturating_add(s.bytes)).max().unwrap_or_default();
     says.push(("a flash size of", format_size(last)));
     says
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flash images that are kept for ever: `fixtures/VERSION/NAME.zst` beside `NAME.txt`, which says what it says.
+
+use std::path::PathBuf;
+
+fn path(version: &str, name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version).join(name)
+}
+
+/// An image, and its text.
+#[must_use]
+pub fn kept(version: &str, name: &str) -> (Vec<u8>, String) {
+    let packed = std::fs::read(path(version, &format!("{name}.zst"))).unwrap();
+    let text = std::fs::read_to_string(path(version, &format!("{name}.txt"))).unwrap();
+    (zstd::decode_all(&packed[..]).unwrap(), text)
+}
+
+/// Writes one that is missing, and changes none.
+pub fn keep(version: &str, name: &str, make: impl FnOnce() -> (Vec<u8>, String)) {
+    if path(version, &format!("{name}.zst")).exists() {
+        return;
+    }
+    let (bytes, text) = make();
+    let packed = zstd::encode_all(&bytes[..], 19).unwrap();
+    std::fs::create_dir_all(path(version, "")).unwrap();
+    std::fs::write(path(version, &format!("{name}.zst")), packed).unwrap();
+    std::fs::write(path(version, &format!("{name}.txt")), text).unwrap();
+}
