@@ -119,6 +119,11 @@ pub const MUTANTS: &[Mutant] = &[
         "FLUSH does not wait for the trims that ran beside it",
     ),
     mutant(
+        "page-log-trim-refused",
+        3,
+        "a trim that neither log nor origin took shows what the origin has",
+    ),
+    mutant(
         "page-log-left-with-writers",
         3,
         "a log is left while a write that it showed is under way",

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::pagelog::{Found, Got, Host, LogPolicy, LogStatus, PageLog};
+use larder_core::pagelog::{Found, Got, Host, LogPolicy, LogStatus, New, PageLog};
 use larder_core::request::Errno;
 
 use crate::host::{Files, Member};
@@ -130,7 +130,10 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
                 host.begin_burial(&pages);
                 let buried = now(self.log.bury_at_once(pages.clone()));
                 let done = match buried {
-                    Ok(Some(_)) => now(host.zero_origin(pages.clone())).map(Some),
+                    Ok(Some(_)) => {
+                        let zeroed = now(host.zero_origin(pages.clone()));
+                        zeroed.inspect_err(|errno| self.put_zero(&pages, *errno)).map(Some)
+                    }
                     Ok(None) => Ok(None),
                     Err(errno) => Err(errno),
                 };
@@ -140,6 +143,19 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
                 }
             }
             now(self.log.room())?;
+        }
+    }
+
+    /// The origin refused to be zero where a tombstone says so: the log has zeroes instead, at once, since the pages
+    /// are held. Nobody may see the origin's older bytes.
+    fn put_zero(&self, pages: &Range<u64>, refused: Errno) {
+        let zero = [0; PAGE];
+        let mut pages = pages.clone();
+        if !pages.all(|page| matches!(now(self.log.put_new(page, &zero, true)), Ok(New::Entered))) {
+            eprintln!(
+                "larder: the origin cannot be made zero ({refused}), and the log has no room"
+            );
+            std::process::abort();
         }
     }
 

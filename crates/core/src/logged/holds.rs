@@ -7,7 +7,8 @@
 //! whoever makes room never waits for one: it holds pages on the origin alone.
 //!
 //! Readers hold nothing, but wait for a trim of what they did not find: until it is done the origin has older
-//! bytes. A tombstone leaves the log only after its trim.
+//! bytes. A tombstone leaves the log only after its trim. Where neither the origin nor a log that has failed took
+//! what a trim says, the pages are *lost*: the origin's bytes are older than what the tombstone ended.
 //!
 //! Why not the claims of the unit caches: those let overlapping writes run and then trust neither; here the
 //! log is the truth, and two changes of a page need an order.
@@ -49,6 +50,7 @@ struct Table {
     waiting: Vec<Rc<Signal>>,
     next: u64,
     trims: Trims,
+    lost: Vec<Range<u64>>,
 }
 
 /// The table.
@@ -147,6 +149,16 @@ impl<G: Guard> Holds<G> {
         }
         self.table.borrow_mut().trims.given_up += 1;
         self.table.borrow_mut().waiting.drain(..).for_each(|signal| signal.set(&self.exec));
+    }
+
+    /// Nobody has what these pages are to be.
+    pub(super) fn lose(&self, pages: Range<u64>) {
+        self.table.borrow_mut().lost.push(pages);
+    }
+
+    /// Whether that is so of a page that the log does not have.
+    pub(super) fn is_lost(&self, page: u64) -> bool {
+        self.table.borrow().lost.iter().any(|pages| pages.contains(&page))
     }
 
     /// Waits until the origin is as the tombstone of this page says.

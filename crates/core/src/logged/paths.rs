@@ -68,8 +68,9 @@ impl Logged {
         loop {
             let got = self.log.get(page).await;
             let missed = matches!(got, Ok(Got::Miss));
-            if !missed || !self.log.host().holds.trims_end(page).await {
-                return got;
+            let holds = &self.log.host().holds;
+            if !missed || !holds.trims_end(page).await {
+                return if missed && holds.is_lost(page) { Err(Errno::EIO) } else { got };
             }
         }
     }
@@ -388,8 +389,13 @@ impl Core {
             logged.unrecorded.set(logged.unrecorded.get() + 1);
         }
         if result.is_err() {
-            logged.log.host().holds.give_up(&pages);
-            logged.log.zero(pages).await?;
+            let holds = &logged.log.host().holds;
+            holds.give_up(&pages);
+            let put = logged.log.zero(pages.clone()).await;
+            if put.is_err() && !mutant::is_active("page-log-trim-refused") {
+                holds.lose(pages);
+            }
+            put?;
         }
         buried.and(result)
     }
