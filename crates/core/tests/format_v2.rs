@@ -94,8 +94,13 @@ fn choices(policy: LogPolicy) -> Choices {
 }
 
 fn place() -> Geometry {
-    let smallest =
-        Geometry { base: HEADER_BYTES, blocks: 0, batch_pages: BATCH_PAGES, volume: VOLUME };
+    let smallest = Geometry {
+        base: HEADER_BYTES,
+        blocks: 0,
+        page_bytes: 4096,
+        batch_pages: BATCH_PAGES,
+        volume: VOLUME,
+    };
     Geometry { blocks: smallest.least_blocks(), ..smallest }
 }
 

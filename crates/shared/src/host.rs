@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use larder_core::buf::{Buf, PAGE};
+use larder_core::buf::Buf;
 use larder_core::pagelog::{Host, PageLog};
 use larder_core::request::Errno;
 use rustix::fs::Timespec;
 use rustix::thread::futex;
 
+use crate::Origin;
 use crate::members::{self, Entry, LOG, hold_mutex, hold_of, holds_of, open_burials};
 use crate::memory::{Control, HOLDS, Memory, Words};
 use crate::mutex::Locked;
@@ -20,30 +21,34 @@ use crate::mutex::Locked;
 /// How long whoever waits for a change sleeps at most: a death is no change.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// The files of a log, opened by this process.
-pub struct Files {
+/// The devices of a log, opened by this process.
+pub struct Devices {
     /// Flash, or its part of it.
     pub flash: OwnedFd,
-    /// The origin; page `p` lies at byte `p * PAGE`.
-    pub origin: OwnedFd,
+    /// The origin.
+    pub origin: Box<dyn Origin>,
 }
 
 struct Inner {
     // Given back before the memory is unmapped.
     entry: Entry,
     memory: Rc<Memory>,
-    files: Files,
+    devices: Devices,
 }
 
 /// One that takes part in a log, see [`Host`].
 #[derive(Clone)]
 pub struct Member(Rc<Inner>);
 
-fn errno(error: rustix::io::Errno) -> Errno {
+pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
     Errno(error.raw_os_error())
 }
 
-fn write_all(file: &OwnedFd, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> Result<(), Errno> {
+pub(crate) fn write_all(
+    file: &OwnedFd,
+    mut parts: &mut [IoSlice<'_>],
+    mut offset: u64,
+) -> Result<(), Errno> {
     while !parts.is_empty() {
         match rustix::io::pwritev(file, parts, offset) {
             Ok(0) => return Err(Errno::EIO),
@@ -58,7 +63,7 @@ fn write_all(file: &OwnedFd, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> 
     Ok(())
 }
 
-fn read_all(file: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<(), Errno> {
+pub(crate) fn read_all(file: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {
         match rustix::io::pread(file, &mut buf[done..], offset + done as u64) {
@@ -80,9 +85,9 @@ impl Member {
     ///
     /// # Errors
     /// If it has no room for one more.
-    pub fn join(memory: &Rc<Memory>, files: Files) -> Result<Self, Errno> {
+    pub fn join(memory: &Rc<Memory>, devices: Devices) -> Result<Self, Errno> {
         let entry = Entry::take(memory).ok_or(Errno::ENOSPC)?;
-        let member = Self(Rc::new(Inner { entry, memory: Rc::clone(memory), files }));
+        let member = Self(Rc::new(Inner { entry, memory: Rc::clone(memory), devices }));
         // Records that nobody came across keep their entries from being used again.
         let open = open_burials(memory);
         (0..HOLDS).filter(|hold| open & 1 << hold != 0).for_each(|h| drop(member.take_hold(h)));
@@ -142,8 +147,11 @@ impl Member {
 
     fn zero(&self, page: u64) -> Result<(), Errno> {
         self.count_direct();
-        let zero = [0; PAGE];
-        write_all(&self.0.files.origin, &mut [IoSlice::new(&zero)], page * PAGE as u64)
+        self.0.devices.origin.write(page, &Buf::zeroed(self.page_bytes()))
+    }
+
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.0.memory.shape().log.page_bytes as usize
     }
 
     /// The origin is about to change past the log.
@@ -156,7 +164,7 @@ impl Member {
         let changes = self.0.memory.control(Control::Direct).load(Acquire);
         let flushed = self.0.memory.control(Control::DirectFlushed);
         if changes != flushed.load(Acquire) {
-            rustix::fs::fdatasync(&self.0.files.origin).map_err(errno)?;
+            self.0.devices.origin.flush()?;
             flushed.fetch_max(changes, AcqRel);
         }
         Ok(())
@@ -164,8 +172,8 @@ impl Member {
 
     /// Reads a page from the origin; whoever does holds it.
     pub(crate) fn read_origin(&self, page: u64) -> Result<Buf, Errno> {
-        let mut buf = Buf::with_len(PAGE);
-        read_all(&self.0.files.origin, &mut buf, page * PAGE as u64)?;
+        let mut buf = Buf::with_len(self.page_bytes());
+        self.0.devices.origin.read(page, &mut buf)?;
         Ok(buf)
     }
 }
@@ -187,7 +195,7 @@ impl Host for Member {
     }
 
     async fn read_flash(&self, offset: u64, mut buf: Buf) -> Result<Buf, Errno> {
-        read_all(&self.0.files.flash, &mut buf, offset)?;
+        read_all(&self.0.devices.flash, &mut buf, offset)?;
         Ok(buf)
     }
 
@@ -200,15 +208,15 @@ impl Host for Member {
     ) -> Result<(), Errno> {
         let pages = self.0.memory.batch(buffer, pages);
         let mut parts = [IoSlice::new(&head), IoSlice::new(&head), pages];
-        write_all(&self.0.files.flash, &mut parts, offset)
+        write_all(&self.0.devices.flash, &mut parts, offset)
     }
 
     async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {
-        write_all(&self.0.files.flash, &mut [IoSlice::new(&buf)], offset)
+        write_all(&self.0.devices.flash, &mut [IoSlice::new(&buf)], offset)
     }
 
     async fn flush_flash(&self) -> Result<(), Errno> {
-        rustix::fs::fdatasync(&self.0.files.flash).map_err(errno)
+        rustix::fs::fdatasync(&self.0.devices.flash).map_err(errno)
     }
 
     async fn hold(&self, page: u64) -> Locked {
@@ -216,7 +224,7 @@ impl Host for Member {
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
-        write_all(&self.0.files.origin, &mut [IoSlice::new(&buf)], page * PAGE as u64)
+        self.0.devices.origin.write(page, &buf)
     }
 
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
@@ -224,7 +232,7 @@ impl Host for Member {
     }
 
     async fn flush_origin(&self) -> Result<(), Errno> {
-        rustix::fs::fdatasync(&self.0.files.origin).map_err(errno)
+        self.0.devices.origin.flush()
     }
 
     fn left(&self, pages: u64) {

@@ -2,8 +2,8 @@
 //! A page log that several processes share, any of which may be killed at any instruction.
 //!
 //! Purpose: the driver of [`larder_core::pagelog`] for a program of processes, such as a database server: the log's
-//! memory is a file that all of them map, its lock is a robust mutex in there, flash and origin are files that
-//! each of them opens. There are no threads and no tasks: whoever fills a batch writes it, and whoever needs room
+//! memory is a file that all of them map, its lock is a robust mutex in there, flash is a file that
+//! each of them opens, the origin what it says it is. There are no threads and no tasks: whoever fills a batch writes it, and whoever needs room
 //! makes it. Pages are numbers; nothing is known of what they hold.
 //!
 //! | the ... | file |
@@ -12,6 +12,7 @@
 //! | robust mutexes | `mutex.rs` |
 //! | who takes part, and who is gone; burials that somebody left half done | `members.rs` |
 //! | what the log asks of a process | `host.rs` |
+//! | where pages come from | `origin.rs` |
 //! | pages read, written, buried, flushed: which is held when | `pages.rs` |
 //!
 //! # Invariants
@@ -35,10 +36,12 @@ mod host;
 mod members;
 mod memory;
 mod mutex;
+mod origin;
 mod pages;
 
-pub use host::{Files, Member};
+pub use host::{Devices, Member};
 pub use memory::{Memory, Shape, Words};
+pub use origin::{OneFile, Origin};
 pub use pages::Pages;
 
 pub use larder_core::pagelog::now;

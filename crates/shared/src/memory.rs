@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory: a file that every process maps, at whatever address.
 //!
-//! `control words | mutexes | members' words | the log's words | batch buffers`. All but the mutexes and the buffers
+//! `control words | mutexes | members' words | the user's words | the log's words | batch buffers`. All but the mutexes and the buffers
 //! are atomic words, so nothing here is a data race, whatever a process does or leaves undone. Bytes of
 //! buffers are copied through raw pointers: the log's lock says whose they are.
 //!
@@ -35,10 +35,12 @@ pub(crate) enum Control {
     Magic,
     Base,
     Blocks,
+    PageBytes,
     BatchPages,
     Volume,
     Policy,
     SecondChance,
+    UserWords,
     /// Pages that left, counted.
     Left,
     /// Changes of the origin that went past the log, and how many of them were flushed.
@@ -56,6 +58,8 @@ pub struct Shape {
     pub log: Geometry,
     /// How it behaves.
     pub settings: LogSettings,
+    /// Words for whoever uses the log, zero at first.
+    pub user_words: usize,
 }
 
 /// A mapping, see the module.
@@ -81,7 +85,7 @@ impl Deref for Words {
     type Target = [AtomicU64];
     fn deref(&self) -> &[AtomicU64] {
         let count = words_needed(self.0.shape.log.blocks);
-        self.0.words(Memory::log_words_at(), count)
+        self.0.words(Memory::log_words_at(&self.0.shape), count)
     }
 }
 
@@ -91,7 +95,7 @@ impl Memory {
     /// # Errors
     /// If the file cannot be mapped.
     pub fn create(file: &OwnedFd, shape: Shape) -> Result<Rc<Self>> {
-        let len = Self::buffers_at(&shape) + BUFFERS * shape.log.batch_pages as usize * PAGE;
+        let len = Self::buffers_at(&shape) + Self::buffer_bytes(&shape);
         rustix::fs::ftruncate(file, 0)?;
         rustix::fs::ftruncate(file, len as u64)?;
         let memory = Self::map(file, len, shape)?;
@@ -101,14 +105,16 @@ impl Memory {
             // SAFETY: nobody else joins before the magic word is there.
             unsafe { memory.mutex(index).make(again) };
         }
-        let Shape { log, settings } = shape;
+        let Shape { log, settings, user_words } = shape;
         for (control, value) in [
             (Control::Base, log.base),
             (Control::Blocks, u64::from(log.blocks)),
+            (Control::PageBytes, u64::from(log.page_bytes)),
             (Control::BatchPages, u64::from(log.batch_pages)),
             (Control::Volume, log.volume),
             (Control::Policy, settings.policy as u64),
             (Control::SecondChance, u64::from(settings.second_chance)),
+            (Control::UserWords, user_words as u64),
         ] {
             memory.control(control).store(value, Ordering::Relaxed);
         }
@@ -136,8 +142,8 @@ impl Memory {
             return Err(bad());
         }
         let settings = LogSettings { policy: LogPolicy::Through, second_chance: false };
-        let log = Geometry { base: 0, blocks: 0, batch_pages: 0, volume: 0 };
-        let mut memory = Self::map(file, len, Shape { log, settings })?;
+        let log = Geometry { base: 0, blocks: 0, page_bytes: 0, batch_pages: 0, volume: 0 };
+        let mut memory = Self::map(file, len, Shape { log, settings, user_words: 0 })?;
         let get = |control| memory.control(control).load(Ordering::Relaxed);
         if memory.control(Control::Magic).load(Ordering::Acquire) != MAGIC {
             return Err(bad());
@@ -151,12 +157,13 @@ impl Memory {
         let log = Geometry {
             base: get(Control::Base),
             blocks: get(Control::Blocks) as u32,
+            page_bytes: get(Control::PageBytes) as u32,
             batch_pages: get(Control::BatchPages) as u32,
             volume: get(Control::Volume),
         };
-        memory.shape = Shape { log, settings };
-        let buffers = BUFFERS * log.batch_pages as usize * PAGE;
-        if len != Self::buffers_at(&memory.shape) + buffers {
+        let user_words = get(Control::UserWords) as usize;
+        memory.shape = Shape { log, settings, user_words };
+        if len != Self::buffers_at(&memory.shape) + Self::buffer_bytes(&memory.shape) {
             return Err(bad());
         }
         Ok(Rc::new(memory))
@@ -169,6 +176,14 @@ impl Memory {
         let at = unsafe { mmap(null, len, protection, MapFlags::SHARED, file.as_fd(), 0) }?;
         let at = NonNull::new(at.cast()).ok_or(ErrorKind::OutOfMemory)?;
         Ok(Self { at, len, shape })
+    }
+
+    fn buffer_bytes(shape: &Shape) -> usize {
+        BUFFERS * shape.log.batch_pages as usize * shape.log.page_bytes as usize
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.shape.log.page_bytes as usize
     }
 
     /// Which log it is for.
@@ -186,12 +201,22 @@ impl Memory {
         CONTROL_BYTES + Self::mutexes() * STRIDE
     }
 
-    fn log_words_at() -> usize {
+    fn user_words_at() -> usize {
         Self::member_words_at() + MEMBERS * MEMBER_WORDS * 8
     }
 
+    fn log_words_at(shape: &Shape) -> usize {
+        Self::user_words_at() + shape.user_words * 8
+    }
+
+    /// The words of whoever uses the log.
+    #[must_use]
+    pub fn user_words(&self) -> &[AtomicU64] {
+        self.words(Self::user_words_at(), self.shape.user_words)
+    }
+
     fn buffers_at(shape: &Shape) -> usize {
-        (Self::log_words_at() + words_needed(shape.log.blocks) * 8).next_multiple_of(PAGE)
+        (Self::log_words_at(shape) + words_needed(shape.log.blocks) * 8).next_multiple_of(PAGE)
     }
 
     /// Some words, from this byte on.
@@ -230,28 +255,30 @@ impl Memory {
     fn page(&self, buffer: usize, place: usize) -> *mut u8 {
         let pages = self.shape.log.batch_pages as usize;
         assert!(buffer < BUFFERS && place < pages);
-        let at = Self::buffers_at(&self.shape) + (buffer * pages + place) * PAGE;
+        let at = Self::buffers_at(&self.shape) + (buffer * pages + place) * self.page_bytes();
         // SAFETY: inside of the mapping, by the assertion.
         unsafe { self.at.as_ptr().add(at) }
     }
 
     pub(crate) fn copy_in(&self, buffer: usize, place: usize, bytes: &[u8]) {
-        assert_eq!(bytes.len(), PAGE);
+        assert_eq!(bytes.len(), self.page_bytes());
         // SAFETY: the place has a page's bytes; the caller has the log's lock, and the page counts only later.
-        unsafe { self.page(buffer, place).copy_from_nonoverlapping(bytes.as_ptr(), PAGE) }
+        unsafe { self.page(buffer, place).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
     pub(crate) fn copy_out(&self, buffer: usize, place: usize, into: &mut [u8]) {
-        assert_eq!(into.len(), PAGE);
+        assert_eq!(into.len(), self.page_bytes());
         // SAFETY: as above; a page that counts is not written again before its batch is on flash.
-        unsafe { self.page(buffer, place).copy_to_nonoverlapping(into.as_mut_ptr(), PAGE) }
+        unsafe { self.page(buffer, place).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
     }
 
     /// The first pages of a batch that is being written.
     pub(crate) fn batch(&self, buffer: usize, pages: usize) -> IoSlice<'_> {
         assert!((1..=self.shape.log.batch_pages as usize).contains(&pages));
         // SAFETY: as above: nobody writes there until the caller has said that the batch is written.
-        IoSlice::new(unsafe { std::slice::from_raw_parts(self.page(buffer, 0), pages * PAGE) })
+        IoSlice::new(unsafe {
+            std::slice::from_raw_parts(self.page(buffer, 0), pages * self.page_bytes())
+        })
     }
 }
 

@@ -14,11 +14,11 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
-use larder_core::buf::{Buf, PAGE};
+use larder_core::buf::Buf;
 use larder_core::pagelog::{Found, Got, Host, LogPolicy, LogStatus, New, PageLog};
 use larder_core::request::Errno;
 
-use crate::host::{Files, Member};
+use crate::host::{Devices, Member};
 use crate::memory::{Memory, Words};
 use crate::now;
 
@@ -32,8 +32,8 @@ impl Pages<Words> {
     ///
     /// # Errors
     /// If the log on flash cannot be used.
-    pub fn start(memory: &Rc<Memory>, files: Files) -> Result<(Self, Found), Error> {
-        let member = Member::join(memory, files).map_err(|e| Error::from_raw_os_error(e.0))?;
+    pub fn start(memory: &Rc<Memory>, devices: Devices) -> Result<(Self, Found), Error> {
+        let member = Member::join(memory, devices).map_err(|e| Error::from_raw_os_error(e.0))?;
         let (words, shape) = (member.words(), memory.shape());
         let opened = now(PageLog::open(member, words, shape.log, shape.settings));
         let (log, found) = opened.map_err(|(_, e)| Error::new(ErrorKind::InvalidData, e))?;
@@ -44,8 +44,8 @@ impl Pages<Words> {
     ///
     /// # Errors
     /// If there is no room for one more.
-    pub fn join(memory: &Rc<Memory>, files: Files) -> Result<Self, Errno> {
-        Self::join_over(memory, files, |words| words)
+    pub fn join(memory: &Rc<Memory>, devices: Devices) -> Result<Self, Errno> {
+        Self::join_over(memory, devices, |words| words)
     }
 }
 
@@ -56,10 +56,10 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     /// As there.
     pub fn join_over(
         memory: &Rc<Memory>,
-        files: Files,
+        devices: Devices,
         over: impl FnOnce(Words) -> M,
     ) -> Result<Self, Errno> {
-        let member = Member::join(memory, files)?;
+        let member = Member::join(memory, devices)?;
         let (words, shape) = (over(member.words()), memory.shape());
         Ok(Self { log: PageLog::join(member, words, shape.log, shape.settings) })
     }
@@ -102,7 +102,6 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     /// # Errors
     /// If the log has failed, or the origin does.
     pub fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
-        assert_eq!(bytes.len(), PAGE);
         if self.policy().holds_dirty() {
             return now(self.log.put(page, bytes, true)).map(drop);
         }
@@ -149,7 +148,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     /// The origin refused to be zero where a tombstone says so: the log has zeroes instead, at once, since the pages
     /// are held. Nobody may see the origin's older bytes.
     fn put_zero(&self, pages: &Range<u64>, refused: Errno) {
-        let zero = [0; PAGE];
+        let zero = Buf::zeroed(self.log.host().page_bytes());
         let mut pages = pages.clone();
         if !pages.all(|page| matches!(now(self.log.put_new(page, &zero, true)), Ok(New::Entered))) {
             eprintln!(

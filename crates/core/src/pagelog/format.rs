@@ -139,7 +139,7 @@ impl Header {
 impl Head {
     /// Bytes of the head of a batch.
     pub fn encode(&self, log: &Geometry) -> Buf {
-        let mut buf = Buf::zeroed(PAGE);
+        let mut buf = Buf::zeroed(log.page() as usize);
         let count = self.entries.len() as u64;
         let Self { generation, start, front, durable, .. } = *self;
         put_words(
@@ -192,7 +192,8 @@ pub fn decode_segment(buf: &[u8], first: u64, log: &Geometry) -> Option<(Vec<Ent
 mod tests {
     use super::*;
 
-    const LOG: Geometry = Geometry { base: 0, blocks: 2_048, batch_pages: 64, volume: 7 };
+    const LOG: Geometry =
+        Geometry { base: 0, blocks: 2_048, page_bytes: 4096, batch_pages: 64, volume: 7 };
 
     #[test]
     fn what_is_written_is_read_and_a_flipped_bit_is_noticed() {

@@ -23,6 +23,8 @@ pub struct Geometry {
     pub base: u64,
     /// Blocks of the ring.
     pub blocks: u32,
+    /// Bytes of a page, and so of a block: a power of two from [`PAGE`] to [`PAGE_BYTES_MOST`](super::PAGE_BYTES_MOST).
+    pub page_bytes: u32,
     /// Pages of a full batch.
     pub batch_pages: u32,
     /// Whose log it is; a new one with every formatting.
@@ -30,14 +32,20 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The largest log that fits into `bytes`; nothing if not even the smallest does.
+    /// The largest log of 4 KiB pages that fits into `bytes`; nothing if not even the smallest does.
     #[must_use]
     pub fn fit(base: u64, bytes: u64, batch_pages: u32, volume: u64) -> Option<Self> {
-        if !(1..=BATCH_PAGES_MOST).contains(&batch_pages) {
+        Self { base, blocks: 0, page_bytes: PAGE as u32, batch_pages, volume }.grown_to(bytes)
+    }
+
+    /// As many blocks of this kind as fit into `bytes`; nothing if not even the smallest log does.
+    #[must_use]
+    pub fn grown_to(self, bytes: u64) -> Option<Self> {
+        if !(1..=BATCH_PAGES_MOST).contains(&self.batch_pages) {
             return None;
         }
-        let most = (bytes / PAGE as u64).min(u64::from(u32::MAX) - 1) as u32;
-        let of = |blocks: u32| Self { base, blocks, batch_pages, volume };
+        let most = (bytes / self.page()).min(u64::from(u32::MAX) - 1) as u32;
+        let of = |blocks: u32| Self { blocks, ..self };
         let (mut fits, mut not) = (0_u32, most + 1);
         while not - fits > 1 {
             let middle = fits + (not - fits) / 2;
@@ -57,6 +65,11 @@ impl Geometry {
     #[must_use]
     pub fn least_blocks(&self) -> u32 {
         16 * self.batch_blocks()
+    }
+
+    /// Bytes of a page.
+    pub(super) fn page(&self) -> u64 {
+        u64::from(self.page_bytes)
     }
 
     /// Blocks of a full batch.
@@ -86,7 +99,7 @@ impl Geometry {
     pub fn bytes(&self) -> u64 {
         2 * PAGE as u64
             + self.segments() * self.segment_bytes()
-            + u64::from(self.blocks) * PAGE as u64
+            + u64::from(self.blocks) * self.page()
     }
 
     /// First byte of the header that is the `n`th to be written.
@@ -104,7 +117,7 @@ impl Geometry {
     #[must_use]
     pub fn block(&self, position: u64) -> u64 {
         let blocks = self.base + 2 * PAGE as u64 + self.segments() * self.segment_bytes();
-        blocks + u64::from(self.slot(position)) * PAGE as u64
+        blocks + u64::from(self.slot(position)) * self.page()
     }
 
     /// The slot of a position.
@@ -134,7 +147,8 @@ mod tests {
     #[test]
     fn a_log_of_10_gb_has_the_papers_forty_segments() {
         // FM1: 10 GB of 4 KiB pages are 40 segments of 65,536.
-        let log = Geometry { base: 0, blocks: 2_621_440, batch_pages: 64, volume: 1 };
+        let log =
+            Geometry { base: 0, blocks: 2_621_440, page_bytes: 4096, batch_pages: 64, volume: 1 };
         assert_eq!(log.segment(), 65_536);
         assert_eq!(u64::from(log.blocks) / log.segment(), 40);
         assert_eq!(log.segments(), 43);
@@ -160,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_batch_never_crosses_the_end_of_the_ring() {
-        let log = Geometry { base: 0, blocks: 1056, batch_pages: 64, volume: 1 };
+        let log = Geometry { base: 0, blocks: 1056, page_bytes: 4096, batch_pages: 64, volume: 1 };
         assert_eq!(log.batch_range(0), 0..66);
         assert_eq!(log.batch_range(1050), 1050..1056);
         assert_eq!(log.batch_start(1053), 1053);

@@ -9,9 +9,8 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::host::Host;
-use super::paths::{PageLog, Put};
+use super::paths::{PageLog, Put, ZEROES};
 use super::words::{Kind, Mark};
-use crate::buf::PAGE;
 use crate::request::Errno;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
@@ -76,7 +75,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     pub(super) fn tombstone(&self, pages: &Range<u64>) -> Put<'static> {
         let crc = (pages.end - pages.start) as u32;
-        Put { kind: Kind::Tombstone, crc, ..Self::page(pages.start, &[0; PAGE], false) }
+        Put {
+            kind: Kind::Tombstone,
+            crc,
+            ..Self::page(pages.start, &ZEROES[..self.log.page() as usize], false)
+        }
     }
 
     /// Waits, with no page held, until one can be put at once; others may come first.

@@ -13,7 +13,7 @@ use super::host::{Host, each};
 use super::paths::{PageLog, Put};
 use super::queue::{empty_blocks, reserve};
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, kind_of, page_of};
-use crate::buf::{Buf, PAGE};
+use crate::buf::Buf;
 use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;
@@ -41,14 +41,15 @@ struct Group {
 #[derive(Default)]
 pub(super) struct Span {
     first: u64,
+    page_bytes: usize,
     bytes: Option<Buf>,
 }
 
 impl Span {
     /// The page at a position, if it is there and whole.
     fn page(&self, position: u64, crc: u32) -> Option<Buf> {
-        let at = position.checked_sub(self.first)? as usize * PAGE;
-        let page = self.bytes.as_ref()?.get(at..at + PAGE)?;
+        let at = position.checked_sub(self.first)? as usize * self.page_bytes;
+        let page = self.bytes.as_ref()?.get(at..at + self.page_bytes)?;
         (crc32c(page) == crc).then(|| Buf::copy_of(page))
     }
 }
@@ -254,16 +255,16 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if positions.len() < 2 || crosses || run > 2 * u64::from(self.log.batch_blocks()) {
             return Span::default();
         }
-        let buf = Buf::with_len(run as usize * PAGE);
+        let buf = Buf::with_len((run * self.log.page()) as usize);
         let bytes = self.host.read_flash(self.log.block(*first), buf).await.ok();
-        Span { first: *first, bytes }
+        Span { first: *first, page_bytes: self.log.page() as usize, bytes }
     }
 
     /// Under the lock.
     fn place(&self, slot: u32) -> Place {
         let position = self.position(slot);
         let staged = self.words.in_memory(position).map(|(buffer, place)| {
-            let mut buf = Buf::with_len(PAGE);
+            let mut buf = Buf::with_len(self.log.page() as usize);
             self.host.staged(buffer, place, &mut buf);
             buf
         });
@@ -276,7 +277,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if let Some(staged) = staged {
             return Ok(staged);
         }
-        let buf = Buf::with_len(PAGE);
+        let buf = Buf::with_len(self.log.page() as usize);
         if let Some(page) = span.page(position, crc) {
             return Ok(page);
         }
@@ -340,7 +341,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.page_bytes(place, &Span::default()).await
             }
         };
-        let zero = Buf::zeroed(PAGE);
+        let zero = Buf::zeroed(self.log.page() as usize);
         let (kind, bytes) = match &found {
             Ok(bytes) => (Kind::Page, bytes),
             Err(None) => (Kind::Lost, &zero),

@@ -21,7 +21,7 @@
 //! | state, failure | `status.rs` |
 //!
 //! # Positions
-//! A *position* counts blocks of [`PAGE`](crate::buf::PAGE) bytes since the log was formatted and never
+//! A *position* counts blocks of a page's bytes since the log was formatted and never
 //! comes back; its *slot* is the position modulo the number of blocks. Pages are gathered in memory in a
 //! *batch*: two copies of its head, then up to 64 pages. A batch is one write; it never crosses the end
 //! of the ring. `front <= left <= written <= rear`: pages before `front` are gone.
@@ -86,6 +86,8 @@ pub use self::words::words_needed;
 pub const BATCH_PAGES: u32 = 64;
 /// ... and at most.
 pub const BATCH_PAGES_MOST: u32 = 256;
+/// Bytes of a page, at most (4 KiB unless set otherwise; a database's are 8 KiB).
+pub const PAGE_BYTES_MOST: usize = 32_768;
 /// Blocks of a batch before its pages: its head, twice.
 pub const HEADS: u32 = 2;
 /// Pages have numbers below this.

@@ -16,11 +16,14 @@ use super::geometry::Geometry;
 use super::host::Host;
 use super::queue::Lack;
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of, slot_word};
-use super::{LogPolicy, LogSettings};
-use crate::buf::{Buf, PAGE};
+use super::{LogPolicy, LogSettings, PAGE_BYTES_MOST};
+use crate::buf::Buf;
 use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;
+
+/// A page of zeroes.
+pub(super) static ZEROES: [u8; PAGE_BYTES_MOST] = [0; PAGE_BYTES_MOST];
 
 /// A page log, see the module.
 pub struct PageLog<H, M> {
@@ -115,7 +118,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// As above; the version gets these flags.
     pub(super) async fn fetch(&self, page: u64, flags: u64) -> Result<Got, Errno> {
         loop {
-            let mut buf = Buf::with_len(PAGE);
+            let mut buf = Buf::with_len(self.log.page() as usize);
             let (slot, position, word, crc);
             {
                 let _guard = self.lock();
@@ -172,9 +175,26 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn put_new(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<New, Errno> {
+        self.put_new_if(page, bytes, dirty, || true).await
+    }
+
+    /// As above, if this is so too. It is asked while nobody else can put or drop the page.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn put_new_if(
+        &self,
+        page: u64,
+        bytes: &[u8],
+        dirty: bool,
+        so: impl FnOnce() -> bool,
+    ) -> Result<New, Errno> {
         let put = Self::page(page, bytes, dirty);
         let entered = {
             let _guard = self.lock();
+            if !so() {
+                return Ok(New::NotNow);
+            }
             // Unsealing would take time, in which the caller's reasons may end.
             let sealed = self.words.get(Mark::Sealed) != 0;
             match self.words.find(page) {
@@ -194,7 +214,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     pub(super) fn page(page: u64, bytes: &[u8], dirty: bool) -> Put<'_> {
-        debug_assert_eq!(bytes.len(), PAGE);
         let crc = crc32c(bytes);
         Put { kind: Kind::Page, page, dirty, crc, bytes, instead_of: None, urgent: false }
     }
@@ -255,6 +274,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if mutant::is_active("page-log-drops-first") {
             words.drop_pages(put.page..put.page + 1);
         }
+        debug_assert_eq!(put.bytes.len() as u64, self.log.page());
         self.host.stage(buffer, place as usize, put.bytes);
         let flags = VALID | if put.dirty { DIRTY } else { 0 };
         let tombstone = put.kind == Kind::Tombstone;
@@ -376,10 +396,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If the log has failed.
     pub async fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
-        let zero = [0; PAGE];
+        let zero = &ZEROES[..self.log.page() as usize];
         for page in pages {
             // The tombstone cannot leave before this is put, so it takes what is kept for making room.
-            let put = Put { urgent: true, ..Self::page(page, &zero, true) };
+            let put = Put { urgent: true, ..Self::page(page, zero, true) };
             self.enter(&put).await?;
         }
         Ok(())

@@ -193,7 +193,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         while longest.end < Self::least(header) && start < header.front + u64::from(self.log.blocks)
         {
             start += 1;
-            let bytes = self.read(self.log.block(start), PAGE as u64).await?;
+            let bytes = self.read(self.log.block(start), self.log.page()).await?;
             let head = Head::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
             // The first copy may be the one that is damaged.
             let here = head.filter(|h| h.start >= header.front && h.start <= start);
@@ -230,8 +230,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     /// The head that counts at a position, from either copy. A crash may have left that of an earlier generation
     /// in one of them, whose batch ended the log and was written over.
     async fn head(&mut self, header: &Header, start: u64) -> Result<Option<Head>, OpenError> {
-        let bytes = self.read(self.log.block(start), u64::from(HEADS) * PAGE as u64).await?;
-        let heads = bytes.chunks_exact(PAGE).filter_map(|copy| Head::decode(copy, self.log));
+        let bytes = self.read(self.log.block(start), u64::from(HEADS) * self.log.page()).await?;
+        let heads = bytes
+            .chunks_exact(self.log.page() as usize)
+            .filter_map(|copy| Head::decode(copy, self.log));
         let mut heads = heads.filter(|head| self.counts(header, head, start));
         if mutant::is_active("page-log-older-head") {
             return Ok(heads.next());
@@ -256,7 +258,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     async fn look_behind(&mut self, header: &Header, chain: &Chain) -> Result<(), OpenError> {
         let ahead = super::BUFFERS as u64 * u64::from(self.log.batch_blocks());
         for start in chain.end + 1..=chain.end + ahead {
-            let bytes = self.read(self.log.block(start), PAGE as u64).await?;
+            let bytes = self.read(self.log.block(start), self.log.page()).await?;
             let head = Head::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
             // Either copy may be the one that is whole.
             let beyond = head.filter(|h| h.start > chain.end && start - h.start < u64::from(HEADS));
@@ -276,8 +278,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
                 continue;
             }
             let first = start + u64::from(HEADS);
-            let bytes = self.read(self.log.block(first), (count * PAGE) as u64).await?;
-            let pages = bytes.chunks_exact(PAGE).zip(&chain.links[i].entries);
+            let bytes = self.read(self.log.block(first), count as u64 * self.log.page()).await?;
+            let pages = bytes.chunks_exact(self.log.page() as usize).zip(&chain.links[i].entries);
             let whole = pages
                 .into_iter()
                 .all(|(page, (word, crc))| kind_of(*word) != Kind::Page || crc32c(page) == *crc);

@@ -91,7 +91,8 @@ impl Logs {
     /// Where a shard's log lies.
     pub fn geometry(&self, volume: u64, shard: u32) -> Geometry {
         let Self { blocks, batch_pages, .. } = *self;
-        let first = Geometry { base: HEADER_BYTES, blocks, batch_pages, volume };
+        let first =
+            Geometry { base: HEADER_BYTES, blocks, page_bytes: PAGE as u32, batch_pages, volume };
         Geometry { base: HEADER_BYTES + u64::from(shard) * first.bytes(), ..first }
     }
 

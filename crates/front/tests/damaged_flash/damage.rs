@@ -104,7 +104,7 @@ fn of_metadata(label: &Label, copy: u8) -> Vec<Part> {
 /// checksums: whoever reads a damaged page where the log alone has it is told so, which is not judged here.
 fn of_log(section: &Section, volume: u64, copy: u8) -> Vec<Part> {
     let SectionKind::Log { blocks, batch_pages, .. } = section.kind else { panic!("no log") };
-    let log = Geometry { base: section.offset, blocks, batch_pages, volume };
+    let log = Geometry { base: section.offset, blocks, page_bytes: 4096, batch_pages, volume };
     let header = log.base + u64::from(copy) * 4096;
     vec![("header", header..header + 4096), ("segments", log.base + 2 * 4096..log.block(0))]
 }

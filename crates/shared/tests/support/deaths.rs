@@ -33,7 +33,7 @@ pub fn deaths(
         }
         life.stop()?;
         life.check()?;
-        let pages = larder_shared::Pages::join(&life.memory(), super::files(&life.dir()));
+        let pages = larder_shared::Pages::join(&life.memory(), super::devices(&life.dir()));
         let pages = pages.map_err(|errno| errno.to_string())?;
         done += (0..MEMBERS).map(|i| life.book.progress(i).load(SeqCst)).sum::<u64>();
         put += pages.status().put;

@@ -10,7 +10,7 @@ use larder_shared::{Memory, Pages, Words};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::{BROKEN, Book, Column, GROUP, PAGES, content, files, look, open};
+use super::{BROKEN, Book, Column, GROUP, PAGES, content, devices, look, open};
 
 /// The log's words; at one of the accesses the process ends itself.
 struct Fatal {
@@ -52,7 +52,7 @@ pub fn run() {
     let dir = PathBuf::from(std::env::var("LARDER_SHARED_DIR").expect("a directory"));
     let memory = Memory::join(&open(&dir.join("memory"))).expect("memory");
     let fatal = |words| Fatal { words, steps: Cell::new(steps) };
-    let pages = Pages::join_over(&memory, files(&dir), fatal).expect("joins");
+    let pages = Pages::join_over(&memory, devices(&dir), fatal).expect("joins");
     let random = Pcg64Mcg::seed_from_u64(seed * 16 + index);
     let mut worker = Worker { pages, book: Book::open(&dir), index, random };
     while worker.book.stop().load(SeqCst) == 0 {

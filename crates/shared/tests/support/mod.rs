@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use larder_core::buf::PAGE;
 use larder_core::checksum::crc32c;
 use larder_core::pagelog::{Geometry, Host, LogPolicy, LogSettings};
-use larder_shared::{Files, Member, Memory, Pages, Shape, Words, now};
+use larder_shared::{Devices, Member, Memory, OneFile, Pages, Shape, Words, now};
 
 /// Pages that are written.
 pub const PAGES: u64 = 192;
@@ -57,7 +57,7 @@ pub struct Book {
 impl Book {
     fn open(dir: &Path) -> Self {
         let memory = Memory::join(&open(&dir.join("book"))).expect("a book");
-        let member = Member::join(&memory, files(dir)).expect("room in the book");
+        let member = Member::join(&memory, devices(dir)).expect("room in the book");
         Self { words: Words::of(&memory), member }
     }
 
@@ -90,8 +90,9 @@ fn open(path: &Path) -> OwnedFd {
     file.expect("a file").into()
 }
 
-pub fn files(dir: &Path) -> Files {
-    Files { flash: open(&dir.join("flash")), origin: open(&dir.join("origin")) }
+pub fn devices(dir: &Path) -> Devices {
+    let origin = Box::new(OneFile(open(&dir.join("origin"))));
+    Devices { flash: open(&dir.join("flash")), origin }
 }
 
 /// A page's bytes: what and whose it is, and a checksum over all of it.
@@ -162,7 +163,7 @@ impl Life {
         let log = Geometry::fit(4096, 220 * PAGE as u64, 4, 7).expect("fits");
         let settings = LogSettings { policy, second_chance: true };
         let book_words = Geometry { blocks: 1_000, ..log };
-        let book = Shape { log: book_words, settings };
+        let book = Shape { log: book_words, settings, user_words: 0 };
         Memory::create(&open(&dir.path().join("book")), book).expect("a book");
         let flash = File::from(open(&dir.path().join("flash")));
         for (offset, bytes) in log.blank() {
@@ -171,7 +172,7 @@ impl Life {
         let book = Book::open(dir.path());
         let members = (0..MEMBERS).map(|_| None).collect();
         let life = Self { dir, book, members, mutant: None, seeds: 0, test };
-        life.start(Shape { log, settings });
+        life.start(Shape { log, settings, user_words: 0 });
         life
     }
 
@@ -184,7 +185,7 @@ impl Life {
     pub fn start(&self, shape: Shape) -> Pages {
         let file = open(&self.dir.path().join("memory"));
         let memory = Memory::create(&file, shape).expect("memory");
-        Pages::start(&memory, files(self.dir.path())).expect("opens").0
+        Pages::start(&memory, devices(self.dir.path())).expect("opens").0
     }
 
     pub fn memory(&self) -> Rc<Memory> {
@@ -271,7 +272,7 @@ impl Life {
 
     /// Nobody else is there: every page is what it may be, and a repair finds nothing to do.
     pub fn check(&self) -> Result<(), String> {
-        let joined = Pages::join(&self.memory(), files(self.dir.path()));
+        let joined = Pages::join(&self.memory(), devices(self.dir.path()));
         let pages = joined.map_err(|errno| errno.to_string())?;
         (0..PAGES).try_for_each(|page| look(&pages, &self.book, page, false).map(drop))?;
         let before = pages.status();

@@ -35,7 +35,13 @@ pub(super) fn draw(
     settings.reads = rng.random_bool(0.8);
     choices.write = WritePolicy::Logged(policy.unwrap_or(LogPolicy::Full));
     choices.unit_bytes = unit_bytes;
-    let geometry = Geometry { base: 0, blocks: 0, batch_pages: settings.batch_pages, volume: 0 };
+    let geometry = Geometry {
+        base: 0,
+        blocks: 0,
+        page_bytes: PAGE as u32,
+        batch_pages: settings.batch_pages,
+        volume: 0,
+    };
     let least = geometry.least_blocks();
     let geometry = Geometry { blocks: least + rng.random_range(0..2 * least), ..geometry };
     geometry.bytes()

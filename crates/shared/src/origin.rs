@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the pages of a log come from and go to.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use larder_core::request::Errno;
+
+use crate::host::{errno, read_all, write_all};
+
+/// An origin: what a page's number means is its own business. Everything blocks.
+pub trait Origin {
+    /// Reads a page; behind the end there are zeroes.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read(&self, page: u64, into: &mut [u8]) -> Result<(), Errno>;
+    /// Writes a page.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno>;
+    /// Makes durable what was written, by whichever process.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    fn flush(&self) -> Result<(), Errno>;
+}
+
+/// One file, one page behind the other.
+pub struct OneFile(pub OwnedFd);
+
+impl Origin for OneFile {
+    fn read(&self, page: u64, into: &mut [u8]) -> Result<(), Errno> {
+        let at = page * into.len() as u64;
+        read_all(&self.0, into, at)
+    }
+
+    fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
+        write_all(&self.0, &mut [IoSlice::new(bytes)], page * bytes.len() as u64)
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        rustix::fs::fdatasync(&self.0).map_err(errno)
+    }
+}
