@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the server's processes share beside the log: words of its memory.
+//!
+//! `marks and counters | epochs | names | frames`
+//!
+//! An **epoch** counts the changes of a page: a counter that pages share by their hash, and one for all of them. It is
+//! raised before anything else happens to a page, so whatever was read before is known to be old.
+//! A **frame** is a place in shared buffers; its record says which page was read into it, in which epoch, and the hash
+//! of what was read. Nobody but the process that fills a frame touches its record (the server sees to it).
+
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use larder_shared::Memory;
+
+use crate::names::{self, Names};
+
+/// Marks and counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Mark {
+    /// Hash of `pg_control` as it was written last.
+    Control,
+    /// ... and as somebody was about to write it.
+    ControlNext,
+    /// Hash of the boot that the memory is of.
+    Boot,
+    /// Counts what changes all epochs.
+    Epoch,
+    /// Why nothing is cached any more (an errno; 0: it is).
+    Failed,
+    /// Starts of the server's shared memory with this area.
+    Starts,
+    /// Pages read into shared buffers, ...
+    Reads,
+    /// ... and those of them that flash had.
+    Hits,
+    /// Pages written by the server.
+    Writes,
+    /// Writes that entered the log.
+    WritesEntered,
+    /// Pages that left shared buffers clean and entered the log.
+    CleanEntered,
+    /// ... or did not, since the log had them,
+    CleanKept,
+    /// since they had been written, truncated or changed since they were read,
+    CleanChanged,
+    /// or since there was no room.
+    CleanNoRoom,
+    /// Forks that were dropped, emptied or rewritten.
+    Retired,
+}
+
+const MARKS: usize = 64;
+const EPOCHS: usize = 1 << 16;
+const FRAME_WORDS: usize = 4;
+
+/// The shared words.
+#[derive(Clone)]
+pub struct Area(Rc<Memory>);
+
+/// What a frame was filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Page of the log.
+    pub page: u64,
+    /// See [`Area::epoch`].
+    pub epoch: u64,
+    /// Of its bytes but the checksum.
+    pub hash: u64,
+    /// The server's checksum in its bytes.
+    pub checksum: u16,
+}
+
+impl Area {
+    /// Words for so many frames.
+    #[must_use]
+    pub fn words(frames: usize) -> usize {
+        MARKS + EPOCHS + names::WORDS + frames * FRAME_WORDS
+    }
+
+    /// The area in a memory.
+    #[must_use]
+    pub fn of(memory: &Rc<Memory>) -> Self {
+        Self(Rc::clone(memory))
+    }
+
+    fn mark(&self, mark: Mark) -> &AtomicU64 {
+        &self.0.user_words()[mark as usize]
+    }
+
+    /// A mark or counter.
+    #[must_use]
+    pub fn get(&self, mark: Mark) -> u64 {
+        self.mark(mark).load(Acquire)
+    }
+
+    /// Sets a mark.
+    pub fn set(&self, mark: Mark, value: u64) {
+        self.mark(mark).store(value, Release);
+    }
+
+    /// Counts.
+    pub fn count(&self, mark: Mark) {
+        self.mark(mark).fetch_add(1, Relaxed);
+    }
+
+    fn epoch_word(&self, page: u64) -> &AtomicU64 {
+        let hash = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - EPOCHS.ilog2());
+        &self.0.user_words()[MARKS + hash as usize]
+    }
+
+    /// The page's epoch.
+    #[must_use]
+    pub fn epoch(&self, page: u64) -> u64 {
+        let all = self.mark(Mark::Epoch).load(Acquire);
+        all << 32 | self.epoch_word(page).load(Acquire) & u64::from(u32::MAX)
+    }
+
+    /// The page is about to change; its new epoch.
+    pub fn raise(&self, page: u64) -> u64 {
+        self.epoch_word(page).fetch_add(1, AcqRel);
+        self.epoch(page)
+    }
+
+    /// Any page may be about to change.
+    pub fn raise_all(&self) {
+        self.mark(Mark::Epoch).fetch_add(1, AcqRel);
+    }
+
+    /// The numbers of forks.
+    #[must_use]
+    pub fn names(&self) -> Names<'_> {
+        let at = MARKS + EPOCHS;
+        Names::new(&self.0.user_words()[at..at + names::WORDS])
+    }
+
+    fn frame(&self, frame: usize) -> Option<&[AtomicU64]> {
+        let at = MARKS + EPOCHS + names::WORDS + frame * FRAME_WORDS;
+        self.0.user_words().get(at..at + FRAME_WORDS)
+    }
+
+    /// What a frame was filled with.
+    #[must_use]
+    pub fn record(&self, frame: usize) -> Option<Record> {
+        let [page, epoch, hash, checksum] = self.frame(frame)? else { return None };
+        let page = page.load(Acquire).checked_sub(1)?;
+        let (epoch, hash) = (epoch.load(Relaxed), hash.load(Relaxed));
+        Some(Record { page, epoch, hash, checksum: checksum.load(Relaxed) as u16 })
+    }
+
+    /// A frame is filled, or with nothing that is known.
+    pub fn set_record(&self, frame: usize, record: Option<Record>) {
+        let Some(words) = self.frame(frame) else { return };
+        // Who dies here leaves no record rather than half of one.
+        words[0].store(0, Release);
+        if let Some(record) = record {
+            words[1].store(record.epoch, Release);
+            words[2].store(record.hash, Release);
+            words[3].store(u64::from(record.checksum), Release);
+            words[0].store(record.page + 1, Release);
+        }
+    }
+
+    /// The server has new shared buffers.
+    pub fn forget_frames(&self) {
+        let first = MARKS + EPOCHS + names::WORDS;
+        for words in self.0.user_words()[first..].chunks(FRAME_WORDS) {
+            // Most were never touched, and reading gives them no memory.
+            if words[0].load(Relaxed) != 0 {
+                words[0].store(0, Release);
+            }
+        }
+    }
+}

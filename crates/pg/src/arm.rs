@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The postmaster arms the cache when its shared memory is there, and leaves it behind at its end.
+//!
+//! What an earlier start left is used in two cases, and only if `pg_control` is as an armed process wrote it last:
+//! - the shared memory is still there (the server died in this boot): all of it, as it is;
+//! - the server was stopped cleanly: the sealed log and the kept names.
+//!
+//! In any other case the log is formatted anew: under write-through nothing is lost by that. A server that cannot have
+//! its cache for lack of flash runs without, with a warning; one that would be in danger does not start.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_shared::{MEMBERS, Memory, Pages, Shape};
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use crate::area::{Area, Mark};
+use crate::control::{self, Control};
+use crate::here::{self, Armed};
+use crate::kept::Kept;
+use crate::mutant::{Mutant, is_active};
+use crate::server::{self, Level, report};
+use crate::settings::{self, Refused, Settings};
+use crate::{got, hooks};
+
+/// Where the log begins in its file.
+const BASE: u64 = 4096;
+/// Processes beside backends and workers: writers, launchers, and those that newer servers have.
+const OTHER_PROCESSES: u64 = 48;
+
+/// What the server is like.
+struct Server {
+    page_bytes: u64,
+    segment_blocks: u64,
+    buffers: usize,
+    frames: usize,
+    data: String,
+    control: Control,
+}
+
+impl Server {
+    fn look() -> Option<Self> {
+        let (buffers, frames) = server::buffers()?;
+        let data = server::data()?;
+        let control = Control::read(Path::new(&data)).ok()?;
+        Some(Self {
+            page_bytes: server::number("block_size")?,
+            segment_blocks: server::number("segment_size")?,
+            buffers,
+            frames,
+            data,
+            control,
+        })
+    }
+}
+
+/// The server's shared memory is there: at its start, and whenever it begins anew after a crash of a backend.
+pub fn startup() {
+    if server::is_child() || server::is_bootstrapping() {
+        return;
+    }
+    let Some(server) = Server::look() else {
+        return report(Level::Warning, "this server is not known; nothing is cached", "");
+    };
+    if let Some(armed) = here::disarm() {
+        return begin_anew(armed, &server);
+    }
+    let settings = settings::read(server.frames as u64 * server.page_bytes).and_then(check);
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(Refused { what, hint }) => return report(Level::Fatal, &what, &hint),
+    };
+    if settings.flash_directory.is_empty() {
+        let hint = "Set larder.flash_directory to a directory on flash.";
+        return report(Level::Log, "larder.flash_directory is not set; nothing is cached", hint);
+    }
+    match start(&server, &settings) {
+        Ok(()) => server::at_exit(at_exit),
+        Err(error) => {
+            let directory = &settings.flash_directory;
+            let what =
+                format!("flash in \"{directory}\" cannot be used: {error}; nothing is cached");
+            report(Level::Warning, &what, "The server runs as it would without larder.");
+        }
+    }
+}
+
+/// What cannot work is refused.
+fn check(settings: Settings) -> Result<Settings, Refused> {
+    if server::is_exec_backend() {
+        let what = "this server starts its processes anew (EXEC_BACKEND)";
+        return Err(Refused::new(what, "Use a server that was built for Linux."));
+    }
+    if server::setting("io_method").as_deref() == Some("io_uring") {
+        let what = "io_method is io_uring, whose reads and writes larder cannot see";
+        return Err(Refused::new(what, "Set io_method to worker or sync."));
+    }
+    if let Some(name) = got::imports(hooks::UNKNOWN) {
+        let what = format!("this server calls {name}, which larder does not handle");
+        return Err(Refused::new(what, "Take larder out of shared_preload_libraries."));
+    }
+    let names = [
+        "max_connections",
+        "autovacuum_max_workers",
+        "max_worker_processes",
+        "max_wal_senders",
+        "io_max_workers",
+    ];
+    let processes: u64 =
+        names.into_iter().filter_map(server::number).sum::<u64>() + OTHER_PROCESSES;
+    if processes > MEMBERS as u64 {
+        let what = format!("{processes} processes may run, and larder has room for {MEMBERS}");
+        return Err(Refused::new(what, "Lower max_connections, or use a connection pooler."));
+    }
+    Ok(settings)
+}
+
+/// Other shared buffers, and the same log.
+fn begin_anew(armed: Armed, server: &Server) {
+    let area = Area::of(&armed.memory);
+    area.forget_frames();
+    area.raise_all();
+    area.set(Mark::Starts, area.get(Mark::Starts) + 1);
+    here::arm(Armed { buffers: server.buffers, frames: server.frames, ..armed });
+}
+
+fn start(server: &Server, settings: &Settings) -> io::Result<()> {
+    let directory = Path::new(&server.data).join(&settings.flash_directory);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let flash = open_flash(&directory.join("larder.flash"))?;
+    let wanted = Geometry {
+        base: BASE,
+        blocks: 0,
+        page_bytes: server.page_bytes as u32,
+        batch_pages: settings.batch_pages,
+        volume: 0,
+    };
+    let wanted = wanted.grown_to(settings.flash_bytes.saturating_sub(BASE));
+    let too_small = || io::Error::other("larder.flash_size is too small for a log");
+    let wanted = wanted.ok_or_else(too_small)?;
+    let end = BASE + wanted.bytes();
+    rustix::fs::fallocate(&flash, FallocateFlags::empty(), 0, end)?;
+    let log_settings =
+        LogSettings { policy: LogPolicy::Through, second_chance: settings.second_chance };
+    let user_words = Area::words(server.frames);
+    let shape = Shape { log: wanted, settings: log_settings, user_words };
+    let kept = Kept::take(&directory)?;
+    let make = |memory| Armed {
+        memory,
+        flash,
+        page_bytes: server.page_bytes as usize,
+        segment_blocks: server.segment_blocks,
+        buffers: server.buffers,
+        frames: server.frames,
+        data: server.data.clone().into_bytes(),
+        directory: directory.clone(),
+    };
+    let (armed, how) = memory(server, shape, kept, make)?;
+    let area = Area::of(&armed.memory);
+    area.forget_frames();
+    area.raise_all();
+    area.set(Mark::Starts, area.get(Mark::Starts) + 1);
+    area.set(Mark::Control, server.control.hash);
+    let pages = area_pages(&armed)?;
+    here::arm(armed);
+    let redirected = got::redirect(&hooks::table())?;
+    let what = format!("{} MiB of flash, {pages} pages in it ({how})", end >> 20);
+    report(Level::Log, &format!("caching: {what}, {redirected} functions redirected"), "");
+    Ok(())
+}
+
+fn area_pages(armed: &Armed) -> io::Result<u64> {
+    let devices = armed.devices().map_err(|e| io::Error::from_raw_os_error(e.0))?;
+    let pages = Pages::join(&armed.memory, devices);
+    Ok(pages.map_err(|e| io::Error::from_raw_os_error(e.0))?.status().valid)
+}
+
+/// The log's file, which one server has at a time. Directly, where the file system can: the server's pages need no
+/// second place in memory.
+fn open_flash(path: &Path) -> io::Result<OwnedFd> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let direct = options.clone().custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW).open(path);
+    let file = match direct {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            options.custom_flags(libc::O_NOFOLLOW).open(path)?
+        }
+        other => other?,
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::AGAIN) => Err(io::Error::other("another server uses it")),
+        other => Ok(other.map(|()| OwnedFd::from(file))?),
+    }
+}
+
+/// The shared memory: that of the last start, a new one over a sealed log, or both new. What it was.
+fn memory(
+    server: &Server,
+    shape: Shape,
+    kept: Option<Kept>,
+    make: impl FnOnce(Rc<Memory>) -> Armed,
+) -> io::Result<(Armed, &'static str)> {
+    let path = memory_path(Path::new(&server.data), server.control.system);
+    let same = |log: Geometry| Geometry { volume: 0, ..log } == shape.log;
+    if let Some(memory) = left(&path, server)
+        && same(memory.shape().log)
+        && (Shape { log: shape.log, ..memory.shape() }) == shape
+    {
+        return Ok((make(memory), "as the last start left it"));
+    }
+    let _ = fs::remove_file(&path);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = OwnedFd::from(options.open(&path)?);
+    let ours = |kept: &Kept| {
+        let control = kept.control == server.control.hash || is_active(Mutant::TrustsDirectory);
+        kept.system == server.control.system && control && same(kept.log)
+    };
+    if let Some(kept) = kept.filter(ours) {
+        let armed = make(Memory::create(&file, Shape { log: kept.log, ..shape })?);
+        let sound = kept.restore(Area::of(&armed.memory).names());
+        if sound && open(&armed).is_ok() {
+            boot_is_now(&armed.memory);
+            return Ok((armed, "warm after a stop"));
+        }
+        return format(armed, &file, shape);
+    }
+    let armed = make(Memory::create(&file, shape)?);
+    format(armed, &file, shape)
+}
+
+fn open(armed: &Armed) -> io::Result<()> {
+    let devices = armed.devices().map_err(|e| io::Error::from_raw_os_error(e.0))?;
+    Pages::start(&armed.memory, devices).map(drop)
+}
+
+/// An empty log, and memory for it.
+fn format(armed: Armed, file: &OwnedFd, shape: Shape) -> io::Result<(Armed, &'static str)> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = since.map_or(0, |since| since.as_nanos() as u64);
+    let volume = time ^ u64::from(std::process::id()) << 40 | 1;
+    let log = Geometry { volume, ..shape.log };
+    let flash = File::from(rustix::io::dup(&armed.flash)?);
+    for (at, bytes) in log.blank() {
+        flash.write_all_at(&bytes, at)?;
+    }
+    flash.sync_data()?;
+    let memory = Memory::create(file, Shape { log, ..shape })?;
+    let armed = Armed { memory, ..armed };
+    open(&armed)?;
+    boot_is_now(&armed.memory);
+    Ok((armed, "empty"))
+}
+
+fn boot() -> u64 {
+    control::hash(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
+}
+
+fn boot_is_now(memory: &Rc<Memory>) {
+    Area::of(memory).set(Mark::Boot, boot());
+}
+
+/// Where the memory of this server lies: a file system in memory, so that it is gone with the boot.
+fn memory_path(data: &Path, system: u64) -> PathBuf {
+    let data = fs::canonicalize(data).unwrap_or_else(|_| data.to_owned());
+    let hash = control::hash(data.as_os_str().as_encoded_bytes());
+    PathBuf::from(format!("/dev/shm/larder-{system:016x}-{hash:016x}"))
+}
+
+/// The memory that a server left that died, if nobody has changed the data directory since.
+fn left(path: &Path, server: &Server) -> Option<Rc<Memory>> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
+    if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let memory = Memory::join(&OwnedFd::from(file)).ok()?;
+    let area = Area::of(&memory);
+    if memory.user_words().len() != Area::words(server.frames) {
+        return None;
+    }
+    let known = [Mark::Control, Mark::ControlNext].map(|mark| area.get(mark));
+    let unchanged = known.contains(&server.control.hash) || is_active(Mutant::TrustsDirectory);
+    let here = area.get(Mark::Boot) == boot();
+    (unchanged && here && area.get(Mark::Failed) == 0).then_some(memory)
+}
+
+/// The postmaster ends, the last of its processes.
+extern "C" fn at_exit(_: i32, _: usize) {
+    let Some(armed) = here::disarm() else { return };
+    let Some(data) = std::str::from_utf8(&armed.data).ok().map(PathBuf::from) else { return };
+    let Ok(control) = Control::read(&data) else { return };
+    let area = Area::of(&armed.memory);
+    let known = area.get(Mark::Control) == control.hash && area.get(Mark::Failed) == 0;
+    if !control.shut_down || !known {
+        return; // the memory stays, for whoever starts next in this boot
+    }
+    if let Err(error) = stop(&armed, &control) {
+        eprintln!("larder: the log cannot be closed: {error}; the next start is cold");
+    }
+    let _ = fs::remove_file(memory_path(&data, control.system));
+}
+
+fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
+    let number = |errno: larder_core::request::Errno| io::Error::from_raw_os_error(errno.0);
+    let pages = Pages::join(&armed.memory, armed.devices().map_err(number)?).map_err(number)?;
+    pages.stop().map_err(number)?;
+    let area = Area::of(&armed.memory);
+    let names = area.names().save().collect();
+    let log = armed.memory.shape().log;
+    Kept { system: control.system, control: control.hash, log, names }.save(&armed.directory)
+}

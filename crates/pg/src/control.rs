@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `global/pg_control`, the server's own word on the state of its data directory.
+//!
+//! Every start, stop and checkpoint writes it, and so do `pg_resetwal`, `pg_rewind` and `pg_checksums`; a data
+//! directory that was put back has its older one. So whoever finds it as an armed process wrote it last knows that
+//! nobody changed the directory past the cache, and whoever does not drops what it has.
+
+use std::io;
+use std::path::Path;
+
+use crate::area::Mark;
+use crate::here;
+
+/// Where it lies in a data directory.
+pub const PATH: &str = "global/pg_control";
+/// What the server is after a clean stop; as a standby.
+const SHUT_DOWN: [u32; 2] = [1, 2];
+
+/// Hash of some bytes, never 0.
+#[must_use]
+pub fn hash(bytes: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes) | 1
+}
+
+/// These bytes are about to be written there.
+pub fn about_to_be(bytes: &[u8]) {
+    here::with(|_, pool| pool.area().set(Mark::ControlNext, hash(bytes)));
+}
+
+/// They were, or something went wrong.
+pub fn is(written: bool) {
+    if written {
+        here::with(|_, pool| pool.area().set(Mark::Control, pool.area().get(Mark::ControlNext)));
+    }
+}
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Hash of all of it.
+    pub hash: u64,
+    /// Identifies the cluster.
+    pub system: u64,
+    /// Whether the server was stopped cleanly.
+    pub shut_down: bool,
+}
+
+impl Control {
+    /// What some bytes of it say; the first 20 bytes are the same in all versions.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let system = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let state = u32::from_le_bytes(bytes.get(16..20)?.try_into().ok()?);
+        Some(Self { hash: hash(bytes), system, shut_down: SHUT_DOWN.contains(&state) })
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(data: &Path) -> io::Result<Self> {
+        let bytes = std::fs::read(data.join(PATH))?;
+        Self::of(&bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "pg_control is too short"))
+    }
+}

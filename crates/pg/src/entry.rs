@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a server finds in this library by name, and what the loader runs.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int};
+use std::sync::OnceLock;
+
+use crate::{arm, server, settings, status};
+
+/// The server's check that a library was made for it (`fmgr.h`). Of this library nothing depends on the version.
+#[repr(C)]
+struct Magic {
+    len: c_int,
+    version: c_int,
+    arguments: c_int,
+    keys: c_int,
+    name_bytes: c_int,
+    long_by_value: c_int,
+    extra: [u8; 32],
+    // From 18 on:
+    name: *const c_char,
+    release: *const c_char,
+}
+
+// SAFETY: the strings are static.
+unsafe impl Sync for Magic {}
+// SAFETY: as above.
+unsafe impl Send for Magic {}
+
+/// Bytes of it before 18.
+const SHORT: usize = 56;
+
+/// See [`Magic`].
+#[unsafe(no_mangle)]
+extern "C" fn Pg_magic_func() -> *const u8 {
+    static MAGIC: OnceLock<Magic> = OnceLock::new();
+    let magic = MAGIC.get_or_init(|| {
+        let version = server::number("server_version_num").unwrap_or(0) as c_int / 100;
+        let mut extra = [0; 32];
+        extra[..10].copy_from_slice(b"PostgreSQL");
+        let long = version >= 1800;
+        Magic {
+            len: if long { size_of::<Magic>() } else { SHORT } as c_int,
+            version,
+            arguments: server::number("max_function_args").unwrap_or(100) as c_int,
+            keys: server::number("max_index_keys").unwrap_or(32) as c_int,
+            name_bytes: 64,
+            long_by_value: 1,
+            extra,
+            name: c"larder".as_ptr(),
+            release: concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast(),
+        }
+    });
+    std::ptr::from_ref(magic).cast()
+}
+
+/// The server has loaded the library.
+#[unsafe(no_mangle)]
+extern "C-unwind" fn _PG_init() {
+    let loading = server::symbol(c"process_shared_preload_libraries_in_progress");
+    // SAFETY: `bool process_shared_preload_libraries_in_progress`.
+    if loading.is_some_and(|at| unsafe { at.cast::<bool>().read() }) {
+        settings::define();
+        install();
+    }
+}
+
+/// The dynamic loader has: before the server's `main`, if it is preloaded.
+extern "C" fn loaded() {
+    let ours = |list: std::ffi::OsString| list.to_string_lossy().contains("larder");
+    if !std::env::var_os("LD_PRELOAD").is_some_and(ours) {
+        return;
+    }
+    if server::symbol(c"shmem_startup_hook").is_some() {
+        // The server's own children need it no more, and what an archive command runs never did.
+        // SAFETY: before `main` there is one thread.
+        unsafe { libc::unsetenv(c"LD_PRELOAD".as_ptr()) };
+        install();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+/// The hook that was there before.
+static BEFORE: OnceLock<server::Hook> = OnceLock::new();
+
+fn install() {
+    if BEFORE.get().is_none()
+        && let Some(before) = server::hook_startup(startup)
+    {
+        let _ = BEFORE.set(before);
+    }
+}
+
+unsafe extern "C-unwind" fn startup() {
+    if let Some(Some(before)) = BEFORE.get() {
+        // SAFETY: it was where the server would have called it.
+        unsafe { before() };
+    }
+    arm::startup();
+}
+
+/// What the server asks of a function before it calls it.
+#[repr(C)]
+struct Interface {
+    version: c_int,
+}
+
+static INTERFACE: Interface = Interface { version: 1 };
+
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo_larder_status() -> *const u8 {
+    std::ptr::from_ref(&INTERFACE).cast()
+}
+
+/// SQL: `larder.status() RETURNS text`, see [`status::json`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_status(_: *mut u8) -> usize {
+    let text = status::json().to_string();
+    server::text(&text)
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which file of a data directory a path names.
+//!
+//! Relation files are `base/<database>/<relation>`, `global/<relation>` and
+//! `pg_tblspc/<tablespace>/<version>/<database>/<relation>`, then `_fsm`, `_vm` or `_init` for another fork, then
+//! `.<n>` for a segment but the first. Temporary relations (`t<backend>_<relation>`) belong to one process and are
+//! no business of a shared cache.
+
+/// A fork of a relation: all its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fork {
+    /// OID of the tablespace.
+    pub tablespace: u32,
+    /// OID of the database, 0 of shared relations.
+    pub database: u32,
+    /// Number of the relation's files.
+    pub relation: u32,
+    /// 0 main, 1 free space map, 2 visibility map, 3 init.
+    pub kind: u8,
+}
+
+/// What a file is to the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum File {
+    /// Nothing.
+    #[default]
+    Other,
+    /// A segment of a fork.
+    Segment(Fork, u32),
+    /// `global/pg_control`.
+    Control,
+}
+
+const DEFAULT_TABLESPACE: u32 = 1663;
+const GLOBAL_TABLESPACE: u32 = 1664;
+
+impl File {
+    /// What a path names: one below `data`, or relative to it, as a server's working directory is.
+    #[must_use]
+    pub fn of(path: &[u8], data: &[u8]) -> Self {
+        let below = path.strip_prefix(data).and_then(|rest| rest.strip_prefix(b"/"));
+        let path = below.unwrap_or(path);
+        let path = path.strip_prefix(b"./").unwrap_or(path);
+        if path == b"global/pg_control" {
+            return Self::Control;
+        }
+        let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|p| !p.is_empty()).collect();
+        let (tablespace, database, name) = match parts[..] {
+            [b"base", database, name] => (Some(DEFAULT_TABLESPACE), number(database), name),
+            [b"global", name] => (Some(GLOBAL_TABLESPACE), Some(0), name),
+            [b"pg_tblspc", space, _, database, name] => (number(space), number(database), name),
+            _ => return Self::Other,
+        };
+        let (Some(tablespace), Some(database)) = (tablespace, database) else { return Self::Other };
+        let Some((relation, kind, segment)) = parse(name) else { return Self::Other };
+        Self::Segment(Fork { tablespace, database, relation, kind }, segment)
+    }
+}
+
+/// A number as the server writes it: digits, no leading zero.
+fn number(text: &[u8]) -> Option<u32> {
+    let plain = text.iter().all(u8::is_ascii_digit) && (text.len() == 1 || text[0] != b'0');
+    if text.is_empty() || !plain {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Relation, fork and segment.
+fn parse(name: &[u8]) -> Option<(u32, u8, u32)> {
+    let mut dots = name.splitn(2, |b| *b == b'.');
+    let (base, segment) = (dots.next()?, dots.next());
+    let segment = segment.map_or(Some(0), |s| number(s).filter(|s| *s > 0))?;
+    let mut parts = base.splitn(2, |b| *b == b'_');
+    let relation = number(parts.next()?)?;
+    let kind = match parts.next() {
+        None => 0,
+        Some(b"fsm") => 1,
+        Some(b"vm") => 2,
+        Some(b"init") => 3,
+        Some(_) => return None,
+    };
+    Some((relation, kind, segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fork(tablespace: u32, database: u32, relation: u32, kind: u8) -> Fork {
+        Fork { tablespace, database, relation, kind }
+    }
+
+    #[test]
+    fn paths_of_relations_are_known() {
+        for (path, fork, segment) in [
+            ("base/5/16384", fork(1663, 5, 16384, 0), 0),
+            ("base/5/16384.3", fork(1663, 5, 16384, 0), 3),
+            ("base/5/16384_fsm", fork(1663, 5, 16384, 1), 0),
+            ("base/5/16384_vm.1", fork(1663, 5, 16384, 2), 1),
+            ("global/1262", fork(1664, 0, 1262, 0), 0),
+            ("pg_tblspc/77/PG_15_202209061/5/9_init", fork(77, 5, 9, 3), 0),
+        ] {
+            assert_eq!(File::of(path.as_bytes(), b"/data"), File::Segment(fork, segment), "{path}");
+            let whole = format!("/data/{path}");
+            assert_eq!(File::of(whole.as_bytes(), b"/data"), File::Segment(fork, segment));
+        }
+        assert_eq!(File::of(b"global/pg_control", b"/data"), File::Control);
+        assert_eq!(File::of(b"./base/5/1", b"/data"), File::Segment(fork(1663, 5, 1, 0), 0));
+    }
+
+    #[test]
+    fn other_files_are_not() {
+        for path in [
+            "base/5/t3_16384",
+            "base/5/PG_VERSION",
+            "base/5/pg_filenode.map",
+            "base/5/16384.0",
+            "base/5/16384_tmp",
+            "base/5/016384",
+            "base/5/99999999999",
+            "base/pgsql_tmp/pgsql_tmp1.0",
+            "global/pg_control.tmp",
+            "pg_wal/000000010000000000000001",
+            "/elsewhere/base/5/16384",
+            "base/5/16384/x",
+            "",
+        ] {
+            assert_eq!(File::of(path.as_bytes(), b"/data"), File::Other, "{path}");
+        }
+    }
+}

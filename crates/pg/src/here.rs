@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cache in this process: armed or not, which files it has open, its place among those who share the log.
+//!
+//! The postmaster arms; its children inherit the mapping and the flash file, and each becomes a member when it first
+//! needs to. A child must not give back what its parent holds, so what it inherited of a membership is forgotten.
+//!
+//! Invariant: nothing of the server runs inside of the cache. Signals wait until the cache is left: a handler may
+//! come to a hook itself (`die` in a background worker), and would wait for a lock that its own process has. `SIGQUIT`
+//! does not wait: its handler ends the process, and the locks are robust.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use larder_core::request::Errno;
+use larder_shared::{Devices, Memory, Origin};
+
+use crate::file::File;
+use crate::pool::Pool;
+
+/// Whether there is a cache at all.
+static ARMED: AtomicBool = AtomicBool::new(false);
+/// Whether this process is a fork since it last looked.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// What the postmaster has armed, see [`crate::arm`].
+pub struct Armed {
+    /// The shared memory.
+    pub memory: Rc<Memory>,
+    /// The log's file.
+    pub flash: OwnedFd,
+    /// Bytes of a page.
+    pub page_bytes: usize,
+    /// Blocks of a segment.
+    pub segment_blocks: u64,
+    /// First byte of shared buffers in this address space.
+    pub buffers: usize,
+    /// Frames there.
+    pub frames: usize,
+    /// The data directory.
+    pub data: Vec<u8>,
+    /// The directory on flash.
+    pub directory: PathBuf,
+}
+
+#[derive(Default)]
+struct Here {
+    armed: Option<Armed>,
+    pool: Option<Pool>,
+}
+
+thread_local! {
+    static HERE: RefCell<Here> = RefCell::default();
+    /// What is open, by descriptor.
+    static FILES: RefCell<Vec<File>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The log never writes pages of its own to the disk: under write-through it has no dirty ones.
+struct NoOrigin;
+
+impl Origin for NoOrigin {
+    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno::EIO)
+    }
+    fn write(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EIO)
+    }
+    fn flush(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Armed {
+    /// The devices, as a member needs them.
+    ///
+    /// # Errors
+    /// If there are no descriptors.
+    pub fn devices(&self) -> Result<Devices, Errno> {
+        let flash = rustix::io::fcntl_dupfd_cloexec(&self.flash, 0);
+        let flash = flash.map_err(|e| Errno(e.raw_os_error()))?;
+        Ok(Devices { flash, origin: Box::new(NoOrigin) })
+    }
+
+    /// The frame that begins at an address.
+    #[must_use]
+    pub fn frame(&self, address: usize) -> Option<usize> {
+        let offset = address.checked_sub(self.buffers)?;
+        let frame = offset / self.page_bytes;
+        (offset.is_multiple_of(self.page_bytes) && frame < self.frames).then_some(frame)
+    }
+}
+
+extern "C" fn after_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// The postmaster arms, or arms anew.
+pub fn arm(armed: Armed) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler does nothing but store to an atomic.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    });
+    HERE.with_borrow_mut(|here| *here = Here { armed: Some(armed), pool: None });
+    ARMED.store(true, Ordering::Release);
+}
+
+/// Nothing is cached from now on; what was armed.
+pub fn disarm() -> Option<Armed> {
+    ARMED.store(false, Ordering::Release);
+    HERE.with_borrow_mut(|here| {
+        here.pool = None;
+        here.armed.take()
+    })
+}
+
+/// Whether there is a cache.
+#[must_use]
+pub fn is_armed() -> bool {
+    ARMED.load(Ordering::Relaxed)
+}
+
+/// Keeps signals away while it lives.
+struct Quiet(libc::sigset_t);
+
+impl Quiet {
+    fn new() -> Self {
+        let mut old = std::mem::MaybeUninit::uninit();
+        // SAFETY: sets are written by `sigfillset` and `pthread_sigmask` before they are read.
+        unsafe {
+            let mut all = std::mem::MaybeUninit::uninit();
+            libc::sigfillset(all.as_mut_ptr());
+            let mut all = all.assume_init();
+            for signal in [libc::SIGQUIT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE] {
+                libc::sigdelset(&mut all, signal);
+            }
+            libc::sigdelset(&mut all, libc::SIGABRT);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &all, old.as_mut_ptr());
+            Self(old.assume_init())
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that was in force.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Runs something with the cache, if there is one, nobody of this process is in it, and there is room for one more.
+pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
+    if !is_armed() {
+        return None;
+    }
+    let _quiet = Quiet::new();
+    HERE.with(|here| {
+        let mut here = here.try_borrow_mut().ok()?;
+        let here = &mut *here;
+        if FORKED.swap(false, Ordering::Relaxed) {
+            // It is the parent's, and lives on there.
+            std::mem::forget(here.pool.take());
+        }
+        let armed = here.armed.as_ref()?;
+        if here.pool.is_none() {
+            let joined = armed
+                .devices()
+                .and_then(|devices| Pool::join(&armed.memory, devices, armed.segment_blocks));
+            match joined {
+                Ok(pool) => here.pool = Some(pool),
+                Err(errno) => {
+                    // What this process changes the log would not hear of.
+                    let area = crate::area::Area::of(&armed.memory);
+                    area.set(crate::area::Mark::Failed, errno.0 as u64);
+                    eprintln!("larder: a process cannot join ({errno}); nothing is cached");
+                    return None;
+                }
+            }
+        }
+        here.pool.as_ref().map(|pool| run(armed, pool))
+    })
+}
+
+/// What a descriptor is of.
+#[must_use]
+pub fn file(fd: RawFd) -> File {
+    let index = fd as usize;
+    FILES
+        .try_with(|files| files.try_borrow().ok()?.get(index).copied())
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+}
+
+/// A descriptor is of this file from now on.
+pub fn set_file(fd: RawFd, file: File) {
+    if fd < 0 {
+        return;
+    }
+    let _ = FILES.try_with(|files| {
+        let Ok(mut files) = files.try_borrow_mut() else { return };
+        if files.len() <= fd as usize {
+            if file == File::Other {
+                return;
+            }
+            files.resize(fd as usize + 1, File::Other);
+        }
+        files[fd as usize] = file;
+    });
+}
+
+/// What a path names.
+#[must_use]
+pub fn named(path: &[u8]) -> File {
+    if !is_armed() {
+        return File::Other;
+    }
+    let of = |here: &Here| here.armed.as_ref().map(|armed| File::of(path, &armed.data));
+    HERE.try_with(|here| here.try_borrow().ok().and_then(|here| of(&here)))
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+}

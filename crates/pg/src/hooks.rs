@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the server calls instead of the C library's functions, see [`TABLE`].
+//!
+//! Each does what its name says; a call on what is no relation file goes straight on. Reads into shared buffers and
+//! writes of whole pages go through the cache (`transfer.rs`), and what changes files in other ways is told to it first.
+//!
+//! Invariant: `errno` is the last real call's. The cache makes its own system calls without the C library's `errno`.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::RawFd;
+
+use libc::{iovec, mode_t, off_t, size_t, ssize_t};
+
+use crate::file::File;
+use crate::{control, here, transfer};
+
+/// A function, as the server's own table of functions has it.
+type Function = *const c_void;
+
+/// Names of imports, and what they become.
+#[must_use]
+pub fn table() -> Vec<(&'static str, Function)> {
+    vec![
+        ("open", open as Function),
+        ("open64", open as Function),
+        ("close", close as Function),
+        ("dup", dup as Function),
+        ("dup2", dup2 as Function),
+        ("read", read as Function),
+        ("__read_chk", read_chk as Function),
+        ("write", write as Function),
+        ("pread", pread as Function),
+        ("pread64", pread as Function),
+        ("preadv", preadv as Function),
+        ("preadv64", preadv as Function),
+        ("pwrite", pwrite as Function),
+        ("pwrite64", pwrite as Function),
+        ("pwritev", pwritev as Function),
+        ("pwritev64", pwritev as Function),
+        ("ftruncate", ftruncate as Function),
+        ("ftruncate64", ftruncate as Function),
+        ("truncate", truncate as Function),
+        ("truncate64", truncate as Function),
+        ("unlink", unlink as Function),
+        ("rename", rename as Function),
+        ("link", link as Function),
+        ("copy_file_range", copy_file_range as Function),
+    ]
+}
+
+/// Imports that change or read files in ways that the cache does not see: with one of these the server is refused.
+/// Those of the C library's streams are not among them: the server keeps no relation in a stream.
+pub const UNKNOWN: &[&str] = &[
+    "aio_read",
+    "aio_read64",
+    "aio_write",
+    "aio_write64",
+    "creat",
+    "creat64",
+    "fallocate",
+    "fallocate64",
+    "io_submit",
+    "linkat",
+    "lio_listio",
+    "openat",
+    "openat64",
+    "preadv2",
+    "preadv64v2",
+    "pwritev2",
+    "pwritev64v2",
+    "readv",
+    "renameat",
+    "renameat2",
+    "sendfile",
+    "sendfile64",
+    "splice",
+    "tee",
+    "unlinkat",
+    "vmsplice",
+    "writev",
+    "__openat_2",
+    "__openat64_2",
+    "__pread_chk",
+    "__pread64_chk",
+];
+
+/// # Safety
+/// `path` is a string that ends with a zero byte.
+unsafe fn named(path: *const c_char) -> File {
+    if path.is_null() {
+        return File::Other;
+    }
+    // SAFETY: as the caller says.
+    here::named(unsafe { CStr::from_ptr(path) }.to_bytes())
+}
+
+// The third argument is there only with O_CREAT; where it is not, a register holds whatever it holds, and the kernel
+// does not look at it.
+unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> RawFd {
+    // SAFETY: as the server's own call.
+    let file = unsafe { named(path) };
+    if flags & libc::O_TRUNC != 0 {
+        transfer::forget(file, 0);
+    }
+    // SAFETY: as above.
+    let fd = unsafe { libc::open(path, flags, mode) };
+    let made = libc::O_CREAT | libc::O_EXCL;
+    if fd >= 0 && flags & made == made {
+        transfer::forget_new(file);
+    }
+    here::set_file(fd, file);
+    fd
+}
+
+unsafe extern "C" fn close(fd: RawFd) -> c_int {
+    here::set_file(fd, File::Other);
+    // SAFETY: as the server's own call.
+    unsafe { libc::close(fd) }
+}
+
+unsafe extern "C" fn dup(fd: RawFd) -> RawFd {
+    // SAFETY: as the server's own call.
+    let new = unsafe { libc::dup(fd) };
+    here::set_file(new, here::file(fd));
+    new
+}
+
+unsafe extern "C" fn dup2(fd: RawFd, to: RawFd) -> RawFd {
+    // SAFETY: as the server's own call.
+    let new = unsafe { libc::dup2(fd, to) };
+    here::set_file(new, here::file(fd));
+    new
+}
+
+unsafe extern "C" fn read(fd: RawFd, buf: *mut c_void, count: size_t) -> ssize_t {
+    // SAFETY: as the server's own call.
+    unsafe { libc::read(fd, buf, count) }
+}
+
+unsafe extern "C" fn read_chk(fd: RawFd, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t {
+    if count > room {
+        std::process::abort(); // as the C library does
+    }
+    // SAFETY: as the server's own call.
+    unsafe { libc::read(fd, buf, count) }
+}
+
+unsafe extern "C" fn write(fd: RawFd, buf: *const c_void, count: size_t) -> ssize_t {
+    let file = here::file(fd);
+    match file {
+        File::Other => {}
+        File::Segment(..) => transfer::forget_all(file),
+        File::Control => {
+            // SAFETY: as the server's own call: so many bytes are there.
+            let bytes = unsafe { std::slice::from_raw_parts(buf.cast(), count) };
+            control::about_to_be(bytes);
+        }
+    }
+    // SAFETY: as the server's own call.
+    let written = unsafe { libc::write(fd, buf, count) };
+    if file == File::Control {
+        control::is(written == count as ssize_t);
+    }
+    written
+}
+
+unsafe extern "C" fn pread(fd: RawFd, buf: *mut c_void, count: size_t, at: off_t) -> ssize_t {
+    let part = iovec { iov_base: buf, iov_len: count };
+    // SAFETY: as the server's own call, with one part.
+    unsafe { transfer::read(fd, &[part], at) }
+}
+
+unsafe extern "C" fn preadv(fd: RawFd, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    let count = count.max(0) as usize;
+    // SAFETY: as the server's own call: so many parts are there.
+    unsafe { transfer::read(fd, std::slice::from_raw_parts(parts, count), at) }
+}
+
+unsafe extern "C" fn pwrite(fd: RawFd, buf: *const c_void, count: size_t, at: off_t) -> ssize_t {
+    let part = iovec { iov_base: buf.cast_mut(), iov_len: count };
+    // SAFETY: as the server's own call, with one part.
+    unsafe { transfer::write(fd, &[part], at) }
+}
+
+unsafe extern "C" fn pwritev(fd: RawFd, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    let count = count.max(0) as usize;
+    // SAFETY: as the server's own call: so many parts are there.
+    unsafe { transfer::write(fd, std::slice::from_raw_parts(parts, count), at) }
+}
+
+unsafe extern "C" fn ftruncate(fd: RawFd, length: off_t) -> c_int {
+    transfer::forget(here::file(fd), length);
+    // SAFETY: as the server's own call.
+    unsafe { libc::ftruncate(fd, length) }
+}
+
+unsafe extern "C" fn truncate(path: *const c_char, length: off_t) -> c_int {
+    // SAFETY: as the server's own call.
+    transfer::forget(unsafe { named(path) }, length);
+    // SAFETY: as above.
+    unsafe { libc::truncate(path, length) }
+}
+
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: as the server's own call.
+    transfer::forget(unsafe { named(path) }, 0);
+    // SAFETY: as above.
+    unsafe { libc::unlink(path) }
+}
+
+unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: as the server's own call.
+    let (from_file, to_file) = unsafe { (named(from), named(to)) };
+    transfer::forget_all(from_file);
+    transfer::forget_all(to_file);
+    // SAFETY: as above.
+    unsafe { libc::rename(from, to) }
+}
+
+unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: as the server's own call.
+    let (from_file, to_file) = unsafe { (named(from), named(to)) };
+    transfer::forget_all(from_file);
+    transfer::forget_all(to_file);
+    // SAFETY: as above.
+    unsafe { libc::link(from, to) }
+}
+
+unsafe extern "C" fn copy_file_range(
+    from: RawFd,
+    from_at: *mut off_t,
+    to: RawFd,
+    to_at: *mut off_t,
+    len: size_t,
+    flags: u32,
+) -> ssize_t {
+    transfer::forget_all(here::file(to));
+    // SAFETY: as the server's own call.
+    unsafe { libc::copy_file_range(from, from_at, to, to_at, len, flags) }
+}

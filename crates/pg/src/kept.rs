@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a clean stop leaves beside the log: whose log it is, and the numbers of forks.
+//!
+//! `larder.kept` in the flash directory: 64-bit little-endian words, the last of them the CRC-64 of the others. It is
+//! written anew and renamed; a start takes it away before it changes anything, so it is there only as long as it is
+//! true.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use larder_core::pagelog::Geometry;
+
+use crate::names::Names;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK1");
+/// Words before the names.
+const HEAD: usize = 10;
+const ROW: usize = 4;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Identifies the cluster.
+    pub system: u64,
+    /// Hash of `pg_control`.
+    pub control: u64,
+    /// The log.
+    pub log: Geometry,
+    /// See [`Names::save`].
+    pub names: Vec<[u64; ROW]>,
+}
+
+fn crc(bytes: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join("larder.kept")
+}
+
+impl Kept {
+    fn encode(&self) -> Vec<u8> {
+        let Geometry { base, blocks, page_bytes, batch_pages, volume } = self.log;
+        let head: [u64; HEAD] = [
+            MAGIC,
+            self.system,
+            self.control,
+            base,
+            u64::from(blocks),
+            u64::from(page_bytes),
+            u64::from(batch_pages),
+            volume,
+            self.names.len() as u64,
+            0,
+        ];
+        let words = head.iter().chain(self.names.iter().flatten());
+        let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend(crc(&bytes).to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (body, check) = bytes.split_last_chunk::<8>()?;
+        if crc(body) != u64::from_le_bytes(*check) || !body.len().is_multiple_of(8) {
+            return None;
+        }
+        let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        let words: Vec<u64> = body.chunks_exact(8).map(word).collect();
+        let (head, rows) = words.split_at_checked(HEAD)?;
+        if head[0] != MAGIC || rows.len() != usize::try_from(head[8]).ok()?.checked_mul(ROW)? {
+            return None;
+        }
+        let small = |word: u64| u32::try_from(word).ok();
+        let log = Geometry {
+            base: head[3],
+            blocks: small(head[4])?,
+            page_bytes: small(head[5])?,
+            batch_pages: small(head[6])?,
+            volume: head[7],
+        };
+        let row = |row: &[u64]| [row[0], row[1], row[2], row[3]];
+        let names = rows.chunks_exact(ROW).map(row).collect();
+        Some(Self { system: head[1], control: head[2], log, names })
+    }
+
+    /// Keeps it, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn save(&self, directory: &Path) -> io::Result<()> {
+        let (to, new) = (path(directory), directory.join("larder.kept.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(&self.encode())?;
+        file.sync_all()?;
+        fs::rename(new, to)?;
+        File::open(directory)?.sync_all()
+    }
+
+    /// Takes it away: what was there, if it is whole.
+    ///
+    /// # Errors
+    /// If it cannot be read, or not be taken away durably.
+    pub fn take(directory: &Path) -> io::Result<Option<Self>> {
+        let bytes = match fs::read(path(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        fs::remove_file(path(directory))?;
+        File::open(directory)?.sync_all()?;
+        Ok(Self::decode(&bytes))
+    }
+
+    /// Puts the names into an empty table; whether all of them can be true.
+    #[must_use]
+    pub fn restore(&self, names: Names<'_>) -> bool {
+        self.names.iter().all(|row| names.restore(*row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept() -> Kept {
+        let log = Geometry { base: 0, blocks: 1_000, page_bytes: 8192, batch_pages: 64, volume: 9 };
+        Kept { system: 1, control: 2, log, names: vec![[3, 4, 5, 6], [7, 8, 9, 10]] }
+    }
+
+    #[test]
+    fn what_was_kept_is_taken_once() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(Kept::take(directory.path()).unwrap(), None);
+        kept().save(directory.path()).unwrap();
+        assert_eq!(Kept::take(directory.path()).unwrap(), Some(kept()));
+        assert_eq!(Kept::take(directory.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn damage_anywhere_is_seen() {
+        let bytes = kept().encode();
+        assert_eq!(Kept::decode(&bytes), Some(kept()));
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 0x10;
+            assert_eq!(Kept::decode(&other), None, "byte {at}");
+            assert_eq!(Kept::decode(&bytes[..at]), None, "cut at {at}");
+        }
+    }
+}

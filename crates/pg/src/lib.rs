@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A longer buffer pool for stock PostgreSQL: pages that leave shared buffers go to flash, and come back from there.
+//!
+//! Purpose: the page log ([`larder_core::pagelog`], shared between processes by [`larder_shared`]) under the server's
+//! own file I/O (FaCE). One library, loaded in either of two ways: as an extension
+//! (`shared_preload_libraries = 'larder'`), or by `LD_PRELOAD`. Both set a hook that the server calls when its shared
+//! memory is there; then the postmaster arms the cache, and redirects the executable's imports.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | paths of a page, and the rules that they keep | `pool.rs` |
+//! | reads and writes of files, page by page | `transfer.rs` |
+//! | what the server calls instead of the C library | `hooks.rs`; how it comes to that: `got.rs` |
+//! | start, stop, what an earlier start left | `arm.rs`, `kept.rs`, `control.rs` |
+//! | this process's part | `here.rs` |
+//! | numbers of forks; names of files | `names.rs`, `file.rs` |
+//! | what processes share beside the log; frames, epochs, counters | `area.rs` |
+//! | bytes of a page | `content.rs` |
+//! | the server's own functions; settings; state | `server.rs`, `settings.rs`, `status.rs` |
+//!
+//! Why not a patch or a fork of the server: nobody would run it. Why not its storage manager's table: its functions
+//! change in minor releases, and the C library's do not.
+#![deny(unsafe_code)]
+
+mod area;
+mod arm;
+mod content;
+mod control;
+mod entry;
+mod file;
+mod got;
+mod here;
+mod hooks;
+mod kept;
+pub mod mutant;
+mod names;
+mod pool;
+mod server;
+mod settings;
+mod status;
+mod transfer;

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bugs that the tests must catch: the environment names one, in a build with the feature `mutants` alone.
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// What lies in a frame enters whatever it is.
+    NoHash,
+    /// ... or although the disk was written since.
+    NoEpoch,
+    /// What an earlier start left is used although the server ran without the library.
+    TrustsDirectory,
+}
+
+/// The variable that names it.
+pub const VARIABLE: &str = "LARDER_PG_MUTANT";
+
+/// Whether it is there.
+#[cfg(feature = "mutants")]
+#[must_use]
+pub fn is_active(mutant: Mutant) -> bool {
+    static ACTIVE: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();
+    let named = || match std::env::var(VARIABLE).ok()?.as_str() {
+        "no-hash" => Some(Mutant::NoHash),
+        "no-epoch" => Some(Mutant::NoEpoch),
+        "trusts-directory" => Some(Mutant::TrustsDirectory),
+        other => {
+            eprintln!("larder: {VARIABLE} names no bug: {other}");
+            std::process::abort()
+        }
+    };
+    *ACTIVE.get_or_init(named) == Some(mutant)
+}
+
+/// Whether it is there: never.
+#[cfg(not(feature = "mutants"))]
+#[must_use]
+pub fn is_active(_: Mutant) -> bool {
+    false
+}

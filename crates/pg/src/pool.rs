@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The paths of a page: read into a frame, out of one, written, gone.
+//!
+//! # Invariants
+//! 1. The log has a version of a page only if that is the page's latest write. A write raises the epoch, drops
+//!    the page, writes the disk, and enters what was written if the epoch is still its own.
+//! 2. A page that leaves a frame clean enters only if the frame's record is known, the page's epoch is that of the
+//!    record, its bytes have the record's hash, and the log has no version. The epoch is looked at under the log's
+//!    lock, so a write either raised it before, and the page does not enter, or drops it afterwards.
+//! 3. What becomes of a file is told before it happens ([`Pool::forget`]).
+//!
+//! Why both hash and epoch: a frame may have been changed without a system call (so its bytes are not the disk's), and
+//! the disk may have been written past the frame (so the bytes are the record's, and old).
+
+use std::rc::Rc;
+
+use larder_core::buf::Buf;
+use larder_core::pagelog::{Got, Host, New, PAGES_MOST};
+use larder_core::request::Errno;
+use larder_shared::{Devices, Memory, Pages, now};
+
+use crate::area::{Area, Mark, Record};
+use crate::content;
+use crate::file::Fork;
+use crate::mutant::{Mutant, is_active};
+use crate::names::Number;
+
+/// Pages that are dropped together.
+const PIECE: u64 = 256;
+
+/// The cache as one process sees it.
+pub struct Pool {
+    pages: Pages,
+    area: Area,
+    /// Blocks of a segment.
+    segment_blocks: u64,
+}
+
+/// A page that somebody is writing.
+#[derive(Clone, Copy, Debug)]
+pub struct Writing {
+    page: u64,
+    epoch: u64,
+}
+
+impl Pool {
+    /// Joins those who share the memory.
+    ///
+    /// # Errors
+    /// If there is no room for one more.
+    pub fn join(memory: &Rc<Memory>, devices: Devices, segment_blocks: u64) -> Result<Self, Errno> {
+        let pages = Pages::join(memory, devices)?;
+        Ok(Self { pages, area: Area::of(memory), segment_blocks })
+    }
+
+    /// What is shared beside the log.
+    #[must_use]
+    pub fn area(&self) -> &Area {
+        &self.area
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    /// Whether pages may be read from it and entered.
+    #[must_use]
+    pub fn works(&self) -> bool {
+        self.area.get(Mark::Failed) == 0
+    }
+
+    fn check(&self, result: Result<New, Errno>) -> New {
+        result.unwrap_or_else(|errno| {
+            if self.works() {
+                self.area.set(Mark::Failed, errno.0 as u64);
+                eprintln!("larder: flash failed ({errno}); nothing is cached until the next start");
+            }
+            New::NotNow
+        })
+    }
+
+    /// The block of a fork that a segment's block is.
+    #[must_use]
+    pub fn block(&self, segment: u32, block: u64) -> u64 {
+        u64::from(segment) * self.segment_blocks + block
+    }
+
+    /// The page of a block; the fork gets a number if it has none.
+    #[must_use]
+    pub fn page(&self, fork: &Fork, block: u64) -> Option<u64> {
+        let names = self.area.names();
+        let number = names.find(fork).or_else(|| {
+            let _one = now(self.pages.log().host().hold(PAGES_MOST - 1));
+            names.assign(fork, |_| true)
+        })?;
+        number.page(block)
+    }
+
+    fn is_current(&self, page: u64) -> bool {
+        self.area.names().fork_of(Number::of_page(page).0).is_some()
+    }
+
+    /// What is in a frame is about to be replaced.
+    pub fn leaves(&self, frame: usize, bytes: &[u8]) {
+        let area = &self.area;
+        let Some(record) = area.record(frame) else { return };
+        area.set_record(frame, None);
+        let Record { page, epoch, hash, checksum } = record;
+        let so = || area.epoch(page) == epoch || is_active(Mutant::NoEpoch);
+        if !so() || !self.is_current(page) {
+            return area.count(Mark::CleanChanged);
+        }
+        if self.pages.log().has(page) {
+            return area.count(Mark::CleanKept);
+        }
+        if content::hash(bytes) != hash && !is_active(Mutant::NoHash) {
+            return area.count(Mark::CleanChanged);
+        }
+        let mut buf = Buf::copy_of(bytes);
+        content::set_checksum(&mut buf, checksum);
+        area.count(match self.check(now(self.pages.log().put_new_if(page, &buf, false, so))) {
+            New::Entered => Mark::CleanEntered,
+            New::NoRoom => Mark::CleanNoRoom,
+            New::NotNow => Mark::CleanKept,
+        });
+        now(self.pages.log().work());
+    }
+
+    /// Reads a page, if the log has it.
+    #[must_use]
+    pub fn fetch(&self, page: u64, into: &mut [u8]) -> bool {
+        self.area.count(Mark::Reads);
+        match now(self.pages.log().get(page)) {
+            Ok(Got::Hit(bytes, _)) => {
+                into.copy_from_slice(&bytes);
+                self.area.count(Mark::Hits);
+                true
+            }
+            Ok(Got::Miss) | Err(_) => false,
+        }
+    }
+
+    /// The page's epoch, to be asked for before it is read.
+    #[must_use]
+    pub fn epoch(&self, page: u64) -> u64 {
+        self.area.epoch(page)
+    }
+
+    /// A frame was filled with a page, which had this epoch before.
+    pub fn filled(&self, frame: usize, page: u64, epoch: u64, bytes: &[u8]) {
+        let (hash, checksum) = (content::hash(bytes), content::checksum(bytes));
+        self.area.set_record(frame, Some(Record { page, epoch, hash, checksum }));
+    }
+
+    /// The disk is about to be written there.
+    ///
+    /// # Errors
+    /// If the log may still have what is about to be old.
+    pub fn begin_write(&self, page: u64) -> Result<Writing, Errno> {
+        let epoch = self.area.raise(page);
+        now(self.pages.log().drop_pages(page..page + 1))?;
+        Ok(Writing { page, epoch })
+    }
+
+    /// It was.
+    pub fn end_write(&self, writing: Writing, bytes: &[u8]) {
+        self.area.count(Mark::Writes);
+        let Writing { page, epoch } = writing;
+        // What a relation is extended by is written again before anybody reads it.
+        if content::is_new(bytes) {
+            return;
+        }
+        let so = || self.area.epoch(page) == epoch;
+        if self.check(now(self.pages.log().put_new_if(page, bytes, false, so))) == New::Entered {
+            self.area.count(Mark::WritesEntered);
+        }
+        now(self.pages.log().work());
+    }
+
+    /// Blocks of a segment, from one on, are about to be no more, or other ones; it had `blocks`.
+    ///
+    /// # Errors
+    /// If the log may still have what is about to be old.
+    pub fn forget(&self, fork: &Fork, segment: u32, from: u64, blocks: u64) -> Result<(), Errno> {
+        if segment == 0 && from == 0 {
+            if self.area.names().retire(fork) {
+                self.area.count(Mark::Retired);
+            }
+            return Ok(());
+        }
+        let Some(number) = self.area.names().find(fork) else { return Ok(()) };
+        self.area.raise_all();
+        let page = |block| number.page(self.block(segment, block));
+        // In pieces, so that others get the lock in between.
+        (from..blocks).step_by(PIECE as usize).try_for_each(|first| {
+            let last = blocks.min(first + PIECE) - 1;
+            match (page(first), page(last)) {
+                (Some(first), Some(last)) => now(self.pages.log().drop_pages(first..last + 1)),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Nothing that the log has counts any more.
+    pub fn fail(&self, errno: Errno, what: &str) {
+        if self.works() {
+            self.area.set(Mark::Failed, errno.0 as u64);
+            eprintln!("larder: {what} ({errno}); nothing is cached until the next start");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The settings: `larder.*` in `postgresql.conf`.
+//!
+//! As an extension the library defines them, with types and units. Preloaded it comes before the server has any, and
+//! reads what the server keeps of unknown settings with a prefix; units are the same.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
+
+use larder_core::pagelog::{BATCH_PAGES, BATCH_PAGES_MOST};
+
+use crate::server;
+
+/// What a server is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Directory on flash; without one nothing is cached.
+    pub flash_directory: String,
+    /// Bytes of the flash file.
+    pub flash_bytes: u64,
+    /// Pages of a batch.
+    pub batch_pages: u32,
+    /// Whether pages that were asked for stay for another round.
+    pub second_chance: bool,
+}
+
+/// The server may not run with this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Refused {
+    /// What is wrong.
+    pub what: String,
+    /// What would be accepted.
+    pub hint: String,
+}
+
+impl Refused {
+    /// See its fields.
+    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: hint.into() }
+    }
+}
+
+const AT_START: c_int = 1; // PGC_POSTMASTER
+const MIB: u64 = 1 << 20;
+
+static DIRECTORY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+static SIZE: AtomicI32 = AtomicI32::new(0);
+static BATCH: AtomicI32 = AtomicI32::new(0);
+static CHANCE: AtomicBool = AtomicBool::new(false);
+static POLICY: AtomicI32 = AtomicI32::new(0);
+
+#[repr(C)]
+struct Choice {
+    name: *const c_char,
+    value: c_int,
+    hidden: bool,
+}
+
+// SAFETY: names are static strings.
+unsafe impl Sync for Choice {}
+
+static POLICIES: [Choice; 2] = [
+    Choice { name: c"through".as_ptr(), value: 0, hidden: false },
+    Choice { name: std::ptr::null(), value: 0, hidden: false },
+];
+
+/// The flag that says that a number counts MiB.
+fn in_mib() -> c_int {
+    if server::version().is_some_and(|version| version < 16) { 0x4000 } else { 0x0400_0000 }
+}
+
+type Text = *const c_char;
+type Check = *const c_void;
+type DefineString = unsafe extern "C-unwind" fn(
+    Text,
+    Text,
+    Text,
+    *mut *mut c_char,
+    Text,
+    c_int,
+    c_int,
+    Check,
+    Check,
+    Check,
+);
+type DefineInt = unsafe extern "C-unwind" fn(
+    Text,
+    Text,
+    Text,
+    *mut c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    Check,
+    Check,
+    Check,
+);
+type DefineBool = unsafe extern "C-unwind" fn(
+    Text,
+    Text,
+    Text,
+    *mut bool,
+    bool,
+    c_int,
+    c_int,
+    Check,
+    Check,
+    Check,
+);
+type DefineEnum = unsafe extern "C-unwind" fn(
+    Text,
+    Text,
+    Text,
+    *mut c_int,
+    c_int,
+    *const Choice,
+    c_int,
+    c_int,
+    Check,
+    Check,
+    Check,
+);
+
+/// A setting: its name, what it is.
+struct About {
+    name: Text,
+    what: Text,
+    more: Text,
+}
+
+fn about(name: &'static CStr, what: &'static CStr, more: Option<&'static CStr>) -> About {
+    let more = more.map_or(std::ptr::null(), CStr::as_ptr);
+    About { name: name.as_ptr(), what: what.as_ptr(), more }
+}
+
+/// # Safety
+/// `F` is the type of this function of the server.
+unsafe fn definer<F: Copy>(name: &CStr) -> Option<F> {
+    assert_eq!(size_of::<F>(), size_of::<Check>());
+    // SAFETY: as the caller says.
+    server::symbol(name).map(|at| unsafe { std::mem::transmute_copy(&at) })
+}
+
+const NONE: Check = std::ptr::null();
+
+fn define_string(about: &About, value: &'static AtomicPtr<c_char>) {
+    // SAFETY: a function of this type from 15 to 18; the variable is static.
+    unsafe {
+        if let Some(define) = definer::<DefineString>(c"DefineCustomStringVariable") {
+            let About { name, what, more } = *about;
+            let at = value.as_ptr();
+            define(name, what, more, at, c"".as_ptr(), AT_START, 0, NONE, NONE, NONE);
+        }
+    }
+}
+
+fn define_int(
+    about: &About,
+    value: &'static AtomicI32,
+    default: i32,
+    most: (i32, i32),
+    flags: c_int,
+) {
+    // SAFETY: as above.
+    unsafe {
+        if let Some(define) = definer::<DefineInt>(c"DefineCustomIntVariable") {
+            let About { name, what, more } = *about;
+            let at = value.as_ptr();
+            define(
+                name, what, more, at, default, most.0, most.1, AT_START, flags, NONE, NONE, NONE,
+            );
+        }
+    }
+}
+
+/// Defines all of them, while the server reads its configuration.
+pub fn define() {
+    let what = c"Directory on flash for pages that leave shared buffers; empty: nothing is cached.";
+    let more = c"Relative to the data directory. It belongs to this server alone.";
+    define_string(&about(c"larder.flash_directory", what, Some(more)), &DIRECTORY);
+    let size =
+        about(c"larder.flash_size", c"Size of the flash file; 0: four times shared_buffers.", None);
+    define_int(&size, &SIZE, 0, (0, c_int::MAX), in_mib());
+    let batch = about(c"larder.batch_pages", c"Pages that are written to flash together.", None);
+    define_int(&batch, &BATCH, BATCH_PAGES as i32, (1, BATCH_PAGES_MOST as i32), 0);
+    let chance = about(
+        c"larder.second_chance",
+        c"Keeps pages that were read from flash for another round.",
+        None,
+    );
+    let policy = about(
+        c"larder.policy",
+        c"What becomes of changed pages: through (the disk has them at once).",
+        None,
+    );
+    // SAFETY: functions of these types from 15 to 18; variables are static.
+    unsafe {
+        if let Some(define) = definer::<DefineBool>(c"DefineCustomBoolVariable") {
+            let About { name, what, more } = chance;
+            define(name, what, more, CHANCE.as_ptr(), true, AT_START, 0, NONE, NONE, NONE);
+        }
+        if let Some(define) = definer::<DefineEnum>(c"DefineCustomEnumVariable") {
+            let About { name, what, more } = policy;
+            let (at, all) = (POLICY.as_ptr(), POLICIES.as_ptr());
+            define(name, what, more, at, 0, all, AT_START, 0, NONE, NONE, NONE);
+        }
+        type Reserve = unsafe extern "C-unwind" fn(Text);
+        if let Some(reserve) = definer::<Reserve>(c"MarkGUCPrefixReserved") {
+            reserve(c"larder".as_ptr());
+        }
+    }
+}
+
+/// A number in MiB, as the server reads one.
+fn mib(text: &str) -> Option<u64> {
+    type Parse = unsafe extern "C" fn(Text, *mut c_int, c_int, *mut Text) -> bool;
+    let text = CString::new(text).ok()?;
+    let (mut value, mut hint) = (0, std::ptr::null());
+    // SAFETY: `bool parse_int(const char *, int *, int, const char **)`.
+    let read = unsafe {
+        let parse: Parse = std::mem::transmute(server::symbol(c"parse_int")?);
+        parse(text.as_ptr(), &mut value, in_mib(), &mut hint)
+    };
+    u64::try_from(value).ok().filter(|_| read)
+}
+
+/// What the server was told, with this many bytes of shared buffers.
+///
+/// # Errors
+/// If something of it cannot be.
+pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
+    let get = |name: &str| server::setting(&format!("larder.{name}"));
+    let bad = |name: &str, text: &str, hint: &str| {
+        Refused::new(format!("larder.{name} is \"{text}\""), hint.to_owned())
+    };
+    let flash_bytes = match get("flash_size") {
+        None => 0,
+        Some(text) => {
+            mib(&text).ok_or_else(|| bad("flash_size", &text, "Say a size, such as 20GB."))?
+        }
+    };
+    let batch_pages = match get("batch_pages") {
+        None => BATCH_PAGES,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|pages| (1..=BATCH_PAGES_MOST).contains(pages))
+            .ok_or_else(|| bad("batch_pages", &text, "Say a number from 1 to 256."))?,
+    };
+    let second_chance = match get("second_chance").as_deref() {
+        None | Some("on" | "true" | "yes" | "1") => true,
+        Some("off" | "false" | "no" | "0") => false,
+        Some(text) => return Err(bad("second_chance", text, "Say on or off.")),
+    };
+    match get("policy").as_deref() {
+        None | Some("through") => {}
+        Some(text) => return Err(bad("policy", text, "Say through.")),
+    }
+    Ok(Settings {
+        flash_directory: get("flash_directory").unwrap_or_default(),
+        flash_bytes: if flash_bytes == 0 { 4 * shared_buffers } else { flash_bytes * MIB },
+        batch_pages,
+        second_chance,
+    })
+}
