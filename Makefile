@@ -3,10 +3,13 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 # What is installed; `make build` makes it.
 LARDER ?= target/release/larder
+# The PostgreSQL that install-postgres is for.
+PG_CONFIG ?= pg_config
+LARDER_PG ?= target/release/liblarder_pg.so
 # How long each fuzz target runs.
 SECONDS ?= 600
 
-.PHONY: help build install demo test lint deps-build deps-test deps-demo bench fuzz clean
+.PHONY: help build build-postgres install install-postgres demo test lint deps-build deps-test deps-demo bench fuzz clean
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -15,6 +18,7 @@ help:
 	@echo "make build   target/release/larder"
 	@echo "make bench   every bench, in full"
 	@echo "make fuzz    every fuzz target for SECONDS ($(SECONDS)) each; installs cargo-fuzz"
+	@echo "make build-postgres    the library for PostgreSQL; make install-postgres installs it for PG_CONFIG"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
 	@echo "             ($(PREFIX)) and DESTDIR; run make build before"
 
@@ -39,6 +43,17 @@ install:
 	done
 	install -D -m 644 docs/larder.toml $(DESTDIR)$(PREFIX)/share/doc/larder/larder.toml
 	install -D -m 644 dist/systemd/fuse.conf $(DESTDIR)$(PREFIX)/share/doc/larder/fuse.conf
+
+build-postgres: deps-build
+	$(CARGO) build --release --locked -p larder-pg
+
+# One library serves PostgreSQL 15 to 18. Does not build either.
+install-postgres:
+	@test -f $(LARDER_PG) || { echo "$(LARDER_PG): is not there; run make build-postgres first" >&2; exit 2; }
+	install -D -m 755 $(LARDER_PG) $(DESTDIR)$$($(PG_CONFIG) --pkglibdir)/larder.so
+	install -d $(DESTDIR)$$($(PG_CONFIG) --sharedir)/extension
+	install -m 644 postgres/extension/larder.control postgres/extension/larder--1.0.sql \
+	    $(DESTDIR)$$($(PG_CONFIG) --sharedir)/extension
 
 demo: build deps-demo
 	target/release/larder demo --dir target/demo

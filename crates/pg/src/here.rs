@@ -23,8 +23,6 @@ use crate::pool::Pool;
 
 /// Whether there is a cache at all.
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Whether this process is a fork since it last looked.
-static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What the postmaster has armed, see [`crate::arm`].
 pub struct Armed {
@@ -94,14 +92,19 @@ impl Armed {
 }
 
 extern "C" fn after_fork() {
-    FORKED.store(true, Ordering::Relaxed);
+    let _ = HERE.try_with(|here| {
+        if let Ok(mut here) = here.try_borrow_mut() {
+            // It is the parent's, and lives on there.
+            std::mem::forget(here.pool.take());
+        }
+    });
 }
 
 /// The postmaster arms, or arms anew.
 pub fn arm(armed: Armed) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler does nothing but store to an atomic.
+        // SAFETY: the handler touches nothing but this process's own cell.
         unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
     });
     HERE.with_borrow_mut(|here| *here = Here { armed: Some(armed), pool: None });
@@ -160,10 +163,6 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
     HERE.with(|here| {
         let mut here = here.try_borrow_mut().ok()?;
         let here = &mut *here;
-        if FORKED.swap(false, Ordering::Relaxed) {
-            // It is the parent's, and lives on there.
-            std::mem::forget(here.pool.take());
-        }
         let armed = here.armed.as_ref()?;
         if here.pool.is_none() {
             let joined = armed
