@@ -8,6 +8,11 @@ CREATE FUNCTION larder.status() RETURNS text
     AS 'MODULE_PATHNAME', 'larder_status' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION larder.status() IS 'state and counters of the flash cache, as JSON';
 
+CREATE FUNCTION larder.flush() RETURNS bigint
+    AS 'MODULE_PATHNAME', 'larder_flush' LANGUAGE C STRICT VOLATILE;
+COMMENT ON FUNCTION larder.flush() IS 'brings to the disk what flash alone has; the pages that it had';
+REVOKE ALL ON FUNCTION larder.flush() FROM PUBLIC;
+
 CREATE VIEW larder_stat_cache AS
     SELECT *, round(100.0 * hits / nullif(reads, 0), 1) AS hit_percent
     FROM json_to_record(larder.status()::json) AS cache(
@@ -16,9 +21,12 @@ CREATE VIEW larder_stat_cache AS
         page_bytes integer,
         flash_pages bigint,
         pages_cached bigint,
+        pages_dirty bigint,
         reads bigint,
         hits bigint,
         writes bigint,
+        writes_absorbed bigint,
+        written_back bigint,
         writes_entered bigint,
         clean_entered bigint,
         clean_kept bigint,

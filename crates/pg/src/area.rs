@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the server's processes share beside the log: words of its memory.
 //!
-//! `marks and counters | epochs | names | frames`
+//! `marks and counters | epochs | names | dirty | frames`
 //!
 //! An **epoch** counts the changes of a page: a counter that pages share by their hash, and one for all of them. It is
 //! raised before anything else happens to a page, so whatever was read before is known to be old.
+//! **Dirty** says of each number how far the log must be drained for the disk to have all of the fork.
 //! A **frame** is a place in shared buffers; its record says which page was read into it, in which epoch, and the hash
 //! of what was read. Nobody but the process that fills a frame touches its record (the server sees to it).
 
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use larder_shared::Memory;
 
-use crate::names::{self, Names};
+use crate::names::{self, Names, Number};
 
 /// Marks and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Mark {
     Epoch,
     /// Why nothing is cached any more (an errno; 0: it is).
     Failed,
+    /// Whether changed pages go to flash alone at the moment.
+    Absorbing,
     /// Starts of the server's shared memory with this area.
     Starts,
     /// Pages read into shared buffers, ...
@@ -40,6 +43,10 @@ pub enum Mark {
     Writes,
     /// Writes that entered the log.
     WritesEntered,
+    /// Writes that flash took instead of the disk.
+    Absorbed,
+    /// Pages that went from there to the disk.
+    WrittenBack,
     /// Pages that left shared buffers clean and entered the log.
     CleanEntered,
     /// ... or did not, since the log had them,
@@ -55,6 +62,8 @@ pub enum Mark {
 const MARKS: usize = 64;
 const EPOCHS: usize = 1 << 16;
 const FRAME_WORDS: usize = 4;
+const DIRTY_AT: usize = MARKS + EPOCHS + names::WORDS;
+const FRAMES_AT: usize = DIRTY_AT + names::ENTRIES;
 
 /// The shared words.
 #[derive(Clone)]
@@ -77,7 +86,7 @@ impl Area {
     /// Words for so many frames.
     #[must_use]
     pub fn words(frames: usize) -> usize {
-        MARKS + EPOCHS + names::WORDS + frames * FRAME_WORDS
+        FRAMES_AT + frames * FRAME_WORDS
     }
 
     /// The area in a memory.
@@ -136,8 +145,23 @@ impl Area {
         Names::new(&self.0.user_words()[at..at + names::WORDS])
     }
 
+    fn dirty_word(&self, number: Number) -> &AtomicU64 {
+        &self.0.user_words()[DIRTY_AT + number.entry()]
+    }
+
+    /// The log took a changed page of the fork at a position.
+    pub fn made_dirty(&self, number: Number, position: u64) {
+        self.dirty_word(number).fetch_max(position, AcqRel);
+    }
+
+    /// How far the log must be drained for the disk to have all of the fork.
+    #[must_use]
+    pub fn dirty_until(&self, number: Number) -> u64 {
+        self.dirty_word(number).load(Acquire)
+    }
+
     fn frame(&self, frame: usize) -> Option<&[AtomicU64]> {
-        let at = MARKS + EPOCHS + names::WORDS + frame * FRAME_WORDS;
+        let at = FRAMES_AT + frame * FRAME_WORDS;
         self.0.user_words().get(at..at + FRAME_WORDS)
     }
 
@@ -165,8 +189,7 @@ impl Area {
 
     /// The server has new shared buffers.
     pub fn forget_frames(&self) {
-        let first = MARKS + EPOCHS + names::WORDS;
-        for words in self.0.user_words()[first..].chunks(FRAME_WORDS) {
+        for words in self.0.user_words()[FRAMES_AT..].chunks(FRAME_WORDS) {
             // Most were never touched, and reading gives them no memory.
             if words[0].load(Relaxed) != 0 {
                 words[0].store(0, Release);

@@ -5,8 +5,12 @@
 //! - the shared memory is still there (the server died in this boot): all of it, as it is;
 //! - the server was stopped cleanly: the sealed log and the kept names.
 //!
-//! In any other case the log is formatted anew: under write-through nothing is lost by that. A server that cannot have
-//! its cache for lack of flash runs without, with a warning; one that would be in danger does not start.
+//! In any other case the log is formatted anew. Nothing is lost by that: the disk is never older than the last
+//! checkpoint, from which the server recovers. A server that cannot have its cache for lack of flash runs without, with a
+//! warning; one that would be in danger does not start.
+//!
+//! Before recovery the disk gets what flash alone has, durably, or flash is dropped: recovery flushes the files
+//! that it writes itself, and then ends with a checkpoint, behind which the log of the earlier writes is gone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_core::request::Errno;
 use larder_shared::{MEMBERS, Memory, Pages, Shape};
 use rustix::fs::{FallocateFlags, FlockOperation};
 
@@ -35,6 +40,7 @@ const OTHER_PROCESSES: u64 = 48;
 
 /// What the server is like.
 struct Server {
+    version: u64,
     page_bytes: u64,
     segment_blocks: u64,
     buffers: usize,
@@ -49,6 +55,7 @@ impl Server {
         let data = server::data()?;
         let control = Control::read(Path::new(&data)).ok()?;
         Some(Self {
+            version: server::version()?,
             page_bytes: server::number("block_size")?,
             segment_blocks: server::number("segment_size")?,
             buffers,
@@ -68,7 +75,13 @@ pub fn startup() {
         return report(Level::Warning, "this server is not known; nothing is cached", "");
     };
     if let Some(armed) = here::disarm() {
-        return begin_anew(armed, &server);
+        return match begin_anew(armed, &server) {
+            Ok(armed) => here::arm(armed),
+            Err(error) => {
+                let what = format!("flash cannot be used any more: {error}; nothing is cached");
+                report(Level::Warning, &what, "The server recovers from its last checkpoint.");
+            }
+        };
     }
     let settings = settings::read(server.frames as u64 * server.page_bytes).and_then(check);
     let settings = match settings {
@@ -120,13 +133,42 @@ fn check(settings: Settings) -> Result<Settings, Refused> {
     Ok(settings)
 }
 
-/// Other shared buffers, and the same log.
-fn begin_anew(armed: Armed, server: &Server) {
+/// Other shared buffers, and the same log, if it is still good.
+fn begin_anew(armed: Armed, server: &Server) -> io::Result<Armed> {
+    let armed = Armed { buffers: server.buffers, frames: server.frames, ..armed };
+    let works = Area::of(&armed.memory).get(Mark::Failed) == 0;
+    let armed = match works && drained(&armed) {
+        true => armed,
+        false => {
+            let shape = armed.memory.shape();
+            let log = Geometry { volume: 0, ..shape.log };
+            let path = memory_path(Path::new(&server.data), server.control.system);
+            format(armed, &new_file(&path)?, Shape { log, ..shape })?.0
+        }
+    };
+    begin(&armed);
+    Ok(armed)
+}
+
+/// What a start changes.
+fn begin(armed: &Armed) {
     let area = Area::of(&armed.memory);
     area.forget_frames();
     area.raise_all();
     area.set(Mark::Starts, area.get(Mark::Starts) + 1);
-    here::arm(Armed { buffers: server.buffers, frames: server.frames, ..armed });
+}
+
+/// Brings to the disk what flash alone has; whether that could be done.
+fn drained(armed: &Armed) -> bool {
+    if is_active(Mutant::NoDrain) {
+        return true;
+    }
+    let done = armed.join(true).and_then(|pool| pool.drain());
+    if let Err(errno) = done {
+        let what = format!("what flash has cannot be brought to the disk ({errno}); it is dropped");
+        report(Level::Warning, &what, "The server recovers from its last checkpoint.");
+    }
+    done.is_ok()
 }
 
 fn start(server: &Server, settings: &Settings) -> io::Result<()> {
@@ -145,8 +187,8 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let wanted = wanted.ok_or_else(too_small)?;
     let end = BASE + wanted.bytes();
     rustix::fs::fallocate(&flash, FallocateFlags::empty(), 0, end)?;
-    let log_settings =
-        LogSettings { policy: LogPolicy::Through, second_chance: settings.second_chance };
+    let policy = policy(server, settings);
+    let log_settings = LogSettings { policy, second_chance: settings.second_chance };
     let user_words = Area::words(server.frames);
     let shape = Shape { log: wanted, settings: log_settings, user_words };
     let kept = Kept::take(&directory)?;
@@ -159,14 +201,12 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
         frames: server.frames,
         data: server.data.clone().into_bytes(),
         directory: directory.clone(),
+        version: format!("PG_{}_{}", server.version, server.control.catalogs),
     };
     let (armed, how) = memory(server, shape, kept, make)?;
-    let area = Area::of(&armed.memory);
-    area.forget_frames();
-    area.raise_all();
-    area.set(Mark::Starts, area.get(Mark::Starts) + 1);
-    area.set(Mark::Control, server.control.hash);
-    let pages = area_pages(&armed)?;
+    begin(&armed);
+    Area::of(&armed.memory).set(Mark::Control, server.control.hash);
+    let pages = armed.join(false).map_err(number)?.pages().status().valid;
     here::arm(armed);
     let redirected = got::redirect(&hooks::table())?;
     let what = format!("{} MiB of flash, {pages} pages in it ({how})", end >> 20);
@@ -174,10 +214,24 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     Ok(())
 }
 
-fn area_pages(armed: &Armed) -> io::Result<u64> {
-    let devices = armed.devices().map_err(|e| io::Error::from_raw_os_error(e.0))?;
-    let pages = Pages::join(&armed.memory, devices);
-    Ok(pages.map_err(|e| io::Error::from_raw_os_error(e.0))?.status().valid)
+fn number(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno.0)
+}
+
+/// The policy of this start. A standby's pages are whole in its log only if they are in its primary's, which it cannot
+/// ask.
+fn policy(server: &Server, settings: &Settings) -> LogPolicy {
+    let signal = ["standby.signal", "recovery.signal"]
+        .into_iter()
+        .find(|name| Path::new(&server.data).join(name).exists());
+    match signal {
+        Some(name) if settings.policy.holds_dirty() => {
+            let what = format!("{name} is there: larder.policy is through until the next start");
+            report(Level::Log, &what, "");
+            LogPolicy::Through
+        }
+        _ => settings.policy,
+    }
 }
 
 /// The log's file, which one server has at a time. Directly, where the file system can: the server's pages need no
@@ -211,12 +265,13 @@ fn memory(
         && same(memory.shape().log)
         && (Shape { log: shape.log, ..memory.shape() }) == shape
     {
-        return Ok((make(memory), "as the last start left it"));
+        let armed = make(memory);
+        if drained(&armed) {
+            return Ok((armed, "as the last start left it"));
+        }
+        return format(armed, &new_file(&path)?, shape);
     }
-    let _ = fs::remove_file(&path);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = OwnedFd::from(options.open(&path)?);
+    let file = new_file(&path)?;
     let ours = |kept: &Kept| {
         let control = kept.control == server.control.hash || is_active(Mutant::TrustsDirectory);
         kept.system == server.control.system && control && same(kept.log)
@@ -234,8 +289,18 @@ fn memory(
     format(armed, &file, shape)
 }
 
+fn new_file(path: &Path) -> io::Result<OwnedFd> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    Ok(OwnedFd::from(options.open(path)?))
+}
+
 fn open(armed: &Armed) -> io::Result<()> {
-    let devices = armed.devices().map_err(|e| io::Error::from_raw_os_error(e.0))?;
+    let devices = armed.devices(true).map_err(number)?;
     Pages::start(&armed.memory, devices).map(drop)
 }
 
@@ -307,8 +372,7 @@ extern "C" fn at_exit(_: i32, _: usize) {
 }
 
 fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
-    let number = |errno: larder_core::request::Errno| io::Error::from_raw_os_error(errno.0);
-    let pages = Pages::join(&armed.memory, armed.devices().map_err(number)?).map_err(number)?;
+    let pages = Pages::join(&armed.memory, armed.devices(true).map_err(number)?).map_err(number)?;
     pages.stop().map_err(number)?;
     let area = Area::of(&armed.memory);
     let names = area.names().save().collect();

@@ -41,6 +41,8 @@ pub struct Control {
     pub hash: u64,
     /// Identifies the cluster.
     pub system: u64,
+    /// Of the server's catalogs, a part of its directories' names in tablespaces.
+    pub catalogs: u32,
     /// Whether the server was stopped cleanly.
     pub shut_down: bool,
 }
@@ -50,8 +52,9 @@ impl Control {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let system = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
-        let state = u32::from_le_bytes(bytes.get(16..20)?.try_into().ok()?);
-        Some(Self { hash: hash(bytes), system, shut_down: SHUT_DOWN.contains(&state) })
+        let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let (catalogs, state) = (number(12)?, number(16)?);
+        Some(Self { hash: hash(bytes), system, catalogs, shut_down: SHUT_DOWN.contains(&state) })
     }
 
     /// Reads it.

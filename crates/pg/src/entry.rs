@@ -115,6 +115,25 @@ extern "C" fn pg_finfo_larder_status() -> *const u8 {
     std::ptr::from_ref(&INTERFACE).cast()
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo_larder_flush() -> *const u8 {
+    std::ptr::from_ref(&INTERFACE).cast()
+}
+
+/// SQL: `larder.flush() RETURNS bigint`, see [`status::flush`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_flush(_: *mut u8) -> usize {
+    match status::flush() {
+        Ok(pages) => pages as usize,
+        Err(errno) => {
+            // The server jumps over this frame: nothing in it may need to be dropped.
+            let what: &str = Box::leak(format!("the disk cannot be written: {errno}").into());
+            server::report(server::Level::Error, what, "");
+            0
+        }
+    }
+}
+
 /// SQL: `larder.status() RETURNS text`, see [`status::json`].
 #[unsafe(no_mangle)]
 extern "C-unwind" fn larder_status(_: *mut u8) -> usize {

@@ -57,6 +57,22 @@ impl File {
     }
 }
 
+impl Fork {
+    /// The path of a segment, relative to the data directory; `version` names the server's directory in a tablespace.
+    #[must_use]
+    pub fn path(&self, segment: u64, version: &str) -> String {
+        let Self { tablespace, database, relation, kind } = *self;
+        let fork = ["", "_fsm", "_vm", "_init"][usize::from(kind & 3)];
+        let segment = if segment == 0 { String::new() } else { format!(".{segment}") };
+        let name = format!("{relation}{fork}{segment}");
+        match tablespace {
+            DEFAULT_TABLESPACE => format!("base/{database}/{name}"),
+            GLOBAL_TABLESPACE => format!("global/{name}"),
+            _ => format!("pg_tblspc/{tablespace}/{version}/{database}/{name}"),
+        }
+    }
+}
+
 /// A number as the server writes it: digits, no leading zero.
 fn number(text: &[u8]) -> Option<u32> {
     let plain = text.iter().all(u8::is_ascii_digit) && (text.len() == 1 || text[0] != b'0');
@@ -92,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_relations_are_known() {
+    fn paths_of_relations_are_known_and_made() {
         for (path, fork, segment) in [
             ("base/5/16384", fork(1663, 5, 16384, 0), 0),
             ("base/5/16384.3", fork(1663, 5, 16384, 0), 3),
@@ -102,6 +118,7 @@ mod tests {
             ("pg_tblspc/77/PG_15_202209061/5/9_init", fork(77, 5, 9, 3), 0),
         ] {
             assert_eq!(File::of(path.as_bytes(), b"/data"), File::Segment(fork, segment), "{path}");
+            assert_eq!(fork.path(segment.into(), "PG_15_202209061"), path);
             let whole = format!("/data/{path}");
             assert_eq!(File::of(whole.as_bytes(), b"/data"), File::Segment(fork, segment));
         }

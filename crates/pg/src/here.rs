@@ -11,13 +11,16 @@
 
 use std::cell::RefCell;
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_core::request::Errno;
-use larder_shared::{Devices, Memory, Origin};
+use larder_shared::{Devices, Memory};
 
+use crate::area::{Area, Mark};
+use crate::disk::Disk;
 use crate::file::File;
 use crate::pool::Pool;
 
@@ -42,6 +45,8 @@ pub struct Armed {
     pub data: Vec<u8>,
     /// The directory on flash.
     pub directory: PathBuf,
+    /// The server's directory in a tablespace.
+    pub version: String,
 }
 
 #[derive(Default)]
@@ -56,30 +61,32 @@ thread_local! {
     static FILES: RefCell<Vec<File>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The log never writes pages of its own to the disk: under write-through it has no dirty ones.
-struct NoOrigin;
-
-impl Origin for NoOrigin {
-    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    fn write(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
-        Err(Errno::EIO)
-    }
-    fn flush(&self) -> Result<(), Errno> {
-        Ok(())
-    }
-}
-
 impl Armed {
+    /// Joins those who share the log; whether what goes to the disk is flushed there, see [`Disk`].
+    ///
+    /// # Errors
+    /// If there is no room, or no descriptor.
+    pub fn join(&self, sync: bool) -> Result<Pool, Errno> {
+        Pool::join(&self.memory, self.devices(sync)?, self.segment_blocks)
+    }
+
     /// The devices, as a member needs them.
     ///
     /// # Errors
-    /// If there are no descriptors.
-    pub fn devices(&self) -> Result<Devices, Errno> {
+    /// If there is no descriptor.
+    pub fn devices(&self, sync: bool) -> Result<Devices, Errno> {
         let flash = rustix::io::fcntl_dupfd_cloexec(&self.flash, 0);
         let flash = flash.map_err(|e| Errno(e.raw_os_error()))?;
-        Ok(Devices { flash, origin: Box::new(NoOrigin) })
+        let disk = Disk {
+            area: Area::of(&self.memory),
+            data: PathBuf::from(std::ffi::OsStr::from_bytes(&self.data)),
+            version: self.version.clone(),
+            segment_blocks: self.segment_blocks,
+            sync,
+            open: RefCell::default(),
+            written: RefCell::default(),
+        };
+        Ok(Devices { flash, origin: Box::new(disk) })
     }
 
     /// The frame that begins at an address.
@@ -165,22 +172,23 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
         let here = &mut *here;
         let armed = here.armed.as_ref()?;
         if here.pool.is_none() {
-            let joined = armed
-                .devices()
-                .and_then(|devices| Pool::join(&armed.memory, devices, armed.segment_blocks));
-            match joined {
+            match armed.join(false) {
                 Ok(pool) => here.pool = Some(pool),
-                Err(errno) => {
-                    // What this process changes the log would not hear of.
-                    let area = crate::area::Area::of(&armed.memory);
-                    area.set(crate::area::Mark::Failed, errno.0 as u64);
-                    eprintln!("larder: a process cannot join ({errno}); nothing is cached");
-                    return None;
-                }
+                Err(errno) => return cannot_join(armed, errno),
             }
         }
         here.pool.as_ref().map(|pool| run(armed, pool))
     })
+}
+
+/// What this process changes the log would not hear of.
+fn cannot_join<T>(armed: &Armed, errno: Errno) -> Option<T> {
+    Area::of(&armed.memory).set(Mark::Failed, errno.0 as u64);
+    eprintln!("larder: a process cannot join ({errno}); nothing is cached");
+    if armed.memory.shape().settings.policy.holds_dirty() {
+        std::process::abort(); // it would read what is old on the disk
+    }
+    None
 }
 
 /// What a descriptor is of.

@@ -10,6 +10,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::RawFd;
 
+use larder_core::request::Errno;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::file::File;
@@ -46,6 +47,10 @@ pub fn table() -> Vec<(&'static str, Function)> {
         ("rename", rename as Function),
         ("link", link as Function),
         ("copy_file_range", copy_file_range as Function),
+        ("fsync", fsync as Function),
+        ("fdatasync", fdatasync as Function),
+        ("sync", sync as Function),
+        ("syncfs", syncfs as Function),
     ]
 }
 
@@ -101,7 +106,7 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> Ra
     // SAFETY: as the server's own call.
     let file = unsafe { named(path) };
     if flags & libc::O_TRUNC != 0 {
-        transfer::forget(file, 0);
+        drop(transfer::forget(file, 0));
     }
     // SAFETY: as above.
     let fd = unsafe { libc::open(path, flags, mode) };
@@ -133,7 +138,47 @@ unsafe extern "C" fn dup2(fd: RawFd, to: RawFd) -> RawFd {
     new
 }
 
+/// A call that failed before it began.
+fn refuse(errno: Errno) -> c_int {
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() = errno.0 };
+    -1
+}
+
+unsafe extern "C" fn fsync(fd: RawFd) -> c_int {
+    match transfer::settle(here::file(fd)) {
+        // SAFETY: as the server's own call.
+        Ok(()) => unsafe { libc::fsync(fd) },
+        Err(errno) => refuse(errno),
+    }
+}
+
+unsafe extern "C" fn fdatasync(fd: RawFd) -> c_int {
+    match transfer::settle(here::file(fd)) {
+        // SAFETY: as the server's own call.
+        Ok(()) => unsafe { libc::fdatasync(fd) },
+        Err(errno) => refuse(errno),
+    }
+}
+
+unsafe extern "C" fn sync() {
+    transfer::settle_all_or_die();
+    // SAFETY: as the server's own call.
+    unsafe { libc::sync() }
+}
+
+unsafe extern "C" fn syncfs(fd: RawFd) -> c_int {
+    match transfer::settle_all() {
+        // SAFETY: as the server's own call.
+        Ok(()) => unsafe { libc::syncfs(fd) },
+        Err(errno) => refuse(errno),
+    }
+}
+
 unsafe extern "C" fn read(fd: RawFd, buf: *mut c_void, count: size_t) -> ssize_t {
+    if let Err(errno) = transfer::settle(here::file(fd)) {
+        return refuse(errno) as ssize_t;
+    }
     // SAFETY: as the server's own call.
     unsafe { libc::read(fd, buf, count) }
 }
@@ -143,7 +188,7 @@ unsafe extern "C" fn read_chk(fd: RawFd, buf: *mut c_void, count: size_t, room: 
         std::process::abort(); // as the C library does
     }
     // SAFETY: as the server's own call.
-    unsafe { libc::read(fd, buf, count) }
+    unsafe { read(fd, buf, count) }
 }
 
 unsafe extern "C" fn write(fd: RawFd, buf: *const c_void, count: size_t) -> ssize_t {
@@ -190,21 +235,21 @@ unsafe extern "C" fn pwritev(fd: RawFd, parts: *const iovec, count: c_int, at: o
 }
 
 unsafe extern "C" fn ftruncate(fd: RawFd, length: off_t) -> c_int {
-    transfer::forget(here::file(fd), length);
+    let _still = transfer::forget(here::file(fd), length);
     // SAFETY: as the server's own call.
     unsafe { libc::ftruncate(fd, length) }
 }
 
 unsafe extern "C" fn truncate(path: *const c_char, length: off_t) -> c_int {
     // SAFETY: as the server's own call.
-    transfer::forget(unsafe { named(path) }, length);
+    let _still = transfer::forget(unsafe { named(path) }, length);
     // SAFETY: as above.
     unsafe { libc::truncate(path, length) }
 }
 
 unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     // SAFETY: as the server's own call.
-    transfer::forget(unsafe { named(path) }, 0);
+    let _still = transfer::forget(unsafe { named(path) }, 0);
     // SAFETY: as above.
     unsafe { libc::unlink(path) }
 }
@@ -235,6 +280,9 @@ unsafe extern "C" fn copy_file_range(
     len: size_t,
     flags: u32,
 ) -> ssize_t {
+    if let Err(errno) = transfer::settle(here::file(from)) {
+        return refuse(errno) as ssize_t;
+    }
     transfer::forget_all(here::file(to));
     // SAFETY: as the server's own call.
     unsafe { libc::copy_file_range(from, from_at, to, to_at, len, flags) }

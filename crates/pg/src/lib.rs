@@ -15,6 +15,7 @@
 //! | this process's part | `here.rs` |
 //! | numbers of forks; names of files | `names.rs`, `file.rs` |
 //! | what processes share beside the log; frames, epochs, counters | `area.rs` |
+//! | where changed pages go from flash | `disk.rs` |
 //! | bytes of a page | `content.rs` |
 //! | the server's own functions; settings; state | `server.rs`, `settings.rs`, `status.rs` |
 //!
@@ -26,6 +27,7 @@ mod area;
 mod arm;
 mod content;
 mod control;
+mod disk;
 mod entry;
 mod file;
 mod got;

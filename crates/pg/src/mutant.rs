@@ -10,6 +10,10 @@ pub enum Mutant {
     NoEpoch,
     /// What an earlier start left is used although the server ran without the library.
     TrustsDirectory,
+    /// Flash takes writes at the end of a file too.
+    AbsorbsEnd,
+    /// Recovery begins with changed pages on flash.
+    NoDrain,
 }
 
 /// The variable that names it.
@@ -24,6 +28,8 @@ pub fn is_active(mutant: Mutant) -> bool {
         "no-hash" => Some(Mutant::NoHash),
         "no-epoch" => Some(Mutant::NoEpoch),
         "trusts-directory" => Some(Mutant::TrustsDirectory),
+        "absorbs-end" => Some(Mutant::AbsorbsEnd),
+        "no-drain" => Some(Mutant::NoDrain),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
             std::process::abort()

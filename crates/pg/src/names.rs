@@ -55,6 +55,18 @@ impl Number {
         (Self((page / BLOCKS_MOST) as u32), page % BLOCKS_MOST)
     }
 
+    /// Its entry in the table.
+    #[must_use]
+    pub fn entry(self) -> usize {
+        self.0 as usize % ENTRIES
+    }
+
+    /// Names its latch.
+    #[must_use]
+    pub fn latch(self) -> u64 {
+        u64::from(self.0)
+    }
+
     fn of(entry: usize, state: u64) -> Self {
         Self(((state & !TAKEN) << ENTRY_BITS) as u32 | entry as u32)
     }
@@ -150,7 +162,7 @@ impl<'a> Names<'a> {
     /// The fork that has this number.
     #[must_use]
     pub fn fork_of(&self, number: Number) -> Option<Fork> {
-        let entry = number.0 as usize % ENTRIES;
+        let entry = number.entry();
         let fork = self.fork(entry)?;
         (Number::of(entry, self.state(entry)) == number).then_some(fork)
     }

@@ -8,6 +8,11 @@
 //!    record, its bytes have the record's hash, and the log has no version. The epoch is looked at under the log's
 //!    lock, so a write either raised it before, and the page does not enter, or drops it afterwards.
 //! 3. What becomes of a file is told before it happens ([`Pool::forget`]).
+//! 4. Under *bounded* flash takes writes below the end of a file instead of the disk ([`Pool::absorb`]); the disk has all
+//!    of a fork's before a flush of one of its files is done ([`Pool::settle`]), so it is never older than the last
+//!    checkpoint. A write that goes to the disk itself holds its page meanwhile, as whoever brings one there does.
+//! 5. If a page cannot be had that flash alone has, the process aborts: the server recovers from its last checkpoint,
+//!    without the pages on flash. The disk's older bytes are never shown.
 //!
 //! Why both hash and epoch: a frame may have been changed without a system call (so its bytes are not the disk's), and
 //! the disk may have been written past the frame (so the bytes are the record's, and old).
@@ -15,7 +20,7 @@
 use std::rc::Rc;
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Got, Host, New, PAGES_MOST};
+use larder_core::pagelog::{Got, Host, LogPolicy, New, PAGES_MOST};
 use larder_core::request::Errno;
 use larder_shared::{Devices, Memory, Pages, now};
 
@@ -24,6 +29,7 @@ use crate::content;
 use crate::file::Fork;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
+use crate::server;
 
 /// Pages that are dropped together.
 const PIECE: u64 = 256;
@@ -71,12 +77,21 @@ impl Pool {
         self.area.get(Mark::Failed) == 0
     }
 
+    /// What the server asked for.
+    #[must_use]
+    pub fn policy(&self) -> LogPolicy {
+        self.pages.log().settings().policy
+    }
+
+    /// Whether flash may have pages that the disk lacks.
+    #[must_use]
+    pub fn holds_dirty(&self) -> bool {
+        self.policy().holds_dirty()
+    }
+
     fn check(&self, result: Result<New, Errno>) -> New {
         result.unwrap_or_else(|errno| {
-            if self.works() {
-                self.area.set(Mark::Failed, errno.0 as u64);
-                eprintln!("larder: flash failed ({errno}); nothing is cached until the next start");
-            }
+            self.fail(errno, "flash failed");
             New::NotNow
         })
     }
@@ -93,7 +108,8 @@ impl Pool {
         let names = self.area.names();
         let number = names.find(fork).or_else(|| {
             let _one = now(self.pages.log().host().hold(PAGES_MOST - 1));
-            names.assign(fork, |_| true)
+            let is_clean = |fork: &Fork| names.find(fork).is_none_or(|n| !self.is_behind(n));
+            names.assign(fork, is_clean)
         })?;
         number.page(block)
     }
@@ -138,8 +154,97 @@ impl Pool {
                 self.area.count(Mark::Hits);
                 true
             }
-            Ok(Got::Miss) | Err(_) => false,
+            Ok(Got::Miss) => false,
+            Err(errno) if self.holds_dirty() => self.lost(errno),
+            Err(_) => false,
         }
+    }
+
+    /// The newest version of a page that flash may have.
+    #[must_use]
+    pub fn peek(&self, page: u64) -> Option<Buf> {
+        match now(self.pages.log().get(page)) {
+            Ok(Got::Hit(bytes, _)) => Some(bytes),
+            Ok(Got::Miss) => None,
+            Err(errno) if self.holds_dirty() => self.lost(errno),
+            Err(_) => None,
+        }
+    }
+
+    fn lost(&self, errno: Errno) -> ! {
+        self.area.set(Mark::Failed, errno.0 as u64);
+        eprintln!(
+            "larder: PANIC: a page that flash alone has cannot be read ({errno}); \
+             the server recovers from its last checkpoint, without what is on flash"
+        );
+        std::process::abort()
+    }
+
+    /// Whether flash takes writes instead of the disk at the moment. Where the server's settings end that, the disk
+    /// gets what flash has.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn absorbs(&self) -> Result<bool, Errno> {
+        let absorbs = self.holds_dirty() && self.works() && server::is_durable();
+        if absorbs {
+            self.area.set(Mark::Absorbing, 1);
+        } else if self.area.get(Mark::Absorbing) != 0 {
+            self.drain()?;
+            self.area.set(Mark::Absorbing, 0);
+        }
+        Ok(absorbs)
+    }
+
+    /// Takes a write below the end of a file.
+    ///
+    /// # Errors
+    /// If it cannot be taken; then the page is as it was.
+    pub fn absorb(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.area.raise(page);
+        let position = now(self.pages.log().put(page, bytes, true))?;
+        self.area.made_dirty(Number::of_page(page).0, position);
+        self.area.count(Mark::Writes);
+        self.area.count(Mark::Absorbed);
+        Ok(())
+    }
+
+    fn is_behind(&self, number: Number) -> bool {
+        self.area.dirty_until(number) > self.pages.log().drained()
+    }
+
+    /// The disk gets all of a fork that flash alone has.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn settle(&self, fork: &Fork) -> Result<(), Errno> {
+        match self.area.names().find(fork) {
+            Some(number) if self.holds_dirty() && self.is_behind(number) => self.drain(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The disk gets everything that flash alone has.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn drain(&self) -> Result<(), Errno> {
+        if !self.holds_dirty() {
+            return Ok(());
+        }
+        now(self.pages.log().drain())
+    }
+
+    /// Keeps others from bringing these pages to the disk.
+    pub fn hold(&self, pages: std::ops::Range<u64>) -> Vec<impl Drop + use<>> {
+        self.pages.log().host().hold_all(&pages)
+    }
+
+    /// Keeps others from bringing any page of the fork to the disk.
+    #[must_use]
+    pub fn latch(&self, fork: &Fork) -> Option<impl Drop + use<>> {
+        let number = self.area.names().find(fork).filter(|_| self.holds_dirty())?;
+        Some(self.pages.log().host().latch(number.latch()))
     }
 
     /// The page's epoch, to be asked for before it is read.
@@ -176,6 +281,10 @@ impl Pool {
         if self.check(now(self.pages.log().put_new_if(page, bytes, false, so))) == New::Entered {
             self.area.count(Mark::WritesEntered);
         }
+    }
+
+    /// Makes room, if that is due; for whoever holds no page.
+    pub fn make_room(&self) {
         now(self.pages.log().work());
     }
 
@@ -205,6 +314,9 @@ impl Pool {
 
     /// Nothing that the log has counts any more.
     pub fn fail(&self, errno: Errno, what: &str) {
+        if self.holds_dirty() && self.pages.status().dirty > 0 {
+            self.lost(errno);
+        }
         if self.works() {
             self.area.set(Mark::Failed, errno.0 as u64);
             eprintln!("larder: {what} ({errno}); nothing is cached until the next start");

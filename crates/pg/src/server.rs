@@ -15,6 +15,8 @@ pub enum Level {
     Log = 15,
     /// Something is not as it should be.
     Warning = 19,
+    /// The statement fails.
+    Error = 21,
     /// The server does not start.
     Fatal = 22,
 }
@@ -106,20 +108,43 @@ pub fn is_child() -> bool {
     unsafe { variable(c"IsUnderPostmaster") == Some(true) }
 }
 
+/// Whether the server flushes what it writes, and logs whole pages (`fsync`, `full_page_writes`) at the moment.
+#[must_use]
+pub fn is_durable() -> bool {
+    static AT: std::sync::OnceLock<[usize; 2]> = std::sync::OnceLock::new();
+    let find =
+        || [c"enableFsync", c"fullPageWrites"].map(|n| symbol(n).map_or(0, |at| at as usize));
+    let at = AT.get_or_init(find);
+    // SAFETY: `bool enableFsync, fullPageWrites`; an executable stays where it is.
+    at.iter().all(|at| *at != 0 && unsafe { (*at as *const bool).read() })
+}
+
 /// Whether children of this server are started anew instead of forked.
 #[must_use]
 pub fn is_exec_backend() -> bool {
     [c"SubPostmasterMain", c"read_nondefault_variables"].into_iter().any(|n| symbol(n).is_some())
 }
 
-/// Writes a message as the server does. [`Level::Fatal`] does not return when the server starts.
+/// Writes a message as the server does. [`Level::Error`] does not return, and jumps over the caller's frames;
+/// [`Level::Fatal`] ends the process.
 pub fn report(level: Level, message: &str, hint: &str) {
+    // No destructor may be pending where the server jumps, so these are freed by hand.
+    let text = |text: String| CString::new(text.replace('\0', "?")).unwrap_or_default().into_raw();
+    let (message, hint) = (text(format!("larder: {message}")), text(hint.to_owned()));
+    // SAFETY: both are strings; they are freed once.
+    unsafe {
+        write_report(level, message, hint);
+        drop((CString::from_raw(message), CString::from_raw(hint)));
+    }
+}
+
+/// # Safety
+/// Both are strings that end with a zero byte.
+unsafe fn write_report(level: Level, message: *const c_char, hint: *const c_char) {
     type Start = unsafe extern "C" fn(c_int, *const c_char) -> bool;
     type Say = unsafe extern "C" fn(*const c_char, ...) -> c_int;
     type Finish = unsafe extern "C-unwind" fn(*const c_char, c_int, *const c_char);
-    let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
-    let (message, hint) = (text(&format!("larder: {message}")), text(hint));
-    // SAFETY: of these types from 15 to 18. Nothing here has a destructor that FATAL, which exits, would skip to harm.
+    // SAFETY: of these types from 15 to 18.
     unsafe {
         let (Some(start), Some(say), Some(say_hint), Some(finish)) = (
             function::<Start>(c"errstart"),
@@ -130,9 +155,9 @@ pub fn report(level: Level, message: &str, hint: &str) {
             return;
         };
         if start(level as c_int, std::ptr::null()) {
-            say(c"%s".as_ptr(), message.as_ptr());
-            if !hint.is_empty() {
-                say_hint(c"%s".as_ptr(), hint.as_ptr());
+            say(c"%s".as_ptr(), message);
+            if *hint != 0 {
+                say_hint(c"%s".as_ptr(), hint);
             }
             finish(c"larder".as_ptr(), 0, c"larder".as_ptr());
         }

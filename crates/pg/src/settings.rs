@@ -8,7 +8,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 
-use larder_core::pagelog::{BATCH_PAGES, BATCH_PAGES_MOST};
+use larder_core::pagelog::{BATCH_PAGES, BATCH_PAGES_MOST, LogPolicy};
 
 use crate::server;
 
@@ -23,6 +23,8 @@ pub struct Settings {
     pub batch_pages: u32,
     /// Whether pages that were asked for stay for another round.
     pub second_chance: bool,
+    /// What becomes of changed pages.
+    pub policy: LogPolicy,
 }
 
 /// The server may not run with this.
@@ -61,8 +63,9 @@ struct Choice {
 // SAFETY: names are static strings.
 unsafe impl Sync for Choice {}
 
-static POLICIES: [Choice; 2] = [
+static POLICIES: [Choice; 3] = [
     Choice { name: c"through".as_ptr(), value: 0, hidden: false },
+    Choice { name: c"bounded".as_ptr(), value: 1, hidden: false },
     Choice { name: std::ptr::null(), value: 0, hidden: false },
 ];
 
@@ -194,7 +197,7 @@ pub fn define() {
     );
     let policy = about(
         c"larder.policy",
-        c"What becomes of changed pages: through (the disk has them at once).",
+        c"What becomes of changed pages: through (the disk has them at once), bounded (with the next checkpoint).",
         None,
     );
     // SAFETY: functions of these types from 15 to 18; variables are static.
@@ -256,14 +259,16 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
         Some("off" | "false" | "no" | "0") => false,
         Some(text) => return Err(bad("second_chance", text, "Say on or off.")),
     };
-    match get("policy").as_deref() {
-        None | Some("through") => {}
-        Some(text) => return Err(bad("policy", text, "Say through.")),
-    }
+    let policy = match get("policy").as_deref() {
+        None | Some("through") => LogPolicy::Through,
+        Some("bounded") => LogPolicy::Bounded,
+        Some(text) => return Err(bad("policy", text, "Say through or bounded.")),
+    };
     Ok(Settings {
         flash_directory: get("flash_directory").unwrap_or_default(),
         flash_bytes: if flash_bytes == 0 { 4 * shared_buffers } else { flash_bytes * MIB },
         batch_pages,
         second_chance,
+        policy,
     })
 }

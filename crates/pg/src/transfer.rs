@@ -2,18 +2,20 @@
 //! Reads and writes of relation files, page by page: what of them flash has, what the disk.
 //!
 //! A read into shared buffers: each frame's old page leaves it, then the new one comes from flash, or with its
-//! neighbours in one read from the disk. Any other read goes to the disk, which has everything. A write of whole pages:
-//! begin each, write the disk, end each. A write that is not of whole pages begins the pages that it touches, and
-//! ends none, so they are not on flash.
+//! neighbours in one read from the disk. Any other read goes to the disk, and gets what flash has that is newer.
+//! A write of whole pages below the end of a file goes to flash, if that takes changed pages. Any other one: begin each
+//! page, write the disk, end each. A write that is not of whole pages ends none, so they are not on flash.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
+use larder_core::request::Errno;
 use libc::{iovec, off_t, ssize_t};
 
 use crate::file::{File, Fork};
 use crate::here::{self, Armed};
+use crate::mutant::{Mutant, is_active};
 use crate::pool::{Pool, Writing};
 
 /// Parts of a transfer that the kernel takes at most.
@@ -54,7 +56,7 @@ fn pages_of(armed: &Armed, parts: &[iovec]) -> Vec<usize> {
 pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     // SAFETY: as the caller says.
     let real = || unsafe { libc::preadv(fd, parts.as_ptr(), parts.len() as i32, at) };
-    if here::file(fd) == File::Other {
+    if here::file(fd) == File::Other || !here::is_armed() {
         return real();
     }
     let plan = here::with(|armed, pool| {
@@ -79,8 +81,53 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     match plan.flatten() {
         // SAFETY: as the caller says.
         Some((slots, page_bytes)) => unsafe { read_missed(fd, &slots, page_bytes, at) },
-        None => real(),
+        // SAFETY: as the caller says.
+        None => unsafe { read_around(fd, parts, at, real) },
     }
+}
+
+/// A read into private memory: the disk's bytes, and over them what flash has of these pages. Looked for before the disk
+/// is read: what leaves flash meanwhile is the same, and what comes is newer.
+///
+/// # Safety
+/// As `preadv`.
+unsafe fn read_around(
+    fd: RawFd,
+    parts: &[iovec],
+    at: off_t,
+    real: impl Fn() -> ssize_t,
+) -> ssize_t {
+    let File::Segment(fork, segment) = here::file(fd) else { return real() };
+    let newer = here::with(|armed, pool| {
+        if !pool.holds_dirty() {
+            return Vec::new();
+        }
+        let (size, start) = (armed.page_bytes as u64, at.max(0) as u64);
+        let Some(number) = pool.area().names().find(&fork) else { return Vec::new() };
+        let blocks = start / size..(start + bytes_of(parts) as u64).div_ceil(size);
+        let page = |block: u64| number.page(pool.block(segment, block));
+        let found = blocks.filter_map(|b| Some((b * size, page(b).and_then(|p| pool.peek(p))?)));
+        found.collect()
+    });
+    let got = real();
+    let end = at.max(0) as u64 + got.max(0) as u64;
+    let mut from = at.max(0) as u64;
+    for part in parts {
+        // SAFETY: the caller's part, so many bytes long.
+        let into =
+            unsafe { std::slice::from_raw_parts_mut(part.iov_base.cast::<u8>(), part.iov_len) };
+        for (first, bytes) in newer.iter().flatten() {
+            let both =
+                from.max(*first)..end.min(from + into.len() as u64).min(first + bytes.len() as u64);
+            if both.start < both.end {
+                let source = (both.start - first) as usize..(both.end - first) as usize;
+                let target = (both.start - from) as usize..(both.end - from) as usize;
+                into[target].copy_from_slice(&bytes[source]);
+            }
+        }
+        from += part.iov_len as u64;
+    }
+    got
 }
 
 /// A page of a read.
@@ -132,20 +179,28 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
     (slots.len() * page_bytes) as ssize_t
 }
 
+/// What is to be done about a write.
+enum Plan<H> {
+    /// Flash has it.
+    Absorbed,
+    /// The disk is to be written; what to tell the cache then, and what keeps others from these pages until then.
+    Direct(Option<Vec<Option<Writing>>>, H),
+    /// Nothing may be done.
+    Refused(Errno),
+}
+
 /// # Safety
 /// As `pwritev`.
 pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
-    let file = here::file(fd);
     // SAFETY: as the caller says.
     let real =
         |parts: &[iovec]| unsafe { libc::pwritev(fd, parts.as_ptr(), parts.len() as i32, at) };
-    let File::Segment(..) = file else { return real(parts) };
-    if !here::is_armed() {
+    if !matches!(here::file(fd), File::Segment(..)) || !here::is_armed() {
         return real(parts);
     }
     // Others may set hints in a frame while it is written: what is written and what enters are to be the same.
     let mut copies: Vec<Cow<'_, [u8]>> = Vec::with_capacity(parts.len());
-    let begun = here::with(|armed, pool| {
+    let plan = here::with(|armed, pool| {
         for part in parts {
             // SAFETY: the caller's part, so many bytes long.
             let bytes =
@@ -153,17 +208,21 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
             let shared = armed.frame(part.iov_base as usize).is_some();
             copies.push(if shared { Cow::Owned(bytes.to_vec()) } else { Cow::Borrowed(bytes) });
         }
-        let begun = begin(armed, pool, fd, parts, at);
-        (begun, armed.page_bytes)
+        (plan(armed, pool, fd, &copies, at), armed.page_bytes)
     });
-    let Some((begun, page_bytes)) = begun else {
-        // This process is in the cache already, in a handler; nobody can be told page by page.
-        forget_all(file);
-        return real(parts);
-    };
     let part =
         |copy: &Cow<'_, [u8]>| iovec { iov_base: copy.as_ptr() as *mut _, iov_len: copy.len() };
+    let Some((plan, page_bytes)) = plan else { return real(parts) };
     let parts: Vec<iovec> = copies.iter().map(part).collect();
+    let (begun, holds) = match plan {
+        Plan::Absorbed => return bytes_of(&parts) as ssize_t,
+        Plan::Refused(errno) => {
+            // SAFETY: this thread's own.
+            unsafe { *libc::__errno_location() = errno.0 };
+            return -1;
+        }
+        Plan::Direct(begun, holds) => (begun, holds),
+    };
     let written = real(&parts);
     if let Some(begun) = begun.filter(|_| written == bytes_of(&parts) as ssize_t) {
         here::with(|_, pool| {
@@ -175,51 +234,112 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
             }
         });
     }
+    drop(holds);
+    here::with(|_, pool| pool.make_room());
     written
 }
 
-/// Begins the pages of a write; those that can be ended, if it is of whole pages.
-fn begin(
+/// Takes a write, or begins it.
+fn plan(
     armed: &Armed,
     pool: &Pool,
     fd: RawFd,
-    parts: &[iovec],
+    copies: &[Cow<'_, [u8]>],
     at: off_t,
-) -> Option<Vec<Option<Writing>>> {
+) -> Plan<impl Sized + use<>> {
     let page_bytes = armed.page_bytes as u64;
-    let File::Segment(fork, segment) = here::file(fd) else { return None };
-    let at_byte = at.max(0) as u64;
-    let end = at_byte + bytes_of(parts) as u64;
-    let blocks = at_byte / page_bytes..end.div_ceil(page_bytes);
-    let begun = blocks.map(|block| {
-        let page = pool.page(&fork, pool.block(segment, block))?;
-        let writing = pool.begin_write(page);
-        writing.inspect_err(|errno| pool.fail(*errno, "a page cannot be dropped")).ok()
+    let File::Segment(fork, segment) = here::file(fd) else { return Plan::Direct(None, None) };
+    let start = at.max(0) as u64;
+    let end = start + copies.iter().map(|copy| copy.len() as u64).sum::<u64>();
+    let is_whole = |n: u64| n.is_multiple_of(page_bytes);
+    let whole = is_whole(start) && copies.iter().all(|copy| is_whole(copy.len() as u64));
+    let blocks = start / page_bytes..end.div_ceil(page_bytes);
+    let pages = |block| pool.page(&fork, pool.block(segment, block));
+    let numbered: Vec<Option<u64>> = blocks.map(pages).collect();
+    let all: Option<Vec<u64>> = numbered.iter().copied().collect();
+    let absorbs = match pool.absorbs() {
+        Ok(absorbs) => {
+            absorbs && whole && (end <= size_of_file(fd) || is_active(Mutant::AbsorbsEnd))
+        }
+        Err(errno) => return Plan::Refused(errno),
+    };
+    if let Some(all) = all.filter(|_| absorbs) {
+        let bytes = copies.iter().flat_map(|copy| copy.chunks(armed.page_bytes));
+        let taken = all.into_iter().zip(bytes).try_for_each(|(page, b)| pool.absorb(page, b));
+        if let Err(errno) = taken {
+            pool.fail(errno, "flash failed");
+            return Plan::Refused(errno);
+        }
+        return Plan::Absorbed;
+    }
+    // What is covered in part stays in part what it was.
+    if !whole && let Err(errno) = pool.settle(&fork) {
+        return Plan::Refused(errno);
+    }
+    let held = numbered.iter().flatten().fold(None, |range: Option<(u64, u64)>, page| {
+        Some(range.map_or((*page, *page), |(first, last)| (first.min(*page), last.max(*page))))
     });
-    let begun: Vec<_> = begun.collect();
-    span(armed, fd, parts, at).map(|_| begun)
+    let holds = held.filter(|_| pool.holds_dirty()).map(|(first, last)| pool.hold(first..last + 1));
+    let begin = |page: Option<u64>| {
+        let writing = pool.begin_write(page?);
+        writing.inspect_err(|errno| pool.fail(*errno, "a page cannot be dropped")).ok()
+    };
+    let begun = numbered.into_iter().map(begin).collect();
+    Plan::Direct(whole.then_some(begun), holds)
 }
 
-/// A file is about to be cut to a length, or to vanish (0).
-pub fn forget(file: File, length: off_t) {
-    let File::Segment(fork, segment) = file else { return };
+fn size_of_file(fd: RawFd) -> u64 {
+    // SAFETY: the server's own descriptor, open for the time of its call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fstat(fd).map_or(0, |stat| stat.st_size as u64)
+}
+
+/// A file is about to be cut to a length, or to vanish (0). Nothing is brought to it until what this returns is dropped.
+#[must_use]
+pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
+    let File::Segment(fork, segment) = file else { return None };
     here::with(|armed, pool| {
+        let latch = pool.latch(&fork);
         let from = length.max(0) as u64 / armed.page_bytes as u64;
         // However long it is: pages behind its end are not in the log, and looking for them costs little.
         let blocks = armed.segment_blocks;
         if let Err(errno) = pool.forget(&fork, segment, from, blocks) {
             pool.fail(errno, "pages cannot be dropped");
         }
-    });
+        latch
+    })
+    .flatten()
 }
 
 /// A file was made: whatever had its name is no more.
 pub fn forget_new(file: File) {
-    forget(file, 0);
+    drop(forget(file, 0));
 }
 
 /// All of the fork that a file is of may change.
 pub fn forget_all(file: File) {
     let File::Segment(fork, _) = file else { return };
-    forget(File::Segment(fork, 0), 0);
+    if let Err(errno) = settle(file) {
+        here::with(|_, pool| pool.fail(errno, "the disk cannot be written"));
+    }
+    drop(forget(File::Segment(fork, 0), 0));
+}
+
+/// The disk gets all of a fork that flash alone has.
+pub fn settle(file: File) -> Result<(), Errno> {
+    let File::Segment(fork, _) = file else { return Ok(()) };
+    here::with(|_, pool| pool.settle(&fork)).unwrap_or(Ok(()))
+}
+
+/// The disk gets everything that flash alone has.
+pub fn settle_all() -> Result<(), Errno> {
+    here::with(|_, pool| pool.drain()).unwrap_or(Ok(()))
+}
+
+/// As above, for a call that cannot fail.
+pub fn settle_all_or_die() {
+    if let Err(errno) = settle_all() {
+        eprintln!("larder: PANIC: the disk cannot be written: {errno}");
+        std::process::abort();
+    }
 }

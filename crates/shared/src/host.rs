@@ -14,8 +14,8 @@ use rustix::fs::Timespec;
 use rustix::thread::futex;
 
 use crate::Origin;
-use crate::members::{self, Entry, LOG, hold_mutex, hold_of, holds_of, open_burials};
-use crate::memory::{Control, HOLDS, Memory, Words};
+use crate::members::{self, Entry, LOG, hold_mutex, hold_of, holds_of, latch_mutex, open_burials};
+use crate::memory::{Control, HOLDS, Memory, Shape, Words};
 use crate::mutex::Locked;
 
 /// How long whoever waits for a change sleeps at most: a death is no change.
@@ -112,8 +112,27 @@ impl Member {
         self.0.memory.control(Control::Left).load(Acquire)
     }
 
+    /// Takes the latch of whatever has this number: a lock of the user's, taken after holds and before the log's lock.
+    /// Several things may share one.
+    #[must_use]
+    pub fn latch(&self, key: u64) -> impl Drop + use<> {
+        Locked::lock(&self.0.memory, latch_mutex(key)).0
+    }
+
+    /// Whether the log has a version of the page.
+    #[must_use]
+    pub fn log_has(&self, page: u64) -> bool {
+        let Shape { log, settings, .. } = self.0.memory.shape();
+        PageLog::join(self.clone(), self.words(), log, settings).has(page)
+    }
+
     /// Holds all of these pages.
-    pub(crate) fn hold_all(&self, pages: &Range<u64>) -> Vec<Locked> {
+    #[must_use]
+    pub fn hold_all(&self, pages: &Range<u64>) -> Vec<impl Drop + use<>> {
+        self.holds(pages)
+    }
+
+    fn holds(&self, pages: &Range<u64>) -> Vec<Locked> {
         let holds = holds_of(pages);
         (0..HOLDS).filter(|hold| holds & 1 << hold != 0).map(|h| self.take_hold(h)).collect()
     }
@@ -147,7 +166,7 @@ impl Member {
 
     fn zero(&self, page: u64) -> Result<(), Errno> {
         self.count_direct();
-        self.0.devices.origin.write(page, &Buf::zeroed(self.page_bytes()))
+        self.0.devices.origin.write(page, &Buf::zeroed(self.page_bytes()), self)
     }
 
     pub(crate) fn page_bytes(&self) -> usize {
@@ -224,7 +243,7 @@ impl Host for Member {
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
-        self.0.devices.origin.write(page, &buf)
+        self.0.devices.origin.write(page, &buf, self)
     }
 
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {

@@ -20,7 +20,7 @@
 //!    system call, so what it was writing is written or is not, and nothing comes later.
 //! 2. Whoever finds the log's lock so repairs the log before anything else; whoever finds a page's hold so ends
 //!    the burial that the dead one had begun there.
-//! 3. Locks are taken in the order: holds (upwards), the log's lock. A member's own mutex is taken at its start and
+//! 3. Locks are taken in the order: holds (upwards), a latch, the log's lock. A member's own mutex is taken at its start and
 //!    kept; others only try it.
 //! 4. Whoever holds a page neither waits for room nor makes it (`pagelog/held.rs`).
 //!

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::MEMBERS;
-use crate::memory::{HOLDS, Memory};
+use crate::memory::{HOLDS, LATCHES, Memory};
 use crate::mutex::{Locked, Tried};
 
 const TAKEN: usize = 0;
@@ -33,6 +33,12 @@ pub(crate) fn hold_of(page: u64) -> usize {
 
 pub(crate) fn hold_mutex(hold: usize) -> usize {
     1 + hold
+}
+
+/// The mutex of a latch.
+pub(crate) fn latch_mutex(key: u64) -> usize {
+    let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - LATCHES.ilog2());
+    1 + HOLDS + MEMBERS + hash as usize
 }
 
 fn member_mutex(index: usize) -> usize {

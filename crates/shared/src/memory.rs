@@ -26,6 +26,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM1");
 const CONTROL_BYTES: usize = PAGE;
 /// Mutexes of pages: a page has that of its hash.
 pub(crate) const HOLDS: usize = 64;
+/// Mutexes of whatever the user has: see [`Member::latch`](crate::Member::latch).
+pub(crate) const LATCHES: usize = 64;
 /// Words of a member.
 pub(crate) const MEMBER_WORDS: usize = 8;
 
@@ -192,9 +194,9 @@ impl Memory {
         self.shape
     }
 
-    /// The log's lock, holds, and members' mutexes.
+    /// The log's lock, holds, members' mutexes, and latches.
     fn mutexes() -> usize {
-        1 + HOLDS + MEMBERS
+        1 + HOLDS + MEMBERS + LATCHES
     }
 
     fn member_words_at() -> usize {

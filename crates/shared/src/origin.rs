@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use larder_core::request::Errno;
 
+use crate::Member;
 use crate::host::{errno, read_all, write_all};
 
 /// An origin: what a page's number means is its own business. Everything blocks.
@@ -15,11 +16,11 @@ pub trait Origin {
     /// # Errors
     /// If it cannot be read.
     fn read(&self, page: u64, into: &mut [u8]) -> Result<(), Errno>;
-    /// Writes a page.
+    /// Writes a page, which `member` holds.
     ///
     /// # Errors
     /// If it cannot be written.
-    fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno>;
+    fn write(&self, page: u64, bytes: &[u8], member: &Member) -> Result<(), Errno>;
     /// Makes durable what was written, by whichever process.
     ///
     /// # Errors
@@ -36,7 +37,7 @@ impl Origin for OneFile {
         read_all(&self.0, into, at)
     }
 
-    fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
+    fn write(&self, page: u64, bytes: &[u8], _: &Member) -> Result<(), Errno> {
         write_all(&self.0, &mut [IoSlice::new(bytes)], page * bytes.len() as u64)
     }
 

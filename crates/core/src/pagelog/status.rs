@@ -60,6 +60,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.host.rest().await;
     }
 
+    /// The origin has everything that was put before this position (policy `Bounded`; see
+    /// [`drain`](Self::drain)).
+    pub fn drained(&self) -> u64 {
+        self.words.get(Mark::Drained)
+    }
+
     /// How the log failed, if it did: nothing is put any more.
     pub fn failed(&self) -> Option<Errno> {
         match self.words.get(Mark::Failed) {
