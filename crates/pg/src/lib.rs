@@ -37,6 +37,8 @@ mod kept;
 pub mod mutant;
 mod names;
 mod pool;
+#[cfg(test)]
+mod pool_tests;
 mod server;
 mod settings;
 mod status;

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rules of a page's paths, one by one, over files in a directory.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_shared::{Memory, Pages, Shape};
+
+use crate::area::{Area, Mark};
+use crate::content;
+use crate::file::Fork;
+use crate::here::Armed;
+use crate::pool::Pool;
+
+const PAGE: usize = 8192;
+const FORK: Fork = Fork { tablespace: 1663, database: 5, relation: 100, kind: 0 };
+const BLOCKS: u64 = 64;
+const FRAMES: usize = 4;
+
+struct Rig {
+    pool: Pool,
+    armed: Armed,
+    directory: tempfile::TempDir,
+}
+
+fn page_of(value: u8) -> Vec<u8> {
+    let mut bytes = vec![value; PAGE];
+    content::set_checksum(&mut bytes, 7);
+    bytes
+}
+
+impl Rig {
+    fn new(policy: LogPolicy) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("base/5");
+        std::fs::create_dir_all(&base).unwrap();
+        let file = File::create(base.join("100")).unwrap();
+        for block in 0..BLOCKS {
+            file.write_all_at(&page_of(1), block * PAGE as u64).unwrap();
+        }
+        let log =
+            Geometry { base: 0, blocks: 0, page_bytes: PAGE as u32, batch_pages: 4, volume: 9 };
+        let log = log.grown_to(200 * PAGE as u64).unwrap();
+        let flash = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(directory.path().join("flash"))
+            .unwrap();
+        for (at, bytes) in log.blank() {
+            flash.write_all_at(&bytes, at).unwrap();
+        }
+        let settings = LogSettings { policy, second_chance: true };
+        let shape = Shape { log, settings, user_words: Area::words(FRAMES) };
+        let armed = Armed {
+            memory: Memory::anonymous(shape).unwrap(),
+            flash: OwnedFd::from(flash),
+            page_bytes: PAGE,
+            segment_blocks: 32,
+            buffers: 0,
+            frames: FRAMES,
+            data: directory.path().as_os_str().as_encoded_bytes().to_vec(),
+            directory: directory.path().to_owned(),
+            version: String::new(),
+        };
+        drop(Pages::start(&armed.memory, armed.devices(true).unwrap()).unwrap());
+        let pool = armed.join(true).unwrap();
+        Self { pool, armed, directory }
+    }
+
+    fn page(&self, block: u64) -> u64 {
+        self.pool.page(&FORK, block).unwrap()
+    }
+
+    /// Reads a page from the disk into a frame.
+    fn read(&self, frame: usize, block: u64, value: u8) {
+        let page = self.page(block);
+        let epoch = self.pool.epoch(page);
+        self.pool.filled(frame, page, epoch, &page_of(value));
+    }
+
+    fn write(&self, block: u64, value: u8) {
+        let writing = self.pool.begin_write(self.page(block)).unwrap();
+        self.pool.end_write(writing, &page_of(value));
+    }
+
+    fn has(&self, block: u64) -> Option<u8> {
+        let mut bytes = vec![0; PAGE];
+        self.pool.fetch(self.page(block), &mut bytes).then(|| bytes[100])
+    }
+
+    fn on_disk(&self, block: u64) -> u8 {
+        let name = if block < 32 { "100".to_owned() } else { format!("100.{}", block / 32) };
+        let file = File::open(self.directory.path().join("base/5").join(name)).unwrap();
+        let mut bytes = [0];
+        file.read_exact_at(&mut bytes, block % 32 * PAGE as u64 + 100).unwrap();
+        bytes[0]
+    }
+}
+
+#[test]
+fn a_page_that_leaves_as_it_was_read_enters_with_its_checksum() {
+    let rig = Rig::new(LogPolicy::Through);
+    rig.read(0, 3, 5);
+    let mut frame = page_of(5);
+    content::set_checksum(&mut frame, 0xFFFF); // stale, as in a frame
+    rig.pool.leaves(0, &frame);
+    let mut bytes = vec![0; PAGE];
+    assert!(rig.pool.fetch(rig.page(3), &mut bytes));
+    assert_eq!(bytes, page_of(5));
+    rig.pool.leaves(0, &frame);
+    assert_eq!(rig.pool.area().get(Mark::CleanEntered), 1, "a record is used once");
+}
+
+#[test]
+fn a_page_that_was_changed_in_its_frame_does_not_enter() {
+    let rig = Rig::new(LogPolicy::Through);
+    rig.read(0, 3, 5);
+    rig.pool.leaves(0, &page_of(6));
+    assert_eq!(rig.has(3), None);
+}
+
+#[test]
+fn a_page_that_was_written_since_does_not_enter_though_its_bytes_are_those_that_were_read() {
+    let rig = Rig::new(LogPolicy::Through);
+    rig.read(0, 3, 5);
+    let writing = rig.pool.begin_write(rig.page(3)).unwrap();
+    rig.pool.leaves(0, &page_of(5));
+    assert_eq!(rig.has(3), None);
+    rig.pool.end_write(writing, &page_of(6));
+    assert_eq!(rig.has(3), Some(6));
+}
+
+#[test]
+fn a_write_ends_only_if_nothing_came_after_it() {
+    let rig = Rig::new(LogPolicy::Through);
+    let first = rig.pool.begin_write(rig.page(3)).unwrap();
+    let second = rig.pool.begin_write(rig.page(3)).unwrap();
+    rig.pool.end_write(first, &page_of(5));
+    assert_eq!(rig.has(3), None);
+    rig.pool.end_write(second, &page_of(6));
+    assert_eq!(rig.has(3), Some(6));
+}
+
+#[test]
+fn what_a_relation_is_extended_by_does_not_enter() {
+    let rig = Rig::new(LogPolicy::Through);
+    rig.write(3, 5);
+    let writing = rig.pool.begin_write(rig.page(3)).unwrap();
+    rig.pool.end_write(writing, &vec![0; PAGE]);
+    assert_eq!(rig.has(3), None);
+}
+
+#[test]
+fn a_fork_that_is_dropped_takes_its_pages_along_and_a_cut_one_its_tail() {
+    let rig = Rig::new(LogPolicy::Through);
+    for block in [3, 31, 32, 40] {
+        rig.write(block, 5);
+    }
+    rig.read(1, 10, 5);
+    rig.pool.forget(&FORK, 1, 2, 32).unwrap();
+    assert_eq!([3, 31, 32, 40].map(|b| rig.has(b)), [Some(5), Some(5), Some(5), None]);
+    rig.pool.leaves(1, &page_of(5));
+    assert_eq!(rig.has(10), None, "no frame is known to be the same after a cut");
+    let before = rig.page(3);
+    rig.pool.forget(&FORK, 0, 0, 32).unwrap();
+    assert_ne!(rig.page(3), before);
+    assert_eq!([3, 31, 32].map(|b| rig.has(b)), [None; 3]);
+}
+
+#[test]
+fn bounded_brings_pages_to_the_disk_with_a_flush_of_their_fork_and_not_before() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    File::create(rig.directory.path().join("base/5/100.1")).unwrap().set_len(32 * 8192).unwrap();
+    for block in [3, 33] {
+        rig.pool.absorb(rig.page(block), &page_of(9)).unwrap();
+    }
+    assert_eq!([3, 33].map(|b| rig.has(b)), [Some(9), Some(9)]);
+    assert_eq!([3, 33].map(|b| rig.on_disk(b)), [1, 0]);
+    rig.pool.settle(&Fork { relation: 101, ..FORK }).unwrap();
+    assert_eq!(rig.on_disk(3), 1);
+    rig.pool.settle(&FORK).unwrap();
+    assert_eq!([3, 33].map(|b| rig.on_disk(b)), [9, 9]);
+    assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
+    rig.pool.settle(&FORK).unwrap();
+    assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
+}
+
+#[test]
+fn bounded_makes_room_by_writing_to_the_disk() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    for round in 2..8 {
+        for block in 0..32 {
+            rig.pool.absorb(rig.page(block), &page_of(round)).unwrap();
+        }
+    }
+    for block in 0..32 {
+        assert_eq!(rig.has(block).unwrap_or_else(|| rig.on_disk(block)), 7, "block {block}");
+    }
+    rig.pool.drain().unwrap();
+    assert!((0..32).all(|block| rig.on_disk(block) == 7));
+}
+
+#[test]
+fn what_was_dropped_does_not_come_to_the_disk_and_no_file_grows() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
+    rig.pool.absorb(rig.page(20), &page_of(9)).unwrap();
+    let file = File::options().write(true).open(rig.directory.path().join("base/5/100")).unwrap();
+    {
+        let _latch = rig.pool.latch(&FORK);
+        rig.pool.forget(&FORK, 0, 10, 32).unwrap();
+        file.set_len(10 * PAGE as u64).unwrap();
+    }
+    rig.pool.drain().unwrap();
+    assert_eq!(rig.on_disk(3), 9);
+    assert_eq!(file.metadata().unwrap().len(), 10 * PAGE as u64);
+    rig.pool.absorb(rig.page(3), &page_of(8)).unwrap();
+    {
+        let _latch = rig.pool.latch(&FORK);
+        rig.pool.forget(&FORK, 0, 0, 32).unwrap();
+        file.set_len(0).unwrap();
+    }
+    rig.pool.drain().unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+}
+
+#[test]
+fn an_area_of_the_same_memory_is_everybodys() {
+    let rig = Rig::new(LogPolicy::Through);
+    let other = rig.armed.join(false).unwrap();
+    rig.write(3, 5);
+    let page = other.page(&FORK, 3).unwrap();
+    assert_eq!(page, rig.page(3));
+    let mut bytes = vec![0; PAGE];
+    assert!(other.fetch(page, &mut bytes));
+    assert_eq!(bytes, page_of(5));
+}
