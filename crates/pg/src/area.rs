@@ -25,6 +25,19 @@ pub enum Mark {
     Control,
     /// ... and as somebody was about to write it.
     ControlNext,
+    /// What was written to the server's log last (`wal.rs`): segment, end, bytes and hash; and what was about to be.
+    WalTimeline,
+    WalNumber,
+    WalEnd,
+    WalBytes,
+    WalHash,
+    WalNextTimeline,
+    WalNextNumber,
+    WalNextEnd,
+    WalNextBytes,
+    WalNextHash,
+    /// The flash file's number in its file system.
+    FlashFile,
     /// Hash of the boot that the memory is of.
     Boot,
     /// Counts what changes all epochs.

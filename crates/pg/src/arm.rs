@@ -2,7 +2,8 @@
 //! The postmaster arms the cache when its shared memory is there, and leaves it behind at its end.
 //!
 //! What an earlier start left is used in two cases, and only if `pg_control` is as an armed process wrote it last:
-//! - the shared memory is still there (the server died in this boot): all of it, as it is;
+//! - the shared memory is still there (the server died in this boot), and so is the end of the server's log (`wal.rs`):
+//!   all of it, as it is;
 //! - the server was stopped cleanly: the sealed log and the kept names.
 //!
 //! In any other case the log is formatted anew. Nothing is lost by that: the disk is never older than the last
@@ -31,7 +32,7 @@ use crate::kept::Kept;
 use crate::mutant::{Mutant, is_active};
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
-use crate::{got, hooks};
+use crate::{got, hooks, wal};
 
 /// Where the log begins in its file.
 const BASE: u64 = 4096;
@@ -192,6 +193,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let user_words = Area::words(server.frames);
     let shape = Shape { log: wanted, settings: log_settings, user_words };
     let kept = Kept::take(&directory)?;
+    let file_number = rustix::fs::fstat(&flash)?.st_ino;
     let make = |memory| Armed {
         memory,
         flash,
@@ -203,9 +205,11 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
         directory: directory.clone(),
         version: format!("PG_{}_{}", server.version, server.control.catalogs),
     };
-    let (armed, how) = memory(server, shape, kept, make)?;
+    let (armed, how) = memory(server, shape, kept, file_number, make)?;
     begin(&armed);
-    Area::of(&armed.memory).set(Mark::Control, server.control.hash);
+    let area = Area::of(&armed.memory);
+    area.set(Mark::Control, server.control.hash);
+    area.set(Mark::FlashFile, file_number);
     let pages = armed.join(false).map_err(number)?.pages().status().valid;
     here::arm(armed);
     let redirected = got::redirect(&hooks::table())?;
@@ -257,11 +261,12 @@ fn memory(
     server: &Server,
     shape: Shape,
     kept: Option<Kept>,
+    flash: u64,
     make: impl FnOnce(Rc<Memory>) -> Armed,
 ) -> io::Result<(Armed, &'static str)> {
     let path = memory_path(Path::new(&server.data), server.control.system);
     let same = |log: Geometry| Geometry { volume: 0, ..log } == shape.log;
-    if let Some(memory) = left(&path, server)
+    if let Some(memory) = left(&path, server, flash)
         && same(memory.shape().log)
         && (Shape { log: shape.log, ..memory.shape() }) == shape
     {
@@ -338,7 +343,7 @@ fn memory_path(data: &Path, system: u64) -> PathBuf {
 }
 
 /// The memory that a server left that died, if nobody has changed the data directory since.
-fn left(path: &Path, server: &Server) -> Option<Rc<Memory>> {
+fn left(path: &Path, server: &Server, flash: u64) -> Option<Rc<Memory>> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
     if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
@@ -351,7 +356,9 @@ fn left(path: &Path, server: &Server) -> Option<Rc<Memory>> {
     }
     let known = [Mark::Control, Mark::ControlNext].map(|mark| area.get(mark));
     let unchanged = known.contains(&server.control.hash) || is_active(Mutant::TrustsDirectory);
-    let here = area.get(Mark::Boot) == boot();
+    let unchanged = unchanged
+        && (wal::is_there(Path::new(&server.data), &area) || is_active(Mutant::TrustsDirectory));
+    let here = area.get(Mark::Boot) == boot() && area.get(Mark::FlashFile) == flash;
     (unchanged && here && area.get(Mark::Failed) == 0).then_some(memory)
 }
 

@@ -6,6 +6,8 @@
 //! `.<n>` for a segment but the first. Temporary relations (`t<backend>_<relation>`) belong to one process and are
 //! no business of a shared cache.
 
+use crate::wal::Segment;
+
 /// A fork of a relation: all its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fork {
@@ -29,6 +31,8 @@ pub enum File {
     Segment(Fork, u32),
     /// `global/pg_control`.
     Control,
+    /// A segment of the write-ahead log.
+    Wal(Segment),
 }
 
 const DEFAULT_TABLESPACE: u32 = 1663;
@@ -49,6 +53,7 @@ impl File {
             [b"base", database, name] => (Some(DEFAULT_TABLESPACE), number(database), name),
             [b"global", name] => (Some(GLOBAL_TABLESPACE), Some(0), name),
             [b"pg_tblspc", space, _, database, name] => (number(space), number(database), name),
+            [b"pg_wal", name] => return Segment::of(name).map_or(Self::Other, Self::Wal),
             _ => return Self::Other,
         };
         let (Some(tablespace), Some(database)) = (tablespace, database) else { return Self::Other };
@@ -138,7 +143,6 @@ mod tests {
             "base/5/99999999999",
             "base/pgsql_tmp/pgsql_tmp1.0",
             "global/pg_control.tmp",
-            "pg_wal/000000010000000000000001",
             "/elsewhere/base/5/16384",
             "base/5/16384/x",
             "",

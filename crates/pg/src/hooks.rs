@@ -14,7 +14,7 @@ use larder_core::request::Errno;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::file::File;
-use crate::{control, here, transfer};
+use crate::{control, here, transfer, wal};
 
 /// A function, as the server's own table of functions has it.
 type Function = *const c_void;
@@ -195,6 +195,8 @@ unsafe extern "C" fn write(fd: RawFd, buf: *const c_void, count: size_t) -> ssiz
     let file = here::file(fd);
     match file {
         File::Other => {}
+        // The server writes its log at a place, but a walreceiver of some version may not.
+        File::Wal(_) => {}
         File::Segment(..) => transfer::forget_all(file),
         File::Control => {
             // SAFETY: as the server's own call: so many bytes are there.
@@ -224,6 +226,21 @@ unsafe extern "C" fn preadv(fd: RawFd, parts: *const iovec, count: c_int, at: of
 
 unsafe extern "C" fn pwrite(fd: RawFd, buf: *const c_void, count: size_t, at: off_t) -> ssize_t {
     let part = iovec { iov_base: buf.cast_mut(), iov_len: count };
+    if let File::Wal(segment) = here::file(fd) {
+        // SAFETY: as the server's own call: so many bytes are there.
+        unsafe {
+            wal::about_to_be(
+                segment,
+                at.max(0) as u64,
+                std::slice::from_raw_parts(buf.cast(), count),
+            );
+            let written = libc::pwrite(fd, buf, count, at);
+            if written == count as ssize_t {
+                wal::is();
+            }
+            return written;
+        }
+    }
     // SAFETY: as the server's own call, with one part.
     unsafe { transfer::write(fd, &[part], at) }
 }

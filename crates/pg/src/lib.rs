@@ -11,7 +11,7 @@
 //! | paths of a page, and the rules that they keep | `pool.rs` |
 //! | reads and writes of files, page by page | `transfer.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; how it comes to that: `got.rs` |
-//! | start, stop, what an earlier start left | `arm.rs`, `kept.rs`, `control.rs` |
+//! | start, stop, what an earlier start left | `arm.rs`, `kept.rs`, `control.rs`, `wal.rs` |
 //! | this process's part | `here.rs` |
 //! | numbers of forks; names of files | `names.rs`, `file.rs` |
 //! | what processes share beside the log; frames, epochs, counters | `area.rs` |
@@ -43,3 +43,4 @@ mod server;
 mod settings;
 mod status;
 mod transfer;
+mod wal;

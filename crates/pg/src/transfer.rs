@@ -56,7 +56,7 @@ fn pages_of(armed: &Armed, parts: &[iovec]) -> Vec<usize> {
 pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     // SAFETY: as the caller says.
     let real = || unsafe { libc::preadv(fd, parts.as_ptr(), parts.len() as i32, at) };
-    if here::file(fd) == File::Other || !here::is_armed() {
+    if !matches!(here::file(fd), File::Segment(..)) || !here::is_armed() {
         return real();
     }
     let plan = here::with(|armed, pool| {

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was written to the write-ahead log last.
+//!
+//! `pg_control` tells one data directory from another only as of the last checkpoint. A snapshot that was taken of a
+//! running server since then, and put back after a crash, has the same one, and fewer changes than flash. Every change
+//! that matters is in the server's log before it is in a page on the disk or on flash; so the memory knows where the last
+//! write to `pg_wal` ended, and the hash of its last bytes, and counts only while they are there.
+//!
+//! Log writers take turns (the server sees to it), so one place to note is enough: what is about to be written, and what
+//! was. A write that was cut short matches neither, and flash begins empty.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::area::{Area, Mark};
+use crate::control::hash;
+use crate::here;
+
+/// Bytes of a write that are looked at: its last page.
+const TAIL: usize = 8192;
+
+/// A segment of the log: its name as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The timeline.
+    pub timeline: u32,
+    /// The rest of the name.
+    pub number: u64,
+}
+
+impl Segment {
+    /// Of a file in `pg_wal`: 24 hexadecimal digits.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Option<Self> {
+        let name = std::str::from_utf8(name).ok()?;
+        let digits = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
+        if name.len() != 24 || !name.bytes().all(digits) {
+            return None;
+        }
+        let timeline = u32::from_str_radix(&name[..8], 16).ok()?;
+        let number = u64::from_str_radix(&name[8..], 16).ok()?;
+        Some(Self { timeline, number })
+    }
+
+    fn name(self) -> String {
+        format!("{:08X}{:016X}", self.timeline, self.number)
+    }
+}
+
+const NEXT: [Mark; 5] = [
+    Mark::WalNextTimeline,
+    Mark::WalNextNumber,
+    Mark::WalNextEnd,
+    Mark::WalNextBytes,
+    Mark::WalNextHash,
+];
+const LAST: [Mark; 5] =
+    [Mark::WalTimeline, Mark::WalNumber, Mark::WalEnd, Mark::WalBytes, Mark::WalHash];
+
+/// These bytes are about to be written there.
+pub fn about_to_be(segment: Segment, at: u64, bytes: &[u8]) {
+    let tail = &bytes[bytes.len().saturating_sub(TAIL)..];
+    let values = [
+        u64::from(segment.timeline),
+        segment.number,
+        at + bytes.len() as u64,
+        tail.len() as u64,
+        hash(tail),
+    ];
+    here::with(|_, pool| {
+        // Without a hash it is not looked at.
+        pool.area().set(Mark::WalNextHash, 0);
+        NEXT.into_iter().zip(values).for_each(|(mark, value)| pool.area().set(mark, value));
+    });
+}
+
+/// They were.
+pub fn is() {
+    here::with(|_, pool| {
+        let area = pool.area();
+        area.set(Mark::WalHash, 0);
+        LAST.into_iter().zip(NEXT).for_each(|(last, next)| area.set(last, area.get(next)));
+    });
+}
+
+/// Whether the data directory's log has what was written last.
+#[must_use]
+pub fn is_there(data: &Path, area: &Area) -> bool {
+    let nothing = [Mark::WalHash, Mark::WalNextHash].iter().all(|mark| area.get(*mark) == 0);
+    nothing || [LAST, NEXT].iter().any(|marks| has(data, marks.map(|mark| area.get(mark))))
+}
+
+fn has(data: &Path, [timeline, number, end, bytes, expected]: [u64; 5]) -> bool {
+    let Ok(timeline) = u32::try_from(timeline) else { return false };
+    let name = Segment { timeline, number }.name();
+    let Ok(file) = File::open(data.join("pg_wal").join(name)) else { return false };
+    let mut tail = vec![0; bytes.min(TAIL as u64) as usize];
+    let at = end.checked_sub(bytes);
+    expected != 0
+        && at.is_some_and(|at| file.read_exact_at(&mut tail, at).is_ok())
+        && hash(&tail) == expected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_have_names() {
+        let segment = Segment { timeline: 3, number: 0x0000_000A_0000_00FE };
+        assert_eq!(segment.name(), "000000030000000A000000FE");
+        assert_eq!(Segment::of(segment.name().as_bytes()), Some(segment));
+        for other in ["00000003.history", "xlogtemp.123", "000000030000000a000000fe", ""] {
+            assert_eq!(Segment::of(other.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn only_what_was_written_last_is_taken_for_it() {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::create_dir(data.path().join("pg_wal")).unwrap();
+        let segment = Segment { timeline: 1, number: 1 };
+        let path = data.path().join("pg_wal").join(segment.name());
+        std::fs::write(&path, vec![5; 20_000]).unwrap();
+        let of = |bytes: &[u8], end: u64| [1, 1, end, bytes.len() as u64, hash(bytes)];
+        assert!(has(data.path(), of(&[5; 8192], 16_384)));
+        assert!(!has(data.path(), of(&[6; 8192], 16_384)));
+        assert!(!has(data.path(), of(&[5; 8192], 24_576)), "beyond the end");
+        assert!(!has(data.path(), [1, 2, 8192, 8192, hash(&[5; 8192])]), "no such segment");
+        assert!(!has(data.path(), [1, 1, 8192, 8192, 0]));
+    }
+}
