@@ -6,10 +6,12 @@ LARDER ?= target/release/larder
 # The PostgreSQL that install-postgres is for.
 PG_CONFIG ?= pg_config
 LARDER_PG ?= target/release/liblarder_pg.so
+# The newest server there is; expanded when it is used, after it may have been installed.
+PG_BIN = $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 # How long each fuzz target runs.
 SECONDS ?= 600
 
-.PHONY: help build build-postgres install install-postgres demo test lint deps-build deps-test deps-demo bench fuzz clean
+.PHONY: help build build-postgres install install-postgres demo test test-postgres lint deps-build deps-test deps-demo bench fuzz clean
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -64,6 +66,13 @@ test: deps-build deps-test lint
 	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
 	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
 	$(CARGO) test --locked -p larder-shared --features mutants --test mutants
+	$(MAKE) test-postgres
+
+# A short form: kills under the TPC-C mix, and the cases in which an old cache must be noticed. The long ones are
+# postgres/kills/run and postgres/suites/run.
+test-postgres: build-postgres
+	PG_BIN=$(PG_BIN) postgres/kills/run rounds --rounds 3 --checksums on --policies through,bounded --library $(LARDER_PG)
+	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 0,1,4,23 --policies bounded --library $(LARDER_PG)
 
 lint:
 	$(CARGO) fmt --all --check
