@@ -44,7 +44,7 @@ pub enum Mark {
     Epoch,
     /// Why nothing is cached any more (an errno; 0: it is).
     Failed,
-    /// Whether changed pages go to flash alone at the moment.
+    /// Whether changed pages go to flash alone at the moment, see `Pool::absorbs`.
     Absorbing,
     /// Starts of the server's shared memory with this area.
     Starts,
@@ -121,6 +121,11 @@ impl Area {
     /// Sets a mark.
     pub fn set(&self, mark: Mark, value: u64) {
         self.mark(mark).store(value, Release);
+    }
+
+    /// Sets a mark; what it was.
+    pub fn swap(&self, mark: Mark, value: u64) -> u64 {
+        self.mark(mark).swap(value, AcqRel)
     }
 
     /// Counts.

@@ -31,6 +31,9 @@ use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
 use crate::server;
 
+/// Flash takes writes; or did, and the server's settings have ended that.
+const ABSORBS: u64 = 1;
+const ENDED: u64 = 2;
 /// Pages that are dropped together.
 const PIECE: u64 = 256;
 
@@ -187,11 +190,21 @@ impl Pool {
     /// If it cannot.
     pub fn absorbs(&self) -> Result<bool, Errno> {
         let absorbs = self.holds_dirty() && self.works() && server::is_durable();
-        if absorbs {
-            self.area.set(Mark::Absorbing, 1);
-        } else if self.area.get(Mark::Absorbing) != 0 {
-            self.drain()?;
-            self.area.set(Mark::Absorbing, 0);
+        match (absorbs, self.area.get(Mark::Absorbing)) {
+            (true, ABSORBS) | (false, 0 | ENDED) => {}
+            (true, _) if self.area.swap(Mark::Absorbing, ABSORBS) == ENDED => {
+                eprintln!("larder: changed pages go to flash again");
+            }
+            (true, _) => {}
+            (false, _) => {
+                self.drain()?;
+                if self.area.swap(Mark::Absorbing, ENDED) == ABSORBS && self.works() {
+                    eprintln!(
+                        "larder: fsync or full_page_writes is off: changed pages go to the disk \
+                         at once, as under larder.policy = through"
+                    );
+                }
+            }
         }
         Ok(absorbs)
     }
