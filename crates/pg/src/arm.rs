@@ -212,7 +212,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     area.set(Mark::FlashFile, file_number);
     let pages = armed.join(false).map_err(number)?.pages().status().valid;
     here::arm(armed);
-    let redirected = got::redirect(&hooks::table())?;
+    let redirected = got::redirect(&hooks::table()).inspect_err(|_| drop(here::disarm()))?;
     let what = format!("{} MiB of flash, {pages} pages in it ({how})", end >> 20);
     report(Level::Log, &format!("caching: {what}, {redirected} functions redirected"), "");
     Ok(())

@@ -111,8 +111,8 @@ impl Pool {
         let names = self.area.names();
         let number = names.find(fork).or_else(|| {
             let _one = now(self.pages.log().host().hold(PAGES_MOST - 1));
-            let is_clean = |fork: &Fork| names.find(fork).is_none_or(|n| !self.is_behind(n));
-            names.assign(fork, is_clean)
+            // Somebody may be about to enter a changed page under a number that was looked up before.
+            names.assign(fork, |_| !self.holds_dirty())
         })?;
         number.page(block)
     }
