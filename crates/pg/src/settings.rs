@@ -51,23 +51,7 @@ static DIRECTORY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SIZE: AtomicI32 = AtomicI32::new(0);
 static BATCH: AtomicI32 = AtomicI32::new(0);
 static CHANCE: AtomicBool = AtomicBool::new(false);
-static POLICY: AtomicI32 = AtomicI32::new(0);
-
-#[repr(C)]
-struct Choice {
-    name: *const c_char,
-    value: c_int,
-    hidden: bool,
-}
-
-// SAFETY: names are static strings.
-unsafe impl Sync for Choice {}
-
-static POLICIES: [Choice; 3] = [
-    Choice { name: c"through".as_ptr(), value: 0, hidden: false },
-    Choice { name: c"bounded".as_ptr(), value: 1, hidden: false },
-    Choice { name: std::ptr::null(), value: 0, hidden: false },
-];
+static POLICY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The flag that says that a number counts MiB.
 fn in_mib() -> c_int {
@@ -114,19 +98,6 @@ type DefineBool = unsafe extern "C-unwind" fn(
     Check,
     Check,
 );
-type DefineEnum = unsafe extern "C-unwind" fn(
-    Text,
-    Text,
-    Text,
-    *mut c_int,
-    c_int,
-    *const Choice,
-    c_int,
-    c_int,
-    Check,
-    Check,
-    Check,
-);
 
 /// A setting: its name, what it is.
 struct About {
@@ -150,13 +121,13 @@ unsafe fn definer<F: Copy>(name: &CStr) -> Option<F> {
 
 const NONE: Check = std::ptr::null();
 
-fn define_string(about: &About, value: &'static AtomicPtr<c_char>) {
+fn define_string(about: &About, value: &'static AtomicPtr<c_char>, default: &'static CStr) {
     // SAFETY: a function of this type from 15 to 18; the variable is static.
     unsafe {
         if let Some(define) = definer::<DefineString>(c"DefineCustomStringVariable") {
             let About { name, what, more } = *about;
             let at = value.as_ptr();
-            define(name, what, more, at, c"".as_ptr(), AT_START, 0, NONE, NONE, NONE);
+            define(name, what, more, at, default.as_ptr(), AT_START, 0, NONE, NONE, NONE);
         }
     }
 }
@@ -184,7 +155,7 @@ fn define_int(
 pub fn define() {
     let what = c"Directory on flash for pages that leave shared buffers; empty: nothing is cached.";
     let more = c"Relative to the data directory. It belongs to this server alone.";
-    define_string(&about(c"larder.flash_directory", what, Some(more)), &DIRECTORY);
+    define_string(&about(c"larder.flash_directory", what, Some(more)), &DIRECTORY, c"");
     let size =
         about(c"larder.flash_size", c"Size of the flash file; 0: four times shared_buffers.", None);
     define_int(&size, &SIZE, 0, (0, c_int::MAX), in_mib());
@@ -195,21 +166,14 @@ pub fn define() {
         c"Keeps pages that were read from flash for another round.",
         None,
     );
-    let policy = about(
-        c"larder.policy",
-        c"What becomes of changed pages: through (the disk has them at once), bounded (with the next checkpoint).",
-        None,
-    );
+    // Not a choice among names: with a wrong one the server would go on with the default.
+    let what = c"What becomes of changed pages: through (the disk has them at once) or bounded (with the next checkpoint).";
+    define_string(&about(c"larder.policy", what, None), &POLICY, c"through");
     // SAFETY: functions of these types from 15 to 18; variables are static.
     unsafe {
         if let Some(define) = definer::<DefineBool>(c"DefineCustomBoolVariable") {
             let About { name, what, more } = chance;
             define(name, what, more, CHANCE.as_ptr(), true, AT_START, 0, NONE, NONE, NONE);
-        }
-        if let Some(define) = definer::<DefineEnum>(c"DefineCustomEnumVariable") {
-            let About { name, what, more } = policy;
-            let (at, all) = (POLICY.as_ptr(), POLICIES.as_ptr());
-            define(name, what, more, at, 0, all, AT_START, 0, NONE, NONE, NONE);
         }
         type Reserve = unsafe extern "C-unwind" fn(Text);
         if let Some(reserve) = definer::<Reserve>(c"MarkGUCPrefixReserved") {
