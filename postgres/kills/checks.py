@@ -14,7 +14,7 @@ DAMAGE = re.compile(
     r" (XX001|XX002) | XX000 (?!.*(concurrently|with OID|cache lookup))|PANIC|page verification failed|"
     r"invalid page in block|could not read block|"
     r"terminated by signal (?!9:)\d+|xlog flush request .* is not satisfied|"
-    r"larder: (?!caching: |larder\.policy)"
+    r"larder: (?!caching: |standby.signal|recovery.signal)"
 )
 STATUS = "create function larder_status() returns text as '{}', 'larder_status' language c strict"
 

@@ -253,12 +253,16 @@ class Cluster:
         """The cache's memory, as other servers with copies of the data directory have theirs."""
         return sorted(Path("/dev/shm").glob(f"larder-{self.system():016x}-*"))
 
+    def forget_memory(self) -> None:
+        """As another boot does: the cache's memory is gone."""
+        for file in self.shared_files():
+            file.unlink()
+
     def destroy(self) -> None:
         """Nothing of it is left."""
         if not self.home.exists():
             return
         self.kill_all()
         if (self.data / "global/pg_control").exists():
-            for file in self.shared_files():
-                file.unlink(missing_ok=True)
+            self.forget_memory()
         shutil.rmtree(self.home)

@@ -208,14 +208,16 @@ class Mix:
     def start(self, clients: int, seed: int) -> None:
         """Begins, and returns when all of the clients are there."""
         words = as_user([str(self.home / "run"), "go", "600", str(clients), str(seed)])
-        self.process = subprocess.Popen(
-            words, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True, cwd="/",
-        )
-        until = time.monotonic() + 20
+        said = self.cluster.home / "mix.out"
+        with open(said, "wb") as file:
+            self.process = subprocess.Popen(
+                words, env=self.env, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+                cwd="/",
+            )
+        until = time.monotonic() + 60
         while sum("[local]" in title for title in self.cluster.processes().values()) < clients:
-            if time.monotonic() > until:
-                raise Failed("the mix does not begin")
+            if time.monotonic() > until or self.process.poll() is not None:
+                raise Failed(f"the mix does not begin: {said.read_text()}: {self.cluster.processes()}")
             time.sleep(0.02)
 
     def stop(self) -> None:

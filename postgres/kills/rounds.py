@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -36,6 +37,7 @@ class Draw:
     seed: int
     between: str
     under_load: float
+    loses: str
 
     @classmethod
     def of(cls, random_numbers: random.Random) -> Draw:
@@ -44,8 +46,8 @@ class Draw:
         what = draw.choices(["backend", "helper", "postmaster", "all"], [27, 20, 28, 25])[0]
         between = draw.choices(["", "immediate", "fast"], [14, 4, 2])[0]
         return cls(
-            draw.uniform(0.3, 4), what, draw.choice(HELPERS), draw.random(), draw.randrange(1 << 30),
-            between, draw.uniform(0.2, 1.5),
+            draw.uniform(0.3, 4), what, draw.choice(HELPERS), draw.random(), draw.randrange(10**9),
+            between, draw.uniform(0.2, 1.5), draw.choices(["", "memory", "flash", "bare"], [14, 3, 1, 2])[0],
         )
 
 
@@ -197,7 +199,25 @@ class Rounds:
             self.mix.stop()
             cluster.wait_gone()
         self.stop_load()
-        return self.start()
+        text = self.lose(draw) + self.start()
+        if draw.loses == "flash":
+            # What could not be brought to the disk is told of; whether it is missing shows in the data.
+            self.at = cluster.log_size()
+        return text
+
+    def lose(self, draw: Draw) -> str:
+        """What a dead server may lose beside its life. The disk alone must do then."""
+        if draw.loses == "memory":
+            self.cluster.forget_memory()
+        elif draw.loses == "flash":
+            shutil.rmtree(self.cluster.data / "larder_flash")
+        elif draw.loses == "bare":
+            self.cluster.start(library=False)
+            self.cluster.sql("vacuum", DATABASE)
+            self.cluster.stop()
+        else:
+            return ""
+        return {"memory": "without the memory, ", "flash": "without flash, ", "bare": "run bare, "}[draw.loses]
 
     def start(self) -> str:
         """Starts, after a stop or a kill of the postmaster."""

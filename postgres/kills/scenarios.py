@@ -149,6 +149,7 @@ def every() -> list[Scenario]:
     import scenarios_changes  # noqa: F401
     import scenarios_copies  # noqa: F401
     import scenarios_flash  # noqa: F401
+    import scenarios_kept_back  # noqa: F401
     import scenarios_starts  # noqa: F401
     return sorted(ALL, key=lambda one: one.number)
 

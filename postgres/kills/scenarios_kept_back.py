@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Changed pages that flash alone has: what becomes of them when somebody dies."""
+
+from __future__ import annotations
+
+from checks import amcheck, digest, expect, expect_no_damage, status
+from cluster import EMPTY, LEFT, Cluster, Failed, Skipped
+from scenarios import Lab, expect_start, read_by_key, scenario
+
+
+def absorbed(lab: Lab, cluster: Cluster) -> str:
+    """Every row of a table is another one, on flash alone; the table's digest."""
+    if lab.policy == "through":
+        raise Skipped("the policy keeps nothing back from the disk")
+    cluster.sql("create table if not exists x (n int primary key, v int, pad text) with (autovacuum_enabled = off)")
+    cluster.sql("insert into x select g, 0, repeat(md5(g::text), 7) from generate_series(1, 5000) g "
+                "on conflict do nothing")
+    # Hints are set and pages whole in the log before.
+    cluster.sql("vacuum (freeze) x")
+    cluster.sql("checkpoint")
+    cluster.sql("update x set v = v + 1")
+    data = digest(cluster, "x")
+    for _ in range(3):
+        read_by_key(cluster)
+    if not status(cluster)["pages_dirty"]:
+        raise Failed(f"flash has taken no changed page: {status(cluster)}")
+    return data
+
+
+QUIET = {"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "4GB", "bgwriter_lru_maxpages": "0"}
+
+
+@scenario(30, "changed pages on flash, two kills without a checkpoint between, and the memory gone")
+def two_kills(lab: Lab) -> None:
+    """What the first recovery found on flash, and did not write, nobody else would bring to the disk."""
+    cluster = lab.warm(**QUIET)
+    for _ in range(3):
+        data = absorbed(lab, cluster)
+        cluster.kill_all()
+        expect_start(cluster, LEFT)
+        expect("changed pages on flash after recovery", status(cluster)["pages_dirty"], 0)
+        cluster.kill_all()
+        cluster.forget_memory()
+        expect_start(cluster, EMPTY)
+        expect("the digest of x", digest(cluster, "x"), data)
+        amcheck(cluster)
+    expect_no_damage(cluster, 0)
+
+
+@scenario(31, "changed pages on flash when fsync, then full_page_writes, is turned off: the disk gets them")
+def durability_off(lab: Lab) -> None:
+    """From then on nothing is kept back; and again when they are on."""
+    cluster = lab.warm(**QUIET)
+    for name in ("fsync", "full_page_writes"):
+        for value in ("off", "on"):
+            data = absorbed(lab, cluster) if value == "off" else digest(cluster, "x")
+            cluster.settings[name] = value
+            cluster.configure(library=True)
+            cluster.sql("select pg_reload_conf()")
+            cluster.sql("update t set v = v + 1 where n % 10 = 0")
+            read_by_key(cluster)
+            if value == "off":
+                expect("changed pages on flash", status(cluster)["pages_dirty"], 0)
+        cluster.kill_all()
+        cluster.forget_memory()
+        cluster.start(library=False)
+        expect("the digest of x without the library", digest(cluster, "x"), data)
+        amcheck(cluster)
+        cluster.stop()
+        expect_start(cluster, EMPTY)
+        lab.use(cluster)
+    expect_no_damage(cluster, 0)
+
+
+@scenario(32, "changed pages on flash, the server dead, started without the library")
+def bare_with_changed(lab: Lab) -> None:
+    """Redo has all of them in the log."""
+    cluster = lab.warm(**QUIET)
+    for end in (cluster.kill_all, lambda: cluster.stop("immediate"), cluster.stop):
+        data = absorbed(lab, cluster)
+        end()
+        cluster.start(library=False)
+        expect("the digest of x without the library", digest(cluster, "x"), data)
+        amcheck(cluster)
+        cluster.kill_all()
+        expect_start(cluster, EMPTY)
+        expect("the digest of x", digest(cluster, "x"), data)
+        lab.use(cluster)
+    expect_no_damage(cluster, 0)
