@@ -27,7 +27,7 @@ MUTANTS = [
     Mutant("no-epoch", "through", [27]),
     Mutant("trusts-directory", "through", [1, 2, 4]),
     Mutant("absorbs-end", "bounded", [11]),
-    Mutant("no-drain", "bounded", [30]),
+    Mutant("no-drain", "bounded", [33]),
 ]
 
 
