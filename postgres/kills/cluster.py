@@ -202,6 +202,20 @@ class Cluster:
                 continue
         return found
 
+    def states(self) -> str:
+        """What each of its processes does at the moment, and in which call it waits."""
+        def of(pid: int, name: str) -> str:
+            try:
+                return (Path("/proc") / str(pid) / name).read_text().strip()
+            except OSError:
+                return "?"
+        found = []
+        for pid, title in sorted(self.processes().items()):
+            state = of(pid, "stat").rsplit(")", 1)[-1].split()[:1]
+            waits = f"in {of(pid, 'wchan')}, call {of(pid, 'syscall')}\n{of(pid, 'stack')}"
+            found.append(f"{pid} {title}: {state}, {waits}")
+        return "\n".join(found)
+
     def signal_all(self, number: int) -> None:
         """Sends it to the postmaster, then to all others: so nobody is replaced."""
         first = self.postmaster()

@@ -247,7 +247,7 @@ class Rounds:
                 raise Failed(f"no {name} could be killed")
         while READY not in cluster.log_from(at):
             if time.monotonic() > until:
-                raise Failed("the server did not come back within 60 s")
+                raise Failed(f"the server did not come back within 60 s:\n{cluster.states()}")
             time.sleep(0.02)
 
     def stop_and_start(self, draw: Draw) -> str:
