@@ -7,7 +7,7 @@ LARDER ?= target/release/larder
 PG_CONFIG ?= pg_config
 LARDER_PG ?= target/release/liblarder_pg.so
 # The newest server there is; expanded when it is used, after it may have been installed.
-PG_BIN = $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
+PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 # How long each fuzz target runs.
 SECONDS ?= 600
 

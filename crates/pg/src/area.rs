@@ -215,3 +215,17 @@ impl Area {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_what_the_document_says() {
+        // docs/postgresql.md: 32 bytes a frame, 5 MiB for the rest with what members and mutexes take.
+        assert_eq!(8 * (Area::words(1_000) - Area::words(0)), 32 * 1_000);
+        assert!((4 << 20..5 << 20).contains(&(8 * Area::words(0))));
+        let log = |blocks| 8 * larder_core::pagelog::words_needed(blocks);
+        assert_eq!(log(2_000_000) - log(1_000_000), 20 * 1_000_000);
+    }
+}

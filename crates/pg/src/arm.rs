@@ -147,16 +147,20 @@ fn begin_anew(armed: Armed, server: &Server) -> io::Result<Armed> {
             format(armed, &new_file(&path)?, Shape { log, ..shape })?.0
         }
     };
-    begin(&armed);
+    begin(&armed, server)?;
     Ok(armed)
 }
 
-/// What a start changes.
-fn begin(armed: &Armed) {
+/// What a start notes: by this it is known again.
+fn begin(armed: &Armed, server: &Server) -> io::Result<()> {
     let area = Area::of(&armed.memory);
     area.forget_frames();
     area.raise_all();
     area.set(Mark::Starts, area.get(Mark::Starts) + 1);
+    area.set(Mark::Control, server.control.hash);
+    area.set(Mark::FlashFile, rustix::fs::fstat(&armed.flash)?.st_ino);
+    area.set(Mark::Boot, boot());
+    Ok(())
 }
 
 /// Brings to the disk what flash alone has; whether that could be done.
@@ -206,10 +210,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
         version: format!("PG_{}_{}", server.version, server.control.catalogs),
     };
     let (armed, how) = memory(server, shape, kept, file_number, make)?;
-    begin(&armed);
-    let area = Area::of(&armed.memory);
-    area.set(Mark::Control, server.control.hash);
-    area.set(Mark::FlashFile, file_number);
+    begin(&armed, server)?;
     let pages = armed.join(false).map_err(number)?.pages().status().valid;
     here::arm(armed);
     let redirected = got::redirect(&hooks::table()).inspect_err(|_| drop(here::disarm()))?;
@@ -285,7 +286,6 @@ fn memory(
         let armed = make(Memory::create(&file, Shape { log: kept.log, ..shape })?);
         let sound = kept.restore(Area::of(&armed.memory).names());
         if sound && open(&armed).is_ok() {
-            boot_is_now(&armed.memory);
             return Ok((armed, "warm after a stop"));
         }
         return format(armed, &file, shape);
@@ -323,16 +323,11 @@ fn format(armed: Armed, file: &OwnedFd, shape: Shape) -> io::Result<(Armed, &'st
     let memory = Memory::create(file, Shape { log, ..shape })?;
     let armed = Armed { memory, ..armed };
     open(&armed)?;
-    boot_is_now(&armed.memory);
     Ok((armed, "empty"))
 }
 
 fn boot() -> u64 {
     control::hash(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
-}
-
-fn boot_is_now(memory: &Rc<Memory>) {
-    Area::of(memory).set(Mark::Boot, boot());
 }
 
 /// Where the memory of this server lies: a file system in memory, so that it is gone with the boot.
@@ -355,9 +350,9 @@ fn left(path: &Path, server: &Server, flash: u64) -> Option<Rc<Memory>> {
         return None;
     }
     let known = [Mark::Control, Mark::ControlNext].map(|mark| area.get(mark));
-    let unchanged = known.contains(&server.control.hash) || is_active(Mutant::TrustsDirectory);
-    let unchanged = unchanged
-        && (wal::is_there(Path::new(&server.data), &area) || is_active(Mutant::TrustsDirectory));
+    let unchanged = known.contains(&server.control.hash)
+        && wal::is_there(Path::new(&server.data), &area)
+        || is_active(Mutant::TrustsDirectory);
     let here = area.get(Mark::Boot) == boot() && area.get(Mark::FlashFile) == flash;
     (unchanged && here && area.get(Mark::Failed) == 0).then_some(memory)
 }

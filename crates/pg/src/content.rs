@@ -10,6 +10,12 @@ const CHECKSUM: std::ops::Range<usize> = 8..10;
 /// Where the page says how far its free space reaches (`pd_upper`); 0 in a page that was never used.
 const UPPER: std::ops::Range<usize> = 14..16;
 
+/// CRC-64 of some bytes.
+#[must_use]
+pub fn crc(bytes: &[u8]) -> u64 {
+    crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
+}
+
 /// Hash of all but the checksum: CRC-64.
 #[must_use]
 pub fn hash(page: &[u8]) -> u64 {

@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use crate::area::Mark;
-use crate::here;
+use crate::{content, here};
 
 /// Where it lies in a data directory.
 pub const PATH: &str = "global/pg_control";
@@ -19,7 +19,7 @@ const SHUT_DOWN: [u32; 2] = [1, 2];
 /// Hash of some bytes, never 0.
 #[must_use]
 pub fn hash(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes) | 1
+    content::crc(bytes) | 1
 }
 
 /// These bytes are about to be written there.

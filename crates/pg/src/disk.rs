@@ -10,12 +10,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use larder_core::request::Errno;
 use larder_shared::{Member, Origin};
-use rustix::fs::{Mode, OFlags};
 
 use crate::area::{Area, Mark};
 use crate::names::Number;
@@ -36,13 +37,21 @@ pub struct Disk {
     /// See invariant 3.
     pub sync: bool,
     /// The newest last.
-    pub open: RefCell<Vec<(Number, u64, OwnedFd)>>,
+    pub open: RefCell<Vec<(Number, u64, File)>>,
     /// Segments that were written and are to be flushed.
     pub written: RefCell<BTreeSet<PathBuf>>,
 }
 
-fn errno(error: rustix::io::Errno) -> Errno {
-    Errno(error.raw_os_error())
+fn errno(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno)
+}
+
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 impl Disk {
@@ -56,50 +65,33 @@ impl Disk {
         &self,
         number: Number,
         segment: u64,
-        run: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        let mut open = self.open.borrow_mut();
-        let kept = open.iter().position(|(n, s, _)| (*n, *s) == (number, segment));
-        let kept = kept.map(|at| open.remove(at).2);
+        run: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut kept = self.open.borrow_mut();
+        let place = kept.iter().position(|(n, s, _)| (*n, *s) == (number, segment));
+        let file = place.map(|at| kept.remove(at).2);
         // A segment may have been made anew under the same number.
-        let is_there = |file: &OwnedFd| rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 0);
-        let file = match kept.filter(is_there) {
-            Some(file) => file,
-            None => {
-                let Some(path) = self.path(number, segment) else { return Ok(()) };
-                let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                match rustix::fs::open(&path, flags, Mode::empty()) {
-                    Err(rustix::io::Errno::NOENT) => return Ok(()),
-                    other => other.map_err(errno)?,
-                }
-            }
+        let is_there = |file: &File| file.metadata().is_ok_and(|data| data.nlink() > 0);
+        let file = match file.filter(is_there) {
+            Some(file) => Some(file),
+            None => self.path(number, segment).map_or(Ok(None), |path| open(&path))?,
         };
+        let Some(file) = file else { return Ok(()) };
         let done = run(&file);
-        if open.len() == OPEN_MOST {
-            open.remove(0);
+        if kept.len() == OPEN_MOST {
+            kept.remove(0);
         }
-        open.push((number, segment, file));
+        kept.push((number, segment, file));
         done
     }
 }
 
-fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
-    let size = rustix::fs::fstat(file).map_err(errno)?.st_size as u64;
+fn write_below_end(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    let size = file.metadata()?.len();
     if at + bytes.len() as u64 > size {
-        return Err(Errno::EIO); // invariant 2
+        return Err(ErrorKind::UnexpectedEof.into()); // invariant 2
     }
-    while !bytes.is_empty() {
-        match rustix::io::pwrite(file, bytes, at) {
-            Ok(0) => return Err(Errno::EIO),
-            Ok(written) => {
-                bytes = &bytes[written..];
-                at += written as u64;
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(errno(error)),
-        }
-    }
-    Ok(())
+    file.write_all_at(bytes, at)
 }
 
 impl Origin for Disk {
@@ -115,7 +107,8 @@ impl Origin for Disk {
             return Ok(());
         }
         let at = block % self.segment_blocks * bytes.len() as u64;
-        self.with_file(number, segment, |file| write_all(file, bytes, at))?;
+        let write = |file: &File| write_below_end(file, bytes, at);
+        self.with_file(number, segment, write).map_err(errno)?;
         self.area.count(Mark::WrittenBack);
         if self.sync
             && let Some(path) = self.path(number, segment)
@@ -128,9 +121,8 @@ impl Origin for Disk {
     fn flush(&self) -> Result<(), Errno> {
         let written = std::mem::take(&mut *self.written.borrow_mut());
         for path in written {
-            match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-                Err(rustix::io::Errno::NOENT) => {}
-                file => rustix::fs::fsync(file.map_err(errno)?).map_err(errno)?,
+            if let Some(file) = open(&path).map_err(errno)? {
+                file.sync_all().map_err(errno)?;
             }
         }
         Ok(())

@@ -167,7 +167,7 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
         return None;
     }
     let _quiet = Quiet::new();
-    HERE.with(|here| {
+    let ran = HERE.try_with(|here| {
         let mut here = here.try_borrow_mut().ok()?;
         let here = &mut *here;
         let armed = here.armed.as_ref()?;
@@ -178,7 +178,9 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
             }
         }
         here.pool.as_ref().map(|pool| run(armed, pool))
-    })
+    });
+    // A process that ends may still close files.
+    ran.ok().flatten()
 }
 
 /// What this process changes the log would not hear of.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the server calls instead of the C library's functions, see [`TABLE`].
+//! What the server calls instead of the C library's functions, see [`table`].
 //!
 //! Each does what its name says; a call on what is no relation file goes straight on. Reads into shared buffers and
 //! writes of whole pages go through the cache (`transfer.rs`), and what changes files in other ways is told to it first.
@@ -112,7 +112,7 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> Ra
     let fd = unsafe { libc::open(path, flags, mode) };
     let made = libc::O_CREAT | libc::O_EXCL;
     if fd >= 0 && flags & made == made {
-        transfer::forget_new(file);
+        drop(transfer::forget(file, 0)); // whatever had its name is no more
     }
     here::set_file(fd, file);
     fd

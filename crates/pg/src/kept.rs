@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use larder_core::pagelog::Geometry;
 
+use crate::content::crc;
 use crate::names::Names;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK1");
@@ -29,10 +30,6 @@ pub struct Kept {
     pub log: Geometry,
     /// See [`Names::save`].
     pub names: Vec<[u64; ROW]>,
-}
-
-fn crc(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
 fn path(directory: &Path) -> PathBuf {

@@ -12,8 +12,8 @@
 //!    they are looked up and retired by anybody.
 //! 3. The state is written last, so whoever sees a number sees the fork that it is of; a reader looks at it twice.
 //!
-//! Why not a table without bounds: it would have to be moved while others look. A bucket that is full gives the oldest
-//! of its entries away.
+//! Why not a table without bounds: it would have to be moved while others look. A bucket that is full gives one of
+//! its entries away, or takes no more.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -119,27 +119,22 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Gives the fork a number, if it has none and one can be had. One at a time calls this; a fork that gives its
-    /// entry away must be one that `may` lose it.
-    pub fn assign(&self, fork: &Fork, may: impl Fn(&Fork) -> bool) -> Option<Number> {
+    /// Gives the fork a number, if it has none and one can be had: a free entry, or, with `displace`, another fork's.
+    /// One at a time calls this.
+    pub fn assign(&self, fork: &Fork, displace: bool) -> Option<Number> {
         if let Some(number) = self.find(fork) {
             return Some(number);
         }
         let keys = keys(fork);
         let usable = |entry: &usize| self.state(*entry) & !TAKEN < LAPS;
         let free = Self::ways(keys).filter(usable).find(|e| self.state(*e) & TAKEN == 0);
-        let entry = match free {
-            Some(entry) => entry,
-            None => {
-                let may_go = |e: &usize| self.fork(*e).is_some_and(|fork| may(&fork));
-                // Whichever lies where the fork's own hash says: no order of use is kept.
-                let start = keys[1] as usize / 256;
-                let oldest = (0..WAYS).map(|i| Self::ways(keys).start + (start + i) % WAYS);
-                let entry = oldest.into_iter().find(may_go)?;
-                self.end(entry, self.state(entry));
-                usable(&entry).then_some(entry)?
-            }
+        let displaced = || {
+            // Whichever the fork's own keys say: no order of use is kept.
+            let entry = Self::ways(keys).start + (keys[1] / 256) as usize % WAYS;
+            self.end(entry, self.state(entry));
+            entry
         };
+        let entry = free.or_else(|| displace.then(displaced)).filter(usable)?;
         (0..2).for_each(|i| self.word(entry, i).store(keys[i], Release));
         let state = self.state(entry) | TAKEN;
         self.word(entry, 2).store(state, Release);
@@ -229,9 +224,9 @@ mod tests {
         let names = Names::new(&words);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..100 {
-            let number = names.assign(&fork(1), |_| false).unwrap();
+            let number = names.assign(&fork(1), false).unwrap();
             assert_eq!(names.find(&fork(1)), Some(number));
-            assert_eq!(names.assign(&fork(1), |_| false), Some(number));
+            assert_eq!(names.assign(&fork(1), false), Some(number));
             assert_eq!(names.fork_of(number), Some(fork(1)));
             assert!(seen.insert(number.0));
             assert!(names.retire(&fork(1)));
@@ -248,7 +243,7 @@ mod tests {
         for relation in 0..1_000 {
             for kind in 0..4 {
                 let fork = Fork { kind, ..fork(relation) };
-                let number = names.assign(&fork, |_| true).unwrap();
+                let number = names.assign(&fork, true).unwrap();
                 for block in [0, 1, BLOCKS_MOST - 1] {
                     let page = number.page(block).unwrap();
                     assert!(page < larder_core::pagelog::PAGES_MOST && pages.insert(page));
@@ -260,19 +255,17 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_gives_an_entry_away_and_only_one_that_may_go() {
+    fn a_full_bucket_gives_an_entry_away_if_it_may() {
         let words = words();
         let names = Names::new(&words);
         let same = |f: &Fork| bucket(keys(f)) == bucket(keys(&fork(0)));
         let mates: Vec<Fork> = (0..2_000_000).map(fork).filter(same).take(WAYS + 1).collect();
         assert_eq!(mates.len(), WAYS + 1);
         for mate in &mates[..WAYS] {
-            assert!(names.assign(mate, |_| false).is_some());
+            assert!(names.assign(mate, false).is_some());
         }
-        assert_eq!(names.assign(&mates[WAYS], |_| false), None);
-        let victim = mates[3];
-        assert!(names.assign(&mates[WAYS], |f| *f == victim).is_some());
-        assert_eq!(names.find(&victim), None);
+        assert_eq!(names.assign(&mates[WAYS], false), None);
+        assert!(names.assign(&mates[WAYS], true).is_some());
         assert_eq!(mates.iter().filter(|m| names.find(m).is_some()).count(), WAYS);
     }
 
@@ -281,7 +274,7 @@ mod tests {
         let words = words();
         let names = Names::new(&words);
         let mut given = 0;
-        while names.assign(&fork(1), |_| true).is_some() {
+        while names.assign(&fork(1), true).is_some() {
             names.retire(&fork(1));
             given += 1;
         }
@@ -292,12 +285,12 @@ mod tests {
     fn what_is_saved_is_restored_and_nonsense_is_not() {
         let (one, two) = (words(), words());
         let (names, later) = (Names::new(&one), Names::new(&two));
-        let kept = names.assign(&fork(7), |_| true).unwrap();
-        names.assign(&fork(8), |_| true).unwrap();
+        let kept = names.assign(&fork(7), true).unwrap();
+        names.assign(&fork(8), true).unwrap();
         names.retire(&fork(8));
         assert!(names.save().all(|entry| later.restore(entry)));
         assert_eq!(later.find(&fork(7)), Some(kept));
-        assert_ne!(later.assign(&fork(8), |_| true), None);
+        assert_ne!(later.assign(&fork(8), true), None);
         let [entry, a, b, state] = names.save().next().unwrap();
         assert!(!later.restore([ENTRIES as u64, a, b, state]));
         assert!(!later.restore([entry ^ 8, a, b, state]));

@@ -112,7 +112,7 @@ impl Pool {
         let number = names.find(fork).or_else(|| {
             let _one = now(self.pages.log().host().hold(PAGES_MOST - 1));
             // Somebody may be about to enter a changed page under a number that was looked up before.
-            names.assign(fork, |_| !self.holds_dirty())
+            names.assign(fork, !self.holds_dirty())
         })?;
         number.page(block)
     }
@@ -151,16 +151,10 @@ impl Pool {
     #[must_use]
     pub fn fetch(&self, page: u64, into: &mut [u8]) -> bool {
         self.area.count(Mark::Reads);
-        match now(self.pages.log().get(page)) {
-            Ok(Got::Hit(bytes, _)) => {
-                into.copy_from_slice(&bytes);
-                self.area.count(Mark::Hits);
-                true
-            }
-            Ok(Got::Miss) => false,
-            Err(errno) if self.holds_dirty() => self.lost(errno),
-            Err(_) => false,
-        }
+        let Some(bytes) = self.peek(page) else { return false };
+        into.copy_from_slice(&bytes);
+        self.area.count(Mark::Hits);
+        true
     }
 
     /// The newest version of a page that flash may have.

@@ -33,7 +33,7 @@ pub fn symbol(name: &CStr) -> Option<*mut c_void> {
 ///
 /// # Safety
 /// `F` is a function pointer of that function's type.
-unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
+pub unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
     // SAFETY: of the size of a pointer, and of the right type as the caller says.
     symbol(name).map(|at| unsafe { std::mem::transmute_copy(&at) })

@@ -28,8 +28,7 @@ pub struct Settings {
 }
 
 /// The server may not run with this.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// What is wrong.
     pub what: String,
@@ -111,20 +110,12 @@ fn about(name: &'static CStr, what: &'static CStr, more: Option<&'static CStr>) 
     About { name: name.as_ptr(), what: what.as_ptr(), more }
 }
 
-/// # Safety
-/// `F` is the type of this function of the server.
-unsafe fn definer<F: Copy>(name: &CStr) -> Option<F> {
-    assert_eq!(size_of::<F>(), size_of::<Check>());
-    // SAFETY: as the caller says.
-    server::symbol(name).map(|at| unsafe { std::mem::transmute_copy(&at) })
-}
-
 const NONE: Check = std::ptr::null();
 
 fn define_string(about: &About, value: &'static AtomicPtr<c_char>, default: &'static CStr) {
     // SAFETY: a function of this type from 15 to 18; the variable is static.
     unsafe {
-        if let Some(define) = definer::<DefineString>(c"DefineCustomStringVariable") {
+        if let Some(define) = server::function::<DefineString>(c"DefineCustomStringVariable") {
             let About { name, what, more } = *about;
             let at = value.as_ptr();
             define(name, what, more, at, default.as_ptr(), AT_START, 0, NONE, NONE, NONE);
@@ -141,7 +132,7 @@ fn define_int(
 ) {
     // SAFETY: as above.
     unsafe {
-        if let Some(define) = definer::<DefineInt>(c"DefineCustomIntVariable") {
+        if let Some(define) = server::function::<DefineInt>(c"DefineCustomIntVariable") {
             let About { name, what, more } = *about;
             let at = value.as_ptr();
             define(
@@ -171,12 +162,12 @@ pub fn define() {
     define_string(&about(c"larder.policy", what, None), &POLICY, c"through");
     // SAFETY: functions of these types from 15 to 18; variables are static.
     unsafe {
-        if let Some(define) = definer::<DefineBool>(c"DefineCustomBoolVariable") {
+        if let Some(define) = server::function::<DefineBool>(c"DefineCustomBoolVariable") {
             let About { name, what, more } = chance;
             define(name, what, more, CHANCE.as_ptr(), true, AT_START, 0, NONE, NONE, NONE);
         }
         type Reserve = unsafe extern "C-unwind" fn(Text);
-        if let Some(reserve) = definer::<Reserve>(c"MarkGUCPrefixReserved") {
+        if let Some(reserve) = server::function::<Reserve>(c"MarkGUCPrefixReserved") {
             reserve(c"larder".as_ptr());
         }
     }
@@ -189,7 +180,7 @@ fn mib(text: &str) -> Option<u64> {
     let (mut value, mut hint) = (0, std::ptr::null());
     // SAFETY: `bool parse_int(const char *, int *, int, const char **)`.
     let read = unsafe {
-        let parse: Parse = std::mem::transmute(server::symbol(c"parse_int")?);
+        let parse = server::function::<Parse>(c"parse_int")?;
         parse(text.as_ptr(), &mut value, in_mib(), &mut hint)
     };
     u64::try_from(value).ok().filter(|_| read)

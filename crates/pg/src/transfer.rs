@@ -224,18 +224,18 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         Plan::Direct(begun, holds) => (begun, holds),
     };
     let written = real(&parts);
-    if let Some(begun) = begun.filter(|_| written == bytes_of(&parts) as ssize_t) {
-        here::with(|_, pool| {
-            let pages = copies.iter().flat_map(|copy| copy.chunks(page_bytes));
-            for (writing, bytes) in begun.into_iter().zip(pages) {
-                if let Some(writing) = writing.filter(|_| pool.works()) {
-                    pool.end_write(writing, bytes);
-                }
+    let whole = written == bytes_of(&parts) as ssize_t;
+    here::with(|_, pool| {
+        let pages = copies.iter().flat_map(|copy| copy.chunks(page_bytes));
+        for (writing, bytes) in begun.filter(|_| whole).into_iter().flatten().zip(pages) {
+            if let Some(writing) = writing.filter(|_| pool.works()) {
+                pool.end_write(writing, bytes);
             }
-        });
-    }
-    drop(holds);
-    here::with(|_, pool| pool.make_room());
+        }
+        // Room is made by nobody who holds a page.
+        drop(holds);
+        pool.make_room();
+    });
     written
 }
 
@@ -309,11 +309,6 @@ pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
         latch
     })
     .flatten()
-}
-
-/// A file was made: whatever had its name is no more.
-pub fn forget_new(file: File) {
-    drop(forget(file, 0));
 }
 
 /// All of the fork that a file is of may change.
