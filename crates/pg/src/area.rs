@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the server's processes share beside the log: words of its memory.
 //!
-//! `marks and counters | epochs | names | dirty | frames`
+//! `marks and counters | epochs | names | dirty | durable | unflushed | frames`
 //!
 //! An **epoch** counts the changes of a page: a counter that pages share by their hash, and one for all of them. It is
 //! raised before anything else happens to a page, so whatever was read before is known to be old.
 //! **Dirty** says of each number how far the log must be drained for the disk to have all of the fork.
+//! **Durable** is each name's state as `larder.names` has it (`journal.rs`), **unflushed** are segments that were written
+//! past the server (`unflushed.rs`).
 //! A **frame** is a place in shared buffers; its record says which page was read into it, in which epoch, and the hash
 //! of what was read. Nobody but the process that fills a frame touches its record (the server sees to it).
 
@@ -70,13 +72,22 @@ pub enum Mark {
     CleanNoRoom,
     /// Forks that were dropped, emptied or rewritten.
     Retired,
+    /// Counts what changes names; how far of that `larder.names` knows, and where its rows of which stamp end.
+    NamesChanged,
+    NamesDurable,
+    JournalStamp,
+    JournalRows,
 }
 
 const MARKS: usize = 64;
 const EPOCHS: usize = 1 << 16;
 const FRAME_WORDS: usize = 4;
+/// Segments that can be in [`Area::unflushed`].
+const UNFLUSHED: usize = 4096;
 const DIRTY_AT: usize = MARKS + EPOCHS + names::WORDS;
-const FRAMES_AT: usize = DIRTY_AT + names::ENTRIES;
+const DURABLE_AT: usize = DIRTY_AT + names::ENTRIES;
+const UNFLUSHED_AT: usize = DURABLE_AT + names::ENTRIES;
+const FRAMES_AT: usize = UNFLUSHED_AT + UNFLUSHED;
 
 /// The shared words.
 #[derive(Clone)]
@@ -178,6 +189,25 @@ impl Area {
         self.dirty_word(number).load(Acquire)
     }
 
+    /// Any fork may have pages that the disk lacks, up to this position.
+    pub fn made_all_dirty(&self, position: u64) {
+        for entry in self.names().taken() {
+            self.0.user_words()[DIRTY_AT + entry].fetch_max(position, AcqRel);
+        }
+    }
+
+    /// States of names, as they are durable.
+    #[must_use]
+    pub fn durable(&self) -> &[AtomicU64] {
+        &self.0.user_words()[DURABLE_AT..UNFLUSHED_AT]
+    }
+
+    /// See `unflushed.rs`.
+    #[must_use]
+    pub fn unflushed(&self) -> &[AtomicU64] {
+        &self.0.user_words()[UNFLUSHED_AT..FRAMES_AT]
+    }
+
     fn frame(&self, frame: usize) -> Option<&[AtomicU64]> {
         let at = FRAMES_AT + frame * FRAME_WORDS;
         self.0.user_words().get(at..at + FRAME_WORDS)
@@ -222,9 +252,9 @@ mod tests {
 
     #[test]
     fn memory_is_what_the_document_says() {
-        // docs/postgresql.md: 32 bytes a frame, 5 MiB for the rest with what members and mutexes take.
+        // docs/postgresql.md: 32 bytes a frame, 6 MiB for the rest with what members and mutexes take.
         assert_eq!(8 * (Area::words(1_000) - Area::words(0)), 32 * 1_000);
-        assert!((4 << 20..5 << 20).contains(&(8 * Area::words(0))));
+        assert!((5 << 20..6 << 20).contains(&(8 * Area::words(0))));
         let log = |blocks| 8 * larder_core::pagelog::words_needed(blocks);
         assert_eq!(log(2_000_000) - log(1_000_000), 20 * 1_000_000);
     }

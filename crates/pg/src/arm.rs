@@ -1,38 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The postmaster arms the cache when its shared memory is there, and leaves it behind at its end.
 //!
-//! What an earlier start left is used in two cases, and only if `pg_control` is as an armed process wrote it last:
-//! - the shared memory is still there (the server died in this boot), and so is the end of the server's log (`wal.rs`):
-//!   all of it, as it is;
-//! - the server was stopped cleanly: the sealed log and the kept names.
-//!
-//! In any other case the log is formatted anew. Nothing is lost by that: the disk is never older than the last
-//! checkpoint, from which the server recovers. A server that cannot have its cache for lack of flash runs without, with a
-//! warning; one that would be in danger does not start.
-//!
-//! Before recovery the disk gets what flash alone has, durably, or flash is dropped: recovery flushes the files
-//! that it writes itself, and then ends with a checkpoint, behind which the log of the earlier writes is gone.
+//! What an earlier start left is chosen in `earlier.rs`. A server that cannot have its cache for lack of flash runs
+//! without, with a warning; one that would be in danger does not start: with settings that cannot work, or where pages of
+//! the database are on flash alone (`full`).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
-use larder_core::request::Errno;
-use larder_shared::{MEMBERS, Memory, Pages, Shape};
+use larder_shared::{MEMBERS, Pages, Shape};
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::area::{Area, Mark};
-use crate::control::{self, Control};
+use crate::control::Control;
+use crate::earlier;
+use crate::guard::{self, Guard};
 use crate::here::{self, Armed};
 use crate::kept::Kept;
-use crate::mutant::{Mutant, is_active};
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
-use crate::{got, hooks, wal};
+use crate::{got, hooks};
 
 /// Where the log begins in its file.
 const BASE: u64 = 4096;
@@ -40,14 +31,21 @@ const BASE: u64 = 4096;
 const OTHER_PROCESSES: u64 = 48;
 
 /// What the server is like.
-struct Server {
-    version: u64,
-    page_bytes: u64,
-    segment_blocks: u64,
-    buffers: usize,
-    frames: usize,
-    data: String,
-    control: Control,
+pub struct Server {
+    /// Its major version.
+    pub version: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Blocks of a segment.
+    pub segment_blocks: u64,
+    /// First byte of shared buffers.
+    pub buffers: usize,
+    /// Frames of shared buffers.
+    pub frames: usize,
+    /// The data directory.
+    pub data: String,
+    /// Its `pg_control`.
+    pub control: Control,
 }
 
 impl Server {
@@ -76,11 +74,19 @@ pub fn startup() {
         return report(Level::Warning, "this server is not known; nothing is cached", "");
     };
     if let Some(armed) = here::disarm() {
+        let full = armed.memory.shape().settings.policy == LogPolicy::Full;
         return match begin_anew(armed, &server) {
             Ok(armed) => here::arm(armed),
             Err(error) => {
-                let what = format!("flash cannot be used any more: {error}; nothing is cached");
-                report(Level::Warning, &what, "The server recovers from its last checkpoint.");
+                let what = format!("flash cannot be used any more: {error}");
+                match full {
+                    true => refuse_without(&server, &what),
+                    false => report(
+                        Level::Warning,
+                        &format!("{what}; nothing is cached"),
+                        "The server recovers from its last checkpoint.",
+                    ),
+                }
             }
         };
     }
@@ -89,19 +95,40 @@ pub fn startup() {
         Ok(settings) => settings,
         Err(Refused { what, hint }) => return report(Level::Fatal, &what, &hint),
     };
-    if settings.flash_directory.is_empty() {
+    let directory = &settings.flash_directory;
+    let needed = || earlier::is_needed(&server, &Path::new(&server.data).join(directory));
+    if directory.is_empty() && !needed() {
         let hint = "Set larder.flash_directory to a directory on flash.";
         return report(Level::Log, "larder.flash_directory is not set; nothing is cached", hint);
     }
-    match start(&server, &settings) {
+    let started = match directory.is_empty() {
+        true => Err(io::Error::other("larder.flash_directory is not set")),
+        false => start(&server, &settings),
+    };
+    match started {
         Ok(()) => server::at_exit(at_exit),
         Err(error) => {
-            let directory = &settings.flash_directory;
-            let what =
-                format!("flash in \"{directory}\" cannot be used: {error}; nothing is cached");
-            report(Level::Warning, &what, "The server runs as it would without larder.");
+            let what = format!("flash in \"{directory}\" cannot be used: {error}");
+            if needed() {
+                return refuse_without(&server, &what);
+            }
+            let hint = "The server runs as it would without larder.";
+            report(Level::Warning, &format!("{what}; nothing is cached"), hint);
         }
     }
+}
+
+/// Pages of the database are on flash alone.
+fn refuse_without(server: &Server, what: &str) {
+    let place = match Guard::read(Path::new(&server.data)) {
+        Ok(Some(guard)) => format!(" in \"{}\"", guard.directory.display()),
+        _ => String::new(),
+    };
+    let hint = format!(
+        "Pages of this database are on flash{place} alone (larder.policy = full): give it back, or restore a backup \
+         into an empty data directory and empty that of flash."
+    );
+    report(Level::Fatal, what, &hint);
 }
 
 /// What cannot work is refused.
@@ -138,14 +165,11 @@ fn check(settings: Settings) -> Result<Settings, Refused> {
 fn begin_anew(armed: Armed, server: &Server) -> io::Result<Armed> {
     let armed = Armed { buffers: server.buffers, frames: server.frames, ..armed };
     let works = Area::of(&armed.memory).get(Mark::Failed) == 0;
-    let armed = match works && drained(&armed) {
+    let full = armed.memory.shape().settings.policy == LogPolicy::Full;
+    let armed = match works && (full || earlier::drained(&armed)) {
         true => armed,
-        false => {
-            let shape = armed.memory.shape();
-            let log = Geometry { volume: 0, ..shape.log };
-            let path = memory_path(Path::new(&server.data), server.control.system);
-            format(armed, &new_file(&path)?, Shape { log, ..shape })?.0
-        }
+        false if full => return Err(io::Error::other("flash failed")),
+        false => earlier::anew(armed, server)?,
     };
     begin(&armed, server)?;
     Ok(armed)
@@ -156,24 +180,13 @@ fn begin(armed: &Armed, server: &Server) -> io::Result<()> {
     let area = Area::of(&armed.memory);
     area.forget_frames();
     area.raise_all();
-    area.set(Mark::Starts, area.get(Mark::Starts) + 1);
+    area.count(Mark::Starts);
+    // Whoever died may have changed one and not told.
+    area.count(Mark::NamesChanged);
     area.set(Mark::Control, server.control.hash);
     area.set(Mark::FlashFile, rustix::fs::fstat(&armed.flash)?.st_ino);
-    area.set(Mark::Boot, boot());
+    area.set(Mark::Boot, earlier::boot());
     Ok(())
-}
-
-/// Brings to the disk what flash alone has; whether that could be done.
-fn drained(armed: &Armed) -> bool {
-    if is_active(Mutant::NoDrain) {
-        return true;
-    }
-    let done = armed.join(true).and_then(|pool| pool.drain());
-    if let Err(errno) = done {
-        let what = format!("what flash has cannot be brought to the disk ({errno}); it is dropped");
-        report(Level::Warning, &what, "The server recovers from its last checkpoint.");
-    }
-    done.is_ok()
 }
 
 fn start(server: &Server, settings: &Settings) -> io::Result<()> {
@@ -196,7 +209,6 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let log_settings = LogSettings { policy, second_chance: settings.second_chance };
     let user_words = Area::words(server.frames);
     let shape = Shape { log: wanted, settings: log_settings, user_words };
-    let kept = Kept::take(&directory)?;
     let file_number = rustix::fs::fstat(&flash)?.st_ino;
     let make = |memory| Armed {
         memory,
@@ -209,9 +221,9 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
         directory: directory.clone(),
         version: format!("PG_{}_{}", server.version, server.control.catalogs),
     };
-    let (armed, how) = memory(server, shape, kept, file_number, make)?;
+    let (armed, how) = earlier::memory(server, shape, &directory, file_number, make)?;
     begin(&armed, server)?;
-    let pages = armed.join(false).map_err(number)?.pages().status().valid;
+    let pages = armed.join(false).map_err(earlier::number)?.pages().status().valid;
     here::arm(armed);
     let redirected = got::redirect(&hooks::table()).inspect_err(|_| drop(here::disarm()))?;
     let what = format!("{} MiB of flash, {pages} pages in it ({how})", end >> 20);
@@ -219,16 +231,15 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     Ok(())
 }
 
-fn number(errno: Errno) -> io::Error {
-    io::Error::from_raw_os_error(errno.0)
-}
-
 /// The policy of this start. A standby's pages are whole in its log only if they are in its primary's, which it cannot
 /// ask.
 fn policy(server: &Server, settings: &Settings) -> LogPolicy {
+    let data = Path::new(&server.data);
+    let label = data.join(guard::NAME).exists() && !Guard::is_at(&data.join(guard::NAME));
     let signal = ["standby.signal", "recovery.signal"]
         .into_iter()
-        .find(|name| Path::new(&server.data).join(name).exists());
+        .find(|name| data.join(name).exists())
+        .or(label.then_some(guard::NAME));
     match signal {
         Some(name) if settings.policy.holds_dirty() => {
             let what = format!("{name} is there: larder.policy is through until the next start");
@@ -257,106 +268,6 @@ fn open_flash(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// The shared memory: that of the last start, a new one over a sealed log, or both new. What it was.
-fn memory(
-    server: &Server,
-    shape: Shape,
-    kept: Option<Kept>,
-    flash: u64,
-    make: impl FnOnce(Rc<Memory>) -> Armed,
-) -> io::Result<(Armed, &'static str)> {
-    let path = memory_path(Path::new(&server.data), server.control.system);
-    let same = |log: Geometry| Geometry { volume: 0, ..log } == shape.log;
-    if let Some(memory) = left(&path, server, flash)
-        && same(memory.shape().log)
-        && (Shape { log: shape.log, ..memory.shape() }) == shape
-    {
-        let armed = make(memory);
-        if drained(&armed) {
-            return Ok((armed, "as the last start left it"));
-        }
-        return format(armed, &new_file(&path)?, shape);
-    }
-    let file = new_file(&path)?;
-    let ours = |kept: &Kept| {
-        let control = kept.control == server.control.hash || is_active(Mutant::TrustsDirectory);
-        kept.system == server.control.system && control && same(kept.log)
-    };
-    if let Some(kept) = kept.filter(ours) {
-        let armed = make(Memory::create(&file, Shape { log: kept.log, ..shape })?);
-        let sound = kept.restore(Area::of(&armed.memory).names());
-        if sound && open(&armed).is_ok() {
-            return Ok((armed, "warm after a stop"));
-        }
-        return format(armed, &file, shape);
-    }
-    let armed = make(Memory::create(&file, shape)?);
-    format(armed, &file, shape)
-}
-
-fn new_file(path: &Path) -> io::Result<OwnedFd> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    Ok(OwnedFd::from(options.open(path)?))
-}
-
-fn open(armed: &Armed) -> io::Result<()> {
-    let devices = armed.devices(true).map_err(number)?;
-    Pages::start(&armed.memory, devices).map(drop)
-}
-
-/// An empty log, and memory for it.
-fn format(armed: Armed, file: &OwnedFd, shape: Shape) -> io::Result<(Armed, &'static str)> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let time = since.map_or(0, |since| since.as_nanos() as u64);
-    let volume = time ^ u64::from(std::process::id()) << 40 | 1;
-    let log = Geometry { volume, ..shape.log };
-    let flash = File::from(rustix::io::dup(&armed.flash)?);
-    for (at, bytes) in log.blank() {
-        flash.write_all_at(&bytes, at)?;
-    }
-    flash.sync_data()?;
-    let memory = Memory::create(file, Shape { log, ..shape })?;
-    let armed = Armed { memory, ..armed };
-    open(&armed)?;
-    Ok((armed, "empty"))
-}
-
-fn boot() -> u64 {
-    control::hash(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
-}
-
-/// Where the memory of this server lies: a file system in memory, so that it is gone with the boot.
-fn memory_path(data: &Path, system: u64) -> PathBuf {
-    let data = fs::canonicalize(data).unwrap_or_else(|_| data.to_owned());
-    let hash = control::hash(data.as_os_str().as_encoded_bytes());
-    PathBuf::from(format!("/dev/shm/larder-{system:016x}-{hash:016x}"))
-}
-
-/// The memory that a server left that died, if nobody has changed the data directory since.
-fn left(path: &Path, server: &Server, flash: u64) -> Option<Rc<Memory>> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
-    if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
-        return None;
-    }
-    let memory = Memory::join(&OwnedFd::from(file)).ok()?;
-    let area = Area::of(&memory);
-    if memory.user_words().len() != Area::words(server.frames) {
-        return None;
-    }
-    let known = [Mark::Control, Mark::ControlNext].map(|mark| area.get(mark));
-    let unchanged = known.contains(&server.control.hash)
-        && wal::is_there(Path::new(&server.data), &area)
-        || is_active(Mutant::TrustsDirectory);
-    let here = area.get(Mark::Boot) == boot() && area.get(Mark::FlashFile) == flash;
-    (unchanged && here && area.get(Mark::Failed) == 0).then_some(memory)
-}
-
 /// The postmaster ends, the last of its processes.
 extern "C" fn at_exit(_: i32, _: usize) {
     let Some(armed) = here::disarm() else { return };
@@ -370,14 +281,19 @@ extern "C" fn at_exit(_: i32, _: usize) {
     if let Err(error) = stop(&armed, &control) {
         eprintln!("larder: the log cannot be closed: {error}; the next start is cold");
     }
-    let _ = fs::remove_file(memory_path(&data, control.system));
+    let _ = fs::remove_file(earlier::memory_path(&data, control.system));
 }
 
 fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
-    let pages = Pages::join(&armed.memory, armed.devices(true).map_err(number)?).map_err(number)?;
-    pages.stop().map_err(number)?;
-    let area = Area::of(&armed.memory);
-    let names = area.names().save().collect();
+    let devices = armed.devices(true).map_err(earlier::number)?;
+    let pages = Pages::join(&armed.memory, devices).map_err(earlier::number)?;
+    pages.stop().map_err(earlier::number)?;
+    let names = Area::of(&armed.memory).names().save().collect();
     let log = armed.memory.shape().log;
-    Kept { system: control.system, control: control.hash, log, names }.save(&armed.directory)
+    let stamp = match armed.memory.shape().settings.policy {
+        LogPolicy::Full => Kept::new_stamp(),
+        _ => 0,
+    };
+    let (system, control) = (control.system, control.hash);
+    Kept { system, control, log, stamp, names }.save(&armed.directory)
 }

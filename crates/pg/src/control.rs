@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use crate::area::Mark;
-use crate::{content, here};
+use crate::{commit, content, here};
 
 /// Where it lies in a data directory.
 pub const PATH: &str = "global/pg_control";
@@ -25,6 +25,7 @@ pub fn hash(bytes: &[u8]) -> u64 {
 /// These bytes are about to be written there.
 pub fn about_to_be(bytes: &[u8]) {
     here::with(|_, pool| pool.area().set(Mark::ControlNext, hash(bytes)));
+    commit::control(hash(bytes));
 }
 
 /// They were, or something went wrong.

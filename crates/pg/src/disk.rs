@@ -6,10 +6,10 @@
 //!    takes its pages out of the log first; whoever writes a page has the latch too, and looks again.
 //! 2. No file grows by this: the log takes changed pages below the end of a file alone.
 //! 3. What is written here is the server's to make durable, as what it writes itself is: its checkpoints flush each file
-//!    that had writes. Before recovery, and at the end, nobody else would: then a `sync` disk flushes what it wrote.
+//!    that had writes. Before recovery, and at the end, nobody else would, and under `full` the server's checkpoints are
+//!    content with flash: then a `sync` disk flushes what it, or whoever died meanwhile, wrote (`unflushed.rs`).
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -20,6 +20,7 @@ use larder_shared::{Member, Origin};
 
 use crate::area::{Area, Mark};
 use crate::names::Number;
+use crate::unflushed;
 
 /// Files that are kept open.
 const OPEN_MOST: usize = 16;
@@ -38,8 +39,6 @@ pub struct Disk {
     pub sync: bool,
     /// The newest last.
     pub open: RefCell<Vec<(Number, u64, File)>>,
-    /// Segments that were written and are to be flushed.
-    pub written: RefCell<BTreeSet<PathBuf>>,
 }
 
 fn errno(error: io::Error) -> Errno {
@@ -84,6 +83,11 @@ impl Disk {
         kept.push((number, segment, file));
         done
     }
+
+    fn flush_segment(&self, number: Number, segment: u64) -> Result<(), Errno> {
+        let flush = |file: &File| file.sync_data();
+        self.with_file(number, segment, flush).map_err(errno)
+    }
 }
 
 fn write_below_end(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -102,29 +106,32 @@ impl Origin for Disk {
     fn write(&self, page: u64, bytes: &[u8], member: &Member) -> Result<(), Errno> {
         let (number, block) = Number::of_page(page);
         let segment = block / self.segment_blocks;
-        let _latch = member.latch(number.latch());
-        if self.area.names().fork_of(number).is_none() || !member.log_has(page) {
-            return Ok(());
-        }
-        let at = block % self.segment_blocks * bytes.len() as u64;
-        let write = |file: &File| write_below_end(file, bytes, at);
-        self.with_file(number, segment, write).map_err(errno)?;
-        self.area.count(Mark::WrittenBack);
-        if self.sync
-            && let Some(path) = self.path(number, segment)
         {
-            self.written.borrow_mut().insert(path);
+            let _latch = member.latch(number.latch());
+            if self.area.names().fork_of(number).is_none() || !member.log_has(page) {
+                return Ok(());
+            }
+            let at = block % self.segment_blocks * bytes.len() as u64;
+            let write = |file: &File| write_below_end(file, bytes, at);
+            self.with_file(number, segment, write).map_err(errno)?;
+        }
+        self.area.count(Mark::WrittenBack);
+        if self.sync {
+            let _latch = member.latch(unflushed::LATCH);
+            if !unflushed::note(self.area.unflushed(), number, segment) {
+                self.flush_segment(number, segment)?;
+            }
         }
         Ok(())
     }
 
-    fn flush(&self) -> Result<(), Errno> {
-        let written = std::mem::take(&mut *self.written.borrow_mut());
-        for path in written {
-            if let Some(file) = open(&path).map_err(errno)? {
-                file.sync_all().map_err(errno)?;
-            }
+    fn flush(&self, member: &Member) -> Result<(), Errno> {
+        if !self.sync {
+            return Ok(());
         }
-        Ok(())
+        let _latch = member.latch(unflushed::LATCH);
+        unflushed::flush(self.area.unflushed(), |number, segment| {
+            self.flush_segment(number, segment)
+        })
     }
 }

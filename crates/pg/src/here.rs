@@ -21,7 +21,7 @@ use larder_shared::{Devices, Memory};
 
 use crate::area::{Area, Mark};
 use crate::disk::Disk;
-use crate::file::File;
+use crate::file::{File, Fork};
 use crate::pool::Pool;
 
 /// Whether there is a cache at all.
@@ -79,14 +79,24 @@ impl Armed {
         let flash = flash.map_err(|e| Errno(e.raw_os_error()))?;
         let disk = Disk {
             area: Area::of(&self.memory),
-            data: PathBuf::from(std::ffi::OsStr::from_bytes(&self.data)),
+            data: self.data_directory(),
             version: self.version.clone(),
             segment_blocks: self.segment_blocks,
-            sync,
+            sync: sync || self.memory.shape().settings.policy.outlives_crash(),
             open: RefCell::default(),
-            written: RefCell::default(),
         };
         Ok(Devices { flash, origin: Box::new(disk) })
+    }
+
+    /// Blocks that a segment has on the disk.
+    #[must_use]
+    pub fn blocks_of(&self, fork: &Fork, segment: u32) -> u64 {
+        let path = self.data_directory().join(fork.path(u64::from(segment), &self.version));
+        std::fs::metadata(path).map_or(0, |data| data.len().div_ceil(self.page_bytes as u64))
+    }
+
+    fn data_directory(&self) -> PathBuf {
+        PathBuf::from(std::ffi::OsStr::from_bytes(&self.data))
     }
 
     /// The frame that begins at an address.

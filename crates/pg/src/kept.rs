@@ -3,11 +3,14 @@
 //!
 //! `larder.kept` in the flash directory: 64-bit little-endian words, the last of them the CRC-64 of the others. It is
 //! written anew and renamed; a start takes it away before it changes anything, so it is there only as long as it is
-//! true.
+//! true. Where flash is a part of the database (`full`) it has a stamp and stays, and `journal.rs` says what changed
+//! since.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_core::pagelog::Geometry;
 
@@ -28,15 +31,33 @@ pub struct Kept {
     pub control: u64,
     /// The log.
     pub log: Geometry,
+    /// 0: true until the next start. Else the database may need the log, and the journal of this stamp follows.
+    pub stamp: u64,
     /// See [`Names::save`].
     pub names: Vec<[u64; ROW]>,
 }
+
+/// Stamp of a log that is, or was, about to be a part of the database, and has nothing that the disk lacks.
+pub const SETTLED: u64 = 1;
 
 fn path(directory: &Path) -> PathBuf {
     directory.join("larder.kept")
 }
 
 impl Kept {
+    /// A stamp that was not used before.
+    #[must_use]
+    pub fn new_stamp() -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| since.as_nanos() as u64).max(SETTLED + 1)
+    }
+
+    /// Whether the database may need the log.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        self.stamp > SETTLED
+    }
+
     fn encode(&self) -> Vec<u8> {
         let Geometry { base, blocks, page_bytes, batch_pages, volume } = self.log;
         let head: [u64; HEAD] = [
@@ -49,7 +70,7 @@ impl Kept {
             u64::from(batch_pages),
             volume,
             self.names.len() as u64,
-            0,
+            self.stamp,
         ];
         let words = head.iter().chain(self.names.iter().flatten());
         let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
@@ -78,7 +99,7 @@ impl Kept {
         };
         let row = |row: &[u64]| [row[0], row[1], row[2], row[3]];
         let names = rows.chunks_exact(ROW).map(row).collect();
-        Some(Self { system: head[1], control: head[2], log, names })
+        Some(Self { system: head[1], control: head[2], log, stamp: head[9], names })
     }
 
     /// Keeps it, durably.
@@ -94,18 +115,37 @@ impl Kept {
         File::open(directory)?.sync_all()
     }
 
-    /// Takes it away: what was there, if it is whole.
+    /// What is there, if it is whole.
     ///
     /// # Errors
-    /// If it cannot be read, or not be taken away durably.
-    pub fn take(directory: &Path) -> io::Result<Option<Self>> {
-        let bytes = match fs::read(path(directory)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+    /// If it cannot be read.
+    pub fn read(directory: &Path) -> io::Result<Option<Self>> {
+        match fs::read(path(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => Ok(Self::decode(&other?)),
+        }
+    }
+
+    /// The stamp of what is there.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read_stamp(directory: &Path) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        File::open(path(directory))?.read_exact_at(&mut bytes, 8 * (HEAD as u64 - 1))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Takes it away, durably.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub fn remove(directory: &Path) -> io::Result<()> {
+        match fs::remove_file(path(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
-        };
-        fs::remove_file(path(directory))?;
-        File::open(directory)?.sync_all()?;
-        Ok(Self::decode(&bytes))
+        }
+        File::open(directory)?.sync_all()
     }
 
     /// Puts the names into an empty table; whether all of them can be true.
@@ -121,16 +161,19 @@ mod tests {
 
     fn kept() -> Kept {
         let log = Geometry { base: 0, blocks: 1_000, page_bytes: 8192, batch_pages: 64, volume: 9 };
-        Kept { system: 1, control: 2, log, names: vec![[3, 4, 5, 6], [7, 8, 9, 10]] }
+        Kept { system: 1, control: 2, log, stamp: 3, names: vec![[3, 4, 5, 6], [7, 8, 9, 10]] }
     }
 
     #[test]
-    fn what_was_kept_is_taken_once() {
+    fn what_was_kept_is_there_until_it_is_taken_away() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(Kept::take(directory.path()).unwrap(), None);
+        assert_eq!(Kept::read(directory.path()).unwrap(), None);
         kept().save(directory.path()).unwrap();
-        assert_eq!(Kept::take(directory.path()).unwrap(), Some(kept()));
-        assert_eq!(Kept::take(directory.path()).unwrap(), None);
+        assert_eq!(Kept::read(directory.path()).unwrap(), Some(kept()));
+        assert_eq!(Kept::read_stamp(directory.path()).unwrap(), 3);
+        Kept::remove(directory.path()).unwrap();
+        Kept::remove(directory.path()).unwrap();
+        assert_eq!(Kept::read(directory.path()).unwrap(), None);
     }
 
     #[test]

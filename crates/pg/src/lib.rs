@@ -11,11 +11,14 @@
 //! | paths of a page, and the rules that they keep | `pool.rs` |
 //! | reads and writes of files, page by page | `transfer.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; how it comes to that: `got.rs` |
-//! | start, stop, what an earlier start left | `arm.rs`, `kept.rs`, `control.rs`, `wal.rs` |
+//! | start and stop | `arm.rs` |
+//! | what an earlier start left | `earlier.rs`, `kept.rs`, `control.rs`, `wal.rs` |
+//! | what the server wants to be durable | `commit.rs` |
+//! | flash as a part of the database | `journal.rs`, `guard.rs` |
 //! | this process's part | `here.rs` |
 //! | numbers of forks; names of files | `names.rs`, `file.rs` |
 //! | what processes share beside the log; frames, epochs, counters | `area.rs` |
-//! | where changed pages go from flash | `disk.rs` |
+//! | where changed pages go from flash | `disk.rs`, `unflushed.rs` |
 //! | bytes of a page | `content.rs` |
 //! | the server's own functions; settings; state | `server.rs`, `settings.rs`, `status.rs` |
 //!
@@ -25,14 +28,20 @@
 
 mod area;
 mod arm;
+mod commit;
 mod content;
 mod control;
 mod disk;
+mod earlier;
 mod entry;
 mod file;
+#[cfg(test)]
+mod full_tests;
 mod got;
+mod guard;
 mod here;
 mod hooks;
+mod journal;
 mod kept;
 pub mod mutant;
 mod names;
@@ -43,4 +52,5 @@ mod server;
 mod settings;
 mod status;
 mod transfer;
+mod unflushed;
 mod wal;

@@ -14,6 +14,12 @@ pub enum Mutant {
     AbsorbsEnd,
     /// Recovery begins with changed pages on flash.
     NoDrain,
+    /// Where flash is a part of the database: a flush of a file does nothing for what of it is on flash.
+    CommitsNothing,
+    /// ... names of forks are not kept,
+    ForgetsNames,
+    /// ... pages that are cut off come back with a crash of the machine.
+    NoTombstone,
 }
 
 /// The variable that names it.
@@ -30,6 +36,9 @@ pub fn is_active(mutant: Mutant) -> bool {
         "trusts-directory" => Some(Mutant::TrustsDirectory),
         "absorbs-end" => Some(Mutant::AbsorbsEnd),
         "no-drain" => Some(Mutant::NoDrain),
+        "commits-nothing" => Some(Mutant::CommitsNothing),
+        "forgets-names" => Some(Mutant::ForgetsNames),
+        "no-tombstone" => Some(Mutant::NoTombstone),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
             std::process::abort()

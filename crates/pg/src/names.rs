@@ -67,6 +67,12 @@ impl Number {
         u64::from(self.0)
     }
 
+    /// As [`latch`](Self::latch) named it.
+    #[must_use]
+    pub fn of_latch(name: u64) -> Self {
+        Self(name as u32)
+    }
+
     fn of(entry: usize, state: u64) -> Self {
         Self(((state & !TAKEN) << ENTRY_BITS) as u32 | entry as u32)
     }
@@ -180,6 +186,12 @@ impl<'a> Names<'a> {
             }
         }
         had
+    }
+
+    /// Entries that forks have.
+    pub fn taken(&self) -> impl Iterator<Item = usize> + 'a {
+        let names = *self;
+        (0..ENTRIES).filter(move |entry| names.state(*entry) & TAKEN != 0)
     }
 
     /// All that a later start needs to know: entries that were ever used, and their words.

@@ -11,22 +11,26 @@
 //! 4. Under *bounded* flash takes writes below the end of a file instead of the disk ([`Pool::absorb`]); the disk has all
 //!    of a fork's before a flush of one of its files is done ([`Pool::settle`]), so it is never older than the last
 //!    checkpoint. A write that goes to the disk itself holds its page meanwhile, as whoever brings one there does.
-//! 5. If a page cannot be had that flash alone has, the process aborts: the server recovers from its last checkpoint,
-//!    without the pages on flash. The disk's older bytes are never shown.
+//! 5. If a page cannot be had that flash alone has, the process aborts: under *bounded* the server recovers from its last
+//!    checkpoint, without the pages on flash; under *full* it stops. The disk's older bytes are never shown.
+//! 6. Under *full* flash comes back after a crash of the machine. So the disk is written past it only where it has nothing
+//!    that could come back ([`Pool::clear`], [`Pool::forget`]), and any failure of flash ends the server.
 //!
 //! Why both hash and epoch: a frame may have been changed without a system call (so its bytes are not the disk's), and
 //! the disk may have been written past the frame (so the bytes are the record's, and old).
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Got, Host, LogPolicy, New, PAGES_MOST};
+use larder_core::pagelog::{Got, LogPolicy, New};
 use larder_core::request::Errno;
 use larder_shared::{Devices, Memory, Pages, now};
 
 use crate::area::{Area, Mark, Record};
 use crate::content;
 use crate::file::Fork;
+use crate::journal;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
 use crate::server;
@@ -35,7 +39,7 @@ use crate::server;
 const ABSORBS: u64 = 1;
 const ENDED: u64 = 2;
 /// Pages that are dropped together.
-const PIECE: u64 = 256;
+const PIECE: u64 = 1024;
 
 /// The cache as one process sees it.
 pub struct Pool {
@@ -110,11 +114,23 @@ impl Pool {
     pub fn page(&self, fork: &Fork, block: u64) -> Option<u64> {
         let names = self.area.names();
         let number = names.find(fork).or_else(|| {
-            let _one = now(self.pages.log().host().hold(PAGES_MOST - 1));
+            let _one = self.pages.log().host().latch(journal::LATCH);
+            self.area.count(Mark::NamesChanged);
             // Somebody may be about to enter a changed page under a number that was looked up before.
             names.assign(fork, !self.holds_dirty())
         })?;
         number.page(block)
+    }
+
+    fn retire(&self, fork: &Fork) {
+        if self.area.names().find(fork).is_none() {
+            return;
+        }
+        let _one = self.pages.log().host().latch(journal::LATCH);
+        self.area.count(Mark::NamesChanged);
+        if self.area.names().retire(fork) {
+            self.area.count(Mark::Retired);
+        }
     }
 
     fn is_current(&self, page: u64) -> bool {
@@ -170,11 +186,16 @@ impl Pool {
 
     fn lost(&self, errno: Errno) -> ! {
         self.area.set(Mark::Failed, errno.0 as u64);
-        eprintln!(
-            "larder: PANIC: a page that flash alone has cannot be read ({errno}); \
-             the server recovers from its last checkpoint, without what is on flash"
-        );
+        let then = match self.is_full() {
+            true => "it is a part of the database, and the server stops",
+            false => "the server recovers from its last checkpoint, without what is on flash",
+        };
+        eprintln!("larder: PANIC: what flash alone has cannot be had ({errno}); {then}");
         std::process::abort()
+    }
+
+    fn is_full(&self) -> bool {
+        self.policy() == LogPolicy::Full
     }
 
     /// Whether flash takes writes instead of the disk at the moment. Where the server's settings end that, the disk
@@ -183,6 +204,9 @@ impl Pool {
     /// # Errors
     /// If it cannot.
     pub fn absorbs(&self) -> Result<bool, Errno> {
+        if self.is_full() {
+            return Ok(true); // a crash brings back what it took, whatever the server's settings are
+        }
         let absorbs = self.holds_dirty() && self.works() && server::is_durable();
         match (absorbs, self.area.get(Mark::Absorbing)) {
             (true, ABSORBS) | (false, 0 | ENDED) => {}
@@ -243,7 +267,7 @@ impl Pool {
     }
 
     /// Keeps others from bringing these pages to the disk.
-    pub fn hold(&self, pages: std::ops::Range<u64>) -> Vec<impl Drop + use<>> {
+    pub fn hold(&self, pages: Range<u64>) -> Vec<impl Drop + use<>> {
         self.pages.log().host().hold_all(&pages)
     }
 
@@ -264,6 +288,17 @@ impl Pool {
     pub fn filled(&self, frame: usize, page: u64, epoch: u64, bytes: &[u8]) {
         let (hash, checksum) = (content::hash(bytes), content::checksum(bytes));
         self.area.set_record(frame, Some(Record { page, epoch, hash, checksum }));
+    }
+
+    /// The disk is about to be written there past the log, which must not bring back what it has; nothing is held.
+    ///
+    /// # Errors
+    /// If it cannot be made so.
+    pub fn clear(&self, page: u64) -> Result<(), Errno> {
+        match self.is_full() && self.pages.log().has(page) {
+            true => now(self.pages.log().bury(page..page + 1)).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// The disk is about to be written there.
@@ -295,33 +330,34 @@ impl Pool {
         now(self.pages.log().work());
     }
 
-    /// Blocks of a segment, from one on, are about to be no more, or other ones; it had `blocks`.
+    /// These blocks of a segment are about to be no more, or other ones. Nothing is held: what is recorded needs room.
     ///
     /// # Errors
     /// If the log may still have what is about to be old.
-    pub fn forget(&self, fork: &Fork, segment: u32, from: u64, blocks: u64) -> Result<(), Errno> {
-        if segment == 0 && from == 0 {
-            if self.area.names().retire(fork) {
-                self.area.count(Mark::Retired);
-            }
+    pub fn forget(&self, fork: &Fork, segment: u32, blocks: Range<u64>) -> Result<(), Errno> {
+        if segment == 0 && blocks.start == 0 {
+            self.retire(fork);
             return Ok(());
         }
         let Some(number) = self.area.names().find(fork) else { return Ok(()) };
         self.area.raise_all();
+        let log = self.pages.log();
         let page = |block| number.page(self.block(segment, block));
         // In pieces, so that others get the lock in between.
-        (from..blocks).step_by(PIECE as usize).try_for_each(|first| {
-            let last = blocks.min(first + PIECE) - 1;
-            match (page(first), page(last)) {
-                (Some(first), Some(last)) => now(self.pages.log().drop_pages(first..last + 1)),
-                _ => Ok(()),
-            }
-        })
+        let piece = |first: u64| {
+            let last = blocks.end.min(first + PIECE) - 1;
+            Some(page(first)?..page(last)? + 1)
+        };
+        let pieces = blocks.clone().step_by(PIECE as usize).filter_map(piece);
+        if is_active(Mutant::NoTombstone) {
+            return pieces.into_iter().try_for_each(|pages| now(log.drop_pages(pages)));
+        }
+        now(log.bury_all(pieces)).map(drop)
     }
 
     /// Nothing that the log has counts any more.
     pub fn fail(&self, errno: Errno, what: &str) {
-        if self.holds_dirty() && self.pages.status().dirty > 0 {
+        if self.is_full() || self.holds_dirty() && self.pages.status().dirty > 0 {
             self.lost(errno);
         }
         if self.works() {

@@ -158,7 +158,7 @@ pub fn define() {
         None,
     );
     // Not a choice among names: with a wrong one the server would go on with the default.
-    let what = c"What becomes of changed pages: through (the disk has them at once) or bounded (with the next checkpoint).";
+    let what = c"What becomes of changed pages: through (the disk has them at once), bounded (with the next checkpoint) or full (when they leave flash).";
     define_string(&about(c"larder.policy", what, None), &POLICY, c"through");
     // SAFETY: functions of these types from 15 to 18; variables are static.
     unsafe {
@@ -217,7 +217,8 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
     let policy = match get("policy").as_deref() {
         None | Some("through") => LogPolicy::Through,
         Some("bounded") => LogPolicy::Bounded,
-        Some(text) => return Err(bad("policy", text, "Say through or bounded.")),
+        Some("full") => LogPolicy::Full,
+        Some(text) => return Err(bad("policy", text, "Say through, bounded or full.")),
     };
     Ok(Settings {
         flash_directory: get("flash_directory").unwrap_or_default(),

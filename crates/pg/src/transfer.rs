@@ -10,9 +10,11 @@
 use std::borrow::Cow;
 use std::os::fd::{BorrowedFd, RawFd};
 
+use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 use libc::{iovec, off_t, ssize_t};
 
+use crate::commit;
 use crate::file::{File, Fork};
 use crate::here::{self, Armed};
 use crate::mutant::{Mutant, is_active};
@@ -276,6 +278,11 @@ fn plan(
     if !whole && let Err(errno) = pool.settle(&fork) {
         return Plan::Refused(errno);
     }
+    let cleared = numbered.iter().flatten().try_for_each(|page| pool.clear(*page));
+    if let Err(errno) = cleared {
+        pool.fail(errno, "flash failed");
+        return Plan::Refused(errno);
+    }
     let held = numbered.iter().flatten().fold(None, |range: Option<(u64, u64)>, page| {
         Some(range.map_or((*page, *page), |(first, last)| (first.min(*page), last.max(*page))))
     });
@@ -299,14 +306,17 @@ fn size_of_file(fd: RawFd) -> u64 {
 pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
     let File::Segment(fork, segment) = file else { return None };
     here::with(|armed, pool| {
-        let latch = pool.latch(&fork);
         let from = length.max(0) as u64 / armed.page_bytes as u64;
-        // However long it is: pages behind its end are not in the log, and looking for them costs little.
-        let blocks = armed.segment_blocks;
-        if let Err(errno) = pool.forget(&fork, segment, from, blocks) {
+        // However long it is: pages behind its end are not in the log, and looking for them costs little. Recording that
+        // they are gone would not.
+        let blocks = match pool.policy() {
+            LogPolicy::Full => armed.blocks_of(&fork, segment),
+            _ => armed.segment_blocks,
+        };
+        if let Err(errno) = pool.forget(&fork, segment, from..blocks.max(from)) {
             pool.fail(errno, "pages cannot be dropped");
         }
-        latch
+        pool.latch(&fork)
     })
     .flatten()
 }
@@ -318,23 +328,14 @@ pub fn forget_all(file: File) {
         here::with(|_, pool| pool.fail(errno, "the disk cannot be written"));
     }
     drop(forget(File::Segment(fork, 0), 0));
+    here::with(|armed, pool| {
+        let known = commit::names(armed, pool, None);
+        let _ = known.inspect_err(|errno| pool.fail(*errno, "flash failed"));
+    });
 }
 
 /// The disk gets all of a fork that flash alone has.
 pub fn settle(file: File) -> Result<(), Errno> {
     let File::Segment(fork, _) = file else { return Ok(()) };
     here::with(|_, pool| pool.settle(&fork)).unwrap_or(Ok(()))
-}
-
-/// The disk gets everything that flash alone has.
-pub fn settle_all() -> Result<(), Errno> {
-    here::with(|_, pool| pool.drain()).unwrap_or(Ok(()))
-}
-
-/// As above, for a call that cannot fail.
-pub fn settle_all_or_die() {
-    if let Err(errno) = settle_all() {
-        eprintln!("larder: PANIC: the disk cannot be written: {errno}");
-        std::process::abort();
-    }
 }

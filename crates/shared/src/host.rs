@@ -183,7 +183,7 @@ impl Member {
         let changes = self.0.memory.control(Control::Direct).load(Acquire);
         let flushed = self.0.memory.control(Control::DirectFlushed);
         if changes != flushed.load(Acquire) {
-            self.0.devices.origin.flush()?;
+            self.0.devices.origin.flush(self)?;
             flushed.fetch_max(changes, AcqRel);
         }
         Ok(())
@@ -251,7 +251,7 @@ impl Host for Member {
     }
 
     async fn flush_origin(&self) -> Result<(), Errno> {
-        self.0.devices.origin.flush()
+        self.0.devices.origin.flush(self)
     }
 
     fn left(&self, pages: u64) {

@@ -25,7 +25,7 @@ pub trait Origin {
     ///
     /// # Errors
     /// If it cannot be.
-    fn flush(&self) -> Result<(), Errno>;
+    fn flush(&self, member: &Member) -> Result<(), Errno>;
 }
 
 /// One file, one page behind the other.
@@ -41,7 +41,7 @@ impl Origin for OneFile {
         write_all(&self.0, &mut [IoSlice::new(bytes)], page * bytes.len() as u64)
     }
 
-    fn flush(&self) -> Result<(), Errno> {
+    fn flush(&self, _: &Member) -> Result<(), Errno> {
         rustix::fs::fdatasync(&self.0).map_err(errno)
     }
 }

@@ -12,7 +12,8 @@
 //! | bytes of header, batch heads and segments | `format.rs` |
 //! | words of memory: which page lies where; front and rear | `words.rs`, `directory.rs`, `queue.rs` |
 //! | what it asks of whoever drives it | `host.rs` |
-//! | put, get, bury, flush | `paths.rs` |
+//! | put, get, flush | `paths.rs` |
+//! | pages that are no more | `bury.rs` |
 //! | what may be asked with pages held | `held.rs` |
 //! | closed batches and segments written, the durable marks | `durable.rs` |
 //! | pages leave at the front | `leave.rs` |
@@ -51,6 +52,7 @@
 //! Why not places of fixed size for batches: a FLUSH closes a batch early, and would waste the rest of it.
 //! Why not the pages' own headers, as in the paper (id, LSN): a block cache knows no such header.
 
+mod bury;
 mod directory;
 mod durable;
 mod format;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The paths of a log: put, get, bury, drain, settle.
+//! The paths of a log: put, get, drain, settle.
 //!
 //! One put, step by step: wait for room in the open batch (or open one); copy the page to its buffer; the
 //! slot says what it is; the rear moves on, and with it the page counts; the older version is not valid
@@ -364,43 +364,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(super) async fn unseal(&self) -> Result<(), Errno> {
         if self.words.get(Mark::Sealed) != 0 {
             self.write_header(self.words.get(Mark::Segments), None).await?;
-        }
-        Ok(())
-    }
-
-    /// The pages are gone, durably (rule 5), and the origin is about to become zero there: a restart makes it so.
-    /// Until it is the host lets nobody read the origin's older bytes. Whether it was recorded; if not, the log never
-    /// had these pages, and the next FLUSH is the origin's business.
-    ///
-    /// # Errors
-    /// If the log has failed.
-    pub async fn bury(&self, pages: Range<u64>) -> Result<bool, Errno> {
-        if !self.settings.policy.outlives_crash() || mutant::is_active("page-log-no-tombstone") {
-            return self.drop_pages(pages).await.map(|()| false);
-        }
-        {
-            let _guard = self.lock();
-            if !self.may_come_back(&pages) {
-                return Ok(false);
-            }
-        }
-        let position = self.enter(&self.tombstone(&pages)).await?.ok_or(Errno::EIO)?;
-        if !mutant::is_active("page-log-tombstone-late") {
-            self.settle(position).await?;
-        }
-        Ok(true)
-    }
-
-    /// The origin could not be made zero: the log says that the pages are.
-    ///
-    /// # Errors
-    /// If the log has failed.
-    pub async fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
-        let zero = &ZEROES[..self.log.page() as usize];
-        for page in pages {
-            // The tombstone cannot leave before this is put, so it takes what is kept for making room.
-            let put = Put { urgent: true, ..Self::page(page, zero, true) };
-            self.enter(&put).await?;
         }
         Ok(())
     }

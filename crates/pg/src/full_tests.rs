@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flash as a part of the database: what a crash of the machine brings back, and which starts are refused.
+//!
+//! A crash here loses the shared memory; what reached a file stays.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_shared::Shape;
+
+use crate::area::{Area, Mark};
+use crate::arm::Server;
+use crate::commit;
+use crate::control::Control;
+use crate::earlier;
+use crate::file::Fork;
+use crate::guard::Guard;
+use crate::here::Armed;
+use crate::pool::Pool;
+
+const PAGE: usize = 8192;
+const FORK: Fork = Fork { tablespace: 1663, database: 5, relation: 100, kind: 0 };
+
+/// A data directory and one of flash.
+struct Place {
+    data: tempfile::TempDir,
+    flash: tempfile::TempDir,
+    server: Server,
+}
+
+/// A server over them.
+struct Run {
+    armed: Armed,
+    pool: Pool,
+    how: &'static str,
+}
+
+fn control(hash: u64) -> Control {
+    Control { hash, system: 77, catalogs: 1, shut_down: false }
+}
+
+fn page_of(value: u8) -> Vec<u8> {
+    vec![value; PAGE]
+}
+
+impl Place {
+    fn new() -> Self {
+        let [data, flash] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        fs::create_dir_all(data.path().join("base/5")).unwrap();
+        let server = Server {
+            version: 15,
+            page_bytes: PAGE as u64,
+            segment_blocks: 32,
+            buffers: 0,
+            frames: 4,
+            data: data.path().to_str().unwrap().to_owned(),
+            control: control(1),
+        };
+        let place = Self { data, flash, server };
+        place.file().set_len(32 * PAGE as u64).unwrap();
+        place
+    }
+
+    fn file(&self) -> File {
+        let path = self.data.path().join("base/5/100");
+        File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+    }
+
+    fn start(&self, policy: LogPolicy) -> io::Result<Run> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let flash = options.open(self.flash.path().join("larder.flash"))?;
+        let log =
+            Geometry { base: 0, blocks: 0, page_bytes: PAGE as u32, batch_pages: 4, volume: 0 };
+        let log = log.grown_to(300 * PAGE as u64).unwrap();
+        flash.set_len(log.bytes())?;
+        let settings = LogSettings { policy, second_chance: true };
+        let shape = Shape { log, settings, user_words: Area::words(self.server.frames) };
+        let make = |memory| Armed {
+            memory,
+            flash: OwnedFd::from(flash),
+            page_bytes: PAGE,
+            segment_blocks: 32,
+            buffers: 0,
+            frames: 4,
+            data: self.server.data.clone().into_bytes(),
+            directory: self.flash.path().to_owned(),
+            version: String::new(),
+        };
+        let (armed, how) = earlier::memory(&self.server, shape, self.flash.path(), 5, make)?;
+        let area = Area::of(&armed.memory);
+        area.count(Mark::NamesChanged);
+        area.set(Mark::Control, self.server.control.hash);
+        area.set(Mark::FlashFile, 5);
+        area.set(Mark::Boot, earlier::boot());
+        let pool = armed.join(false).unwrap();
+        Ok(Run { armed, pool, how })
+    }
+
+    fn refused(&self) -> String {
+        self.start(LogPolicy::Full).err().expect("a refusal").to_string()
+    }
+
+    /// The machine loses its memory.
+    fn crash(&self, run: Run) {
+        drop(run);
+        fs::remove_file(earlier::memory_path(self.data.path(), 77)).unwrap();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(earlier::memory_path(self.data.path(), 77));
+    }
+}
+
+impl Run {
+    fn put(&self, fork: &Fork, block: u64, value: u8) {
+        self.pool.absorb(self.pool.page(fork, block).unwrap(), &page_of(value)).unwrap();
+    }
+
+    fn has(&self, fork: &Fork, block: u64) -> Option<u8> {
+        let mut bytes = vec![0; PAGE];
+        self.pool.fetch(self.pool.page(fork, block)?, &mut bytes).then(|| bytes[100])
+    }
+
+    fn commit(&self, fork: &Fork) {
+        commit::fork(&self.armed, &self.pool, fork).unwrap();
+    }
+}
+
+#[test]
+fn what_was_flushed_comes_back_and_nothing_goes_to_the_disk() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!(run.how, "empty");
+    for block in 0..10 {
+        run.put(&FORK, block, 7);
+    }
+    run.commit(&FORK);
+    assert_eq!(run.pool.area().get(Mark::WrittenBack), 0);
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!(run.how, "recovered from flash");
+    assert!((0..10).all(|block| run.has(&FORK, block) == Some(7)));
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert!((0..10).all(|block| run.has(&FORK, block) == Some(7)), "twice");
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back_though_the_file_has_grown_again() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    for block in 0..20 {
+        run.put(&FORK, block, 7);
+    }
+    run.commit(&FORK);
+    run.pool.forget(&FORK, 0, 10..32).unwrap();
+    place.file().set_len(10 * PAGE as u64).unwrap();
+    place.file().set_len(32 * PAGE as u64).unwrap();
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!([9, 10, 19].map(|block| run.has(&FORK, block)), [Some(7), None, None]);
+}
+
+#[test]
+fn pages_behind_the_end_of_a_file_and_of_unknown_forks_are_gone_for_good() {
+    let place = Place::new();
+    let other = Fork { relation: 101, ..FORK };
+    let run = place.start(LogPolicy::Full).unwrap();
+    for block in 0..20 {
+        run.put(&FORK, block, 7);
+    }
+    run.commit(&FORK);
+    // Durable by chance, and its name is not.
+    fs::write(place.data.path().join("base/5/101"), vec![0; 32 * PAGE]).unwrap();
+    for block in 0..8 {
+        run.put(&other, block, 8);
+    }
+    larder_core::pagelog::now(run.pool.pages().log().flush()).unwrap();
+    place.file().set_len(10 * PAGE as u64).unwrap();
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    place.file().set_len(32 * PAGE as u64).unwrap();
+    let seen = |run: &Run| [run.has(&FORK, 9), run.has(&FORK, 10), run.has(&other, 3)];
+    assert_eq!(seen(&run), [Some(7), None, None]);
+    run.commit(&other);
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!(
+        seen(&run),
+        [Some(7), None, None],
+        "a number that is given again has nothing of before"
+    );
+}
+
+#[test]
+fn a_fork_that_was_dropped_is_gone_once_pg_control_was_written() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    run.commit(&FORK);
+    run.pool.forget(&FORK, 0, 0..32).unwrap();
+    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!(run.has(&FORK, 3), None);
+}
+
+#[test]
+fn room_is_made_on_the_disk_and_what_left_is_there_after_a_crash() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    for round in 1..60 {
+        for block in 0..32 {
+            run.put(&FORK, block, round);
+        }
+    }
+    run.commit(&FORK);
+    assert!(run.pool.area().unflushed().len() > 1);
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    let on_disk = |block: u64| {
+        let mut byte = [0];
+        place.file().read_exact_at(&mut byte, block * PAGE as u64 + 100).unwrap();
+        byte[0]
+    };
+    assert!((0..32).all(|block| run.has(&FORK, block).unwrap_or_else(|| on_disk(block)) == 59));
+}
+
+#[test]
+fn another_policy_brings_all_of_it_to_the_disk_and_takes_the_guard_away() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    run.commit(&FORK);
+    place.crash(run);
+    assert!(Guard::read(place.data.path()).unwrap().is_some());
+    let run = place.start(LogPolicy::Bounded).unwrap();
+    assert_eq!(run.how, "empty");
+    let mut byte = [0];
+    place.file().read_exact_at(&mut byte, 3 * PAGE as u64 + 100).unwrap();
+    assert_eq!(byte, [7]);
+    assert_eq!(Guard::read(place.data.path()).unwrap(), None);
+    assert!(!earlier::is_needed(&place.server, place.flash.path()));
+}
+
+#[test]
+fn starts_that_would_lose_pages_are_refused_and_leave_them() {
+    let mut place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    commit::flash(&run.armed, &run.pool, Some(2)).unwrap();
+    place.crash(run);
+    let is = |text: String, part: &str| assert!(text.contains(part), "{text}");
+    place.server.control = control(3);
+    is(place.refused(), "pg_control is another");
+    place.server.control = control(2);
+    let (guard, kept) =
+        (place.data.path().join("backup_label"), place.flash.path().join("larder.kept"));
+    let aside = |path: &Path| {
+        let to = path.with_extension("aside");
+        fs::rename(path, &to).unwrap();
+        to
+    };
+    let back = aside(&guard);
+    is(place.refused(), "does not say so");
+    fs::rename(back, &guard).unwrap();
+    let back = aside(&kept);
+    is(place.refused(), "which the data directory needs");
+    assert!(earlier::is_needed(&place.server, Path::new("/nowhere")));
+    fs::rename(back, &kept).unwrap();
+    for control_then in [2, 1] {
+        place.server.control = control(control_then);
+        let run = place.start(LogPolicy::Full).unwrap();
+        assert_eq!(run.has(&FORK, 3), Some(7));
+        commit::flash(&run.armed, &run.pool, Some(2)).unwrap();
+        commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+        place.crash(run);
+    }
+}
+
+#[test]
+fn many_names_are_written_anew_and_known() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    run.commit(&FORK);
+    run.pool.area().set(Mark::JournalRows, 100_001);
+    let other = Fork { relation: 101, ..FORK };
+    fs::write(place.data.path().join("base/5/101"), vec![0; 32 * PAGE]).unwrap();
+    run.put(&other, 4, 8);
+    run.commit(&other);
+    assert!(run.pool.area().get(Mark::JournalRows) < 10);
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!((run.has(&FORK, 3), run.has(&other, 4)), (Some(7), Some(8)));
+}

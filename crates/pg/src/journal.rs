@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a start must know where flash is a part of the database (`full`): numbers of forks, and `pg_control`.
+//!
+//! `larder.kept` has all of it as of some moment, and a stamp. `larder.names` beside it has what changed since: rows of
+//! five 64-bit little-endian words, entry of the table of forks and its three words, and the CRC-64 of the row, its
+//! place and the stamp. A row whose entry is [`CONTROL`] has a hash of `pg_control` instead. The first row that is not
+//! whole ends them.
+//!
+//! # Invariants
+//! 1. A number is durable before anything is promised of its fork's pages, and its end before anything is promised that
+//!    follows from it: before a flush of a relation file returns, and before `pg_control` is written. A page on flash
+//!    whose number nobody knows was never promised.
+//! 2. `pg_control` is what the last row of its kind says, or the one before that.
+//!
+//! Why no write with every name: a crash may take back what was not promised, and the server's log brings it again.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::area::{Area, Mark};
+use crate::content::crc;
+use crate::kept::Kept;
+
+/// Names the latch of names that change, and of the journal.
+pub const LATCH: u64 = u64::MAX;
+/// In place of an entry: the row is a hash of `pg_control`.
+const CONTROL: u64 = u64::MAX;
+const ROW: usize = 4;
+const ROW_BYTES: usize = (ROW + 1) * 8;
+/// So many rows, and all of it is written anew.
+const ROWS_MOST: u64 = 100_000;
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join("larder.names")
+}
+
+fn check(stamp: u64, place: u64, row: &[u64]) -> u64 {
+    let words = [stamp, place].into_iter().chain(row.iter().copied());
+    crc(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+}
+
+/// The rows that follow what was kept under this stamp.
+fn read(directory: &Path, stamp: u64) -> io::Result<Vec<[u64; ROW]>> {
+    let bytes = match std::fs::read(path(directory)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        other => other?,
+    };
+    let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+    let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
+    let whole =
+        |(place, row): &(usize, &[u64])| check(stamp, *place as u64, &row[..ROW]) == row[ROW];
+    let rows = words.chunks_exact(ROW + 1).enumerate().take_while(whole);
+    Ok(rows.map(|(_, row)| [row[0], row[1], row[2], row[3]]).collect())
+}
+
+/// With the latch: makes durable what changed of the names, and with `control` that `pg_control` is about to be that.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<()> {
+    let changed = area.get(Mark::NamesChanged);
+    if changed == area.get(Mark::NamesDurable) && control.is_none() {
+        return Ok(());
+    }
+    if area.get(Mark::JournalRows) > ROWS_MOST {
+        let kept = Kept::read(directory)?.ok_or(io::ErrorKind::NotFound)?;
+        let (control, names) = (area.get(Mark::Control), area.names().save().collect());
+        Kept { stamp: Kept::new_stamp(), control, names, ..kept }.save(directory)?;
+    }
+    let stamp = Kept::read_stamp(directory)?;
+    if stamp != area.get(Mark::JournalStamp) {
+        begin(area, stamp, &[]);
+    }
+    let durable = |row: &[u64; ROW]| area.durable()[row[0] as usize].load(Acquire) == row[3];
+    let mut rows: Vec<[u64; ROW]> = area.names().save().filter(|row| !durable(row)).collect();
+    let names = rows.len();
+    rows.extend(control.map(|hash| [CONTROL, hash, 0, 0]));
+    let first = area.get(Mark::JournalRows);
+    append(directory, stamp, first, &rows)?;
+    for row in &rows[..names] {
+        area.durable()[row[0] as usize].store(row[3], Release);
+    }
+    area.set(Mark::JournalRows, first + rows.len() as u64);
+    area.set(Mark::NamesDurable, changed);
+    Ok(())
+}
+
+/// What was kept under this stamp has no rows yet, and these names; others are noted once more.
+pub fn begin(area: &Area, stamp: u64, names: &[[u64; ROW]]) {
+    area.durable().iter().for_each(|word| word.store(0, Release));
+    for row in names {
+        area.durable()[row[0] as usize].store(row[3], Release);
+    }
+    area.set(Mark::JournalRows, 0);
+    area.set(Mark::JournalStamp, stamp);
+}
+
+/// Under the last stamp: what was kept with what changed since, and what `pg_control` may be.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn replay(kept: Kept, directory: &Path) -> io::Result<(Kept, Vec<u64>)> {
+    let mut controls = vec![kept.control];
+    let mut names = kept.names;
+    for row in read(directory, kept.stamp)? {
+        match row[0] {
+            CONTROL => controls.push(row[1]),
+            // Later rows are restored over earlier ones.
+            _ => names.push(row),
+        }
+    }
+    let known = controls.split_off(controls.len().saturating_sub(2));
+    Ok((Kept { names, ..kept }, known))
+}
+
+fn append(directory: &Path, stamp: u64, first: u64, rows: &[[u64; ROW]]) -> io::Result<()> {
+    let encode = |(place, row): (u64, &[u64; ROW])| {
+        let check = check(stamp, place, row);
+        row.iter().copied().chain([check]).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
+    };
+    let bytes: Vec<u8> = (first..).zip(rows).flat_map(encode).collect();
+    let mut options = OpenOptions::new();
+    let path = path(directory);
+    let is_new = !path.exists();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path)?;
+    file.write_all_at(&bytes, first * ROW_BYTES as u64)?;
+    file.sync_data()?;
+    if is_new {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_end_with_the_first_that_is_not_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let read = |stamp| read(directory.path(), stamp).unwrap();
+        assert_eq!(read(5), Vec::<[u64; ROW]>::new());
+        append(directory.path(), 5, 0, &[[1, 2, 3, 4], [CONTROL, 9, 0, 0]]).unwrap();
+        append(directory.path(), 5, 2, &[[1, 2, 3, 5]]).unwrap();
+        assert_eq!(read(5), [[1, 2, 3, 4], [CONTROL, 9, 0, 0], [1, 2, 3, 5]]);
+        assert_eq!(read(6), Vec::<[u64; ROW]>::new(), "another stamp's");
+        // A later stamp's first row, and an earlier one's behind it.
+        append(directory.path(), 6, 0, &[[7, 7, 7, 7]]).unwrap();
+        assert_eq!(read(6), [[7, 7, 7, 7]]);
+        let file = File::options().write(true).open(path(directory.path())).unwrap();
+        append(directory.path(), 6, 1, &[[8, 8, 8, 8], [9, 9, 9, 9]]).unwrap();
+        file.write_all_at(&[1], ROW_BYTES as u64 + 20).unwrap();
+        assert_eq!(read(6), [[7, 7, 7, 7]], "torn");
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Segments on the disk that pages went to from flash, and that are still to be flushed, by whichever process.
+//!
+//! A word of shared memory for each: number of the fork and segment. One process makes pages leave, another makes the
+//! disk durable, any may die: so a word goes only when its file was flushed, and one latch is kept over all of that.
+//! A page's word is there before the log hears that the disk has the page. A table that is full flushes the file at
+//! once.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use larder_core::request::Errno;
+
+use crate::names::Number;
+
+/// Names the latch.
+pub const LATCH: u64 = u64::MAX - 1;
+const SEGMENT_BITS: u32 = 30;
+
+fn word(number: Number, segment: u64) -> u64 {
+    (number.latch() << SEGMENT_BITS | segment) + 1
+}
+
+fn parts(word: u64) -> (Number, u64) {
+    let key = word - 1;
+    (Number::of_latch(key >> SEGMENT_BITS), key & ((1 << SEGMENT_BITS) - 1))
+}
+
+/// Under the latch: notes a segment; whether there was a place for it.
+pub fn note(words: &[AtomicU64], number: Number, segment: u64) -> bool {
+    let word = word(number, segment);
+    let is_ours = |w: &&AtomicU64| [0, word].contains(&w.load(Acquire));
+    // Words are taken from the first on, and go all together.
+    words.iter().find(is_ours).map(|place| place.store(word, Release)).is_some()
+}
+
+/// Under the latch: flushes all that was noted.
+///
+/// # Errors
+/// If one cannot be; it stays, with those behind it.
+pub fn flush(
+    words: &[AtomicU64],
+    mut flush: impl FnMut(Number, u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let count = words.iter().take_while(|word| word.load(Acquire) != 0).count();
+    // The last first, so that no free word comes before a taken one.
+    for place in words[..count].iter().rev() {
+        let (number, segment) = parts(place.load(Acquire));
+        flush(number, segment)?;
+        place.store(0, Release);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_flushed_once_and_stays_if_it_cannot_be() {
+        let words: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let number = |n| Number::of_latch(n);
+        for (n, segment) in [(1, 0), (7, 3), (1, 0), (1, 1), (0, 0)] {
+            assert!(note(&words, number(n), segment));
+        }
+        assert!(!note(&words, number(8), 0), "full");
+        let refuse = |n, _| if n == number(7) { Err(Errno::EIO) } else { Ok(()) };
+        assert_eq!(flush(&words, refuse), Err(Errno::EIO));
+        let mut seen = Vec::new();
+        let mut see = |n, s| {
+            seen.push((n, s));
+            Ok(())
+        };
+        assert_eq!(flush(&words, &mut see), Ok(()));
+        assert_eq!(seen, [(number(7), 3), (number(1), 0)]);
+        assert_eq!(flush(&words, |_, _| Err(Errno::EIO)), Ok(()));
+    }
+}
