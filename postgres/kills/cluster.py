@@ -20,6 +20,7 @@ BIN = Path(os.environ.get("PG_BIN", "/usr/lib/postgresql/15/bin"))
 USER = os.environ.get("KILLS_USER", "postgres")
 CACHING = re.compile(r"larder: caching: \d+ MiB of flash, (\d+) pages in it \(([^)]*)\)")
 EMPTY, STOPPED, LEFT = "empty", "warm after a stop", "as the last start left it"
+RECOVERED = "recovered from flash"
 
 
 class Failed(Exception):
@@ -171,6 +172,16 @@ class Cluster:
         self.postmaster()
         found = CACHING.findall(self.log_from(at))
         return (int(found[-1][0]), found[-1][1]) if found else (0, "")
+
+    def refused(self, **how: bool) -> str:
+        """It must not start; the lines of its log that say why."""
+        at = self.log_size()
+        try:
+            self.start(**how)
+        except Failed:
+            self.wait_gone()
+            return "\n".join(line for line in self.log_from(at).splitlines() if "FATAL" in line or "HINT" in line)
+        raise Failed("the server started, and should have been refused")
 
     def stop(self, mode: str = "fast") -> None:
         """Stops it, and waits until the last process has gone (a log collector goes last)."""

@@ -206,9 +206,11 @@ class Rounds:
         return text
 
     def lose(self, draw: Draw) -> str:
-        """What a dead server may lose beside its life. The disk alone must do then."""
+        """What a dead server may lose beside its life. The disk alone must do then, unless it needs flash."""
         if draw.loses == "memory":
             self.cluster.forget_memory()
+        elif draw.loses and self.cluster.settings["larder.policy"] == "full":
+            return self.refused(draw)
         elif draw.loses == "flash":
             shutil.rmtree(self.cluster.data / "larder_flash")
         elif draw.loses == "bare":
@@ -218,6 +220,23 @@ class Rounds:
         else:
             return ""
         return {"memory": "without the memory, ", "flash": "without flash, ", "bare": "run bare, "}[draw.loses]
+
+    def refused(self, draw: Draw) -> str:
+        """Without what it needs it must not start; then it has it again."""
+        if draw.loses == "bare":
+            said = self.cluster.refused(library=False)
+            if "backup_label" not in said:
+                raise Failed(f"the server without the library is refused otherwise: {said}")
+            return "refused bare, "
+        flash, aside = self.cluster.data / "larder_flash", self.cluster.home / "aside"
+        flash.rename(aside)
+        said = self.cluster.refused()
+        if "which the data directory needs" not in said:
+            raise Failed(f"the server without its flash is refused otherwise: {said}")
+        shutil.rmtree(flash)
+        aside.rename(flash)
+        self.at = self.cluster.log_size()
+        return "refused without flash, "
 
     def start(self) -> str:
         """Starts, after a stop or a kill of the postmaster."""

@@ -111,6 +111,7 @@ class Scenario:
     number: int
     title: str
     run: Callable[[Lab], None]
+    policies: tuple[str, ...]
 
 
 @dataclass
@@ -135,10 +136,19 @@ class Outcome:
 ALL: list[Scenario] = []
 
 
-def scenario(number: int, title: str) -> Callable[[Callable[[Lab], None]], Callable[[Lab], None]]:
+EVERY = ("through", "bounded", "full")
+# Where the disk suffices. What `full` does then instead is in scenarios_full.py.
+DISK = ("through", "bounded")
+BOUNDED = ("bounded",)
+FULL = ("full",)
+
+
+def scenario(
+    number: int, title: str, policies: tuple[str, ...] = EVERY,
+) -> Callable[[Callable[[Lab], None]], Callable[[Lab], None]]:
     """Enters a function into the list."""
     def enter(function: Callable[[Lab], None]) -> Callable[[Lab], None]:
-        ALL.append(Scenario(number, title, function))
+        ALL.append(Scenario(number, title, function, policies))
         return function
     return enter
 
@@ -149,6 +159,7 @@ def every() -> list[Scenario]:
     import scenarios_changes  # noqa: F401
     import scenarios_copies  # noqa: F401
     import scenarios_flash  # noqa: F401
+    import scenarios_full  # noqa: F401
     import scenarios_kept_back  # noqa: F401
     import scenarios_starts  # noqa: F401
     return sorted(ALL, key=lambda one: one.number)
@@ -190,7 +201,7 @@ def run_scenarios(options: Options) -> tuple[list[dict[str, object]], list[str],
         raise Failed(f"{options.base}: less than 4 GiB free")
     outcomes = [
         run_one(options, one, policy, checksums)
-        for policy in options.policies for checksums in options.checksums for one in chosen
+        for policy in options.policies for checksums in options.checksums for one in chosen if policy in one.policies
     ]
     bad = any(outcome.result == "FAILED" for outcome in outcomes)
     return [dict(vars(outcome)) for outcome in outcomes], [outcome.line() for outcome in outcomes], bad

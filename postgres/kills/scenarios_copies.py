@@ -12,7 +12,7 @@ from pathlib import Path
 from checks import amcheck, digest, expect, expect_no_damage, same_bare
 from cluster import EMPTY, Cluster, Failed, give
 from load import TABLES, Client, Ledger, Session
-from scenarios import ROWS, Lab, change, expect_data, expect_start, read_by_key, scenario
+from scenarios import DISK, ROWS, Lab, change, expect_data, expect_start, read_by_key, scenario
 
 
 def copy(source: Path, target: Path) -> None:
@@ -42,7 +42,7 @@ def outside(lab: Lab) -> str:
     return str(flash)
 
 
-@scenario(4, "an older copy of the data directory put back under a warm cache: empty")
+@scenario(4, "an older copy of the data directory put back under a warm cache: empty", DISK)
 def older_copy(lab: Lab) -> None:
     """After a stop, after a kill, and a copy of a dead server."""
     flash = outside(lab)
@@ -72,7 +72,7 @@ def older_copy(lab: Lab) -> None:
         shutil.rmtree(flash)
 
 
-@scenario(23, "a snapshot of the running server put back before its next checkpoint: empty")
+@scenario(23, "a snapshot of the running server put back before its next checkpoint: empty", DISK)
 def snapshot(lab: Lab) -> None:
     """pg_control is the same in both, as checkpoints alone write it. A file system with snapshots gives this."""
     flash = outside(lab)
@@ -203,7 +203,7 @@ def standby(lab: Lab) -> None:
     same_bare(other)
 
 
-@scenario(24, "the killed primary, rewound to follow the promoted standby")
+@scenario(24, "the killed primary, rewound to follow the promoted standby", DISK)
 def rewound(lab: Lab) -> None:
     """pg_rewind changes files of a server that was stopped cleanly, or stops it so itself."""
     primary = lab.warm(wal_log_hints="on", wal_keep_size="1GB")

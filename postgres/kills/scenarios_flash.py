@@ -14,7 +14,7 @@ from pathlib import Path
 
 from checks import digest, expect, make_status, status
 from cluster import EMPTY, Cluster, Failed, Skipped, give
-from scenarios import Lab, change, expect_data, expect_log, expect_start, read_by_key, scenario
+from scenarios import DISK, Lab, change, expect_data, expect_log, expect_start, read_by_key, scenario
 
 FLASH = "larder.flash"
 
@@ -105,7 +105,7 @@ def wait_for(cluster: Cluster) -> None:
         time.sleep(0.2)
 
 
-@scenario(5, "flash lost while the server runs: its file is cut to nothing")
+@scenario(5, "flash lost while the server runs: its file is cut to nothing", DISK)
 def cut(lab: Lab) -> None:
     """What was on flash is read from the disk."""
     cluster = lab.warm()
@@ -130,7 +130,7 @@ def bare_same(cluster: Cluster) -> None:
     expect("the table's digest without the library", digest(cluster), data)
 
 
-@scenario(21, "flash lost while the server runs: its device refuses writes, then reads")
+@scenario(21, "flash lost while the server runs: its device refuses writes, then reads", DISK)
 def device_fails(lab: Lab) -> None:
     """A loop device over a file in a file system that is full, and then over nothing."""
     place = lab.place()
@@ -180,7 +180,7 @@ def fails_there(lab: Lab, flash: Path, image: Path) -> None:
         cluster.kill_all()
 
 
-@scenario(6, "flash lost while the server is stopped, or dead: its directory is removed")
+@scenario(6, "flash lost while the server is stopped, or dead: its directory is removed", DISK)
 def removed(lab: Lab) -> None:
     """After a kill the memory of the cache is still there."""
     cluster = lab.warm()
@@ -200,7 +200,7 @@ def removed(lab: Lab) -> None:
             raise Failed(f"flash was removed after {after}, and the log says {how or 'nothing'!r} (the data are right)")
 
 
-@scenario(19, "an older flash file put back after a kill")
+@scenario(19, "an older flash file put back after a kill", DISK)
 def older_flash(lab: Lab) -> None:
     """The memory of the cache knows what every place of it must hold."""
     cluster = lab.warm(larder__flash_size="24MB")
@@ -231,7 +231,7 @@ def older_flash(lab: Lab) -> None:
     expect_data(cluster, data)
 
 
-@scenario(20, "another flash directory after a kill, and the first one again")
+@scenario(20, "another flash directory after a kill, and the first one again", DISK)
 def other_directory(lab: Lab) -> None:
     """A log belongs to the server's last start alone."""
     cluster = lab.warm(larder__flash_directory="first")
@@ -267,7 +267,7 @@ def full(lab: Lab) -> None:
         cluster.stop()
 
 
-@scenario(8, "two servers with one flash directory: the second has no cache")
+@scenario(8, "two servers with one flash directory: the second has no cache", DISK)
 def two_servers(lab: Lab) -> None:
     """And the first one's is none the worse."""
     first = lab.place()
@@ -315,7 +315,7 @@ WRONG = [
 ]
 
 
-@scenario(9, "wrong settings: a clear line each, refused or with a warning")
+@scenario(9, "wrong settings: a clear line each, refused or with a warning", DISK)
 def wrong_settings(lab: Lab) -> None:
     """As an extension and preloaded."""
     cluster = lab.cluster()
@@ -351,7 +351,7 @@ def status_is_there(cluster: Cluster) -> bool:
     return bool(status(cluster)["caching"])
 
 
-@scenario(22, "a start while the flash directory cannot be written: no cache, and the next one is right")
+@scenario(22, "a start while the flash directory cannot be written: no cache, and the next one is right", DISK)
 def read_only(lab: Lab) -> None:
     """What the unarmed server does, the cache must hear of."""
     cluster = lab.warm()

@@ -6,14 +6,12 @@ from __future__ import annotations
 import time
 
 from checks import amcheck, digest, expect, expect_no_damage, status
-from cluster import EMPTY, LEFT, Cluster, Failed, Skipped
-from scenarios import Lab, expect_start, read_by_key, scenario
+from cluster import EMPTY, LEFT, Cluster, Failed
+from scenarios import BOUNDED, Lab, expect_start, read_by_key, scenario
 
 
-def absorbed(lab: Lab, cluster: Cluster) -> str:
+def absorbed(cluster: Cluster) -> str:
     """Every row of a table is another one, on flash alone; the table's digest."""
-    if lab.policy == "through":
-        raise Skipped("the policy keeps nothing back from the disk")
     cluster.sql("create table if not exists x (n int primary key, v int, pad text) with (autovacuum_enabled = off)")
     cluster.sql("insert into x select g, 0, repeat(md5(g::text), 7) from generate_series(1, 5000) g "
                 "on conflict do nothing")
@@ -32,12 +30,12 @@ def absorbed(lab: Lab, cluster: Cluster) -> str:
 QUIET = {"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "4GB", "bgwriter_lru_maxpages": "0"}
 
 
-@scenario(30, "changed pages on flash, two kills without a checkpoint between, and the memory gone")
+@scenario(30, "changed pages on flash, two kills without a checkpoint between, and the memory gone", BOUNDED)
 def two_kills(lab: Lab) -> None:
     """What the first recovery found on flash, and did not write, nobody else would bring to the disk."""
     cluster = lab.warm(**QUIET)
     for _ in range(3):
-        data = absorbed(lab, cluster)
+        data = absorbed(cluster)
         cluster.kill_all()
         expect_start(cluster, LEFT)
         cluster.kill_all()
@@ -62,11 +60,9 @@ def reload(cluster: Cluster, name: str, value: str) -> None:
     cluster.sql("select pg_sleep(1)")
 
 
-@scenario(33, "as 30, with changes that recovery need not write: full_page_writes was off, and is on again")
+@scenario(33, "as 30, with changes that recovery need not write: full_page_writes was off, and is on again", BOUNDED)
 def without_images(lab: Lab) -> None:
     """Pages that were changed while it was off get no image when they change again, until the next checkpoint."""
-    if lab.policy == "through":
-        raise Skipped("the policy keeps nothing back from the disk")
     cluster = lab.warm(**QUIET)
     cluster.sql("create table x (n int, v int, pad text) with (autovacuum_enabled = off, fillfactor = 25)")
     cluster.sql("insert into x select g, 0, repeat(md5(g::text), 7) from generate_series(1, 1500) g")
@@ -104,13 +100,13 @@ def without_images(lab: Lab) -> None:
     expect_no_damage(cluster, 0)
 
 
-@scenario(31, "changed pages on flash when fsync, then full_page_writes, is turned off: the disk gets them")
+@scenario(31, "changed pages on flash when fsync, then full_page_writes, is turned off: the disk gets them", BOUNDED)
 def durability_off(lab: Lab) -> None:
     """From then on nothing is kept back; and again when they are on."""
     cluster = lab.warm(**QUIET)
     for name in ("fsync", "full_page_writes"):
         for value in ("off", "on"):
-            data = absorbed(lab, cluster) if value == "off" else digest(cluster, "x")
+            data = absorbed(cluster) if value == "off" else digest(cluster, "x")
             reload(cluster, name, value)
             cluster.sql("update t set v = v + 1 where n % 10 = 0")
             read_by_key(cluster)
@@ -127,12 +123,12 @@ def durability_off(lab: Lab) -> None:
     expect_no_damage(cluster, 0)
 
 
-@scenario(32, "changed pages on flash, the server dead, started without the library")
+@scenario(32, "changed pages on flash, the server dead, started without the library", BOUNDED)
 def bare_with_changed(lab: Lab) -> None:
     """Redo has all of them in the log."""
     cluster = lab.warm(**QUIET)
     for end in (cluster.kill_all, lambda: cluster.stop("immediate"), cluster.stop):
-        data = absorbed(lab, cluster)
+        data = absorbed(cluster)
         end()
         cluster.start(library=False)
         expect("the digest of x without the library", digest(cluster, "x"), data)

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from checks import digest, expect, status
+from checks import digest, expect, give_back, status
 from cluster import BIN, EMPTY, LEFT, STOPPED, Cluster, Failed, as_user, run
-from scenarios import Lab, change, expect_data, expect_start, read_by_key, scenario
+from scenarios import DISK, Lab, change, expect_data, expect_start, read_by_key, scenario
 
 
 def bare_change(cluster: Cluster, end: str) -> str:
@@ -40,7 +40,7 @@ def nothing_else(lab: Lab) -> None:
     expect_data(cluster, data)
 
 
-@scenario(1, "after a kill, started and changed without the library: empty")
+@scenario(1, "after a kill, started and changed without the library: empty", DISK)
 def bare_after_kill(lab: Lab) -> None:
     """The memory of the first start is still there."""
     cluster = lab.warm()
@@ -52,7 +52,7 @@ def bare_after_kill(lab: Lab) -> None:
         expect_data(cluster, data)
 
 
-@scenario(2, "after a clean stop, started and changed without the library: empty")
+@scenario(2, "after a clean stop, started and changed without the library: empty", DISK)
 def bare_after_stop(lab: Lab) -> None:
     """The log is sealed, and its names are kept."""
     cluster = lab.warm()
@@ -64,7 +64,7 @@ def bare_after_stop(lab: Lab) -> None:
         expect_data(cluster, data)
 
 
-@scenario(3, "another boot (the shared memory has gone): empty")
+@scenario(3, "another boot (the shared memory has gone): empty", DISK)
 def another_boot(lab: Lab) -> None:
     """Nobody knows what the disk kept."""
     cluster = lab.warm()
@@ -130,7 +130,7 @@ def settings_changed(lab: Lab) -> None:
         expect_data(cluster, data)
 
 
-@scenario(16, "pg_checksums and pg_resetwal between a stop and a start: empty")
+@scenario(16, "pg_checksums and pg_resetwal between a stop and a start: empty", DISK)
 def other_tools(lab: Lab) -> None:
     """They change the data directory, and say so in pg_control."""
     cluster = lab.warm()
@@ -165,6 +165,7 @@ def single_user(lab: Lab) -> None:
     data = digest(cluster)
     expect_data(cluster, data)
     cluster.stop()
+    give_back(cluster)
     cluster.start(library=False)
     expect("the table's digest without the library", digest(cluster), data)
 

@@ -4,7 +4,7 @@
 
 port=54317
 
-# In force: policy bounded keeps nothing back from a server that does not sync, so it must.
+# In force: policy bounded keeps nothing back from a server that does not sync, so it must; full with it.
 effective_fsync() {
     if [ -n "$fsync" ]; then
         echo "$fsync"
@@ -113,6 +113,15 @@ compare_bare() {
     inside pg_dumpall --no-sync -f "$run/served.sql" && stop_server fast || return 1
     if [ "$checksums" = on ] && ! inside pg_checksums --check >"$run/checksums.log" 2>&1; then
         problems+=("pg_checksums: $(tail -n 1 "$run/checksums.log")")
+    fi
+    if [ "$policy" = full ]; then
+        # Pages are on flash alone, and a server without the library is refused.
+        if inside "$bin/pg_ctl" -w -t 60 -l "$run/refused.log" -o "-c shared_preload_libraries=" start >/dev/null 2>&1; then
+            problems+=("the bare server started under policy full")
+            return 1
+        fi
+        inside "$bin/pg_ctl" -w -t 300 -l "$run/server.log" -o "-c larder.policy=through" start >/dev/null &&
+            stop_server fast || return 1
     fi
     inside tee -a "$run/data/postgresql.conf" >/dev/null <<<"shared_preload_libraries = ''"
     inside "$bin/pg_ctl" -w -t 300 -l "$run/server.log" start >/dev/null &&

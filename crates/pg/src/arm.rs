@@ -295,5 +295,6 @@ fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
         _ => 0,
     };
     let (system, control) = (control.system, control.hash);
-    Kept { system, control, log, stamp, names }.save(&armed.directory)
+    let file = rustix::fs::fstat(&armed.flash)?.st_ino;
+    Kept { system, control, log, stamp, file, names }.save(&armed.directory)
 }

@@ -80,6 +80,8 @@ pub fn memory(
         |kept: &Kept, guard: &Guard| kept.stamp == SETTLED && kept.log.volume == guard.volume;
     let full = shape.settings.policy == LogPolicy::Full;
     match (kept, guard) {
+        // A copy of both, as a base backup makes of what lies below the data directory: the backup has everything.
+        (Some(kept), None) if kept.is_needed() && kept.file != flash => {}
         (Some(kept), guard) if kept.is_needed() => {
             let (armed, how) = needed(server, shape, (kept, guard), flash, directory, make)?;
             if full && is_same(armed.memory.shape().log, shape.log) {
@@ -203,6 +205,7 @@ fn needed(
 
 /// The log becomes a part of the database, or goes on to be one.
 fn own(armed: &Armed, server: &Server, is_new: bool) -> io::Result<()> {
+    let file = rustix::fs::fstat(&armed.flash)?.st_ino;
     let area = Area::of(&armed.memory);
     let log = armed.memory.shape().log;
     let names: Vec<[u64; 4]> = area.names().save().collect();
@@ -211,6 +214,7 @@ fn own(armed: &Armed, server: &Server, is_new: bool) -> io::Result<()> {
         control: server.control.hash,
         log,
         stamp: Kept::new_stamp(),
+        file,
         names,
     };
     if is_new {
@@ -235,8 +239,8 @@ fn give_up(armed: &Armed, server: &Server) -> io::Result<()> {
     now(pages.pages().log().empty()).map_err(number)?;
     let log = armed.memory.shape().log;
     let (system, control) = (server.control.system, server.control.hash);
-    let names = Vec::new();
-    Kept { system, control, log, stamp: SETTLED, names }.save(&armed.directory)?;
+    let (file, names) = (0, Vec::new());
+    Kept { system, control, log, stamp: SETTLED, file, names }.save(&armed.directory)?;
     Guard::remove(Path::new(&server.data))?;
     Kept::remove(&armed.directory)
 }

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
@@ -91,11 +91,12 @@ impl Place {
             directory: self.flash.path().to_owned(),
             version: String::new(),
         };
-        let (armed, how) = earlier::memory(&self.server, shape, self.flash.path(), 5, make)?;
+        let number = fs::metadata(self.flash.path().join("larder.flash"))?.ino();
+        let (armed, how) = earlier::memory(&self.server, shape, self.flash.path(), number, make)?;
         let area = Area::of(&armed.memory);
         area.count(Mark::NamesChanged);
         area.set(Mark::Control, self.server.control.hash);
-        area.set(Mark::FlashFile, 5);
+        area.set(Mark::FlashFile, number);
         area.set(Mark::Boot, earlier::boot());
         let pool = armed.join(false).unwrap();
         Ok(Run { armed, pool, how })
@@ -283,6 +284,24 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
         commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
         place.crash(run);
     }
+}
+
+#[test]
+fn a_copy_of_flash_beside_a_restored_backup_is_begun_anew() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    place.crash(run);
+    // Base backups have no guard.
+    fs::remove_file(place.data.path().join("backup_label")).unwrap();
+    let flash = place.flash.path().join("larder.flash");
+    fs::copy(&flash, place.flash.path().join("copy")).unwrap();
+    place.refused();
+    fs::rename(place.flash.path().join("copy"), flash).unwrap();
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!((run.how, run.has(&FORK, 3)), ("empty", None));
+    assert!(Guard::read(place.data.path()).unwrap().is_some());
 }
 
 #[test]

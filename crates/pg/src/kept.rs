@@ -17,9 +17,10 @@ use larder_core::pagelog::Geometry;
 use crate::content::crc;
 use crate::names::Names;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK1");
+const MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK2");
 /// Words before the names.
-const HEAD: usize = 10;
+const HEAD: usize = 11;
+const STAMP: usize = 9;
 const ROW: usize = 4;
 
 /// See the module.
@@ -33,6 +34,8 @@ pub struct Kept {
     pub log: Geometry,
     /// 0: true until the next start. Else the database may need the log, and the journal of this stamp follows.
     pub stamp: u64,
+    /// Number of the log's file in its file system: a copy has another.
+    pub file: u64,
     /// See [`Names::save`].
     pub names: Vec<[u64; ROW]>,
 }
@@ -71,6 +74,7 @@ impl Kept {
             volume,
             self.names.len() as u64,
             self.stamp,
+            self.file,
         ];
         let words = head.iter().chain(self.names.iter().flatten());
         let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
@@ -99,7 +103,8 @@ impl Kept {
         };
         let row = |row: &[u64]| [row[0], row[1], row[2], row[3]];
         let names = rows.chunks_exact(ROW).map(row).collect();
-        Some(Self { system: head[1], control: head[2], log, stamp: head[9], names })
+        let (stamp, file) = (head[STAMP], head[10]);
+        Some(Self { system: head[1], control: head[2], log, stamp, file, names })
     }
 
     /// Keeps it, durably.
@@ -132,7 +137,7 @@ impl Kept {
     /// If it cannot be read.
     pub fn read_stamp(directory: &Path) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        File::open(path(directory))?.read_exact_at(&mut bytes, 8 * (HEAD as u64 - 1))?;
+        File::open(path(directory))?.read_exact_at(&mut bytes, 8 * STAMP as u64)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
@@ -161,7 +166,14 @@ mod tests {
 
     fn kept() -> Kept {
         let log = Geometry { base: 0, blocks: 1_000, page_bytes: 8192, batch_pages: 64, volume: 9 };
-        Kept { system: 1, control: 2, log, stamp: 3, names: vec![[3, 4, 5, 6], [7, 8, 9, 10]] }
+        Kept {
+            system: 1,
+            control: 2,
+            log,
+            stamp: 3,
+            file: 6,
+            names: vec![[3, 4, 5, 6], [7, 8, 9, 10]],
+        }
     }
 
     #[test]
