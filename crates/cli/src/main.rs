@@ -14,6 +14,7 @@ mod paper;
 mod serve;
 mod settings;
 mod sim;
+mod slow_dir;
 mod top;
 mod torture;
 mod trace;
@@ -105,6 +106,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Advise(args) => advise::advise(&args),
         Command::Bench(args) => bench(&args),
         Command::Demo(args) => demo(&args),
+        Command::SlowDir(args) => slow_dir::slow_dir(&args),
         Command::Man { dir } => manual::man(&dir),
         Command::Completions { shell } => manual::completions(shell),
     }
