@@ -29,6 +29,7 @@ use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use larder_bench::bench::{self, BenchOptions};
+use larder_bench::demo::postgres::Scale;
 use larder_bench::demo::{self, DemoOptions, Part};
 use larder_front::control::Command as Control;
 use larder_report::{self as report, About};
@@ -148,8 +149,12 @@ fn demo(args: &DemoArgs) -> Result<()> {
         PartArg::Replay => Part::Replay,
         PartArg::Oltp => Part::Oltp,
         PartArg::All => Part::All,
+        PartArg::Postgres => Part::Postgres,
     };
-    let options = DemoOptions { part, dir, json, interrupted, ..DemoOptions::default() };
+    let scale = if args.full { Scale::full() } else { Scale::default() };
+    let (library, device) = (args.library.clone(), args.device.clone());
+    let postgres = Scale { library, device, ..scale };
+    let options = DemoOptions { part, dir, json, interrupted, postgres, ..DemoOptions::default() };
     // 128 + SIGINT, as for any program that a signal ends.
     let code = |e: &anyhow::Error| if e.is::<demo::Interrupted>() { 130 } else { 1 };
     let answer_no = |e: anyhow::Error| exit::Coded { code: code(&e), message: format!("{e:#}") };
