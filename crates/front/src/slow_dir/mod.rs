@@ -13,7 +13,7 @@
 //! | what is counted | `counts.rs` |
 //!
 //! Invariants: the directory below has at any time what was written; the mount is gone with its server, or explained by
-//! the next one there ([`Place`]). Only this process's own mount is taken away.
+//! the next one there (`place.rs`). Only this process's own mount is taken away.
 //!
 //! Why not a file system on a `slow+` volume: that takes a loop device, a file system with caches of its own, and room
 //! for a whole disk.
