@@ -63,6 +63,9 @@ pub enum Command {
     Bench(BenchArgs),
     /// Show the main job end to end, on files that it makes itself
     Demo(DemoArgs),
+    /// Mount a directory on a modelled slow disk, to try a database on it
+    #[command(after_help = crate::slow_dir::HELP)]
+    SlowDir(crate::slow_dir::SlowDirArgs),
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man {
@@ -230,8 +233,11 @@ pub enum PartArg {
     /// SQLite in an ext4 on a loop device on a FUSE file, with and without Larder; needs root and
     /// is skipped, with a line that says why, where something is missing
     Oltp,
-    /// One after the other
+    /// These two, one after the other
     All,
+    /// PostgreSQL with Larder's library, and without, on a directory as slow as a modelled disk: a
+    /// TPC-C mix; needs FUSE and PostgreSQL
+    Postgres,
 }
 
 #[derive(Args, Debug)]
@@ -242,6 +248,15 @@ pub struct DemoArgs {
     /// Where files are made
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub dir: PathBuf,
+    /// Of the part postgres: larger and longer, for about an hour and a half
+    #[arg(long)]
+    pub full: bool,
+    /// Of the part postgres: the model of the disk, as of larder slow-dir
+    #[arg(long, value_name = "DEVICE", default_value = "cloud")]
+    pub device: String,
+    /// Of the part postgres: the library [default: liblarder_pg.so beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub library: Option<PathBuf>,
     /// One JSON value on stdout
     #[arg(long)]
     pub json: bool,

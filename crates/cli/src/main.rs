@@ -14,6 +14,7 @@ mod paper;
 mod serve;
 mod settings;
 mod sim;
+mod slow_dir;
 mod top;
 mod torture;
 mod trace;
@@ -28,6 +29,7 @@ use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use larder_bench::bench::{self, BenchOptions};
+use larder_bench::demo::postgres::Scale;
 use larder_bench::demo::{self, DemoOptions, Part};
 use larder_front::control::Command as Control;
 use larder_report::{self as report, About};
@@ -105,6 +107,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Advise(args) => advise::advise(&args),
         Command::Bench(args) => bench(&args),
         Command::Demo(args) => demo(&args),
+        Command::SlowDir(args) => slow_dir::slow_dir(&args),
         Command::Man { dir } => manual::man(&dir),
         Command::Completions { shell } => manual::completions(shell),
     }
@@ -146,8 +149,12 @@ fn demo(args: &DemoArgs) -> Result<()> {
         PartArg::Replay => Part::Replay,
         PartArg::Oltp => Part::Oltp,
         PartArg::All => Part::All,
+        PartArg::Postgres => Part::Postgres,
     };
-    let options = DemoOptions { part, dir, json, interrupted, ..DemoOptions::default() };
+    let scale = if args.full { Scale::full() } else { Scale::default() };
+    let (library, device) = (args.library.clone(), args.device.clone());
+    let postgres = Scale { library, device, ..scale };
+    let options = DemoOptions { part, dir, json, interrupted, postgres, ..DemoOptions::default() };
     // 128 + SIGINT, as for any program that a signal ends.
     let code = |e: &anyhow::Error| if e.is::<demo::Interrupted>() { 130 } else { 1 };
     let answer_no = |e: anyhow::Error| exit::Coded { code: code(&e), message: format!("{e:#}") };

@@ -12,7 +12,7 @@ pub mod size;
 pub mod spec;
 
 pub use device::nbd::Remote;
-pub use device::{Access, Device, Geometry, Identity, OpenError};
+pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp};
 pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch, Waker};
 pub use fault::{Fault, Target};
 pub use size::{format_size, parse_size, rough_size};

@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use super::book::Book;
 use super::content::{self, PAGE_BYTES};
 use super::oltp::mounts;
+use super::postgres::cluster::end_below;
 
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -126,6 +127,7 @@ fn claim(dir: &Path) -> Result<File> {
 
 /// Removes what a demo that was killed made.
 fn clear(devices: &Path) -> Result<()> {
+    end_below(devices)?;
     mounts::clear(devices)?;
     if let Ok(sockets) = std::fs::read_link(devices.join(SOCKETS)) {
         let name = sockets.file_name().unwrap_or_default().to_string_lossy();

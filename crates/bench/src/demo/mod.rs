@@ -6,7 +6,8 @@
 //! (`no-cache`), behind Larder (`larder`), behind the same engine with the choices of two caches
 //! that the paper compares with (`flashcache`, `bcache`), and flash alone (`all-flash`). Each is a
 //! fresh `larder serve` process of its own; [`mod@replay`] drives it, [`row`] is what comes out.
-//! The second is [`oltp`]: a database in a file system on a volume.
+//! The second is [`oltp`]: a database in a file system on a volume. A third, by itself, is [`postgres`]: PostgreSQL with
+//! the library, on a slow directory.
 //!
 //! Invariants: every row gets the same treatment. The rows go on from one another on one origin
 //! file, and [`book`] knows what every page of it must hold, so a write that one of them lost is
@@ -20,6 +21,7 @@ pub mod book;
 pub mod content;
 pub mod files;
 pub mod oltp;
+pub mod postgres;
 pub mod progress;
 pub mod replay;
 pub mod report;
@@ -51,6 +53,7 @@ use self::server::{Server, Spec, Stats};
 use self::workload::Workload;
 
 const OLTP_FILE: &str = "oltp.json";
+const POSTGRES_FILE: &str = "postgres.json";
 const TRACE_NAME: &str = "a PostgreSQL 15 trace below 8 MB of shared buffers, zipf updates";
 /// The most connections, and the most requests that one keeps open: a client that sends without
 /// reading could lock up with the server beyond.
@@ -63,8 +66,10 @@ pub enum Part {
     Replay,
     /// A database in a file system.
     Oltp,
-    /// One after the other.
+    /// The first two, one after the other.
     All,
+    /// PostgreSQL with the library on a slow directory.
+    Postgres,
 }
 
 /// What the demo does, and where.
@@ -101,6 +106,8 @@ pub struct DemoOptions {
     pub flush_every: u64,
     /// Sizes and spans of the second part.
     pub oltp: oltp::Scale,
+    /// The same of the third.
+    pub postgres: postgres::Scale,
     /// Set by a signal handler to end the demo; it then fails with [`Interrupted`].
     pub interrupted: Arc<AtomicBool>,
 }
@@ -123,6 +130,7 @@ impl Default for DemoOptions {
             measured_seconds: 9,
             flush_every: 16,
             oltp: oltp::Scale::default(),
+            postgres: postgres::Scale::default(),
             interrupted: Arc::default(),
         }
     }
@@ -192,13 +200,20 @@ impl std::error::Error for Interrupted {}
 /// cached.
 pub fn run(options: &DemoOptions) -> Result<()> {
     let mut values = Vec::new();
-    if options.part != Part::Oltp {
+    if options.part == Part::Postgres {
+        let _ = std::fs::remove_file(options.dir.join(POSTGRES_FILE));
+        let (rows, setup) = postgres::measure(options)?;
+        let json = postgres::report::json(&rows, &setup)?;
+        tell(options, POSTGRES_FILE, &json, || postgres::report::text(&rows, &setup))?;
+        values.extend(json);
+    }
+    if matches!(options.part, Part::Replay | Part::All) {
         let (rows, setup) = measure(options)?;
         let json = report::json(&rows, &setup)?;
         tell(options, "demo.json", &json, || report::text(&rows, &setup))?;
         values.extend(json);
     }
-    if options.part != Part::Replay {
+    if matches!(options.part, Part::Oltp | Part::All) {
         values.extend(run_oltp(options)?);
     }
     if options.json {

@@ -66,19 +66,29 @@ pub(super) fn serve(
     device: OwnedFd,
     threads: usize,
 ) -> std::io::Result<JoinHandle<()>> {
+    let gate = files.gate.clone();
+    serve_session(files, device, threads, move || gate.is_ending())
+}
+
+/// As [`serve`], of any file system; `ends` is asked whether an unmount is expected.
+pub(crate) fn serve_session(
+    files: impl Filesystem,
+    device: OwnedFd,
+    threads: usize,
+    ends: impl Fn() -> bool + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
     let mut config = Config::default();
     config.n_threads = Some(threads);
     // A second descriptor can only be had by whoever may open the device.
     config.clone_fd = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
-    // The kernel lets nobody in but the owner; a loop device's own thread is root, and is sent.
-    let gate = files.gate.clone();
+    // The kernel lets in whom the mount lets in; a loop device's own thread is root, and is sent.
     let session = Session::from_fd(files, device, SessionACL::All, config)?;
     std::thread::Builder::new().name("larder-fuse".to_owned()).spawn(move || {
         // The readers are its children and inherit it.
         larder_io::process::mark_io_thread();
         match session.run() {
             Err(e) => tracing::error!("fuse: reading requests ended: {e}"),
-            Ok(()) if gate.is_ending() => {}
+            Ok(()) if ends() => {}
             Ok(()) => tracing::warn!("fuse: unmounted by somebody else; served there no more"),
         }
     })

@@ -16,12 +16,12 @@
 //! fuse:PATH` then name the same thing, as for a socket.
 
 mod bytes;
-mod files;
+pub(crate) mod files;
 mod gate;
-mod mount;
+pub(crate) mod mount;
 pub mod mounts;
 pub(crate) mod overlaps;
-mod place;
+pub(crate) mod place;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ impl FuseDoor {
         let gate = Gate::default();
         let name = place.is_dir.then_some(name);
         let files = Files::new(Bytes::of(volume), gate.clone(), name);
-        let (device, mount) = mount::mount(place, "larder")?;
+        let (device, mount) = mount::mount(place, "larder", false)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = cores.clamp(2, MOST_READERS);
         if let Err(e) = files::serve(files, device, threads) {

@@ -23,29 +23,31 @@ use super::mounts;
 use super::place::Place;
 
 /// The type that our mounts have in `mount` and `/proc/mounts`.
-pub(super) const FS_TYPE: &str = "fuse.larder";
+pub(crate) const FS_TYPE: &str = "fuse.larder";
 /// The subtype of it, as fusermount3 wants it.
 const SUBTYPE: &str = "larder";
 /// The longest read and write.
-pub(super) const MOST_REQUEST: u32 = 1 << 20;
+pub(crate) const MOST_REQUEST: u32 = 1 << 20;
+/// Lets other users in.
+const ALL: &str = ",allow_other";
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 
 /// A mount of ours.
-pub(super) struct Mount {
+pub(crate) struct Mount {
     path: PathBuf,
     /// Of the file system; nothing where it could not be found out.
     device: Option<String>,
 }
 
-/// Mounts at a place; what the kernel asks comes through the descriptor.
+/// Mounts at a place, for this user or for all; what the kernel asks comes through the descriptor.
 ///
 /// # Errors
 /// One line that says what is missing.
-pub(super) fn mount(place: &Place, source: &str) -> Result<(OwnedFd, Mount), String> {
-    let fd = match mount_directly(place, source) {
+pub(crate) fn mount(place: &Place, source: &str, all: bool) -> Result<(OwnedFd, Mount), String> {
+    let fd = match mount_directly(place, source, all) {
         Ok(fd) => fd,
-        Err(Failure::NotAllowed) => mount_by_helper(place, source)?,
+        Err(Failure::NotAllowed) => mount_by_helper(place, source, all)?,
         Err(Failure::For(what)) => return Err(what),
     };
     let device = mounts::top(&place.path).map(|mounted| mounted.device);
@@ -57,7 +59,7 @@ enum Failure {
     For(String),
 }
 
-fn mount_directly(place: &Place, source: &str) -> Result<OwnedFd, Failure> {
+fn mount_directly(place: &Place, source: &str, all: bool) -> Result<OwnedFd, Failure> {
     let device =
         File::options().read(true).write(true).open(DEVICE).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
@@ -67,11 +69,12 @@ fn mount_directly(place: &Place, source: &str) -> Result<OwnedFd, Failure> {
             _ => Failure::For(format!("{DEVICE}: {e}")),
         })?;
     let options = format!(
-        "fd={},rootmode={:o},user_id={},group_id={},default_permissions,max_read={MOST_REQUEST}",
+        "fd={},rootmode={:o},user_id={},group_id={},default_permissions{},max_read={MOST_REQUEST}",
         device.as_raw_fd(),
         place.mode,
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
+        if all { ALL } else { "" },
     );
     let options = std::ffi::CString::new(options).map_err(|e| Failure::For(e.to_string()))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -84,11 +87,12 @@ fn mount_directly(place: &Place, source: &str) -> Result<OwnedFd, Failure> {
 }
 
 /// The helper mounts for users and sends the descriptor back over a socket, here its stdin.
-fn mount_by_helper(place: &Place, source: &str) -> Result<OwnedFd, String> {
+fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, String> {
     let sockets = UnixStream::pair().map_err(|e| e.to_string())?;
     let (ours, its) = (sockets.0, OwnedFd::from(sockets.1));
     let options = format!(
-        "fsname={source},subtype={SUBTYPE},nosuid,nodev,default_permissions,max_read={MOST_REQUEST}"
+        "fsname={source},subtype={SUBTYPE},nosuid,nodev,default_permissions{},max_read={MOST_REQUEST}",
+        if all { ALL } else { "" },
     );
     let mut command = Command::new(HELPER);
     command.args(["-o", &options, "--"]).arg(&place.path).env("_FUSE_COMMFD", "0");
@@ -132,7 +136,7 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
 
 /// What an unmount led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unmounted {
+pub(crate) enum Unmounted {
     /// It is gone, or was gone already.
     Done,
     /// Somebody uses it.
@@ -177,7 +181,7 @@ impl Mount {
 ///
 /// # Errors
 /// When the kernel does not want to.
-pub(super) fn detach(path: &Path) -> Result<(), String> {
+pub(crate) fn detach(path: &Path) -> Result<(), String> {
     match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => by_helper(path, &["-u", "-z"]),

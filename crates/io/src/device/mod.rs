@@ -15,6 +15,7 @@ mod extents;
 pub(crate) mod file;
 pub(crate) mod mem;
 pub(crate) mod nbd;
+mod paced;
 mod slow;
 mod sysfs;
 
@@ -31,6 +32,7 @@ use crate::fault::{Fault, Verdict};
 use crate::spec::DevSpec;
 
 pub use self::error::OpenError;
+pub use self::paced::{Paced, PacedOp};
 pub(crate) use self::slow::Slow;
 
 /// Bytes of a block of devices that need no particular one.

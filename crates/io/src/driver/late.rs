@@ -126,6 +126,6 @@ impl Driver {
 
 /// The kernel lets timers of ordinary threads be up to 50 us late; that is much for a model of an
 /// SSD. Failure costs accuracy only.
-pub(super) fn exact_timers() {
+pub(crate) fn exact_timers() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

@@ -40,6 +40,7 @@ use larder_core::request::Errno;
 use slab::Slab;
 
 use self::late::Late;
+pub(crate) use self::late::exact_timers;
 use self::net::Net;
 use self::ops::Op;
 use self::remote::Remote;
@@ -193,7 +194,7 @@ impl Driver {
             fault.subscribe(self.waker.clone());
         }
         let member = device.slow().map_or(0, |slow| {
-            late::exact_timers();
+            exact_timers();
             slow.join(self.waker.clone())
         });
         let remote = device.nbd().map_or(0, |nbd| nbd.join(self.waker.clone()));

@@ -55,10 +55,25 @@ pub fn run<W: AsRef<OsStr>>(
     bound: Duration,
     stopped: impl Fn() -> Result<()>,
 ) -> Result<String> {
+    let mut command = command(program);
+    command.args(words);
+    run_command(command, bound, stopped)
+}
+
+/// As [`run`], with a command that was made already.
+///
+/// # Errors
+/// As there.
+pub fn run_command(
+    mut command: Command,
+    bound: Duration,
+    stopped: impl Fn() -> Result<()>,
+) -> Result<String> {
+    let program = PathBuf::from(command.get_program());
+    let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let files = || -> std::io::Result<_> { Ok((tempfile::tempfile()?, tempfile::tempfile()?)) };
     let (mut out, mut err) = files().context("a temporary file")?;
-    let mut command = command(program);
-    command.args(words).stdout(out.try_clone()?).stderr(err.try_clone()?);
+    command.stdout(out.try_clone()?).stderr(err.try_clone()?);
     let mut child = command.spawn().with_context(|| format!("{program} cannot be run"))?;
     let ended = wait(&mut child, bound, stopped);
     if !matches!(ended, Ok(Some(_))) {

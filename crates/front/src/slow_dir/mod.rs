@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A directory on a modelled slow disk: `larder slow-dir`.
+//!
+//! Purpose: to try whatever keeps its data in files, a database above all, on a disk that this machine does not have.
+//! A directory is mounted once more by FUSE; what is read and written there passes no page cache, and takes the time
+//! that one of the device models says (`crates/model`), the same as of `slow+` devices.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | answers to the kernel | `files.rs` |
+//! | names and attributes; nodes | `names.rs`, `nodes.rs` |
+//! | time that operations take; where on the disk files lie | `disk.rs`, `extents.rs` |
+//! | what is counted | `counts.rs` |
+//!
+//! Invariants: the directory below has at any time what was written; the mount is gone with its server, or explained by
+//! the next one there (`place.rs`). Only this process's own mount is taken away.
+//!
+//! Why not a file system on a `slow+` volume: that takes a loop device, a file system with caches of its own, and room
+//! for a whole disk.
+
+mod counts;
+mod disk;
+mod extents;
+mod files;
+mod names;
+mod nodes;
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use larder_io::Paced;
+use rustix::fs::OFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use self::disk::Disk;
+use self::files::Files;
+use self::nodes::Nodes;
+use crate::fuse::files::serve_session;
+use crate::fuse::mount::{self, Mount, Unmounted};
+use crate::fuse::place::Place;
+use crate::volume::VolumeError;
+
+/// The file at the top that has the counters; no listing shows it.
+pub const STATS: &str = ".slow-stats";
+/// Threads that read requests: each waits for files below, not for the model.
+const READERS: usize = 4;
+/// Time between two looks at a mount that is in use.
+const POLL: Duration = Duration::from_millis(20);
+/// A disk is at least so large.
+const LEAST_BYTES: u64 = 1 << 30;
+
+/// What is mounted where, and on what disk.
+#[derive(Clone, Debug)]
+pub struct SlowDirOptions {
+    /// A device model's name, or the file that describes one.
+    pub device: String,
+    /// The seed of what it leaves to chance.
+    pub seed: u64,
+    /// The disk's size; without one, twice of what the directory has, and 1 GiB at least.
+    pub disk_bytes: Option<u64>,
+    /// Whether flushes flush the files below too. Without, what was written survives this process, and no crash of the
+    /// machine.
+    pub sync: bool,
+    /// The directory.
+    pub source: PathBuf,
+    /// Where it is mounted: an empty directory.
+    pub at: PathBuf,
+}
+
+/// A mounted directory; dropping it takes the mount away without waiting for its users.
+pub struct SlowDir {
+    mount: Mount,
+    session: JoinHandle<()>,
+    ending: Arc<AtomicBool>,
+    nodes: Arc<Nodes>,
+    device: String,
+    closed: bool,
+}
+
+impl SlowDir {
+    /// Mounts it.
+    ///
+    /// # Errors
+    /// One line on what cannot be.
+    pub fn open(options: &SlowDirOptions) -> Result<Self, VolumeError> {
+        let usage =
+            |path: &Path, what: &str| VolumeError::Usage(format!("{}: {what}", path.display()));
+        // Descriptors of all files that the kernel knows are kept.
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        let top = open_directory(&options.source).map_err(|e| usage(&options.source, &e))?;
+        let place = place(options)?;
+        let bytes = options
+            .disk_bytes
+            .unwrap_or_else(|| used_bytes(&options.source).saturating_mul(2).max(LEAST_BYTES));
+        let model = Paced::new(&options.device, bytes, options.seed).map_err(VolumeError::Usage)?;
+        let nodes = Nodes::new(top.into()).map_err(|e| usage(&options.source, &e.to_string()))?;
+        let nodes = Arc::new(nodes);
+        let device = options.device.clone();
+        let disk = Disk::new(model, bytes);
+        let files = Files::new(Arc::clone(&nodes), disk, device.clone(), options.sync);
+        let all = rustix::process::geteuid().is_root();
+        let (fd, mount) =
+            mount::mount(&place, "larder-slow", all).map_err(|e| usage(&options.at, &e))?;
+        let ending = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&ending);
+        match serve_session(files, fd, READERS, move || ends.load(Relaxed)) {
+            Ok(session) => Ok(Self { mount, session, ending, nodes, device, closed: false }),
+            Err(e) => {
+                let _ = mount.detach();
+                Err(usage(&options.at, &format!("the kernel's greeting failed: {e}")))
+            }
+        }
+    }
+
+    /// Whether somebody else has unmounted it.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.session.is_finished()
+    }
+
+    /// Takes it away once nobody uses it; after so long, or when `hurry` says so, from them. What was counted, as JSON.
+    pub fn close(mut self, bound: Duration, hurry: impl Fn() -> bool) -> String {
+        self.ending.store(true, Relaxed);
+        let begin = Instant::now();
+        let mut told = false;
+        while self.mount.unmount() == Unmounted::Busy && !hurry() && begin.elapsed() < bound {
+            if !std::mem::replace(&mut told, true) {
+                tracing::warn!("{} is in use; waiting for its users", self.mount.path().display());
+            }
+            std::thread::sleep(POLL);
+        }
+        self.shut();
+        let begin = Instant::now();
+        while !self.has_ended() && !hurry() && begin.elapsed() < bound {
+            std::thread::sleep(POLL);
+        }
+        self.nodes.groups.json(&self.device).to_string()
+    }
+
+    fn shut(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        self.ending.store(true, Relaxed);
+        if let Err(e) = self.mount.detach() {
+            tracing::warn!("{} stays mounted: {e}", self.mount.path().display());
+        }
+    }
+}
+
+impl Drop for SlowDir {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+fn open_directory(path: &Path) -> Result<File, String> {
+    let mut options = File::options();
+    options.read(true).custom_flags((OFlags::PATH | OFlags::DIRECTORY).bits() as i32);
+    options.open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotADirectory => "is not a directory".to_owned(),
+        _ => format!("cannot be opened: {e}"),
+    })
+}
+
+/// Where to mount: an empty directory, neither of the two in the other.
+fn place(options: &SlowDirOptions) -> Result<Place, VolumeError> {
+    let missing =
+        options.at.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+    let what = |what: &str| VolumeError::Usage(format!("{}: {what}", options.at.display()));
+    if missing {
+        return Err(what("is not there; accepted: an empty directory"));
+    }
+    let place = Place::prepare(&options.at)?;
+    if !place.is_dir {
+        place.clean_up();
+        return Err(what("is not a directory; accepted: an empty directory"));
+    }
+    let source = options.source.canonicalize().map_err(|e| what(&e.to_string()))?;
+    if source.starts_with(&place.path) || place.path.starts_with(&source) {
+        return Err(what("and the directory to be mounted there lie in each other"));
+    }
+    Ok(place)
+}
+
+/// Bytes that the files below a directory take, as far as they can be seen.
+fn used_bytes(directory: &Path) -> u64 {
+    let Ok(entries) = directory.read_dir() else { return 0 };
+    let bytes = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => used_bytes(&entry.path()),
+        Ok(meta) if meta.is_file() => meta.len(),
+        _ => 0,
+    };
+    entries.flatten().map(bytes).fold(0, u64::saturating_add)
+}
