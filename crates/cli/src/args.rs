@@ -65,7 +65,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Mount a directory on a modelled slow disk, to try a database on it
     #[command(after_help = crate::slow_dir::HELP)]
-    SlowDir(SlowDirArgs),
+    SlowDir(crate::slow_dir::SlowDirArgs),
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man {
@@ -260,32 +260,6 @@ pub struct DemoArgs {
     /// One JSON value on stdout
     #[arg(long)]
     pub json: bool,
-}
-
-/// What is mounted where, and on what disk.
-#[derive(Args, Debug)]
-pub struct SlowDirArgs {
-    /// What the disk is: a name (hdd-7200, hdd-15k, san-1g, array-16, cloud, ...) or the path of a
-    /// file that describes one
-    #[arg(long, value_name = "DEVICE", default_value = "cloud")]
-    pub device: String,
-    /// The seed of what it leaves to chance
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-    /// The disk's size, over which seeks are spread [default: twice of what SOURCE has, and 1GiB at
-    /// least]
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    pub size: Option<u64>,
-    /// Flushes are the model's alone: what was written survives this process, but no crash of the
-    /// machine
-    #[arg(long)]
-    pub no_sync: bool,
-    /// The directory
-    #[arg(value_name = "SOURCE")]
-    pub source: PathBuf,
-    /// Where it is mounted: an empty directory
-    #[arg(value_name = "MOUNT")]
-    pub at: PathBuf,
 }
 
 /// What a write does to flash.

@@ -35,7 +35,10 @@ struct Mounted {
 
 fn command(dir: &Path, device: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
-    command.args(["slow-dir", "--device", device]).arg(dir.join("source")).arg(dir.join("at"));
+    command
+        .args(["slow-dir", "--read-ahead", "0", "--device", device])
+        .arg(dir.join("source"))
+        .arg(dir.join("at"));
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -234,7 +237,7 @@ fn it_is_as_slow_as_its_model_and_counts() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                (0..20).for_each(|n| file.read_exact_at(&mut [0; 8192], n * 8192).unwrap())
+                (0..20).for_each(|n| file.read_exact_at(&mut [0; 8192], n * 8192).unwrap());
             });
         }
     });
@@ -352,8 +355,10 @@ fn bad_input_is_one_line() {
     ] {
         let path = |name: &str| dir.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
-        let command =
-            command.args(["slow-dir", "--device", device]).arg(path(source)).arg(path(at));
+        let command = command
+            .args(["slow-dir", "--read-ahead", "0", "--device", device])
+            .arg(path(source))
+            .arg(path(at));
         let ended = run(command);
         assert_eq!(ended.code, 2, "{ended:?}");
         assert!(ended.err.contains(words) && ended.err.lines().count() == 1, "{words}: {ended:?}");
