@@ -11,11 +11,13 @@ PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 # How long each fuzz target runs.
 SECONDS ?= 600
 
-.PHONY: help build build-postgres install install-postgres demo test test-postgres lint deps-build deps-test deps-demo bench fuzz clean
+.PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
+	deps-demo deps-demo-postgres bench fuzz clean
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
 	@echo "             root also a database in a file system"
+	@echo "make demo-postgres    PostgreSQL on a modelled slow disk, with the library and without; ARGS=--full: longer"
 	@echo "make test    everything that CI runs; installs the Debian packages that it lacks"
 	@echo "make build   target/release/larder"
 	@echo "make bench   every bench, in full"
@@ -60,6 +62,10 @@ install-postgres:
 demo: build deps-demo
 	target/release/larder demo --dir target/demo
 
+# ARGS: further flags, such as --full, --device array-16 or --json.
+demo-postgres: build build-postgres deps-demo-postgres
+	target/release/larder demo --part postgres --dir target/demo $(ARGS)
+
 # Lints first, then all tests (the model check, every mutant, faults, kill -9, interop).
 test: deps-build deps-test lint
 	$(CARGO) test --locked --workspace
@@ -91,6 +97,9 @@ deps-test:
 
 deps-demo:
 	@scripts/deps demo
+
+deps-demo-postgres:
+	@scripts/deps demo-postgres
 
 bench: build
 	target/release/larder bench all

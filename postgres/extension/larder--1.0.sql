@@ -33,6 +33,7 @@ CREATE VIEW larder_stat_cache AS
         clean_changed bigint,
         clean_no_room bigint,
         pages_written_to_flash bigint,
+        writes_to_flash bigint,
         pages_again bigint,
         pages_left bigint,
         forks_retired bigint,

@@ -17,32 +17,6 @@ use signal_hook::iterator::Signals;
 use crate::out;
 use crate::units::size;
 
-/// What is mounted where, and on what disk.
-#[derive(Args, Debug)]
-pub struct SlowDirArgs {
-    /// What the disk is: a name (hdd-7200, hdd-15k, san-1g, array-16, cloud, ...) or the path of a
-    /// file that describes one
-    #[arg(long, value_name = "DEVICE", default_value = "cloud")]
-    pub device: String,
-    /// The seed of what it leaves to chance
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-    /// The disk's size, over which seeks are spread [default: twice of what SOURCE has, and 1GiB at
-    /// least]
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    pub size: Option<u64>,
-    /// Flushes are the model's alone: what was written survives this process, but no crash of the
-    /// machine
-    #[arg(long)]
-    pub no_sync: bool,
-    /// The directory
-    #[arg(value_name = "SOURCE")]
-    pub source: PathBuf,
-    /// Where it is mounted: an empty directory
-    #[arg(value_name = "MOUNT")]
-    pub at: PathBuf,
-}
-
 /// How long users of the mount are waited for.
 const DRAIN: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
@@ -57,6 +31,35 @@ operations and bytes as JSON, in all and by what lies at the top of MOUNT; no li
   mkdir /tmp/slow; larder slow-dir --device array-16 /srv/data /tmp/slow &
   cat /tmp/slow/.slow-stats
   umount /tmp/slow";
+
+/// What is mounted where, and on what disk.
+#[derive(Args, Debug)]
+pub struct SlowDirArgs {
+    /// What the disk is: a name (hdd-7200, hdd-15k, san-1g, array-16, cloud, ...) or the path of a
+    /// file that describes one
+    #[arg(long, value_name = "DEVICE", default_value = "cloud")]
+    pub device: String,
+    /// The seed of what it leaves to chance
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// The disk's size, over which seeks are spread [default: twice of what SOURCE has, and 1GiB at
+    /// least]
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Read so much ahead of whoever reads a file in order, as an operating system does; 0: nothing
+    #[arg(long, value_parser = size, value_name = "SIZE", default_value = "128KiB")]
+    pub read_ahead: u64,
+    /// Flushes are the model's alone: what was written survives this process, but no crash of the
+    /// machine
+    #[arg(long)]
+    pub no_sync: bool,
+    /// The directory
+    #[arg(value_name = "SOURCE")]
+    pub source: PathBuf,
+    /// Where it is mounted: an empty directory
+    #[arg(value_name = "MOUNT")]
+    pub at: PathBuf,
+}
 
 /// Mounts and serves.
 pub fn slow_dir(args: &SlowDirArgs) -> Result<()> {
@@ -74,6 +77,7 @@ pub fn slow_dir(args: &SlowDirArgs) -> Result<()> {
         device: args.device.clone(),
         seed: args.seed,
         disk_bytes: args.size,
+        ahead_bytes: args.read_ahead,
         sync: !args.no_sync,
         source: args.source.clone(),
         at: args.at.clone(),

@@ -53,6 +53,7 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
         "clean_changed": area.get(Mark::CleanChanged),
         "clean_no_room": area.get(Mark::CleanNoRoom),
         "pages_written_to_flash": log.put,
+        "writes_to_flash": log.batches,
         "pages_again": log.again,
         "pages_left": pool.pages().log().host().pages_left(),
         "forks_retired": area.get(Mark::Retired),

@@ -49,6 +49,8 @@ pub struct LogStatus {
     pub dirty: u64,
     /// Pages put, since it was started.
     pub put: u64,
+    /// Batches begun, since it was started: each becomes one write.
+    pub batches: u64,
     /// Pages entered once more.
     pub again: u64,
     /// Pages that left.

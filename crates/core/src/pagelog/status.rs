@@ -22,6 +22,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             valid: get(Mark::Valid),
             dirty: get(Mark::Dirty),
             put: get(Mark::Put),
+            batches: get(Mark::Opened),
             again: get(Mark::Again),
             gone: get(Mark::Gone),
             rear: get(Mark::Rear),

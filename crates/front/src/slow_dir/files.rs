@@ -24,6 +24,7 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, fallocate, fstatvfs};
 use rustix::io::Errno as Below;
 
 use super::STATS;
+use super::ahead::Plan;
 use super::disk::{Disk, Way};
 use super::names::{self, Change, Entry, Made};
 use super::nodes::{Node, Nodes};
@@ -46,6 +47,8 @@ pub(super) struct Files {
     pub device: String,
     /// Flush the files below too.
     pub sync: bool,
+    /// Bytes that are read ahead.
+    pub ahead: u64,
     listings: Mutex<HashMap<u64, Arc<Vec<Entry>>>>,
     next_listing: AtomicU64,
 }
@@ -66,9 +69,9 @@ fn direct() -> FopenFlags {
 }
 
 impl Files {
-    pub fn new(nodes: Arc<Nodes>, disk: Disk, device: String, sync: bool) -> Self {
+    pub fn new(nodes: Arc<Nodes>, disk: Disk, device: String, sync: bool, ahead: u64) -> Self {
         let (listings, next_listing) = (Mutex::default(), AtomicU64::new(1));
-        Self { nodes, disk, device, sync, listings, next_listing }
+        Self { nodes, disk, device, sync, ahead, listings, next_listing }
     }
 
     fn stats(&self) -> String {
@@ -346,13 +349,18 @@ impl Filesystem for Files {
             Err(e) => return reply.error(errno(e)),
         };
         let bytes = data.len() as u64;
-        let key = node.key;
-        self.disk.transfer(key, Way::Read, offset, bytes, move || {
-            if let Some(counts) = &node.counts {
-                counts.read(bytes);
+        match node.plan(offset, bytes, self.ahead) {
+            Plan::Ahead(fetch) => fetch.wait(move || reply.data(&data)),
+            Plan::Read(len, fetch) => {
+                self.disk.transfer(node.key, Way::Read, offset, len, move || {
+                    if let Some(counts) = &node.counts {
+                        counts.read(len);
+                    }
+                    reply.data(&data);
+                    fetch.finish();
+                });
             }
-            reply.data(&data);
-        });
+        }
     }
 
     fn write(

@@ -10,6 +10,7 @@
 //! | answers to the kernel | `files.rs` |
 //! | names and attributes; nodes | `names.rs`, `nodes.rs` |
 //! | time that operations take; where on the disk files lie | `disk.rs`, `extents.rs` |
+//! | who reads in order | `ahead.rs` |
 //! | what is counted | `counts.rs` |
 //!
 //! Invariants: the directory below has at any time what was written; the mount is gone with its server, or explained by
@@ -18,6 +19,7 @@
 //! Why not a file system on a `slow+` volume: that takes a loop device, a file system with caches of its own, and room
 //! for a whole disk.
 
+mod ahead;
 mod counts;
 mod disk;
 mod extents;
@@ -63,6 +65,8 @@ pub struct SlowDirOptions {
     pub seed: u64,
     /// The disk's size; without one, twice of what the directory has, and 1 GiB at least.
     pub disk_bytes: Option<u64>,
+    /// Bytes that are read ahead of whoever reads a file in order; 0 for none.
+    pub ahead_bytes: u64,
     /// Whether flushes flush the files below too. Without, what was written survives this process, and no crash of the
     /// machine.
     pub sync: bool,
@@ -103,7 +107,8 @@ impl SlowDir {
         let nodes = Arc::new(nodes);
         let device = options.device.clone();
         let disk = Disk::new(model, bytes);
-        let files = Files::new(Arc::clone(&nodes), disk, device.clone(), options.sync);
+        let files =
+            Files::new(Arc::clone(&nodes), disk, device.clone(), options.sync, options.ahead_bytes);
         let all = rustix::process::geteuid().is_root();
         let (fd, mount) =
             mount::mount(&place, "larder-slow", all).map_err(|e| usage(&options.at, &e))?;

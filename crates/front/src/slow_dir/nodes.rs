@@ -21,6 +21,7 @@ use fuser::{FileAttr, FileType, INodeNo};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 
+use super::ahead::{Plan, Stream};
 use super::counts::{Counts, Groups};
 use super::extents::Key;
 
@@ -34,6 +35,7 @@ pub(super) struct Node {
     read_only: OnceLock<File>,
     /// What is below the same entry at the top; none for the top itself.
     pub counts: Option<Arc<Counts>>,
+    stream: Mutex<Stream>,
 }
 
 impl Node {
@@ -85,6 +87,13 @@ impl Node {
         }
         data.truncate(done);
         Ok(data)
+    }
+
+    /// What a read of so many bytes, which were there, waits for.
+    pub fn plan(&self, offset: u64, bytes: u64, ahead: u64) -> Plan {
+        let end = || self.stat().map_or(0, |stat| stat.st_size as u64);
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.plan(offset, bytes, ahead, end)
     }
 
     /// Writes all of it.
@@ -173,7 +182,15 @@ impl Nodes {
         let key = (stat.st_dev, stat.st_ino);
         let (file, read_only) = (OnceLock::new(), OnceLock::new());
         let ino = INodeNo::ROOT;
-        let node = Arc::new(Node { ino, key, at: top, file, read_only, counts: None });
+        let node = Arc::new(Node {
+            ino,
+            key,
+            at: top,
+            file,
+            read_only,
+            counts: None,
+            stream: Mutex::default(),
+        });
         nodes.table().by_number.insert(ino.0, Known { node, lookups: 1 });
         nodes.table().by_key.insert(key, ino.0);
         Ok(nodes)
@@ -205,7 +222,15 @@ impl Nodes {
         let ino = INodeNo(table.next);
         table.next += 1;
         let (file, read_only) = (OnceLock::new(), OnceLock::new());
-        let node = Arc::new(Node { ino, key, at, file, read_only, counts: Some(counts) });
+        let node = Arc::new(Node {
+            ino,
+            key,
+            at,
+            file,
+            read_only,
+            counts: Some(counts),
+            stream: Mutex::default(),
+        });
         table.by_key.insert(key, ino.0);
         table.by_number.insert(ino.0, Known { node: Arc::clone(&node), lookups: 1 });
         Ok(node)

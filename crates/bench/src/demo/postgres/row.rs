@@ -15,7 +15,7 @@ use super::tpcc::Figures;
 /// PostgreSQL's page.
 pub const PAGE_BYTES: u64 = 8192;
 /// The policies that have a row each, in their order.
-pub const POLICIES: [&str; 2] = ["through", "bounded"];
+pub const POLICIES: [&str; 3] = ["through", "bounded", "full"];
 
 /// A way of running the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +111,8 @@ pub struct Row {
     pub disk_writes_saved_ratio: Option<f64>,
     /// Pages written to flash.
     pub flash_pages_written: Option<u64>,
+    /// Bytes of a write to flash, in the mean: pages, and two heads.
+    pub flash_write_bytes: Option<u64>,
     /// Memory of the cache, beside shared buffers.
     pub memory_bytes: u64,
     /// From the start after `kill -9` of all processes until connections are taken.
@@ -166,6 +168,9 @@ impl Row {
             wal,
             disk_writes_saved_ratio: None,
             flash_pages_written: of("pages_written_to_flash"),
+            flash_write_bytes: of("pages_written_to_flash")
+                .zip(of("writes_to_flash"))
+                .map(|(pages, writes)| (pages + 2 * writes) * PAGE_BYTES / writes.max(1)),
             memory_bytes: measured.memory_bytes,
             restart_seconds: measured.restart_seconds,
             cache: after.cache,
@@ -194,7 +199,7 @@ pub(super) mod tests {
             disk.data.read_bytes = times * from_disk * PAGE_BYTES;
             disk.data.write_bytes = times * 50 * PAGE_BYTES;
             let cache = matches!(kind, Kind::On(_)).then(|| {
-                json!({ "caching": true, "reads": times * 100, "hits": times * 40, "pages_written_to_flash": times * 7 })
+                json!({ "caching": true, "reads": times * 100, "hits": times * 40, "pages_written_to_flash": times * 14, "writes_to_flash": times * 2 })
             });
             Snapshot { disk, blocks_read: times * 100, blocks_written: times * 60, cache }
         };
@@ -214,7 +219,8 @@ pub(super) mod tests {
     fn figures_are_of_the_window() {
         let off = row(Kind::Off, 101).unwrap();
         let mut on = row(Kind::On("through"), 60).unwrap();
-        assert_eq!((on.hit_ratio, on.flash_pages_written), (Some(0.4), Some(7)));
+        assert_eq!((on.hit_ratio, on.flash_pages_written), (Some(0.4), Some(14)));
+        assert_eq!(on.flash_write_bytes, Some(9 * PAGE_BYTES));
         assert!((on.disk_read_ratio - 0.6).abs() < 1e-9);
         assert!((off.disk_writes_per_transaction - 2.0).abs() < 1e-9 && off.hit_ratio.is_none());
         on.disk_writes_per_transaction = 0.5;
