@@ -72,19 +72,21 @@ test: deps-build deps-test lint
 	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
 	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
 	$(CARGO) test --locked -p larder-shared --features mutants --test mutants
+	$(CARGO) test --locked -p larder-pg --features mutants --lib mutant
 	$(MAKE) test-postgres
 
 # A short form: kills under the TPC-C mix, and the cases in which an old cache must be noticed. The long ones are
 # postgres/kills/run and postgres/suites/run.
 test-postgres: build-postgres
-	PG_BIN=$(PG_BIN) postgres/kills/run rounds --rounds 3 --checksums on --policies through,bounded --library $(LARDER_PG)
+	PG_BIN=$(PG_BIN) postgres/kills/run rounds --rounds 3 --checksums on --library $(LARDER_PG)
 	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 0,1,4,23 --policies bounded --library $(LARDER_PG)
+	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 35,36 --policies full --library $(LARDER_PG)
 
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p larder-sim --features mutants --all-targets -- -D warnings
-	$(CARGO) clippy --locked -p larder-shared --features mutants --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p larder-shared -p larder-pg --features mutants --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(CARGO) deny --log-level error check licenses bans sources
 	$(CARGO) run --locked -q -p xtask -- tidy

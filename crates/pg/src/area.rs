@@ -11,7 +11,7 @@
 //! A **frame** is a place in shared buffers; its record says which page was read into it, in which epoch, and the hash
 //! of what was read. Nobody but the process that fills a frame touches its record (the server sees to it).
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -91,7 +91,7 @@ const FRAMES_AT: usize = UNFLUSHED_AT + UNFLUSHED;
 
 /// The shared words.
 #[derive(Clone)]
-pub struct Area(Rc<Memory>);
+pub struct Area(Arc<Memory>);
 
 /// What a frame was filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Area {
 
     /// The area in a memory.
     #[must_use]
-    pub fn of(memory: &Rc<Memory>) -> Self {
-        Self(Rc::clone(memory))
+    pub fn of(memory: &Arc<Memory>) -> Self {
+        Self(Arc::clone(memory))
     }
 
     fn mark(&self, mark: Mark) -> &AtomicU64 {

@@ -2,8 +2,8 @@
 //! The data directory as the log's origin: where a page goes that leaves flash, or is drained.
 //!
 //! # Invariants
-//! 1. Nothing is written to a file that is being cut or dropped: whoever does that has the latch of its number, and
-//!    takes its pages out of the log first; whoever writes a page has the latch too, and looks again.
+//! 1. Nothing is written to a file that is being cut or dropped: whoever does that has the latches of its number, and
+//!    takes its pages out of the log first; whoever writes a page has one of them, and looks again.
 //! 2. No file grows by this: the log takes changed pages below the end of a file alone.
 //! 3. What is written here is the server's to make durable, as what it writes itself is: its checkpoints flush each file
 //!    that had writes. Before recovery, and at the end, nobody else would, and under `full` the server's checkpoints are
@@ -107,7 +107,7 @@ impl Origin for Disk {
         let (number, block) = Number::of_page(page);
         let segment = block / self.segment_blocks;
         {
-            let _latch = member.latch(number.latch());
+            let _latch = member.latch(number.latch(block));
             if self.area.names().fork_of(number).is_none() || !member.log_has(page) {
                 return Ok(());
             }
@@ -123,6 +123,13 @@ impl Origin for Disk {
             }
         }
         Ok(())
+    }
+
+    fn again(&self) -> Option<Box<dyn Origin + Send>> {
+        let (area, data, version) = (self.area.clone(), self.data.clone(), self.version.clone());
+        let (segment_blocks, sync) = (self.segment_blocks, self.sync);
+        let open = RefCell::default();
+        Some(Box::new(Self { area, data, version, segment_blocks, sync, open }))
     }
 
     fn flush(&self, member: &Member) -> Result<(), Errno> {

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, now};
 use larder_core::request::Errno;
@@ -71,7 +71,7 @@ pub fn memory(
     shape: Shape,
     directory: &Path,
     flash: u64,
-    make: impl FnOnce(Rc<Memory>) -> Armed,
+    make: impl FnOnce(Arc<Memory>) -> Armed,
 ) -> io::Result<(Armed, How)> {
     let data = Path::new(&server.data);
     let kept = Kept::read(directory)?;
@@ -118,10 +118,10 @@ fn unneeded(
     shape: Shape,
     kept: Option<Kept>,
     flash: u64,
-    make: impl FnOnce(Rc<Memory>) -> Armed,
+    make: impl FnOnce(Arc<Memory>) -> Armed,
 ) -> io::Result<(Armed, How)> {
     let path = memory_path_of(server);
-    let usable = |memory: &Rc<Memory>| {
+    let usable = |memory: &Arc<Memory>| {
         let area = Area::of(memory);
         let same = Shape { log: shape.log, ..memory.shape() } == shape;
         same && is_same(memory.shape().log, shape.log)
@@ -159,7 +159,7 @@ fn needed(
     (kept, guard): (Kept, Option<Guard>),
     flash: u64,
     directory: &Path,
-    make: impl FnOnce(Rc<Memory>) -> Armed,
+    make: impl FnOnce(Arc<Memory>) -> Armed,
 ) -> io::Result<(Armed, How)> {
     let refuse = |what: &str| Err(io::Error::other(what.to_owned()));
     match guard {
@@ -254,7 +254,7 @@ fn reconcile(armed: &Armed) -> io::Result<()> {
     let mut is_there = |page: u64| {
         let (number, block) = Number::of_page(page);
         let segment = block / armed.segment_blocks;
-        let end = ends.entry((number.latch(), segment)).or_insert_with(|| {
+        let end = ends.entry((number.bits(), segment)).or_insert_with(|| {
             let fork = pool.area().names().fork_of(number);
             fork.map_or(0, |fork| armed.blocks_of(&fork, segment as u32))
         });
@@ -349,7 +349,7 @@ pub fn memory_path(data: &Path, system: u64) -> PathBuf {
 }
 
 /// The memory that a server of this user left that died in this boot, over this flash file.
-fn left(path: &Path, flash: u64) -> Option<Rc<Memory>> {
+fn left(path: &Path, flash: u64) -> Option<Arc<Memory>> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
     if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_core::request::Errno;
@@ -30,7 +30,7 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 /// What the postmaster has armed, see [`crate::arm`].
 pub struct Armed {
     /// The shared memory.
-    pub memory: Rc<Memory>,
+    pub memory: Arc<Memory>,
     /// The log's file.
     pub flash: OwnedFd,
     /// Bytes of a page.

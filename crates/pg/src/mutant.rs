@@ -53,3 +53,33 @@ pub fn is_active(mutant: Mutant) -> bool {
 pub fn is_active(_: Mutant) -> bool {
     false
 }
+
+#[cfg(all(test, feature = "mutants"))]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::VARIABLE;
+
+    /// Those that these tests catch. `postgres/kills` has a server for the others.
+    const HERE: [&str; 6] = [
+        "no-hash",
+        "no-epoch",
+        "trusts-directory",
+        "commits-nothing",
+        "forgets-names",
+        "no-tombstone",
+    ];
+
+    #[test]
+    fn each_is_caught_by_these_tests() {
+        if std::env::var_os(VARIABLE).is_some() {
+            return; // this is one of them
+        }
+        for name in HERE {
+            let tests = std::env::current_exe().unwrap();
+            let mut command = Command::new(tests);
+            command.env(VARIABLE, name).stdout(Stdio::null()).stderr(Stdio::null());
+            assert_eq!(command.status().unwrap().code(), Some(101), "{name}");
+        }
+    }
+}

@@ -15,6 +15,7 @@
 //! Why not a table without bounds: it would have to be moved while others look. A bucket that is full gives one of
 //! its entries away, or takes no more.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -30,6 +31,8 @@ pub const WORDS: usize = ENTRIES * ENTRY_WORDS;
 const ENTRY_BITS: u32 = 17;
 const ENTRY_WORDS: usize = 3;
 const LAPS: u64 = 1 << 11;
+/// Latches of a fork.
+const LATCHES: u64 = 16;
 const TAKEN: u64 = 1 << 63;
 /// Block numbers are below this (8 TiB of 8 KiB pages).
 pub const BLOCKS_MOST: u64 = 1 << 30;
@@ -61,16 +64,28 @@ impl Number {
         self.0 as usize % ENTRIES
     }
 
-    /// Names its latch.
+    /// Names the latch of a block: several of a fork may be written at a time.
     #[must_use]
-    pub fn latch(self) -> u64 {
+    pub fn latch(self, block: u64) -> u64 {
+        u64::from(self.0) * LATCHES + block % LATCHES
+    }
+
+    /// Names all of them.
+    #[must_use]
+    pub fn latches(self) -> Range<u64> {
+        self.latch(0)..self.latch(0) + LATCHES
+    }
+
+    /// As a number.
+    #[must_use]
+    pub fn bits(self) -> u64 {
         u64::from(self.0)
     }
 
-    /// As [`latch`](Self::latch) named it.
+    /// As [`bits`](Self::bits) said.
     #[must_use]
-    pub fn of_latch(name: u64) -> Self {
-        Self(name as u32)
+    pub fn of_bits(bits: u64) -> Self {
+        Self(bits as u32)
     }
 
     fn of(entry: usize, state: u64) -> Self {

@@ -20,7 +20,8 @@
 //! the disk may have been written past the frame (so the bytes are the record's, and old).
 
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
 use larder_core::pagelog::{Got, LogPolicy, New};
@@ -61,7 +62,11 @@ impl Pool {
     ///
     /// # Errors
     /// If there is no room for one more.
-    pub fn join(memory: &Rc<Memory>, devices: Devices, segment_blocks: u64) -> Result<Self, Errno> {
+    pub fn join(
+        memory: &Arc<Memory>,
+        devices: Devices,
+        segment_blocks: u64,
+    ) -> Result<Self, Errno> {
         let pages = Pages::join(memory, devices)?;
         Ok(Self { pages, area: Area::of(memory), segment_blocks })
     }
@@ -273,9 +278,22 @@ impl Pool {
 
     /// Keeps others from bringing any page of the fork to the disk.
     #[must_use]
-    pub fn latch(&self, fork: &Fork) -> Option<impl Drop + use<>> {
-        let number = self.area.names().find(fork).filter(|_| self.holds_dirty())?;
-        Some(self.pages.log().host().latch(number.latch()))
+    pub fn latch(&self, fork: &Fork) -> Vec<impl Drop + use<>> {
+        let number = self.area.names().find(fork).filter(|_| self.holds_dirty());
+        let keys: Vec<u64> = number.into_iter().flat_map(Number::latches).collect();
+        self.pages.log().host().latches(&keys)
+    }
+
+    /// Makes room before it is needed, for a while; others leave that to this process from now on. Whether there was
+    /// anything to do.
+    pub fn keep_ahead(&self, while_: Duration) -> bool {
+        let begin = Instant::now();
+        self.pages.log().host().keep_ahead();
+        let mut done = false;
+        while begin.elapsed() < while_ && now(self.pages.log().keep()) {
+            done = true;
+        }
+        done
     }
 
     /// The page's epoch, to be asked for before it is read.

@@ -318,7 +318,6 @@ pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
         }
         pool.latch(&fork)
     })
-    .flatten()
 }
 
 /// All of the fork that a file is of may change.

@@ -18,12 +18,12 @@ pub const LATCH: u64 = u64::MAX - 1;
 const SEGMENT_BITS: u32 = 30;
 
 fn word(number: Number, segment: u64) -> u64 {
-    (number.latch() << SEGMENT_BITS | segment) + 1
+    (number.bits() << SEGMENT_BITS | segment) + 1
 }
 
 fn parts(word: u64) -> (Number, u64) {
     let key = word - 1;
-    (Number::of_latch(key >> SEGMENT_BITS), key & ((1 << SEGMENT_BITS) - 1))
+    (Number::of_bits(key >> SEGMENT_BITS), key & ((1 << SEGMENT_BITS) - 1))
 }
 
 /// Under the latch: notes a segment; whether there was a place for it.
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn what_was_noted_is_flushed_once_and_stays_if_it_cannot_be() {
         let words: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
-        let number = |n| Number::of_latch(n);
+        let number = |n| Number::of_bits(n);
         for (n, segment) in [(1, 0), (7, 3), (1, 0), (1, 1), (0, 0)] {
             assert!(note(&words, number(n), segment));
         }

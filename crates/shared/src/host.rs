@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the log asks of a process: everything blocks, and nothing here is ever pending.
 
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use larder_core::buf::Buf;
 use larder_core::pagelog::{Host, PageLog};
@@ -17,6 +19,7 @@ use crate::Origin;
 use crate::members::{self, Entry, LOG, hold_mutex, hold_of, holds_of, latch_mutex, open_burials};
 use crate::memory::{Control, HOLDS, Memory, Shape, Words};
 use crate::mutex::Locked;
+use crate::spread::Slow;
 
 /// How long whoever waits for a change sleeps at most: a death is no change.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
@@ -30,10 +33,23 @@ pub struct Devices {
 }
 
 struct Inner {
+    slow: Slow,
     // Given back before the memory is unmapped.
     entry: Entry,
-    memory: Rc<Memory>,
+    memory: Arc<Memory>,
     devices: Devices,
+}
+
+/// Devices on their way to a thread.
+pub(crate) struct Again {
+    flash: OwnedFd,
+    origin: Box<dyn Origin + Send>,
+}
+
+impl From<Again> for Devices {
+    fn from(Again { flash, origin }: Again) -> Self {
+        Self { flash, origin }
+    }
 }
 
 /// One that takes part in a log, see [`Host`].
@@ -85,9 +101,14 @@ impl Member {
     ///
     /// # Errors
     /// If it has no room for one more.
-    pub fn join(memory: &Rc<Memory>, devices: Devices) -> Result<Self, Errno> {
+    pub fn join(memory: &Arc<Memory>, devices: Devices) -> Result<Self, Errno> {
         let entry = Entry::take(memory).ok_or(Errno::ENOSPC)?;
-        let member = Self(Rc::new(Inner { entry, memory: Rc::clone(memory), devices }));
+        let member = Self(Rc::new(Inner {
+            entry,
+            memory: Arc::clone(memory),
+            devices,
+            slow: Slow::default(),
+        }));
         // Records that nobody came across keep their entries from being used again.
         let open = open_burials(memory);
         (0..HOLDS).filter(|hold| open & 1 << hold != 0).for_each(|h| drop(member.take_hold(h)));
@@ -96,7 +117,7 @@ impl Member {
 
     /// The memory.
     #[must_use]
-    pub fn memory(&self) -> &Rc<Memory> {
+    pub fn memory(&self) -> &Arc<Memory> {
         &self.0.memory
     }
 
@@ -117,6 +138,19 @@ impl Member {
     #[must_use]
     pub fn latch(&self, key: u64) -> impl Drop + use<> {
         Locked::lock(&self.0.memory, latch_mutex(key)).0
+    }
+
+    /// Takes all of these; whoever does has none.
+    #[must_use]
+    pub fn latches(&self, keys: &[u64]) -> Vec<impl Drop + use<>> {
+        let mutexes: BTreeSet<usize> = keys.iter().copied().map(latch_mutex).collect();
+        mutexes.into_iter().map(|mutex| Locked::lock(&self.0.memory, mutex).0).collect()
+    }
+
+    /// From now on others make room only when there is none: this member does before, by
+    /// [`PageLog::keep`].
+    pub fn keep_ahead(&self) {
+        self.0.memory.control(Control::Ahead).store(self.me(), Release);
     }
 
     /// Whether the log has a version of the page.
@@ -162,6 +196,18 @@ impl Member {
             });
         }
         locked
+    }
+
+    /// The devices for another thread.
+    pub(crate) fn devices_again(&self) -> Result<Again, Errno> {
+        let Devices { flash, origin } = &self.0.devices;
+        let flash = rustix::io::fcntl_dupfd_cloexec(flash, 0).map_err(errno)?;
+        Ok(Again { flash, origin: origin.again().ok_or(Errno::EINVAL)? })
+    }
+
+    /// Whether this is somebody else, who lives.
+    fn is_other(&self, name: u64) -> bool {
+        name != self.0.entry.name && !members::is_gone(&self.0.memory, name)
     }
 
     fn zero(&self, page: u64) -> Result<(), Errno> {
@@ -243,7 +289,16 @@ impl Host for Member {
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
-        self.0.devices.origin.write(page, &buf, self)
+        self.0.slow.watch(|| self.0.devices.origin.write(page, &buf, self))
+    }
+
+    fn spread(&self, pages: &[u64]) -> Option<Vec<u64>> {
+        self.0.slow.spread(pages, self)
+    }
+
+    fn keeps_ahead(&self) -> bool {
+        let name = self.0.memory.control(Control::Ahead).load(Acquire);
+        name == 0 || !self.is_other(name)
     }
 
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {

@@ -12,7 +12,7 @@
 //! | robust mutexes | `mutex.rs` |
 //! | who takes part, and who is gone; burials that somebody left half done | `members.rs` |
 //! | what the log asks of a process | `host.rs` |
-//! | where pages come from | `origin.rs` |
+//! | where pages come from | `origin.rs`; several at a time to a slow one: `spread.rs` |
 //! | pages read, written, buried, flushed: which is held when | `pages.rs` |
 //!
 //! # Invariants
@@ -38,6 +38,7 @@ mod memory;
 mod mutex;
 mod origin;
 mod pages;
+mod spread;
 
 pub use host::{Devices, Member};
 pub use memory::{Memory, Shape, Words};

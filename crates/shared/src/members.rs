@@ -9,7 +9,7 @@
 //! of their holds. The first who takes such a hold from the dead makes the origin zero there, and clears the bit.
 
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::MEMBERS;
@@ -49,13 +49,13 @@ fn member_mutex(index: usize) -> usize {
 pub(crate) struct Entry {
     pub name: u64,
     index: usize,
-    memory: Rc<Memory>,
+    memory: Arc<Memory>,
     _alive: Locked,
 }
 
 impl Entry {
     /// Takes a free entry, if there is one.
-    pub fn take(memory: &Rc<Memory>) -> Option<Self> {
+    pub fn take(memory: &Arc<Memory>) -> Option<Self> {
         (0..MEMBERS).find_map(|index| {
             let Tried::Held(alive, _) = Locked::try_lock(memory, member_mutex(index)) else {
                 return None;
@@ -66,7 +66,7 @@ impl Entry {
             }
             let taken = words[TAKEN].fetch_add(1, AcqRel) + 1;
             let name = taken * MEMBERS as u64 + index as u64;
-            Some(Self { name, index, memory: Rc::clone(memory), _alive: alive })
+            Some(Self { name, index, memory: Arc::clone(memory), _alive: alive })
         })
     }
 
@@ -90,7 +90,7 @@ pub(crate) fn holds_of(pages: &Range<u64>) -> u64 {
 }
 
 /// Whether the member of this name is no more.
-pub(crate) fn is_gone(memory: &Rc<Memory>, name: u64) -> bool {
+pub(crate) fn is_gone(memory: &Arc<Memory>, name: u64) -> bool {
     let index = (name % MEMBERS as u64) as usize;
     if memory.member(index)[TAKEN].load(Acquire) != name / MEMBERS as u64 {
         return true;
@@ -115,7 +115,7 @@ pub(crate) fn end_burials(memory: &Memory, hold: usize, mut bury: impl FnMut(u64
 }
 
 /// Holds that the dead left with a burial in them.
-pub(crate) fn open_burials(memory: &Rc<Memory>) -> u64 {
+pub(crate) fn open_burials(memory: &Arc<Memory>) -> u64 {
     let open = |index| memory.member(index)[OPEN].load(Acquire);
     (0..MEMBERS).fold(0, |all, index| all | open(index))
 }

@@ -12,7 +12,7 @@ use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use larder_core::buf::PAGE;
@@ -27,7 +27,7 @@ const CONTROL_BYTES: usize = PAGE;
 /// Mutexes of pages: a page has that of its hash.
 pub(crate) const HOLDS: usize = 64;
 /// Mutexes of whatever the user has: see [`Member::latch`](crate::Member::latch).
-pub(crate) const LATCHES: usize = 64;
+pub(crate) const LATCHES: usize = 256;
 /// Words of a member.
 pub(crate) const MEMBER_WORDS: usize = 8;
 
@@ -51,6 +51,8 @@ pub(crate) enum Control {
     /// Two halves: counts changes; whether somebody waits for one.
     Changes,
     Waiting,
+    /// Who makes room before it is needed; 0: whoever comes.
+    Ahead,
 }
 
 /// Which log a memory is for.
@@ -71,15 +73,21 @@ pub struct Memory {
     shape: Shape,
 }
 
+// SAFETY: the mapping is shared between processes as it is: words are atomic, mutexes are mutexes, and batches are copied
+// under the log's lock, or read by whoever has the batch.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
 /// The log's words in a memory.
 #[derive(Clone)]
-pub struct Words(Rc<Memory>);
+pub struct Words(Arc<Memory>);
 
 impl Words {
     /// Those of this memory.
     #[must_use]
-    pub fn of(memory: &Rc<Memory>) -> Self {
-        Self(Rc::clone(memory))
+    pub fn of(memory: &Arc<Memory>) -> Self {
+        Self(Arc::clone(memory))
     }
 }
 
@@ -96,7 +104,7 @@ impl Memory {
     ///
     /// # Errors
     /// If the file cannot be mapped.
-    pub fn create(file: &OwnedFd, shape: Shape) -> Result<Rc<Self>> {
+    pub fn create(file: &OwnedFd, shape: Shape) -> Result<Arc<Self>> {
         let len = Self::buffers_at(&shape) + Self::buffer_bytes(&shape);
         rustix::fs::ftruncate(file, 0)?;
         rustix::fs::ftruncate(file, len as u64)?;
@@ -121,14 +129,14 @@ impl Memory {
             memory.control(control).store(value, Ordering::Relaxed);
         }
         memory.control(Control::Magic).store(MAGIC, Ordering::Release);
-        Ok(Rc::new(memory))
+        Ok(Arc::new(memory))
     }
 
     /// As [`create`](Self::create), in memory without a name; children that are forked find it mapped.
     ///
     /// # Errors
     /// If there is none.
-    pub fn anonymous(shape: Shape) -> Result<Rc<Self>> {
+    pub fn anonymous(shape: Shape) -> Result<Arc<Self>> {
         let file = rustix::fs::memfd_create("larder", rustix::fs::MemfdFlags::CLOEXEC)?;
         Self::create(&file, shape)
     }
@@ -137,7 +145,7 @@ impl Memory {
     ///
     /// # Errors
     /// If it is none, or cannot be mapped.
-    pub fn join(file: &OwnedFd) -> Result<Rc<Self>> {
+    pub fn join(file: &OwnedFd) -> Result<Arc<Self>> {
         let bad = || Error::new(ErrorKind::InvalidData, "not the memory of a page log");
         let len = rustix::fs::fstat(file)?.st_size as usize;
         if len < CONTROL_BYTES {
@@ -168,7 +176,7 @@ impl Memory {
         if len != Self::buffers_at(&memory.shape) + Self::buffer_bytes(&memory.shape) {
             return Err(bad());
         }
-        Ok(Rc::new(memory))
+        Ok(Arc::new(memory))
     }
 
     fn map(file: &OwnedFd, len: usize, shape: Shape) -> Result<Self> {
@@ -286,7 +294,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: whatever points into the mapping keeps an `Rc` of this, so nothing does any more.
+        // SAFETY: whatever points into the mapping keeps an `Arc` of this, so nothing does any more.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
     }
 }

@@ -15,7 +15,7 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::memory::Memory;
 
@@ -28,7 +28,7 @@ pub(crate) const STRIDE: usize = size_of::<Mutex>();
 
 /// A mutex that is held until this is dropped, on the thread that took it.
 pub struct Locked {
-    memory: Rc<Memory>,
+    memory: Arc<Memory>,
     at: usize,
     not_send: PhantomData<*mut ()>,
 }
@@ -72,7 +72,7 @@ impl Mutex {
 
 impl Locked {
     /// Takes the mutex at this place of the memory; whether its last holder died.
-    pub(crate) fn lock(memory: &Rc<Memory>, at: usize) -> (Self, bool) {
+    pub(crate) fn lock(memory: &Arc<Memory>, at: usize) -> (Self, bool) {
         if let Tried::Held(locked, died) = Self::try_lock(memory, at) {
             return (locked, died);
         }
@@ -94,13 +94,13 @@ impl Locked {
     }
 
     /// As [`lock`](Self::lock), without waiting.
-    pub(crate) fn try_lock(memory: &Rc<Memory>, at: usize) -> Tried {
+    pub(crate) fn try_lock(memory: &Arc<Memory>, at: usize) -> Tried {
         // SAFETY: as above.
         let result = unsafe { libc::pthread_mutex_trylock(memory.mutex(at).0.get()) };
         Self::taken(memory, at, result)
     }
 
-    fn taken(memory: &Rc<Memory>, at: usize, result: i32) -> Tried {
+    fn taken(memory: &Arc<Memory>, at: usize, result: i32) -> Tried {
         if result == libc::EBUSY {
             return Tried::Busy;
         }
@@ -112,7 +112,7 @@ impl Locked {
         } else {
             must(result, "lock");
         }
-        let locked = Self { memory: Rc::clone(memory), at, not_send: PhantomData };
+        let locked = Self { memory: Arc::clone(memory), at, not_send: PhantomData };
         Tried::Held(locked, died)
     }
 }

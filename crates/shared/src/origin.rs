@@ -26,6 +26,10 @@ pub trait Origin {
     /// # Errors
     /// If it cannot be.
     fn flush(&self, member: &Member) -> Result<(), Errno>;
+    /// The same for another thread, if several writes at a time are faster than one after the other.
+    fn again(&self) -> Option<Box<dyn Origin + Send>> {
+        None
+    }
 }
 
 /// One file, one page behind the other.

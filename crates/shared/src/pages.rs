@@ -11,7 +11,7 @@
 
 use std::io::{Error, ErrorKind};
 use std::ops::{Deref, Range};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use larder_core::buf::Buf;
@@ -32,7 +32,7 @@ impl Pages<Words> {
     ///
     /// # Errors
     /// If the log on flash cannot be used.
-    pub fn start(memory: &Rc<Memory>, devices: Devices) -> Result<(Self, Found), Error> {
+    pub fn start(memory: &Arc<Memory>, devices: Devices) -> Result<(Self, Found), Error> {
         let member = Member::join(memory, devices).map_err(|e| Error::from_raw_os_error(e.0))?;
         let (words, shape) = (member.words(), memory.shape());
         let opened = now(PageLog::open(member, words, shape.log, shape.settings));
@@ -44,7 +44,7 @@ impl Pages<Words> {
     ///
     /// # Errors
     /// If there is no room for one more.
-    pub fn join(memory: &Rc<Memory>, devices: Devices) -> Result<Self, Errno> {
+    pub fn join(memory: &Arc<Memory>, devices: Devices) -> Result<Self, Errno> {
         Self::join_over(memory, devices, |words| words)
     }
 }
@@ -55,7 +55,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     /// # Errors
     /// As there.
     pub fn join_over(
-        memory: &Rc<Memory>,
+        memory: &Arc<Memory>,
         devices: Devices,
         over: impl FnOnce(Words) -> M,
     ) -> Result<Self, Errno> {

@@ -57,6 +57,11 @@ pub trait Host {
     }
     /// Writes a page to the origin.
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
+    /// Brings the newest versions of these pages to the origin ([`to_origin`](super::PageLog::to_origin)), where the host
+    /// knows a better way than one after the other; those that could not be.
+    fn spread(&self, _: &[u64]) -> Option<Vec<u64>> {
+        None
+    }
     /// Makes pages of the origin zero.
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno>;
     /// Makes durable what the origin was written.
@@ -67,6 +72,10 @@ pub trait Host {
     /// Whether tasks of the driver call [`write_next`](super::PageLog::write_next) and
     /// [`keep`](super::PageLog::keep); else whoever waits does.
     fn has_tasks(&self) -> bool;
+    /// Whether this one makes room before it is needed. Where another does, it does so only when there is none.
+    fn keeps_ahead(&self) -> bool {
+        true
+    }
     /// Waits for a change; may return early.
     async fn changed(&self, seen: u64);
     /// Rests before something that failed is tried again.

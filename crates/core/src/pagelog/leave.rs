@@ -107,7 +107,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let wanted = get(Mark::Wanted) != 0;
             let need = empty_blocks(&self.log) + reserve(&self.log) + empty_blocks(&self.log);
             // Some groups ahead, so that one flush of each device serves several.
-            let ahead = (blocks / 8).min(16 * empty_blocks(&self.log));
+            let ahead = match self.host.keeps_ahead() {
+                true => (blocks / 8).min(16 * empty_blocks(&self.log)),
+                false => 0,
+            };
             let room = |mark| (get(mark) + blocks).saturating_sub(get(Mark::Rear));
             let short = room(Mark::DurableFront) < need + ahead / 4 || wanted;
             (
@@ -365,7 +368,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Brings the newest versions of these pages to the origin; those that could not be.
-    pub(super) async fn to_origin(&self, pages: &[u64]) -> Vec<u64> {
+    pub async fn to_origin(&self, pages: &[u64]) -> Vec<u64> {
         let slots: Vec<u32> = {
             let _guard = self.lock();
             pages.iter().filter_map(|page| self.words.find(*page)).collect()
@@ -377,6 +380,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// As above, from what was read.
     async fn to_origin_from(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
         pages.sort_unstable();
+        if let Some(left) = self.host.spread(&pages) {
+            return left;
+        }
         let jobs = pages.iter().map(|page| self.one_to_origin(*page, span)).collect();
         let results = each(jobs).await;
         pages.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(p, _)| p).collect()

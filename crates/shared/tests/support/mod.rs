@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -188,7 +188,7 @@ impl Life {
         Pages::start(&memory, devices(self.dir.path())).expect("opens").0
     }
 
-    pub fn memory(&self) -> Rc<Memory> {
+    pub fn memory(&self) -> Arc<Memory> {
         Memory::join(&open(&self.dir.path().join("memory"))).expect("memory")
     }
 

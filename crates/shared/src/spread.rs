@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages brought to a slow origin by several threads at a time.
+//!
+//! A process writes one page after the other, and an origin of a millisecond is then never busy. So where writes are slow,
+//! pages that leave together are written by threads that live as long as that takes, each a member of its own: what
+//! the module says of the dead holds of each of them (`lib.rs`). They take no signals, and call nothing of the
+//! program's but its origin.
+//!
+//! Why not asynchronous writes: they may come to the origin after their process's death, when others have its locks.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::thread::{Builder, scope};
+use std::time::{Duration, Instant};
+
+use larder_core::pagelog::{PageLog, now};
+use larder_core::request::Errno;
+
+use crate::host::Member;
+use crate::memory::Shape;
+
+/// Threads at a time.
+const THREADS: usize = 16;
+/// A write that takes so long waits for a device.
+const SLOW: Duration = Duration::from_micros(200);
+/// So few pages are not worth a thread.
+const LEAST: usize = 4;
+
+/// What is known of the origin's speed.
+#[derive(Default)]
+pub(crate) struct Slow {
+    /// How long the last write took.
+    last: Cell<Duration>,
+    /// Threads are at it already, or this is one.
+    busy: Cell<bool>,
+}
+
+impl Slow {
+    /// Runs a write.
+    pub fn watch<T>(&self, write: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let done = write();
+        self.last.set(begin.elapsed());
+        done
+    }
+
+    /// Brings pages to the origin, if that is better done so; those that could not be.
+    pub fn spread(&self, pages: &[u64], member: &Member) -> Option<Vec<u64>> {
+        let parts = (pages.len() / LEAST).min(THREADS);
+        if parts < 2 || self.last.get() < SLOW || self.busy.get() {
+            return None;
+        }
+        let mut chunks = pages.chunks(pages.len().div_ceil(parts));
+        // One's own, by which the speed is known the next time.
+        let mut own = chunks.next()?.to_vec();
+        let mut left = Vec::new();
+        self.busy.set(true);
+        let quiet = Quiet::new();
+        scope(|scope| {
+            let mut threads = Vec::new();
+            for chunk in chunks {
+                let devices = member.devices_again();
+                let memory = Arc::clone(member.memory());
+                let run = move || bring(&Member::join(&memory, devices?.into())?, chunk);
+                match Builder::new().name("larder-writer".to_owned()).spawn_scoped(scope, run) {
+                    Ok(thread) => threads.push((thread, chunk)),
+                    Err(_) => own.extend(chunk),
+                }
+            }
+            left.extend(bring(member, &own).unwrap_or_default());
+            for (thread, chunk) in threads {
+                match thread.join() {
+                    Ok(Ok(some)) => left.extend(some),
+                    _ => left.extend(chunk),
+                }
+            }
+        });
+        drop(quiet);
+        self.busy.set(false);
+        Some(left)
+    }
+}
+
+/// Those of the pages that could not be brought.
+fn bring(member: &Member, pages: &[u64]) -> Result<Vec<u64>, Errno> {
+    let Shape { log, settings, .. } = member.memory().shape();
+    let log = PageLog::join(member.clone(), member.words(), log, settings);
+    Ok(now(log.to_origin(pages)))
+}
+
+/// No signal comes to threads that begin while it lives.
+struct Quiet(libc::sigset_t);
+
+impl Quiet {
+    fn new() -> Self {
+        let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: sets are written by `sigfillset` and `pthread_sigmask` before they are read.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), old.as_mut_ptr());
+            Self(old.assume_init())
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that was in force.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::fd::OwnedFd;
+    use std::sync::Mutex;
+
+    use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+
+    use super::*;
+    use crate::{Devices, Memory, Origin, Pages};
+
+    /// An origin that takes its time, and counts who is in it.
+    #[derive(Clone, Default)]
+    struct Slowly(Arc<Mutex<(BTreeMap<u64, u8>, usize, usize)>>);
+
+    impl Origin for Slowly {
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+            Err(Errno::EIO)
+        }
+        fn write(&self, page: u64, bytes: &[u8], _: &Member) -> Result<(), Errno> {
+            {
+                let mut state = self.0.lock().unwrap();
+                state.1 += 1;
+                state.2 = state.2.max(state.1);
+            }
+            std::thread::sleep(2 * SLOW);
+            let mut state = self.0.lock().unwrap();
+            state.1 -= 1;
+            if page == 77 {
+                return Err(Errno::EIO);
+            }
+            state.0.insert(page, bytes[0]);
+            Ok(())
+        }
+        fn flush(&self, _: &Member) -> Result<(), Errno> {
+            Ok(())
+        }
+        fn again(&self) -> Option<Box<dyn Origin + Send>> {
+            Some(Box::new(self.clone()))
+        }
+    }
+
+    #[test]
+    fn a_slow_origin_is_written_by_several_and_what_it_refuses_is_told() {
+        let log = Geometry { base: 0, blocks: 0, page_bytes: 4096, batch_pages: 64, volume: 9 };
+        let log = log.grown_to(2000 * 4096).unwrap();
+        let flash = std::fs::File::from(OwnedFd::from(
+            rustix::fs::memfd_create("flash", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+        ));
+        for (at, bytes) in log.blank() {
+            std::os::unix::fs::FileExt::write_all_at(&flash, &bytes, at).unwrap();
+        }
+        let settings = LogSettings { policy: LogPolicy::Bounded, second_chance: false };
+        let memory = Memory::anonymous(Shape { log, settings, user_words: 0 }).unwrap();
+        let origin = Slowly::default();
+        let devices = || Devices {
+            flash: flash.try_clone().unwrap().into(),
+            origin: Box::new(origin.clone()),
+        };
+        let (pages, _) = Pages::start(&memory, devices()).unwrap();
+        let put = |range: std::ops::Range<u64>| {
+            range.for_each(|page| pages.write(page, &[page as u8; 4096]).unwrap());
+        };
+        put(100..228);
+        pages.flush().unwrap();
+        let brought = |page: u64| origin.0.lock().unwrap().0.get(&page) == Some(&(page as u8));
+        assert!((100..228).all(brought));
+        assert!(origin.0.lock().unwrap().2 > 1, "one after the other");
+        put(70..80);
+        assert_eq!(pages.flush(), Err(Errno::EIO));
+        assert!((70..80).all(|page| brought(page) == (page != 77)));
+        assert_eq!(pages.status().dirty, 1);
+    }
+}
