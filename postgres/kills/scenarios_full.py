@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 
@@ -220,3 +221,30 @@ def fails(lab: Lab) -> None:
     expect_both(cluster, wanted, at)
     cluster.stop()
     give_back(cluster)
+
+
+@scenario(41, "a snapshot of the running server's data directory put back alone, without a checkpoint: refused", FULL)
+def snapshot_alone(lab: Lab) -> None:
+    """pg_control is the same in both; its log does not reach as far as what flash has."""
+    directory = outside(lab)
+    cluster = lab.warm(**QUIET, larder__flash_directory=directory)
+    try:
+        changed(lab, cluster)
+        cluster.signal_all(signal.SIGSTOP)
+        copy(cluster.data, cluster.home / "before")
+        cluster.signal_all(signal.SIGCONT)
+        wanted = (absorbed(cluster), change(cluster))
+        lab.use(cluster)
+        cluster.kill_all()
+        copy(cluster.data, cluster.home / "newer")
+        # A checkpoint by absorbed() would tell them apart otherwise.
+        shutil.copy2(cluster.data / "global/pg_control", cluster.home / "before/global/pg_control")
+        copy(cluster.home / "before", cluster.data)
+        expect_refused(cluster, "was put back or changed")
+        copy(cluster.home / "newer", cluster.data)
+        at = cluster.log_size()
+        expect_start(cluster, LEFT)
+        expect_both(cluster, wanted, at)
+    finally:
+        cluster.kill_all()
+        shutil.rmtree(directory)

@@ -77,6 +77,8 @@ pub enum Mark {
     NamesDurable,
     JournalStamp,
     JournalRows,
+    /// The highest LSN of all pages that flash took.
+    Lsn,
 }
 
 const MARKS: usize = 64;
@@ -137,6 +139,11 @@ impl Area {
     /// Sets a mark; what it was.
     pub fn swap(&self, mark: Mark, value: u64) -> u64 {
         self.mark(mark).swap(value, AcqRel)
+    }
+
+    /// Raises a mark.
+    pub fn raise_mark(&self, mark: Mark, value: u64) {
+        self.mark(mark).fetch_max(value, AcqRel);
     }
 
     /// Counts.

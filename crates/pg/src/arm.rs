@@ -38,6 +38,8 @@ pub struct Server {
     pub page_bytes: u64,
     /// Blocks of a segment.
     pub segment_blocks: u64,
+    /// Bytes of a segment of its log.
+    pub wal_segment_bytes: u64,
     /// First byte of shared buffers.
     pub buffers: usize,
     /// Frames of shared buffers.
@@ -57,6 +59,7 @@ impl Server {
             version: server::version()?,
             page_bytes: server::number("block_size")?,
             segment_blocks: server::number("segment_size")?,
+            wal_segment_bytes: server::number("wal_segment_size")?,
             buffers,
             frames,
             data,

@@ -25,6 +25,15 @@ pub fn hash(page: &[u8]) -> u64 {
     digest.finalize()
 }
 
+/// Where in the server's log its last change was logged (`pd_lsn`); 0: nowhere.
+#[must_use]
+pub fn lsn(page: &[u8]) -> u64 {
+    let half = |at: usize| {
+        u64::from(u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]))
+    };
+    half(0) << 32 | half(4)
+}
+
 /// The checksum in it.
 #[must_use]
 pub fn checksum(page: &[u8]) -> u16 {

@@ -84,9 +84,15 @@ impl Disk {
         done
     }
 
-    fn flush_segment(&self, number: Number, segment: u64) -> Result<(), Errno> {
-        let flush = |file: &File| file.sync_data();
-        self.with_file(number, segment, flush).map_err(errno)
+    fn flush_segments(&self, noted: &[(Number, u64)]) -> Vec<Result<(), Errno>> {
+        let path = |(number, segment): &(Number, u64)| self.path(*number, *segment);
+        let paths: Vec<Option<PathBuf>> = noted.iter().map(path).collect();
+        // A fork that is no more, or a file.
+        let flush = |path: &Option<PathBuf>| match path.as_deref().map_or(Ok(None), open) {
+            Ok(Some(file)) => file.sync_data().map_err(errno),
+            other => other.map(drop).map_err(errno),
+        };
+        larder_shared::together(&paths, flush)
     }
 }
 
@@ -119,7 +125,7 @@ impl Origin for Disk {
         if self.sync {
             let _latch = member.latch(unflushed::LATCH);
             if !unflushed::note(self.area.unflushed(), number, segment) {
-                self.flush_segment(number, segment)?;
+                self.flush_segments(&[(number, segment)]).into_iter().collect::<Result<(), _>>()?;
             }
         }
         Ok(())
@@ -137,8 +143,6 @@ impl Origin for Disk {
             return Ok(());
         }
         let _latch = member.latch(unflushed::LATCH);
-        unflushed::flush(self.area.unflushed(), |number, segment| {
-            self.flush_segment(number, segment)
-        })
+        unflushed::flush(self.area.unflushed(), |noted| self.flush_segments(&noted))
     }
 }

@@ -55,6 +55,7 @@ impl Place {
             version: 15,
             page_bytes: PAGE as u64,
             segment_blocks: 32,
+            wal_segment_bytes: 16 << 20,
             buffers: 0,
             frames: 4,
             data: data.path().to_str().unwrap().to_owned(),

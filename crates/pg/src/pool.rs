@@ -238,6 +238,7 @@ impl Pool {
     /// If it cannot be taken; then the page is as it was.
     pub fn absorb(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.area.raise(page);
+        self.area.raise_mark(Mark::Lsn, content::lsn(bytes));
         let position = now(self.pages.log().put(page, bytes, true))?;
         self.area.made_dirty(Number::of_page(page).0, position);
         self.area.count(Mark::Writes);

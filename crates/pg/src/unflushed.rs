@@ -37,19 +37,24 @@ pub fn note(words: &[AtomicU64], number: Number, segment: u64) -> bool {
 /// Under the latch: flushes all that was noted.
 ///
 /// # Errors
-/// If one cannot be; it stays, with those behind it.
+/// If one cannot be; it stays.
 pub fn flush(
     words: &[AtomicU64],
-    mut flush: impl FnMut(Number, u64) -> Result<(), Errno>,
+    flush: impl Fn(Vec<(Number, u64)>) -> Vec<Result<(), Errno>>,
 ) -> Result<(), Errno> {
-    let count = words.iter().take_while(|word| word.load(Acquire) != 0).count();
-    // The last first, so that no free word comes before a taken one.
-    for place in words[..count].iter().rev() {
-        let (number, segment) = parts(place.load(Acquire));
-        flush(number, segment)?;
-        place.store(0, Release);
+    let noted: Vec<u64> = words.iter().map(|w| w.load(Acquire)).take_while(|w| *w != 0).collect();
+    let done = flush(noted.iter().map(|word| parts(*word)).collect());
+    let (mut free, mut result) = (0, Ok(()));
+    // What stays moves to the front, so that no free word comes before a taken one; it is there twice for a moment.
+    for (word, done) in noted.iter().zip(done) {
+        if let Err(errno) = done {
+            words[free].store(*word, Release);
+            free += 1;
+            result = Err(errno);
+        }
     }
-    Ok(())
+    words[free..noted.len()].iter().rev().for_each(|place| place.store(0, Release));
+    result
 }
 
 #[cfg(test)]
@@ -64,15 +69,16 @@ mod tests {
             assert!(note(&words, number(n), segment));
         }
         assert!(!note(&words, number(8), 0), "full");
-        let refuse = |n, _| if n == number(7) { Err(Errno::EIO) } else { Ok(()) };
-        assert_eq!(flush(&words, refuse), Err(Errno::EIO));
-        let mut seen = Vec::new();
-        let mut see = |n, s| {
-            seen.push((n, s));
-            Ok(())
+        let all = |_: Vec<(Number, u64)>| -> Vec<Result<(), Errno>> { vec![Ok(()); 9] };
+        let refuse = |noted: Vec<(Number, u64)>| {
+            let one =
+                |(n, _): &(Number, u64)| if *n == number(7) { Err(Errno::EIO) } else { Ok(()) };
+            noted.iter().map(one).collect()
         };
-        assert_eq!(flush(&words, &mut see), Ok(()));
-        assert_eq!(seen, [(number(7), 3), (number(1), 0)]);
-        assert_eq!(flush(&words, |_, _| Err(Errno::EIO)), Ok(()));
+        assert_eq!(flush(&words, refuse), Err(Errno::EIO));
+        let left: Vec<u64> = words.iter().map(|word| word.load(Acquire)).collect();
+        assert_eq!(left, [word(number(7), 3), 0, 0, 0]);
+        assert_eq!(flush(&words, all), Ok(()));
+        assert!(words.iter().all(|word| word.load(Acquire) == 0));
     }
 }

@@ -6,6 +6,9 @@
 //! that matters is in the server's log before it is in a page on the disk or on flash; so the memory knows where the last
 //! write to `pg_wal` ended, and the hash of its last bytes, and counts only while they are there.
 //!
+//! Where flash is a part of the database (`full`) nothing begins empty. There it is enough that the log reaches as far as
+//! what flash has was logged, to a page of the log: so the memory knows the highest LSN of all pages that flash took.
+//!
 //! Log writers take turns (the server sees to it), so one place to note is enough: what is about to be written, and what
 //! was. A write that was cut short matches neither, and flash begins empty.
 
@@ -17,7 +20,7 @@ use crate::area::{Area, Mark};
 use crate::control::hash;
 use crate::here;
 
-/// Bytes of a write that are looked at: its last page.
+/// Bytes of a write that are looked at: its last page, and of a page.
 const TAIL: usize = 8192;
 
 /// A segment of the log: its name as a number.
@@ -91,6 +94,26 @@ pub fn is_there(data: &Path, area: &Area) -> bool {
     nothing || [LAST, NEXT].iter().any(|marks| has(data, marks.map(|mark| area.get(mark))))
 }
 
+/// Whether the data directory's log, in segments of this size, has been written up to this place.
+#[must_use]
+pub fn reaches(data: &Path, lsn: u64, segment_bytes: u64) -> bool {
+    let Some(last) = lsn.checked_sub(1) else { return true };
+    let Ok(entries) = std::fs::read_dir(data.join("pg_wal")) else { return false };
+    let in_a_number = (1 << 32) / segment_bytes.max(1);
+    let segment = last / segment_bytes.max(1);
+    let number = ((segment / in_a_number.max(1)) << 32) | (segment % in_a_number.max(1));
+    let page = last / TAIL as u64 * TAIL as u64;
+    let there = |entry: std::fs::DirEntry| {
+        let segment = Segment::of(entry.file_name().as_encoded_bytes())?;
+        let mut address = [0; 8];
+        let file = File::open(entry.path()).ok().filter(|_| segment.number == number)?;
+        // The page's head says where it belongs; in a segment that waits to be used again it is another.
+        file.read_exact_at(&mut address, page % segment_bytes + 8).ok()?;
+        (u64::from_le_bytes(address) == page).then_some(())
+    };
+    entries.flatten().any(|entry| there(entry).is_some())
+}
+
 fn has(data: &Path, [timeline, number, end, bytes, expected]: [u64; 5]) -> bool {
     let Ok(timeline) = u32::try_from(timeline) else { return false };
     let name = Segment { timeline, number }.name();
@@ -129,5 +152,23 @@ mod tests {
         assert!(!has(data.path(), of(&[5; 8192], 24_576)), "beyond the end");
         assert!(!has(data.path(), [1, 2, 8192, 8192, hash(&[5; 8192])]), "no such segment");
         assert!(!has(data.path(), [1, 1, 8192, 8192, 0]));
+    }
+
+    #[test]
+    fn a_log_reaches_as_far_as_its_pages_say() {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::create_dir(data.path().join("pg_wal")).unwrap();
+        let size = 16 << 20;
+        // Segment 0x1_0000_0003 of such a size, two pages written, the third of an older segment.
+        let start = (1_u64 << 32) + 3 * size;
+        let file = data.path().join("pg_wal").join("000000020000000100000003");
+        let file = File::create(file).unwrap();
+        file.set_len(size).unwrap();
+        for (page, address) in [(0, start), (1, start + 8192), (2, 5 * size + 2 * 8192)] {
+            file.write_all_at(&address.to_le_bytes(), page * 8192 + 8).unwrap();
+        }
+        let reaches = |lsn| reaches(data.path(), lsn, size);
+        assert!([0, start + 1, start + 8192, start + 2 * 8192].into_iter().all(reaches));
+        assert!(![start, start + 2 * 8192 + 1, start + size + 40].into_iter().any(reaches));
     }
 }

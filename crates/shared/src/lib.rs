@@ -44,6 +44,7 @@ pub use host::{Devices, Member};
 pub use memory::{Memory, Shape, Words};
 pub use origin::{OneFile, Origin};
 pub use pages::Pages;
+pub use spread::together;
 
 pub use larder_core::pagelog::now;
 

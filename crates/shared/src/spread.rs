@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages brought to a slow origin by several threads at a time.
+//! A slow origin, served by several threads at a time: pages that are brought there, files that are flushed.
 //!
 //! A process writes one page after the other, and an origin of a millisecond is then never busy. So where writes are slow,
 //! pages that leave together are written by threads that live as long as that takes, each a member of its own: what
@@ -83,6 +83,33 @@ impl Slow {
     }
 }
 
+/// Does something to each, several at a time; the results, in order.
+pub fn together<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let part = items.len().div_ceil(THREADS).max(1);
+    let quiet = Quiet::new();
+    let results = scope(|scope| {
+        let run = |chunk: &'_ [T]| chunk.iter().map(&each).collect::<Vec<R>>();
+        let mut chunks = items.chunks(part);
+        let own = chunks.next();
+        let begin = |chunk| {
+            let name = "larder-writer".to_owned();
+            (Builder::new().name(name).spawn_scoped(scope, move || run(chunk)), chunk)
+        };
+        let threads: Vec<_> = chunks.map(begin).collect();
+        let mut results: Vec<R> = own.map(run).unwrap_or_default();
+        for (thread, chunk) in threads {
+            match thread.map(|thread| thread.join()) {
+                Ok(Ok(some)) => results.extend(some),
+                // A thread that could not begin; one that panicked has said so.
+                _ => results.extend(run(chunk)),
+            }
+        }
+        results
+    });
+    drop(quiet);
+    results
+}
+
 /// Those of the pages that could not be brought.
 fn bring(member: &Member, pages: &[u64]) -> Result<Vec<u64>, Errno> {
     let Shape { log, settings, .. } = member.memory().shape();
@@ -115,7 +142,6 @@ impl Drop for Quiet {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::os::fd::OwnedFd;
     use std::sync::Mutex;
 
     use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
@@ -123,9 +149,13 @@ mod tests {
     use super::*;
     use crate::{Devices, Memory, Origin, Pages};
 
+    /// What it has, how many write, and how many did at a time.
+    #[derive(Default)]
+    struct State(BTreeMap<u64, u8>, usize, usize);
+
     /// An origin that takes its time, and counts who is in it.
     #[derive(Clone, Default)]
-    struct Slowly(Arc<Mutex<(BTreeMap<u64, u8>, usize, usize)>>);
+    struct Slowly(Arc<Mutex<State>>);
 
     impl Origin for Slowly {
         fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
@@ -158,9 +188,8 @@ mod tests {
     fn a_slow_origin_is_written_by_several_and_what_it_refuses_is_told() {
         let log = Geometry { base: 0, blocks: 0, page_bytes: 4096, batch_pages: 64, volume: 9 };
         let log = log.grown_to(2000 * 4096).unwrap();
-        let flash = std::fs::File::from(OwnedFd::from(
-            rustix::fs::memfd_create("flash", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
-        ));
+        let flash = rustix::fs::memfd_create("flash", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let flash = std::fs::File::from(flash);
         for (at, bytes) in log.blank() {
             std::os::unix::fs::FileExt::write_all_at(&flash, &bytes, at).unwrap();
         }

@@ -75,7 +75,7 @@ impl Default for Scale {
             device: "cloud".to_owned(),
             warehouses: 6,
             shared_buffers_bytes: 32 << 20,
-            flash_ratio: 0.15,
+            flash_ratio: 0.2,
             clients: 8,
             checkpoint_seconds: vec![30],
             warm_up_seconds: 25,
