@@ -46,16 +46,20 @@ pub struct Control {
     pub catalogs: u32,
     /// Whether the server was stopped cleanly.
     pub shut_down: bool,
+    /// Where in the server's log recovery begins; what lies before may be gone.
+    pub redo: u64,
 }
 
 impl Control {
-    /// What some bytes of it say; the first 20 bytes are the same in all versions.
+    /// What some bytes of it say; the first 48 bytes are the same from 11 to 18.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let system = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let (catalogs, state) = (number(12)?, number(16)?);
-        Some(Self { hash: hash(bytes), system, catalogs, shut_down: SHUT_DOWN.contains(&state) })
+        let redo = u64::from_le_bytes(bytes.get(40..48)?.try_into().ok()?);
+        let shut_down = SHUT_DOWN.contains(&state);
+        Some(Self { hash: hash(bytes), system, catalogs, shut_down, redo })
     }
 
     /// Reads it.

@@ -183,7 +183,9 @@ fn needed(
     if let Some(memory) = left(&path, flash).filter(|memory| memory.shape().log == kept.log) {
         let area = Area::of(&memory);
         let data = Path::new(&server.data);
-        let reached = || wal::reaches(data, area.get(Mark::Lsn), server.wal_segment_bytes);
+        let lsn = area.get(Mark::Lsn);
+        let reached =
+            || lsn <= server.control.redo || wal::reaches(data, lsn, server.wal_segment_bytes);
         if !is_known(server, &area) || !reached() {
             return refuse("the data directory was put back or changed since the server died");
         }

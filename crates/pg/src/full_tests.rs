@@ -40,7 +40,7 @@ struct Run {
 }
 
 fn control(hash: u64) -> Control {
-    Control { hash, system: 77, catalogs: 1, shut_down: false }
+    Control { hash, system: 77, catalogs: 1, shut_down: false, redo: 0 }
 }
 
 fn page_of(value: u8) -> Vec<u8> {
