@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 
-from checks import amcheck, digest, expect, expect_no_damage, status
+from checks import amcheck, digest, expect, expect_no_damage, give_back, status
 from cluster import EMPTY, LEFT, Cluster, Failed
-from scenarios import BOUNDED, Lab, expect_start, read_by_key, scenario
+from scenarios import BOUNDED, FULL, Lab, expect_start, read_by_key, scenario
 
 
 def absorbed(cluster: Cluster) -> str:
@@ -136,5 +136,29 @@ def bare_with_changed(lab: Lab) -> None:
         cluster.kill_all()
         expect_start(cluster, EMPTY)
         expect("the digest of x", digest(cluster, "x"), data)
+        lab.use(cluster)
+    expect_no_damage(cluster, 0)
+
+
+@scenario(42, "a relation's file read through the server (pg_read_binary_file): what flash alone has is in it", BOUNDED + FULL)
+def file_read(lab: Lab) -> None:
+    """pg_rewind takes blocks of a running server so."""
+    cluster = lab.warm(**QUIET)
+    content = "select md5(pg_read_binary_file(pg_relation_filepath('x')))"
+    for _ in range(2):
+        absorbed(cluster)
+        before = cluster.sql(content)
+        cluster.sql("vacuum (freeze) x")
+        if not status(cluster)["pages_dirty"]:
+            absorbed(cluster)
+        cluster.sql("checkpoint")
+        read = cluster.sql(content)
+        expect("the file has changed", read != before, True)
+        cluster.stop()
+        give_back(cluster)
+        cluster.start(library=False) if lab.policy == "bounded" else cluster.start()
+        expect("the file as the disk has it", cluster.sql(content), read)
+        cluster.stop()
+        cluster.start()
         lab.use(cluster)
     expect_no_damage(cluster, 0)

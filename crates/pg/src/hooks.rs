@@ -129,12 +129,17 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> Ra
     fd
 }
 
-/// The guard is not there for the server that it lets pass.
+/// The guard is not there for the server that it lets pass. A stream over a relation file (`pg_read_binary_file`, which
+/// `pg_rewind` asks) sees the disk alone, so that gets what it lacks first.
 unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: as the server's own call.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes();
     if here::is_armed() && name == guard::NAME.as_bytes() && Guard::is_at(Path::new(guard::NAME)) {
         refuse(Errno(libc::ENOENT));
+        return std::ptr::null_mut();
+    }
+    if let Err(errno) = transfer::settle(here::named(name)) {
+        refuse(errno);
         return std::ptr::null_mut();
     }
     // SAFETY: as above.

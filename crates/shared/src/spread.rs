@@ -63,17 +63,19 @@ impl Slow {
             for chunk in chunks {
                 let devices = member.devices_again();
                 let memory = Arc::clone(member.memory());
-                let run = move || bring(&Member::join(&memory, devices?.into())?, chunk);
+                let run =
+                    move || Ok::<_, Errno>(bring(&Member::join(&memory, devices?.into())?, chunk));
                 match Builder::new().name("larder-writer".to_owned()).spawn_scoped(scope, run) {
                     Ok(thread) => threads.push((thread, chunk)),
                     Err(_) => own.extend(chunk),
                 }
             }
-            left.extend(bring(member, &own).unwrap_or_default());
+            left.extend(bring(member, &own));
             for (thread, chunk) in threads {
                 match thread.join() {
                     Ok(Ok(some)) => left.extend(some),
-                    _ => left.extend(chunk),
+                    // There was no room for one more member, or no descriptor.
+                    _ => left.extend(bring(member, chunk)),
                 }
             }
         });
@@ -111,10 +113,10 @@ pub fn together<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) ->
 }
 
 /// Those of the pages that could not be brought.
-fn bring(member: &Member, pages: &[u64]) -> Result<Vec<u64>, Errno> {
+fn bring(member: &Member, pages: &[u64]) -> Vec<u64> {
     let Shape { log, settings, .. } = member.memory().shape();
     let log = PageLog::join(member.clone(), member.words(), log, settings);
-    Ok(now(log.to_origin(pages)))
+    now(log.to_origin(pages))
 }
 
 /// No signal comes to threads that begin while it lives.
