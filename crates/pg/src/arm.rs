@@ -68,6 +68,14 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The server's directory in a tablespace.
+    #[must_use]
+    pub fn tablespace_version(&self) -> String {
+        format!("PG_{}_{}", self.version, self.control.catalogs)
+    }
+}
+
 /// The server's shared memory is there: at its start, and whenever it begins anew after a crash of a backend.
 pub fn startup() {
     if server::is_child() || server::is_bootstrapping() {
@@ -222,7 +230,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
         frames: server.frames,
         data: server.data.clone().into_bytes(),
         directory: directory.clone(),
-        version: format!("PG_{}_{}", server.version, server.control.catalogs),
+        version: server.tablespace_version(),
     };
     let (armed, how) = earlier::memory(server, shape, &directory, file_number, make)?;
     begin(&armed, server)?;

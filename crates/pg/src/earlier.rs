@@ -15,7 +15,7 @@
 //! memory, or recovered from flash, whoever died; or the start is refused. Recovery of the server reads its pages. A
 //! start under another policy brings all of it to the disk first, and takes the guard away.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -37,7 +37,7 @@ use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
 use crate::pool::Pool;
 use crate::server::{Level, report};
-use crate::{control, journal, wal};
+use crate::{control, guard, journal, wal};
 
 /// What the log of a start is, for the server's log.
 type How = &'static str;
@@ -81,7 +81,8 @@ pub fn memory(
     let full = shape.settings.policy == LogPolicy::Full;
     match (kept, guard) {
         // A copy of both, as a base backup makes of what lies below the data directory: the backup has everything.
-        (Some(kept), None) if kept.is_needed() && kept.file != flash => {}
+        (Some(kept), None)
+            if kept.is_needed() && kept.file != flash && data.join(guard::NAME).exists() => {}
         (Some(kept), guard) if kept.is_needed() => {
             let (armed, how) = needed(server, shape, (kept, guard), flash, directory, make)?;
             if full && is_same(armed.memory.shape().log, shape.log) {
@@ -179,11 +180,15 @@ fn needed(
             "pg_control is another than the server wrote last: the data directory was put back or changed",
         );
     }
+    if let Some(place) = not_mounted(server, &kept) {
+        return refuse(&format!("the tablespace in {place}, whose pages it has, is not there"));
+    }
     let path = memory_path_of(server);
     if let Some(memory) = left(&path, flash).filter(|memory| memory.shape().log == kept.log) {
         let area = Area::of(&memory);
         let data = Path::new(&server.data);
-        let lsn = area.get(Mark::Lsn);
+        // A new relation's pages may come to flash before what they say of the log does.
+        let lsn = area.get(Mark::Lsn).min(wal::end(&area, server.wal_segment_bytes));
         let reached =
             || lsn <= server.control.redo || wal::reaches(data, lsn, server.wal_segment_bytes);
         if !is_known(server, &area) || !reached() {
@@ -205,6 +210,17 @@ fn needed(
     reconcile(&armed)?;
     let stopped = stopped == server.control.hash && server.control.shut_down;
     Ok((armed, if stopped { WARM } else { "recovered from flash" }))
+}
+
+/// A tablespace that is known and not there: a file system that is not mounted. Its pages would count as dropped.
+fn not_mounted(server: &Server, kept: &Kept) -> Option<String> {
+    let spaces: BTreeSet<u32> = kept.names.iter().map(|row| (row[1] >> 32) as u32).collect();
+    let link = |space: &u32| Path::new(&server.data).join(format!("pg_tblspc/{space}"));
+    let is_away = |link: &PathBuf| {
+        let linked = fs::symlink_metadata(link).is_ok();
+        linked && !link.join(server.tablespace_version()).is_dir()
+    };
+    spaces.iter().map(link).find(is_away).map(|link| link.display().to_string())
 }
 
 /// The log becomes a part of the database, or goes on to be one.

@@ -90,7 +90,7 @@ impl Place {
             frames: 4,
             data: self.server.data.clone().into_bytes(),
             directory: self.flash.path().to_owned(),
-            version: String::new(),
+            version: self.server.tablespace_version(),
         };
         let number = fs::metadata(self.flash.path().join("larder.flash"))?.ino();
         let (armed, how) = earlier::memory(&self.server, shape, self.flash.path(), number, make)?;
@@ -294,15 +294,39 @@ fn a_copy_of_flash_beside_a_restored_backup_is_begun_anew() {
     run.put(&FORK, 3, 7);
     commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
     place.crash(run);
-    // Base backups have no guard.
-    fs::remove_file(place.data.path().join("backup_label")).unwrap();
+    // Base backups have a label instead of the guard.
+    let label = place.data.path().join("backup_label");
+    fs::remove_file(&label).unwrap();
     let flash = place.flash.path().join("larder.flash");
     fs::copy(&flash, place.flash.path().join("copy")).unwrap();
     place.refused();
     fs::rename(place.flash.path().join("copy"), flash).unwrap();
+    place.refused();
+    fs::write(&label, "START WAL LOCATION: 0/2000028").unwrap();
     let run = place.start(LogPolicy::Full).unwrap();
     assert_eq!((run.how, run.has(&FORK, 3)), ("empty", None));
     assert!(Guard::read(place.data.path()).unwrap().is_some());
+}
+
+#[test]
+fn a_tablespace_that_is_not_mounted_is_not_taken_for_dropped() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    let space = Fork { tablespace: 77, ..FORK };
+    let mounted = place.data.path().join("space").join(place.server.tablespace_version());
+    fs::create_dir_all(mounted.join("5")).unwrap();
+    fs::write(mounted.join("5/100"), vec![0; 32 * PAGE]).unwrap();
+    fs::create_dir(place.data.path().join("pg_tblspc")).unwrap();
+    let link = place.data.path().join("pg_tblspc/77");
+    std::os::unix::fs::symlink(place.data.path().join("space"), link).unwrap();
+    run.put(&space, 3, 7);
+    run.commit(&space);
+    place.crash(run);
+    fs::rename(&mounted, place.data.path().join("away")).unwrap();
+    assert!(place.refused().contains("pg_tblspc/77"));
+    fs::rename(place.data.path().join("away"), &mounted).unwrap();
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!(run.has(&space, 3), Some(7));
 }
 
 #[test]

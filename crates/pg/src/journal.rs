@@ -65,7 +65,8 @@ pub fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<(
     if changed == area.get(Mark::NamesDurable) && control.is_none() {
         return Ok(());
     }
-    if area.get(Mark::JournalRows) > ROWS_MOST {
+    let anew = area.get(Mark::JournalRows) > ROWS_MOST;
+    if anew {
         let kept = Kept::read(directory)?.ok_or(io::ErrorKind::NotFound)?;
         let (control, names) = (area.get(Mark::Control), area.names().save().collect());
         Kept { stamp: Kept::new_stamp(), control, names, ..kept }.save(directory)?;
@@ -77,7 +78,9 @@ pub fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<(
     let durable = |row: &[u64; ROW]| area.durable()[row[0] as usize].load(Acquire) == row[3];
     let mut rows: Vec<[u64; ROW]> = area.names().save().filter(|row| !durable(row)).collect();
     let names = rows.len();
-    rows.extend(control.map(|hash| [CONTROL, hash, 0, 0]));
+    // Somebody may be about to write it: what was said of that is in the journal that is no more.
+    let next = Some(area.get(Mark::ControlNext)).filter(|next| anew && *next != 0);
+    rows.extend(control.or(next).map(|hash| [CONTROL, hash, 0, 0]));
     let first = area.get(Mark::JournalRows);
     append(directory, stamp, first, &rows)?;
     for row in &rows[..names] {

@@ -94,6 +94,16 @@ pub fn is_there(data: &Path, area: &Area) -> bool {
     nothing || [LAST, NEXT].iter().any(|marks| has(data, marks.map(|mark| area.get(mark))))
 }
 
+/// Where in the server's log the last write ended, or was about to.
+#[must_use]
+pub fn end(area: &Area, segment_bytes: u64) -> u64 {
+    let of = |[_, number, end, _, _]: [Mark; 5]| {
+        let number = area.get(number);
+        (number >> 32 << 32) + (number & u64::from(u32::MAX)) * segment_bytes + area.get(end)
+    };
+    of(LAST).max(of(NEXT))
+}
+
 /// Whether the data directory's log, in segments of this size, has been written up to this place.
 #[must_use]
 pub fn reaches(data: &Path, lsn: u64, segment_bytes: u64) -> bool {
