@@ -123,8 +123,7 @@ pub fn measure(options: &DemoOptions) -> Result<(Vec<Row>, Setup)> {
     let needed = u64::from(scale.warehouses) * (110 << 20) * 3 + (1 << 30);
     let place = Place::new(options, &tools, &library, needed)?;
     let tpcc = Tpcc::unpack(&place.scripts())?;
-    let mut demo =
-        Demo { options, tools: &tools, place: &place, tpcc, flash_bytes: 0, identifier: 0 };
+    let mut demo = Demo { options, tools: &tools, place: &place, tpcc, flash_bytes: 0 };
     let mut progress = Progress::new();
     let prepared = demo.prepare(&mut progress);
     // Whatever else went wrong when it was interrupted comes from that.
@@ -155,8 +154,6 @@ struct Demo<'a> {
     place: &'a Place,
     tpcc: Tpcc,
     flash_bytes: u64,
-    /// The cluster's.
-    identifier: u64,
 }
 
 impl Demo<'_> {
@@ -179,8 +176,7 @@ impl Demo<'_> {
         progress.begin(&format!("loading {} warehouses", self.scale().warehouses));
         let cluster = self.cluster(self.place.source());
         cluster.create(stopped)?;
-        let identifier = cluster.identifier()?;
-        self.place.owns(identifier);
+        self.place.owns(cluster.identifier()?)?;
         // Nothing of this is kept if the machine fails.
         let quick = [
             ("fsync", "off"),
@@ -201,7 +197,6 @@ impl Demo<'_> {
         self.place.keep(stopped)?;
         let flash = (bytes as f64 * self.scale().flash_ratio) as u64;
         self.flash_bytes = flash.next_multiple_of(1 << 20);
-        self.identifier = identifier;
         progress.begin(&said);
         Ok(bytes)
     }
@@ -291,7 +286,7 @@ impl Demo<'_> {
             server.sql(DATABASE, &function)?;
         }
         let (snapshots, load) = self.load(kind, checkpoint, (&server, &slow), progress)?;
-        let memory_bytes = self.place.shared_bytes(self.identifier);
+        let memory_bytes = self.place.shared_bytes();
         progress.update(|| "killing all of it, and starting again".to_owned());
         let replay_bytes = number(&server, REPLAY)?;
         server.kill()?;
@@ -300,7 +295,7 @@ impl Demo<'_> {
         server.stop(stopped)?;
         slow.unmount()?;
         self.check(kind, &settings, progress)?;
-        self.place.clear_flash(self.identifier)?;
+        self.place.clear_flash()?;
         Row::new(Measured {
             kind: kind.clone(),
             checkpoint_seconds: checkpoint,
