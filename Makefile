@@ -1,11 +1,13 @@
 # Larder: the two commands that a newcomer needs are `make demo` and `make test`.
 CARGO ?= cargo
 PREFIX ?= /usr/local
+# Where cargo puts what it builds.
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 # What is installed; `make build` makes it.
-LARDER ?= target/release/larder
+LARDER ?= $(RELEASE)/larder
 # The PostgreSQL that install-postgres is for.
 PG_CONFIG ?= pg_config
-LARDER_PG ?= target/release/liblarder_pg.so
+LARDER_PG ?= $(RELEASE)/liblarder_pg.so
 # The newest server there is; expanded when it is used, after it may have been installed.
 PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 # How long each fuzz target runs.
@@ -19,7 +21,7 @@ help:
 	@echo "             root also a database in a file system"
 	@echo "make demo-postgres    PostgreSQL on a modelled slow disk, with the library and without; ARGS=--full: longer"
 	@echo "make test    everything that CI runs; installs the Debian packages that it lacks"
-	@echo "make build   target/release/larder"
+	@echo "make build   $(RELEASE)/larder"
 	@echo "make bench   every bench, in full"
 	@echo "make fuzz    every fuzz target for SECONDS ($(SECONDS)) each; installs cargo-fuzz"
 	@echo "make build-postgres    the library for PostgreSQL; make install-postgres installs it for PG_CONFIG"
@@ -60,11 +62,11 @@ install-postgres:
 	    $(DESTDIR)$$($(PG_CONFIG) --sharedir)/extension
 
 demo: build deps-demo
-	target/release/larder demo --dir target/demo
+	$(RELEASE)/larder demo --dir target/demo
 
 # ARGS: further flags, such as --full, --device array-16 or --json.
 demo-postgres: build build-postgres deps-demo-postgres
-	target/release/larder demo --part postgres --dir target/demo $(ARGS)
+	$(RELEASE)/larder demo --part postgres --dir target/demo $(ARGS)
 
 # Lints first, then all tests (the model check, every mutant, faults, kill -9, interop).
 test: deps-build deps-test lint
@@ -104,7 +106,7 @@ deps-demo-postgres:
 	@scripts/deps demo-postgres
 
 bench: build
-	target/release/larder bench all
+	$(RELEASE)/larder bench all
 
 fuzz: deps-build
 	@scripts/fuzz $(SECONDS)

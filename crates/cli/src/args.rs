@@ -248,7 +248,7 @@ pub struct DemoArgs {
     /// Where files are made
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub dir: PathBuf,
-    /// Of the part postgres: larger and longer, for about an hour and a half
+    /// Of the part postgres: larger and longer, for about two hours
     #[arg(long)]
     pub full: bool,
     /// Of the part postgres: the model of the disk, as of larder slow-dir

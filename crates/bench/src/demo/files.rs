@@ -5,8 +5,9 @@
 //! with zeroes (so that its file system has nothing left to allocate); reads the origin back.
 //!
 //! Invariants: all of it lies in one temporary directory that goes when [`Files`] does, and what a
-//! demo that was killed left behind, mounts too, goes when the next one begins. One demo at a time uses a place.
-//! What is made is on the disk and out of the page cache before anything is measured.
+//! demo that was killed left behind, mounts and shared memory too, goes when the next one begins. One
+//! demo at a time uses a place. What is made is on the disk and out of the page cache before anything
+//! is measured.
 //!
 //! Why sockets lie elsewhere: the path of a unix socket may have 107 bytes only.
 
@@ -24,6 +25,7 @@ use super::book::Book;
 use super::content::{self, PAGE_BYTES};
 use super::oltp::mounts;
 use super::postgres::cluster::end_below;
+use super::postgres::place::clear_shared;
 
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -129,6 +131,7 @@ fn claim(dir: &Path) -> Result<File> {
 fn clear(devices: &Path) -> Result<()> {
     end_below(devices)?;
     mounts::clear(devices)?;
+    clear_shared(devices)?;
     if let Ok(sockets) = std::fs::read_link(devices.join(SOCKETS)) {
         let name = sockets.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with(PREFIX) && sockets.exists() {

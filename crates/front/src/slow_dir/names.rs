@@ -39,7 +39,7 @@ pub(super) fn make(
 ) -> Result<Arc<Node>, Errno> {
     let parent = nodes.get(parent)?;
     let bits = Mode::from_bits_truncate(mode);
-    let mut new = true;
+    let (mut new, mut opened) = (true, None);
     match what {
         Made::Directory => mkdirat(parent.fd(), name, bits)?,
         Made::Link(target) => symlinkat(target.as_os_str(), parent.fd(), name)?,
@@ -51,11 +51,14 @@ pub(super) fn make(
                 OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match openat(parent.fd(), name, flags, bits) {
                 Err(Errno::EXIST) if !exclusive => new = false,
-                other => drop(other?),
+                other => opened = Some(other?),
             }
         }
     }
     let node = nodes.lookup(&parent, name)?;
+    if let Some(file) = opened {
+        node.keep(file);
+    }
     if new {
         give(&node, matches!(what, Made::Link(_)), bits, request)?;
     }

@@ -56,9 +56,16 @@ impl Node {
         Ok(attributes(self.ino, &self.stat()?))
     }
 
+    /// Keeps the descriptor that the file was made with: its permissions may allow no other one for writing.
+    pub fn keep(&self, file: OwnedFd) {
+        // Whoever opened it meanwhile has one too.
+        let _ = self.file.set(file.into());
+    }
+
     /// The file, for reading and, if it is asked for or can be had, writing.
     pub fn file(&self, write: bool) -> Result<&File, Errno> {
-        if let Some(file) = self.file.get() {
+        let had = self.file.get();
+        if let Some(file) = if write { had } else { had.or_else(|| self.read_only.get()) } {
             return Ok(file);
         }
         let open =

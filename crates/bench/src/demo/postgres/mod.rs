@@ -6,8 +6,8 @@
 //! ([`tpcc`]) on stock PostgreSQL, under each policy of the cache, and on stock PostgreSQL again with the memory that
 //! the cache took.
 //!
-//! Invariants: every row begins from the same bytes, has the same load and settings, and the same time to warm up. After
-//! each, all processes killed and recovered, the database is checked with the cache (the disk being quick) and then on
+//! Invariants: every row begins from the same bytes, has the same load and settings, and the same time to warm up; the
+//! time that counts has a whole checkpoint in it, from its begin to its flushes. After each row, all processes killed and recovered, the database is checked with the cache (the disk being quick) and then on
 //! the disk alone, by stock PostgreSQL. Nothing is left behind but the JSON.
 //!
 //! Why loaded past the model: nothing is learnt from a slow load.
@@ -30,7 +30,7 @@ use serde_json::Value;
 use self::cluster::{Cluster, Server};
 use self::place::Place;
 use self::report::Setup;
-use self::row::{Kind, Measured, PAGE_BYTES, Row, Snapshot};
+use self::row::{Kind, Measured, Row, Snapshot};
 use self::slow::Slow;
 use self::tools::Tools;
 use self::tpcc::Tpcc;
@@ -42,6 +42,8 @@ use super::progress::Progress;
 const DATABASE: &str = "tpcc";
 /// The model of a disk that takes no time.
 const QUICK: &str = "none";
+/// What a start after a kill has to replay.
+const REPLAY: &str = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn)::bigint from pg_control_checkpoint()";
 /// A check of everything may take so long.
 const CHECK_BOUND: Duration = Duration::from_secs(1800);
 
@@ -64,7 +66,7 @@ pub struct Scale {
     pub checkpoint_seconds: Vec<u64>,
     /// Seconds of each row before anything counts.
     pub warm_up_seconds: u64,
-    /// Seconds of each row that count.
+    /// Seconds of each row that count; at least twice those between checkpoints do.
     pub measured_seconds: u64,
 }
 
@@ -79,7 +81,7 @@ impl Default for Scale {
             clients: 8,
             checkpoint_seconds: vec![30],
             warm_up_seconds: 25,
-            measured_seconds: 35,
+            measured_seconds: 60,
         }
     }
 }
@@ -96,6 +98,11 @@ impl Scale {
             measured_seconds: 300,
             ..Self::default()
         }
+    }
+
+    /// Seconds that count: one checkpoint is spread over almost all of the time until the next begins.
+    fn measured_seconds(&self, checkpoint_seconds: u64) -> u64 {
+        self.measured_seconds.max(2 * checkpoint_seconds)
     }
 }
 
@@ -116,8 +123,7 @@ pub fn measure(options: &DemoOptions) -> Result<(Vec<Row>, Setup)> {
     let needed = u64::from(scale.warehouses) * (110 << 20) * 3 + (1 << 30);
     let place = Place::new(options, &tools, &library, needed)?;
     let tpcc = Tpcc::unpack(&place.scripts())?;
-    let mut demo =
-        Demo { options, tools: &tools, place: &place, tpcc, flash_bytes: 0, identifier: 0 };
+    let mut demo = Demo { options, tools: &tools, place: &place, tpcc, flash_bytes: 0 };
     let mut progress = Progress::new();
     let prepared = demo.prepare(&mut progress);
     // Whatever else went wrong when it was interrupted comes from that.
@@ -148,8 +154,6 @@ struct Demo<'a> {
     place: &'a Place,
     tpcc: Tpcc,
     flash_bytes: u64,
-    /// The cluster's.
-    identifier: u64,
 }
 
 impl Demo<'_> {
@@ -172,8 +176,7 @@ impl Demo<'_> {
         progress.begin(&format!("loading {} warehouses", self.scale().warehouses));
         let cluster = self.cluster(self.place.source());
         cluster.create(stopped)?;
-        let identifier = cluster.identifier()?;
-        self.place.owns(identifier);
+        self.place.owns(cluster.identifier()?)?;
         // Nothing of this is kept if the machine fails.
         let quick = [
             ("fsync", "off"),
@@ -194,7 +197,6 @@ impl Demo<'_> {
         self.place.keep(stopped)?;
         let flash = (bytes as f64 * self.scale().flash_ratio) as u64;
         self.flash_bytes = flash.next_multiple_of(1 << 20);
-        self.identifier = identifier;
         progress.begin(&said);
         Ok(bytes)
     }
@@ -283,16 +285,17 @@ impl Demo<'_> {
             );
             server.sql(DATABASE, &function)?;
         }
-        let (snapshots, load) = self.load(kind, &server, &slow, progress)?;
-        let memory_bytes = self.place.shared_bytes(self.identifier);
+        let (snapshots, load) = self.load(kind, checkpoint, (&server, &slow), progress)?;
+        let memory_bytes = self.place.shared_bytes();
         progress.update(|| "killing all of it, and starting again".to_owned());
+        let replay_bytes = number(&server, REPLAY)?;
         server.kill()?;
         let server = cluster.start(&settings, stopped)?;
         let restart_seconds = server.ready.as_secs_f64();
         server.stop(stopped)?;
         slow.unmount()?;
         self.check(kind, &settings, progress)?;
-        self.place.clear_flash(self.identifier)?;
+        self.place.clear_flash()?;
         Row::new(Measured {
             kind: kind.clone(),
             checkpoint_seconds: checkpoint,
@@ -300,6 +303,7 @@ impl Demo<'_> {
             snapshots,
             load,
             memory_bytes,
+            replay_bytes,
             restart_seconds,
         })
     }
@@ -308,19 +312,19 @@ impl Demo<'_> {
     fn load(
         &self,
         kind: &Kind,
-        server: &Server<'_>,
-        slow: &Slow,
+        checkpoint: u64,
+        (server, slow): (&Server<'_>, &Slow),
         progress: &mut Progress,
     ) -> Result<([Snapshot; 2], tpcc::Figures)> {
         let (stopped, s, seed) = (|| self.stopped(), self.scale(), self.options.seed);
-        let at = (self.tools, server);
+        let (at, seconds) = ((self.tools, server), s.measured_seconds(checkpoint));
         progress.update(|| format!("{}: warming up for {} s", kind.name(), s.warm_up_seconds));
         self.tpcc.go(at, (s.warm_up_seconds, s.clients, seed), stopped)?;
         // The window begins at the same point of a checkpoint's time in each row.
         server.sql(DATABASE, "checkpoint")?;
         let before = snapshot(kind, server, slow)?;
-        progress.update(|| format!("{}: measuring for {} s", kind.name(), s.measured_seconds));
-        let figures = self.tpcc.go(at, (s.measured_seconds, s.clients, seed + 1), stopped)?;
+        progress.update(|| format!("{}: measuring for {seconds} s", kind.name()));
+        let figures = self.tpcc.go(at, (seconds, s.clients, seed + 1), stopped)?;
         let after = snapshot(kind, server, slow)?;
         Ok(([before, after], figures))
     }
@@ -359,7 +363,6 @@ impl Demo<'_> {
 
 /// All counters now.
 fn snapshot(kind: &Kind, server: &Server<'_>, slow: &Slow) -> Result<Snapshot> {
-    let number = |text: String| text.parse::<u64>().with_context(|| format!("a number: {text}"));
     let cache: Option<Value> = match kind {
         Kind::On(_) => {
             let text = server.sql(DATABASE, "select larder_status()")?;
@@ -367,11 +370,11 @@ fn snapshot(kind: &Kind, server: &Server<'_>, slow: &Slow) -> Result<Snapshot> {
         }
         _ => None,
     };
-    let read = server.sql(DATABASE, "select sum(blks_read)::bigint from pg_stat_database")?;
-    Ok(Snapshot {
-        disk: slow.counts()?,
-        blocks_read: number(read)?,
-        blocks_written: slow.counts()?.data.write_bytes / PAGE_BYTES,
-        cache,
-    })
+    let blocks_read = number(server, "select sum(blks_read)::bigint from pg_stat_database")?;
+    Ok(Snapshot { disk: slow.counts()?, blocks_read, cache })
+}
+
+fn number(server: &Server<'_>, query: &str) -> Result<u64> {
+    let text = server.sql(DATABASE, query)?;
+    text.parse().with_context(|| format!("a number: {text}"))
 }

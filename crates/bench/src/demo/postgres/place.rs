@@ -7,7 +7,6 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -21,13 +20,13 @@ use super::tools::Tools;
 const COPY_BOUND: Duration = Duration::from_secs(900);
 /// Where the library has the memory that processes share.
 const SHARED: &str = "/dev/shm";
+/// The file that says how the names of that memory begin.
+const CLUSTER: &str = "cluster";
 
 /// See the module.
 pub struct Place {
     files: Files,
     top: PathBuf,
-    /// The cluster whose shared memory is to go; 0 for none yet.
-    identifier: AtomicU64,
 }
 
 impl Place {
@@ -43,7 +42,7 @@ impl Place {
             // Others must get through.
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         }
-        let place = Self { files, top, identifier: AtomicU64::new(0) };
+        let place = Self { files, top };
         for directory in [place.source(), place.mount_point(), place.sockets()] {
             fs::create_dir(&directory)?;
             tools.give(&directory)?;
@@ -132,34 +131,28 @@ impl Place {
         tools.give(&self.flash())
     }
 
-    /// Files of a cluster's memory between processes.
-    fn shared(identifier: u64) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(SHARED) else { return Vec::new() };
-        let ours = format!("larder-{identifier:016x}-");
-        let named = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&ours);
-        entries.flatten().filter(named).map(|entry| entry.path()).collect()
-    }
-
-    /// The cluster is made, and its shared memory goes with this.
-    pub fn owns(&self, identifier: u64) {
-        self.identifier.store(identifier, Relaxed);
+    /// The cluster is made: its shared memory goes with this, or with what a killed demo left.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub fn owns(&self, identifier: u64) -> Result<()> {
+        let names = format!("larder-{identifier:016x}-");
+        fs::write(self.top.join(CLUSTER), names).context("a note of the cluster")
     }
 
     /// Memory that it takes.
     #[must_use]
-    pub fn shared_bytes(&self, identifier: u64) -> u64 {
+    pub fn shared_bytes(&self) -> u64 {
         let bytes = |path: &PathBuf| path.metadata().map_or(0, |meta| meta.blocks() * 512);
-        Self::shared(identifier).iter().map(bytes).sum()
+        shared(&self.top).iter().map(bytes).sum()
     }
 
     /// Removes flash and that memory.
     ///
     /// # Errors
     /// They cannot be removed.
-    pub fn clear_flash(&self, identifier: u64) -> Result<()> {
-        for path in Self::shared(identifier) {
-            fs::remove_file(&path).with_context(|| path.display().to_string())?;
-        }
+    pub fn clear_flash(&self) -> Result<()> {
+        clear_shared(&self.top)?;
         if self.flash().exists() {
             fs::remove_dir_all(self.flash()).context("the flash of the row")?;
         }
@@ -169,11 +162,29 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let identifier = self.identifier.load(Relaxed);
-        if identifier != 0 {
-            Self::shared(identifier).iter().for_each(|path| drop(fs::remove_file(path)));
-        }
+        let _ = clear_shared(&self.top);
     }
+}
+
+/// Files of the memory that processes of the cluster in a demo's directory share.
+fn shared(top: &Path) -> Vec<PathBuf> {
+    let Ok(names) = fs::read_to_string(top.join(CLUSTER)) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(SHARED) else { return Vec::new() };
+    let named = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&names);
+    // A note that is cut short names others' too.
+    let whole = names.starts_with("larder-") && names.len() == "larder--".len() + 16;
+    entries.flatten().filter(|entry| whole && named(entry)).map(|entry| entry.path()).collect()
+}
+
+/// Removes that memory.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn clear_shared(top: &Path) -> Result<()> {
+    for path in shared(top) {
+        fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path, stopped: impl Fn() -> Result<()>) -> Result<()> {

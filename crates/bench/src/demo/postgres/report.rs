@@ -31,7 +31,7 @@ pub struct Setup {
     pub clients: usize,
     /// Seconds of each row before anything counts.
     pub warm_up_seconds: u64,
-    /// Seconds that count.
+    /// Seconds that count, at least twice those between checkpoints.
     pub measured_seconds: u64,
 }
 
@@ -93,14 +93,14 @@ fn cells(row: &Row) -> [String; 11] {
         row.flash_pages_written.map_or_else(dash, |pages| mib(pages * super::row::PAGE_BYTES)),
         row.flash_write_bytes.map_or_else(dash, |bytes| format!("{} KiB", bytes >> 10)),
         format!("{}\n+ {}", mib(row.shared_buffers_bytes), mib(row.memory_bytes)),
-        format!("{:.1} s", row.restart_seconds),
+        format!("{:.1} s\nof {}", row.restart_seconds, mib(row.replay_bytes)),
     ]
 }
 
 fn measured(s: &Setup) -> String {
     format!(
         "PostgreSQL {}, TPC-C mix with {} warehouses ({}), {} of shared buffers, {} of flash ({} of the database), on a \
-         modelled {} (seed {}); {} clients, {} s measured after {} s. Figures are no results of the TPC.",
+         modelled {} (seed {}); {} clients, {} s measured (and two intervals of checkpoints at least) after {} s. Figures are no results of the TPC.",
         s.postgresql,
         s.warehouses,
         format_size(s.database_bytes),
@@ -116,10 +116,12 @@ fn measured(s: &Setup) -> String {
 }
 
 const READING: &str = "hit ratio: pages that flash had, of those that the server read. From disk: pages read from the \
-    slow disk, of the same. Disk writes: pages written to the data directory there, a transaction, against the row \
-    without a cache. RAM: shared buffers, and the cache's own memory; the last row has both as shared buffers. Restart: \
-    from the start after kill -9 of all processes until connections are taken. After each row consistency was checked, \
-    with the cache and on the disk alone (full: once it was brought there), and pg_amcheck found nothing. A flash write: its mean, with heads.";
+    slow disk, of the same; no page cache lies above it. Disk writes: pages written to the data directory there, and those \
+    that flash owes it in the end, a transaction, against the row without a cache. A flash write: its mean, with heads. \
+    RAM: shared buffers, and the cache's own memory; the last row has both as shared buffers. Restart: from the start \
+    after kill -9 of all processes until connections are taken, and the log since the last checkpoint, which it replays. \
+    After each row consistency was checked, with the cache and on the disk alone (full: once it was brought there), and \
+    pg_amcheck found nothing.";
 
 #[cfg(test)]
 mod tests {
