@@ -56,10 +56,13 @@ build-postgres: deps-build
 # One library serves PostgreSQL 15 to 18. Does not build either.
 install-postgres:
 	@test -f $(LARDER_PG) || { echo "$(LARDER_PG): is not there; run make build-postgres first" >&2; exit 2; }
-	install -D -m 755 $(LARDER_PG) $(DESTDIR)$$($(PG_CONFIG) --pkglibdir)/larder.so
-	install -d $(DESTDIR)$$($(PG_CONFIG) --sharedir)/extension
-	install -m 644 postgres/extension/larder.control postgres/extension/larder--1.0.sql \
-	    $(DESTDIR)$$($(PG_CONFIG) --sharedir)/extension
+	@lib=$$($(PG_CONFIG) --pkglibdir) && share=$$($(PG_CONFIG) --sharedir) && test -n "$$lib" -a -n "$$share" || \
+	    { echo "PG_CONFIG=$(PG_CONFIG) does not say where its server is; Debian's is" \
+	        "/usr/lib/postgresql/15/bin/pg_config" >&2; exit 2; }; \
+	set -x; install -D -m 755 $(LARDER_PG) "$(DESTDIR)$$lib/larder.so" && \
+	    install -d "$(DESTDIR)$$share/extension" && \
+	    install -m 644 postgres/extension/larder.control postgres/extension/larder--1.0.sql \
+	        "$(DESTDIR)$$share/extension"
 
 demo: build deps-demo
 	$(RELEASE)/larder demo --dir target/demo

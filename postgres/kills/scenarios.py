@@ -161,6 +161,7 @@ def every() -> list[Scenario]:
     import scenarios_flash  # noqa: F401
     import scenarios_full  # noqa: F401
     import scenarios_kept_back  # noqa: F401
+    import scenarios_limits  # noqa: F401
     import scenarios_starts  # noqa: F401
     return sorted(ALL, key=lambda one: one.number)
 

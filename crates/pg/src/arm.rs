@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_shared::{MEMBERS, Pages, Shape};
@@ -23,6 +24,7 @@ use crate::here::{self, Armed};
 use crate::kept::Kept;
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
+use crate::spare::Spare;
 use crate::{got, hooks};
 
 /// Where the log begins in its file.
@@ -203,7 +205,8 @@ fn begin(armed: &Armed, server: &Server) -> io::Result<()> {
 fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-    let flash = open_flash(&directory.join("larder.flash"))?;
+    let flash = Arc::new(open_flash(&directory.join("larder.flash"))?);
+    let spare = Arc::new(Spare::new(Arc::clone(&flash)));
     let wanted = Geometry {
         base: BASE,
         blocks: 0,
@@ -224,6 +227,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let make = |memory| Armed {
         memory,
         flash,
+        spare,
         page_bytes: server.page_bytes as usize,
         segment_blocks: server.segment_blocks,
         buffers: server.buffers,
@@ -296,8 +300,7 @@ extern "C" fn at_exit(_: i32, _: usize) {
 }
 
 fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
-    let devices = armed.devices(true).map_err(earlier::number)?;
-    let pages = Pages::join(&armed.memory, devices).map_err(earlier::number)?;
+    let pages = Pages::join(&armed.memory, armed.devices(true)).map_err(earlier::number)?;
     pages.stop().map_err(earlier::number)?;
     let names = Area::of(&armed.memory).names().save().collect();
     let log = armed.memory.shape().log;

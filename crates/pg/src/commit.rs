@@ -97,6 +97,7 @@ pub fn names(armed: &Armed, pool: &Pool, control: Option<u64>) -> Result<(), Err
         return Ok(());
     }
     let _one = pool.pages().log().host().latch(journal::LATCH);
-    journal::sync(pool.area(), &armed.directory, control)
-        .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno))
+    let sync = || journal::sync(pool.area(), &armed.directory, control);
+    let done = armed.spare.with(sync);
+    done.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno))
 }

@@ -14,12 +14,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use larder_core::request::Errno;
 use larder_shared::{Member, Origin};
 
 use crate::area::{Area, Mark};
 use crate::names::Number;
+use crate::spare::{self, Spare};
 use crate::unflushed;
 
 /// Files that are kept open.
@@ -39,16 +41,23 @@ pub struct Disk {
     pub sync: bool,
     /// The newest last.
     pub open: RefCell<Vec<(Number, u64, File)>>,
+    /// For when there are no more descriptors.
+    pub spare: Arc<Spare>,
 }
 
 fn errno(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno)
 }
 
+/// The file, if there is one. Where its directory is not there either, its file system may be away: whoever drops a
+/// database takes its pages out of the log first.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            path.parent().map_or(Ok(()), |parent| parent.metadata().map(drop))?;
+            Ok(None)
+        }
         other => other.map(Some),
     }
 }
@@ -64,33 +73,53 @@ impl Disk {
         &self,
         number: Number,
         segment: u64,
-        run: impl FnOnce(&File) -> io::Result<()>,
+        run: impl Fn(&File) -> io::Result<()>,
     ) -> io::Result<()> {
+        if let Some(file) = self.take_kept(number, segment) {
+            let done = run(&file);
+            self.keep(number, segment, file);
+            return done;
+        }
+        let Some(path) = self.path(number, segment) else { return Ok(()) };
+        match open(&path) {
+            Ok(Some(file)) => {
+                let done = run(&file);
+                self.keep(number, segment, file);
+                done
+            }
+            Ok(None) => Ok(()),
+            Err(error) if spare::is_lack(&error) => {
+                self.open.borrow_mut().clear();
+                self.spare.with(|| open(&path)?.map_or(Ok(()), |file| run(&file)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take_kept(&self, number: Number, segment: u64) -> Option<File> {
         let mut kept = self.open.borrow_mut();
-        let place = kept.iter().position(|(n, s, _)| (*n, *s) == (number, segment));
-        let file = place.map(|at| kept.remove(at).2);
+        let place = kept.iter().position(|(n, s, _)| (*n, *s) == (number, segment))?;
         // A segment may have been made anew under the same number.
         let is_there = |file: &File| file.metadata().is_ok_and(|data| data.nlink() > 0);
-        let file = match file.filter(is_there) {
-            Some(file) => Some(file),
-            None => self.path(number, segment).map_or(Ok(None), |path| open(&path))?,
-        };
-        let Some(file) = file else { return Ok(()) };
-        let done = run(&file);
+        Some(kept.remove(place).2).filter(is_there)
+    }
+
+    fn keep(&self, number: Number, segment: u64, file: File) {
+        let mut kept = self.open.borrow_mut();
         if kept.len() == OPEN_MOST {
             kept.remove(0);
         }
         kept.push((number, segment, file));
-        done
     }
 
     fn flush_segments(&self, noted: &[(Number, u64)]) -> Vec<Result<(), Errno>> {
         let path = |(number, segment): &(Number, u64)| self.path(*number, *segment);
         let paths: Vec<Option<PathBuf>> = noted.iter().map(path).collect();
+        let spare = &self.spare;
         // A fork that is no more, or a file.
-        let flush = |path: &Option<PathBuf>| match path.as_deref().map_or(Ok(None), open) {
-            Ok(Some(file)) => file.sync_data().map_err(errno),
-            other => other.map(drop).map_err(errno),
+        let flush = |path: &Option<PathBuf>| {
+            let flush = |path: &Path| open(path)?.map_or(Ok(()), |file| file.sync_data());
+            spare.with(|| path.as_deref().map_or(Ok(()), flush)).map_err(errno)
         };
         larder_shared::together(&paths, flush)
     }
@@ -134,8 +163,8 @@ impl Origin for Disk {
     fn again(&self) -> Option<Box<dyn Origin + Send>> {
         let (area, data, version) = (self.area.clone(), self.data.clone(), self.version.clone());
         let (segment_blocks, sync) = (self.segment_blocks, self.sync);
-        let open = RefCell::default();
-        Some(Box::new(Self { area, data, version, segment_blocks, sync, open }))
+        let (open, spare) = (RefCell::default(), Arc::clone(&self.spare));
+        Some(Box::new(Self { area, data, version, segment_blocks, sync, open, spare }))
     }
 
     fn flush(&self, member: &Member) -> Result<(), Errno> {

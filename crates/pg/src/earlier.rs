@@ -15,6 +15,7 @@
 //! memory, or recovered from flash, whoever died; or the start is refused. Recovery of the server reads its pages. A
 //! start under another policy brings all of it to the disk first, and takes the guard away.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -173,18 +174,23 @@ fn needed(
         }
     }
     let stopped = kept.control;
-    let (kept, controls) = journal::replay(kept, directory)?;
-    let known = controls.contains(&server.control.hash) || is_active(Mutant::TrustsDirectory);
+    let replayed = journal::replay(kept, directory)?;
+    let known =
+        replayed.controls.contains(&server.control.hash) || is_active(Mutant::TrustsDirectory);
+    let kept = &replayed.kept;
     if kept.system != server.control.system || !known {
         return refuse(
             "pg_control is another than the server wrote last: the data directory was put back or changed",
         );
     }
-    if let Some(place) = not_mounted(server, &kept) {
+    if let Some(place) = not_mounted(server, kept) {
         return refuse(&format!("the tablespace in {place}, whose pages it has, is not there"));
     }
     let path = memory_path_of(server);
-    if let Some(memory) = left(&path, flash).filter(|memory| memory.shape().log == kept.log) {
+    // Where flash is older than the memory says, it was put back, and with it the data directory, which it knows.
+    let ours =
+        |memory: &Arc<Memory>| memory.shape().log == kept.log && replayed.is_of(&Area::of(memory));
+    if let Some(memory) = left(&path, flash).filter(ours) {
         let area = Area::of(&memory);
         let data = Path::new(&server.data);
         // A new relation's pages may come to flash before what they say of the log does.
@@ -225,6 +231,8 @@ fn not_mounted(server: &Server, kept: &Kept) -> Option<String> {
 
 /// The log becomes a part of the database, or goes on to be one.
 fn own(armed: &Armed, server: &Server, is_new: bool) -> io::Result<()> {
+    journal::reserve(&armed.directory)?;
+    Kept::reserve(&armed.directory)?;
     let file = rustix::fs::fstat(&armed.flash)?.st_ino;
     let area = Area::of(&armed.memory);
     let log = armed.memory.shape().log;
@@ -271,17 +279,22 @@ fn reconcile(armed: &Armed) -> io::Result<()> {
     let pool = armed.join(true).map_err(number)?;
     let log = pool.pages().log();
     let mut ends: HashMap<(u64, u64), u64> = HashMap::new();
-    let mut is_there = |page: u64| {
+    let mut gone = Vec::new();
+    for (page, ..) in log.valid_pages() {
         let (number, block) = Number::of_page(page);
         let segment = block / armed.segment_blocks;
-        let end = ends.entry((number.bits(), segment)).or_insert_with(|| {
-            let fork = pool.area().names().fork_of(number);
-            fork.map_or(0, |fork| armed.blocks_of(&fork, segment as u32))
-        });
-        block % armed.segment_blocks < *end
-    };
-    let mut gone: Vec<u64> =
-        log.valid_pages().map(|(page, ..)| page).filter(|p| !is_there(*p)).collect();
+        let end = match ends.entry((number.bits(), segment)) {
+            Entry::Occupied(end) => *end.get(),
+            Entry::Vacant(end) => {
+                let fork = pool.area().names().fork_of(number);
+                let blocks = fork.map(|fork| armed.blocks_of(&fork, segment as u32));
+                *end.insert(blocks.transpose()?.unwrap_or(0))
+            }
+        };
+        if block % armed.segment_blocks >= end {
+            gone.push(page);
+        }
+    }
     gone.sort_unstable();
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for page in gone {
@@ -329,8 +342,7 @@ fn new_file(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn open(armed: &Armed) -> io::Result<()> {
-    let devices = armed.devices(true).map_err(number)?;
-    Pages::start(&armed.memory, devices).map(drop)
+    Pages::start(&armed.memory, armed.devices(true)).map(drop)
 }
 
 /// An empty log, and memory for it.
@@ -339,7 +351,7 @@ fn format(armed: Armed, file: &OwnedFd, shape: Shape) -> io::Result<(Armed, How)
     let time = since.map_or(0, |since| since.as_nanos() as u64);
     let volume = time ^ u64::from(std::process::id()) << 40 | 1;
     let log = Geometry { volume, ..shape.log };
-    let flash = File::from(rustix::io::dup(&armed.flash)?);
+    let flash = File::from(armed.flash.try_clone()?);
     for (at, bytes) in log.blank() {
         flash.write_all_at(&bytes, at)?;
     }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_shared::Shape;
@@ -21,6 +22,7 @@ use crate::file::Fork;
 use crate::guard::Guard;
 use crate::here::Armed;
 use crate::pool::Pool;
+use crate::spare::Spare;
 
 const PAGE: usize = 8192;
 const FORK: Fork = Fork { tablespace: 1663, database: 5, relation: 100, kind: 0 };
@@ -79,11 +81,13 @@ impl Place {
             Geometry { base: 0, blocks: 0, page_bytes: PAGE as u32, batch_pages: 4, volume: 0 };
         let log = log.grown_to(300 * PAGE as u64).unwrap();
         flash.set_len(log.bytes())?;
+        let flash = Arc::new(OwnedFd::from(flash));
         let settings = LogSettings { policy, second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(self.server.frames) };
         let make = |memory| Armed {
             memory,
-            flash: OwnedFd::from(flash),
+            spare: Arc::new(Spare::new(Arc::clone(&flash))),
+            flash,
             page_bytes: PAGE,
             segment_blocks: 32,
             buffers: 0,
@@ -344,4 +348,45 @@ fn many_names_are_written_anew_and_known() {
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
     assert_eq!((run.has(&FORK, 3), run.has(&other, 4)), (Some(7), Some(8)));
+}
+
+#[test]
+fn data_and_flash_put_back_together_are_known_though_the_memory_is_of_later() {
+    let mut place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    let names = ["larder.flash", "larder.kept", "larder.names"];
+    let before = names.map(|name| fs::read(place.flash.path().join(name)).unwrap());
+    run.put(&FORK, 3, 8);
+    commit::flash(&run.armed, &run.pool, Some(2)).unwrap();
+    run.pool.area().set(Mark::Control, 2);
+    drop(run);
+    // The data directory alone, one pg_control earlier.
+    assert!(place.refused().contains("was put back or changed"));
+    for (name, bytes) in names.iter().zip(before) {
+        let file = File::options().write(true).open(place.flash.path().join(name)).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
+    }
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!((run.how, run.has(&FORK, 3)), ("recovered from flash", Some(7)));
+    // And the other way round.
+    place.server.control = control(2);
+    drop(run);
+    assert!(place.refused().contains("was put back or changed"));
+}
+
+#[test]
+fn room_for_names_is_there_before_it_is_needed() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    let allotted = |name: &str| fs::metadata(place.flash.path().join(name)).unwrap().blocks() * 512;
+    let has_room =
+        || allotted("larder.names") > 9_000_000 && allotted("larder.kept.new") > 4_000_000;
+    assert!(has_room());
+    run.put(&FORK, 3, 7);
+    run.pool.area().set(Mark::JournalRows, 100_001);
+    run.commit(&FORK);
+    assert!(has_room(), "after all of it was written anew");
 }

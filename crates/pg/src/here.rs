@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
+use std::io::{self, ErrorKind};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use crate::area::{Area, Mark};
 use crate::disk::Disk;
 use crate::file::{File, Fork};
 use crate::pool::Pool;
+use crate::spare::Spare;
 
 /// Whether there is a cache at all.
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -32,7 +34,9 @@ pub struct Armed {
     /// The shared memory.
     pub memory: Arc<Memory>,
     /// The log's file.
-    pub flash: OwnedFd,
+    pub flash: Arc<OwnedFd>,
+    /// For when there are no more descriptors.
+    pub spare: Arc<Spare>,
     /// Bytes of a page.
     pub page_bytes: usize,
     /// Blocks of a segment.
@@ -65,18 +69,14 @@ impl Armed {
     /// Joins those who share the log; whether what goes to the disk is flushed there, see [`Disk`].
     ///
     /// # Errors
-    /// If there is no room, or no descriptor.
+    /// If there is no room.
     pub fn join(&self, sync: bool) -> Result<Pool, Errno> {
-        Pool::join(&self.memory, self.devices(sync)?, self.segment_blocks)
+        Pool::join(&self.memory, self.devices(sync), self.segment_blocks)
     }
 
     /// The devices, as a member needs them.
-    ///
-    /// # Errors
-    /// If there is no descriptor.
-    pub fn devices(&self, sync: bool) -> Result<Devices, Errno> {
-        let flash = rustix::io::fcntl_dupfd_cloexec(&self.flash, 0);
-        let flash = flash.map_err(|e| Errno(e.raw_os_error()))?;
+    #[must_use]
+    pub fn devices(&self, sync: bool) -> Devices {
         let disk = Disk {
             area: Area::of(&self.memory),
             data: self.data_directory(),
@@ -84,15 +84,21 @@ impl Armed {
             segment_blocks: self.segment_blocks,
             sync: sync || self.memory.shape().settings.policy.outlives_crash(),
             open: RefCell::default(),
+            spare: Arc::clone(&self.spare),
         };
-        Ok(Devices { flash, origin: Box::new(disk) })
+        Devices { flash: Arc::clone(&self.flash), origin: Box::new(disk) }
     }
 
     /// Blocks that a segment has on the disk.
-    #[must_use]
-    pub fn blocks_of(&self, fork: &Fork, segment: u32) -> u64 {
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    pub fn blocks_of(&self, fork: &Fork, segment: u32) -> io::Result<u64> {
         let path = self.data_directory().join(fork.path(u64::from(segment), &self.version));
-        std::fs::metadata(path).map_or(0, |data| data.len().div_ceil(self.page_bytes as u64))
+        match std::fs::metadata(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            other => Ok(other?.len().div_ceil(self.page_bytes as u64)),
+        }
     }
 
     fn data_directory(&self) -> PathBuf {

@@ -62,6 +62,7 @@ pub fn table() -> Vec<(&'static str, Function)> {
         ("sync", sync as Function),
         ("syncfs", syncfs as Function),
         ("epoll_wait", epoll_wait as Function),
+        ("shmdt", shmdt as Function),
     ]
 }
 
@@ -227,6 +228,15 @@ unsafe extern "C" fn epoll_wait(
             return ready;
         }
     }
+}
+
+/// A child that leaves the server's shared memory (the log collector, which may outlive the server) leaves the cache.
+unsafe extern "C" fn shmdt(address: *const c_void) -> c_int {
+    if server::is_child() {
+        drop(here::disarm());
+    }
+    // SAFETY: as the server's own call.
+    unsafe { libc::shmdt(address) }
 }
 
 unsafe extern "C" fn read(fd: RawFd, buf: *mut c_void, count: size_t) -> ssize_t {

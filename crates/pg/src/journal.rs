@@ -12,6 +12,9 @@
 //!    whose number nobody knows was never promised.
 //! 2. `pg_control` is what the last row of its kind says, or the one before that.
 //!
+//! Room for all of it is allotted at start, and so it is for the `larder.kept` that comes next: flash that others fill
+//! later stops nobody.
+//!
 //! Why no write with every name: a crash may take back what was not promised, and the server's log brings it again.
 
 use std::fs::{File, OpenOptions};
@@ -22,7 +25,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::area::{Area, Mark};
 use crate::content::crc;
-use crate::kept::Kept;
+use crate::kept::{self, Kept};
+use crate::names::ENTRIES;
 
 /// Names the latch of names that change, and of the journal.
 pub const LATCH: u64 = u64::MAX;
@@ -32,6 +36,24 @@ const ROW: usize = 4;
 const ROW_BYTES: usize = (ROW + 1) * 8;
 /// So many rows, and all of it is written anew.
 const ROWS_MOST: u64 = 100_000;
+
+/// A journal as it was found.
+pub struct Replayed {
+    /// What was kept, and what changed since.
+    pub kept: Kept,
+    /// What `pg_control` may be.
+    pub controls: Vec<u64>,
+    rows: u64,
+}
+
+impl Replayed {
+    /// Whether this journal has all that was noted in this memory's.
+    #[must_use]
+    pub fn is_of(&self, area: &Area) -> bool {
+        let (stamp, rows) = (area.get(Mark::JournalStamp), area.get(Mark::JournalRows));
+        stamp == self.kept.stamp && rows <= self.rows
+    }
+}
 
 fn path(directory: &Path) -> PathBuf {
     directory.join("larder.names")
@@ -101,22 +123,40 @@ pub fn begin(area: &Area, stamp: u64, names: &[[u64; ROW]]) {
     area.set(Mark::JournalStamp, stamp);
 }
 
-/// Under the last stamp: what was kept with what changed since, and what `pg_control` may be.
+/// Under the last stamp: what was kept with what changed since.
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn replay(kept: Kept, directory: &Path) -> io::Result<(Kept, Vec<u64>)> {
+pub fn replay(kept: Kept, directory: &Path) -> io::Result<Replayed> {
     let mut controls = vec![kept.control];
     let mut names = kept.names;
-    for row in read(directory, kept.stamp)? {
+    let rows = read(directory, kept.stamp)?;
+    let count = rows.len() as u64;
+    for row in rows {
         match row[0] {
             CONTROL => controls.push(row[1]),
             // Later rows are restored over earlier ones.
             _ => names.push(row),
         }
     }
-    let known = controls.split_off(controls.len().saturating_sub(2));
-    Ok((Kept { names, ..kept }, known))
+    let controls = controls.split_off(controls.len().saturating_sub(2));
+    Ok(Replayed { kept: Kept { names, ..kept }, controls, rows: count })
+}
+
+/// Allots room for all rows that there may be.
+///
+/// # Errors
+/// If there is none.
+pub fn reserve(directory: &Path) -> io::Result<()> {
+    let rows = ROWS_MOST + ENTRIES as u64 + 2;
+    kept::reserve(&open(directory)?, rows * ROW_BYTES as u64)?;
+    File::open(directory)?.sync_all()
+}
+
+fn open(directory: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.open(path(directory))
 }
 
 fn append(directory: &Path, stamp: u64, first: u64, rows: &[[u64; ROW]]) -> io::Result<()> {
@@ -125,17 +165,9 @@ fn append(directory: &Path, stamp: u64, first: u64, rows: &[[u64; ROW]]) -> io::
         row.iter().copied().chain([check]).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
     };
     let bytes: Vec<u8> = (first..).zip(rows).flat_map(encode).collect();
-    let mut options = OpenOptions::new();
-    let path = path(directory);
-    let is_new = !path.exists();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let file = options.open(path)?;
+    let file = open(directory)?;
     file.write_all_at(&bytes, first * ROW_BYTES as u64)?;
-    file.sync_data()?;
-    if is_new {
-        File::open(directory)?.sync_all()?;
-    }
-    Ok(())
+    file.sync_data()
 }
 
 #[cfg(test)]

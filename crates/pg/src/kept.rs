@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a clean stop leaves beside the log: whose log it is, and the numbers of forks.
 //!
-//! `larder.kept` in the flash directory: 64-bit little-endian words, the last of them the CRC-64 of the others. It is
+//! `larder.kept` in the flash directory: 64-bit little-endian words, behind them the CRC-64 of all. It is
 //! written anew and renamed; a start takes it away before it changes anything, so it is there only as long as it is
 //! true. Where flash is a part of the database (`full`) it has a stamp and stays, and `journal.rs` says what changed
 //! since.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_core::pagelog::Geometry;
+use rustix::fs::FallocateFlags;
 
 use crate::content::crc;
-use crate::names::Names;
+use crate::names::{ENTRIES, Names};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK2");
 /// Words before the names.
 const HEAD: usize = 11;
+const NAMES: usize = 8;
 const STAMP: usize = 9;
 const ROW: usize = 4;
 
@@ -45,6 +47,28 @@ pub const SETTLED: u64 = 1;
 
 fn path(directory: &Path) -> PathBuf {
     directory.join("larder.kept")
+}
+
+fn new_path(directory: &Path) -> PathBuf {
+    directory.join("larder.kept.new")
+}
+
+/// It may be longer than what is written to it: cutting it would give its room away.
+fn open_new(directory: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.open(new_path(directory))
+}
+
+/// Allots room to a file, whose length stays.
+///
+/// # Errors
+/// If there is none; file systems that cannot allot do not matter.
+pub fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+        Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        other => Ok(other?),
+    }
 }
 
 impl Kept {
@@ -83,14 +107,16 @@ impl Kept {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (body, check) = bytes.split_last_chunk::<8>()?;
-        if crc(body) != u64::from_le_bytes(*check) || !body.len().is_multiple_of(8) {
+        let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        let rows = usize::try_from(word(bytes.chunks_exact(8).nth(NAMES)?)).ok()?;
+        let length = rows.checked_mul(ROW)?.checked_add(HEAD)?.checked_mul(8)?;
+        let (body, behind) = bytes.split_at_checked(length)?;
+        if crc(body) != word(behind.get(..8)?) {
             return None;
         }
-        let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().unwrap_or_default());
         let words: Vec<u64> = body.chunks_exact(8).map(word).collect();
         let (head, rows) = words.split_at_checked(HEAD)?;
-        if head[0] != MAGIC || rows.len() != usize::try_from(head[8]).ok()?.checked_mul(ROW)? {
+        if head[0] != MAGIC {
             return None;
         }
         let small = |word: u64| u32::try_from(word).ok();
@@ -112,12 +138,26 @@ impl Kept {
     /// # Errors
     /// If it cannot be written.
     pub fn save(&self, directory: &Path) -> io::Result<()> {
-        let (to, new) = (path(directory), directory.join("larder.kept.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(&self.encode())?;
+        let file = open_new(directory)?;
+        file.write_all_at(&self.encode(), 0)?;
         file.sync_all()?;
-        fs::rename(new, to)?;
-        File::open(directory)?.sync_all()
+        drop(file);
+        fs::rename(new_path(directory), path(directory))?;
+        File::open(directory)?.sync_all()?;
+        if self.is_needed() {
+            // The next one has another chance.
+            let _ = Self::reserve(directory);
+        }
+        Ok(())
+    }
+
+    /// Allots room for the next one.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn reserve(directory: &Path) -> io::Result<()> {
+        let words = HEAD + ROW * ENTRIES + 1;
+        reserve(&open_new(directory)?, 8 * words as u64)
     }
 
     /// What is there, if it is whole.
@@ -146,9 +186,11 @@ impl Kept {
     /// # Errors
     /// If that cannot be.
     pub fn remove(directory: &Path) -> io::Result<()> {
-        match fs::remove_file(path(directory)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other?,
+        for path in [path(directory), new_path(directory)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
         }
         File::open(directory)?.sync_all()
     }
@@ -192,6 +234,8 @@ mod tests {
     fn damage_anywhere_is_seen() {
         let bytes = kept().encode();
         assert_eq!(Kept::decode(&bytes), Some(kept()));
+        let longer = [&bytes[..], &[7; 9]].concat();
+        assert_eq!(Kept::decode(&longer), Some(kept()), "what an earlier one left behind it");
         for at in 0..bytes.len() {
             let mut other = bytes.clone();
             other[at] ^= 0x10;

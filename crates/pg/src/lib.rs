@@ -18,7 +18,7 @@
 //! | this process's part | `here.rs` |
 //! | numbers of forks; names of files | `names.rs`, `file.rs` |
 //! | what processes share beside the log; frames, epochs, counters | `area.rs` |
-//! | where changed pages go from flash | `disk.rs`, `unflushed.rs` |
+//! | where changed pages go from flash | `disk.rs`, `unflushed.rs`, `spare.rs` |
 //! | bytes of a page | `content.rs` |
 //! | the server's own functions; settings; state | `server.rs`, `settings.rs`, `status.rs` |
 //!
@@ -50,6 +50,7 @@ mod pool;
 mod pool_tests;
 mod server;
 mod settings;
+mod spare;
 mod status;
 mod transfer;
 mod unflushed;

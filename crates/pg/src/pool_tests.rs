@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_shared::{Memory, Pages, Shape};
@@ -13,6 +14,7 @@ use crate::content;
 use crate::file::Fork;
 use crate::here::Armed;
 use crate::pool::Pool;
+use crate::spare::Spare;
 
 const PAGE: usize = 8192;
 const FORK: Fork = Fork { tablespace: 1663, database: 5, relation: 100, kind: 0 };
@@ -52,11 +54,13 @@ impl Rig {
         for (at, bytes) in log.blank() {
             flash.write_all_at(&bytes, at).unwrap();
         }
+        let flash = Arc::new(OwnedFd::from(flash));
         let settings = LogSettings { policy, second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(FRAMES) };
         let armed = Armed {
             memory: Memory::anonymous(shape).unwrap(),
-            flash: OwnedFd::from(flash),
+            spare: Arc::new(Spare::new(Arc::clone(&flash))),
+            flash,
             page_bytes: PAGE,
             segment_blocks: 32,
             buffers: 0,
@@ -65,7 +69,7 @@ impl Rig {
             directory: directory.path().to_owned(),
             version: String::new(),
         };
-        drop(Pages::start(&armed.memory, armed.devices(true).unwrap()).unwrap());
+        drop(Pages::start(&armed.memory, armed.devices(true)).unwrap());
         let pool = armed.join(true).unwrap();
         Self { pool, armed, directory }
     }
@@ -225,6 +229,19 @@ fn what_was_dropped_does_not_come_to_the_disk_and_no_file_grows() {
     }
     rig.pool.drain().unwrap();
     assert_eq!(file.metadata().unwrap().len(), 0);
+}
+
+#[test]
+fn a_fork_whose_directory_is_away_is_not_taken_for_dropped() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
+    let [base, away] = ["base/5", "away"].map(|name| rig.directory.path().join(name));
+    std::fs::rename(&base, &away).unwrap();
+    assert!(rig.pool.drain().is_err());
+    assert_eq!(rig.has(3), Some(9));
+    std::fs::rename(away, base).unwrap();
+    rig.pool.drain().unwrap();
+    assert_eq!(rig.on_disk(3), 9);
 }
 
 #[test]

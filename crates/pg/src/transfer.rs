@@ -310,7 +310,7 @@ pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
         // However long it is: pages behind its end are not in the log, and looking for them costs little. Recording that
         // they are gone would not.
         let blocks = match pool.policy() {
-            LogPolicy::Full => armed.blocks_of(&fork, segment),
+            LogPolicy::Full => armed.blocks_of(&fork, segment).unwrap_or(armed.segment_blocks),
             _ => armed.segment_blocks,
         };
         if let Err(errno) = pool.forget(&fork, segment, from..blocks.max(from)) {

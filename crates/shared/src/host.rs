@@ -27,7 +27,7 @@ const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// The devices of a log, opened by this process.
 pub struct Devices {
     /// Flash, or its part of it.
-    pub flash: OwnedFd,
+    pub flash: Arc<OwnedFd>,
     /// The origin.
     pub origin: Box<dyn Origin>,
 }
@@ -42,7 +42,7 @@ struct Inner {
 
 /// Devices on their way to a thread.
 pub(crate) struct Again {
-    flash: OwnedFd,
+    flash: Arc<OwnedFd>,
     origin: Box<dyn Origin + Send>,
 }
 
@@ -201,7 +201,7 @@ impl Member {
     /// The devices for another thread.
     pub(crate) fn devices_again(&self) -> Result<Again, Errno> {
         let Devices { flash, origin } = &self.0.devices;
-        let flash = rustix::io::fcntl_dupfd_cloexec(flash, 0).map_err(errno)?;
+        let flash = Arc::clone(flash);
         Ok(Again { flash, origin: origin.again().ok_or(Errno::EINVAL)? })
     }
 

@@ -199,7 +199,7 @@ mod tests {
         let memory = Memory::anonymous(Shape { log, settings, user_words: 0 }).unwrap();
         let origin = Slowly::default();
         let devices = || Devices {
-            flash: flash.try_clone().unwrap().into(),
+            flash: Arc::new(flash.try_clone().unwrap().into()),
             origin: Box::new(origin.clone()),
         };
         let (pages, _) = Pages::start(&memory, devices()).unwrap();

@@ -92,7 +92,7 @@ fn open(path: &Path) -> OwnedFd {
 
 pub fn devices(dir: &Path) -> Devices {
     let origin = Box::new(OneFile(open(&dir.join("origin"))));
-    Devices { flash: open(&dir.join("flash")), origin }
+    Devices { flash: open(&dir.join("flash")).into(), origin }
 }
 
 /// A page's bytes: what and whose it is, and a checksum over all of it.
