@@ -237,6 +237,8 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
         version: server.tablespace_version(),
     };
     let (armed, how) = earlier::memory(server, shape, &directory, file_number, make)?;
+    // For the stop; without it the next start is cold.
+    let _ = Kept::reserve(&directory);
     begin(&armed, server)?;
     let pages = armed.join(false).map_err(earlier::number)?.pages().status().valid;
     here::arm(armed);
