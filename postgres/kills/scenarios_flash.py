@@ -252,9 +252,15 @@ def other_directory(lab: Lab) -> None:
 def full(lab: Lab) -> None:
     """The file is allotted as a whole, at the start."""
     cluster = lab.cluster(larder__flash_size="64MB")
-    with mounted(["-t", "tmpfs", "-o", "size=10M", "tmpfs"], cluster.home / "full") as small:
+    image = cluster.home / "image"
+    image.touch()
+    os.truncate(image, 40 << 20)
+    # It keeps what it had allotted until there was no more.
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", str(image)], check=True)
+    with mounted(["-o", "loop", str(image)], cluster.home / "full") as small:
         cluster.settings["larder.flash_directory"] = str(small / "larder")
         expect_start(cluster, "")
+        expect("allotted", (small / "larder" / FLASH).stat().st_blocks, 0)
         expect_log(cluster, "WARNING:  larder: flash in")
         expect_log(cluster, "nothing is cached")
         cluster.sql("create table t as select generate_series(1, 1000) as n")

@@ -218,7 +218,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let too_small = || io::Error::other("larder.flash_size is too small for a log");
     let wanted = wanted.ok_or_else(too_small)?;
     let end = BASE + wanted.bytes();
-    rustix::fs::fallocate(&flash, FallocateFlags::empty(), 0, end)?;
+    allot(&flash, end)?;
     let policy = policy(server, settings);
     let log_settings = LogSettings { policy, second_chance: settings.second_chance };
     let user_words = Area::words(server.frames);
@@ -283,6 +283,17 @@ fn open_flash(path: &Path) -> io::Result<OwnedFd> {
         Err(rustix::io::Errno::AGAIN) => Err(io::Error::other("another server uses it")),
         other => Ok(other.map(|()| OwnedFd::from(file))?),
     }
+}
+
+/// Allots a file's bytes, or leaves the file as it was.
+fn allot(file: &OwnedFd, end: u64) -> io::Result<()> {
+    let before = rustix::fs::fstat(file)?.st_size as u64;
+    let done = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, end);
+    if done.is_err() {
+        // Some file systems keep what they had allotted until there was no more.
+        rustix::fs::ftruncate(file, before)?;
+    }
+    Ok(done?)
 }
 
 /// The postmaster ends, the last of its processes.

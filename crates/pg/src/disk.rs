@@ -12,12 +12,13 @@
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use larder_core::buf::Buf;
 use larder_core::request::Errno;
-use larder_shared::{Member, Origin};
+use larder_shared::{Member, Origin, write_pages};
 
 use crate::area::{Area, Mark};
 use crate::names::Number;
@@ -125,12 +126,12 @@ impl Disk {
     }
 }
 
-fn write_below_end(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+fn write_below_end(file: &File, pages: &[Buf], at: u64) -> io::Result<()> {
     let size = file.metadata()?.len();
-    if at + bytes.len() as u64 > size {
+    if at + pages.iter().map(|page| page.len() as u64).sum::<u64>() > size {
         return Err(ErrorKind::UnexpectedEof.into()); // invariant 2
     }
-    file.write_all_at(bytes, at)
+    write_pages(file, pages, at).map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
 impl Origin for Disk {
@@ -138,19 +139,29 @@ impl Origin for Disk {
         Err(Errno::EIO) // the server reads its files itself
     }
 
-    fn write(&self, page: u64, bytes: &[u8], member: &Member) -> Result<(), Errno> {
+    fn write(&self, page: u64, pages: &[Buf], member: &Member) -> Result<(), Errno> {
         let (number, block) = Number::of_page(page);
         let segment = block / self.segment_blocks;
         {
             let _latch = member.latch(number.latch(block));
-            if self.area.names().fork_of(number).is_none() || !member.log_has(page) {
+            if self.area.names().fork_of(number).is_none() {
                 return Ok(());
             }
-            let at = block % self.segment_blocks * bytes.len() as u64;
-            let write = |file: &File| write_below_end(file, bytes, at);
-            self.with_file(number, segment, write).map_err(errno)?;
+            // What was cut off meanwhile has left the log.
+            let left: Vec<usize> =
+                (0..pages.len()).filter(|i| member.log_has(page + *i as u64)).collect();
+            for run in left.chunk_by(|a, b| a + 1 == *b) {
+                let pages = &pages[run[0]..=run[run.len() - 1]];
+                let block = block % self.segment_blocks + run[0] as u64;
+                let write =
+                    |file: &File| write_below_end(file, pages, block * pages[0].len() as u64);
+                self.with_file(number, segment, write).map_err(errno)?;
+                pages.iter().for_each(|_| self.area.count(Mark::WrittenBack));
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
         }
-        self.area.count(Mark::WrittenBack);
         if self.sync {
             let _latch = member.latch(unflushed::LATCH);
             if !unflushed::note(self.area.unflushed(), number, segment) {

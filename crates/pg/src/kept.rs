@@ -138,16 +138,16 @@ impl Kept {
     /// # Errors
     /// If it cannot be written.
     pub fn save(&self, directory: &Path) -> io::Result<()> {
+        // This one's room becomes the next one's, so both have all of it.
+        let reserve = || drop((self.stamp != 0).then(|| Self::reserve(directory)));
+        reserve();
         let file = open_new(directory)?;
         file.write_all_at(&self.encode(), 0)?;
         file.sync_all()?;
         drop(file);
         fs::rename(new_path(directory), path(directory))?;
         File::open(directory)?.sync_all()?;
-        if self.is_needed() {
-            // The next one has another chance.
-            let _ = Self::reserve(directory);
-        }
+        reserve();
         Ok(())
     }
 

@@ -19,6 +19,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
+use larder_shared::NEIGHBOURS;
+
 use crate::file::Fork;
 
 /// Entries of a bucket.
@@ -64,10 +66,10 @@ impl Number {
         self.0 as usize % ENTRIES
     }
 
-    /// Names the latch of a block: several of a fork may be written at a time.
+    /// Names the latch of a block and its neighbours: several of a fork may be written at a time.
     #[must_use]
     pub fn latch(self, block: u64) -> u64 {
-        u64::from(self.0) * LATCHES + block % LATCHES
+        u64::from(self.0) * LATCHES + block / NEIGHBOURS % LATCHES
     }
 
     /// Names all of them.

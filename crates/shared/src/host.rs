@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -60,13 +60,18 @@ pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
     Errno(error.raw_os_error())
 }
 
-pub(crate) fn write_all(
-    file: &OwnedFd,
-    mut parts: &mut [IoSlice<'_>],
-    mut offset: u64,
-) -> Result<(), Errno> {
+/// Writes pages behind one another to a file.
+///
+/// # Errors
+/// If not all of them can be written.
+pub fn write_pages(file: impl AsFd, pages: &[Buf], offset: u64) -> Result<(), Errno> {
+    let mut parts: Vec<IoSlice<'_>> = pages.iter().map(|page| IoSlice::new(page)).collect();
+    write_all(file, &mut parts, offset)
+}
+
+fn write_all(file: impl AsFd, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> Result<(), Errno> {
     while !parts.is_empty() {
-        match rustix::io::pwritev(file, parts, offset) {
+        match rustix::io::pwritev(&file, parts, offset) {
             Ok(0) => return Err(Errno::EIO),
             Ok(written) => {
                 offset += written as u64;
@@ -212,7 +217,7 @@ impl Member {
 
     fn zero(&self, page: u64) -> Result<(), Errno> {
         self.count_direct();
-        self.0.devices.origin.write(page, &Buf::zeroed(self.page_bytes()), self)
+        self.0.devices.origin.write(page, &[Buf::zeroed(self.page_bytes())], self)
     }
 
     pub(crate) fn page_bytes(&self) -> usize {
@@ -289,7 +294,11 @@ impl Host for Member {
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
-        self.0.slow.watch(|| self.0.devices.origin.write(page, &buf, self))
+        self.write_origin_run(page, vec![buf]).await
+    }
+
+    async fn write_origin_run(&self, first: u64, pages: Vec<Buf>) -> Result<(), Errno> {
+        self.0.slow.watch(|| self.0.devices.origin.write(first, &pages, self))
     }
 
     fn spread(&self, pages: &[u64]) -> Option<Vec<u64>> {

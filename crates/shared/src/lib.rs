@@ -40,7 +40,8 @@ mod origin;
 mod pages;
 mod spread;
 
-pub use host::{Devices, Member};
+pub use host::{Devices, Member, write_pages};
+pub use members::NEIGHBOURS;
 pub use memory::{Memory, Shape, Words};
 pub use origin::{OneFile, Origin};
 pub use pages::Pages;

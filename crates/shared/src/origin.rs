@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the pages of a log come from and go to.
 
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
+use larder_core::buf::Buf;
 use larder_core::request::Errno;
 
 use crate::Member;
-use crate::host::{errno, read_all, write_all};
+use crate::host::{errno, read_all};
+use crate::write_pages;
 
 /// An origin: what a page's number means is its own business. Everything blocks.
 pub trait Origin {
@@ -16,11 +17,11 @@ pub trait Origin {
     /// # Errors
     /// If it cannot be read.
     fn read(&self, page: u64, into: &mut [u8]) -> Result<(), Errno>;
-    /// Writes a page, which `member` holds.
+    /// Writes this page and those behind it, neighbours ([`NEIGHBOURS`](crate::NEIGHBOURS)) that `member` holds.
     ///
     /// # Errors
-    /// If it cannot be written.
-    fn write(&self, page: u64, bytes: &[u8], member: &Member) -> Result<(), Errno>;
+    /// If one cannot be written.
+    fn write(&self, page: u64, pages: &[Buf], member: &Member) -> Result<(), Errno>;
     /// Makes durable what was written, by whichever process.
     ///
     /// # Errors
@@ -41,8 +42,9 @@ impl Origin for OneFile {
         read_all(&self.0, into, at)
     }
 
-    fn write(&self, page: u64, bytes: &[u8], _: &Member) -> Result<(), Errno> {
-        write_all(&self.0, &mut [IoSlice::new(bytes)], page * bytes.len() as u64)
+    fn write(&self, page: u64, pages: &[Buf], _: &Member) -> Result<(), Errno> {
+        let at = page * pages.first().map_or(0, |page| page.len() as u64);
+        write_pages(&self.0, pages, at)
     }
 
     fn flush(&self, _: &Member) -> Result<(), Errno> {

@@ -12,6 +12,8 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{Builder, scope};
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use larder_core::pagelog::{PageLog, now};
 use larder_core::request::Errno;
 
 use crate::host::Member;
+use crate::members::NEIGHBOURS;
 use crate::memory::Shape;
 
 /// Threads at a time.
@@ -46,36 +49,39 @@ impl Slow {
         done
     }
 
-    /// Brings pages to the origin, if that is better done so; those that could not be.
+    /// Brings pages, which are in order, to the origin, if that is better done so; those that could not be. Neighbours go
+    /// together.
     pub fn spread(&self, pages: &[u64], member: &Member) -> Option<Vec<u64>> {
         let parts = (pages.len() / LEAST).min(THREADS);
         if parts < 2 || self.last.get() < SLOW || self.busy.get() {
             return None;
         }
-        let mut chunks = pages.chunks(pages.len().div_ceil(parts));
-        // One's own, by which the speed is known the next time.
-        let mut own = chunks.next()?.to_vec();
+        let runs: Vec<&[u64]> = pages.chunk_by(|a, b| a / NEIGHBOURS == b / NEIGHBOURS).collect();
+        let next = AtomicUsize::new(0);
+        let bring =
+            |member: &Member| bring(member, || Some(*runs.get(next.fetch_add(1, Relaxed))?));
         let mut left = Vec::new();
         self.busy.set(true);
         let quiet = Quiet::new();
         scope(|scope| {
             let mut threads = Vec::new();
-            for chunk in chunks {
+            for _ in 1..parts.min(runs.len()) {
                 let devices = member.devices_again();
                 let memory = Arc::clone(member.memory());
-                let run =
-                    move || Ok::<_, Errno>(bring(&Member::join(&memory, devices?.into())?, chunk));
-                match Builder::new().name("larder-writer".to_owned()).spawn_scoped(scope, run) {
-                    Ok(thread) => threads.push((thread, chunk)),
-                    Err(_) => own.extend(chunk),
-                }
+                let run = move || Ok::<_, Errno>(bring(&Member::join(&memory, devices?.into())?));
+                // Where there is no room for one more, others do it.
+                threads.extend(
+                    Builder::new().name("larder-writer".to_owned()).spawn_scoped(scope, run),
+                );
             }
-            left.extend(bring(member, &own));
-            for (thread, chunk) in threads {
+            // This one too, by which the speed is known the next time.
+            left.extend(bring(member));
+            for thread in threads {
                 match thread.join() {
                     Ok(Ok(some)) => left.extend(some),
-                    // There was no room for one more member, or no descriptor.
-                    _ => left.extend(bring(member, chunk)),
+                    Ok(Err(_)) => {}
+                    // What it had begun is not known.
+                    Err(_) => left.extend(pages),
                 }
             }
         });
@@ -112,11 +118,15 @@ pub fn together<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) ->
     results
 }
 
-/// Those of the pages that could not be brought.
-fn bring(member: &Member, pages: &[u64]) -> Vec<u64> {
+/// Brings one run after the other; the pages that were asked for and could not be brought.
+fn bring<'a>(member: &Member, next: impl Fn() -> Option<&'a [u64]>) -> Vec<u64> {
     let Shape { log, settings, .. } = member.memory().shape();
     let log = PageLog::join(member.clone(), member.words(), log, settings);
-    now(log.to_origin(pages))
+    let mut left = Vec::new();
+    while let Some(run) = next() {
+        left.extend(now(log.run_to_origin(run)));
+    }
+    left
 }
 
 /// No signal comes to threads that begin while it lives.
@@ -146,14 +156,20 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
+    use larder_core::buf::Buf;
     use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 
     use super::*;
     use crate::{Devices, Memory, Origin, Pages};
 
-    /// What it has, how many write, and how many did at a time.
     #[derive(Default)]
-    struct State(BTreeMap<u64, u8>, usize, usize);
+    struct State {
+        has: BTreeMap<u64, u8>,
+        /// Writes, at the moment and in all, and how many there were at a time.
+        now: usize,
+        writes: usize,
+        most: usize,
+    }
 
     /// An origin that takes its time, and counts who is in it.
     #[derive(Clone, Default)]
@@ -163,19 +179,22 @@ mod tests {
         fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
             Err(Errno::EIO)
         }
-        fn write(&self, page: u64, bytes: &[u8], _: &Member) -> Result<(), Errno> {
+        fn write(&self, page: u64, pages: &[Buf], _: &Member) -> Result<(), Errno> {
             {
                 let mut state = self.0.lock().unwrap();
-                state.1 += 1;
-                state.2 = state.2.max(state.1);
+                state.writes += 1;
+                state.now += 1;
+                state.most = state.most.max(state.now);
             }
             std::thread::sleep(2 * SLOW);
             let mut state = self.0.lock().unwrap();
-            state.1 -= 1;
-            if page == 77 {
-                return Err(Errno::EIO);
+            state.now -= 1;
+            for (page, bytes) in (page..).zip(pages) {
+                if page == 77 {
+                    return Err(Errno::EIO);
+                }
+                state.has.insert(page, bytes[0]);
             }
-            state.0.insert(page, bytes[0]);
             Ok(())
         }
         fn flush(&self, _: &Member) -> Result<(), Errno> {
@@ -207,13 +226,21 @@ mod tests {
             range.for_each(|page| pages.write(page, &[page as u8; 4096]).unwrap());
         };
         put(100..228);
+        put(1000..1512);
         pages.flush().unwrap();
-        let brought = |page: u64| origin.0.lock().unwrap().0.get(&page) == Some(&(page as u8));
-        assert!((100..228).all(brought));
-        assert!(origin.0.lock().unwrap().2 > 1, "one after the other");
-        put(70..80);
+        let state = || origin.0.lock().unwrap();
+        let brought = |page: u64| state().has.get(&page) == Some(&(page as u8));
+        assert!((100..228).chain(1000..1512).all(brought));
+        assert!(state().most > 1, "one after the other");
+        // The first pages show how slow it is; behind them neighbours go together.
+        assert!(state().writes < 64 + 60, "{} writes", state().writes);
+        put(64..80);
+        put(200..210);
         assert_eq!(pages.flush(), Err(Errno::EIO));
-        assert!((70..80).all(|page| brought(page) == (page != 77)));
-        assert_eq!(pages.status().dirty, 1);
+        // What lies beside the bad one may not be there either.
+        assert!((64..77).chain(200..210).all(brought));
+        assert!(!brought(77));
+        let dirty = pages.status().dirty;
+        assert!((1..=16).contains(&dirty), "{dirty}");
     }
 }

@@ -57,6 +57,13 @@ pub trait Host {
     }
     /// Writes a page to the origin.
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
+    /// Writes neighbours to the origin.
+    async fn write_origin_run(&self, first: u64, pages: Vec<Buf>) -> Result<(), Errno> {
+        for (page, buf) in (first..).zip(pages) {
+            self.write_origin(page, buf).await?;
+        }
+        Ok(())
+    }
     /// Brings the newest versions of these pages to the origin ([`to_origin`](super::PageLog::to_origin)), where the host
     /// knows a better way than one after the other; those that could not be.
     fn spread(&self, _: &[u64]) -> Option<Vec<u64>> {

@@ -9,7 +9,7 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
-use super::host::{Host, each};
+use super::host::Host;
 use super::paths::{PageLog, Put};
 use super::queue::{empty_blocks, reserve};
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, kind_of, page_of};
@@ -55,8 +55,8 @@ impl Span {
 }
 
 /// Where a slot's page is, as the lock's holder saw it: the slot may be another page's before it is read.
-struct Place {
-    position: u64,
+pub(super) struct Place {
+    pub position: u64,
     crc: u32,
     /// Its bytes, if they were in memory.
     staged: Option<Buf>,
@@ -244,7 +244,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Reads the pages from the first to the last of these slots in one operation, where they are one run.
-    async fn read_span<'a>(&self, slots: impl Iterator<Item = &'a u32>) -> Span {
+    pub(super) async fn read_span<'a>(&self, slots: impl Iterator<Item = &'a u32>) -> Span {
         let positions: Vec<u64> = {
             let _guard = self.lock();
             let valid = slots.filter(|s| self.words.slot(**s) & VALID != 0);
@@ -264,7 +264,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Under the lock.
-    fn place(&self, slot: u32) -> Place {
+    pub(super) fn place(&self, slot: u32) -> Place {
         let position = self.position(slot);
         let staged = self.words.in_memory(position).map(|(buffer, place)| {
             let mut buf = Buf::with_len(self.log.page() as usize);
@@ -275,7 +275,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// A slot's page: from the span, from memory, or from flash. `Err(None)` if it is damaged.
-    async fn page_bytes(&self, place: Place, span: &Span) -> Result<Buf, Option<Errno>> {
+    pub(super) async fn page_bytes(&self, place: Place, span: &Span) -> Result<Buf, Option<Errno>> {
         let Place { position, crc, staged } = place;
         if let Some(staged) = staged {
             return Ok(staged);
@@ -367,67 +367,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(entered.unwrap_or_else(|| self.newer(page_of(word))))
     }
 
-    /// Brings the newest versions of these pages to the origin; those that could not be.
-    pub async fn to_origin(&self, pages: &[u64]) -> Vec<u64> {
-        let slots: Vec<u32> = {
-            let _guard = self.lock();
-            pages.iter().filter_map(|page| self.words.find(*page)).collect()
-        };
-        let span = self.read_span(slots.iter()).await;
-        self.to_origin_from(pages.to_vec(), &span).await
-    }
-
-    /// As above, from what was read.
-    async fn to_origin_from(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
-        pages.sort_unstable();
-        if let Some(left) = self.host.spread(&pages) {
-            return left;
-        }
-        let jobs = pages.iter().map(|page| self.one_to_origin(*page, span)).collect();
-        let results = each(jobs).await;
-        pages.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(p, _)| p).collect()
-    }
-
-    /// Whatever was the newest when this began, the origin has that or a newer one.
-    async fn one_to_origin(&self, page: u64, span: &Span) -> Result<(), Errno> {
-        let hold = self.host.hold(page).await;
-        loop {
-            let (slot, place) = {
-                let _guard = self.lock();
-                let Some(slot) = self.words.find(page) else { return Ok(()) };
-                match self.words.slot(slot) {
-                    word if word & DIRTY == 0 => return Ok(()),
-                    word if kind_of(word) == Kind::Lost => return Err(Errno::EIO),
-                    _ => (slot, self.place(slot)),
-                }
-            };
-            let position = place.position;
-            // Under the lock.
-            let is_newest =
-                || self.words.find(page) == Some(slot) && self.position(slot) == position;
-            let bytes = match self.page_bytes(place, span).await {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    let _guard = self.lock();
-                    if is_newest() {
-                        return Err(error.unwrap_or(Errno::EIO));
-                    }
-                    continue; // the slot may be another page's by now
-                }
-            };
-            if !mutant::is_active("page-log-leave-unwritten") {
-                self.host.write_origin(page, bytes).await?;
-            }
-            let _guard = self.lock();
-            self.words.add(Mark::OriginWrites, 1);
-            if is_newest() {
-                self.words.make_clean(slot);
-            }
-            drop(hold);
-            return Ok(());
-        }
-    }
-
     /// What must be durable before a version that is not valid any more is gone: the one that replaced it, or
     /// the tombstone that ended it.
     fn newer(&self, page: u64) -> u64 {
@@ -471,17 +410,5 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.raise(Mark::Front, target);
         self.host.notify();
         Ok(())
-    }
-
-    /// Brings to the origin everything that it lacks, whatever was brought before.
-    ///
-    /// # Errors
-    /// If a page is lost, or a device fails.
-    pub async fn empty(&self) -> Result<(), Errno> {
-        {
-            let _guard = self.lock();
-            self.words.set(Mark::Drained, 0);
-        }
-        self.drain().await
     }
 }

@@ -62,6 +62,7 @@ mod host;
 mod leave;
 mod look;
 mod open;
+mod origin;
 mod paths;
 mod queue;
 mod recover;

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use super::geometry::Geometry;
 use super::host::Host;
 use super::queue::Lack;
-use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of, slot_word};
+use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
 use super::{LogPolicy, LogSettings, PAGE_BYTES_MOST};
 use crate::buf::Buf;
 use crate::checksum::crc32c;
@@ -410,35 +410,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.host.changed(seen).await;
             }
         }
-    }
-
-    /// Brings to the origin what of the log it lacks, and makes it durable there.
-    ///
-    /// # Errors
-    /// If a page is lost, or a device fails.
-    pub async fn drain(&self) -> Result<(), Errno> {
-        // Which pages, once and for all: while this runs they may be entered once more, or replaced by versions
-        // that it need not wait for, and then it is those that the origin gets.
-        let (pages, until) = {
-            let _guard = self.lock();
-            let get = |mark| self.words.get(mark);
-            let from = get(Mark::Drained).max(get(Mark::Front));
-            let until = get(Mark::Last).max(from);
-            let slots = (from..until).map(|position| self.words.slot(self.log.slot(position)));
-            let dirty = slots.filter(|word| word & VALID != 0 && word & DIRTY != 0);
-            (dirty.map(page_of).collect::<Vec<_>>(), until)
-        };
-        let mut result = Ok(());
-        for pages in pages.chunks(self.log.batch_pages as usize) {
-            if !self.to_origin(pages).await.is_empty() {
-                result = Err(Errno::EIO);
-            }
-        }
-        self.host.flush_origin().await?;
-        result?;
-        let _guard = self.lock();
-        self.words.raise(Mark::Drained, until);
-        Ok(())
     }
 
     /// Whether it takes dirty pages.
