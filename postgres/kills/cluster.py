@@ -97,6 +97,8 @@ class Cluster:
         self.mutant = options.mutant
         # A command that runs the server.
         self.prefix: list[str] = []
+        # ... and one around that, for root.
+        self.around: list[str] = []
         # The postmaster that was seen last.
         self.last = 0
         options.clusters.append(self)
@@ -168,7 +170,7 @@ class Cluster:
             words = ["env", f"LD_PRELOAD={self.options.library}", *words]
             env.pop("LD_PRELOAD")
         try:
-            run(as_user(words), env, 200)
+            run([*self.around, *as_user(words)], env, 200)
         except Failed as error:
             raise Failed(f"the server does not start: {error}") from error
         self.postmaster()

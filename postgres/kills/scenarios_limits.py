@@ -9,8 +9,8 @@ import threading
 import time
 
 from checks import amcheck, digest, expect, expect_no_damage, make_status, status
-from cluster import BIN, LEFT, STOPPED, Failed, as_user, give
-from scenarios import FULL, Lab, expect_data, expect_start, scenario
+from cluster import BIN, EMPTY, LEFT, STOPPED, Failed, Skipped, as_user, give
+from scenarios import FULL, Lab, expect_data, expect_log, expect_start, scenario
 from scenarios_flash import mounted
 from scenarios_full import changed, expect_both, expect_refused
 from scenarios_kept_back import QUIET, absorbed
@@ -121,6 +121,33 @@ def filled(lab: Lab) -> None:
         expect_start(cluster, STOPPED)
         expect_data(cluster, wanted[1], at)
         cluster.kill_all()
+
+
+@scenario(48, "/dev/shm is too small: a warning and no cache, or refused where pages are on flash alone")
+def small_shm(lab: Lab) -> None:
+    """As in a container; and as before when there is room again."""
+    if os.geteuid() != 0:
+        raise Skipped("only root can mount")
+    cluster = lab.warm(**QUIET)
+    wanted = changed(lab, cluster) if lab.policy == "full" else ("", digest(cluster))
+    cluster.stop()
+    mount = 'mount -t tmpfs -o size=3m,mode=1777 tmpfs /dev/shm && exec "$@"'
+    cluster.around = ["unshare", "-m", "sh", "-c", mount, "sh"]
+    if lab.policy == "full":
+        expect_refused(cluster, "KiB of shared memory: No space left on device")
+    else:
+        at = cluster.log_size()
+        expect_start(cluster, "")
+        expect_log(cluster, "KiB of shared memory: No space left on device", at)
+        expect("the table's digest", digest(cluster), wanted[1])
+        cluster.stop()
+    cluster.around = []
+    at = cluster.log_size()
+    expect_start(cluster, STOPPED if lab.policy == "full" else EMPTY)
+    if lab.policy == "full":
+        expect_both(cluster, wanted, at)
+    else:
+        expect_data(cluster, wanted[1], at)
 
 
 @scenario(47, "a log collector outlives the server: the next start has the flash")

@@ -133,14 +133,18 @@ pub fn startup() {
 
 /// Pages of the database are on flash alone.
 fn refuse_without(server: &Server, what: &str) {
-    let place = match Guard::read(Path::new(&server.data)) {
-        Ok(Some(guard)) => format!(" in \"{}\"", guard.directory.display()),
-        _ => String::new(),
+    let hint = match Guard::read(Path::new(&server.data)) {
+        Ok(Some(guard)) => format!(
+            "Pages of this database are on flash in \"{}\" alone (larder.policy = full). The server starts when flash, \
+             the data directory and all tablespaces are as it left them. If they are lost, restore a backup into an \
+             empty data directory, with an empty directory on flash.",
+            guard.directory.display()
+        ),
+        _ => "That directory has pages of a database under larder.policy = full, and this data directory does not say \
+              that it needs them. Set larder.flash_directory to a directory of this server's own, and keep what is in \
+              that one. If backup_label was deleted here, put a copy of it back."
+            .to_owned(),
     };
-    let hint = format!(
-        "Pages of this database are on flash{place} alone (larder.policy = full): give it back, or restore a backup \
-         into an empty data directory and empty that of flash."
-    );
     report(Level::Fatal, what, &hint);
 }
 
@@ -197,25 +201,30 @@ fn begin(armed: &Armed, server: &Server) -> io::Result<()> {
     // Whoever died may have changed one and not told.
     area.count(Mark::NamesChanged);
     area.set(Mark::Control, server.control.hash);
-    area.set(Mark::FlashFile, rustix::fs::fstat(&armed.flash)?.st_ino);
+    area.set(Mark::FlashFile, earlier::identity(&armed.flash)?);
     area.set(Mark::Boot, earlier::boot());
     Ok(())
 }
 
 fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let directory = Path::new(&server.data).join(&settings.flash_directory);
+    earlier::expect_log(Path::new(&server.data), &directory)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let flash = Arc::new(open_flash(&directory.join("larder.flash"))?);
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
-    let wanted = Geometry {
+    let empty = Geometry {
         base: BASE,
         blocks: 0,
         page_bytes: server.page_bytes as u32,
         batch_pages: settings.batch_pages,
         volume: 0,
     };
-    let wanted = wanted.grown_to(settings.flash_bytes.saturating_sub(BASE));
-    let too_small = || io::Error::other("larder.flash_size is too small for a log");
+    let wanted = empty.grown_to(settings.flash_bytes.saturating_sub(BASE));
+    let too_small = || {
+        let suffices = |mib: &u64| empty.grown_to((mib << 20) - BASE).is_some();
+        let least = (1..).find(suffices).unwrap_or(u64::MAX);
+        io::Error::other(format!("larder.flash_size is too small, it has to be {least}MB at least"))
+    };
     let wanted = wanted.ok_or_else(too_small)?;
     let end = BASE + wanted.bytes();
     allot(&flash, end)?;
@@ -223,7 +232,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
     let log_settings = LogSettings { policy, second_chance: settings.second_chance };
     let user_words = Area::words(server.frames);
     let shape = Shape { log: wanted, settings: log_settings, user_words };
-    let file_number = rustix::fs::fstat(&flash)?.st_ino;
+    let identity = earlier::identity(&flash)?;
     let make = |memory| Armed {
         memory,
         flash,
@@ -236,7 +245,7 @@ fn start(server: &Server, settings: &Settings) -> io::Result<()> {
         directory: directory.clone(),
         version: server.tablespace_version(),
     };
-    let (armed, how) = earlier::memory(server, shape, &directory, file_number, make)?;
+    let (armed, how) = earlier::memory(server, shape, &directory, identity, make)?;
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
     begin(&armed, server)?;
@@ -307,7 +316,8 @@ extern "C" fn at_exit(_: i32, _: usize) {
         return; // the memory stays, for whoever starts next in this boot
     }
     if let Err(error) = stop(&armed, &control) {
-        eprintln!("larder: the log cannot be closed: {error}; the next start is cold");
+        let what = format!("the log cannot be closed: {error}; the next start is cold");
+        server::say("WARNING", &what);
     }
     let _ = fs::remove_file(earlier::memory_path(&data, control.system));
 }
@@ -322,6 +332,6 @@ fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
         _ => 0,
     };
     let (system, control) = (control.system, control.hash);
-    let file = rustix::fs::fstat(&armed.flash)?.st_ino;
+    let file = earlier::identity(&armed.flash)?;
     Kept { system, control, log, stamp, file, names }.save(&armed.directory)
 }

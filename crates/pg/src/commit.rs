@@ -14,6 +14,7 @@ use crate::here::{self, Armed};
 use crate::journal;
 use crate::mutant::{Mutant, is_active};
 use crate::pool::Pool;
+use crate::server;
 
 /// A relation file is about to be flushed.
 ///
@@ -75,7 +76,7 @@ pub fn control(hash: u64) {
 }
 
 fn die(errno: Errno) -> ! {
-    eprintln!("larder: PANIC: what is on flash cannot be made durable: {errno}");
+    server::say("PANIC", &format!("what is on flash cannot be made durable: {errno}"));
     std::process::abort()
 }
 

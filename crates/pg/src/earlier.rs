@@ -28,6 +28,7 @@ use std::sync::Arc;
 use larder_core::pagelog::{Geometry, LogPolicy, now};
 use larder_core::request::Errno;
 use larder_shared::{Memory, Pages, Shape};
+use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::area::{Area, Mark};
 use crate::arm::Server;
@@ -61,6 +62,22 @@ fn is_same(log: Geometry, wanted: Geometry) -> bool {
 pub fn is_needed(server: &Server, directory: &Path) -> bool {
     !matches!(Guard::read(Path::new(&server.data)), Ok(None))
         || Kept::read(directory).is_ok_and(|kept| kept.is_some_and(|kept| kept.is_needed()))
+}
+
+fn has_no_log(guard: &Guard) -> io::Error {
+    let volume = guard.volume;
+    io::Error::other(format!("it has no log {volume:016x}, which the data directory needs"))
+}
+
+/// Before anything is made there: flash that the data directory needs may only be away.
+///
+/// # Errors
+/// If it is, or that cannot be told.
+pub fn expect_log(data: &Path, directory: &Path) -> io::Result<()> {
+    match Guard::read(data)? {
+        Some(guard) if Kept::read(directory)?.is_none() => Err(has_no_log(&guard)),
+        _ => Ok(()),
+    }
 }
 
 /// The shared memory over the log: that of the last start, a new one over what is on flash, or both new. What it was.
@@ -98,11 +115,7 @@ pub fn memory(
             return Ok((armed, how));
         }
         (Some(kept), Some(guard)) if settled(&kept, &guard) => Guard::remove(data)?,
-        (_, Some(guard)) => {
-            let what =
-                format!("it has no log {:016x}, which the data directory needs", guard.volume);
-            return Err(io::Error::other(what));
-        }
+        (_, Some(guard)) => return Err(has_no_log(&guard)),
         _ => {}
     }
     let kept = Kept::read(directory)?.filter(|kept| kept.stamp == 0);
@@ -233,7 +246,7 @@ fn not_mounted(server: &Server, kept: &Kept) -> Option<String> {
 fn own(armed: &Armed, server: &Server, is_new: bool) -> io::Result<()> {
     journal::reserve(&armed.directory)?;
     Kept::reserve(&armed.directory)?;
-    let file = rustix::fs::fstat(&armed.flash)?.st_ino;
+    let file = identity(&armed.flash)?;
     let area = Area::of(&armed.memory);
     let log = armed.memory.shape().log;
     let names: Vec<[u64; 4]> = area.names().save().collect();
@@ -366,6 +379,19 @@ fn format(armed: Armed, file: &OwnedFd, shape: Shape) -> io::Result<(Armed, How)
 #[must_use]
 pub fn boot() -> u64 {
     control::hash(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
+}
+
+/// A number by which a file is known again, and a copy of it is not: that of its inode, with the time at which it was
+/// made, where the file system keeps that, since inodes are used again.
+///
+/// # Errors
+/// If it cannot be told.
+pub fn identity(file: &OwnedFd) -> io::Result<u64> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+    let birth = (stat.stx_btime.tv_sec as u64, u64::from(stat.stx_btime.tv_nsec));
+    let words = [stat.stx_ino, birth.0, birth.1];
+    Ok(control::hash(&words.map(u64::to_le_bytes).concat()))
 }
 
 fn memory_path_of(server: &Server) -> PathBuf {

@@ -82,6 +82,7 @@ impl Place {
         let log = log.grown_to(300 * PAGE as u64).unwrap();
         flash.set_len(log.bytes())?;
         let flash = Arc::new(OwnedFd::from(flash));
+        let number = earlier::identity(&flash)?;
         let settings = LogSettings { policy, second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(self.server.frames) };
         let make = |memory| Armed {
@@ -96,7 +97,6 @@ impl Place {
             directory: self.flash.path().to_owned(),
             version: self.server.tablespace_version(),
         };
-        let number = fs::metadata(self.flash.path().join("larder.flash"))?.ino();
         let (armed, how) = earlier::memory(&self.server, shape, self.flash.path(), number, make)?;
         let area = Area::of(&armed.memory);
         area.count(Mark::NamesChanged);

@@ -24,6 +24,7 @@ use crate::area::{Area, Mark};
 use crate::disk::Disk;
 use crate::file::{File, Fork};
 use crate::pool::Pool;
+use crate::server;
 use crate::spare::Spare;
 
 /// Whether there is a cache at all.
@@ -202,7 +203,7 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
 /// What this process changes the log would not hear of.
 fn cannot_join<T>(armed: &Armed, errno: Errno) -> Option<T> {
     Area::of(&armed.memory).set(Mark::Failed, errno.0 as u64);
-    eprintln!("larder: a process cannot join ({errno}); nothing is cached");
+    server::say("WARNING", &format!("a process cannot join ({errno}); nothing is cached"));
     if armed.memory.shape().settings.policy.holds_dirty() {
         std::process::abort(); // it would read what is old on the disk
     }

@@ -195,7 +195,7 @@ impl Pool {
             true => "it is a part of the database, and the server stops",
             false => "the server recovers from its last checkpoint, without what is on flash",
         };
-        eprintln!("larder: PANIC: what flash alone has cannot be had ({errno}); {then}");
+        server::say("PANIC", &format!("what flash alone has cannot be had ({errno}); {then}"));
         std::process::abort()
     }
 
@@ -216,15 +216,16 @@ impl Pool {
         match (absorbs, self.area.get(Mark::Absorbing)) {
             (true, ABSORBS) | (false, 0 | ENDED) => {}
             (true, _) if self.area.swap(Mark::Absorbing, ABSORBS) == ENDED => {
-                eprintln!("larder: changed pages go to flash again");
+                server::say("LOG", "changed pages go to flash again");
             }
             (true, _) => {}
             (false, _) => {
                 self.drain()?;
                 if self.area.swap(Mark::Absorbing, ENDED) == ABSORBS && self.works() {
-                    eprintln!(
-                        "larder: fsync or full_page_writes is off: changed pages go to the disk \
-                         at once, as under larder.policy = through"
+                    server::say(
+                        "WARNING",
+                        "fsync or full_page_writes is off: changed pages go to the disk at once, as under \
+                         larder.policy = through",
                     );
                 }
             }
@@ -381,7 +382,10 @@ impl Pool {
         }
         if self.works() {
             self.area.set(Mark::Failed, errno.0 as u64);
-            eprintln!("larder: {what} ({errno}); nothing is cached until the next start");
+            server::say(
+                "WARNING",
+                &format!("{what} ({errno}); nothing is cached until the next start"),
+            );
         }
     }
 }

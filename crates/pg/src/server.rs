@@ -185,6 +185,19 @@ unsafe fn write_report(level: Level, message: *const c_char, hint: *const c_char
     }
 }
 
+/// Says something on standard error where the server's own functions must not be called, in the form of its log.
+pub fn say(level: &str, what: &str) {
+    let mut text = [0_u8; 32];
+    // SAFETY: `strftime` ends within the buffer, or says 0; the time is this function's own.
+    let length = unsafe {
+        let (now, mut parts) = (libc::time(std::ptr::null_mut()), std::mem::zeroed());
+        libc::gmtime_r(&now, &mut parts);
+        libc::strftime(text.as_mut_ptr().cast(), text.len(), c"%F %T UTC".as_ptr(), &parts)
+    };
+    let time = String::from_utf8_lossy(&text[..length]);
+    eprintln!("{time} [{}] {level}:  larder: {what}", std::process::id());
+}
+
 /// Runs a function when this process ends.
 pub fn at_exit(run: extern "C" fn(c_int, usize)) {
     type OnExit = unsafe extern "C" fn(extern "C" fn(c_int, usize), usize);

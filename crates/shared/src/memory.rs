@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use larder_core::buf::PAGE;
 use larder_core::pagelog::{BUFFERS, Geometry, LogPolicy, LogSettings, words_needed};
+use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::MEMBERS;
@@ -107,7 +108,12 @@ impl Memory {
     pub fn create(file: &OwnedFd, shape: Shape) -> Result<Arc<Self>> {
         let len = Self::buffers_at(&shape) + Self::buffer_bytes(&shape);
         rustix::fs::ftruncate(file, 0)?;
-        rustix::fs::ftruncate(file, len as u64)?;
+        // Without room a write to the mapping would be the end of the process.
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64).map_err(|error| {
+            let error = Error::from(error);
+            let what = format!("{} KiB of shared memory: {error}", len.div_ceil(1024));
+            Error::new(error.kind(), what)
+        })?;
         let memory = Self::map(file, len, shape)?;
         for index in 0..Self::mutexes() {
             // Holds may be taken again by whoever has them: a page's neighbour may have the same one.
