@@ -309,7 +309,7 @@ def two_servers(lab: Lab) -> None:
 
 
 WRONG = [
-    ("larder.flash_size", "1MB", "too small, it has to be"),
+    ("larder.flash_size", "1MB", "too small"),
     ("larder.flash_size", "12 parsecs", "larder.flash_size"),
     ("larder.policy", "sometimes", "larder.policy"),
     ("larder.batch_pages", "0", "larder.batch_pages"),

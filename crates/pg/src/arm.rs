@@ -104,8 +104,9 @@ pub fn startup() {
         };
     }
     let settings = settings::read(server.frames as u64 * server.page_bytes).and_then(check);
-    let settings = match settings {
-        Ok(settings) => settings,
+    let sized = settings.and_then(|settings| Ok((geometry(&server, &settings)?, settings)));
+    let (geometry, settings) = match sized {
+        Ok(sized) => sized,
         Err(Refused { what, hint }) => return report(Level::Fatal, &what, &hint),
     };
     let directory = &settings.flash_directory;
@@ -116,7 +117,7 @@ pub fn startup() {
     }
     let started = match directory.is_empty() {
         true => Err(io::Error::other("larder.flash_directory is not set")),
-        false => start(&server, &settings),
+        false => start(&server, &settings, geometry),
     };
     match started {
         Ok(()) => server::at_exit(at_exit),
@@ -178,6 +179,28 @@ fn check(settings: Settings) -> Result<Settings, Refused> {
     Ok(settings)
 }
 
+/// The log that was asked for.
+fn geometry(server: &Server, settings: &Settings) -> Result<Geometry, Refused> {
+    let empty = Geometry {
+        base: BASE,
+        blocks: 0,
+        page_bytes: server.page_bytes as u32,
+        batch_pages: settings.batch_pages,
+        volume: 0,
+    };
+    empty.grown_to(settings.flash_bytes.saturating_sub(BASE)).ok_or_else(|| {
+        let suffices = |mib: &u64| empty.grown_to((mib << 20) - BASE).is_some();
+        let least = (1..).find(suffices).unwrap_or(u64::MAX);
+        let pages = settings.batch_pages;
+        let what =
+            format!("larder.flash_size is {} kB, which is too small", settings.flash_bytes >> 10);
+        Refused::new(
+            what,
+            format!("It has to be {least}MB at least with larder.batch_pages = {pages}."),
+        )
+    })
+}
+
 /// Other shared buffers, and the same log, if it is still good.
 fn begin_anew(armed: Armed, server: &Server) -> io::Result<Armed> {
     let armed = Armed { buffers: server.buffers, frames: server.frames, ..armed };
@@ -206,26 +229,12 @@ fn begin(armed: &Armed, server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-fn start(server: &Server, settings: &Settings) -> io::Result<()> {
+fn start(server: &Server, settings: &Settings, wanted: Geometry) -> io::Result<()> {
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     earlier::expect_log(Path::new(&server.data), &directory)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let flash = Arc::new(open_flash(&directory.join("larder.flash"))?);
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
-    let empty = Geometry {
-        base: BASE,
-        blocks: 0,
-        page_bytes: server.page_bytes as u32,
-        batch_pages: settings.batch_pages,
-        volume: 0,
-    };
-    let wanted = empty.grown_to(settings.flash_bytes.saturating_sub(BASE));
-    let too_small = || {
-        let suffices = |mib: &u64| empty.grown_to((mib << 20) - BASE).is_some();
-        let least = (1..).find(suffices).unwrap_or(u64::MAX);
-        io::Error::other(format!("larder.flash_size is too small, it has to be {least}MB at least"))
-    };
-    let wanted = wanted.ok_or_else(too_small)?;
     let end = BASE + wanted.bytes();
     allot(&flash, end)?;
     let policy = policy(server, settings);

@@ -390,3 +390,28 @@ fn room_for_names_is_there_before_it_is_needed() {
     run.commit(&FORK);
     assert!(has_room(), "after all of it was written anew");
 }
+
+#[test]
+fn a_damaged_page_that_the_disk_has_is_not_lost_with_a_crash() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    // Whole batches: nothing of them is in memory.
+    for block in 0..12 {
+        run.put(&FORK, block, 7);
+    }
+    run.commit(&FORK);
+    run.pool.drain().unwrap();
+    let flash = place.flash.path().join("larder.flash");
+    let mut bytes = fs::read(&flash).unwrap();
+    // Pages alone, of all that is there.
+    let pages = bytes.chunks_mut(PAGE).filter(|page| page[..] == page_of(7)[..]);
+    assert_eq!(pages.map(|page| page[9] = 8).count(), 12);
+    fs::write(&flash, bytes).unwrap();
+    assert!((0..12).all(|block| run.has(&FORK, block).is_none()));
+    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    place.crash(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!(run.how, "recovered from flash");
+    assert!((0..12).all(|block| run.has(&FORK, block).is_none()));
+    assert!(run.pool.drain().is_ok(), "nothing is lost");
+}

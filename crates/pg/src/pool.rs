@@ -19,12 +19,13 @@
 //! Why both hash and epoch: a frame may have been changed without a system call (so its bytes are not the disk's), and
 //! the disk may have been written past the frame (so the bytes are the record's, and old).
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Got, LogPolicy, New};
+use larder_core::pagelog::{Got, Host, LogPolicy, New};
 use larder_core::request::Errno;
 use larder_shared::{Devices, Memory, Pages, now};
 
@@ -48,6 +49,8 @@ pub struct Pool {
     area: Area,
     /// Blocks of a segment.
     segment_blocks: u64,
+    /// This process has told of damage.
+    told: Cell<bool>,
 }
 
 /// A page that somebody is writing.
@@ -68,7 +71,7 @@ impl Pool {
         segment_blocks: u64,
     ) -> Result<Self, Errno> {
         let pages = Pages::join(memory, devices)?;
-        Ok(Self { pages, area: Area::of(memory), segment_blocks })
+        Ok(Self { pages, area: Area::of(memory), segment_blocks, told: Cell::new(false) })
     }
 
     /// What is shared beside the log.
@@ -172,10 +175,28 @@ impl Pool {
     #[must_use]
     pub fn fetch(&self, page: u64, into: &mut [u8]) -> bool {
         self.area.count(Mark::Reads);
-        let Some(bytes) = self.peek(page) else { return false };
+        let Some(bytes) = self.peek(page) else {
+            self.mend(page);
+            return false;
+        };
         into.copy_from_slice(&bytes);
         self.area.count(Mark::Hits);
         true
+    }
+
+    /// After a miss under `full`: a page that is there all the same cannot be read, and would count again after a crash of
+    /// the machine. The disk has the same, so it goes, once the disk has that durably.
+    fn mend(&self, page: u64) {
+        if !self.is_full() || !self.pages.log().has(page) {
+            return;
+        }
+        let log = self.pages.log();
+        let gone = now(log.host().flush_origin()).and_then(|()| self.clear(page));
+        match gone {
+            Ok(()) if self.told.replace(true) => {}
+            Ok(()) => server::say("WARNING", "a page on flash is damaged; the disk has the same"),
+            Err(errno) => self.fail(errno, "flash failed"),
+        }
     }
 
     /// The newest version of a page that flash may have.

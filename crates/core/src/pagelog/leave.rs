@@ -362,7 +362,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         };
         let entered = self.enter(&put).await?;
         if entered.is_none() && self.is_newest_in(page_of(word), slot) {
-            return Err(Errno::ENOSPC);
+            return Err(if kind == Kind::Lost { Errno::EIO } else { Errno::ENOSPC });
         }
         Ok(entered.unwrap_or_else(|| self.newer(page_of(word))))
     }
