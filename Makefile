@@ -85,7 +85,7 @@ test: deps-build deps-test lint
 test-postgres: build-postgres
 	PG_BIN=$(PG_BIN) postgres/kills/run rounds --rounds 3 --checksums on --library $(LARDER_PG)
 	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 0,1,4,23 --policies bounded --library $(LARDER_PG)
-	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 35,36 --policies full --library $(LARDER_PG)
+	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 35,36,43,46,48 --policies full --checksums on --library $(LARDER_PG)
 
 lint:
 	$(CARGO) fmt --all --check
