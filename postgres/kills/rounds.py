@@ -233,7 +233,8 @@ class Rounds:
         said = self.cluster.refused()
         if "which the data directory needs" not in said:
             raise Failed(f"the server without its flash is refused otherwise: {said}")
-        shutil.rmtree(flash)
+        if flash.exists():
+            raise Failed("a start that was refused has made a directory on flash")
         aside.rename(flash)
         self.at = self.cluster.log_size()
         return "refused without flash, "
