@@ -14,7 +14,8 @@ DAMAGE = re.compile(
     r" (XX001|XX002) | XX000 (?!.*(concurrently|with OID|cache lookup))|PANIC|page verification failed|"
     r"invalid page in block|could not read block|"
     r"terminated by signal (?!9:)\d+|xlog flush request .* is not satisfied|"
-    r"larder: (?!caching: |standby.signal|recovery.signal|backup_label is there|bringing up to)"
+    r"larder: (?!caching: |standby.signal|recovery.signal|backup_label is there|bringing up to|"
+    r"fsync or full_page_writes is off|changed pages go to flash again)"
 )
 STATUS = "create function larder_status() returns text as '{}', 'larder_status' language c strict"
 

@@ -44,6 +44,7 @@ def mounted(words: list[str], at: Path) -> Iterator[Path]:
     finally:
         # A file system that fails is still somebody's until they have ended.
         subprocess.run(["umount", "-l", str(at)], check=False, capture_output=True)
+        at.rmdir()
 
 
 @contextmanager

@@ -208,7 +208,8 @@ fn begin_anew(armed: Armed, server: &Server) -> io::Result<Armed> {
     let full = armed.memory.shape().settings.policy == LogPolicy::Full;
     let armed = match works && (full || earlier::drained(&armed)) {
         true => armed,
-        false if full => return Err(io::Error::other("flash failed")),
+        // It would fail again, and the server would begin anew for ever.
+        false if full || !works => return Err(io::Error::other("it failed")),
         false => earlier::anew(armed, server)?,
     };
     begin(&armed, server)?;

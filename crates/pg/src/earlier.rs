@@ -143,7 +143,16 @@ fn unneeded(
             && area.get(Mark::Failed) == 0
             && is_unchanged(server, &area)
     };
-    if let Some(memory) = left(&path, flash).filter(usable) {
+    let left = left(&path, flash);
+    let failed = |memory: &Arc<Memory>| Area::of(memory).get(Mark::Failed) != 0;
+    if !server.control.shut_down && left.as_ref().is_some_and(failed) {
+        // It may fail again in the middle of recovery, and the server would never come up.
+        fs::remove_file(&path)?;
+        return Err(io::Error::other(
+            "it failed, and the server died; the next start tries it again",
+        ));
+    }
+    if let Some(memory) = left.filter(usable) {
         let armed = make(memory);
         if drained(&armed) {
             return Ok((armed, AS_LEFT));
