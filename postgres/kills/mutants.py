@@ -28,8 +28,6 @@ MUTANTS = [
     Mutant("trusts-directory", "through", [1, 2, 4]),
     Mutant("absorbs-end", "bounded", [11]),
     Mutant("no-drain", "bounded", [33]),
-    Mutant("commits-nothing", "full", [34]),
-    Mutant("forgets-names", "full", [34]),
 ]
 
 
