@@ -95,9 +95,7 @@ class Cluster:
         self.log = self.home / "server.log"
         self.port = options.port + len(options.clusters)
         self.mutant = options.mutant
-        # A command that runs the server.
-        self.prefix: list[str] = []
-        # ... and one around that, for root.
+        # A command that runs what starts the server.
         self.around: list[str] = []
         # The postmaster that was seen last.
         self.last = 0
@@ -163,7 +161,7 @@ class Cluster:
         """Starts it; the pages that are cached then, and where they are from (empty: there is no cache)."""
         self.configure(library and not preload)
         at = self.log_size()
-        words = [*self.prefix, str(BIN / "pg_ctl"), "-D", str(self.data), "-w", "-t", "180", "-s", "-l", str(self.log), "start"]
+        words = [str(BIN / "pg_ctl"), "-D", str(self.data), "-w", "-t", "180", "-s", "-l", str(self.log), "start"]
         env = self.env()
         if preload:
             env["LD_PRELOAD"] = str(self.options.library)

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 from checks import amcheck, digest, expect, expect_no_damage, make_status, status
 from cluster import BIN, EMPTY, LEFT, STOPPED, Failed, Skipped, as_user, give
@@ -75,9 +77,11 @@ def tablespace_away(lab: Lab) -> None:
 def few_descriptors(lab: Lab) -> None:
     """Each backend has as many files open as it can; the library's own come on top."""
     cluster = lab.cluster(**QUIET)
-    cluster.prefix = ["prlimit", f"--nofile={DESCRIPTORS}"]
+    cluster.around = ["prlimit", f"--nofile={DESCRIPTORS}"]
     cluster.start()
     make_status(cluster)
+    limits = Path(f"/proc/{cluster.postmaster()}/limits").read_text()
+    expect("descriptors", re.search(r"Max open files +(\d+)", limits)[1], str(DESCRIPTORS))  # type: ignore[index]
     at = cluster.log_size()
     all_of = [f"many{n}" for n in range(TABLES)]
     for name in all_of:
@@ -123,6 +127,28 @@ def filled(lab: Lab) -> None:
         cluster.kill_all()
 
 
+@scenario(47, "a log collector outlives the server: the next start has the flash")
+def collector(lab: Lab) -> None:
+    """A program that a backend began keeps the server's standard error open, for which the collector waits."""
+    cluster = lab.warm()
+    cluster.stop()
+    cluster.settings |= {"logging_collector": "on", "log_directory": str(cluster.home / "collected")}
+    expect_start(cluster, STOPPED)
+    cluster.sql("copy (select 1) to program 'sleep 600 >/dev/null </dev/null &'")
+    data = digest(cluster)
+    try:
+        cluster.tool("pg_ctl", "-D", str(cluster.data), "-w", "-s", "-m", "fast", "stop", limit=200)
+        left = list(cluster.processes().values())
+        if not any("logger" in title for title in left):
+            raise Failed(f"the collector has gone: {left}")
+        expect_start(cluster, STOPPED)
+        expect("the table's digest", digest(cluster), data)
+    finally:
+        for pid, title in cluster.processes().items():
+            if title.startswith("sleep"):
+                os.kill(pid, 9)
+
+
 @scenario(48, "/dev/shm is too small: a warning and no cache, or refused where pages are on flash alone")
 def small_shm(lab: Lab) -> None:
     """As in a container; and as before when there is room again."""
@@ -148,25 +174,3 @@ def small_shm(lab: Lab) -> None:
         expect_both(cluster, wanted, at)
     else:
         expect_data(cluster, wanted[1], at)
-
-
-@scenario(47, "a log collector outlives the server: the next start has the flash")
-def collector(lab: Lab) -> None:
-    """A program that a backend began keeps the server's standard error open, for which the collector waits."""
-    cluster = lab.warm()
-    cluster.stop()
-    cluster.settings |= {"logging_collector": "on", "log_directory": str(cluster.home / "collected")}
-    expect_start(cluster, STOPPED)
-    cluster.sql("copy (select 1) to program 'sleep 600 >/dev/null </dev/null &'")
-    data = digest(cluster)
-    try:
-        cluster.tool("pg_ctl", "-D", str(cluster.data), "-w", "-s", "-m", "fast", "stop", limit=200)
-        left = list(cluster.processes().values())
-        if not any("logger" in title for title in left):
-            raise Failed(f"the collector has gone: {left}")
-        expect_start(cluster, STOPPED)
-        expect("the table's digest", digest(cluster), data)
-    finally:
-        for pid, title in cluster.processes().items():
-            if title.startswith("sleep"):
-                os.kill(pid, 9)

@@ -25,10 +25,10 @@ const OPEN: usize = 3;
 /// The mutex of the log.
 pub(crate) const LOG: usize = 0;
 
-/// The hold of a page.
 /// Neighbours that one hold covers: pages whose numbers are the same, divided by this. They go to the origin together.
 pub const NEIGHBOURS: u64 = 16;
 
+/// The hold of a page.
 pub(crate) fn hold_of(page: u64) -> usize {
     // The upper bits are the good ones.
     ((page / NEIGHBOURS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - HOLDS.ilog2())) as usize

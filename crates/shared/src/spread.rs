@@ -49,13 +49,15 @@ impl Slow {
         done
     }
 
-    /// Brings pages, which are in order, to the origin, if that is better done so; those that could not be. Neighbours go
+    /// Brings pages to the origin, if that is better done so; those that could not be. They go in order of place, neighbours
     /// together.
     pub fn spread(&self, pages: &[u64], member: &Member) -> Option<Vec<u64>> {
         let parts = (pages.len() / LEAST).min(THREADS);
         if parts < 2 || self.last.get() < SLOW || self.busy.get() {
             return None;
         }
+        let mut pages = pages.to_vec();
+        pages.sort_unstable();
         let runs: Vec<&[u64]> = pages.chunk_by(|a, b| a / NEIGHBOURS == b / NEIGHBOURS).collect();
         let next = AtomicUsize::new(0);
         let bring =
@@ -81,7 +83,7 @@ impl Slow {
                     Ok(Ok(some)) => left.extend(some),
                     Ok(Err(_)) => {}
                     // What it had begun is not known.
-                    Err(_) => left.extend(pages),
+                    Err(_) => left.extend(&pages),
                 }
             }
         });

@@ -64,8 +64,8 @@ pub trait Host {
         }
         Ok(())
     }
-    /// Brings the newest versions of these pages to the origin ([`to_origin`](super::PageLog::to_origin)), where the host
-    /// knows a better way than one after the other; those that could not be.
+    /// Brings the newest versions of these pages, in any order, to the origin, where the host knows a better way than one
+    /// after the other ([`run_to_origin`](super::PageLog::run_to_origin)); those that could not be.
     fn spread(&self, _: &[u64]) -> Option<Vec<u64>> {
         None
     }

@@ -17,6 +17,7 @@
 //! | what may be asked with pages held | `held.rs` |
 //! | closed batches and segments written, the durable marks | `durable.rs` |
 //! | pages leave at the front | `leave.rs` |
+//! | what the origin lacks goes there | `origin.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
 //! | a look at what lies on flash, from outside | `look.rs` |
 //! | state, failure | `status.rs` |

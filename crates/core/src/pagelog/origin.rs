@@ -9,6 +9,7 @@
 //! tenth more bytes written, 0.91 of the throughput).
 
 use std::ops::Deref;
+use std::slice;
 use std::sync::atomic::AtomicU64;
 
 use super::host::{Host, each};
@@ -28,50 +29,28 @@ struct Newest {
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Brings the newest versions of these pages to the origin; those that could not be.
-    pub async fn to_origin(&self, pages: &[u64]) -> Vec<u64> {
-        let slots: Vec<u32> = {
-            let _guard = self.lock();
-            pages.iter().filter_map(|page| self.words.find(*page)).collect()
-        };
-        let span = self.read_span(slots.iter()).await;
-        self.to_origin_from(pages.to_vec(), &span).await
-    }
-
-    /// As above, from what was read.
-    pub(super) async fn to_origin_from(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
-        pages.sort_unstable();
+    /// Brings the newest versions of these pages to the origin, by what of them was read before; those that could not be.
+    pub(super) async fn to_origin(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
         if let Some(left) = self.host.spread(&pages) {
             return left;
         }
-        let jobs = pages.iter().map(|page| self.one_to_origin(*page, span)).collect();
-        let results = each(jobs).await;
-        pages.into_iter().zip(results).filter(|(_, done)| done.is_err()).map(|(p, _)| p).collect()
+        pages.sort_unstable();
+        let jobs = pages.iter().map(|page| self.run(slice::from_ref(page), span)).collect();
+        each(jobs).await.concat()
     }
 
-    /// Whatever was the newest when this began, the origin has that or a newer one.
-    async fn one_to_origin(&self, page: u64, span: &Span) -> Result<(), Errno> {
-        let _hold = self.host.hold(page).await;
-        let Some(Newest { slot, position, bytes, .. }) = self.newest(page, span).await? else {
-            return Ok(());
-        };
-        if !mutant::is_active("page-log-leave-unwritten") {
-            self.host.write_origin(page, bytes).await?;
-        }
-        let _guard = self.lock();
-        self.words.add(Mark::OriginWrites, 1);
-        self.brought(page, slot, position);
-        Ok(())
-    }
-
-    /// As [`to_origin`](Self::to_origin), of pages in order that one hold covers, as the host knows: those side by side go
-    /// in one operation.
+    /// Brings the newest versions of pages to the origin, which are in order, and which one hold covers, as the host knows:
+    /// those side by side go in one operation. Those that could not be brought.
     pub async fn run_to_origin(&self, pages: &[u64]) -> Vec<u64> {
+        self.run(pages, &Span::default()).await
+    }
+
+    async fn run(&self, pages: &[u64], span: &Span) -> Vec<u64> {
         let Some(first) = pages.first() else { return Vec::new() };
         let _hold = self.host.hold(*first).await;
         let (mut found, mut left) = (Vec::new(), Vec::new());
         for &page in pages {
-            match self.newest(page, &Span::default()).await {
+            match self.newest(page, span).await {
                 Ok(newest) => found.extend(newest),
                 Err(_) => left.push(page),
             }
@@ -81,14 +60,19 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let run: Vec<Newest> = found.drain(..beside).collect();
             let places: Vec<_> = run.iter().map(|one| (one.page, one.slot, one.position)).collect();
             let bytes = run.into_iter().map(|one| one.bytes).collect();
-            if self.host.write_origin_run(first, bytes).await.is_err() {
+            if !mutant::is_active("page-log-leave-unwritten")
+                && self.host.write_origin_run(first, bytes).await.is_err()
+            {
                 left.extend(places.iter().map(|(page, ..)| *page));
                 continue;
             }
             let _guard = self.lock();
             self.words.add(Mark::OriginWrites, 1);
             for (page, slot, position) in places {
-                self.brought(page, slot, position);
+                // The origin has the newest, unless a newer one came meanwhile.
+                if self.is_newest_at(page, slot, position) {
+                    self.words.make_clean(slot);
+                }
             }
         }
         left
@@ -120,13 +104,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Under the lock: the origin has this version.
-    fn brought(&self, page: u64, slot: u32, position: u64) {
-        if self.is_newest_at(page, slot, position) {
-            self.words.make_clean(slot);
-        }
-    }
-
     fn is_newest_at(&self, page: u64, slot: u32, position: u64) -> bool {
         self.words.find(page) == Some(slot) && self.position(slot) == position
     }
@@ -150,26 +127,34 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let mut result = Ok(());
         let mut rest = &pages[..];
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(self.log.batch_pages as usize));
-            if !self.to_origin(now).await.is_empty() {
+            // All at once, where the host knows by now that this is better.
+            let (left, count) = match self.host.spread(rest) {
+                Some(left) => (left, rest.len()),
+                None => {
+                    let count = rest.len().min(self.log.batch_pages as usize);
+                    (self.batch_to_origin(&rest[..count]).await, count)
+                }
+            };
+            if !left.is_empty() {
                 result = Err(Errno::EIO);
             }
-            // All at once, in order of place, where the host knows by now that this is better.
-            let mut sorted = later.to_vec();
-            sorted.sort_unstable();
-            rest = match self.host.spread(&sorted) {
-                Some(left) => {
-                    result = result.and(if left.is_empty() { Ok(()) } else { Err(Errno::EIO) });
-                    &[]
-                }
-                None => later,
-            };
+            rest = &rest[count..];
         }
         self.host.flush_origin().await?;
         result?;
         let _guard = self.lock();
         self.words.raise(Mark::Drained, until);
         Ok(())
+    }
+
+    /// Pages that lie together on flash are read together.
+    async fn batch_to_origin(&self, pages: &[u64]) -> Vec<u64> {
+        let slots: Vec<u32> = {
+            let _guard = self.lock();
+            pages.iter().filter_map(|page| self.words.find(*page)).collect()
+        };
+        let span = self.read_span(slots.iter()).await;
+        self.to_origin(pages.to_vec(), &span).await
     }
 
     /// Brings to the origin everything that it lacks, whatever was brought before.
