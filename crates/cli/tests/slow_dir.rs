@@ -12,6 +12,7 @@ mod rig;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use larder_front::fuse::mounts::below;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rig::can_mount;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -257,6 +258,43 @@ fn it_is_as_slow_as_its_model_and_counts() {
     let (code, out) = mounted.ended();
     assert_eq!((code, one_json(&out)), (Some(0), stats));
     assert!(below(mounted.dir.path()).is_empty() && mounted.source().join("data/x").is_file());
+}
+
+#[test]
+fn what_was_asked_to_be_ready_is_read_from_the_disk_once() {
+    if !can_mount() {
+        return;
+    }
+    const PAGE: u64 = 8192;
+    let mounted = Mounted::new("none");
+    let path = mounted.at().join("data");
+    fs::write(&path, vec![7; 64 * PAGE as usize]).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let reads = || mounted.stats()["reads"].as_u64().unwrap();
+    let read = |page: u64| {
+        let mut bytes = vec![0; PAGE as usize];
+        file.read_exact_at(&mut bytes, page * PAGE).unwrap();
+        bytes[0]
+    };
+    let ask = |page: u64| {
+        let (before, begin) = (reads(), Instant::now());
+        while reads() == before {
+            // The kernel forgets what was used soon, not at once.
+            fadvise(&file, page * PAGE, NonZeroU64::new(PAGE), Advice::WillNeed).unwrap();
+            assert!(begin.elapsed() < PATIENCE, "the disk is not asked");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for page in [20, 40, 20] {
+        ask(page);
+        let before = reads();
+        assert_eq!((read(page), reads()), (7, before), "it is ready");
+        assert_eq!((read(page), reads()), (7, before + 1), "and is no cache");
+    }
+    ask(30);
+    let before = reads();
+    file.write_all_at(&[8; PAGE as usize], 30 * PAGE).unwrap();
+    assert_eq!((read(30), reads()), (8, before + 1), "another page by now");
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub fn table() -> Vec<(&'static str, Function)> {
         ("fdatasync", fdatasync as Function),
         ("sync", sync as Function),
         ("syncfs", syncfs as Function),
+        ("posix_fadvise", posix_fadvise as Function),
+        ("posix_fadvise64", posix_fadvise as Function),
         ("epoll_wait", epoll_wait as Function),
         ("shmdt", shmdt as Function),
     ]
@@ -201,6 +203,15 @@ unsafe extern "C" fn syncfs(fd: RawFd) -> c_int {
         // SAFETY: as the server's own call.
         Ok(()) => unsafe { libc::syncfs(fd) },
         Err(errno) => refuse(errno),
+    }
+}
+
+unsafe extern "C" fn posix_fadvise(fd: RawFd, at: off_t, count: off_t, advice: c_int) -> c_int {
+    // SAFETY: as the server's own call; advice changes no byte.
+    let advise = |at, count| unsafe { libc::posix_fadvise(fd, at, count, advice) };
+    match advice {
+        libc::POSIX_FADV_WILLNEED => transfer::will_need(here::file(fd), at, count, advise),
+        _ => advise(at, count),
     }
 }
 

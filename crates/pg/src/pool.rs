@@ -210,6 +210,23 @@ impl Pool {
         }
     }
 
+    /// Runs of these blocks that flash does not have.
+    #[must_use]
+    pub fn lacks(&self, fork: &Fork, blocks: Range<u64>) -> Vec<Range<u64>> {
+        let Some(number) = self.area.names().find(fork) else { return vec![blocks] };
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for block in blocks {
+            if number.page(block).is_some_and(|page| self.pages.log().has(page)) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if run.end == block => run.end += 1,
+                _ => runs.push(block..block + 1),
+            }
+        }
+        runs
+    }
+
     fn lost(&self, errno: Errno) -> ! {
         self.area.set(Mark::Failed, errno.0 as u64);
         let then = match self.is_full() {

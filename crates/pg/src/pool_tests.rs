@@ -158,6 +158,22 @@ fn what_a_relation_is_extended_by_does_not_enter() {
 }
 
 #[test]
+fn the_disk_is_asked_to_have_ready_what_flash_lacks() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    let lacks = |fork: &Fork, blocks| -> Vec<(u64, u64)> {
+        rig.pool.lacks(fork, blocks).into_iter().map(|run| (run.start, run.end)).collect()
+    };
+    assert_eq!(lacks(&FORK, 2..9), [(2, 9)], "nothing is there");
+    for block in [3, 4, 8] {
+        rig.pool.absorb(rig.page(block), &page_of(5)).unwrap();
+    }
+    assert_eq!(lacks(&FORK, 2..9), [(2, 3), (5, 8)]);
+    assert_eq!(lacks(&FORK, 3..5), []);
+    let other = Fork { relation: 101, ..FORK };
+    assert_eq!(lacks(&other, 3..5), [(3, 5)], "a fork that nothing is known of");
+}
+
+#[test]
 fn a_fork_that_is_dropped_takes_its_pages_along_and_a_cut_one_its_tail() {
     let rig = Rig::new(LogPolicy::Through);
     for block in [3, 31, 32, 40] {

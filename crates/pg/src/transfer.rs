@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
 
 use larder_core::pagelog::LogPolicy;
@@ -179,6 +180,32 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         done += missed;
     }
     (slots.len() * page_bytes) as ssize_t
+}
+
+/// The server will read this soon (recovery and bitmap scans say so): of whole pages the disk is told but of those that
+/// flash lacks. What flash has would be read from the disk for nothing, and be old there.
+pub fn will_need(
+    file: File,
+    at: off_t,
+    length: off_t,
+    advise: impl Fn(off_t, off_t) -> i32,
+) -> i32 {
+    let lacking = here::with(|armed, pool| {
+        let File::Segment(fork, segment) = file else { return None };
+        let size = armed.page_bytes as off_t;
+        let whole = at >= 0 && at % size == 0 && length > 0 && length % size == 0;
+        if !whole || length / size > PARTS_MOST as off_t || !pool.works() {
+            return None;
+        }
+        let first = pool.block(segment, (at / size) as u64);
+        let runs = pool.lacks(&fork, first..first + (length / size) as u64);
+        let place = |run: Range<u64>| {
+            (at + (run.start - first) as off_t * size, (run.end - run.start) as off_t * size)
+        };
+        Some(runs.into_iter().map(place).collect::<Vec<_>>())
+    });
+    let runs = lacking.flatten().unwrap_or_else(|| vec![(at, length)]);
+    runs.into_iter().map(|(at, length)| advise(at, length)).find(|error| *error != 0).unwrap_or(0)
 }
 
 /// What is to be done about a write.

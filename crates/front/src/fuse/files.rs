@@ -22,9 +22,9 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
 };
 use larder_core::request;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -67,23 +67,26 @@ pub(super) fn serve(
     threads: usize,
 ) -> std::io::Result<JoinHandle<()>> {
     let gate = files.gate.clone();
-    serve_session(files, device, threads, move || gate.is_ending())
+    Ok(serve_session(files, device, threads, move || gate.is_ending())?.0)
 }
 
-/// As [`serve`], of any file system; `ends` is asked whether an unmount is expected.
+/// As [`serve`], of any file system; `ends` is asked whether an unmount is expected. Also who tells the kernel what it
+/// has not asked.
 pub(crate) fn serve_session(
     files: impl Filesystem,
     device: OwnedFd,
     threads: usize,
     ends: impl Fn() -> bool + Send + 'static,
-) -> std::io::Result<JoinHandle<()>> {
+) -> std::io::Result<(JoinHandle<()>, Notifier)> {
     let mut config = Config::default();
     config.n_threads = Some(threads);
     // A second descriptor can only be had by whoever may open the device.
     config.clone_fd = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     // The kernel lets in whom the mount lets in; a loop device's own thread is root, and is sent.
     let session = Session::from_fd(files, device, SessionACL::All, config)?;
-    std::thread::Builder::new().name("larder-fuse".to_owned()).spawn(move || {
+    let notifier = session.notifier();
+    let thread = std::thread::Builder::new().name("larder-fuse".to_owned());
+    let thread = thread.spawn(move || {
         // The readers are its children and inherit it.
         larder_io::process::mark_io_thread();
         match session.run() {
@@ -91,7 +94,8 @@ pub(crate) fn serve_session(
             Ok(()) if ends() => {}
             Ok(()) => tracing::warn!("fuse: unmounted by somebody else; served there no more"),
         }
-    })
+    })?;
+    Ok((thread, notifier))
 }
 
 impl Files {

@@ -63,6 +63,8 @@ pub(super) enum Plan {
     Read(u64, Arc<Fetch>),
     /// For a read that is under way or done.
     Ahead(Arc<Fetch>),
+    /// For one that somebody asked for; the kernel keeps what it read.
+    Wanted(Arc<Fetch>),
 }
 
 impl Stream {
@@ -98,7 +100,7 @@ mod tests {
                 fetch.finish();
                 len >> 13
             }
-            Plan::Ahead(_) => 0,
+            Plan::Ahead(_) | Plan::Wanted(_) => 0,
         };
         pages.map(read).collect()
     }

@@ -23,11 +23,12 @@ use fuser::{
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, fallocate, fstatvfs};
 use rustix::io::Errno as Below;
 
-use super::STATS;
 use super::ahead::Plan;
 use super::disk::{Disk, Way};
 use super::names::{self, Change, Entry, Made};
 use super::nodes::{Node, Nodes};
+use super::wanted::Kernel;
+use super::{STATS, SlowDirOptions};
 use crate::fuse::mount::MOST_REQUEST;
 
 const VALID: Duration = Duration::from_secs(3600);
@@ -49,6 +50,7 @@ pub(super) struct Files {
     pub sync: bool,
     /// Bytes that are read ahead.
     pub ahead: u64,
+    pub kernel: Kernel,
     listings: Mutex<HashMap<u64, Arc<Vec<Entry>>>>,
     next_listing: AtomicU64,
 }
@@ -69,9 +71,10 @@ fn direct() -> FopenFlags {
 }
 
 impl Files {
-    pub fn new(nodes: Arc<Nodes>, disk: Disk, device: String, sync: bool, ahead: u64) -> Self {
+    pub fn new(nodes: Arc<Nodes>, disk: Disk, kernel: Kernel, options: &SlowDirOptions) -> Self {
         let (listings, next_listing) = (Mutex::default(), AtomicU64::new(1));
-        Self { nodes, disk, device, sync, ahead, listings, next_listing }
+        let (device, sync, ahead) = (options.device.clone(), options.sync, options.ahead_bytes);
+        Self { nodes, disk, device, sync, ahead, kernel, listings, next_listing }
     }
 
     fn stats(&self) -> String {
@@ -330,7 +333,7 @@ impl Filesystem for Files {
         offset: u64,
         size: u32,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         if ino == STATS_INO {
@@ -349,8 +352,15 @@ impl Filesystem for Files {
             Err(e) => return reply.error(errno(e)),
         };
         let bytes = data.len() as u64;
-        match node.plan(offset, bytes, self.ahead) {
+        match node.plan(offset, bytes, self.ahead, owner.is_some()) {
             Plan::Ahead(fetch) => fetch.wait(move || reply.data(&data)),
+            Plan::Wanted(fetch) => {
+                let kernel = self.kernel.clone();
+                fetch.wait(move || {
+                    reply.data(&data);
+                    kernel.used(ino, offset, bytes);
+                });
+            }
             Plan::Read(len, fetch) => {
                 self.disk.transfer(node.key, Way::Read, offset, len, move || {
                     if let Some(counts) = &node.counts {

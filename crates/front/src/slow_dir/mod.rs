@@ -10,7 +10,7 @@
 //! | answers to the kernel | `files.rs` |
 //! | names and attributes; nodes | `names.rs`, `nodes.rs` |
 //! | time that operations take; where on the disk files lie | `disk.rs`, `extents.rs` |
-//! | who reads in order | `ahead.rs` |
+//! | who reads in order; what is asked to be ready | `ahead.rs`, `wanted.rs` |
 //! | what is counted | `counts.rs` |
 //!
 //! Invariants: the directory below has at any time what was written; the mount is gone with its server, or explained by
@@ -26,6 +26,7 @@ mod extents;
 mod files;
 mod names;
 mod nodes;
+mod wanted;
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -42,6 +43,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use self::disk::Disk;
 use self::files::Files;
 use self::nodes::Nodes;
+use self::wanted::Kernel;
 use crate::fuse::files::serve_session;
 use crate::fuse::mount::{self, Mount, Unmounted};
 use crate::fuse::place::Place;
@@ -107,15 +109,18 @@ impl SlowDir {
         let nodes = Arc::new(nodes);
         let device = options.device.clone();
         let disk = Disk::new(model, bytes);
-        let files =
-            Files::new(Arc::clone(&nodes), disk, device.clone(), options.sync, options.ahead_bytes);
+        let (kernel, told) = Kernel::new();
+        let files = Files::new(Arc::clone(&nodes), disk, kernel, options);
         let all = rustix::process::geteuid().is_root();
         let (fd, mount) =
             mount::mount(&place, "larder-slow", all).map_err(|e| usage(&options.at, &e))?;
         let ending = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&ending);
         match serve_session(files, fd, READERS, move || ends.load(Relaxed)) {
-            Ok(session) => Ok(Self { mount, session, ending, nodes, device, closed: false }),
+            Ok((session, notifier)) => {
+                wanted::forget(told, notifier);
+                Ok(Self { mount, session, ending, nodes, device, closed: false })
+            }
             Err(e) => {
                 let _ = mount.detach();
                 Err(usage(&options.at, &format!("the kernel's greeting failed: {e}")))

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use super::ahead::{Plan, Stream};
 use super::counts::{Counts, Groups};
 use super::extents::Key;
+use super::wanted::Wanted;
 
 /// A file or directory below.
 pub(super) struct Node {
@@ -36,6 +37,7 @@ pub(super) struct Node {
     /// What is below the same entry at the top; none for the top itself.
     pub counts: Option<Arc<Counts>>,
     stream: Mutex<Stream>,
+    wanted: Wanted,
 }
 
 impl Node {
@@ -96,8 +98,14 @@ impl Node {
         Ok(data)
     }
 
-    /// What a read of so many bytes, which were there, waits for.
-    pub fn plan(&self, offset: u64, bytes: u64, ahead: u64) -> Plan {
+    /// What a read of so many bytes, which were there, waits for; one that nobody owns is for later ones.
+    pub fn plan(&self, offset: u64, bytes: u64, ahead: u64, owned: bool) -> Plan {
+        if !owned {
+            return Plan::Read(bytes, self.wanted.begin(offset, bytes));
+        }
+        if let Some(fetch) = self.wanted.take(offset, bytes) {
+            return Plan::Wanted(fetch);
+        }
         let end = || self.stat().map_or(0, |stat| stat.st_size as u64);
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.plan(offset, bytes, ahead, end)
@@ -105,7 +113,9 @@ impl Node {
 
     /// Writes all of it.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        self.file(true)?.write_all_at(data, offset).map_err(|e| errno(&e))
+        self.file(true)?.write_all_at(data, offset).map_err(|e| errno(&e))?;
+        self.wanted.written(offset, data.len() as u64);
+        Ok(())
     }
 
     /// Flushes the file or directory below.
@@ -197,6 +207,7 @@ impl Nodes {
             read_only,
             counts: None,
             stream: Mutex::default(),
+            wanted: Wanted::default(),
         });
         nodes.table().by_number.insert(ino.0, Known { node, lookups: 1 });
         nodes.table().by_key.insert(key, ino.0);
@@ -237,6 +248,7 @@ impl Nodes {
             read_only,
             counts: Some(counts),
             stream: Mutex::default(),
+            wanted: Wanted::default(),
         });
         table.by_key.insert(key, ino.0);
         table.by_number.insert(ino.0, Known { node: Arc::clone(&node), lookups: 1 });
