@@ -316,14 +316,6 @@ impl Pool {
         self.pages.log().host().hold_all(&pages)
     }
 
-    /// Keeps others from bringing any page of the fork to the disk.
-    #[must_use]
-    pub fn latch(&self, fork: &Fork) -> Vec<impl Drop + use<>> {
-        let number = self.area.names().find(fork).filter(|_| self.holds_dirty());
-        let keys: Vec<u64> = number.into_iter().flat_map(Number::latches).collect();
-        self.pages.log().host().latches(&keys)
-    }
-
     /// Makes room before it is needed, for a while; others leave that to this process from now on. Whether there was
     /// anything to do.
     pub fn keep_ahead(&self, while_: Duration) -> bool {
@@ -389,15 +381,29 @@ impl Pool {
     }
 
     /// These blocks of a segment are about to be no more, or other ones. Nothing is held: what is recorded needs room.
+    /// Nobody brings a page of the fork to the disk until what this returns is dropped.
     ///
     /// # Errors
     /// If the log may still have what is about to be old.
-    pub fn forget(&self, fork: &Fork, segment: u32, blocks: Range<u64>) -> Result<(), Errno> {
+    pub fn forget(
+        &self,
+        fork: &Fork,
+        segment: u32,
+        blocks: Range<u64>,
+    ) -> Result<Vec<impl Drop + use<>>, Errno> {
+        // Asked for before it is retired: whoever saw its name before that may be writing.
+        let number = self.area.names().find(fork);
         if segment == 0 && blocks.start == 0 {
             self.retire(fork);
-            return Ok(());
+        } else if let Some(number) = number {
+            self.bury(number, segment, blocks)?;
         }
-        let Some(number) = self.area.names().find(fork) else { return Ok(()) };
+        let latched = number.filter(|_| self.holds_dirty());
+        let keys: Vec<u64> = latched.into_iter().flat_map(Number::latches).collect();
+        Ok(self.pages.log().host().latches(&keys))
+    }
+
+    fn bury(&self, number: Number, segment: u32, blocks: Range<u64>) -> Result<(), Errno> {
         self.area.raise_all();
         let log = self.pages.log();
         let page = |block| number.page(self.block(segment, block));

@@ -5,6 +5,9 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_shared::{Memory, Pages, Shape};
@@ -230,8 +233,7 @@ fn what_was_dropped_does_not_come_to_the_disk_and_no_file_grows() {
     rig.pool.absorb(rig.page(20), &page_of(9)).unwrap();
     let file = File::options().write(true).open(rig.directory.path().join("base/5/100")).unwrap();
     {
-        rig.pool.forget(&FORK, 0, 10..32).unwrap();
-        let _latch = rig.pool.latch(&FORK);
+        let _still = rig.pool.forget(&FORK, 0, 10..32).unwrap();
         file.set_len(10 * PAGE as u64).unwrap();
     }
     rig.pool.drain().unwrap();
@@ -239,12 +241,34 @@ fn what_was_dropped_does_not_come_to_the_disk_and_no_file_grows() {
     assert_eq!(file.metadata().unwrap().len(), 10 * PAGE as u64);
     rig.pool.absorb(rig.page(3), &page_of(8)).unwrap();
     {
-        rig.pool.forget(&FORK, 0, 0..32).unwrap();
-        let _latch = rig.pool.latch(&FORK);
+        let _still = rig.pool.forget(&FORK, 0, 0..32).unwrap();
         file.set_len(0).unwrap();
     }
     rig.pool.drain().unwrap();
     assert_eq!(file.metadata().unwrap().len(), 0);
+}
+
+#[test]
+fn a_fork_is_not_dropped_while_somebody_brings_a_page_of_it_to_the_disk() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
+    let names = || rig.pool.area().names().find(&FORK);
+    let writing = rig.pool.pages().log().host().latch(names().unwrap().latch(3));
+    let dropped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let cutter = scope.spawn(|| {
+            let pool = rig.armed.join(false).unwrap();
+            let _still = pool.forget(&FORK, 0, 0..32).unwrap();
+            dropped.store(true, SeqCst);
+        });
+        while names().is_some() {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(50));
+        assert!(!dropped.load(SeqCst), "the file is cut under whoever writes it");
+        drop(writing);
+        cutter.join().unwrap();
+    });
 }
 
 #[test]

@@ -340,11 +340,10 @@ pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
             LogPolicy::Full => armed.blocks_of(&fork, segment).unwrap_or(armed.segment_blocks),
             _ => armed.segment_blocks,
         };
-        if let Err(errno) = pool.forget(&fork, segment, from..blocks.max(from)) {
-            pool.fail(errno, "pages cannot be dropped");
-        }
-        pool.latch(&fork)
+        let forgotten = pool.forget(&fork, segment, from..blocks.max(from));
+        forgotten.inspect_err(|errno| pool.fail(*errno, "pages cannot be dropped")).ok()
     })
+    .flatten()
 }
 
 /// All of the fork that a file is of may change.
