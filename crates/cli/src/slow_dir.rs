@@ -24,9 +24,10 @@ const POLL: Duration = Duration::from_millis(20);
 /// What `--help` ends with.
 pub const HELP: &str = "\
 Reads and writes of files below MOUNT pass no page cache, and take the time that the device's model says; a flush
-of a file or directory is the device's flush. What is asked to be ready (posix_fadvise) is, for one read. Names and attributes cost nothing. SOURCE has at any time what was
-written; change it by MOUNT alone meanwhile. Root lets other users in. MOUNT/.slow-stats has the counters of
-operations and bytes as JSON, in all and by what lies at the top of MOUNT; no listing shows it. The same is printed at the end.
+of a file or directory is the device's flush. What posix_fadvise asks for is ready, for one read.
+Names and attributes cost nothing. SOURCE has at any time what was written; change it by MOUNT alone meanwhile. Root
+lets other users in. MOUNT/.slow-stats has the counters of operations and bytes as JSON, in all and by what lies at
+the top of MOUNT; no listing shows it. The same is printed at the end.
 
   mkdir /tmp/slow; larder slow-dir --device array-16 /srv/data /tmp/slow &
   cat /tmp/slow/.slow-stats

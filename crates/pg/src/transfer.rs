@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes of relation files, page by page: what of them flash has, what the disk.
+//! Reads and writes of relation files, page by page: what of them flash has, what the disk; and advice on reads to come.
 //!
 //! A read into shared buffers: each frame's old page leaves it, then the new one comes from flash, or with its
 //! neighbours in one read from the disk. Any other read goes to the disk, and gets what flash has that is newer.
@@ -23,6 +23,8 @@ use crate::pool::{Pool, Writing};
 
 /// Parts of a transfer that the kernel takes at most.
 const PARTS_MOST: usize = 1024;
+/// Pages of an advice that are looked up; more go to the disk as they are.
+const ADVICE_MOST: off_t = 1024;
 
 /// A segment's part, in whole pages.
 struct Span {
@@ -182,19 +184,19 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
     (slots.len() * page_bytes) as ssize_t
 }
 
-/// The server will read this soon (recovery and bitmap scans say so): of whole pages the disk is told but of those that
-/// flash lacks. What flash has would be read from the disk for nothing, and be old there.
+/// The server will read this soon (recovery and bitmap scans say so): of whole pages the disk is told only of those
+/// that flash lacks. What flash has would be read from the disk for nothing, and be old there.
 pub fn will_need(
     file: File,
     at: off_t,
     length: off_t,
     advise: impl Fn(off_t, off_t) -> i32,
 ) -> i32 {
+    let File::Segment(fork, segment) = file else { return advise(at, length) };
     let lacking = here::with(|armed, pool| {
-        let File::Segment(fork, segment) = file else { return None };
         let size = armed.page_bytes as off_t;
         let whole = at >= 0 && at % size == 0 && length > 0 && length % size == 0;
-        if !whole || length / size > PARTS_MOST as off_t || !pool.works() {
+        if !whole || length / size > ADVICE_MOST || !pool.works() {
             return None;
         }
         let first = pool.block(segment, (at / size) as u64);

@@ -29,7 +29,7 @@ struct Newest {
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Brings the newest versions of these pages to the origin, by what of them was read before; those that could not be.
+    /// Brings the newest versions of these pages to the origin, from the span where it has them; those that could not be.
     pub(super) async fn to_origin(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
         if let Some(left) = self.host.spread(&pages) {
             return left;

@@ -70,8 +70,8 @@ pub(super) fn serve(
     Ok(serve_session(files, device, threads, move || gate.is_ending())?.0)
 }
 
-/// As [`serve`], of any file system; `ends` is asked whether an unmount is expected. Also who tells the kernel what it
-/// has not asked.
+/// As [`serve`], of any file system; `ends` is asked whether an unmount is expected. Also a
+/// handle that sends the kernel notices.
 pub(crate) fn serve_session(
     files: impl Filesystem,
     device: OwnedFd,

@@ -4,10 +4,11 @@
 //! Purpose: without, whoever reads small pieces in order (a log that is replayed, a table that is scanned) waits for
 //! the disk once a piece, which no real system does.
 //!
-//! Invariants: only a read that begins where the last one of the file ended is answered from what was read ahead, so
+//! Invariants: only a read that begins where the last one of the file ended (but for those of `wanted.rs`) is answered from what was read ahead, so
 //! nothing is ever answered twice from there: this is no cache. Bytes come from the file below when they are asked for.
 //! What was read ahead counts as read from the disk.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A file that was read in order for so long is read ahead.
@@ -63,8 +64,8 @@ pub(super) enum Plan {
     Read(u64, Arc<Fetch>),
     /// For a read that is under way or done.
     Ahead(Arc<Fetch>),
-    /// For one that somebody asked for; the kernel keeps what it read.
-    Wanted(Arc<Fetch>),
+    /// For one that somebody asked for; the kernel keeps this part, which it read.
+    Wanted(Arc<Fetch>, Range<u64>),
 }
 
 impl Stream {
@@ -100,7 +101,7 @@ mod tests {
                 fetch.finish();
                 len >> 13
             }
-            Plan::Ahead(_) | Plan::Wanted(_) => 0,
+            Plan::Ahead(_) | Plan::Wanted(..) => 0,
         };
         pages.map(read).collect()
     }

@@ -2,7 +2,8 @@
 //! The mounted file system: what the kernel asks is done below, and reads, writes and flushes wait for the disk's model.
 //!
 //! Invariants: every request is answered once; a read returns what is below at the time at which it was asked. No page
-//! cache lies above (direct I/O for every open), so what is read here reaches the disk. A reader thread waits for the
+//! cache lies above (direct I/O for every open), so what is read here reaches the disk, or did just before (`ahead.rs`,
+//! `wanted.rs`). A reader thread waits for the
 //! files below (memory, mostly) and never for the model, so the model sees as many requests at a time as there are.
 //!
 //! Attributes and names are believed for an hour: whoever changes the directory below past the mount is not noticed.
@@ -26,7 +27,7 @@ use rustix::io::Errno as Below;
 use super::ahead::Plan;
 use super::disk::{Disk, Way};
 use super::names::{self, Change, Entry, Made};
-use super::nodes::{Node, Nodes};
+use super::nodes::{Node, Nodes, Reader};
 use super::wanted::Kernel;
 use super::{STATS, SlowDirOptions};
 use crate::fuse::mount::MOST_REQUEST;
@@ -352,13 +353,14 @@ impl Filesystem for Files {
             Err(e) => return reply.error(errno(e)),
         };
         let bytes = data.len() as u64;
-        match node.plan(offset, bytes, self.ahead, owner.is_some()) {
+        let reader = owner.map_or(Reader::PageCache(&self.kernel), |_| Reader::Process);
+        match node.plan((offset, bytes), self.ahead, reader) {
             Plan::Ahead(fetch) => fetch.wait(move || reply.data(&data)),
-            Plan::Wanted(fetch) => {
+            Plan::Wanted(fetch, part) => {
                 let kernel = self.kernel.clone();
                 fetch.wait(move || {
                     reply.data(&data);
-                    kernel.used(ino, offset, bytes);
+                    kernel.used(ino, part);
                 });
             }
             Plan::Read(len, fetch) => {

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use super::ahead::{Plan, Stream};
 use super::counts::{Counts, Groups};
 use super::extents::Key;
-use super::wanted::Wanted;
+use super::wanted::{Kernel, Wanted};
 
 /// A file or directory below.
 pub(super) struct Node {
@@ -38,6 +38,13 @@ pub(super) struct Node {
     pub counts: Option<Arc<Counts>>,
     stream: Mutex<Stream>,
     wanted: Wanted,
+}
+
+/// For whom a read is.
+pub(super) enum Reader<'a> {
+    Process,
+    /// For later reads, see `wanted.rs`.
+    PageCache(&'a Kernel),
 }
 
 impl Node {
@@ -98,13 +105,15 @@ impl Node {
         Ok(data)
     }
 
-    /// What a read of so many bytes, which were there, waits for; one that nobody owns is for later ones.
-    pub fn plan(&self, offset: u64, bytes: u64, ahead: u64, owned: bool) -> Plan {
-        if !owned {
-            return Plan::Read(bytes, self.wanted.begin(offset, bytes));
+    /// What a read of so many bytes, which were there, waits for.
+    pub fn plan(&self, (offset, bytes): (u64, u64), ahead: u64, reader: Reader<'_>) -> Plan {
+        if let Reader::PageCache(kernel) = reader {
+            let (fetch, old) = self.wanted.begin(offset, bytes);
+            old.into_iter().for_each(|part| kernel.used(self.ino, part));
+            return Plan::Read(bytes, fetch);
         }
-        if let Some(fetch) = self.wanted.take(offset, bytes) {
-            return Plan::Wanted(fetch);
+        if let Some((fetch, part)) = self.wanted.take(offset, bytes) {
+            return Plan::Wanted(fetch, part);
         }
         let end = || self.stat().map_or(0, |stat| stat.st_size as u64);
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);

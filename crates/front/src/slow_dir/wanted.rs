@@ -5,10 +5,14 @@
 //! The kernel reads that for its page cache, without an owner, which tells such a read from one of a process. The page
 //! cache is not asked by later reads, as every open is a direct one; so the disk's operation is kept here for them.
 //!
-//! Invariants: it is for one read, and none after a write there, so this is no cache. Bytes come from the file below when
-//! they are asked for. The kernel forgets what was used ([`Kernel`]): it does not ask twice for what it has.
+//! Invariants: it is for one read, and none after a write there, so this is no cache (of a file that was cut one read may
+//! still be free). Bytes come from the file below when they are asked for. The kernel forgets what is not kept here any more
+//! ([`Kernel`]), and its attributes with it: it does not ask twice for what it has.
+//!
+//! Page faults and `sendfile` have no owner either: they pay for their reads, and what is kept of them is soon displaced.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,24 +38,22 @@ impl Wanted {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk is about to read so many bytes from there.
-    pub fn begin(&self, start: u64, bytes: u64) -> Arc<Fetch> {
+    /// The disk is about to read so many bytes from there; what is not kept any more instead.
+    pub fn begin(&self, start: u64, bytes: u64) -> (Arc<Fetch>, Option<Range<u64>>) {
         let fetch = Arc::new(Fetch::default());
         let mut parts = self.parts();
-        if parts.len() == MOST {
-            parts.pop_front();
-        }
+        let old = if parts.len() == MOST { parts.pop_front() } else { None };
         let end = start.saturating_add(bytes);
         parts.push_back(Part { start, end, fetch: Arc::clone(&fetch) });
-        fetch
+        (fetch, old.map(|part| part.start..part.end))
     }
 
-    /// The operation that reads all of these bytes, if there is one that nobody has used yet.
-    pub fn take(&self, start: u64, bytes: u64) -> Option<Arc<Fetch>> {
+    /// The operation that reads all of these bytes, if there is one that nobody has used yet, and all that it reads.
+    pub fn take(&self, start: u64, bytes: u64) -> Option<(Arc<Fetch>, Range<u64>)> {
         let mut parts = self.parts();
         let end = start.saturating_add(bytes);
         let at = parts.iter().position(|part| part.start <= start && end <= part.end)?;
-        parts.remove(at).map(|part| part.fetch)
+        parts.remove(at).map(|part| (part.fetch, part.start..part.end))
     }
 
     /// These bytes are others now.
@@ -61,8 +63,8 @@ impl Wanted {
     }
 }
 
-/// A part of a file: where, and how long.
-type Used = (INodeNo, u64, u64);
+/// A part of a file.
+type Used = (INodeNo, Range<u64>);
 
 /// Tells the kernel, from a thread of its own: the kernel may wait for a read that is under way.
 #[derive(Clone, Debug)]
@@ -76,17 +78,18 @@ impl Kernel {
     }
 
     /// It need not keep this any more.
-    pub fn used(&self, file: INodeNo, start: u64, bytes: u64) {
-        let _ = self.0.send((file, start, bytes)); // without a listener it keeps it
+    pub fn used(&self, file: INodeNo, part: Range<u64>) {
+        let _ = self.0.send((file, part)); // without a listener it keeps it
     }
 }
 
 /// Tells the kernel what it is to forget, until nobody is left who says it.
 pub(super) fn forget(told: Receiver<Used>, notifier: Notifier) {
     let tell = move || {
-        for (file, start, bytes) in told {
+        for (file, part) in told {
+            let (start, bytes) = (part.start.cast_signed(), (part.end - part.start).cast_signed());
             // It may have forgotten the file.
-            let _ = notifier.inval_inode(file, start.cast_signed(), bytes.cast_signed());
+            let _ = notifier.inval_inode(file, start, bytes);
         }
     };
     // Without a thread the kernel keeps it, and a second advice on the same bytes does nothing.
@@ -100,9 +103,11 @@ mod tests {
     #[test]
     fn what_is_wanted_is_there_for_one_read_that_lies_in_it() {
         let wanted = Wanted::default();
-        let fetch = wanted.begin(8192, 16384);
+        let (fetch, old) = wanted.begin(8192, 16384);
+        assert!(old.is_none());
         assert!(wanted.take(0, 8192).is_none() && wanted.take(16384, 16384).is_none());
-        assert!(wanted.take(16384, 8192).is_some_and(|taken| Arc::ptr_eq(&taken, &fetch)));
+        let (taken, part) = wanted.take(16384, 8192).unwrap();
+        assert!(Arc::ptr_eq(&taken, &fetch) && part == (8192..24576), "all of it is used");
         assert!(wanted.take(16384, 8192).is_none(), "not a second time");
     }
 
@@ -120,9 +125,10 @@ mod tests {
     #[test]
     fn only_so_many_are_kept() {
         let wanted = Wanted::default();
-        for part in 0..=MOST as u64 {
-            wanted.begin(part << 13, 8192);
+        for part in 0..MOST as u64 {
+            assert!(wanted.begin(part << 13, 8192).1.is_none());
         }
+        assert_eq!(wanted.begin((MOST as u64) << 13, 8192).1, Some(0..8192));
         assert!(wanted.take(0, 8192).is_none());
         assert!(wanted.take(8192, 8192).is_some());
     }
