@@ -19,7 +19,8 @@ SECONDS ?= 600
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
 	@echo "             root also a database in a file system"
-	@echo "make demo-postgres    PostgreSQL on a modelled slow disk, with the library and without; ARGS=--full: longer"
+	@echo "make demo-postgres    PostgreSQL on a modelled slow disk, with the library and without; ARGS=--full: longer;"
+	@echo "             ARGS=--restart: how long a start takes after kill -9"
 	@echo "make test    everything that CI runs; installs the Debian packages that it lacks"
 	@echo "make build   $(RELEASE)/larder"
 	@echo "make bench   every bench, in full"

@@ -251,6 +251,9 @@ pub struct DemoArgs {
     /// Of the part postgres: larger and longer, for about two hours
     #[arg(long)]
     pub full: bool,
+    /// Of the part postgres: checkpoints every 300 s, and the kill in the middle of an interval, for half an hour
+    #[arg(long, conflicts_with = "full")]
+    pub restart: bool,
     /// Of the part postgres: the model of the disk, as of larder slow-dir
     #[arg(long, value_name = "DEVICE", default_value = "cloud")]
     pub device: String,

@@ -151,7 +151,11 @@ fn demo(args: &DemoArgs) -> Result<()> {
         PartArg::All => Part::All,
         PartArg::Postgres => Part::Postgres,
     };
-    let scale = if args.full { Scale::full() } else { Scale::default() };
+    let scale = match (args.full, args.restart) {
+        (true, _) => Scale::full(),
+        (false, true) => Scale::restart(),
+        (false, false) => Scale::default(),
+    };
     let (library, device) = (args.library.clone(), args.device.clone());
     let postgres = Scale { library, device, ..scale };
     let options = DemoOptions { part, dir, json, interrupted, postgres, ..DemoOptions::default() };

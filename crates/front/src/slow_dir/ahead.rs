@@ -4,9 +4,9 @@
 //! Purpose: without, whoever reads small pieces in order (a log that is replayed, a table that is scanned) waits for
 //! the disk once a piece, which no real system does.
 //!
-//! Invariants: only a read that begins where the last one of the file ended (but for those of `wanted.rs`) is answered from what was read ahead, so
-//! nothing is ever answered twice from there: this is no cache. Bytes come from the file below when they are asked for.
-//! What was read ahead counts as read from the disk.
+//! Invariants: only a read that begins where the last one of the file ended (but for those of `wanted.rs`) is answered
+//! from what was read ahead, so nothing is ever answered twice from there: this is no cache. Bytes come from the file below
+//! when they are asked for. What was read ahead counts as read from the disk.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

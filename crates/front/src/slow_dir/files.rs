@@ -3,8 +3,8 @@
 //!
 //! Invariants: every request is answered once; a read returns what is below at the time at which it was asked. No page
 //! cache lies above (direct I/O for every open), so what is read here reaches the disk, or did just before (`ahead.rs`,
-//! `wanted.rs`). A reader thread waits for the
-//! files below (memory, mostly) and never for the model, so the model sees as many requests at a time as there are.
+//! `wanted.rs`). A reader thread waits for the files below (memory, mostly) and never for the model, so the model sees as
+//! many requests at a time as there are.
 //!
 //! Attributes and names are believed for an hour: whoever changes the directory below past the mount is not noticed.
 

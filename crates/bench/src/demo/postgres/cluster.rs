@@ -21,7 +21,7 @@ use super::tools::Tools;
 
 /// A clean stop writes all that is dirty, to a slow disk.
 const STOP_BOUND: Duration = Duration::from_secs(300);
-const START_BOUND: Duration = Duration::from_secs(300);
+const START_BOUND: Duration = Duration::from_secs(900);
 const SQL_BOUND: Duration = Duration::from_secs(600);
 /// How long a server may take to end in a hurry.
 const HURRY_BOUND: Duration = Duration::from_secs(10);

@@ -7,8 +7,9 @@
 //! the cache took.
 //!
 //! Invariants: every row begins from the same bytes, has the same load and settings, and the same time to warm up; the
-//! time that counts has a whole checkpoint in it, from its begin to its flushes. After each row, all processes killed and recovered, the database is checked with the cache (the disk being quick) and then on
-//! the disk alone, by stock PostgreSQL. Nothing is left behind but the JSON.
+//! time that counts has a whole checkpoint in it, from its begin to its flushes ([`Scale::restart`]: none). After each row,
+//! all processes killed and recovered, the database is checked with the cache (the disk being quick) and then on the disk
+//! alone, by stock PostgreSQL. Nothing is left behind but the JSON.
 //!
 //! Why loaded past the model: nothing is learnt from a slow load.
 
@@ -66,8 +67,10 @@ pub struct Scale {
     pub checkpoint_seconds: Vec<u64>,
     /// Seconds of each row before anything counts.
     pub warm_up_seconds: u64,
-    /// Seconds of each row that count; at least twice those between checkpoints do.
+    /// Seconds of each row that count ...
     pub measured_seconds: u64,
+    /// ... and intervals of checkpoints, at least. Behind them all of it is killed.
+    pub measured_intervals: u64,
 }
 
 impl Default for Scale {
@@ -82,6 +85,8 @@ impl Default for Scale {
             checkpoint_seconds: vec![30],
             warm_up_seconds: 25,
             measured_seconds: 60,
+            // A checkpoint is spread over almost all of the time until the next begins.
+            measured_intervals: 2,
         }
     }
 }
@@ -100,9 +105,20 @@ impl Scale {
         }
     }
 
-    /// Seconds that count: one checkpoint is spread over almost all of the time until the next begins.
+    /// Killed in the middle of an interval that is as long as it is by default.
+    #[must_use]
+    pub fn restart() -> Self {
+        Self {
+            checkpoint_seconds: vec![300],
+            measured_seconds: 150,
+            measured_intervals: 0,
+            ..Self::default()
+        }
+    }
+
+    /// Seconds that count.
     fn measured_seconds(&self, checkpoint_seconds: u64) -> u64 {
-        self.measured_seconds.max(2 * checkpoint_seconds)
+        self.measured_seconds.max(self.measured_intervals * checkpoint_seconds)
     }
 }
 
@@ -214,6 +230,7 @@ impl Demo<'_> {
             clients: s.clients,
             warm_up_seconds: s.warm_up_seconds,
             measured_seconds: s.measured_seconds,
+            measured_intervals: s.measured_intervals,
         })
     }
 
@@ -290,8 +307,10 @@ impl Demo<'_> {
         progress.update(|| "killing all of it, and starting again".to_owned());
         let replay_bytes = number(&server, REPLAY)?;
         server.kill()?;
+        let before = slow.counts()?;
         let server = cluster.start(&settings, stopped)?;
         let restart_seconds = server.ready.as_secs_f64();
+        let restart_disk = slow.counts()?.data.since(&before.data);
         server.stop(stopped)?;
         slow.unmount()?;
         self.check(kind, &settings, progress)?;
@@ -305,6 +324,7 @@ impl Demo<'_> {
             memory_bytes,
             replay_bytes,
             restart_seconds,
+            restart_disk,
         })
     }
 

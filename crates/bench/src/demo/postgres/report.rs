@@ -31,8 +31,10 @@ pub struct Setup {
     pub clients: usize,
     /// Seconds of each row before anything counts.
     pub warm_up_seconds: u64,
-    /// Seconds that count, at least twice those between checkpoints.
+    /// Seconds that count ...
     pub measured_seconds: u64,
+    /// ... and intervals of checkpoints, at least.
+    pub measured_intervals: u64,
 }
 
 #[derive(Serialize)]
@@ -98,9 +100,13 @@ fn cells(row: &Row) -> [String; 11] {
 }
 
 fn measured(s: &Setup) -> String {
+    let least = match s.measured_intervals {
+        0 => String::new(),
+        intervals => format!(" (and {intervals} intervals of checkpoints at least)"),
+    };
     format!(
         "PostgreSQL {}, TPC-C mix with {} warehouses ({}), {} of shared buffers, {} of flash ({} of the database), on a \
-         modelled {} (seed {}); {} clients, {} s measured (and two intervals of checkpoints at least) after {} s. Figures are no results of the TPC.",
+         modelled {} (seed {}); {} clients, {} s measured{least} after {} s. Figures are no results of the TPC.",
         s.postgresql,
         s.warehouses,
         format_size(s.database_bytes),
@@ -142,6 +148,7 @@ mod tests {
             clients: 8,
             warm_up_seconds: 20,
             measured_seconds: 40,
+            measured_intervals: 2,
         };
         let off = row(Kind::Off, 100).unwrap();
         let mut on = row(Kind::On("bounded"), 60).unwrap();

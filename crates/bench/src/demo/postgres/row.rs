@@ -78,6 +78,8 @@ pub struct Measured {
     pub replay_bytes: u64,
     /// From the start after `kill -9` until connections are taken.
     pub restart_seconds: f64,
+    /// What reached the slow disk in the data directory meanwhile.
+    pub restart_disk: Traffic,
 }
 
 /// A row of the table and of `postgres.json`.
@@ -120,6 +122,8 @@ pub struct Row {
     pub replay_bytes: u64,
     /// From the start after `kill -9` of all processes until connections are taken.
     pub restart_seconds: f64,
+    /// What reached the slow disk in the data directory meanwhile.
+    pub restart_disk: Traffic,
     /// The cache's own counters at the end.
     pub cache: Option<Value>,
 }
@@ -182,6 +186,7 @@ impl Row {
             memory_bytes: measured.memory_bytes,
             replay_bytes: measured.replay_bytes,
             restart_seconds: measured.restart_seconds,
+            restart_disk: measured.restart_disk,
             cache: after.cache,
             load,
         })
@@ -225,6 +230,7 @@ pub(super) mod tests {
             memory_bytes: 5 << 20,
             replay_bytes: 7 << 20,
             restart_seconds: 1.5,
+            restart_disk: Traffic::default(),
         })
     }
 
