@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use larder_front::slow_dir::{SlowDir, SlowDirOptions};
+use larder_bench::demo::slow_dir::{SlowDir, SlowDirOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

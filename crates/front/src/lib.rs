@@ -3,7 +3,7 @@
 //!
 //! [`volume`] holds the worker threads; [`nbd`] and [`fuse`] are the protocols; [`listen`] where
 //! clients of sockets come in; [`door`] any way in; [`control`] where the operator comes, and
-//! [`recorder`] how it tells what clients ask for. [`slow_dir`] is no volume: a directory on a modelled disk.
+//! [`recorder`] how it tells what clients ask for.
 
 pub mod control;
 pub mod door;
@@ -12,5 +12,4 @@ pub mod listen;
 pub mod nbd;
 pub mod recorder;
 pub mod seat;
-pub mod slow_dir;
 pub mod volume;

@@ -7,7 +7,7 @@
 //! that the paper compares with (`flashcache`, `bcache`), and flash alone (`all-flash`). Each is a
 //! fresh `larder serve` process of its own; [`mod@replay`] drives it, [`row`] is what comes out.
 //! The second is [`oltp`]: a database in a file system on a volume. A third, by itself, is [`postgres`]: PostgreSQL with
-//! the library, on a slow directory.
+//! the library, on a directory of [`slow_dir`].
 //!
 //! Invariants: every row gets the same treatment. The rows go on from one another on one origin
 //! file, and [`book`] knows what every page of it must hold, so a write that one of them lost is
@@ -27,6 +27,7 @@ pub mod replay;
 pub mod report;
 pub mod row;
 pub mod server;
+pub mod slow_dir;
 pub mod tally;
 pub mod workload;
 

@@ -72,7 +72,7 @@ pub(super) fn serve(
 
 /// As [`serve`], of any file system; `ends` is asked whether an unmount is expected. Also a
 /// handle that sends the kernel notices.
-pub(crate) fn serve_session(
+pub fn serve_session(
     files: impl Filesystem,
     device: OwnedFd,
     threads: usize,

@@ -16,12 +16,12 @@
 //! fuse:PATH` then name the same thing, as for a socket.
 
 mod bytes;
-pub(crate) mod files;
+pub mod files;
 mod gate;
-pub(crate) mod mount;
+pub mod mount;
 pub mod mounts;
 pub(crate) mod overlaps;
-pub(crate) mod place;
+pub mod place;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

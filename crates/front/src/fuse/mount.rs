@@ -23,18 +23,18 @@ use super::mounts;
 use super::place::Place;
 
 /// The type that our mounts have in `mount` and `/proc/mounts`.
-pub(crate) const FS_TYPE: &str = "fuse.larder";
+pub const FS_TYPE: &str = "fuse.larder";
 /// The subtype of it, as fusermount3 wants it.
 const SUBTYPE: &str = "larder";
 /// The longest read and write.
-pub(crate) const MOST_REQUEST: u32 = 1 << 20;
+pub const MOST_REQUEST: u32 = 1 << 20;
 /// Lets other users in.
 const ALL: &str = ",allow_other";
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 
 /// A mount of ours.
-pub(crate) struct Mount {
+pub struct Mount {
     path: PathBuf,
     /// Of the file system; nothing where it could not be found out.
     device: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Mount {
 ///
 /// # Errors
 /// One line that says what is missing.
-pub(crate) fn mount(place: &Place, source: &str, all: bool) -> Result<(OwnedFd, Mount), String> {
+pub fn mount(place: &Place, source: &str, all: bool) -> Result<(OwnedFd, Mount), String> {
     let fd = match mount_directly(place, source, all) {
         Ok(fd) => fd,
         Err(Failure::NotAllowed) => mount_by_helper(place, source, all)?,
@@ -136,7 +136,7 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
 
 /// What an unmount led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unmounted {
+pub enum Unmounted {
     /// It is gone, or was gone already.
     Done,
     /// Somebody uses it.
@@ -181,7 +181,7 @@ impl Mount {
 ///
 /// # Errors
 /// When the kernel does not want to.
-pub(crate) fn detach(path: &Path) -> Result<(), String> {
+pub fn detach(path: &Path) -> Result<(), String> {
     match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => by_helper(path, &["-u", "-z"]),

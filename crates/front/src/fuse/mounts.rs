@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     /// The file system's device number, `MAJOR:MINOR`; tells two mounts of ours apart.
     pub device: String,
     /// The file system's type.
@@ -18,7 +18,7 @@ pub(crate) struct Mounted {
 }
 
 /// The mount that hides all others at a path, if there is one.
-pub(crate) fn top(path: &Path) -> Option<Mounted> {
+pub fn top(path: &Path) -> Option<Mounted> {
     let text = std::fs::read("/proc/self/mountinfo").ok()?;
     last(&String::from_utf8_lossy(&text), path)
 }

@@ -27,7 +27,7 @@ const PROBE_BOUND: Duration = Duration::from_secs(5);
 const MOST_STALE: usize = 16;
 
 /// Where to mount.
-pub(crate) struct Place {
+pub struct Place {
     /// Without symbolic links.
     pub path: PathBuf,
     /// Type and permissions of what is there.

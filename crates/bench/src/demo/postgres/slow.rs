@@ -12,13 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use larder_front::slow_dir::STATS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::super::oltp::command;
 use super::super::oltp::mounts;
 use super::super::server::tail;
+use crate::demo::slow_dir::STATS;
 
 const START_BOUND: Duration = Duration::from_secs(10);
 const STOP_BOUND: Duration = Duration::from_secs(20);

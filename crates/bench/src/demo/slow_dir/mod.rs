@@ -14,7 +14,7 @@
 //! | what is counted | `counts.rs` |
 //!
 //! Invariants: the directory below has at any time what was written; the mount is gone with its server, or explained by
-//! the next one there (`place.rs`). Only this process's own mount is taken away.
+//! the next one there (`place.rs` of `larder-front`). Only this process's own mount is taken away.
 //!
 //! Why not a file system on a `slow+` volume: that takes a loop device, a file system with caches of its own, and room
 //! for a whole disk.
@@ -36,6 +36,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use larder_front::fuse::files::serve_session;
+use larder_front::fuse::mount::{self, Mount, Unmounted};
+use larder_front::fuse::place::Place;
+use larder_front::volume::VolumeError;
 use larder_io::Paced;
 use rustix::fs::OFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -44,10 +48,6 @@ use self::disk::Disk;
 use self::files::Files;
 use self::nodes::Nodes;
 use self::wanted::Kernel;
-use crate::fuse::files::serve_session;
-use crate::fuse::mount::{self, Mount, Unmounted};
-use crate::fuse::place::Place;
-use crate::volume::VolumeError;
 
 /// The file at the top that has the counters; no listing shows it.
 pub const STATS: &str = ".slow-stats";

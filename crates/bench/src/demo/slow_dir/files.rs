@@ -21,6 +21,7 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
     TimeOrNow, WriteFlags,
 };
+use larder_front::fuse::mount::MOST_REQUEST;
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, fallocate, fstatvfs};
 use rustix::io::Errno as Below;
 
@@ -30,7 +31,6 @@ use super::names::{self, Change, Entry, Made};
 use super::nodes::{Node, Nodes, Reader};
 use super::wanted::Kernel;
 use super::{STATS, SlowDirOptions};
-use crate::fuse::mount::MOST_REQUEST;
 
 const VALID: Duration = Duration::from_secs(3600);
 const NOW: Duration = Duration::ZERO;
