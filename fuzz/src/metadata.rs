@@ -19,8 +19,8 @@ use larder_core::label::{Found, LABEL_BYTES, Label, SECOND_COPY, Section, Sectio
 use larder_core::preset::{Choices, Durability, preset};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
-use larder_front::volume::inspect;
 use larder_io::{Access, DevSpec, Device};
+use larder_volume::inspect;
 
 use crate::memory::Memory;
 use crate::units::{place, recover_from};

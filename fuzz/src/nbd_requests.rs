@@ -18,9 +18,10 @@ use larder_core::request::{Errno, Kind};
 use larder_front::nbd::client::{Client, ClientError, Options};
 use larder_front::nbd::codec::{Greeting, OptionReply, can, info, opt, rep};
 use larder_front::nbd::export::Export;
-use larder_front::nbd::session::{ClientRequest, Limits, Session, State, What, Why};
+use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_front::nbd::status::BASE_ALLOCATION;
 use larder_io::SendBatch;
+use larder_volume::session::{ClientRequest, Session as _, What};
 
 const BYTES: u64 = 1 << 20;
 const LIMITS: Limits =

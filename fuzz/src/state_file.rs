@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::fs;
 use std::path::Path;
 
-use larder_front::volume::{StateFile, VolumeError};
+use larder_volume::{StateFile, VolumeError};
 use tempfile::TempDir;
 
 thread_local! {

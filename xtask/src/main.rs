@@ -44,12 +44,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("sim", &["core", "model", "policy", "trace"]),
     ("nbd", &["core"]),
     ("io", &["core", "model", "nbd"]),
-    ("front", &["core", "io", "nbd"]),
+    ("volume", &["core", "io"]),
+    ("front", &["core", "io", "nbd", "volume"]),
     ("shared", &["core"]),
     ("report", &[]),
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
-    ("bench", &["core", "front", "io", "lab", "model", "report", "sim", "trace"]),
-    ("cli", &["bench", "core", "front", "io", "lab", "report", "sim", "trace"]),
+    ("bench", &["core", "front", "io", "lab", "model", "report", "sim", "trace", "volume"]),
+    ("cli", &["bench", "core", "front", "io", "lab", "report", "sim", "trace", "volume"]),
 ];
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exit codes: 0 fine; 1 the answer is "no"; 2 bad usage or input; 3 a device failed; 4 refused.
 
-use larder_front::volume::VolumeError;
+use larder_volume::VolumeError;
 
 /// An error with an exit code of its own.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use larder_core::memory::Memory;
 use larder_core::preset::{Limits, presets as all_presets};
 use larder_front::control::{self, Command};
 use larder_front::nbd::uri::Address;
-use larder_front::volume::{FlashReport, VolumeError, inspect};
 use larder_io::{Access, DevSpec, Device, rough_size};
+use larder_volume::{FlashReport, VolumeError, inspect};
 use serde_json::{Value, json};
 
 use crate::args::{AttachArgs, BoundArgs, CheckArgs, ControlArgs, SizeArgs};

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use common::load::{eventually, initial};
 use common::{PATIENCE, Place, Server, make_initial};
 use larder_core::request::Kind;
+use larder_front::listen::MOST_NEGOTIATING;
 use larder_front::nbd::client::{Client, Options};
-use larder_front::seat::{MOST_CONNECTIONS, MOST_NEGOTIATING};
+use larder_volume::seat::MOST_CONNECTIONS;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

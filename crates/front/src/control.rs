@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use larder_io::{Access, DevSpec, Device};
+use larder_volume::{FlashDevice, Recorded, Volume, VolumeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::listen::bind_unix;
 use crate::nbd::deadline::Deadlined;
 use crate::recorder::{self, End};
-use crate::volume::{FlashDevice, Recorded, Volume, VolumeError};
 
 /// How long a client may take to say what it wants.
 pub const REQUEST_BOUND: Duration = Duration::from_secs(10);

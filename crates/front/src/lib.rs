@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume being served, and its front doors.
+//! The front doors of a volume.
 //!
-//! [`volume`] holds the worker threads; [`nbd`] and [`fuse`] are the protocols; [`listen`] where
-//! clients of sockets come in; [`door`] any way in; [`control`] where the operator comes, and
-//! [`recorder`] how it tells what clients ask for.
+//! [`nbd`] and [`fuse`] are the protocols; [`listen`] accepts clients of sockets; [`door`] is either
+//! way in; [`control`] is the operator's socket, and [`recorder`] streams over it what clients ask
+//! for. The volume behind a door, and its worker threads, are in `larder-volume`: a worker serves a
+//! connection through [`larder_volume::session`] and knows no protocol.
 
 pub mod control;
 pub mod door;
@@ -11,5 +12,3 @@ pub mod fuse;
 pub mod listen;
 pub mod nbd;
 pub mod recorder;
-pub mod seat;
-pub mod volume;

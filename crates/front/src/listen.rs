@@ -22,16 +22,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use larder_volume::seat::{MOST_CONNECTIONS, Seats};
+use larder_volume::{Accepted, Volume, VolumeError};
+
 use crate::nbd::deadline::{Deadlined, Timeouts};
 use crate::nbd::export::Exports;
 use crate::nbd::handshake::{HandshakeError, Negotiated, Outcome, Security, begin, resume};
+use crate::nbd::session::{Limits, Session};
 use crate::nbd::tls::{ServerTls, TlsError};
 use crate::nbd::uri::{Address, Names, Uri};
-use crate::seat::{MOST_CONNECTIONS, MOST_NEGOTIATING, Seats};
-use crate::volume::{Accepted, Volume, VolumeError};
 
 /// How long a client may take to negotiate.
 pub const NEGOTIATION_BOUND: Duration = Duration::from_secs(10);
+/// Clients negotiating at a time.
+pub const MOST_NEGOTIATING: usize = 64;
 /// What a LISTEN may look like, for messages.
 const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH";
 
@@ -370,18 +374,14 @@ impl House {
         if volume.has_lost_a_worker() {
             return tracing::warn!("{peer}: refused, export '{}' has failed", export.name);
         }
-        let (Some(seat), Some(own)) = (self.seats.take(), volume.seats.take()) else {
+        let (Some(seat), Some(own)) = (self.seats.take(), volume.take_seat()) else {
             return tracing::warn!("{peer}: refused, {MOST_CONNECTIONS} connections are open");
         };
         tracing::info!("{peer}: connected to export '{}'", export.name);
-        volume.welcome(Accepted {
-            socket,
-            export: export.clone(),
-            structured: negotiated.structured,
-            allocation: negotiated.allocation,
-            peer,
-            seats: [seat, own],
-        });
+        let unit_bytes = volume.config().choices.unit_bytes;
+        let session = Session::new(export, negotiated.structured, unit_bytes, Limits::default())
+            .with_allocation(negotiated.allocation);
+        volume.welcome(Accepted { socket, session: Box::new(session), peer, seats: [seat, own] });
     }
 }
 

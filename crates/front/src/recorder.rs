@@ -16,12 +16,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use larder_volume::{Recorded, Volume, VolumeError};
 use rustix::net::{RecvFlags, recv};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::{Answer, Command, connect, say};
-use crate::volume::{Recorded, Volume, VolumeError};
 
 /// How often the server looks for what workers told, and the client for its own reasons to end.
 const LOOK: Duration = Duration::from_millis(10);

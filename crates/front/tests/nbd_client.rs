@@ -15,8 +15,9 @@ use larder_front::nbd::codec::can;
 use larder_front::nbd::deadline::Deadlined;
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::handshake::negotiate;
-use larder_front::nbd::session::{ClientRequest, Limits, Session, State, What, Why};
+use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_io::SendBatch;
+use larder_volume::session::{ClientRequest, Session as _, What};
 
 const UNIT: u64 = 64 << 10;
 const BYTES: usize = 8 << 20;

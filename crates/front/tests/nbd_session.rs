@@ -11,9 +11,10 @@ use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind, pieces};
 use larder_front::nbd::codec::{ChunkHeader, RequestHeader, SimpleReply, chunk, cmd};
 use larder_front::nbd::export::Export;
-use larder_front::nbd::session::{ClientRequest, Limits, Session, State, What, Why};
+use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_front::nbd::status::FLAG_REQ_ONE;
 use larder_io::SendBatch;
+use larder_volume::session::{ClientRequest, Session as _, What};
 
 const UNIT: u64 = 64 << 10;
 const BYTES: u64 = 64 << 20;

@@ -17,9 +17,8 @@ use std::time::Duration;
 use larder_core::preset::{Durability, Limits, Preset, preset, presets};
 use larder_core::request::Errno;
 use larder_front::listen::{ListenSpec, Listener};
-use larder_front::volume::{Volume, VolumeConfig};
 use larder_io::{Access, DevSpec, Device, Target};
-
+use larder_volume::{Volume, VolumeConfig};
 use load::{PATIENCE, eventually};
 use rig::{BYTES, Front, Rig, Setup, listen};
 

@@ -16,12 +16,12 @@ use larder_core::preset::{Limits, preset};
 use larder_core::request::Kind;
 use larder_front::listen::{ListenSpec, Listener, Secure};
 use larder_front::nbd::client::{Client, ClientError, Options};
-use larder_front::nbd::export::Exports;
+use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::tls::ServerTls;
 use larder_front::nbd::uri::{Names, Uri};
-use larder_front::seat::Seats;
-use larder_front::volume::{Volume, VolumeConfig};
 use larder_io::Device;
+use larder_volume::seat::Seats;
+use larder_volume::{Volume, VolumeConfig};
 
 const BYTES: u64 = 16 << 20;
 
@@ -42,7 +42,7 @@ impl House {
             state: None,
         };
         let volume = Volume::start(config).unwrap();
-        let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
+        let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
         let volumes = Arc::new(vec![Arc::clone(&volume)]);
         let (spec, seats): (ListenSpec, _) = (spec.parse().unwrap(), Seats::new(seats));
         let listener =

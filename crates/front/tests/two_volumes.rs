@@ -16,11 +16,11 @@ use larder_core::request::Kind;
 use larder_front::door::Door;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::client::{Client, Options};
-use larder_front::nbd::export::Exports;
+use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::uri::{Address, Uri};
-use larder_front::seat::Seats;
-use larder_front::volume::{FlashDevice, Volume, VolumeConfig};
 use larder_io::{Device, Fault};
+use larder_volume::seat::Seats;
+use larder_volume::{FlashDevice, Volume, VolumeConfig};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -56,7 +56,7 @@ fn a_lost_worker_takes_only_its_own_volume_along() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("nbd");
     let volumes = Arc::new(vec![volume("a"), volume("b")]);
-    let exports = Exports::new(volumes.iter().map(|v| v.export()).collect()).unwrap();
+    let exports = Exports::new(volumes.iter().map(|v| Export::of(v)).collect()).unwrap();
     let spec = ListenSpec::Unix(path.clone());
     let (shared, exports) = (Arc::clone(&volumes), Arc::new(exports));
     let _listener = Listener::start(&spec, shared, exports, Seats::new(64)).unwrap();
@@ -103,7 +103,7 @@ fn users_of_a_lost_volumes_file_are_let_go() {
     let dir = tempfile::tempdir().unwrap();
     let open = |name: &str| {
         let volumes = Arc::new(vec![volume(name)]);
-        let exports = Exports::new(volumes.iter().map(|v| v.export()).collect()).unwrap();
+        let exports = Exports::new(volumes.iter().map(|v| Export::of(v)).collect()).unwrap();
         let (path, seats) = (dir.path().join(name), Seats::new(64));
         let spec = ListenSpec::Fuse(path.clone());
         let door = Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), seats, None).unwrap();

@@ -12,9 +12,8 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use larder_core::request::Errno;
-use larder_front::volume::VolumeError;
 use larder_io::{OpenError, Target};
-
+use larder_volume::VolumeError;
 use load::{PATIENCE, Tolerance, eventually};
 use rig::{BYTES, Rig, Setup, setups};
 

@@ -33,8 +33,8 @@ use anyhow::{Context, Result, ensure};
 use larder_core::buf::PAGE;
 use larder_core::preset::{Choices, Durability, Limits, preset};
 use larder_core::request::Kind;
-use larder_front::volume::{FlashDevice, FlashState, StateFile, Volume, VolumeConfig};
 use larder_io::{Access, DevSpec, Device};
+use larder_volume::{FlashDevice, FlashState, StateFile, Volume, VolumeConfig};
 use tempfile::TempDir;
 
 use self::metadata::{Crash, Metadata};

@@ -15,7 +15,7 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use larder_front::volume::{Volume, VolumeError};
+use larder_volume::{Volume, VolumeError};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 

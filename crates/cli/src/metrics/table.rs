@@ -6,7 +6,7 @@
 
 use std::fmt::Error;
 
-use larder_front::volume::{Stats, Status};
+use larder_volume::{Stats, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use larder_front::listen::{self, ListenSpec};
-use larder_front::volume::VolumeError;
 use larder_io::{DevSpec, whole_path};
+use larder_volume::VolumeError;
 
 use super::open::Checked;
 use crate::args::ServeArgs;

@@ -13,10 +13,10 @@ use anyhow::Result;
 use larder_front::control::Control;
 use larder_front::door::Door;
 use larder_front::listen::ListenSpec;
-use larder_front::nbd::export::Exports;
+use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::uri::Address;
-use larder_front::seat::{MOST_CONNECTIONS, Seats};
-use larder_front::volume::{Volume, VolumeError};
+use larder_volume::seat::{MOST_CONNECTIONS, Seats};
+use larder_volume::{Volume, VolumeError};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -51,7 +51,7 @@ impl Doors {
         let seats = Seats::new(MOST_CONNECTIONS * served.len());
         let mut listeners = Vec::new();
         for (spec, sharers) in shared(served) {
-            let exports = sharers.iter().map(|s| s.volume.export()).collect();
+            let exports = sharers.iter().map(|s| Export::of(&s.volume)).collect();
             let exports = Exports::new(exports).map_err(|e| VolumeError::Usage(e.to_string()))?;
             let names = exports.iter().map(|e| e.name.clone()).collect();
             let volumes = sharers.iter().map(|s| Arc::clone(&s.volume)).collect();

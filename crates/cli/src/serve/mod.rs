@@ -18,8 +18,8 @@ use std::sync::atomic::AtomicUsize;
 use anyhow::{Context, Result, bail};
 use clap::ArgMatches;
 use larder_front::listen::Secure;
-use larder_front::volume::{MOST_WORKERS, Volume, VolumeConfig};
 use larder_io::rough_size;
+use larder_volume::{MOST_WORKERS, Volume, VolumeConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::doors::Doors;
@@ -99,7 +99,7 @@ fn check_memory(opened: &[Opened]) -> Result<()> {
         rough_size(sum(|m| m.full_bytes())),
         larder_io::process::available_memory().map_or_else(|| "unknown".to_owned(), rough_size)
     );
-    Ok(larder_front::volume::check_memory(worst)?)
+    Ok(larder_volume::check_memory(worst)?)
 }
 
 /// Counts the signals that ask to stop.

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use larder_core::memory::Memory;
 use larder_core::preset::{Choices, Durability, Limits};
 use larder_front::listen::Secure;
-use larder_front::volume::{FlashDevice, StateFile, VolumeError};
 use larder_io::{Access, DevSpec, Device, OpenError, Remote, format_size, rough_size};
+use larder_volume::{FlashDevice, StateFile, VolumeError};
 
 use crate::args::ServeArgs;
 use crate::config::Plan;

@@ -15,9 +15,9 @@ use clap::Args;
 use larder_core::exec::Nanos;
 use larder_front::control::{self, Command};
 use larder_front::recorder::{self, End};
-use larder_front::volume::Recorded;
 use larder_io::rough_size;
 use larder_trace::{DEVICE_BYTES, Format, Op, Record};
+use larder_volume::Recorded;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

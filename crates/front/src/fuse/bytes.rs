@@ -17,9 +17,7 @@ use std::sync::Arc;
 
 use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind, pieces};
-
-use super::overlaps::{Overlaps, Pass};
-use crate::volume::{Seek, Volume};
+use larder_volume::{Overlaps, Pass, Seek, Volume};
 
 /// Told how a request ended.
 type Done = Box<dyn FnOnce(Result<(), Errno>) + Send>;
@@ -59,7 +57,7 @@ impl Bytes {
     pub fn of(volume: &Arc<Volume>) -> Self {
         let geometry = volume.config().origin.geometry();
         Self {
-            overlaps: volume.fuse.overlaps.clone(),
+            overlaps: volume.overlaps().clone(),
             block: u64::from(geometry.block_bytes),
             unit: volume.config().choices.unit_bytes,
             size: geometry.bytes,
@@ -151,7 +149,7 @@ impl Bytes {
     /// Looks for data or a hole from a byte within the volume on; nothing, if there is no data.
     pub fn seek(&self, from: u64, what: Seek, done: impl FnOnce(Option<u64>) + Send + 'static) {
         let whole = from / self.block * self.block..self.size;
-        self.volume.map.seek(whole, what, move |found| done(found.map(|at| at.max(from))));
+        self.volume.seek(whole, what, move |found| done(found.map(|at| at.max(from))));
     }
 
     /// Makes every write answered so far durable.
@@ -287,7 +285,7 @@ mod tests {
     use rand_pcg::Pcg64;
 
     use super::*;
-    use crate::volume::VolumeConfig;
+    use larder_volume::VolumeConfig;
 
     const SIZE: u64 = 1 << 18;
 

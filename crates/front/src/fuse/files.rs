@@ -27,12 +27,12 @@ use fuser::{
     ReplyStatfs, ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
 };
 use larder_core::request;
+use larder_volume::Seek;
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::bytes::Bytes;
 use super::gate::{Gate, Ticket};
 use super::mount::MOST_REQUEST;
-use crate::volume::Seek;
 
 /// How long the kernel may believe attributes and names. They never change; it is short so that
 /// a server that is gone is soon noticed.
@@ -70,8 +70,8 @@ pub(super) fn serve(
     Ok(serve_session(files, device, threads, move || gate.is_ending())?.0)
 }
 
-/// As [`serve`], of any file system; `ends` is asked whether an unmount is expected. Also a
-/// handle that sends the kernel notices.
+/// Serves any file system, as `serve` does the one file; `ends` is asked whether an unmount is
+/// expected. Also returns a handle that sends the kernel notices.
 pub fn serve_session(
     files: impl Filesystem,
     device: OwnedFd,

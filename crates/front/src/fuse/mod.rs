@@ -20,21 +20,20 @@ pub mod files;
 mod gate;
 pub mod mount;
 pub mod mounts;
-pub(crate) mod overlaps;
 pub mod place;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use larder_volume::{Volume, VolumeError};
 
 use self::bytes::Bytes;
 use self::files::Files;
 use self::gate::Gate;
 use self::mount::{Mount, Unmounted};
-use self::overlaps::Overlaps;
 use self::place::Place;
-use crate::volume::{Volume, VolumeError};
 
 /// The file's name in a directory when the export has none.
 pub const DEFAULT_NAME: &str = "volume";
@@ -43,24 +42,6 @@ const POLL: Duration = Duration::from_millis(20);
 /// The most threads that read requests: each is a hand-over, not work, and a few keep up with all
 /// workers.
 const MOST_READERS: usize = 4;
-
-/// What all FUSE doors of a volume share.
-#[derive(Default)]
-pub(crate) struct Shared {
-    pub overlaps: Overlaps,
-    files: Mutex<Vec<PathBuf>>,
-}
-
-impl Shared {
-    /// The files that are the volume at the moment.
-    pub fn files(&self) -> Vec<PathBuf> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Vec<PathBuf>)) {
-        change(&mut self.files.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
 
 /// Looks whether something could be mounted at `path`; what a dead server left there is cleared away.
 ///
@@ -93,7 +74,7 @@ impl FuseDoor {
             place.clean_up();
             VolumeError::Usage(format!("fuse:{}: {what}", path.display()))
         })?;
-        volume.fuse.change(|files| files.push(file.clone()));
+        volume.add_file(file.clone());
         Ok(Self { volume: Arc::clone(volume), mount, place, gate, file, closed: false })
     }
 
@@ -159,7 +140,7 @@ impl FuseDoor {
             tracing::warn!("{} stays mounted: {e}", self.mount.path().display());
         }
         self.place.clean_up();
-        self.volume.fuse.change(|files| files.retain(|file| *file != self.file));
+        self.volume.remove_file(&self.file);
     }
 }
 

@@ -17,9 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use larder_volume::VolumeError;
+
 use super::mount::{FS_TYPE, detach};
 use super::mounts;
-use crate::volume::VolumeError;
 
 /// How long the server of a mount in our way may take to show that it is alive.
 const PROBE_BOUND: Duration = Duration::from_secs(5);

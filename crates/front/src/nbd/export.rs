@@ -7,6 +7,8 @@
 //! Invariants (checked by [`Exports::new`]): names are unique and lawful strings; block sizes and
 //! the maximum payload are what the protocol allows; the size is whole minimum blocks.
 
+use larder_volume::Volume;
+
 use super::codec::{MAX_STRING, can};
 
 pub use super::codec::MAX_PAYLOAD;
@@ -42,6 +44,19 @@ impl Export {
             preferred_block_bytes: 4096,
             max_payload_bytes: MAX_PAYLOAD,
             read_only: false,
+        }
+    }
+
+    /// A volume as an export.
+    #[must_use]
+    pub fn of(volume: &Volume) -> Self {
+        let config = volume.config();
+        let geometry = config.origin.geometry();
+        Self {
+            description: format!("Larder over {}", config.origin.name()),
+            min_block_bytes: geometry.block_bytes,
+            preferred_block_bytes: geometry.block_bytes.max(4096),
+            ..Self::new(&config.name, geometry.bytes)
         }
     }
 

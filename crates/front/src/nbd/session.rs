@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The transmission phase of one connection, without the socket.
 //!
-//! Purpose: bytes in, validated requests out; results in, bytes out. The driver (io_uring) owns
-//! the socket and lends the session's memory to the kernel: [`Session::take_recv`] gives memory to
-//! receive into, [`Session::received`] brings it back, [`Session::take_send`] and
-//! [`Session::sent`] do the same for replies. After each of these, and after
-//! [`Session::reply`], the driver calls [`Session::next_request`] until it says `None`, then asks
-//! for memory to receive and to send.
+//! Purpose: NBD's half of [`larder_volume::session`], whose module has the order of the calls.
 //!
 //! Invariants:
 //! - Bounded: at most [`Limits::requests`] requests and [`Limits::payload_bytes`] bytes of payload
@@ -38,6 +33,7 @@ use larder_core::buf::{Buf, PAGE};
 use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 use larder_io::SendBatch;
+use larder_volume::session::{self, ClientRequest, Phase, What};
 
 use self::check::{Rules, Verdict};
 use self::fill::Fill;
@@ -46,7 +42,7 @@ use self::slots::{Slot, Slots};
 use super::codec::{RequestHeader, cmd};
 use super::export::Export;
 
-pub use self::types::{ClientRequest, Limits, State, What, Why};
+pub use self::types::{Limits, State, Why};
 
 /// When at least this much of a write's piece is missing, it is received in its place; a shorter
 /// rest is received together with what follows it, and copied.
@@ -155,98 +151,6 @@ impl Session {
         self.state
     }
 
-    /// Memory is lent to a receive or a send.
-    #[must_use]
-    pub fn memory_out(&self) -> bool {
-        self.lent != Lent::None || self.outbox.is_flying()
-    }
-
-    /// How many requests have a header and no result yet.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.slots.in_use()
-    }
-
-    /// The server is going away: nothing more is taken in, what is in flight is answered.
-    pub fn stop(&mut self) {
-        self.close_input(Why::Stopped);
-        self.settle();
-    }
-
-    /// Memory to receive into, and the place in it where to start; all behind that place may be
-    /// filled. `None` while one is out, while requests wait to be taken, while too much is in
-    /// flight, and at the end.
-    pub fn take_recv(&mut self) -> Option<(Buf, usize)> {
-        if self.lent != Lent::None || self.input_done || self.eof {
-            return None;
-        }
-        let unparsed = self.end - self.start;
-        let parsable = match &self.input {
-            Input::Head => unparsed >= RequestHeader::LEN,
-            Input::Fill(fill) => unparsed > 0 || fill.is_full(),
-            Input::Skip { .. } => unparsed > 0,
-        };
-        if parsable {
-            return None;
-        }
-        if let Input::Fill(fill) = &mut self.input
-            && let Some(piece) = fill.lend(DIRECT_BYTES)
-        {
-            self.lent = Lent::Piece;
-            return Some(piece);
-        }
-        let mut recv = self.recv.take()?;
-        recv.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, unparsed);
-        self.lent = Lent::Recv;
-        Some((recv, unparsed))
-    }
-
-    /// Brings the memory of [`take_recv`](Self::take_recv) back with `n` bytes more in it, from
-    /// `at` on. Zero, also for a failed receive: the peer sends no more.
-    pub fn received(&mut self, buf: Buf, at: usize, n: usize) {
-        let n = n.min(buf.len().saturating_sub(at));
-        match std::mem::replace(&mut self.lent, Lent::None) {
-            Lent::None => debug_assert!(false, "received into memory that was not lent"),
-            Lent::Recv => {
-                debug_assert_eq!(at, self.end);
-                self.end = (self.end + n).min(buf.len());
-                self.recv = Some(buf);
-            }
-            Lent::Piece => {
-                if let Input::Fill(fill) = &mut self.input {
-                    fill.give_back(buf, n);
-                }
-            }
-        }
-        if n == 0 && !self.input_done {
-            self.eof = true;
-            self.state = State::Closing(Why::PeerClosed);
-        }
-        self.settle();
-    }
-
-    /// The next request, if one is complete and there is room for it.
-    pub fn next_request(&mut self) -> Option<ClientRequest> {
-        while !self.input_done && self.lent == Lent::None {
-            match self.step() {
-                Step::Ready(request) => return Some(request),
-                Step::Again => {}
-                Step::Starved if self.eof => {
-                    let clean = matches!(self.input, Input::Head) && self.start == self.end;
-                    self.close_input(if clean {
-                        Why::PeerClosed
-                    } else {
-                        Why::PeerClosedInRequest
-                    });
-                }
-                Step::Starved | Step::Blocked => break,
-            }
-        }
-        self.settle();
-        None
-    }
-
     fn step(&mut self) -> Step {
         let recv = self.recv.as_deref().unwrap_or_default();
         let unparsed = &recv[self.start..self.end];
@@ -336,55 +240,6 @@ impl Session {
         ClientRequest { ticket, what, offset: slot.offset, len: u64::from(slot.len), bufs }
     }
 
-    /// The result of a request. `bufs` is the data of a successful read, in order and of exactly
-    /// its length; what another request brings is dropped.
-    pub fn reply(&mut self, ticket: u64, result: Result<(), Errno>, mut bufs: Vec<Buf>) {
-        let Some(index) = self.slots.find(ticket) else {
-            tracing::error!(ticket, "a result for no open NBD request");
-            return;
-        };
-        let slot = self.slots.get(index);
-        let bytes: usize = bufs.iter().map(|b| b.len()).sum();
-        match result {
-            Ok(()) if slot.asks_status() => {
-                tracing::error!("a status without extents");
-                self.answer_error(index, Errno::EIO, "");
-            }
-            Ok(()) if slot.is_read() && bytes as u64 != slot.payload => {
-                tracing::error!(bytes, wanted = slot.payload, "a read brought wrong data");
-                self.answer_error(index, Errno::EIO, "");
-            }
-            Ok(()) => {
-                if !slot.is_read() {
-                    bufs.clear();
-                }
-                self.answer_ok(index, bufs);
-            }
-            Err(errno) => {
-                self.answer_error(index, errno, "");
-            }
-        }
-        self.settle();
-    }
-
-    /// The answer to a question of status: extents from the beginning of its range on, which are
-    /// not empty and do not go beyond its end.
-    pub fn reply_status(&mut self, ticket: u64, extents: &[Extent]) {
-        let Some(index) = self.slots.find(ticket) else {
-            tracing::error!(ticket, "a status for no open NBD request");
-            return;
-        };
-        if extents.is_empty() || !self.slots.get(index).asks_status() {
-            self.answer_error(index, Errno::EIO, "");
-        } else {
-            let slot = self.close_slot(index);
-            if !matches!(self.state, State::Closed(_)) {
-                answer::status(&mut self.outbox, &slot, extents);
-            }
-        }
-        self.settle();
-    }
-
     /// Ends a request's time with the engine. A write's payload is free, all else with the reply.
     fn close_slot(&mut self, index: u32) -> Slot {
         let slot = self.slots.close(index);
@@ -414,33 +269,10 @@ impl Session {
         Step::Again
     }
 
-    /// What waits to be sent, to be sent whole. One batch is out at a time.
-    pub fn take_send(&mut self) -> Option<SendBatch> {
-        let mut batch = std::mem::take(&mut self.batch);
-        if self.outbox.take(|buf, used| batch.push(buf, used)) {
-            return Some(batch);
-        }
-        self.batch = batch;
-        None
-    }
-
-    /// As [`take_send`](Self::take_send), for other drivers: the parts go to `push` in order,
+    /// As [`take_send`](session::Session::take_send), for other drivers: the parts go to `push` in order,
     /// memory and the bytes of it to send. Whether there was a batch.
     pub fn take_send_with(&mut self, push: impl FnMut(Buf, Range<usize>)) -> bool {
         self.outbox.take(push)
-    }
-
-    /// Ends the batch that is out, and brings its memory back. `Ok` only if all of it was sent.
-    pub fn sent(&mut self, mut batch: SendBatch, result: Result<(), Errno>) {
-        batch.clear();
-        self.batch = batch;
-        let freed = self.outbox.sent();
-        self.held.requests -= freed.requests;
-        self.held.bytes -= freed.bytes;
-        if let Err(errno) = result {
-            self.cut(Why::Send(errno));
-        }
-        self.settle();
     }
 
     /// Takes no more input. A request that is still arriving is forgotten.
@@ -477,6 +309,170 @@ impl Session {
             && self.outbox.is_idle()
         {
             self.state = State::Closed(why);
+        }
+    }
+}
+
+impl session::Session for Session {
+    fn memory_out(&self) -> bool {
+        self.lent != Lent::None || self.outbox.is_flying()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+
+    fn stop(&mut self) {
+        self.close_input(Why::Stopped);
+        self.settle();
+    }
+
+    fn take_recv(&mut self) -> Option<(Buf, usize)> {
+        if self.lent != Lent::None || self.input_done || self.eof {
+            return None;
+        }
+        let unparsed = self.end - self.start;
+        let parsable = match &self.input {
+            Input::Head => unparsed >= RequestHeader::LEN,
+            Input::Fill(fill) => unparsed > 0 || fill.is_full(),
+            Input::Skip { .. } => unparsed > 0,
+        };
+        if parsable {
+            return None;
+        }
+        if let Input::Fill(fill) = &mut self.input
+            && let Some(piece) = fill.lend(DIRECT_BYTES)
+        {
+            self.lent = Lent::Piece;
+            return Some(piece);
+        }
+        let mut recv = self.recv.take()?;
+        recv.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, unparsed);
+        self.lent = Lent::Recv;
+        Some((recv, unparsed))
+    }
+
+    fn received(&mut self, buf: Buf, at: usize, n: usize) {
+        let n = n.min(buf.len().saturating_sub(at));
+        match std::mem::replace(&mut self.lent, Lent::None) {
+            Lent::None => debug_assert!(false, "received into memory that was not lent"),
+            Lent::Recv => {
+                debug_assert_eq!(at, self.end);
+                self.end = (self.end + n).min(buf.len());
+                self.recv = Some(buf);
+            }
+            Lent::Piece => {
+                if let Input::Fill(fill) = &mut self.input {
+                    fill.give_back(buf, n);
+                }
+            }
+        }
+        if n == 0 && !self.input_done {
+            self.eof = true;
+            self.state = State::Closing(Why::PeerClosed);
+        }
+        self.settle();
+    }
+
+    fn next_request(&mut self) -> Option<ClientRequest> {
+        while !self.input_done && self.lent == Lent::None {
+            match self.step() {
+                Step::Ready(request) => return Some(request),
+                Step::Again => {}
+                Step::Starved if self.eof => {
+                    let clean = matches!(self.input, Input::Head) && self.start == self.end;
+                    self.close_input(if clean {
+                        Why::PeerClosed
+                    } else {
+                        Why::PeerClosedInRequest
+                    });
+                }
+                Step::Starved | Step::Blocked => break,
+            }
+        }
+        self.settle();
+        None
+    }
+
+    fn reply(&mut self, ticket: u64, result: Result<(), Errno>, mut bufs: Vec<Buf>) {
+        let Some(index) = self.slots.find(ticket) else {
+            tracing::error!(ticket, "a result for no open NBD request");
+            return;
+        };
+        let slot = self.slots.get(index);
+        let bytes: usize = bufs.iter().map(|b| b.len()).sum();
+        match result {
+            Ok(()) if slot.asks_status() => {
+                tracing::error!("a status without extents");
+                self.answer_error(index, Errno::EIO, "");
+            }
+            Ok(()) if slot.is_read() && bytes as u64 != slot.payload => {
+                tracing::error!(bytes, wanted = slot.payload, "a read brought wrong data");
+                self.answer_error(index, Errno::EIO, "");
+            }
+            Ok(()) => {
+                if !slot.is_read() {
+                    bufs.clear();
+                }
+                self.answer_ok(index, bufs);
+            }
+            Err(errno) => {
+                self.answer_error(index, errno, "");
+            }
+        }
+        self.settle();
+    }
+
+    fn reply_status(&mut self, ticket: u64, extents: &[Extent]) {
+        let Some(index) = self.slots.find(ticket) else {
+            tracing::error!(ticket, "a status for no open NBD request");
+            return;
+        };
+        if extents.is_empty() || !self.slots.get(index).asks_status() {
+            self.answer_error(index, Errno::EIO, "");
+        } else {
+            let slot = self.close_slot(index);
+            if !matches!(self.state, State::Closed(_)) {
+                answer::status(&mut self.outbox, &slot, extents);
+            }
+        }
+        self.settle();
+    }
+
+    fn take_send(&mut self) -> Option<SendBatch> {
+        let mut batch = std::mem::take(&mut self.batch);
+        if self.outbox.take(|buf, used| batch.push(buf, used)) {
+            return Some(batch);
+        }
+        self.batch = batch;
+        None
+    }
+
+    fn sent(&mut self, mut batch: SendBatch, result: Result<(), Errno>) {
+        batch.clear();
+        self.batch = batch;
+        let freed = self.outbox.sent();
+        self.held.requests -= freed.requests;
+        self.held.bytes -= freed.bytes;
+        if let Err(errno) = result {
+            self.cut(Why::Send(errno));
+        }
+        self.settle();
+    }
+
+    fn phase(&self) -> Phase {
+        match self.state {
+            State::Open => Phase::Open,
+            State::Closing(_) => Phase::Closing,
+            State::Closed(_) => Phase::Closed,
+        }
+    }
+
+    fn why(&self) -> String {
+        match self.state {
+            State::Open => String::new(),
+            State::Closing(why) | State::Closed(why) => why.to_string(),
         }
     }
 }

@@ -15,11 +15,11 @@ use larder_core::preset::{
 };
 use larder_front::fuse::FuseDoor;
 use larder_front::listen::{ListenSpec, Listener};
-use larder_front::nbd::export::Exports;
+use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::uri::Uri;
-use larder_front::seat::Seats;
-use larder_front::volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError};
+use larder_volume::seat::Seats;
+use larder_volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
 
 use crate::load::{Judge, Load, PATIENCE, Shape, eventually, initial};
 
@@ -314,7 +314,7 @@ fn enter(volume: &Arc<Volume>, front: Front, dir: &Path, shape: &Shape) -> (Door
 
 /// Listens for a volume; where it is found.
 pub fn listen(volume: &Arc<Volume>, spec: &ListenSpec) -> (Listener, Uri) {
-    let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
+    let exports = Arc::new(Exports::new(vec![Export::of(volume)]).unwrap());
     let volumes = Arc::new(vec![Arc::clone(volume)]);
     let listener = Listener::start(spec, volumes, exports, Seats::new(64)).unwrap();
     let uri = listener.uri("");

@@ -2,16 +2,16 @@
 //! The replay against a volume served by this process, with threads, rings and sockets.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use larder_core::preset::{Limits, preset};
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::client::Options;
-use larder_front::nbd::export::Exports;
+use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::uri::{Address, Uri};
-use larder_front::seat::Seats;
-use larder_front::volume::{Volume, VolumeConfig};
 use larder_io::{Access, DevSpec, Device};
-use std::sync::Arc;
+use larder_volume::seat::Seats;
+use larder_volume::{Volume, VolumeConfig};
 
 use super::super::files;
 use super::*;
@@ -36,7 +36,7 @@ impl Served {
         let (name, limits) = (String::new(), Limits::default());
         let config = VolumeConfig { name, origin, choices, limits, workers: 2, state: None };
         let volume = Volume::start(config).unwrap();
-        let exports = Arc::new(Exports::new(vec![volume.export()]).unwrap());
+        let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
         let volumes = Arc::new(vec![Arc::clone(&volume)]);
         let spec = ListenSpec::Unix(dir.path().join("nbd"));
         let _listener = Listener::start(&spec, volumes, exports, Seats::new(64)).unwrap();

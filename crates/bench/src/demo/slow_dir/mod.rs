@@ -39,8 +39,8 @@ use std::time::{Duration, Instant};
 use larder_front::fuse::files::serve_session;
 use larder_front::fuse::mount::{self, Mount, Unmounted};
 use larder_front::fuse::place::Place;
-use larder_front::volume::VolumeError;
 use larder_io::Paced;
+use larder_volume::VolumeError;
 use rustix::fs::OFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

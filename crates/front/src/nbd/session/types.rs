@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a session says to its driver.
 
-use larder_core::buf::Buf;
-use larder_core::request::{Errno, Kind};
+use larder_core::request::Errno;
 
 /// Bounds of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +34,7 @@ pub enum Why {
     /// The client closed its side within a request.
     #[error("the client closed the connection in the middle of a request")]
     PeerClosedInRequest,
-    /// [`Session::stop`](super::Session::stop) was called.
+    /// [`Session::stop`](larder_volume::session::Session::stop) was called.
     #[error("the server is shutting down")]
     Stopped,
     /// What came is no request.
@@ -58,33 +57,6 @@ pub enum State {
     /// be cancelled.
     Closing(Why),
     /// The connection can be closed at once. Memory may still be out, see
-    /// [`Session::memory_out`](super::Session::memory_out), and results may still come for tickets; they are dropped.
+    /// [`Session::memory_out`](larder_volume::session::Session::memory_out), and results may still come for tickets; they are dropped.
     Closed(Why),
-}
-
-/// What is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// Of the engine.
-    Io(Kind),
-    /// What the range is: data or a hole.
-    Status {
-        /// Its first extent alone.
-        one: bool,
-    },
-}
-
-/// A request, validated.
-#[derive(Debug)]
-pub struct ClientRequest {
-    /// Its name for [`Session::reply`](super::Session::reply); not the client's cookie.
-    pub ticket: u64,
-    /// What is asked.
-    pub what: What,
-    /// First byte; zero for a flush.
-    pub offset: u64,
-    /// Bytes; zero for a flush, at most the maximum payload for reads and writes.
-    pub len: u64,
-    /// A write's payload, one buffer for each of `pieces(offset, len, unit_bytes)`; else empty.
-    pub bufs: Vec<Buf>,
 }

@@ -22,8 +22,8 @@ use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::Class;
 use larder_core::preset::{AdmissionChoice, Choices, Limits, WritePolicy, preset};
 use larder_core::request::{Errno, Kind, pieces};
-use larder_front::volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError, Target};
+use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An NBD connection on a worker: its session, and its socket's place in the ring.
+//! A client's connection on a worker: its session, and its socket's place in the ring.
 //!
 //! The session is a state machine over bytes; here its memory goes to the driver and comes back.
 //! One receive and one send are under way at most. A connection is removed when its session is
@@ -9,17 +9,16 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use larder_io::{Driver, NetEvent};
 
-use crate::nbd::export::Export;
-use crate::nbd::session::{Limits, Session, State};
-use crate::seat::Seat;
+use super::seat::Seat;
+use super::session::{Phase, Session};
 
 /// A client that has been negotiated with.
-pub(crate) struct Accepted {
+pub struct Accepted {
+    /// Where its bytes come from.
     pub socket: OwnedFd,
-    pub export: Export,
-    pub structured: bool,
-    /// The client may ask what is allocated.
-    pub allocation: bool,
+    /// What it agreed upon, in the state of having sent no request.
+    pub session: Box<dyn Session>,
+    /// Its name, for the log.
     pub peer: String,
     /// Count it among the connections of the server, and of the volume.
     pub seats: [Seat; 2],
@@ -29,7 +28,7 @@ pub(crate) struct Accepted {
 pub(crate) struct Connection {
     /// Tells connections apart that use the same number one after another.
     pub serial: u64,
-    pub session: Session,
+    pub session: Box<dyn Session>,
     pub peer: String,
     socket: OwnedFd,
     receiving: bool,
@@ -41,10 +40,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub fn new(accepted: Accepted, serial: u64, unit_bytes: u64) -> Self {
-        let Accepted { socket, export, structured, allocation, peer, seats } = accepted;
-        let session = Session::new(&export, structured, unit_bytes, Limits::default())
-            .with_allocation(allocation);
+    pub fn new(accepted: Accepted, serial: u64) -> Self {
+        let Accepted { socket, session, peer, seats } = accepted;
         Self {
             serial,
             session,
@@ -78,16 +75,16 @@ impl Connection {
         if let Some(batch) = self.session.take_send() {
             driver.send(number, self.socket.as_fd(), batch);
         }
-        match self.session.state() {
-            State::Open => false,
-            State::Closing(_) => {
+        match self.session.phase() {
+            Phase::Open => false,
+            Phase::Closing => {
                 // Answers still go out; only what the client might yet send is given up.
                 if self.receiving && !std::mem::replace(&mut self.deaf, true) {
                     driver.cancel_receive(number);
                 }
                 false
             }
-            State::Closed(_) => {
+            Phase::Closed => {
                 if !std::mem::replace(&mut self.cut, true) {
                     let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
                     if self.session.memory_out() {

@@ -30,10 +30,10 @@ use super::connection::{Accepted, Connection};
 use super::extents::Map;
 use super::latency::Latencies;
 use super::mailbox::{Mailbox, Message};
+use super::overlaps::{Overlaps, Pass};
 use super::record::{self, Tap};
+use super::session::{ClientRequest, Phase, What};
 use super::stop::{FlashLeft, Left};
-use crate::fuse::overlaps::{Overlaps, Pass};
-use crate::nbd::session::{ClientRequest, State, What};
 
 /// The most workers of a volume: their number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = 64;
@@ -59,7 +59,7 @@ pub(crate) struct Call {
 /// Who waits for a request.
 enum Caller {
     /// `pass`: of a write, on a volume that is a file too.
-    Nbd {
+    Client {
         conn: u32,
         serial: u64,
         ticket: u64,
@@ -111,7 +111,7 @@ pub(crate) struct Worker {
     map: Arc<Map>,
     overlaps: Overlaps,
     flush_shards: bool,
-    /// NBD writes under way that have no pass.
+    /// Writes of clients under way that have no pass.
     loose: u64,
     reports: Sender<Report>,
     /// Requests under way, each with the time of its opening.
@@ -227,7 +227,7 @@ impl Worker {
             return;
         }
         self.serial += 1;
-        let connection = Connection::new(accepted, self.serial, self.unit_bytes);
+        let connection = Connection::new(accepted, self.serial);
         let number = self.connections.insert(connection);
         self.touched.push(number);
     }
@@ -302,7 +302,7 @@ impl Worker {
         self.latencies.count(finished.kind, finished.hit, took);
         match caller {
             Caller::Call(done) => done(finished.result.map(|()| finished.bufs)),
-            Caller::Nbd { conn, serial, ticket, pass } => {
+            Caller::Client { conn, serial, ticket, pass } => {
                 self.loose -= u64::from(pass.is_none() && writes(finished.kind));
                 drop(pass);
                 let connection = self.connections.get_mut(conn as usize);
@@ -327,7 +327,8 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(number) else { continue };
             if connection.arm(number as u32, &mut self.driver) {
                 let connection = self.connections.remove(number);
-                if let State::Closed(why) = connection.session.state() {
+                if connection.session.phase() == Phase::Closed {
+                    let why = connection.session.why();
                     tracing::debug!(peer = connection.peer, "connection closed: {why}");
                 }
             }
@@ -340,7 +341,7 @@ impl Worker {
             What::Io(kind) if writes(kind) && self.overlaps.has_begun() => {
                 let range = offset..offset + len;
                 let open = move |worker: &mut Self, pass| {
-                    let caller = Caller::Nbd { conn, serial, ticket, pass: Some(pass) };
+                    let caller = Caller::Client { conn, serial, ticket, pass: Some(pass) };
                     worker.open_request(caller, kind, offset, len, bufs);
                 };
                 if let Some(pass) = self.overlaps.try_enter(&range) {
@@ -353,7 +354,7 @@ impl Worker {
             }
             What::Io(kind) => {
                 self.loose += u64::from(writes(kind));
-                let caller = Caller::Nbd { conn, serial, ticket, pass: None };
+                let caller = Caller::Client { conn, serial, ticket, pass: None };
                 self.open_request(caller, kind, offset, len, bufs);
             }
             What::Status { one } => {
@@ -451,7 +452,7 @@ impl Worker {
         self.desk.in_flight() as u64
     }
 
-    /// NBD writes under way that began before the volume was a file.
+    /// Writes of clients under way that began before the volume was a file.
     pub fn loose_writes(&self) -> u64 {
         self.loose
     }

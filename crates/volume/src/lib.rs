@@ -19,13 +19,18 @@ mod latency;
 mod logs;
 mod mailbox;
 mod misfit;
+mod overlaps;
 mod record;
+pub mod seat;
+pub mod session;
 mod state;
 mod state_file;
 mod stop;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -42,24 +47,24 @@ use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 use larder_io::{Device, Driver};
 
+pub use self::connection::Accepted;
 pub use self::error::VolumeError;
+pub use self::extents::Seek;
 pub use self::flash::FlashDevice;
 pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
 pub use self::latency::{Histogram, Latencies};
-pub use self::record::Recorded;
+pub use self::overlaps::{Overlaps, Pass};
+pub use self::record::{Recorded, Recording};
 pub use self::state::{Stats, Status};
 pub use self::state_file::{FlashState, StateFile};
 pub use self::worker::MOST_WORKERS;
 
-pub(crate) use self::connection::Accepted;
 use self::extents::Map;
-pub(crate) use self::extents::Seek;
 use self::mailbox::{Mailbox, Message};
+use self::seat::{MOST_CONNECTIONS, Seat, Seats};
 use self::state::{Attached, State};
 use self::stop::FlashLeft;
 use self::worker::{Call, Report, Shared, Worker};
-use crate::nbd::export::Export;
-use crate::seat::{MOST_CONNECTIONS, Seats};
 
 const ORIGIN: DevId = DevId(0);
 /// How long a worker may take to answer a question about itself.
@@ -91,7 +96,7 @@ pub struct Volume {
     /// Workers that hold requests, or may yet.
     holding: Arc<AtomicUsize>,
     /// What is data and what is a hole.
-    pub(crate) map: Arc<Map>,
+    map: Arc<Map>,
     /// Client requests that workers left unanswered when they stopped.
     given_up: Arc<AtomicU64>,
     /// What the workers that have left, left on flash.
@@ -107,10 +112,12 @@ pub struct Volume {
     next_worker: AtomicUsize,
     /// Whether its requests are recorded.
     recorded: Arc<AtomicBool>,
-    /// What its FUSE doors share.
-    pub(crate) fuse: crate::fuse::Shared,
+    /// Writes of parts of blocks, once the volume is a file.
+    overlaps: Overlaps,
+    /// The files that are the volume at the moment.
+    files: Mutex<Vec<PathBuf>>,
     /// Places for its connections: clients of another volume take none of them.
-    pub(crate) seats: Seats,
+    seats: Seats,
 }
 
 /// Counts a worker among the running ones, however it ends.
@@ -166,7 +173,8 @@ impl Volume {
             next_dev: AtomicU32::new(1),
             next_worker: AtomicUsize::new(0),
             recorded: Arc::default(),
-            fuse: Default::default(),
+            overlaps: Overlaps::default(),
+            files: Mutex::default(),
             seats: Seats::new(MOST_CONNECTIONS),
             config,
         });
@@ -186,7 +194,7 @@ impl Volume {
             mailboxes: Arc::clone(&self.mailboxes),
             holding: Arc::clone(&self.holding),
             map: Arc::clone(&self.map),
-            overlaps: self.fuse.overlaps.clone(),
+            overlaps: self.overlaps.clone(),
             flush_shards: self.config.choices.flush_shards(),
         };
         let running = Arc::clone(&self.running);
@@ -235,20 +243,8 @@ impl Volume {
         &self.config
     }
 
-    /// The volume as an NBD export.
-    #[must_use]
-    pub fn export(&self) -> Export {
-        let geometry = self.config.origin.geometry();
-        Export {
-            description: format!("Larder over {}", self.config.origin.name()),
-            min_block_bytes: geometry.block_bytes,
-            preferred_block_bytes: geometry.block_bytes.max(4096),
-            ..Export::new(&self.config.name, geometry.bytes)
-        }
-    }
-
     /// Hands a negotiated connection to a worker.
-    pub(crate) fn welcome(&self, accepted: Accepted) {
+    pub fn welcome(&self, accepted: Accepted) {
         let next = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
         self.mailboxes[next].post(Message::Connection(accepted));
     }
@@ -315,10 +311,13 @@ impl Volume {
         }
     }
 
-    /// Lets writes of parts of blocks begin: from here on NBD writes wait for them, and those that
-    /// began without are over.
-    pub(crate) fn begin_overlaps(&self) -> Result<(), VolumeError> {
-        self.fuse.overlaps.begin();
+    /// Lets writes of parts of blocks begin: from here on writes of clients wait for them, and those
+    /// that began without are over.
+    ///
+    /// # Errors
+    /// When a worker does not answer, or the origin does not answer writes.
+    pub fn begin_overlaps(&self) -> Result<(), VolumeError> {
+        self.overlaps.begin();
         let deadline = Instant::now() + ANSWER_BOUND;
         while self.ask(|w| w.loose_writes())?.iter().sum::<u64>() > 0 {
             if Instant::now() > deadline {
@@ -327,6 +326,40 @@ impl Volume {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+
+    /// Which writes may be under way side by side.
+    #[must_use]
+    pub fn overlaps(&self) -> &Overlaps {
+        &self.overlaps
+    }
+
+    /// Looks for data or a hole in a range of whole blocks; `done` is told the first place of that
+    /// kind on a thread of the volume: the end of the range for a hole, and nothing for data, if
+    /// there is none.
+    pub fn seek(
+        &self,
+        range: Range<u64>,
+        what: Seek,
+        done: impl FnOnce(Option<u64>) + Send + 'static,
+    ) {
+        self.map.seek(range, what, done);
+    }
+
+    /// The volume is this file too.
+    pub fn add_file(&self, file: PathBuf) {
+        lock(&self.files).push(file);
+    }
+
+    /// The volume is this file no more.
+    pub fn remove_file(&self, file: &Path) {
+        lock(&self.files).retain(|known| known != file);
+    }
+
+    /// A place for a connection, if one is left.
+    #[must_use]
+    pub fn take_seat(&self) -> Option<Seat> {
+        self.seats.take()
     }
 
     /// The volume's state.
@@ -338,7 +371,7 @@ impl Volume {
         let sums = self.ask(|w| (w.open_requests(), w.connections() as u64))?;
         let (open, connections) = sums.iter().fold((0, 0), |s, a| (s.0 + a.0, s.1 + a.1));
         let state = lock(&self.state);
-        let files = self.fuse.files();
+        let files = lock(&self.files).clone();
         Ok(Status { files, ..Status::of(&self.config, &state, &stats, open, connections) })
     }
 

@@ -72,10 +72,10 @@ struct Shared {
 
 /// The table of a volume, see the module.
 #[derive(Clone, Default)]
-pub(crate) struct Overlaps(Arc<Shared>);
+pub struct Overlaps(Arc<Shared>);
 
 /// A range that is held until this is dropped.
-pub(crate) struct Pass {
+pub struct Pass {
     overlaps: Overlaps,
     number: usize,
 }

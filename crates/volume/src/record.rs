@@ -100,7 +100,7 @@ impl Tap {
 }
 
 /// The listener's end, see the module.
-pub(crate) struct Recording {
+pub struct Recording {
     rings: Vec<Receiver<Recorded>>,
     lost: Arc<AtomicU64>,
     began: Nanos,
@@ -123,7 +123,7 @@ impl Volume {
     ///
     /// # Errors
     /// When somebody else does, or a worker does not answer.
-    pub(crate) fn record(&self) -> Result<Recording, VolumeError> {
+    pub fn record(&self) -> Result<Recording, VolumeError> {
         if self.recorded.swap(true, Ordering::SeqCst) {
             let what = "this volume is being recorded; accepted: one recording at a time";
             return Err(VolumeError::Refused(what.to_owned()));

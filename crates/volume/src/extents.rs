@@ -29,7 +29,7 @@ type Question = Box<dyn FnOnce() + Send>;
 
 /// What to look for from a place on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seek {
+pub enum Seek {
     /// Something that may not read as zeroes.
     Data,
     /// Zeroes, or the end.

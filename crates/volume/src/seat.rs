@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Connections that a volume serves at a time, whatever those of the others do.
 pub const MOST_CONNECTIONS: usize = 64;
-/// Clients negotiating at a time.
-pub const MOST_NEGOTIATING: usize = 64;
 
 /// Places for connections of one kind; shared by the listeners of a process.
 #[derive(Clone)]
@@ -27,7 +25,8 @@ impl Seats {
     }
 
     /// A place, if there is one left.
-    pub(crate) fn take(&self) -> Option<Seat> {
+    #[must_use]
+    pub fn take(&self) -> Option<Seat> {
         let before = self.taken.fetch_add(1, Ordering::SeqCst);
         let seat = Seat(Arc::clone(&self.taken));
         (before < self.most).then_some(seat)
