@@ -41,7 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("core", &["policy"]),
     ("trace", &[]),
-    ("sim", &["core", "model", "policy", "trace"]),
+    ("sim", &["core", "model"]),
     ("nbd", &["core"]),
     ("io", &["core", "model", "nbd"]),
     ("volume", &["core", "io"]),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `endurance`: bytes written to flash for each transaction, and what they buy.
 //!
-//! Method: the paper's two runs (SCE 4.6, Figure 12) at the scale of [`larder_sim::load`]: eight of
+//! Method: the paper's two runs (SCE 4.6, Figure 12) at the scale of [`larder_lab::load`]: eight of
 //! its hours with a cache larger than the data (A), four with one of 30 : 160 (B), both from an
 //! empty flash device on. All that is written to flash counts, population and write-through alike,
 //! divided by all transactions of the run; hit ratios are those of the last hour (S9, Figure 9).
@@ -11,12 +11,12 @@
 //! a cache is what wears it.
 
 use anyhow::Result;
-use larder_sim::load::{FLASH_A_BYTES, FLASH_B_BYTES, MIB_PER_GIB, Oltp, Pattern};
+use larder_lab::load::{FLASH_A_BYTES, FLASH_B_BYTES, MIB_PER_GIB, Oltp, Pattern};
+use larder_lab::scenario::volume::{Outcome, Setup, System, run_all};
 
 use super::figures::{flash_writes, hit_ratios, latencies};
 use super::row::{Goal, Row, median};
 use super::{BenchOptions, Findings};
-use larder_lab::volume::{Outcome, Setup, System, run_all};
 
 const NAME: &str = "endurance";
 
@@ -138,10 +138,10 @@ fn words(outcomes: &[Outcome]) -> String {
 
 /// What the best possible choice of places would hit, for scale.
 fn best(config: &Config, pattern: Pattern) -> String {
-    let load = Oltp::new(pattern, larder_sim::load::DATA_BYTES, 1);
+    let load = Oltp::new(pattern, larder_lab::load::DATA_BYTES, 1);
     let place_bytes = match pattern {
-        Pattern::Oltp => larder_sim::load::REGION_BYTES,
-        Pattern::Scattered => larder_sim::load::PAGE_BYTES,
+        Pattern::Oltp => larder_lab::load::REGION_BYTES,
+        Pattern::Scattered => larder_lab::load::PAGE_BYTES,
     };
     let share = load.zipf().share_of_top((config.flash_bytes / place_bytes) as u32);
     format!(

@@ -2,11 +2,10 @@
 //! Pictures of outcomes, for reports: medians over seeds, as in the rows.
 
 use larder_core::exec::Nanos;
-
-use larder_lab::volume::Outcome;
+use larder_lab::scenario::volume::Outcome;
+use larder_report::{Figure, Spread};
 
 use super::row::median;
-use larder_report::{Figure, Spread};
 
 /// The median of a figure over seeds.
 fn mid(outcomes: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {

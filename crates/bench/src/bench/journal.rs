@@ -12,14 +12,14 @@
 use anyhow::Result;
 use larder_core::exec::Nanos;
 use larder_core::preset::Durability;
-use larder_sim::load::clients::Plan;
-use larder_sim::load::{FLASH_A_BYTES, HOUR, Pattern};
+use larder_lab::jobs::run_jobs;
+use larder_lab::load::clients::Plan;
+use larder_lab::load::{FLASH_A_BYTES, HOUR, Pattern};
+use larder_lab::scenario::volume::{Setup, System, world};
 
 use super::row::{Goal, Row, median};
 use super::throughput::{ARRAY_PROFILE, Found, measure, warm};
 use super::{BenchOptions, Findings};
-use larder_lab::jobs::run_jobs;
-use larder_lab::volume::{Setup, System, world};
 
 const NAME: &str = "journal";
 /// Of the throughput without.

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use larder_lab::load::zipf::Zipf;
 use larder_model::SplitMix64;
-use larder_sim::load::zipf::Zipf;
 use larder_trace::{Op, PAGE_BYTES, Record, Writer};
 use tempfile::TempDir;
 

@@ -28,20 +28,20 @@ use anyhow::Result;
 use larder_core::buf::PAGE;
 use larder_core::exec::{Nanos, SECOND};
 use larder_core::request::Kind;
-use larder_model::profiles;
-use larder_sim::load::clients::{Clients, Plan, Seen, What};
-use larder_sim::load::{
+use larder_lab::jobs::run_jobs;
+use larder_lab::latencies::Latencies;
+use larder_lab::load::clients::{Clients, Plan, Seen, What};
+use larder_lab::load::{
     CLEANERS, DATA_BYTES, FLASH_A_BYTES, HOUR, Oltp, Pattern, REGION_BYTES, WALK_PAGES,
     WRITES_PER_READ,
 };
+use larder_lab::scenario::volume::{SAN_PROFILE, Setup, System, world};
+use larder_model::profiles;
+use larder_report::{Figure, Spread};
 use larder_sim::world::World;
 
 use super::row::{Goal, Row, median};
 use super::{BenchOptions, Findings};
-use larder_lab::jobs::run_jobs;
-use larder_lab::latencies::Latencies;
-use larder_lab::volume::{SAN_PROFILE, Setup, System, world};
-use larder_report::{Figure, Spread};
 
 const NAME: &str = "throughput";
 /// The origin that bears the writes.

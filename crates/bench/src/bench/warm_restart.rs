@@ -9,7 +9,7 @@
 //! there or not by chance. The next life recovers from that, and the same clients go on. Beside it
 //! a volatile cache begins cold. How long recovery itself takes is `recovery`'s business.
 //!
-//! The goal is stated for 60 s. As time shrinks with the data here ([`larder_sim::load`]), the
+//! The goal is stated for 60 s. As time shrinks with the data here ([`larder_lab::load`]), the
 //! harder reading is held against it too: one of the paper's minutes is 3.75 s.
 //!
 //! Why only the metadata has bytes: what hits is decided by it alone, and that pages recovered as
@@ -21,19 +21,21 @@ use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, recover};
 use larder_core::preset::{Choices, Durability, Limits};
 use larder_core::shape::Shape;
+use larder_lab::jobs::run_jobs;
+use larder_lab::load::clients::{Clients, Plan, What};
+use larder_lab::load::{DATA_BYTES, FLASH_A_BYTES, HOUR, Oltp, Pattern};
+use larder_lab::scenario::volume::{
+    FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, device, place,
+};
 use larder_model::{SplitMix64, profile};
+use larder_report::{Axis, Figure, Series};
 use larder_sim::device::SimDevice;
-use larder_sim::load::clients::{Clients, Plan, What};
-use larder_sim::load::{DATA_BYTES, FLASH_A_BYTES, HOUR, Oltp, Pattern};
 use larder_sim::store::{Image, Store};
 use larder_sim::world::World;
 
 use super::row::{Goal, Row, median};
 use super::throughput::warm;
 use super::{BenchOptions, Findings};
-use larder_lab::jobs::run_jobs;
-use larder_lab::volume::{FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, device, place};
-use larder_report::{Axis, Figure, Series};
 
 const NAME: &str = "warm-restart";
 /// The first part after a restart, in which the goal is to be reached.

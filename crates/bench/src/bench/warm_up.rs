@@ -2,7 +2,7 @@
 //! `warm-up`: how long a cold cache that is larger than the data takes to become worth having.
 //!
 //! Method: the paper's run (SCE 4.2, configuration A), eight of its hours at the scale of
-//! [`larder_sim::load`], over the model of its origin (`san-1g` is its three 15k disks behind a
+//! [`larder_lab::load`], over the model of its origin (`san-1g` is its three 15k disks behind a
 //! gigabit), from an empty flash device on. Samples are the paper's minutes.
 //! - *Time to 90 %*: until a sample first has 90 % of the hit ratio that the same system has in its
 //!   own last hour. A system that ends lower has less to reach.
@@ -15,13 +15,13 @@
 
 use anyhow::Result;
 use larder_core::exec::{Nanos, SECOND};
-use larder_sim::load::{FLASH_A_BYTES, Pattern};
+use larder_lab::load::{FLASH_A_BYTES, Pattern};
+use larder_lab::scenario::volume::{Outcome, SAMPLE, Setup, System, run_all};
+use larder_report::{Axis, Figure, Series};
 
 use super::figures::{flash_writes, latencies, middle};
 use super::row::{Goal, Row, median};
 use super::{BenchOptions, Findings};
-use larder_lab::volume::{Outcome, SAMPLE, Setup, System, run_all};
-use larder_report::{Axis, Figure, Series};
 
 const NAME: &str = "warm-up";
 const HOURS: u64 = 8;
@@ -151,7 +151,7 @@ fn pattern_rows(pattern: Pattern, systems: &[&[Outcome]], options: &BenchOptions
         let each = |figure: &dyn Fn(&Outcome) -> f64| {
             median(&outcomes.iter().map(figure).collect::<Vec<_>>())
         };
-        let hour = larder_sim::load::HOUR;
+        let hour = larder_lab::load::HOUR;
         let rate = each(&|o| o.rate(o.span().saturating_sub(hour), o.span()));
         let note = format!(
             "hit ratio {:.4}; transaction p50 {:.2} ms, p99 {:.2} ms; {:.1} KiB of flash writes a \

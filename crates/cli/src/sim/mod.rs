@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args};
+use larder_lab::hits::replay::Capacity;
 use larder_lab::scenario::{Line, Scenario, Sweep, sweep};
-use larder_sim::hits::replay::Capacity;
 use serde_json::{Value as Json, json};
 
 use self::replay::ReplayArgs;

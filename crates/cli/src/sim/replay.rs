@@ -6,8 +6,8 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
+use larder_lab::hits::replay::Capacity;
 use larder_lab::scenario::Scenario;
-use larder_sim::hits::replay::Capacity;
 use toml::Value;
 
 use super::SimArgs;

@@ -29,7 +29,7 @@ pub use self::picture::page;
 use self::points::Alone;
 pub use self::points::Point;
 pub use self::words::{other, size};
-use crate::volume::place;
+use crate::scenario::volume::place;
 
 /// Requests of a point, unless more are asked for.
 pub const REQUESTS: i64 = 1_000_000;

@@ -11,8 +11,8 @@ use toml::{Table, Value};
 
 use super::knee::Means;
 use super::{Asked, MIB};
+use crate::scenario::volume::OUTSTANDING;
 use crate::scenario::{Line, Scenario, Sweep, sweep};
-use crate::volume::OUTSTANDING;
 
 /// Sizes, each half of the next.
 const SIZES: u32 = 8;

@@ -6,7 +6,7 @@ use larder_trace::info::Info;
 
 use super::points::Alone;
 use super::{Advised, Asked, MIB, Point, knee, owns, seconds};
-use crate::volume::OUTSTANDING;
+use crate::scenario::volume::OUTSTANDING;
 
 /// A size for people.
 #[must_use]

@@ -1,269 +1,273 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A database with an extension by flash as a scenario: its settings, and what a run gives.
+//! A database under TPC-C whose buffer pool has an extension on flash, in virtual time (FaCE, 6).
 //!
-//! ```toml
-//! kind = "database"
-//! seed = 1
-//! scale = "1/32"          # of database, pool, flash, disks, the array's write cache, and periods
-//! system = "face"         # see SYSTEMS
-//! caches = "mixed"        # or "clean", "dirty": which pages flash takes
-//! sync = "back"           # or "through", "around"
-//! warehouses = 500        # 105 MB each
-//! pool_mib = 200
-//! flash_gib = 10
-//! drive_gib = 0           # the drive that flash is a part of; 0: as large as flash
-//! clients = 50
-//! disks = 16              # 15,000 rpm, 146.8 GB each, one controller with 512 MiB of write cache
-//! flash = "ssd-840pro"    # a profile; of ssd-only, that of the database's drive
-//! checkpoint_seconds = 300
-//! fill_laps = 2           # so often flash is filled before anything is timed,
-//! fill_transactions = 4000000   # by so many transactions at most (scaled, as the next two);
-//! warm_transactions = 60000     # so many follow with devices,
-//! transactions = 240000         # and so many that are counted
-//! crash = "none"          # or "crash", in the middle of a checkpoint interval, or "stop"
-//! after_spans = 0         # throughput after a crash, in so many spans
-//! after_seconds = 20      # of this length (scaled)
-//! ```
-//! All but `system` have a default, which is the one shown. `result.rs` says what a run gives.
+//! Purpose: FaCE's question (what may flash do between a pool and its disks?) asked of the page log and of
+//! those it is compared with. Clients run TPC-C's transactions ([`tpcc`](crate::load::trace::tpcc)) one
+//! after the other without a pause; what they wait for are pages: reads, and what has to leave the pool
+//! first. Reads and writes take the time that models of the devices say, queues included.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | settings and results | this one |
+//! | phases: filled, warm, counted; crash and restart | `run.rs` |
+//! | clients, checkpoints | `clients.rs` |
+//! | buffer pool; the log of changes | `pool.rs`, `journal.rs` |
+//! | what an extension is, and none | `extension.rs` |
+//! | LC, TAC, Exadata; TAC's heat | `in_place.rs`, `temperature.rs` |
+//! | bcache | `buckets.rs` |
+//! | FaCE: the engine's page log | `log.rs`, `log_host.rs` |
+//! | devices and clock; numbers of pages | `machine.rs`, `page_map.rs` |
+//!
+//! # What is modelled, and what is not
+//! - The log has a device of its own (FaCE, 5) that takes no time here, and transactions take no time of
+//!   a processor: what limits is the disks, or flash. Locks, versions of rows and vacuum are left out,
+//!   as in the trace of the same load.
+//! - A checkpoint begins every [`Spec::checkpoint`] and is spread over half of that time, as
+//!   PostgreSQL's. There is no other writer in the background.
+//! - Before anything is counted the extension is filled without the devices ([`Spec::fill_laps`]), and
+//!   then the database runs with them for a while.
+//! - After a crash the changes since the last whole checkpoint are made again, one after the other, by
+//!   pages that come from where they are (`run.rs`).
+//!
+//! Invariants: equal specs and devices give equal runs; no page comes back in another version than its
+//! last ([`PoolCounts::wrong`] is 0).
+//!
+//! Why not the trace generator's pool: there, nobody waits for an eviction, and a page has one flag.
 
-mod result;
+mod buckets;
+mod clients;
+mod extension;
+mod in_place;
+mod journal;
+mod log;
+mod log_host;
+mod machine;
+mod page_map;
+mod pool;
+mod run;
+mod temperature;
 #[cfg(test)]
 mod tests;
+mod waits;
 
-use std::fmt::Display;
+use larder_core::exec::Nanos;
+use larder_model::{Model, Wear};
 
-use larder_core::exec::{Nanos, SECOND};
-use larder_model::{DeviceSpec, Model, described, profile, profiles};
-use larder_sim::database::{
-    BucketOrder, Caches, Crash, Devices, InPlace, PAGE_BYTES, PageLog, Spec, Sync, System, run,
-};
-use serde::Deserialize;
-use serde_json::Value as Json;
+pub use self::extension::Frames;
+pub use self::machine::{PAGE_BYTES, Tally};
+pub use self::pool::PoolCounts;
+pub use self::run::run;
 
-/// What can be between pool and disk, by name.
-pub const SYSTEMS: [(&str, System); 10] = [
-    ("hdd-only", System::None),
-    ("ssd-only", System::None),
-    ("lc", System::InPlace(InPlace::LC)),
-    ("tac", System::InPlace(InPlace::TAC)),
-    ("exadata", System::InPlace(InPlace::EXADATA)),
-    ("bcache-lru", System::Buckets(BucketOrder::Lru)),
-    ("bcache-fifo", System::Buckets(BucketOrder::Fifo)),
-    ("face", System::Log(PageLog { second_chance: true, batches: true })),
-    // As in the paper: without groups a page is a write.
-    ("face-basic", System::Log(PageLog { second_chance: false, batches: false })),
-    ("face-basic-batches", System::Log(PageLog { second_chance: false, batches: true })),
-];
-
-/// The disks of FaCE's Table 1.
-const ARRAY: &str = "array-16";
-const DISK_BYTES: f64 = 146.8e9;
-const DISKS_MOST: u64 = 16;
-const GIB: f64 = (1u64 << 30) as f64;
-const MIB: f64 = (1u64 << 20) as f64;
-
-/// Settings of a point, see the module.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Settings {
-    seed: u64,
-    scale: String,
-    system: String,
-    caches: String,
-    sync: String,
-    warehouses: u32,
-    pool_mib: f64,
-    flash_gib: f64,
-    drive_gib: f64,
-    clients: u32,
-    disks: u64,
-    flash: String,
-    checkpoint_seconds: f64,
-    fill_laps: u32,
-    fill_transactions: u64,
-    warm_transactions: u64,
-    transactions: u64,
-    crash: String,
-    after_spans: u32,
-    after_seconds: f64,
+/// Which pages an extension takes (FaCE, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caches {
+    /// All.
+    Mixed,
+    /// Those alone that leave as disk has them; others go to disk.
+    Clean,
+    /// Those alone that were changed.
+    Dirty,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            seed: 1,
-            scale: "1/32".to_owned(),
-            system: String::new(),
-            caches: "mixed".to_owned(),
-            sync: "back".to_owned(),
-            warehouses: 500,
-            pool_mib: 200.0,
-            flash_gib: 10.0,
-            drive_gib: 0.0,
-            clients: 50,
-            disks: 16,
-            flash: "ssd-840pro".to_owned(),
-            checkpoint_seconds: 300.0,
-            fill_laps: 2,
-            fill_transactions: 4_000_000,
-            warm_transactions: 60_000,
-            transactions: 240_000,
-            crash: "none".to_owned(),
-            after_spans: 0,
-            after_seconds: 20.0,
-        }
-    }
+/// What a write does (FaCE, 4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Flash; disk when the page leaves flash.
+    Back,
+    /// Flash and disk, beside each other; both are waited for.
+    Through,
+    /// Disk; flash loses its copy.
+    Around,
 }
 
-fn bad<T>(key: &str, value: impl Display, accepted: impl Display) -> Result<T, String> {
-    Err(format!("{key} = '{value}' cannot be; accepted: {accepted}"))
+/// When a page enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// When it was read from disk.
+    OnEntry,
+    /// When it leaves the pool.
+    OnExit,
 }
 
-fn one_of<T: Copy>(key: &str, value: &str, all: &[(&str, T)]) -> Result<T, String> {
-    match all.iter().find(|(name, _)| *name == value) {
-        Some((_, found)) => Ok(*found),
-        None => bad(key, value, all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")),
-    }
+/// Who leaves a cache of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victims {
+    /// The least recently used.
+    Lru,
+    /// By the last use but one.
+    Lru2,
+    /// A page of the coldest extent.
+    Temperature,
 }
 
-fn in_range(key: &str, value: f64, least: f64, most: f64) -> Result<f64, String> {
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    bad(key, value, format!("{least} to {most}"))
+/// A cache of slots that are overwritten.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InPlace {
+    /// When a page enters.
+    pub entry: Entry,
+    /// Who leaves.
+    pub victims: Victims,
+    /// Above this share of dirty slots they are cleaned in the background.
+    pub cleans_above: Option<f64>,
+    /// Whether a directory of slots is kept up to date on flash.
+    pub directory: bool,
 }
 
-impl Settings {
-    /// What part of full size.
-    fn part(&self) -> Result<f64, String> {
-        let text = self.scale.trim();
-        let (above, below) = text.split_once('/').unwrap_or((text, "1"));
-        match (above.parse::<f64>(), below.parse::<f64>()) {
-            (Ok(above), Ok(below)) if above > 0.0 && above <= below && below <= 512.0 => {
-                Ok(above / below)
-            }
-            _ => bad("scale", text, "1, or a part of it as 1/16, down to 1/512"),
-        }
-    }
-
-    /// The run that they describe.
-    ///
-    /// # Errors
-    /// What cannot be, and what would be accepted.
-    pub fn spec(&self) -> Result<Spec, String> {
-        let part = self.part()?;
-        let (system, caches, sync) = self.choices()?;
-        in_range("disks", self.disks as f64, 1.0, DISKS_MOST as f64)?;
-        in_range("drive_gib", self.drive_gib, 0.0, 4096.0)?;
-        one_of("flash", &self.flash, &ssds())?;
-        let scaled = |count: u64| ((count as f64 * part) as u64).max(1);
-        let pages = |key, value, least, most, unit: f64| {
-            let bytes = in_range(key, value, least, most)? * unit * part;
-            Ok::<u32, String>(((bytes / PAGE_BYTES as f64) as u32).max(64))
-        };
-        let span = |seconds: f64| ((seconds * part * SECOND as f64) as Nanos).max(1);
-        in_range("transactions", self.transactions as f64, 1.0, 1e9)?;
-        in_range("after_seconds", self.after_seconds, 0.1, 1e5)?;
-        let none = None;
-        let after = Crash { stops: false, spans: self.after_spans, span: span(self.after_seconds) };
-        let stop = Some(Crash { stops: true, ..after });
-        let crashes = [("none", none), ("crash", Some(after)), ("stop", stop)];
-        let crash = one_of("crash", &self.crash, &crashes)?;
-        if crash.is_some() && !matches!(system, System::None | System::Log(_)) {
-            return bad(
-                "crash",
-                &self.crash,
-                "none, as what this system keeps is lost with memory",
-            );
-        }
-        Ok(Spec {
-            warehouses: (f64::from(
-                in_range("warehouses", f64::from(self.warehouses), 1.0, 5000.0)? as u32,
-            ) * part)
-                .round()
-                .max(1.0) as u32,
-            pool_pages: pages("pool_mib", self.pool_mib, 1.0, 1e5, MIB)?,
-            flash_pages: pages("flash_gib", self.flash_gib, 0.1, 1000.0, GIB)?,
-            clients: in_range("clients", f64::from(self.clients), 1.0, 1000.0)? as u32,
-            checkpoint: span(in_range("checkpoint_seconds", self.checkpoint_seconds, 1.0, 1e5)?),
-            system,
-            caches,
-            sync,
-            fill_laps: self.fill_laps,
-            fill_transactions: scaled(self.fill_transactions),
-            warm_transactions: scaled(self.warm_transactions),
-            transactions: scaled(self.transactions),
-            crash,
-            audit: false,
-            seed: self.seed,
-        })
-    }
-
-    fn choices(&self) -> Result<(System, Caches, Sync), String> {
-        let system = one_of("system", &self.system, &SYSTEMS)?;
-        let kinds = [("mixed", Caches::Mixed), ("clean", Caches::Clean), ("dirty", Caches::Dirty)];
-        let caches = one_of("caches", &self.caches, &kinds)?;
-        let syncs = [("back", Sync::Back), ("through", Sync::Through), ("around", Sync::Around)];
-        let sync = one_of("sync", &self.sync, &syncs)?;
-        if matches!(system, System::Buckets(_)) && (caches, sync) != (Caches::Mixed, Sync::Back) {
-            return bad("system", &self.system, "with caches = 'mixed' and sync = 'back' alone");
-        }
-        if self.system == "tac" && sync != Sync::Through {
-            return bad("sync", &self.sync, "through, of tac");
-        }
-        if sync == Sync::Around && self.system != "exadata" {
-            return bad("sync", "around", "back, through; around of exadata alone");
-        }
-        Ok((system, caches, sync))
-    }
-
-    fn devices(&self) -> anyhow::Result<Devices> {
-        let part = self.part().map_err(anyhow::Error::msg)?;
-        let flash_bytes = (self.flash_gib * GIB * part).max(64.0 * PAGE_BYTES as f64);
-        let drive_bytes = flash_bytes.max(self.drive_gib * GIB * part) as u64;
-        let flash = profile(&self.flash, drive_bytes, self.seed)?;
-        let disk: Box<dyn Model> = if self.system == "ssd-only" {
-            profile(&self.flash, drive_bytes, self.seed)?
-        } else {
-            self.array(part)?
-        };
-        Ok(Devices { disk, flash })
-    }
-
-    /// The array: as large a part of each disk, and of the controller's cache, as of the database. So the
-    /// database covers the same part of each platter, and the same part of it fits into the cache.
-    fn array(&self, part: f64) -> anyhow::Result<Box<dyn Model>> {
-        let mut array = described(ARRAY)?;
-        if let DeviceSpec::Array(spec) = &mut array.device {
-            *spec = spec.with_disks(self.disks);
-            if let Some(cache) = &mut spec.disk.cache {
-                cache.size_bytes = ((cache.size_bytes as f64 * part) as u64).max(PAGE_BYTES);
-            }
-        }
-        Ok(array.build((DISK_BYTES * self.disks as f64 * part) as u64, self.seed))
-    }
+impl InPlace {
+    /// Lazy Cleaning.
+    pub const LC: Self = Self {
+        entry: Entry::OnExit,
+        victims: Victims::Lru2,
+        cleans_above: Some(0.8),
+        directory: false,
+    };
+    /// Temperature-aware caching.
+    pub const TAC: Self = Self {
+        entry: Entry::OnEntry,
+        victims: Victims::Temperature,
+        cleans_above: None,
+        directory: true,
+    };
+    /// Exadata's smart flash cache.
+    pub const EXADATA: Self =
+        Self { entry: Entry::OnEntry, victims: Victims::Lru, cleans_above: None, directory: false };
 }
 
-/// Drives of flash.
-fn ssds() -> Vec<(&'static str, ())> {
-    profiles().iter().filter(|p| p.name.starts_with("ssd-")).map(|p| (p.name, ())).collect()
+/// Which bucket of bcache is emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BucketOrder {
+    /// The one used longest ago.
+    Lru,
+    /// The one filled longest ago.
+    Fifo,
 }
 
-/// Whether a point could be run.
-///
-/// # Errors
-/// What cannot be, and what would be accepted.
-pub fn look(settings: &Settings) -> Result<(), String> {
-    settings.spec().map(|_| ())
+/// How pages are put on the page log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageLog {
+    /// Group second chance, with pages pulled from the pool (FaCE, 4.3).
+    pub second_chance: bool,
+    /// A batch is one write; else each of its pages is one, as in the paper without groups.
+    pub batches: bool,
 }
 
-/// Runs a point.
-///
-/// # Errors
-/// If the settings are bad.
-pub fn point(settings: &Settings) -> anyhow::Result<Json> {
-    let spec = settings.spec().map_err(anyhow::Error::msg)?;
-    let outcome = run(&spec, settings.devices()?);
-    let part = settings.part().map_err(anyhow::Error::msg)?;
-    Ok(result::json(&spec, &outcome, part))
+/// What is between pool and disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum System {
+    /// Nothing.
+    None,
+    /// One copy of a page, in a slot.
+    InPlace(InPlace),
+    /// bcache.
+    Buckets(BucketOrder),
+    /// FaCE.
+    Log(PageLog),
+}
+
+/// What to simulate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Warehouses of TPC-C.
+    pub warehouses: u32,
+    /// Pages of the pool.
+    pub pool_pages: u32,
+    /// Pages of flash.
+    pub flash_pages: u32,
+    /// Clients, without a pause.
+    pub clients: u32,
+    /// From the begin of a checkpoint to that of the next.
+    pub checkpoint: Nanos,
+    /// What is between pool and disk.
+    pub system: System,
+    /// Which pages it takes.
+    pub caches: Caches,
+    /// What a write does.
+    pub sync: Sync,
+    /// How often as many pages as flash has have to enter it before anything is timed.
+    pub fill_laps: u32,
+    /// ... or so many transactions, if that is sooner.
+    pub fill_transactions: u64,
+    /// Transactions with devices that are not counted.
+    pub warm_transactions: u64,
+    /// Transactions that are.
+    pub transactions: u64,
+    /// Crashes half a checkpoint interval after the begin of a checkpoint, and restarts.
+    pub crash: Option<Crash>,
+    /// At the end clients stop, and every page that ever left is looked for.
+    pub audit: bool,
+    /// The seed of the load.
+    pub seed: u64,
+}
+
+/// A crash, and what is looked at after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// A clean stop instead: all that was changed is made safe.
+    pub stops: bool,
+    /// Throughput after the restart is told in so many spans ...
+    pub spans: u32,
+    /// ... of this length.
+    pub span: Nanos,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Time.
+    pub span_ns: Nanos,
+    /// Transactions, and those of them that are New-Orders.
+    pub transactions: u64,
+    /// See there.
+    pub new_orders: u64,
+    /// The pool.
+    pub pool: PoolCounts,
+    /// Disk.
+    pub disk: Tally,
+    /// Flash.
+    pub flash: Tally,
+    /// Pages that entered flash.
+    pub entered: u64,
+    /// Flash at the end.
+    pub frames: Frames,
+    /// What a drive with a flash translation layer did.
+    pub wear: Option<Wear>,
+    /// Laps of flash that filled it.
+    pub filled_laps: f64,
+    /// Changed pages that left, and pages written to disk, from the first to the last transaction.
+    pub totals: (u64, u64),
+    /// Pages that an audit looked for, and those that it did not find as they left.
+    pub audited: (u64, u64),
+    /// The crash.
+    pub restart: Option<Restart>,
+}
+
+/// What a restart came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restart {
+    /// What flash's directory took to be restored.
+    pub directory_ns: Nanos,
+    /// Bytes read from flash for that.
+    pub directory_bytes: u64,
+    /// Changes that were made again, or looked at.
+    pub changes: u64,
+    /// What that took.
+    pub redo_ns: Nanos,
+    /// Pages that redo fetched, and those of them that flash had.
+    pub redo_fetches: u64,
+    /// See there.
+    pub redo_flash_hits: u64,
+    /// What a clean stop took.
+    pub stop_ns: Nanos,
+    /// New-Orders in each span after the restart.
+    pub new_orders: Vec<u64>,
+    /// Pages that came back wrong after it.
+    pub wrong: u64,
+}
+
+/// The devices.
+pub struct Devices {
+    /// Below the pool.
+    pub disk: Box<dyn Model>,
+    /// Of the extension.
+    pub flash: Box<dyn Model>,
 }

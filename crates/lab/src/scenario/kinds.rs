@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use crate::{database, desktop, hierarchy, volume};
+use super::{database, desktop, hierarchy, volume};
 
 /// A kind of scenario.
 pub struct Kind {

@@ -26,11 +26,15 @@
 //!
 //! Why TOML paths and not a language of its own: who can write one run can write a thousand.
 
+mod database;
+pub mod desktop;
 mod grid;
+mod hierarchy;
 mod kinds;
 mod sweep;
 #[cfg(test)]
 mod tests;
+pub mod volume;
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `desktop`: PRWC's comparison over ten days of its five users.
 //!
-//! Method: [`larder_lab::desktop`] at a quarter of the paper's sizes, over the model of a disk like
+//! Method: [`larder_lab::scenario::desktop`] at a quarter of the paper's sizes, over the model of a disk like
 //! the paper's (`hdd-7200`), with flash like the paper's (`ssd-840pro`), 32 of its GB; `prwc` and
 //! `proc` update once a day, at midnight. All ten days count, the first with an empty cache too; the
 //! last five stand beside.
@@ -20,12 +20,12 @@
 mod rows;
 
 use anyhow::Result;
-use larder_sim::load::desktop::{USERS, User};
+use larder_lab::load::desktop::{USERS, User};
 
 use super::{BenchOptions, Findings};
-use larder_lab::desktop::{self, Outcome, SCAN_DAY, Setup};
 use larder_lab::jobs::run_jobs;
-use larder_lab::volume::System;
+use larder_lab::scenario::desktop::{self, Outcome, SCAN_DAY, Setup};
+use larder_lab::scenario::volume::System;
 
 const NAME: &str = "desktop";
 /// The user who makes it.

@@ -2,14 +2,14 @@
 //! Rows and pictures of `desktop`.
 
 use larder_core::exec::SECOND;
-use larder_sim::load::replay::{Part, Replayed};
+use larder_lab::load::replay::{Part, Replayed};
+use larder_lab::scenario::desktop::{Day, Outcome, SCAN_DAY};
+use larder_lab::scenario::volume::System;
+use larder_report::{Axis, Figure, Series};
 
 use super::{NAME, SYSTEMS};
 use crate::bench::Findings;
 use crate::bench::row::{Goal, Row, median};
-use larder_lab::desktop::{Day, Outcome, SCAN_DAY};
-use larder_lab::volume::System;
-use larder_report::{Axis, Figure, Series};
 
 /// Places in [`SYSTEMS`].
 const PRWC: usize = 0;

@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use larder_lab::load::zipf::Zipf;
 use larder_model::SplitMix64;
-use larder_sim::load::zipf::Zipf;
 
 use super::super::book::Book;
 use super::super::content::PAGE_BYTES;

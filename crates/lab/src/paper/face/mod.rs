@@ -2,7 +2,7 @@
 //! FaCE: W.-H. Kang, S.-W. Lee, B. Moon, "Flash as cache extension for online transactional workloads",
 //! VLDB Journal 2015.
 //!
-//! Its database is modelled ([`larder_sim::database`]): TPC-C by the standard's own laws of access, a pool,
+//! Its database is modelled ([`crate::database`]): TPC-C by the standard's own laws of access, a pool,
 //! models of the drives in its Table 1, the engine's page log as FaCE, and the others beside it. Nothing
 //! is fitted to what the paper measured. Tolerances, from the claims and fixed before their rows were first
 //! run:

@@ -9,10 +9,10 @@ use larder_core::journal::layout::{LOG_PERIODIC, Layout};
 use larder_core::preset::preset;
 use larder_core::shape::Shape;
 use larder_report::number;
-use larder_sim::load::desktop::{Ask, DAYS, Desktop, SEGMENT_BYTES, Scale, USERS, User};
 
 use super::super::{Asked, At, Found, Kind, Row};
 use super::{at, mean, rounded};
+use crate::load::desktop::{Ask, DAYS, Desktop, SEGMENT_BYTES, Scale, USERS, User};
 
 /// The shares that the paper prints, user by user: of the covered segments, those written.
 const COVER_SHARES: [f64; 5] = [0.34, 0.40, 0.45, 0.53, 0.39];

@@ -3,7 +3,7 @@
 //! flash-based general SSDs for desktop workloads", Information Systems 2016.
 //!
 //! Its traces cannot be had; the load is a stand-in that meets what is printed of them
-//! ([`larder_sim::load::desktop`]), and its devices are models of like ones. So most of what follows
+//! ([`crate::load::desktop`]), and its devices are models of like ones. So most of what follows
 //! are gains of one system over another, and the tolerances are these, fixed before the first run:
 //! - **A gain** (54 % more) counts as reproduced from half of it to twice as much. The paper's own
 //!   figures for the same two systems spread as far: 29 to 67 % over SLRU_n and 19 to 39 % over PROC,

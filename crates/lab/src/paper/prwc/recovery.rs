@@ -15,13 +15,13 @@ use larder_core::journal::recover::recover;
 use larder_model::{Model, Op, profile};
 use larder_report::Figure;
 use larder_sim::device::SimDevice;
-use larder_sim::load::desktop::{Scale, USERS};
 use larder_sim::store::Store;
 
 use super::super::{Asked, At, Found, Kind, Row};
 use super::{at, bars, range, rounded};
-use crate::desktop::{Run, Setup};
-use crate::volume::System;
+use crate::load::desktop::{Scale, USERS};
+use crate::scenario::desktop::{Run, Setup};
+use crate::scenario::volume::System;
 
 /// The paper's Table 2: how much of the update was done, and seconds.
 const TABLE: [(f64, f64); 5] = [(0.0, 0.74), (0.25, 2.41), (0.5, 4.05), (0.75, 5.62), (0.99, 7.15)];

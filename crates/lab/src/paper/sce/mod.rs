@@ -2,7 +2,7 @@
 //! SCE: H. Kim, S. Seshadri, I. Koltsidas, P. Muench, N. Ioannou, C. Dickey and L. Chiu,
 //! "Flash-conscious cache population for enterprise database workloads", ADMS 2014.
 //!
-//! TPC-E over its database cannot be had; [`larder_sim::load`] stands in for it and says why it is as
+//! TPC-E over its database cannot be had; [`crate::load`] stands in for it and says why it is as
 //! it is. The other caches are the same engine with their choices, over models of the paper's disks
 //! and of a flash device: what they lost by how they are written (bcache's journal, EnhanceIO's
 //! locks) does not show, and SCE is run volatile, as the paper's is. The tolerances are these, fixed
@@ -105,5 +105,5 @@ impl Runs {
 const HIT_RATIO: &str = "hit_ratio_last_hour";
 const RATE: &str = "transactions_per_second_last_hour";
 const TOOK: &str = "transaction_us_mean";
-/// Transactions of ours for one that TPC-E counts ([`larder_sim::load`]).
+/// Transactions of ours for one that TPC-E counts ([`crate::load`]).
 const EACH_COUNTED: f64 = 10.0;

@@ -14,11 +14,11 @@ use larder_core::exec::Nanos;
 use larder_core::request::Kind;
 use larder_core::stats::Counters;
 use larder_model::SplitMix64;
-use larder_sim::load::PAGE_BYTES;
 use larder_sim::world::World;
 use serde::{Deserialize, Serialize};
 
 use super::{Setup, world};
+use crate::load::PAGE_BYTES;
 
 /// The reads.
 #[derive(Clone, Copy, Debug, Deserialize)]

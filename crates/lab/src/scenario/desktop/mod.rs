@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ten days of a desktop in front of one system, in virtual time: what PRWC was measured with.
 //!
-//! Method: a day's requests ([`larder_sim::load::desktop`]) are replayed from its eighth hour on, one
+//! Method: a day's requests ([`crate::load::desktop`]) are replayed from its eighth hour on, one
 //! after the other as fast as they are answered; systems that update do so at midnight. A backup
 //! comes in the middle of its day. The engine takes no time; what differs is what a system makes the
 //! devices do.
@@ -14,6 +14,8 @@
 
 mod point;
 
+use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, Scale, User};
+use crate::load::replay::{Replayed, replay};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use larder_core::cache::Flash;
 use larder_core::exec::{MILLISECOND, Nanos};
@@ -22,13 +24,11 @@ use larder_core::shape::Shape;
 use larder_core::stats::Counters;
 use larder_model::{DeviceSpec, described};
 use larder_sim::device::SimDevice;
-use larder_sim::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, Scale, User};
-use larder_sim::load::replay::{Replayed, replay};
 use larder_sim::world::World;
 
 pub use self::point::{Settings, look, point};
 use crate::latencies::Latencies;
-use crate::volume::{System, device, place};
+use crate::scenario::volume::{System, device, place};
 
 /// The paper's disk, as a model.
 pub const ORIGIN_PROFILE: &str = "hdd-7200";

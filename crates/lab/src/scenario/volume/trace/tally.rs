@@ -4,11 +4,11 @@
 use larder_core::exec::Nanos;
 use larder_core::stats::Counters;
 use larder_model::Wear;
-use larder_sim::load::replay::Answered;
 use larder_sim::world::{ORIGIN, World};
 
 use super::super::FLASH;
 use crate::latencies::Latencies;
+use crate::load::replay::Answered;
 
 /// So many samples of equal numbers of requests.
 const SAMPLES: u64 = 100;

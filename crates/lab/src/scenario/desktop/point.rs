@@ -29,14 +29,14 @@ use std::fmt::Display;
 use larder_core::preset::{Durability, PRESETS, UNIT_BYTES_MOST};
 use larder_core::stats::Counters;
 use larder_model::profiles;
-use larder_sim::load::desktop::{DAYS, FLASH_GB, SEGMENT_BYTES, Scale, USERS};
-use larder_sim::load::replay::{Part, Replayed};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{Day, FLASH_PROFILE, HOURS, ORIGIN_PROFILE, Outcome, Setup, run};
 use crate::latencies::Latencies;
-use crate::volume::System;
+use crate::load::desktop::{DAYS, FLASH_GB, SEGMENT_BYTES, Scale, USERS};
+use crate::load::replay::{Part, Replayed};
+use crate::scenario::volume::System;
 
 /// The smallest unit that no request of the load spans.
 const UNIT_BYTES_LEAST: u64 = 64 << 10;
@@ -162,7 +162,7 @@ impl Settings {
         bad("system", &self.system, format!("{}, {}", names.join(", "), System::NoCache.name()))
     }
 
-    fn user(&self) -> Result<larder_sim::load::desktop::User, String> {
+    fn user(&self) -> Result<crate::load::desktop::User, String> {
         let found = USERS.iter().find(|user| self.user == format!("U{}", user.number));
         found.copied().map_or_else(|| bad("user", &self.user, "U1 to U5"), Ok)
     }

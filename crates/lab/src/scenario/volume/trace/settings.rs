@@ -23,11 +23,11 @@
 use std::path::PathBuf;
 use std::str::FromStr as _;
 
-use larder_sim::load::replay::Pace;
 use larder_trace::{Columns, Format, Options, Trace};
 use serde::Deserialize;
 
 use super::super::settings::{bad, in_range};
+use crate::load::replay::Pace;
 
 /// Under way at once where there are no times, or none that can be kept.
 pub const OUTSTANDING: u32 = 8;

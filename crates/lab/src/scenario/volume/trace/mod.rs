@@ -15,9 +15,9 @@ mod tally;
 
 use std::time::{Duration, Instant};
 
+use crate::load::replay::drive;
 use anyhow::{Context, Result, anyhow, bail};
 use larder_core::memory::Memory;
-use larder_sim::load::replay::drive;
 use serde_json::Value as Json;
 
 use self::scan::{Feed, Scan};

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use larder_sim::hierarchy::{BLOCK_BYTES, Io, Source};
 use larder_trace::{Extents, Op, Options, Packed, Record, Records, Trace, TraceError};
+
+use crate::hierarchy::{BLOCK_BYTES, Io, Source};
 
 /// The trace, see the module.
 pub(super) struct Replay {

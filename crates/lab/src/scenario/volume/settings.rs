@@ -44,12 +44,12 @@ use larder_core::preset::{
     UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
 };
 use larder_model::profiles;
-use larder_sim::load::Pattern;
-use larder_sim::load::clients::Plan;
 use serde::Deserialize;
 
 use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
+use crate::load::Pattern;
+use crate::load::clients::Plan;
 
 /// The defaults of what a trace says itself.
 const SCALE: &str = "1/16";

@@ -15,10 +15,10 @@
 
 use larder_core::exec::{Nanos, SECOND};
 use larder_core::request::Kind;
+use larder_sim::world::World;
 use slab::Slab;
 
 use super::desktop::Ask;
-use crate::world::World;
 
 /// The longest request that every NBD server takes.
 pub const PART_BYTES: u64 = 32 << 20;
@@ -266,7 +266,7 @@ pub fn replay(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{plain_world, sce};
+    use larder_sim::scenario::{plain_world, sce};
 
     #[test]
     fn times_add_up_and_hits_are_counted() {

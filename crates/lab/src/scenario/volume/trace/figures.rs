@@ -7,11 +7,11 @@
 //! A latency of more than two minutes counts as that in percentiles, and in full in means.
 
 use larder_core::memory::Memory;
-use larder_sim::load::replay::Pace;
 use serde_json::{Value as Json, json};
 
 use super::super::{Setup, System};
 use super::tally::{Sample, Side, Tally};
+use crate::load::replay::Pace;
 
 /// Of a hundred requests, more than this many that came late mean that it cannot keep up.
 const LATE_PERCENT: u64 = 1;

@@ -4,10 +4,11 @@
 use larder_core::buf::SECTOR;
 use larder_core::exec::Nanos;
 use larder_core::preset::UNIT_BYTES_MOST;
-use larder_sim::hits::units::Units;
-use larder_sim::load::desktop::Ask;
-use larder_sim::load::replay::Due;
 use larder_trace::{Extents, Op, Packed, Record, Records, Trace, TraceError};
+
+use crate::hits::units::Units;
+use crate::load::desktop::Ask;
+use crate::load::replay::Due;
 
 /// What the second pass has to know.
 pub(super) struct Scan {

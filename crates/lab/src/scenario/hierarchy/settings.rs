@@ -26,9 +26,10 @@ use std::path::PathBuf;
 
 use larder_core::preset::ReplacementChoice;
 use larder_model::Holland as Times;
-use larder_sim::hierarchy::{Answered, Architecture, BLOCK_BYTES, Spec, WriteBack};
-use larder_sim::load::holland::HollandSpec;
 use serde::Deserialize;
+
+use crate::hierarchy::{Answered, Architecture, BLOCK_BYTES, Spec, WriteBack};
+use crate::load::holland::HollandSpec;
 
 /// All settings, see the module. Shares are numbers from 0 to 1.
 #[derive(Clone, Debug, Deserialize)]

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use larder_core::policy::replacement::{Lru, Replacement};
 use larder_core::preset::{ReplacementChoice, WithPolicy};
-use larder_sim::hits::belady::Future;
-use larder_sim::hits::replay::{Capacity, Policy, Replay};
-use larder_sim::hits::{HitCache, Hits};
+use larder_lab::hits::belady::Future;
+use larder_lab::hits::replay::{Capacity, Policy, Replay};
+use larder_lab::hits::{HitCache, Hits};
 use larder_trace::{Options, Records, Trace};
 
 /// Who is compared, by the reference's names, and how far a miss ratio may be off: half of the last

@@ -9,7 +9,7 @@
 //!
 //! Invariants: a run follows from its [`Setup`] alone, to the last bit; systems of one comparison
 //! get the same seed for load and devices; nothing is left out of a run, and what counts is said
-//! by spans that are fixed beforehand ([`larder_sim::load`]).
+//! by spans that are fixed beforehand ([`crate::load`]).
 //!
 //! Why not real time: eight hours of a paper's run, six systems and three seeds.
 
@@ -22,11 +22,11 @@ mod settings;
 mod tests;
 mod trace;
 
+use crate::load::clients::Plan;
+use crate::load::{DATA_BYTES, HOUR, Pattern};
 use anyhow::{Context, Result};
 use larder_core::exec::{DevId, Nanos};
 use larder_core::preset::{Choices, Limits, preset};
-use larder_sim::load::clients::Plan;
-use larder_sim::load::{DATA_BYTES, HOUR, Pattern};
 
 pub use self::outcome::{Outcome, Totals};
 pub use self::passes::{Pass, Passes};
@@ -121,7 +121,7 @@ pub struct Setup {
 
 impl Setup {
     /// The paper's load over its origin, for so many of its hours, the last of which counts, at the
-    /// scale of [`larder_sim::load`].
+    /// scale of [`crate::load`].
     ///
     /// # Errors
     /// If there is no such preset.

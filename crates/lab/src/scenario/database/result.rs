@@ -10,8 +10,9 @@
 //! with it.
 
 use larder_core::exec::{Nanos, SECOND};
-use larder_sim::database::{Outcome, PAGE_BYTES, Restart, Spec, Tally};
 use serde_json::{Value as Json, json};
+
+use crate::database::{Outcome, PAGE_BYTES, Restart, Spec, Tally};
 
 fn seconds(span: Nanos) -> f64 {
     span as f64 / SECOND as f64

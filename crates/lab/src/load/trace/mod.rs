@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads as traces: generators that need no [`World`](crate::world::World), for `larder trace gen`.
+//! Loads as traces: generators that need no [`World`](larder_sim::world::World), for `larder trace gen`.
 //!
 //! Each is an iterator of [`Record`]s. Invariants: equal specs and seeds give equal records on
 //! every machine (mathematics is that of [`super::maths`]); times never go back; memory depends on

@@ -14,11 +14,11 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::request::Kind;
+use larder_sim::world::World;
 
 use super::{
     CLEANERS, CLIENTS, COMPUTING, DIRTY_PAGES, Oltp, PAGE_BYTES, WALK_PAGES, WRITES_PER_READ,
 };
-use crate::world::World;
 
 /// How clients go about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -254,7 +254,7 @@ mod tests {
 
     use super::super::Pattern;
     use super::*;
-    use crate::scenario::plain_world;
+    use larder_sim::scenario::plain_world;
 
     fn run(plan: &Plan, name: &str, seed: u64) -> (Vec<Seen>, u64) {
         let choices = preset(name).unwrap().choices();

@@ -9,13 +9,13 @@ use larder_core::preset::{Choices, Durability};
 use larder_core::shape::Shape;
 use larder_model::profile;
 use larder_sim::device::SimDevice;
-use larder_sim::load::Oltp;
-use larder_sim::load::clients::{Clients, What};
 use larder_sim::world::World;
 
 use super::{FLASH, Outcome, Setup, System, Totals};
 use crate::jobs::run_jobs;
 use crate::latencies::Latencies;
+use crate::load::Oltp;
+use crate::load::clients::{Clients, What};
 
 /// The id of a volume whose metadata is kept.
 const VOLUME: u64 = 1;
