@@ -9,14 +9,14 @@
 //! Demanded: no panic, no read outside of the metadata, no loop; what is restored has no unit twice
 //! and none that does not exist; it is served from, logged and recovered again without a word.
 
-use larder_core::cache::{Flash, Keeps};
 use larder_core::checksum::crc32c;
+use larder_core::config::{Choices, Durability, preset};
 use larder_core::exec::{DevId, Io, IoId, IoKind, SECOND};
+use larder_core::format::label::{Found, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind};
+use larder_core::format::{FlashPlan, Keeps};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::journal::record::Tail;
 use larder_core::journal::recover::{Header, Recovered, format};
-use larder_core::label::{Found, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind};
-use larder_core::preset::{Choices, Durability, preset};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
@@ -44,7 +44,7 @@ const INSPECT: u8 = 64;
 struct Image {
     shape: Shape,
     choices: Choices,
-    flash: Flash,
+    flash: FlashPlan,
     layout: Layout,
     label: Vec<u8>,
     bytes: Vec<u8>,
@@ -166,7 +166,7 @@ impl Image {
     }
 }
 
-fn label_of(shape: &Shape, flash: &Flash) -> Label {
+fn label_of(shape: &Shape, flash: &FlashPlan) -> Label {
     let (keeps, log_bytes) = flash.journal.map(|j| (j.keeps, j.log_bytes)).unwrap_or_default();
     let metadata = Layout::total_bytes(shape, flash.slots, log_bytes, keeps);
     let (first, mib) = (1 << 20, 1_u64 << 20);

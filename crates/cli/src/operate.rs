@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 
 use anyhow::{Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
-use larder_core::memory::Memory;
-use larder_core::preset::{Limits, presets as all_presets};
+use larder_core::config::Memory;
+use larder_core::config::{Limits, presets as all_presets};
 use larder_front::control::{self, Command};
 use larder_front::nbd::uri::Address;
 use larder_io::{Access, DevSpec, Device, rough_size};

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
-use larder_core::pagelog::{BATCH_PAGES_MOST, LogPolicy};
-use larder_core::policy::admission::{Class, SelectiveSettings};
-use larder_core::preset::{
+use larder_core::config::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, ReplacementChoice,
     UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset, presets,
 };
+use larder_core::pagelog::{BATCH_PAGES_MOST, LogPolicy};
+use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_front::listen::Secure;
 use larder_front::nbd::tls::ServerTls;
 use larder_io::{Remote, format_size};

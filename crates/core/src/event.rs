@@ -1,8 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a shard tells whoever runs it.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use crate::exec::DevId;
 use crate::request::Errno;
+
+/// Events of a shard that nobody has taken yet, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Rc<RefCell<VecDeque<Event>>>);
+
+impl Events {
+    pub(crate) fn tell(&self, event: Event) {
+        self.0.borrow_mut().push_back(event);
+    }
+
+    pub(crate) fn next(&self) -> Option<Event> {
+        self.0.borrow_mut().pop_front()
+    }
+}
 
 /// What the operator should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]

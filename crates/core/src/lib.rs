@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cache engine: plain data structures, and paths of straight-line `async` code over them.
 //!
-//! Purpose: everything that decides what is read, written, kept and dropped, for every preset and
-//! every driver. Read [`shard`] for its face, then the path you look for: `read`, `write`,
-//! `flush`, `populate`, `update`, `owned`.
+//! Everything that decides which data is read, written, kept and dropped, for every preset and every driver. `shard.rs`
+//! is its face, `cache/mod.rs` the door at which a request meets the kind of cache that serves it.
 //!
 //! Invariants: no file, socket, clock, thread or runtime is named in this crate (a test reads the
 //! sources); no `unsafe`; every structure is bounded by the volume's size, the flash's size or
@@ -11,37 +10,30 @@
 #![forbid(unsafe_code)]
 
 pub mod buf;
-pub mod cache;
 pub mod checksum;
+pub mod config;
 pub mod desk;
 pub mod event;
 pub mod exec;
 pub mod extent;
+pub mod format;
 pub mod journal;
-pub mod label;
-pub mod memory;
 pub mod mutant;
 pub mod pagelog;
 pub mod pages;
-pub mod preset;
 pub mod request;
 pub mod shape;
 pub mod shard;
 pub mod stats;
 
-mod attached;
+mod cache;
 mod claims;
+mod context;
+mod fence;
+mod fill;
 mod flash;
-mod flush;
-mod gate;
-mod health;
-mod logged;
-mod owned;
-mod pace;
-mod populate;
-mod read;
-mod update;
-mod validity;
-mod write;
+mod origin;
+mod population;
+mod write_pool;
 
 pub use larder_policy as policy;

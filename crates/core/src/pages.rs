@@ -24,6 +24,37 @@ pub fn overlap(a: &Pages, b: &Pages) -> bool {
     a.start < b.end && b.start < a.end
 }
 
+/// Regions of a unit, at most: a mask of them is one word.
+pub const REGIONS: u32 = u64::BITS;
+
+/// How the pages of a unit are divided into regions: the grain of touched records and of dirty data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Regions {
+    /// Pages of a region.
+    pub pages_each: u32,
+}
+
+impl Regions {
+    /// Of units of so many pages.
+    #[must_use]
+    pub fn of(unit_pages: u32) -> Self {
+        Self { pages_each: unit_pages.div_ceil(REGIONS) }
+    }
+
+    /// The regions that pages belong to, a bit each.
+    #[must_use]
+    pub fn mask_of(&self, pages: &Pages) -> u64 {
+        let (first, last) = (pages.start / self.pages_each, (pages.end - 1) / self.pages_each);
+        (first..=last).fold(0, |mask, region| mask | 1 << region)
+    }
+
+    /// The pages of some regions in a row.
+    #[must_use]
+    pub fn pages(&self, regions: Range<u32>) -> Pages {
+        regions.start * self.pages_each..regions.end * self.pages_each
+    }
+}
+
 /// A set of pages within a window of [`MOST_PAGES`] pages that begins at `base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageSet {

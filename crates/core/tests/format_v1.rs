@@ -20,15 +20,15 @@ mod units;
 
 use std::fmt::Write as _;
 
-use larder_core::cache::{Flash, Keeps};
+use larder_core::config::{Choices, Durability, preset};
 use larder_core::exec::SECOND;
+use larder_core::format::label::{
+    Found, HEADER_BYTES as LABEL_AREA, Label, SECOND_COPY, Section, SectionKind,
+};
+use larder_core::format::{FlashPlan, Keeps};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::journal::record::{Block, Tail, pack};
 use larder_core::journal::recover::{Header, Recovered, format};
-use larder_core::label::{
-    Found, HEADER_BYTES as LABEL_AREA, Label, SECOND_COPY, Section, SectionKind,
-};
-use larder_core::preset::{Choices, Durability, preset};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 
@@ -115,7 +115,7 @@ fn crash(memory: &mut Memory, unit: u64, units: [u64; 2]) {
 struct Setup {
     shape: Shape,
     choices: Choices,
-    flash: Flash,
+    flash: FlashPlan,
     layout: Layout,
 }
 
@@ -193,7 +193,7 @@ fn describe(bytes: &[u8], layout: &Layout) -> String {
     for Section { kind, offset, bytes } in &label.sections {
         writeln!(out, "{kind:?} at {offset}, {bytes} bytes").unwrap();
     }
-    let Recovered { region, tail, newest, .. } = &found;
+    let Recovered { half: region, tail, newest, .. } = &found;
     let (generation, next) = (tail.generation, tail.sequence);
     writeln!(out, "region {region}, generation {generation} of {newest}, next log block {next}")
         .unwrap();
@@ -313,7 +313,7 @@ fn the_fixtures_show_what_they_are_for() {
         let found = recovered(&bytes, &layout);
         let last = found.tail.sequence as u32 - 1;
         let [one, other] = [0, 1].map(|copy| {
-            let at = layout.log_block(found.region, copy, last) as usize;
+            let at = layout.log_block(found.half, copy, last) as usize;
             &bytes[at..at + layout.block_bytes as usize]
         });
         assert_ne!(one, other, "{crash}");

@@ -18,11 +18,11 @@ mod memory;
 use std::fmt::Write as _;
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::cache::Keeps;
+use larder_core::config::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::exec::SECOND;
-use larder_core::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Section, SectionKind};
+use larder_core::format::Keeps;
+use larder_core::format::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Section, SectionKind};
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings, Look};
-use larder_core::preset::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_core::preset::{Durability, Limits, Preset, preset, presets};
+use larder_core::config::{Durability, Limits, Preset, preset, presets};
 use larder_core::request::Errno;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_io::{Access, DevSpec, Device, Target};

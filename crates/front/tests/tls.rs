@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use certs::Certs;
-use larder_core::preset::{Limits, preset};
+use larder_core::config::{Limits, preset};
 use larder_core::request::Kind;
 use larder_front::listen::{ListenSpec, Listener, Secure};
 use larder_front::nbd::client::{Client, ClientError, Options};

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_core::preset::{Limits, preset};
+use larder_core::config::{Limits, preset};
 use larder_core::request::Kind;
 use larder_front::door::Door;
 use larder_front::listen::{ListenSpec, Listener};

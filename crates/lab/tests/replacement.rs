@@ -8,8 +8,8 @@
 
 use std::path::Path;
 
+use larder_core::config::{ReplacementChoice, WithPolicy};
 use larder_core::policy::replacement::{Lru, Replacement};
-use larder_core::preset::{ReplacementChoice, WithPolicy};
 use larder_lab::hits::belady::Future;
 use larder_lab::hits::replay::{Capacity, Policy, Replay};
 use larder_lab::hits::{HitCache, Hits};
@@ -119,7 +119,7 @@ fn other_traces_have_their_reference_miss_ratios() {
 /// Sets of 512 pages with LRU each do nearly as well as one LRU over all.
 #[test]
 fn lru_in_large_sets_is_within_a_point_of_lru() {
-    use larder_core::preset::{Placement, preset};
+    use larder_core::config::{Placement, preset};
     let flashcache = preset("flashcache").unwrap().choices();
     assert!(matches!(flashcache.placement, Placement::Sets { ways: 512, .. }));
     let lru = |capacity| HitCache::new(Lru::new(capacity, capacity), capacity);

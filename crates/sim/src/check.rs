@@ -12,9 +12,9 @@ mod choices;
 use std::collections::HashMap;
 
 use larder_core::buf::SECTOR;
+use larder_core::config::{AdmissionChoice, FRAGMENT_BYTES_LEAST, Limits};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
-use larder_core::preset::{AdmissionChoice, FRAGMENT_BYTES_LEAST, Limits};
 use larder_core::request::{Errno, Kind};
 use larder_model::Jitter;
 use rand::RngExt;
@@ -24,7 +24,7 @@ use self::choices::choices;
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, Value, WriteId, fill, value};
 use crate::store::Store;
-use crate::world::{ORIGIN, World};
+use crate::world::{ORIGIN, World, lawful};
 
 const MICRO: Nanos = 1_000;
 
@@ -168,7 +168,7 @@ impl Run {
         let model = Box::new(Jitter::new(check.seed, 50 * MICRO, origin_slowest));
         let store = Store::new(volume_bytes, |sector, bytes| fill(sector, 0, bytes));
         let origin = SimDevice::new(model, Some(store), check.seed ^ 1, origin_slowest);
-        let world = World::new(origin, volume_bytes, check.shards, &choices, &limits);
+        let world = World::new(origin, volume_bytes, check.shards, &lawful(&choices), &limits);
         let block_bytes = if rng.random_bool(0.3) { 4096 } else { 512 };
         let inline = matches!(choices.admission, AdmissionChoice::OnMiss(_));
         let mut run = Self {

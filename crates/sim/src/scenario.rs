@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fixed scenarios in virtual time: what the engine must do that a random load shows badly.
 
+use larder_core::config::{Choices, Limits, preset};
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
-use larder_core::preset::{Choices, Limits, preset};
 use larder_core::request::Kind;
 use larder_model::Jitter;
 
 use crate::device::SimDevice;
-use crate::world::World;
+use crate::world::{World, lawful};
 
 const MICRO: Nanos = 1_000;
 
@@ -27,7 +27,7 @@ pub fn plain_world(choices: &Choices, units: u64, slots: u64) -> World {
     let origin = SimDevice::new(Box::new(Jitter::new(1, MILLISECOND, 2 * MILLISECOND)), None, 1, 1);
     let flash = SimDevice::new(Box::new(Jitter::new(2, 50 * MICRO, 100 * MICRO)), None, 2, 1);
     let bytes = units * choices.unit_bytes;
-    let mut world = World::new(origin, bytes, 1, choices, &Limits::default());
+    let mut world = World::new(origin, bytes, 1, &lawful(choices), &Limits::default());
     world.attach(flash, slots, 512);
     world
 }

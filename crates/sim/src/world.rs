@@ -9,13 +9,13 @@
 use std::collections::VecDeque;
 
 use larder_core::buf::Buf;
-use larder_core::cache::Flash;
+use larder_core::config::{CacheSpec, Choices, Limits};
 use larder_core::desk::{Desk, Finished, Requests};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, Nanos};
+use larder_core::format::FlashPlan;
 use larder_core::journal::recover::Recovered;
 use larder_core::pagelog::Geometry;
-use larder_core::preset::{Choices, Limits};
 use larder_core::request::{Kind, Request, pieces, shard_of};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -29,6 +29,15 @@ pub const ORIGIN: DevId = DevId(0);
 
 /// Tags of flushes that the first shard does for another: this less the other's number.
 const RELAYED: u64 = u64::MAX;
+
+/// The specification that choices make which the caller knows to be lawful.
+///
+/// # Panics
+/// If they are not.
+#[must_use]
+pub fn lawful(choices: &Choices) -> CacheSpec {
+    CacheSpec::try_from(choices).unwrap_or_else(|why| panic!("unlawful choices: {why}"))
+}
 
 /// A volume in virtual time, see the module.
 pub struct World {
@@ -50,16 +59,15 @@ impl World {
         origin: SimDevice,
         origin_bytes: u64,
         shards: u32,
-        choices: &Choices,
+        spec: &CacheSpec,
         limits: &Limits,
     ) -> Self {
-        let shape = Shape { origin_bytes, unit_bytes: choices.unit_bytes, shards, shard: 0 };
-        let shard =
-            |shard| Shard::new(Shape { shard, ..shape }, choices.clone(), limits.clone(), ORIGIN);
+        let shape = Shape { origin_bytes, unit_bytes: spec.unit_bytes, shards, shard: 0 };
+        let shard = |shard| Shard::new(Shape { shard, ..shape }, spec, limits.clone(), ORIGIN);
         Self {
             now: 0,
             shape,
-            flush_shards: choices.flush_shards(),
+            flush_shards: spec.flushes_every_shard(),
             shards: (0..shards).map(shard).collect(),
             devices: vec![origin],
             desk: Desk::default(),
@@ -73,7 +81,7 @@ impl World {
         self.devices.push(flash);
         let dev = DevId(self.devices.len() as u32 - 1);
         for shard in &self.shards {
-            shard.attach(Flash { dev, base: 0, slots, block_bytes, journal: None }, None);
+            shard.attach(FlashPlan { dev, base: 0, slots, block_bytes, journal: None }, None);
         }
         dev
     }
@@ -83,13 +91,13 @@ impl World {
     pub fn attach_journaled(
         &mut self,
         flash: SimDevice,
-        place: Flash,
+        place: FlashPlan,
         recovered: &[Option<Recovered>],
     ) -> usize {
         self.devices.push(flash);
         let dev = DevId(self.devices.len() as u32 - 1);
         let shards = self.shards.iter().zip(recovered);
-        shards.filter(|(s, r)| s.attach(Flash { dev, ..place }, r.as_ref())).count()
+        shards.filter(|(s, r)| s.attach(FlashPlan { dev, ..place }, r.as_ref())).count()
     }
 
     /// Attaches a flash device with a page log for each shard.

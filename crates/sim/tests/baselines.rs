@@ -2,8 +2,8 @@
 //! The comparison systems do what the papers say of them, before anything is compared with them.
 #![allow(clippy::unwrap_used)]
 
+use larder_core::config::{Choices, preset};
 use larder_core::exec::Nanos;
-use larder_core::preset::{Choices, preset};
 use larder_core::request::Kind;
 use larder_sim::scenario::plain_world;
 use larder_sim::world::World;

@@ -2,7 +2,7 @@
 //! Thousands of seeded schedules over the engine, with 1, 4 and 64 requests in flight, every unit
 //! size, one and several shards, and every kind of trouble (design rules 1-7).
 
-use larder_core::preset::PRESETS;
+use larder_core::config::PRESETS;
 use larder_sim::check::{Check, Seen, TROUBLES, Trouble, run};
 
 const UNITS: [u64; 9] =

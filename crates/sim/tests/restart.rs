@@ -4,18 +4,18 @@
 
 #![allow(clippy::unwrap_used)] // a test
 
-use larder_core::cache::{Flash, Keeps, MetadataPlace};
+use larder_core::config::{Choices, Durability, Limits};
 use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
+use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, format, recover};
-use larder_core::preset::{Choices, Durability, Limits};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_model::Jitter;
 use larder_sim::device::SimDevice;
 use larder_sim::scenario::sce;
 use larder_sim::store::Store;
-use larder_sim::world::{ORIGIN, World};
+use larder_sim::world::{ORIGIN, World, lawful};
 
 const UNITS: u64 = 8;
 const VOLUME: u64 = 7;
@@ -26,7 +26,7 @@ const SLOTS: u64 = UNITS + 1;
 struct Rig {
     choices: Choices,
     shape: Shape,
-    place: Flash,
+    place: FlashPlan,
     layout: Layout,
 }
 
@@ -36,9 +36,9 @@ impl Rig {
         let unit_bytes = choices.unit_bytes;
         let shape = Shape { origin_bytes: UNITS * unit_bytes, unit_bytes, shards: 1, shard: 0 };
         let (log_bytes, keeps) = (64 << 10, Keeps::of(&choices));
-        let journal = Some(MetadataPlace { base: 0, volume: VOLUME, log_bytes, keeps });
+        let journal = Some(MetadataPlan { base: 0, volume: VOLUME, log_bytes, keeps });
         let base = Layout::total_bytes(&shape, SLOTS, log_bytes, keeps);
-        let place = Flash { dev: FLASH, base, slots: SLOTS, block_bytes: 512, journal };
+        let place = FlashPlan { dev: FLASH, base, slots: SLOTS, block_bytes: 512, journal };
         let layout = Layout::of(&shape, &place).unwrap();
         Self { choices, shape, place, layout }
     }
@@ -62,7 +62,7 @@ impl Rig {
         };
         let bytes = self.shape.origin_bytes;
         let origin = device(1, 2 * MILLISECOND, origin);
-        let mut world = World::new(origin, bytes, 1, &self.choices, &Limits::default());
+        let mut world = World::new(origin, bytes, 1, &lawful(&self.choices), &Limits::default());
         assert_eq!(world.attach_journaled(device(2, MILLISECOND, flash), self.place, &[found]), 1);
         world
     }

@@ -4,14 +4,14 @@
 
 #![allow(clippy::unwrap_used)] // a test
 
+use larder_core::config::Limits;
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
-use larder_core::preset::Limits;
 use larder_core::request::Kind;
 use larder_core::stats::Counters;
 use larder_model::profile;
 use larder_sim::device::SimDevice;
 use larder_sim::scenario::sce;
-use larder_sim::world::World;
+use larder_sim::world::{World, lawful};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -28,7 +28,8 @@ fn device(name: &str, bytes: u64) -> SimDevice {
 fn run(seed: u64) -> (Vec<f64>, Counters) {
     let choices = sce();
     let bytes = UNITS * choices.unit_bytes;
-    let mut world = World::new(device("san-1g", bytes), bytes, 1, &choices, &Limits::default());
+    let mut world =
+        World::new(device("san-1g", bytes), bytes, 1, &lawful(&choices), &Limits::default());
     world.attach(device("ssd-840pro", bytes), UNITS, 512);
     let mut rng = Pcg64Mcg::new(u128::from(seed) << 1 | 1);
     let mut ask = |world: &mut World, client: u64| {

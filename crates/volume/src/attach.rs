@@ -10,15 +10,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use larder_core::exec::DevId;
+use larder_core::format::label::{Found, Label, SectionKind};
 use larder_core::journal::recover::Recovered;
-use larder_core::label::{Found, Label, SectionKind};
 
+use super::fits::check_memory;
 use super::kept::Kept;
 use super::mailbox::Message;
 use super::misfit::misfit;
 use super::state_file::{FORMAT, FlashState, StateFile};
 use super::worker::{FLUSH_WORKER, Worker};
-use super::{FlashDevice, Volume, VolumeError, check_memory, lock};
+use super::{FlashDevice, Volume, VolumeError, lock};
 
 impl Volume {
     /// Attaches a flash device and begins to cache.

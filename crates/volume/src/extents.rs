@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
+use larder_core::config::Choices;
 use larder_core::extent::Extent;
-use larder_core::preset::Choices;
 use larder_io::Device;
 
 /// The most extents of one answer.

@@ -9,14 +9,14 @@
 use std::io::Read as _;
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::cache::{Flash, Keeps, MetadataPlace};
+use larder_core::config::{Choices, Durability};
 use larder_core::exec::{DevId, Io, IoId, IoKind};
-use larder_core::journal::layout::{Layout, log_bytes};
-use larder_core::journal::recover::{Recovered, Unusable, format, recover};
-use larder_core::label::{
+use larder_core::format::label::{
     Found, HEADER_BYTES, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
 };
-use larder_core::preset::{Choices, Durability};
+use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
+use larder_core::journal::layout::{Layout, log_bytes};
+use larder_core::journal::recover::{Recovered, Unusable, format, recover};
 use larder_core::request::Errno;
 use larder_core::shape::Shape;
 use larder_io::{Device, format_size};
@@ -341,13 +341,13 @@ impl FlashDevice {
     }
 
     /// The device as the engine sees it.
-    pub(crate) fn place(&self, dev: DevId, volume: u64) -> Flash {
+    pub(crate) fn place(&self, dev: DevId, volume: u64) -> FlashPlan {
         let journal = self.metadata.map(|m| {
             let Metadata { log_bytes, keeps, .. } = m;
-            MetadataPlace { base: HEADER_BYTES, volume, log_bytes, keeps }
+            MetadataPlan { base: HEADER_BYTES, volume, log_bytes, keeps }
         });
         let block_bytes = self.device.geometry().block_bytes;
-        Flash { dev, base: self.slots_at(), slots: self.slots, block_bytes, journal }
+        FlashPlan { dev, base: self.slots_at(), slots: self.slots, block_bytes, journal }
     }
 }
 
@@ -465,7 +465,7 @@ fn random_id(device: &str) -> Result<u64, VolumeError> {
 
 #[cfg(test)]
 mod tests {
-    use larder_core::preset::preset;
+    use larder_core::config::preset;
 
     use super::*;
 

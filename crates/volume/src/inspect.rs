@@ -12,8 +12,8 @@
 //! and says whether it is in use (`attach.rs`).
 
 use larder_core::buf::PAGE;
+use larder_core::format::label::{Found, Label, SectionKind};
 use larder_core::journal::recover::{Recovered, Unusable};
-use larder_core::label::{Found, Label, SectionKind};
 use larder_core::pagelog::{Look, OpenError};
 use larder_io::Device;
 use serde::Serialize;
@@ -205,7 +205,7 @@ fn of_shard(
 
 #[cfg(test)]
 mod tests {
-    use larder_core::cache::Keeps;
+    use larder_core::format::Keeps;
     use larder_core::shape::Shape;
     use larder_io::{Access, DevSpec};
 

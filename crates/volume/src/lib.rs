@@ -12,6 +12,7 @@ mod attach;
 mod connection;
 mod error;
 mod extents;
+mod fits;
 mod flash;
 mod inspect;
 mod kept;
@@ -38,10 +39,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
+use larder_core::config::{CacheSpec, Choices, Limits, Memory};
 use larder_core::event::Event;
 use larder_core::exec::DevId;
-use larder_core::memory::Memory;
-use larder_core::preset::{Choices, Limits};
 use larder_core::request::{Errno, Kind, pieces};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -50,6 +50,7 @@ use larder_io::{Device, Driver};
 pub use self::connection::Accepted;
 pub use self::error::VolumeError;
 pub use self::extents::Seek;
+pub use self::fits::check_memory;
 pub use self::flash::FlashDevice;
 pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
 pub use self::latency::{Histogram, Latencies};
@@ -90,6 +91,8 @@ pub struct VolumeConfig {
 /// A volume being served, see the module.
 pub struct Volume {
     config: VolumeConfig,
+    /// The cache that its choices make.
+    spec: CacheSpec,
     mailboxes: Arc<Vec<Mailbox>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     running: Arc<AtomicUsize>,
@@ -154,6 +157,8 @@ impl Volume {
             )));
         }
         flash::check_blocks(&config.origin)?;
+        let spec = CacheSpec::try_from(&config.choices)
+            .map_err(|rejected| VolumeError::Usage(rejected.to_string()))?;
         let mailboxes: Arc<Vec<Mailbox>> =
             Arc::new((0..config.workers).map(|_| Mailbox::default()).collect());
         let (reports, from_workers) = channel();
@@ -176,6 +181,7 @@ impl Volume {
             overlaps: Overlaps::default(),
             files: Mutex::default(),
             seats: Seats::new(MOST_CONNECTIONS),
+            spec,
             config,
         });
         for index in 0..shape.shards {
@@ -195,11 +201,11 @@ impl Volume {
             holding: Arc::clone(&self.holding),
             map: Arc::clone(&self.map),
             overlaps: self.overlaps.clone(),
-            flush_shards: self.config.choices.flush_shards(),
+            flush_shards: self.spec.flushes_every_shard(),
         };
         let running = Arc::clone(&self.running);
         let (origin, unit_bytes) = (self.config.origin.clone(), shape.unit_bytes);
-        let (choices, limits) = (self.config.choices.clone(), self.config.limits.clone());
+        let (spec, limits) = (self.spec.clone(), self.config.limits.clone());
         let given_up = Arc::clone(&self.given_up);
         let flush_failed = Arc::clone(&self.flush_failed);
         let unsettled = Arc::clone(&self.unsettled);
@@ -213,7 +219,7 @@ impl Volume {
                 Ok(mut driver) => {
                     driver.attach(ORIGIN, origin);
                     shared.mailboxes[index as usize].open(driver.waker());
-                    let shard = Shard::new(shape, choices, limits, ORIGIN);
+                    let shard = Shard::new(shape, &spec, limits, ORIGIN);
                     let _ = ready.send(Ok(()));
                     let worker = Worker::new(index, unit_bytes, driver, shard, shared, reports);
                     match worker.run() {
@@ -424,22 +430,6 @@ impl Volume {
 impl Attached {
     fn is(&self, dev: DevId) -> bool {
         self.dev == dev
-    }
-}
-
-/// Refuses what would not fit into memory: so many bytes at worst, of one volume or several.
-///
-/// # Errors
-/// When less is available; unknown counts as enough.
-pub fn check_memory(needed: u64) -> Result<(), VolumeError> {
-    let available = larder_io::process::available_memory();
-    match available {
-        Some(available) if needed > available => Err(VolumeError::Refused(format!(
-            "this needs {} of memory at worst and {} is available; use a larger --unit, a smaller --flash-size, or more memory",
-            larder_io::rough_size(needed),
-            larder_io::rough_size(available)
-        ))),
-        _ => Ok(()),
     }
 }
 

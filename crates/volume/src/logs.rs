@@ -9,11 +9,11 @@
 //! was read may have been in its write cache alone.
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::cache::Keeps;
+use larder_core::config::Choices;
 use larder_core::exec::{DevId, Io, IoId, IoKind};
-use larder_core::label::{HEADER_BYTES, Label, Section, SectionKind};
+use larder_core::format::Keeps;
+use larder_core::format::label::{HEADER_BYTES, Label, Section, SectionKind};
 use larder_core::pagelog::{BATCH_PAGES_MOST, Geometry, LogPolicy, LogSettings, Look, OpenError};
-use larder_core::preset::Choices;
 use larder_core::request::Errno;
 use larder_core::shape::Shape;
 use larder_io::{Device, format_size};

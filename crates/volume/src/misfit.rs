@@ -2,7 +2,7 @@
 //! Why a flash that was formatted for one cache is not another's: what its label says, in the words of the
 //! settings, beside what they say now.
 
-use larder_core::label::{Label, SectionKind};
+use larder_core::format::label::{Label, SectionKind};
 use larder_io::format_size;
 
 /// The write policies under which a flash with this label was used.
@@ -56,8 +56,8 @@ pub(super) fn misfit(found: &Label, wanted: &Label) -> String {
 
 #[cfg(test)]
 mod tests {
-    use larder_core::cache::Keeps;
-    use larder_core::label::Section;
+    use larder_core::format::Keeps;
+    use larder_core::format::label::Section;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use larder_core::config::Memory;
 use larder_core::desk::Requests;
 use larder_core::exec::DevId;
-use larder_core::memory::Memory;
 use larder_core::request::Errno;
 use larder_core::shard::CacheStatus;
 use larder_core::stats::Counters;

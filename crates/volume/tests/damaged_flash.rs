@@ -18,9 +18,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
+use larder_core::config::{AdmissionChoice, Choices, Limits, WritePolicy, preset};
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::Class;
-use larder_core::preset::{AdmissionChoice, Choices, Limits, WritePolicy, preset};
 use larder_core::request::{Errno, Kind, pieces};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError, Target};
 use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use larder_core::buf::{Buf, PAGE};
+use larder_core::config::{Choices, Limits};
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
 use larder_core::policy::admission::Class;
-use larder_core::preset::{Choices, Limits};
 use larder_core::request::Kind;
 use larder_io::{Access, DevSpec, Device};
 use larder_model::SplitMix64;
@@ -279,7 +279,7 @@ fn without_device(scale: &Scale, choices: &Choices) -> Result<Vec<Row>> {
 fn engine_ns(scale: &Scale, choices: &Choices) -> Result<f64> {
     const DEPTH: u64 = 32;
     let units = scale.bytes / choices.unit_bytes;
-    let mut inline = Inline::new(scale.bytes, units, choices, &Limits::default());
+    let mut inline = Inline::new(scale.bytes, units, &choices.try_into()?, &Limits::default());
     inline.populate(0..units)?;
     let mut random = SplitMix64::new(7);
     let (mut count, mut hits) = (0, 0);

@@ -9,9 +9,9 @@
 
 use anyhow::{Result, bail};
 use larder_core::buf::{Buf, PAGE};
-use larder_core::cache::Flash;
+use larder_core::config::{CacheSpec, Limits};
 use larder_core::exec::{DevId, Nanos};
-use larder_core::preset::{Choices, Limits};
+use larder_core::format::FlashPlan;
 use larder_core::request::{Kind, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -34,11 +34,11 @@ pub(super) struct Inline {
 
 impl Inline {
     /// One shard over an origin, with a flash device of this many slots attached.
-    pub(super) fn new(origin_bytes: u64, slots: u64, choices: &Choices, limits: &Limits) -> Self {
-        let unit_bytes = choices.unit_bytes;
+    pub(super) fn new(origin_bytes: u64, slots: u64, spec: &CacheSpec, limits: &Limits) -> Self {
+        let unit_bytes = spec.unit_bytes;
         let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
-        let shard = Shard::new(shape, choices.clone(), limits.clone(), DevId(0));
-        let flash = Flash { dev: DevId(1), base: 0, slots, block_bytes: 512, journal: None };
+        let shard = Shard::new(shape, spec, limits.clone(), DevId(0));
+        let flash = FlashPlan { dev: DevId(1), base: 0, slots, block_bytes: 512, journal: None };
         shard.attach(flash, None);
         Self { shard, now: 0, unit_bytes }
     }

@@ -10,8 +10,8 @@
 //! it costs that flash is persistent is invisible).
 
 use anyhow::Result;
+use larder_core::config::Durability;
 use larder_core::exec::Nanos;
-use larder_core::preset::Durability;
 use larder_lab::jobs::run_jobs;
 use larder_lab::load::clients::Plan;
 use larder_lab::load::{FLASH_A_BYTES, HOUR, Pattern};

@@ -13,8 +13,8 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use larder_core::memory::Memory;
-use larder_core::preset::{Limits, WritePolicy};
+use larder_core::config::Memory;
+use larder_core::config::{Limits, WritePolicy};
 use larder_core::request::Kind;
 use larder_sim::scenario::sce;
 
@@ -83,7 +83,7 @@ fn measure(origin_bytes: u64, flash_bytes: u64) -> Result<Found> {
     let declared = Memory::of(origin_bytes, flash_bytes, &choices, &limits, 1);
     let start = Instant::now();
     let before = resident_bytes()?;
-    let mut volume = Inline::new(origin_bytes, slots, &choices, &limits);
+    let mut volume = Inline::new(origin_bytes, slots, &(&choices).try_into()?, &limits);
     volume.populate(spread(units, slots))?;
     let full_bytes = resident_bytes()?.saturating_sub(before);
     let status = volume.shard.cache_status().context("the cache was given up")?;

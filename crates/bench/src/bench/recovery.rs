@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use larder_core::buf::PAGE;
-use larder_core::preset::{Choices, Durability, Limits, preset};
+use larder_core::config::{Choices, Durability, Limits, preset};
 use larder_core::request::Kind;
 use larder_io::{Access, DevSpec, Device};
 use larder_volume::{FlashDevice, FlashState, StateFile, Volume, VolumeConfig};

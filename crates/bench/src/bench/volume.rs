@@ -7,10 +7,10 @@
 
 use anyhow::{Result, bail, ensure};
 use larder_core::buf::{Buf, PAGE};
-use larder_core::cache::Flash;
+use larder_core::config::{Choices, Limits};
 use larder_core::desk::Desk;
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos, SECOND};
-use larder_core::preset::{Choices, Limits};
+use larder_core::format::FlashPlan;
 use larder_core::request::{Kind, Reply, Request, pieces};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -105,12 +105,13 @@ impl Volume {
         let mut driver = Driver::new()?;
         driver.attach(ORIGIN, origin.clone());
         let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
-        let shard = Shard::new(shape, choices.clone(), limits.clone(), ORIGIN);
+        let shard = Shard::new(shape, &choices.try_into()?, limits.clone(), ORIGIN);
         if let Some(flash) = flash {
             driver.attach(FLASH, flash.clone());
             let geometry = flash.geometry();
             let (slots, block_bytes) = (geometry.bytes / unit_bytes, geometry.block_bytes);
-            shard.attach(Flash { dev: FLASH, base: 0, slots, block_bytes, journal: None }, None);
+            shard
+                .attach(FlashPlan { dev: FLASH, base: 0, slots, block_bytes, journal: None }, None);
         }
         let (desk, units, at) = (Desk::default(), origin_bytes / unit_bytes, driver.now());
         Ok(Self { driver, shard, desk, spare: Vec::new(), at, reply: None, unit_bytes, units })

@@ -16,10 +16,10 @@
 //! valid are what the origin holds is torture's business.
 
 use anyhow::{Context, Result, anyhow};
+use larder_core::config::{Choices, Durability, Limits};
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, recover};
-use larder_core::preset::{Choices, Durability, Limits};
 use larder_core::shape::Shape;
 use larder_lab::jobs::run_jobs;
 use larder_lab::load::clients::{Clients, Plan, What};
@@ -97,7 +97,7 @@ fn begin(
     recovered: &[Option<Recovered>],
 ) -> Result<World> {
     let origin = device(SAN_PROFILE, DATA_BYTES, seed)?;
-    let mut world = World::new(origin, DATA_BYTES, 1, choices, &Limits::default());
+    let mut world = World::new(origin, DATA_BYTES, 1, &choices.try_into()?, &Limits::default());
     let model = profile(FLASH_PROFILE, FLASH_A_BYTES, seed).map_err(|e| anyhow!("{e}"))?;
     let flash = SimDevice::new(model, metadata, seed, MILLISECOND);
     world.attach_journaled(flash, place(choices, DATA_BYTES, FLASH_A_BYTES, 1), recovered);

@@ -123,8 +123,8 @@ fn what_is_printed_means_the_same_again() {
 #[test]
 fn every_preset_and_replacement_prints_what_means_the_same() {
     let head = "origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\n";
-    let presets = larder_core::preset::presets().map(|p| p.name);
-    let named = larder_core::preset::ReplacementChoice::NAMED.iter().map(|(name, _)| *name);
+    let presets = larder_core::config::presets().map(|p| p.name);
+    let named = larder_core::config::ReplacementChoice::NAMED.iter().map(|(name, _)| *name);
     for (preset, replacement) in
         presets.map(|p| (p, None)).chain(named.map(|name| ("sce", Some(name))))
     {

@@ -89,7 +89,7 @@ fn start(opened: Opened) -> Result<Served> {
 
 /// Refuses to start what would not fit into memory at worst, all volumes together.
 fn check_memory(opened: &[Opened]) -> Result<()> {
-    let sum = |bytes: fn(&larder_core::memory::Memory) -> u64| {
+    let sum = |bytes: fn(&larder_core::config::Memory) -> u64| {
         opened.iter().map(|o| bytes(&o.memory())).fold(0, u64::saturating_add)
     };
     let worst = sum(|m| m.worst_bytes());

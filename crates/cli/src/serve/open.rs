@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use larder_core::memory::Memory;
-use larder_core::preset::{Choices, Durability, Limits};
+use larder_core::config::Memory;
+use larder_core::config::{Choices, Durability, Limits};
 use larder_front::listen::Secure;
 use larder_io::{Access, DevSpec, Device, OpenError, Remote, format_size, rough_size};
 use larder_volume::{FlashDevice, StateFile, VolumeError};

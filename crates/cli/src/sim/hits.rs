@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, bail};
-use larder_core::preset::ReplacementChoice;
+use larder_core::config::ReplacementChoice;
 use larder_io::rough_size;
 use larder_lab::hits::replay::{Capacity, Policy, Replay, Told};
 use larder_trace::{PAGE_BYTES, Trace};

@@ -1,302 +1,147 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The checkpointer: logs what units hold, once it is safe to say so.
+//! The checkpointer: writes what a cache holds to the other half of its metadata, and has the log go on there.
 //!
-//! Every period it takes units that hold more than is logged, and, when many are touched or
-//! nobody wrote for a while, touched ones. It notes their valid pages (the *snapshot*), forgets
-//! what was touched before, flushes the origin and then flash, and logs the noted pages except
-//! those touched meanwhile. A page of the snapshot was written to both devices before the
-//! flushes, so both hold it durably when the record is.
+//! A checkpoint: the other half's header says that it is incomplete; from the snapshot on, what is enqueued goes to both
+//! logs; the payload is written, and both devices are flushed; the committer switches. A half is not begun while an
+//! operation of an earlier try is overdue: it could land on top.
 //!
-//! A region is not begun while an operation of an earlier try is overdue: it could land on top.
-//!
-//! When half of the log is used the whole state goes to the other region in the same way; what
-//! is enqueued from its snapshot on goes to both logs, and the committer switches. What was taken
-//! back before and is not in the old log yet goes to the new one too: if the new payload is ever
-//! lost, the old state must not lack it.
+//! When a checkpoint is due: at the start, when half of the log is used, and when the whole state is asked for. Between
+//! checkpoints a clean cache logs units that changed, see `clean.rs`.
 
-use std::rc::Rc;
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
 
-use super::commit::Switch;
-use super::record::{Record, clear_regions};
-use super::recover::Header;
-use super::{Journal, Touched};
-use crate::buf::Buf;
-use crate::cache::{Cache, SlotPin};
-use crate::exec::IoKind;
+use super::log::{Log, LogFailed, Switch};
+use super::record::Record;
+use crate::checksum::Digest;
+use crate::exec::Nanos;
 use crate::mutant;
-use crate::shard::Core;
 
-/// Units logged at a time.
-const BATCH: usize = 256;
-/// Touched units are logged again when they are more than this share of the used slots ...
-const TOUCHED_SHARE: u32 = 16;
-/// ... and more than this many.
-const TOUCHED_LEAST: u32 = 16;
 /// Bytes of a payload written at a time.
 const CHUNK: usize = 1 << 20;
 
-/// A unit of a snapshot.
-struct Noted {
-    pin: SlotPin,
-    unit: u32,
-    bits: Vec<u8>,
-    /// What was touched before.
-    before: Option<Touched>,
-    was_logged: bool,
+/// What was asked of the checkpointer, and what it is doing.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Everything is to be logged soon: the volume stops.
+    pub hurry: Cell<bool>,
+    /// The whole state is to be written anew: an update has ended.
+    pub save: Cell<bool>,
+    /// Something counts as logged that is not enqueued yet.
+    pub logging: Cell<bool>,
 }
 
-impl Core {
-    /// The checkpointer's life.
-    pub(crate) async fn journal_checkpointer(self: Rc<Self>, cache: std::rc::Weak<Cache>) {
-        loop {
-            let Some(strong) = cache.upgrade() else { return };
-            let Some(journal) = strong.journal() else { return };
-            if journal.failed.get() || strong.closed() {
-                return;
-            }
-            if journal.region.get().is_none() || journal.is_filling() || journal.save.get() {
-                journal.save.set(false);
-                journal.logging.set(true);
-                let done = self.checkpoint(&strong).await;
-                journal.logging.set(false);
-                if done.is_err() {
-                    // Every write would wait for the next try, and that one might fail too.
-                    if journal.room() == 0 && !mutant::is_active("full-log-retries") {
-                        journal.fail(&self.exec);
-                        self.give_up(
-                            &strong.device,
-                            "its log is full and no new one begins".to_owned(),
-                        );
-                    }
-                    self.exec.sleep(self.limits.checkpoint).await;
+impl Progress {
+    /// Whether nothing is asked for or going on.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.save.get() && !self.logging.get()
+    }
+}
+
+/// A cache whose whole state can be written.
+pub(crate) trait Checkpointed {
+    /// What the units were before a snapshot, to be put back if the checkpoint fails.
+    type Before;
+
+    fn log(&self) -> &Log;
+    fn progress(&self) -> &Progress;
+    /// From the end of one step of the checkpointer to the beginning of the next.
+    fn period(&self) -> Nanos;
+    /// Whether a record that is pending at the snapshot belongs in the next log too.
+    fn carries(record: &Record) -> bool;
+    /// The snapshot: what each slot holds counts as logged from now on.
+    fn begin(&self) -> Self::Before;
+    fn put_back(&self, before: Self::Before);
+    /// Appends a slot's entry of the payload.
+    fn entry(&self, slot: u32, out: &mut Vec<u8>);
+    /// Appends the reference factors of the origin's units, where they are kept.
+    fn factors(&self, out: &mut Vec<u8>);
+    /// Makes durable on both devices what a record or payload is about to say.
+    async fn flush_devices(&self) -> Result<(), LogFailed>;
+    /// Logs some units that changed; whether there are more.
+    async fn log_batch(&self) -> Result<bool, LogFailed>;
+}
+
+/// The checkpointer's life.
+pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
+    while let Some(journal) = journal.upgrade() {
+        let (log, progress) = (journal.log(), journal.progress());
+        if log.has_failed() || log.flash.closed() {
+            return;
+        }
+        if log.is_new() || log.is_filling() || progress.save.get() {
+            progress.save.set(false);
+            progress.logging.set(true);
+            let done = checkpoint(&*journal).await;
+            progress.logging.set(false);
+            if done.is_err() {
+                // Every write would wait for the next try, and that one might fail too.
+                if log.room() == 0 && !mutant::is_active("full-log-retries") {
+                    log.fail();
+                    log.flash.give_up("its log is full and no new one begins".to_owned());
                 }
-                continue;
+                log.exec.sleep(journal.period()).await;
             }
-            journal.logging.set(true);
-            while self.log_batch(&strong).await == Ok(true) {}
-            journal.logging.set(false);
-            if journal.is_filling() {
-                continue;
-            }
-            // A full log wakes it early; who waits here does not keep the cache.
-            let (wait, due) = (self.limits.checkpoint, Rc::clone(&journal.checkpoint_due));
-            drop(strong);
-            due.wait_for(wait, &self.exec).await;
+            continue;
         }
+        progress.logging.set(true);
+        while journal.log_batch().await == Ok(true) {}
+        progress.logging.set(false);
+        if log.is_filling() {
+            continue;
+        }
+        // A log that fills wakes it early. A task that waits here does not keep the journal.
+        let (wait, due, exec) =
+            (journal.period(), Rc::clone(&log.checkpoint_due), log.exec.clone());
+        drop(journal);
+        due.wait_for(wait, &exec).await;
     }
+}
 
-    /// Flushes both devices: what they were told before is durable on them. Where flash owns what it
-    /// holds, what is logged as clean was flushed to the origin before.
-    async fn flush_both(&self, cache: &Rc<Cache>) -> Result<(), ()> {
-        let owns = cache.journal().is_some_and(|journal| journal.layout.dirty);
-        if !owns
-            && !mutant::is_active("checkpoint-no-origin-flush")
-            && let Err(errno) = self.flush_origin().await
-        {
-            // A failed flush is final, so nothing can be logged any more, and a log that is full
-            // would hold up every write.
-            self.give_up(&cache.device, format!("the origin cannot be flushed: {errno}"));
-            return Err(());
-        }
-        if mutant::is_active("checkpoint-no-flash-flush") {
-            return Ok(());
-        }
-        self.flash_meta(cache, IoKind::Flush, 0, None).await
-    }
-
-    /// Logs some units; whether there are more.
-    async fn log_batch(&self, cache: &Rc<Cache>) -> Result<bool, ()> {
-        let Some(journal) = cache.journal() else { return Err(()) };
-        let slots = journal.candidates(cache.used(), self.exec.now(), self.limits.checkpoint);
-        if slots.is_empty() {
-            return Ok(false);
-        }
-        let more = slots.len() == BATCH;
-        let noted: Vec<Noted> = slots.iter().filter_map(|s| cache.note(*s)).collect();
-        let flushed = self.flush_both(cache).await;
-        let mut ticket = 0;
-        for note in noted {
-            let slot = note.pin.slot();
-            if flushed.is_err() {
-                journal.forget(slot, &note);
-                continue;
-            }
-            let mut bits = note.bits;
-            let now = journal.touched.borrow().get(&slot).map_or(0, |t| t.mask);
-            if !mutant::is_active("checkpoint-over-write") {
-                clear_regions(&mut bits, now, &journal.layout);
-            }
-            let record = Record::State { slot, unit: note.unit, bits: bits.into() };
-            ticket = journal.enqueue(record, &self.exec);
-        }
-        flushed?;
-        // Nobody waits here until that is durable: when the log is full, the room for it is made
-        // by this very task, with a checkpoint.
-        if mutant::is_active("full-log-waits") {
-            journal.durable(ticket, &self.exec).await?;
-        }
-        Ok(more)
-    }
-
-    /// Writes the whole state to the other region and goes on there.
-    async fn checkpoint(&self, cache: &Rc<Cache>) -> Result<(), ()> {
-        let Some(journal) = cache.journal() else { return Err(()) };
-        if journal.is_making() {
-            return Err(());
-        }
-        let in_place = mutant::is_active("region-in-place");
-        let region = journal.region.get().map_or(0, |r| if in_place { r } else { 1 - r });
-        let generation = journal.newest.get() + 1;
-        journal.newest.set(generation);
-        let follows = journal.tail.get().generation;
-        let header = Header { volume: journal.volume, generation, follows, payload_crc: None };
-        self.journal_header(cache, region, &header).await?;
-        journal.queue.borrow_mut().note_snapshot(journal.layout.dirty);
-        let before = cache.log_all();
-        let written = self.write_payload(cache, region).await;
-        let flushed = match written {
-            Ok(crc) => self.flush_both(cache).await.map(|()| crc),
-            Err(()) => Err(()),
-        };
-        let Ok(payload_crc) = flushed else {
-            journal.queue.borrow_mut().since = None;
+/// Writes the whole state to the other half, and has the log go on there.
+async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
+    let log = journal.log();
+    let (half, generation) = log.begin_half().await?;
+    log.note_snapshot(J::carries);
+    let before = journal.begin();
+    let written = write_payload(journal, half).await;
+    let flushed = match written {
+        Ok(payload_crc) => journal.flush_devices().await.map(|()| payload_crc),
+        Err(failed) => Err(failed),
+    };
+    match flushed {
+        Ok(payload_crc) => log.switch_to(Switch { half, generation, payload_crc }).await,
+        Err(failed) => {
+            log.forget_snapshot();
             journal.put_back(before);
-            return Err(());
-        };
-        *journal.switch.borrow_mut() = Some(Switch { region, generation, payload_crc });
-        journal.work.set(&self.exec);
-        journal.switched.wait(&self.exec).await;
-        if journal.failed.get() { Err(()) } else { Ok(()) }
-    }
-
-    async fn write_payload(&self, cache: &Rc<Cache>, region: u8) -> Result<u32, ()> {
-        let Some(journal) = cache.journal() else { return Err(()) };
-        let (layout, start) = (journal.layout, journal.layout.payload(region));
-        let entry = layout.entry_bytes();
-        let mut digest = crate::checksum::Digest::default();
-        let (mut slot, mut at, mut pending) = (0, 0, Vec::with_capacity(CHUNK + entry));
-        while at < layout.payload_bytes {
-            while pending.len() < CHUNK && slot < layout.slots {
-                cache.entry(slot, &mut pending);
-                slot += 1;
-            }
-            if slot == layout.slots {
-                slot += 1;
-                self.factors(layout.factors, &mut pending);
-                pending.resize((layout.payload_bytes - at) as usize, 0);
-            }
-            let len = pending.len().min(CHUNK);
-            let rest = pending.split_off(len);
-            digest.update(&pending);
-            let (kind, buf) = (IoKind::Write { fua: false }, Buf::copy_of(&pending));
-            self.flash_meta(cache, kind, start + at, Some(buf)).await?;
-            at += len as u64;
-            pending = rest;
-        }
-        Ok(digest.finish())
-    }
-
-    /// Appends the reference factors of so many units.
-    fn factors(&self, units: u32, out: &mut Vec<u8>) {
-        let mut admission = self.admission.borrow_mut();
-        let Some(periodic) = admission.periodic().filter(|_| units > 0) else { return };
-        out.extend(periodic.factors().iter().flat_map(|rf| rf.to_le_bytes()));
-    }
-}
-
-impl Journal {
-    /// Slots whose units are to be logged now.
-    fn candidates(&self, used: u32, now: u64, period: u64) -> Vec<u32> {
-        let touched = self.touched.borrow();
-        let quiet = now.saturating_sub(self.last_write.get()) > period || self.hurry.get();
-        let many = touched.len() as u32 > (used / TOUCHED_SHARE).max(TOUCHED_LEAST);
-        let mut changed = self.changed.borrow_mut();
-        let mut slots: Vec<u32> =
-            changed.iter().filter(|s| !touched.contains_key(s)).copied().take(BATCH).collect();
-        // What flash alone has is not logged as clean by waiting.
-        if !self.layout.dirty && (quiet || many) {
-            slots.extend(touched.keys().copied().take(BATCH - slots.len()));
-        }
-        for slot in &slots {
-            changed.remove(slot);
-        }
-        slots
-    }
-
-    /// A noted unit is not going to be logged.
-    fn forget(&self, slot: u32, note: &Noted) {
-        self.changed.borrow_mut().insert(slot);
-        self.set_logged(slot, note.was_logged);
-        if let Some(before) = note.before {
-            let mut touched = self.touched.borrow_mut();
-            touched.entry(slot).and_modify(|t| t.mask |= before.mask).or_insert(before);
-        }
-    }
-
-    fn put_back(&self, before: Vec<(u32, Option<Touched>, bool)>) {
-        for (slot, was_touched, was_logged) in before {
-            if !self.is_logged(slot) {
-                continue; // it left meanwhile
-            }
-            self.set_logged(slot, was_logged);
-            self.changed.borrow_mut().insert(slot);
-            if let Some(before) = was_touched {
-                let mut touched = self.touched.borrow_mut();
-                touched.entry(slot).and_modify(|t| t.mask |= before.mask).or_insert(before);
-            }
+            Err(failed)
         }
     }
 }
 
-impl Cache {
-    /// Notes what a slot holds; from now on it counts as logged and untouched.
-    fn note(self: &Rc<Self>, slot: u32) -> Option<Noted> {
-        let journal = self.journal()?;
-        let (pin, unit) = self.pin_used(slot)?;
-        let mut bits = Vec::with_capacity(journal.layout.entry_bytes());
-        self.valid_bits(slot, &mut bits);
-        let (before, was_logged) =
-            (journal.touched.borrow_mut().remove(&slot), journal.is_logged(slot));
-        journal.set_logged(slot, true);
-        Some(Noted { pin, unit, bits, before, was_logged })
-    }
-
-    /// Every unit counts as logged and untouched from now on; what they were before. But those whose
-    /// slot is still to be dropped: the new log may begin with that, and would drop them too.
-    fn log_all(&self) -> Vec<(u32, Option<Touched>, bool)> {
-        let Some(journal) = self.journal() else { return Vec::new() };
-        if journal.layout.dirty {
-            return Vec::new(); // what is dirty stays so, and what is not whole stays unlogged
+/// Writes a payload; its checksum.
+async fn write_payload<J: Checkpointed>(journal: &J, half: u8) -> Result<u32, LogFailed> {
+    let log = journal.log();
+    let (layout, start) = (&log.layout, log.layout.payload(half));
+    let entry = layout.entry_bytes();
+    let mut digest = Digest::default();
+    let (mut slot, mut at, mut pending) = (0, 0, Vec::with_capacity(CHUNK + entry));
+    while at < layout.payload_bytes {
+        while pending.len() < CHUNK && slot < layout.slots {
+            journal.entry(slot, &mut pending);
+            slot += 1;
         }
-        let mut touched = journal.touched.take();
-        journal.changed.borrow_mut().clear();
-        let dropped = journal.dropped.borrow();
-        let settled = |slot: &u32| self.is_used(*slot) && !dropped.contains_key(slot);
-        let before = (0..self.slots()).filter(settled).map(|slot| {
-            let was_logged = journal.is_logged(slot);
-            journal.set_logged(slot, true);
-            (slot, touched.remove(&slot), was_logged)
-        });
-        before.collect()
-    }
-
-    /// The slot's entry of a payload: what it holds, without what was touched since the snapshot.
-    fn entry(&self, slot: u32, out: &mut Vec<u8>) {
-        let Some(journal) = self.journal() else { return };
-        let at = out.len();
-        let unit = self.unit_of(slot).filter(|_| journal.is_logged(slot));
-        let Some(unit) = unit else {
-            return out.resize(at + journal.layout.entry_bytes(), 0);
-        };
-        out.extend((unit + 1).to_le_bytes());
-        let mask = journal.touched_regions(slot);
-        if journal.layout.dirty {
-            let forgotten = mutant::is_active("checkpoint-forgets-dirty");
-            return out.extend((if forgotten { 0 } else { mask }).to_le_bytes());
+        if slot == layout.slots {
+            slot += 1;
+            journal.factors(&mut pending);
+            pending.resize((layout.payload_bytes - at) as usize, 0);
         }
-        self.valid_bits(slot, out);
-        if let Some(bits) = out.get_mut(at + 4..) {
-            clear_regions(bits, mask, &journal.layout);
-        }
+        let len = pending.len().min(CHUNK);
+        let rest = pending.split_off(len);
+        digest.update(&pending);
+        log.write_payload(start + at, &pending).await?;
+        at += len as u64;
+        pending = rest;
     }
+    Ok(digest.finish())
 }

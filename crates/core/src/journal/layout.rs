@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where one shard's metadata lies on flash.
 //!
-//! Two regions, each `header | header again | payload | log | log again`. A payload has one entry per
-//! slot: the unit plus one (u32, 0 for none) and a bit per page; under no-write-back instead a bit per
+//! Two halves, each `header | header again | payload | log | log again`. A payload has one entry per
+//! slot: the unit plus one (u32, 0 for none) and a bit per page; under write-back instead a bit per
 //! region that is dirty (u64). Under periodic update the reference factor of each origin unit follows
 //! (u16). The log is a run of blocks, kept twice.
 //! The areas of all shards follow each other; all are as large as the largest shard needs.
 
 use std::ops::Range;
 
-use crate::cache::{Flash, Keeps};
+use crate::format::{FlashPlan, Keeps};
+use crate::pages::Regions;
 use crate::shape::Shape;
 
-/// Bytes of a copy of a region's header.
+/// Bytes of a copy of a half's header.
 pub const HEADER_BYTES: u64 = 4096;
-/// Regions of the pages of a unit that a touched record names, at most.
-pub const TOUCH_BITS: u32 = 64;
 /// Bytes of a reference factor.
 const FACTOR_BYTES: u64 = 2;
 /// Payload and log are whole multiples of this.
@@ -65,7 +64,7 @@ pub struct Layout {
 impl Layout {
     /// The layout of `shape`'s shard; nothing where the cache keeps no metadata.
     #[must_use]
-    pub fn of(shape: &Shape, flash: &Flash) -> Option<Self> {
+    pub fn of(shape: &Shape, flash: &FlashPlan) -> Option<Self> {
         let journal = flash.journal?;
         let (slots, pages) = (shape.slots_of(flash.slots), shape.pages_per_unit());
         let block_bytes = u64::from(flash.block_bytes).max(512);
@@ -110,25 +109,25 @@ impl Layout {
         u64::from(self.log_blocks) * self.block_bytes
     }
 
-    /// First byte of the first or second copy of a region's header.
+    /// First byte of the first or second copy of a half's header.
     #[must_use]
-    pub fn header(&self, region: u8, copy: u8) -> u64 {
+    pub fn header(&self, half: u8, copy: u8) -> u64 {
         let log = self.log_bytes().next_multiple_of(ALIGN);
-        let region = u64::from(region) * Self::area_bytes(self.payload_bytes, log) / 2;
-        self.base + region + u64::from(copy) * HEADER_BYTES
+        let half = u64::from(half) * Self::area_bytes(self.payload_bytes, log) / 2;
+        self.base + half + u64::from(copy) * HEADER_BYTES
     }
 
-    /// First byte of a region's payload.
+    /// First byte of a half's payload.
     #[must_use]
-    pub fn payload(&self, region: u8) -> u64 {
-        self.header(region, 0) + 2 * HEADER_BYTES
+    pub fn payload(&self, half: u8) -> u64 {
+        self.header(half, 0) + 2 * HEADER_BYTES
     }
 
-    /// First byte of a block in the first or second copy of a region's log.
+    /// First byte of a block in the first or second copy of a half's log.
     #[must_use]
-    pub fn log_block(&self, region: u8, copy: u8, block: u32) -> u64 {
+    pub fn log_block(&self, half: u8, copy: u8, block: u32) -> u64 {
         let log = self.log_bytes().next_multiple_of(ALIGN);
-        self.payload(region)
+        self.payload(half)
             + self.payload_bytes
             + u64::from(copy) * log
             + u64::from(block) * self.block_bytes
@@ -137,7 +136,7 @@ impl Layout {
     /// Pages of one region that a touched record names.
     #[must_use]
     pub fn touch_pages(&self) -> u32 {
-        self.pages.div_ceil(TOUCH_BITS)
+        Regions::of(self.pages).pages_each
     }
 
     /// Bytes of a slot's entry in a payload.

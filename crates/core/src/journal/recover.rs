@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recovery: from the bytes on flash to what every slot holds (design rules 8 and 9).
 //!
-//! 1. Of the two regions whose headers belong to this volume and are complete, the one with the
-//!    newer generation counts. A header is written before its region as incomplete, so that a
+//! 1. Of the two halves whose headers belong to this volume and are complete, the one with the
+//!    newer generation counts. A header is written before its half as incomplete, so that a
 //!    checkpoint that a crash cut short never lends its generation, and the blocks it left, to
 //!    another. It is there twice, since without it the log that takes pages back would not be
 //!    read; the newer copy counts. It names its own place, so a stray write is not taken for it.
 //! 2. Its payload is the state at its checkpoint; the records of its log are applied in order.
-//! 3. If its payload is damaged, the older region's payload, the whole of the older log and then
+//! 3. If its payload is damaged, the older half's payload, the whole of the older log and then
 //!    the newer log say the same: everything logged while the newer payload was written went to
 //!    both logs.
 //! 4. A log ends at the first block that does not follow. If a later batch is there nevertheless,
@@ -19,6 +19,7 @@
 
 use super::layout::{HEADER_BYTES, Layout};
 use super::record::{Block, Tail, u32_at, u64_at};
+use crate::cache::units::restore::Held;
 use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;
@@ -30,13 +31,13 @@ pub const VERSION: u32 = 1;
 /// What a shard's metadata says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The region in force.
-    pub region: u8,
+    /// The half in force.
+    pub half: u8,
     /// Where its log goes on.
     pub tail: Tail,
     /// The newest generation that anything was ever written for.
     pub newest: u64,
-    /// The header of the region in force, where a crash left but one copy of it: to be written again
+    /// The header of the half in force, where a crash left but one copy of it: to be written again
     /// before the log goes on, or that copy would be the only one for as long as the log lasts.
     pub lone_header: Option<Header>,
     /// An entry per slot, see [`Layout`].
@@ -59,6 +60,18 @@ impl Recovered {
     #[must_use]
     pub fn unit(&self, slot: u32, layout: &Layout) -> Option<u32> {
         u32_at(&self.payload, slot as usize * layout.entry_bytes())?.checked_sub(1)
+    }
+
+    /// What each slot in use holds.
+    pub(crate) fn held<'a>(&'a self, layout: &Layout) -> impl Iterator<Item = Held<'a>> + use<'a> {
+        let layout = *layout;
+        let entries = self.payload.chunks_exact(layout.entry_bytes());
+        (0..layout.slots).zip(entries).filter_map(move |(slot, entry)| {
+            let unit = u32_at(entry, 0)?.checked_sub(1)?;
+            let valid = (!layout.dirty).then(|| entry.get(layout.bits()).unwrap_or_default());
+            let dirty = if layout.dirty { u64_at(entry, layout.bits().end)? } else { 0 };
+            Some(Held { slot, unit, valid, dirty })
+        })
     }
 
     /// How far the log had come: its generation, and blocks of it.
@@ -93,7 +106,7 @@ pub enum Unusable {
     Device(Errno),
 }
 
-/// A region's header.
+/// A half's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The volume.
@@ -102,7 +115,7 @@ pub struct Header {
     pub generation: u64,
     /// The generation whose log goes on in this one's.
     pub follows: u64,
-    /// CRC-32C of the payload; none while the region is being written.
+    /// CRC-32C of the payload; none while the half is being written.
     pub payload_crc: Option<u32>,
 }
 
@@ -155,7 +168,7 @@ impl Header {
 }
 
 /// What makes a shard's area that of an empty cache of this volume, in order; to be durable before the
-/// volume's label is. Whatever a region holds of another volume does not count.
+/// volume's label is. Whatever a half holds of another volume does not count.
 #[must_use]
 pub fn format(layout: &Layout, volume: u64) -> Vec<(u64, Vec<u8>)> {
     let payload = vec![0; layout.payload_bytes as usize];
@@ -177,50 +190,50 @@ pub type Read<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, Errno>;
 /// Why there is none.
 pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered, Unusable> {
     let mut found = Vec::new();
-    for region in [0, 1] {
+    for half in [0, 1] {
         let mut copies = [None, None];
         for copy in [0, 1] {
-            let at = layout.header(region, copy);
+            let at = layout.header(half, copy);
             let bytes = read(at, HEADER_BYTES).map_err(Unusable::Device)?;
             copies[usize::from(copy)] = Header::decode(&bytes, volume, layout, at);
         }
         let age = |h: &Header| (h.generation, h.payload_crc.is_some());
         let newest = copies.into_iter().flatten().max_by_key(age);
-        found.extend(newest.map(|h| (region, h, copies[0] != copies[1])));
+        found.extend(newest.map(|h| (half, h, copies[0] != copies[1])));
     }
     let newest_written = found.iter().map(|(_, h, _)| h.generation).max().unwrap_or(0);
     found.retain(|(_, h, _)| h.payload_crc.is_some());
     found.sort_by_key(|(_, h, _)| std::cmp::Reverse(h.generation));
-    let Some(&(region, newest, is_alone)) = found.first() else { return Err(Unusable::Nothing) };
+    let Some(&(half, newest, is_alone)) = found.first() else { return Err(Unusable::Nothing) };
     let lone_header = Some(newest).filter(|_| is_alone);
-    let mut payload = read_payload(layout, region, &newest, read)?;
+    let mut payload = read_payload(layout, half, &newest, read)?;
     if payload.is_none() {
         let older = found.get(1).filter(|(_, h, _)| h.generation == newest.follows);
-        let Some(&(older_region, older, _)) = older else { return Err(Unusable::Damaged) };
-        let mut state = read_payload(layout, older_region, &older, read)?;
+        let Some(&(older_half, older, _)) = older else { return Err(Unusable::Damaged) };
+        let mut state = read_payload(layout, older_half, &older, read)?;
         if let Some(state) = &mut state {
             let tail = Tail::first(volume, older.generation, layout);
-            replay(layout, older_region, tail, state, read)?;
+            replay(layout, older_half, tail, state, read)?;
         }
         payload = state;
     }
     let Some(mut payload) = payload else { return Err(Unusable::Damaged) };
     let tail = Tail::first(volume, newest.generation, layout);
-    let tail = replay(layout, region, tail, &mut payload, read)?;
+    let tail = replay(layout, half, tail, &mut payload, read)?;
     if mutant::is_active("clean-lines-dropped") && !layout.dirty {
         payload.fill(0);
     }
-    Ok(Recovered { region, tail, newest: newest_written, lone_header, payload })
+    Ok(Recovered { half, tail, newest: newest_written, lone_header, payload })
 }
 
 /// The payload, unless it is damaged.
 fn read_payload(
     layout: &Layout,
-    region: u8,
+    half: u8,
     header: &Header,
     read: Read<'_>,
 ) -> Result<Option<Vec<u8>>, Unusable> {
-    let bytes = read(layout.payload(region), layout.payload_bytes).map_err(Unusable::Device)?;
+    let bytes = read(layout.payload(half), layout.payload_bytes).map_err(Unusable::Device)?;
     let whole = Some(crc32c(&bytes)) == header.payload_crc;
     Ok((whole || mutant::is_active("payload-unchecked")).then_some(bytes))
 }
@@ -228,7 +241,7 @@ fn read_payload(
 /// Applies a log to a payload; where the log ends.
 fn replay(
     layout: &Layout,
-    region: u8,
+    half: u8,
     tail: Tail,
     payload: &mut [u8],
     read: Read<'_>,
@@ -236,7 +249,7 @@ fn replay(
     let len = u64::from(layout.log_blocks) * layout.block_bytes;
     let mut copies = Vec::new();
     for copy in [0, 1] {
-        copies.push(read(layout.log_block(region, copy, 0), len).map_err(Unusable::Device)?);
+        copies.push(read(layout.log_block(half, copy, 0), len).map_err(Unusable::Device)?);
     }
     let block = layout.block_bytes as usize;
     let at = |copy: usize, index: usize| {

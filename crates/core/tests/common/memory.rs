@@ -7,9 +7,9 @@
 //! Why not the simulator's devices: they keep versions of sectors, not bytes.
 
 use larder_core::buf::Buf;
+use larder_core::config::{Choices, Limits};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, Io, IoKind, Nanos};
-use larder_core::preset::{Choices, Limits};
 use larder_core::request::{Errno, Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -35,7 +35,7 @@ pub struct Memory {
 impl Memory {
     #[must_use]
     pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
-        let shard = Shard::new(shape, choices, Limits::default(), ORIGIN);
+        let shard = Shard::new(shape, &choices.try_into().unwrap(), Limits::default(), ORIGIN);
         Self { shard, origin, flash, lands: usize::MAX, replies: Vec::new(), now: 0 }
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Maps of units on the flash of a shard in memory.
 
-use larder_core::cache::{Flash, Keeps, MetadataPlace};
+use larder_core::config::Choices;
+use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, Unusable, recover};
-use larder_core::preset::Choices;
 use larder_core::request::Errno;
 use larder_core::shape::Shape;
 
@@ -12,13 +12,19 @@ use crate::memory::FLASH;
 
 /// The place of metadata and slots on the flash of a shard.
 #[must_use]
-pub fn place(shape: &Shape, choices: &Choices, at: (u64, u64), slots: u64, block: u32) -> Flash {
+pub fn place(
+    shape: &Shape,
+    choices: &Choices,
+    at: (u64, u64),
+    slots: u64,
+    block: u32,
+) -> FlashPlan {
     let (volume, base) = at;
     let (keeps, log_bytes) = (Keeps::of(choices), 16 << 10);
-    let journal = MetadataPlace { base, volume, log_bytes, keeps };
+    let journal = MetadataPlan { base, volume, log_bytes, keeps };
     let metadata = Layout::total_bytes(shape, slots, log_bytes, keeps);
     let base = base + metadata;
-    Flash { dev: FLASH, base, slots, block_bytes: block, journal: Some(journal) }
+    FlashPlan { dev: FLASH, base, slots, block_bytes: block, journal: Some(journal) }
 }
 
 /// What the metadata in these bytes of a flash says; whatever it reads lies within `bytes`.

@@ -279,7 +279,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    use larder_core::preset::{Limits, preset};
+    use larder_core::config::{Limits, preset};
     use larder_io::Device;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_core::buf::Buf;
+use larder_core::config::{
+    AdmissionChoice, Choices, Limits, ReplacementChoice, WritePolicy, preset,
+};
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::{Class, SelectiveSettings};
-use larder_core::preset::{
-    AdmissionChoice, Choices, Limits, ReplacementChoice, WritePolicy, preset,
-};
 use larder_front::fuse::FuseDoor;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};

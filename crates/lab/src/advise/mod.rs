@@ -16,8 +16,8 @@ mod points;
 mod words;
 
 use anyhow::{Result, bail};
-use larder_core::label::HEADER_BYTES;
-use larder_core::preset::preset;
+use larder_core::config::preset;
+use larder_core::format::label::HEADER_BYTES;
 use larder_trace::info::{Info, Told, info};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde::Serialize;

@@ -7,7 +7,7 @@
 use std::hash::BuildHasher as _;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use larder_core::preset::ReplacementChoice;
+use larder_core::config::ReplacementChoice;
 use larder_model::SplitMix64;
 use larder_policy::replacement::Replacement;
 

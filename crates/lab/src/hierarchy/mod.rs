@@ -43,7 +43,7 @@ mod paths;
 mod run;
 mod writeback;
 
-use larder_core::preset::ReplacementChoice;
+use larder_core::config::ReplacementChoice;
 use larder_model::{Holland, Nanos};
 
 pub use self::run::run;

@@ -127,7 +127,7 @@ impl<P: Replacement> HitCache<P> {
 
 #[cfg(test)]
 mod tests {
-    use larder_core::preset::{ReplacementChoice, WithPolicy};
+    use larder_core::config::{ReplacementChoice, WithPolicy};
 
     use super::*;
 

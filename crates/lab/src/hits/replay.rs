@@ -6,8 +6,8 @@
 
 use std::str::FromStr;
 
+use larder_core::config::{ReplacementChoice, WithPolicy};
 use larder_core::policy::replacement::Replacement;
-use larder_core::preset::{ReplacementChoice, WithPolicy};
 use larder_trace::{Records, Trace, TraceError};
 
 use super::belady::{self, Future};

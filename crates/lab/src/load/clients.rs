@@ -249,8 +249,8 @@ impl Clients {
 
 #[cfg(test)]
 mod tests {
+    use larder_core::config::preset;
     use larder_core::exec::SECOND;
-    use larder_core::preset::preset;
 
     use super::super::Pattern;
     use super::*;

@@ -9,9 +9,6 @@
 
 use std::collections::VecDeque;
 
-use super::{Admission, Candidate, Verdict};
-use crate::Nanos;
-
 /// How many streams are followed at a time (bcache: 128).
 const STREAMS: usize = 128;
 
@@ -25,11 +22,6 @@ pub struct OnMissSettings {
     pub on_write: bool,
     /// Streams longer than so many bytes do not enter; 0: all enter.
     pub bypass_bytes: u64,
-}
-
-impl OnMissSettings {
-    /// For a cache that does not ask.
-    pub const NOBODY: Self = Self { client_waits: false, on_write: false, bypass_bytes: 0 };
 }
 
 /// A run of requests, each of which began where the one before ended.
@@ -58,35 +50,14 @@ impl OnMiss {
         Self { settings: settings.clone(), bypass_bytes, streams, bypassing: false }
     }
 
-    fn verdict(&self, admits: bool) -> Verdict {
-        if admits && !self.bypassing {
-            Verdict::Inline { client_waits: self.settings.client_waits }
-        } else {
-            Verdict::Ignore
-        }
-    }
-}
-
-impl Admission for OnMiss {
-    fn workers(&self) -> u32 {
-        0
+    /// Whether the client's answer waits until flash has what it missed.
+    #[must_use]
+    pub fn client_waits(&self) -> bool {
+        self.settings.client_waits
     }
 
-    fn served(&mut self, _hit: bool, _now: Nanos) {}
-
-    fn missed(&mut self, _unit: u64, _free_ratio: f64, _now: Nanos) -> Verdict {
-        self.verdict(true)
-    }
-
-    fn turn(&mut self, _worker: u32, _free_ratio: f64, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
-    fn next(&mut self, _worker: u32, _room: bool) -> Option<Candidate> {
-        None
-    }
-
-    fn asked(&mut self, unit: u64, bytes: u64) {
+    /// A client asks for `bytes` of `unit`, to be told before its hit or miss.
+    pub fn asked(&mut self, unit: u64, bytes: u64) {
         if self.settings.bypass_bytes == 0 {
             return;
         }
@@ -100,8 +71,16 @@ impl Admission for OnMiss {
         self.streams.push_back(stream);
     }
 
-    fn written(&mut self, _unit: u64) -> Verdict {
-        self.verdict(self.settings.on_write)
+    /// Whether the unit of the last request, a read that missed, is admitted.
+    #[must_use]
+    pub fn admits_read(&self) -> bool {
+        !self.bypassing
+    }
+
+    /// Whether the unit of the last request, a write to a unit that is not resident, is admitted.
+    #[must_use]
+    pub fn admits_write(&self) -> bool {
+        self.settings.on_write && !self.bypassing
     }
 }
 
@@ -115,7 +94,7 @@ mod tests {
 
     fn miss(policy: &mut OnMiss, unit: u64) -> bool {
         policy.asked(unit, 4096);
-        policy.missed(unit, 0.0, 0) != Verdict::Ignore
+        policy.admits_read()
     }
 
     #[test]
@@ -131,6 +110,6 @@ mod tests {
     fn without_a_bypass_everything_enters() {
         let mut policy = policy(0);
         assert!((0..100_000).all(|u| miss(&mut policy, u)));
-        assert_eq!(policy.written(5), Verdict::Inline { client_waits: false });
+        assert!(policy.admits_write() && !policy.client_waits());
     }
 }

@@ -16,7 +16,6 @@
 //! Invariants: no unit and no slot is exchanged twice in one update (the origin's hand turns once,
 //! the flash's at most once); one step of a hand looks at a bounded number of units.
 
-use super::{Admission, Candidate, Verdict};
 use crate::Nanos;
 
 /// What one request adds.
@@ -161,38 +160,15 @@ impl Periodic {
     fn is_cold(&self, unit: u32) -> bool {
         self.factors.get(unit as usize).is_none_or(|rf| *rf <= self.settings.hot)
     }
-}
 
-impl Admission for Periodic {
-    fn workers(&self) -> u32 {
-        0
-    }
-
-    fn served(&mut self, _hit: bool, _now: Nanos) {}
-
-    fn missed(&mut self, _unit: u64, _free_ratio: f64, _now: Nanos) -> Verdict {
-        Verdict::Ignore
-    }
-
-    fn turn(&mut self, _worker: u32, _free_ratio: f64, _now: Nanos) -> Option<Nanos> {
-        None
-    }
-
-    fn next(&mut self, _worker: u32, _room: bool) -> Option<Candidate> {
-        None
-    }
-
-    fn asked(&mut self, unit: u64, _bytes: u64) {
+    /// A client asks for `unit`.
+    pub fn asked(&mut self, unit: u64) {
         if self.last.replace(unit) == Some(unit) {
             return;
         }
         if let Some(rf) = self.factors.get_mut(unit as usize) {
             *rf = rf.saturating_add(HIT);
         }
-    }
-
-    fn periodic(&mut self) -> Option<&mut Periodic> {
-        Some(self)
     }
 }
 
@@ -240,15 +216,15 @@ mod tests {
     /// Requests to unit, each after one to another (the last).
     fn ask(policy: &mut Periodic, unit: u64, times: usize) {
         for _ in 0..times {
-            policy.asked(unit, 4096);
-            policy.asked(u64::MAX, 4096);
+            policy.asked(unit);
+            policy.asked(u64::MAX);
         }
     }
 
     #[test]
     fn requests_in_a_row_count_once_and_the_third_makes_hot() {
         let mut policy = policy(4);
-        (0..9).for_each(|_| policy.asked(2, 4096));
+        (0..9).for_each(|_| policy.asked(2));
         assert_eq!(policy.factors()[2], 20);
         ask(&mut policy, 2, 2);
         assert!(policy.is_cold(2), "40");

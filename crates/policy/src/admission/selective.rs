@@ -11,7 +11,7 @@
 //! anybody (design rule 6; the paper has no such bound, and exchanges units of nearly equal heat
 //! for ever).
 
-use super::{Admission, Candidate, Class, Regulator, Verdict};
+use super::{Class, Regulator};
 use crate::Nanos;
 use crate::heat::{DEFAULT_LENGTH, HeatList};
 
@@ -68,38 +68,44 @@ impl Selective {
         self.running = running;
         class
     }
-}
 
-impl Admission for Selective {
-    fn workers(&self) -> u32 {
+    /// How many background workers the policy uses.
+    #[must_use]
+    pub fn workers(&self) -> u32 {
         self.lists.len() as u32
     }
 
-    fn served(&mut self, hit: bool, now: Nanos) {
+    /// A read was served, from flash (`hit`) or not.
+    pub fn served(&mut self, hit: bool, now: Nanos) {
         self.regulator.served(hit, now);
     }
 
-    fn missed(&mut self, unit: u64, free_ratio: f64, now: Nanos) -> Verdict {
+    /// A read of `unit` missed, at a time when this share of the cache was free; the worker that has a new candidate.
+    pub fn missed(&mut self, unit: u64, free_ratio: f64, now: Nanos) -> Option<u32> {
         self.class(free_ratio, now);
         if self.running == 0 {
-            return Verdict::Ignore;
+            return None;
         }
         // Fibonacci hashing: neighbouring fragments go to different workers.
         let hash = unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let worker = (hash % u64::from(self.running)) as u32;
         self.lists[worker as usize].missed(unit);
-        Verdict::Background { worker }
+        Some(worker)
     }
 
-    fn turn(&mut self, worker: u32, free_ratio: f64, now: Nanos) -> Option<Nanos> {
+    /// Whether `worker` may run now: how long it sleeps before it takes its next candidate, or `None` while it has to
+    /// rest until woken.
+    pub fn turn(&mut self, worker: u32, free_ratio: f64, now: Nanos) -> Option<Nanos> {
         let class = self.class(free_ratio, now)?;
         (worker < class.workers).then_some(class.period_ns)
     }
 
-    fn next(&mut self, worker: u32, room: bool) -> Option<Candidate> {
+    /// The unit that `worker` is to populate next; when there is no `room`, only one that is hot enough to displace
+    /// another.
+    pub fn next(&mut self, worker: u32, room: bool) -> Option<u64> {
         let least = if room { 1 } else { self.displace_heat };
-        let (unit, heat) = self.lists.get_mut(worker as usize)?.take_hottest(least)?;
-        Some(Candidate { unit, heat })
+        let (unit, _) = self.lists.get_mut(worker as usize)?.take_hottest(least)?;
+        Some(unit)
     }
 }
 
@@ -112,7 +118,7 @@ mod tests {
         let mut policy = Selective::new(&SelectiveSettings::default(), 1);
         (0..1000).for_each(|_| policy.served(true, 0));
         for unit in 0..50 {
-            assert_eq!(policy.missed(unit, 0.05, 0), Verdict::Background { worker: 0 });
+            assert_eq!(policy.missed(unit, 0.05, 0), Some(0));
         }
         assert_eq!(policy.turn(0, 0.05, 0), Some(500_000_000));
         assert_eq!(policy.turn(1, 0.05, 0), None);
@@ -125,8 +131,7 @@ mod tests {
         let mut policy = Selective::new(&SelectiveSettings::default(), 1);
         let mut seen = [0; 8];
         for unit in 0..800 {
-            let Verdict::Background { worker } = policy.missed(unit, 1.0, 0) else { panic!() };
-            seen[worker as usize] += 1;
+            seen[policy.missed(unit, 1.0, 0).unwrap() as usize] += 1;
         }
         assert!(seen.iter().all(|n| (50..=150).contains(n)), "{seen:?}");
     }

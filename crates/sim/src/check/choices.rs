@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The choices that a check is run with: any that are lawful, or those of a preset.
 
-use larder_core::exec::MILLISECOND;
-use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
-use larder_core::policy::replacement::BucketOrder;
-use larder_core::preset::{
+use larder_core::config::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, PRESETS, Placement,
     ReplacementChoice, WritePolicy,
 };
+use larder_core::exec::MILLISECOND;
+use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
+use larder_core::policy::replacement::BucketOrder;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 

@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 
 use larder_core::buf::SECTOR;
+use larder_core::config::AdmissionChoice;
 use larder_core::exec::Nanos;
 use larder_core::journal::recover::{Recovered, Unusable};
-use larder_core::preset::AdmissionChoice;
 use larder_core::request::{Errno, Kind};
 use larder_core::shard::Shard;
 use larder_model::Jitter;
@@ -26,7 +26,7 @@ use super::rot::places;
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, WriteId, fill};
 use crate::store::{Image, Store};
-use crate::world::{ORIGIN, World};
+use crate::world::{ORIGIN, World, lawful};
 
 const MICRO: Nanos = 1_000;
 /// Events within which some request must be answered while any is under way.
@@ -120,7 +120,7 @@ pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
 fn empty(setup: &Setup) -> World {
     let origin = SimDevice::new(Box::new(Jitter::new(0, 0, 0)), None, 0, 1);
     let shape = &setup.shape;
-    World::new(origin, shape.origin_bytes, shape.shards, &setup.choices, &setup.limits)
+    World::new(origin, shape.origin_bytes, shape.shards, &lawful(&setup.choices), &setup.limits)
 }
 
 /// A flash device of somebody else's bytes.
@@ -206,7 +206,7 @@ impl Life<'_> {
         let (origin, flash) =
             (device(setup.origin_slowest, origin), device(setup.flash_slowest, flash));
         let (bytes, shards) = (setup.shape.origin_bytes, setup.shape.shards);
-        self.world = World::new(origin, bytes, shards, &setup.choices, &setup.limits);
+        self.world = World::new(origin, bytes, shards, &lawful(&setup.choices), &setup.limits);
         self.world.idle_until(Oracle::PAST + 1);
         let warm = if setup.log_bytes > 0 {
             self.world.attach_log(flash, &setup.logs(self.volume));

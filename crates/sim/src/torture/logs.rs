@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use larder_core::buf::{Buf, PAGE, SECTOR};
+use larder_core::config::{AdmissionChoice, Choices, WritePolicy};
 use larder_core::pagelog::{Found, Geometry, LogPolicy, Look, OpenError};
-use larder_core::preset::{AdmissionChoice, Choices, WritePolicy};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 

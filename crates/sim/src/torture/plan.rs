@@ -5,15 +5,15 @@
 //! Why a list and not decisions on the way: the shrinker leaves steps out and runs the rest.
 
 use larder_core::buf::SECTOR;
-use larder_core::cache::{Flash, Keeps, MetadataPlace};
-use larder_core::exec::{DevId, MILLISECOND, Nanos};
-use larder_core::journal::layout::Layout;
-use larder_core::pagelog::Geometry;
-use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
-use larder_core::preset::{
+use larder_core::config::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, Placement, WritePolicy,
     preset,
 };
+use larder_core::exec::{DevId, MILLISECOND, Nanos};
+use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
+use larder_core::journal::layout::Layout;
+use larder_core::pagelog::Geometry;
+use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use rand::RngExt;
@@ -244,11 +244,11 @@ impl Setup {
 
     /// The cache's place on flash.
     #[must_use]
-    pub fn flash(&self, volume: u64) -> Flash {
-        let place = MetadataPlace { base: 0, volume, log_bytes: LOG_BYTES, keeps: self.keeps() };
+    pub fn flash(&self, volume: u64) -> FlashPlan {
+        let place = MetadataPlan { base: 0, volume, log_bytes: LOG_BYTES, keeps: self.keeps() };
         let journal = self.is_journaled().then_some(place);
         let (slots, block_bytes) = (self.slots, self.block_bytes);
-        Flash { dev: FLASH, base: self.metadata_bytes(), slots, block_bytes, journal }
+        FlashPlan { dev: FLASH, base: self.metadata_bytes(), slots, block_bytes, journal }
     }
 }
 

@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use super::promise::Trouble;
+use larder_core::config::{Durability, preset};
 use larder_core::pagelog::LogPolicy;
-use larder_core::preset::{Durability, preset};
 
 /// A preset with what of its metadata is durable.
 #[derive(Clone, Copy, Debug)]

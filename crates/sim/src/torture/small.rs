@@ -9,9 +9,9 @@
 //! Why beside the swarm: a seed meets what is likely; here what is short is met, likely or not.
 
 use larder_core::buf::PAGE;
+use larder_core::config::{AdmissionChoice, Choices, Durability, Limits, preset};
 use larder_core::exec::MILLISECOND;
 use larder_core::policy::admission::OnMissSettings;
-use larder_core::preset::{AdmissionChoice, Choices, Durability, Limits, preset};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 

@@ -3,10 +3,10 @@
 //!
 //! Invariant: a device that was given up is never taken again, whichever of the two news comes first.
 
-use larder_core::cache::Flash;
 use larder_core::desk::Desk;
 use larder_core::event::Event;
 use larder_core::exec::DevId;
+use larder_core::format::FlashPlan;
 use larder_core::journal::recover::Recovered;
 use larder_core::pagelog::Geometry;
 use larder_core::request::{Errno, Kind};
@@ -16,7 +16,12 @@ use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
 
 impl Worker {
     /// Begins to cache on a device, unless it was given up meanwhile; whether it is warm.
-    pub fn attach(&mut self, flash: Flash, device: Device, recovered: Option<&Recovered>) -> bool {
+    pub fn attach(
+        &mut self,
+        flash: FlashPlan,
+        device: Device,
+        recovered: Option<&Recovered>,
+    ) -> bool {
         self.takes(flash.dev, device) && self.shard.attach(flash, recovered)
     }
 

@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::SystemTime;
 
-use larder_core::cache::{Flash, MetadataPlace};
 use larder_core::exec::DevId;
-use larder_core::journal::layout::{HEADER_BYTES, Layout};
-use larder_core::label::{
+use larder_core::format::label::{
     Found, HEADER_BYTES as LABEL_AREA, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
 };
+use larder_core::format::{FlashPlan, MetadataPlan};
+use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::pagelog::Geometry;
 use larder_core::shape::Shape;
 use rand::RngExt;
@@ -82,8 +82,8 @@ fn structures(label: &Label, copy: u8) -> Vec<Part> {
 fn of_metadata(label: &Label, copy: u8) -> Vec<Part> {
     let Label { volume, unit_bytes, slots, log_bytes, keeps, origin_bytes, .. } = *label;
     let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
-    let journal = Some(MetadataPlace { base: LABEL_AREA, volume, log_bytes, keeps });
-    let flash = Flash { dev: DevId(0), base: 0, slots, block_bytes: 512, journal };
+    let journal = Some(MetadataPlan { base: LABEL_AREA, volume, log_bytes, keeps });
+    let flash = FlashPlan { dev: DevId(0), base: 0, slots, block_bytes: 512, journal };
     let layout = Layout::of(&shape, &flash).unwrap();
     let log = u64::from(layout.log_blocks) * layout.block_bytes;
     let of = |at: u64, len: u64| at..at + len;

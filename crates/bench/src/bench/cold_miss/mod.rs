@@ -20,8 +20,8 @@ mod virtual_time;
 
 use anyhow::{Context, Result};
 use larder_core::buf::PAGE;
+use larder_core::config::Choices;
 use larder_core::exec::{Nanos, SECOND};
-use larder_core::preset::Choices;
 use larder_model::{SplitMix64, profiles};
 use larder_sim::scenario::sce;
 

@@ -6,8 +6,8 @@
 //! behind its profile. What other processes on the machine do shows here, most of all in p99.
 
 use anyhow::{Result, anyhow, ensure};
+use larder_core::config::Limits;
 use larder_core::exec::Nanos;
-use larder_core::preset::Limits;
 use larder_io::Device;
 use larder_model::profile;
 

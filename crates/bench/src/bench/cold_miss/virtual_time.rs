@@ -7,8 +7,8 @@
 
 use anyhow::{Result, anyhow, ensure};
 use larder_core::buf::PAGE;
+use larder_core::config::{CacheSpec, Limits};
 use larder_core::exec::Nanos;
-use larder_core::preset::Limits;
 use larder_core::request::Kind;
 use larder_model::{Model, Op, profile};
 use larder_sim::device::SimDevice;
@@ -57,7 +57,8 @@ fn one(load: &Load, side: Side, seed: u64) -> Result<Outcome> {
     }
     let origin = SimDevice::new(origin, None, seed, 1);
     let flash = SimDevice::new(model(FLASH_PROFILE, FLASH_BYTES, seed)?, None, seed, 1);
-    let mut world = World::new(origin, ORIGIN_BYTES, 1, &choices, &Limits::default());
+    let mut world =
+        World::new(origin, ORIGIN_BYTES, 1, &CacheSpec::try_from(&choices)?, &Limits::default());
     world.attach(flash, FLASH_BYTES / choices.unit_bytes, 512);
     let mut latencies = Latencies::new();
     for (number, arrival) in arrivals.iter().enumerate() {

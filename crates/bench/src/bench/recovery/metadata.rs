@@ -9,13 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use larder_core::cache::{Flash, MetadataPlace};
 use larder_core::checksum::crc32c;
 use larder_core::exec::DevId;
+use larder_core::format::label::{Found, LABEL_BYTES, Label, SectionKind};
+use larder_core::format::{FlashPlan, MetadataPlan};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::record::{Record, Tail, pack};
 use larder_core::journal::recover::Header;
-use larder_core::label::{Found, LABEL_BYTES, Label, SectionKind};
 use larder_core::shape::Shape;
 use larder_model::SplitMix64;
 
@@ -53,9 +53,9 @@ impl Metadata {
         let shape =
             Shape { origin_bytes, unit_bytes: label.unit_bytes, shards: label.shards, shard: 0 };
         let Label { volume, log_bytes, keeps, slots, .. } = label;
-        let journal = Some(MetadataPlace { base, volume, log_bytes, keeps });
+        let journal = Some(MetadataPlan { base, volume, log_bytes, keeps });
         let place =
-            Flash { dev: DevId(0), base: 0, slots, block_bytes: block_bytes(flash)?, journal };
+            FlashPlan { dev: DevId(0), base: 0, slots, block_bytes: block_bytes(flash)?, journal };
         let layout = Layout::of(&shape, &place).context("no metadata")?;
         let payload = payload(&layout, shape.units());
         let logs = GENERATIONS.map(|generation| full_log(&layout, volume, generation));

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use larder_core::preset::{Limits, preset};
+use larder_core::config::{Limits, preset};
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::client::Options;
 use larder_front::nbd::export::{Export, Exports};

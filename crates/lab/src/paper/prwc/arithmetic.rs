@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use larder_core::cache::Keeps;
+use larder_core::config::preset;
+use larder_core::format::Keeps;
 use larder_core::journal::layout::{LOG_PERIODIC, Layout};
-use larder_core::preset::preset;
 use larder_core::shape::Shape;
 use larder_report::number;
 

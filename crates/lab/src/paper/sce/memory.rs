@@ -5,8 +5,8 @@
 //! What `larder size` says of the same case stands beside it.
 
 use anyhow::{Context, Result};
-use larder_core::memory::Memory;
-use larder_core::preset::{Limits, preset};
+use larder_core::config::Memory;
+use larder_core::config::{Limits, preset};
 
 use super::super::{Asked, At, Found, Kind, Row};
 

@@ -17,9 +17,9 @@ mod point;
 use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, Scale, User};
 use crate::load::replay::{Replayed, replay};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use larder_core::cache::Flash;
+use larder_core::config::{Choices, Limits};
 use larder_core::exec::{MILLISECOND, Nanos};
-use larder_core::preset::{Choices, Limits};
+use larder_core::format::FlashPlan;
 use larder_core::shape::Shape;
 use larder_core::stats::Counters;
 use larder_model::{DeviceSpec, described};
@@ -120,7 +120,7 @@ impl Setup {
     ///
     /// # Errors
     /// If the system is not known.
-    pub fn place(&self) -> Result<Flash> {
+    pub fn place(&self) -> Result<FlashPlan> {
         let bytes = self.scale.bytes(self.flash_gb);
         Ok(place(&self.choices()?, self.scale.disk_bytes(), bytes, 1))
     }
@@ -211,7 +211,8 @@ impl<'a> Run<'a> {
     /// If the origin is not known.
     pub fn over(setup: &'a Setup, flash: SimDevice) -> Result<Self> {
         let (choices, bytes) = (setup.choices()?, setup.scale.disk_bytes());
-        let world = World::new(setup.origin()?, bytes, 1, &choices, &Limits::default());
+        let world =
+            World::new(setup.origin()?, bytes, 1, &(&choices).try_into()?, &Limits::default());
         let desktop = Desktop::new(&setup.user, setup.scale, setup.seed);
         let mut run = Self { setup, world, desktop, outcome: Outcome::default() };
         if setup.is_cached() {

@@ -26,7 +26,7 @@
 
 use std::fmt::Display;
 
-use larder_core::preset::{Durability, PRESETS, UNIT_BYTES_MOST};
+use larder_core::config::{Durability, PRESETS, UNIT_BYTES_MOST};
 use larder_core::stats::Counters;
 use larder_model::profiles;
 use serde::Deserialize;
@@ -127,7 +127,7 @@ impl Settings {
     pub fn setup(&self) -> Result<Setup, String> {
         let (system, user) = (self.system()?, self.user()?);
         self.in_range()?;
-        let volatile = |choices: &larder_core::preset::Choices| {
+        let volatile = |choices: &larder_core::config::Choices| {
             choices.durability == Durability::Volatile && system != System::NoCache
         };
         let choices = system.choices().map_err(|e| e.to_string())?;

@@ -24,7 +24,7 @@
 
 use std::path::PathBuf;
 
-use larder_core::preset::ReplacementChoice;
+use larder_core::config::ReplacementChoice;
 use larder_model::Holland as Times;
 use serde::Deserialize;
 

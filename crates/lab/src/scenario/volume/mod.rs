@@ -25,8 +25,8 @@ mod trace;
 use crate::load::clients::Plan;
 use crate::load::{DATA_BYTES, HOUR, Pattern};
 use anyhow::{Context, Result};
+use larder_core::config::{Choices, Limits, preset};
 use larder_core::exec::{DevId, Nanos};
-use larder_core::preset::{Choices, Limits, preset};
 
 pub use self::outcome::{Outcome, Totals};
 pub use self::passes::{Pass, Passes};

@@ -5,8 +5,8 @@
 //! are of the paper's last hour; amounts are of the whole run, which begins with a cold cache. Of
 //! passes: an object for each. Of a trace: see `trace/figures.rs`.
 
+use larder_core::config::Memory;
 use larder_core::exec::SECOND;
-use larder_core::memory::Memory;
 use serde_json::{Value as Json, json};
 
 use super::settings::Load;

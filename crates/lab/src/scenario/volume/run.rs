@@ -2,10 +2,10 @@
 //! From a setup to its world, and through it.
 
 use anyhow::{Result, anyhow};
-use larder_core::cache::{Flash, Keeps, MetadataPlace};
+use larder_core::config::{CacheSpec, Choices, Durability};
 use larder_core::exec::{MILLISECOND, SECOND};
+use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
 use larder_core::journal::layout::{Layout, log_bytes};
-use larder_core::preset::{Choices, Durability};
 use larder_core::shape::Shape;
 use larder_model::profile;
 use larder_sim::device::SimDevice;
@@ -36,7 +36,8 @@ pub fn device(name: &str, bytes: u64, seed: u64) -> Result<SimDevice> {
 pub fn world(setup: &Setup) -> Result<World> {
     let origin = if setup.system == System::AllFlash { setup.flash } else { setup.origin };
     let origin = device(origin, setup.data_bytes, setup.seed)?;
-    let mut world = World::new(origin, setup.data_bytes, 1, &setup.choices, &setup.limits);
+    let spec = CacheSpec::try_from(&setup.choices)?;
+    let mut world = World::new(origin, setup.data_bytes, 1, &spec, &setup.limits);
     if let System::Preset(_) = setup.system {
         let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
         let place = place(&setup.choices, setup.data_bytes, setup.flash_bytes, 1);
@@ -48,7 +49,7 @@ pub fn world(setup: &Setup) -> Result<World> {
 /// Where things lie on flash with so many bytes of slots: before them the metadata that the choices
 /// ask for, its log as large as a server makes it.
 #[must_use]
-pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32) -> Flash {
+pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32) -> FlashPlan {
     let unit_bytes = choices.unit_bytes;
     let (slots, keeps) = (slot_bytes / unit_bytes, Keeps::of(choices));
     let (mut base, mut journal) = (0, None);
@@ -56,9 +57,9 @@ pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32)
         let shape = Shape { origin_bytes, unit_bytes, shards, shard: 0 };
         let log_bytes = log_bytes(slot_bytes, keeps, shards);
         base = Layout::total_bytes(&shape, slots, log_bytes, keeps);
-        journal = Some(MetadataPlace { base: 0, volume: VOLUME, log_bytes, keeps });
+        journal = Some(MetadataPlan { base: 0, volume: VOLUME, log_bytes, keeps });
     }
-    Flash { dev: FLASH, base, slots, block_bytes: 512, journal }
+    FlashPlan { dev: FLASH, base, slots, block_bytes: 512, journal }
 }
 
 /// Runs one.

@@ -38,11 +38,11 @@
 
 use std::fmt::Display;
 
-use larder_core::exec::{Nanos, SECOND};
-use larder_core::preset::{
+use larder_core::config::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
     UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
 };
+use larder_core::exec::{Nanos, SECOND};
 use larder_model::profiles;
 use serde::Deserialize;
 

@@ -33,7 +33,7 @@ fn equal_seeds_give_equal_bytes_and_others_do_not() {
 
 #[test]
 fn every_system_serves_every_load() {
-    let presets = larder_core::preset::PRESETS.iter().map(|p| p.name);
+    let presets = larder_core::config::PRESETS.iter().map(|p| p.name);
     for system in presets.chain(["no-cache", "all-flash"]) {
         for load in ["oltp", "scattered"] {
             let found = run(&format!("system = '{system}'\nload = '{load}'"), 1);

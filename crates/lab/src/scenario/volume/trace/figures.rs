@@ -6,7 +6,7 @@
 //! `origin_reads` and `origin_writes` are operations that the origin carried out, for whatever reason.
 //! A latency of more than two minutes counts as that in percentiles, and in full in means.
 
-use larder_core::memory::Memory;
+use larder_core::config::Memory;
 use serde_json::{Value as Json, json};
 
 use super::super::{Setup, System};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::replay::drive;
 use anyhow::{Context, Result, anyhow, bail};
-use larder_core::memory::Memory;
+use larder_core::config::Memory;
 use serde_json::Value as Json;
 
 use self::scan::{Feed, Scan};

@@ -2,8 +2,8 @@
 //! The first pass over a trace: what the second has to know, and the second pass's requests.
 
 use larder_core::buf::SECTOR;
+use larder_core::config::UNIT_BYTES_MOST;
 use larder_core::exec::Nanos;
-use larder_core::preset::UNIT_BYTES_MOST;
 use larder_trace::{Extents, Op, Packed, Record, Records, Trace, TraceError};
 
 use crate::hits::units::Units;

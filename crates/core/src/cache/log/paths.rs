@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The paths of a logged shard.
+//!
+//! One write under write-back: hold its pages; complete those that it covers in part; put them; answer. A
+//! FLUSH makes the log durable (policy full), or brings what is dirty to the origin (bounded). One write
+//! under write-through: hold its pages; drop what the log has of them; write the origin; answer; let the whole
+//! pages enter.
+//!
+//! One read: each page from the log; what is not there from the origin in one operation; those pages then
+//! enter if nobody changed them meanwhile (design rule 4).
+//!
+//! Pages that enter after the answer wait for room as long as the write-through pool has room for their bytes
+//! (SCE 3.6); they hold nothing meanwhile, and whoever claims one keeps it out.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::OpenLog;
+use super::holds::{For, Hold};
+use super::host::ShardHost;
+use crate::buf::{Buf, PAGE};
+use crate::claims::Claim;
+use crate::context::Context;
+use crate::exec::{IoKind, MILLISECOND, each};
+use crate::flash::InFlight;
+use crate::mutant;
+use crate::origin::Use;
+use crate::pagelog::{Got, Host, LogPolicy, New};
+use crate::request::{Errno, Request};
+
+const SIZE: u64 = PAGE as u64;
+/// How often a trim is tried again that the origin refused after its tombstone.
+const RETRIES: u32 = 20;
+
+/// A request's place in bytes and pages of the volume.
+struct Span {
+    bytes: Range<u64>,
+    pages: Range<u64>,
+}
+
+impl Span {
+    fn of(offset: u64, len: u64) -> Self {
+        let end = offset + len;
+        Self { bytes: offset..end, pages: offset / SIZE..end.div_ceil(SIZE) }
+    }
+
+    /// The part of a page that it covers: from where to where in the page.
+    fn part(&self, page: u64) -> Range<usize> {
+        let start = self.bytes.start.max(page * SIZE) - page * SIZE;
+        let end = self.bytes.end.min((page + 1) * SIZE) - page * SIZE;
+        start as usize..end as usize
+    }
+
+    /// Where that part lies in the request's memory.
+    fn at(&self, page: u64) -> usize {
+        (page * SIZE).saturating_sub(self.bytes.start) as usize
+    }
+
+    /// Whether it covers all of the page that the volume has.
+    fn covers(&self, cx: &Context, page: u64) -> bool {
+        let part = self.part(page);
+        part.start == 0 && part.end as u64 >= ShardHost::page_bytes(cx, page)
+    }
+
+    /// First byte, and bytes.
+    fn range(&self) -> (u64, u64) {
+        (self.bytes.start, self.bytes.end - self.bytes.start)
+    }
+}
+
+impl OpenLog {
+    /// A page of the log, or that the origin has it.
+    async fn get(&self, page: u64) -> Result<Got, Errno> {
+        loop {
+            let got = self.log.get(page).await;
+            let missed = matches!(got, Ok(Got::Miss));
+            let holds = &self.log.host().holds;
+            if !missed || !holds.trims_end(page).await {
+                return if missed && holds.is_lost(page) { Err(Errno::EIO) } else { got };
+            }
+        }
+    }
+
+    /// Serves a read; the request is returned if the log was left meanwhile.
+    pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) -> Option<Request> {
+        let cx = &self.cx;
+        let span = Span::of(request.offset, request.len);
+        let mut buf = request.buf.unwrap_or_else(|| Buf::with_len(request.len as usize));
+        let request = Request { buf: None, ..request };
+        let found = each(span.pages.clone().map(|page| self.get(page)).collect()).await;
+        let mut missed = Vec::new();
+        let mut hits = Vec::new();
+        for (page, got) in span.pages.clone().zip(found) {
+            match got {
+                Ok(Got::Hit(bytes, _)) => hits.push((page, bytes)),
+                Ok(Got::Miss) => missed.push(page),
+                Err(_) if self.device().closed() => {
+                    return Some(Request { buf: Some(buf), ..request });
+                }
+                Err(errno) => {
+                    cx.reply(tag, Err(errno), None, true);
+                    return None;
+                }
+            }
+        }
+        let hit = missed.is_empty();
+        let mut claim = None;
+        if let (Some(first), Some(last)) = (missed.first(), missed.last()) {
+            let place = cx.shape.place(&request);
+            claim = Some(cx.claims.claim(u64::from(place.unit), place.pages));
+            let from = span.bytes.start.max(first * SIZE);
+            let to = span.bytes.end.min((last + 1) * SIZE);
+            // What was put since is newer than what the origin says now, and may leave before that would enter.
+            if !mutant::is_active("page-log-put-before-claim") {
+                missed.retain(|page| !self.log.has(*page));
+            }
+            let aside = Buf::with_len((to - from) as usize);
+            let aside = match cx.origin.read(Use::Client, from, to - from, aside).await {
+                Ok(aside) => aside,
+                Err(errno) => {
+                    cx.reply(tag, Err(errno), None, false);
+                    return None;
+                }
+            };
+            let at = (from - span.bytes.start) as usize;
+            buf[at..at + aside.len()].copy_from_slice(&aside);
+        }
+        for (page, bytes) in hits {
+            let (at, part) = (span.at(page), span.part(page));
+            buf[at..at + part.len()].copy_from_slice(&bytes[part]);
+        }
+        let enter = self.admits_reads && !self.leaving.get();
+        let copies = missed.into_iter().filter(|p| enter && span.covers(cx, *p));
+        let copies: Vec<(u64, Buf)> = copies.map(|p| (p, whole(&span, p, &buf))).collect();
+        cx.reply(tag, Ok(()), Some(buf), hit);
+        let entered = self.enter_clean(&*claim?, &span, copies).await;
+        cx.stats.add(|c| {
+            c.populations += entered;
+            c.population_bytes += entered * SIZE;
+        });
+        None
+    }
+
+    /// Enters pages that are as the origin has them, unless somebody claims them first; how many did.
+    async fn enter_clean(&self, claim: &Claim, span: &Span, copies: Vec<(u64, Buf)>) -> u64 {
+        let base = span.pages.start - u64::from(self.page_within(span.bytes.start));
+        let claimed = |page: u64| {
+            claim.tainted().has((page - base) as u32) && !mutant::is_active("page-log-stale-fill")
+        };
+        let (mut entered, mut kept) = (0, None);
+        for (n, (page, bytes)) in copies.iter().enumerate() {
+            loop {
+                let seen = self.log.host().changes();
+                if claimed(*page) {
+                    break;
+                }
+                match self.log.put_new(*page, bytes, false).await {
+                    Ok(New::Entered) => entered += 1,
+                    Ok(New::NoRoom) => {
+                        let left = (copies.len() - n) as u64;
+                        kept = kept.or_else(|| self.cx.pool.take(left * SIZE));
+                        if kept.is_some() {
+                            self.log.host().changed(seen).await;
+                            continue;
+                        }
+                        // They enter when they are asked for again.
+                        self.cx.stats.add(|c| c.write_arounds += left);
+                        return entered;
+                    }
+                    Ok(New::NotNow) => {}
+                    Err(_) => return entered,
+                }
+                break;
+            }
+        }
+        entered
+    }
+
+    /// The number within its unit of the page at an offset.
+    fn page_within(&self, offset: u64) -> u32 {
+        (offset % self.cx.shape.unit_bytes / SIZE) as u32
+    }
+
+    /// Serves a write; the request is returned if the log was left meanwhile.
+    pub(crate) async fn write(
+        self: Rc<Self>,
+        tag: u64,
+        request: Request,
+        fua: bool,
+    ) -> Option<Request> {
+        let cx = &self.cx;
+        let fua = fua && !mutant::is_active("fua-ignored");
+        let span = Span::of(request.offset, request.len);
+        let place = cx.shape.place(&Request { buf: None, ..request });
+        let hold = self.hold_to_change(span.pages.clone(), For::Write).await;
+        let Some(hold) = hold else { return Some(request) };
+        let claim = cx.claims.claim(u64::from(place.unit), place.pages);
+        let hit = self.log.has(span.pages.start);
+        let Some(buf) = request.buf else {
+            cx.reply(tag, Err(Errno::EINVAL), None, hit);
+            return None;
+        };
+        if !self.log.policy().holds_dirty() {
+            let (result, back) = self.write_through(&span, buf, fua).await;
+            cx.reply(tag, result, None, hit);
+            drop(hold);
+            if let Some(buf) = back {
+                let pages = span.pages.clone().filter(|p| span.covers(cx, *p));
+                let copies = pages.map(|p| (p, whole(&span, p, &buf))).collect();
+                drop(buf);
+                self.enter_clean(&claim, &span, copies).await;
+            }
+            return None;
+        }
+        self.writers.set(self.writers.get() + 1);
+        let mut result = self.put_pages(&span, Some(&buf), fua).await;
+        if result.is_err() && self.device().closed() {
+            // The log was left meanwhile: the origin has everything.
+            result = cx.origin.write(Use::Unpaced, span.range(), fua, Some(buf)).await.0;
+        }
+        self.writers.set(self.writers.get() - 1);
+        drop((claim, hold));
+        cx.reply(tag, result, None, hit);
+        None
+    }
+
+    /// Takes pages to change them, unless the log is about to be left: nothing once it is.
+    async fn hold_to_change(&self, pages: Range<u64>, what: For) -> Option<Hold<InFlight>> {
+        loop {
+            let hold = self.log.host().holds.take(pages.clone(), what).await;
+            if !self.empty.get() {
+                return Some(hold);
+            }
+            drop(hold);
+            while self.empty.get() {
+                if self.device().closed() {
+                    return None;
+                }
+                self.cx.exec.sleep(MILLISECOND).await;
+            }
+        }
+    }
+
+    async fn write_through(
+        &self,
+        span: &Span,
+        buf: Buf,
+        fua: bool,
+    ) -> (Result<(), Errno>, Option<Buf>) {
+        // What cannot be said on flash needs not be: a crash makes all of it cold.
+        let dropped = self.log.drop_pages(span.pages.clone()).await;
+        if dropped.is_err() && !self.device().closed() {
+            self.log.host().flash.give_up("its header cannot be written".to_owned());
+        }
+        self.cx.fence.passed(&self.cx.exec).await;
+        let written = self.cx.origin.write(Use::Client, span.range(), fua, Some(buf)).await;
+        let (result, buf) = written;
+        (result, buf.filter(|_| result.is_ok()))
+    }
+
+    /// Puts the pages that a write covers, or zeroes without bytes.
+    async fn put_pages(&self, span: &Span, buf: Option<&Buf>, fua: bool) -> Result<(), Errno> {
+        let full = self.log.policy() == LogPolicy::Full;
+        let through = self.leaving.get() || (fua && !full);
+        let mut last = 0;
+        for page in span.pages.clone() {
+            let mut bytes = match span.covers(&self.cx, page) {
+                true => Buf::zeroed(PAGE),
+                false => self.whole_page(page).await?,
+            };
+            let part = span.part(page);
+            match buf {
+                Some(buf) => {
+                    let from = &buf[span.at(page)..span.at(page) + part.len()];
+                    bytes[part].copy_from_slice(from);
+                }
+                None => bytes[part].fill(0),
+            }
+            last = self.log.put(page, &bytes, true).await?;
+            if through {
+                let len = ShardHost::page_bytes(&self.cx, page);
+                let _hold = self.log.host().holds.take(page..page + 1, For::Origin).await;
+                let at = (page * SIZE, len);
+                self.cx.origin.write(Use::Unpaced, at, fua, Some(bytes)).await.0?;
+                self.log.origin_has(page, last);
+            }
+        }
+        if fua && full { self.log.settle(last).await } else { Ok(()) }
+    }
+
+    /// A page as it is.
+    async fn whole_page(&self, page: u64) -> Result<Buf, Errno> {
+        match self.log.get(page).await? {
+            Got::Hit(bytes, _) => Ok(bytes),
+            Got::Miss => {
+                let len = ShardHost::page_bytes(&self.cx, page);
+                let buf = Buf::zeroed(len as usize);
+                let buf = self.cx.origin.read(Use::Unpaced, page * SIZE, len, buf).await?;
+                let mut whole = Buf::zeroed(PAGE);
+                whole[..len as usize].copy_from_slice(&buf);
+                Ok(whole)
+            }
+        }
+    }
+
+    /// Trim and zero: a tombstone, then the origin; what is covered in part is written as zeroes.
+    /// The request is returned if the log was left meanwhile.
+    pub(crate) async fn discard(
+        self: Rc<Self>,
+        tag: u64,
+        request: Request,
+        kind: IoKind,
+    ) -> Option<Request> {
+        let cx = &self.cx;
+        let span = Span::of(request.offset, request.len);
+        let place = cx.shape.place(&request);
+        let what = For::Trim { recorded: false };
+        let hold = self.hold_to_change(span.pages.clone(), what).await;
+        let Some(hold) = hold else { return Some(request) };
+        let claim = cx.claims.claim(u64::from(place.unit), place.pages);
+        self.writers.set(self.writers.get() + 1);
+        let mut result = self.discard_held(&span, kind).await;
+        if result.is_err() && self.device().closed() {
+            result = cx.origin.change(Use::Unpaced, kind, span.range(), None).await;
+        }
+        self.writers.set(self.writers.get() - 1);
+        drop((claim, hold));
+        cx.reply(tag, result, None, false);
+        None
+    }
+
+    async fn discard_held(&self, span: &Span, kind: IoKind) -> Result<(), Errno> {
+        let fua = matches!(kind, IoKind::Trim { fua: true } | IoKind::Zero { fua: true, .. });
+        let fua = fua && !mutant::is_active("fua-ignored");
+        if !self.log.policy().holds_dirty() {
+            if self.log.drop_pages(span.pages.clone()).await.is_err() && !self.device().closed() {
+                self.log.host().flash.give_up("its header cannot be written".to_owned());
+            }
+            self.cx.fence.passed(&self.cx.exec).await;
+            return self.cx.origin.change(Use::Unpaced, kind, span.range(), None).await;
+        }
+        let covered: Vec<u64> = span.pages.clone().filter(|p| span.covers(&self.cx, *p)).collect();
+        for page in span.pages.clone().filter(|p| !covered.contains(p)) {
+            let part = span.part(page);
+            let bytes = page * SIZE + part.start as u64..page * SIZE + part.end as u64;
+            let edge = Span { bytes, pages: page..page + 1 };
+            self.put_pages(&edge, None, fua).await?;
+        }
+        let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
+        let pages = *first..last + 1;
+        // Where that failed the log has them still; or it dropped them, and the origin's older bytes must not show.
+        let buried = self.log.bury(pages.clone()).await;
+        if buried.is_err() && pages.clone().any(|page| self.log.has(page)) {
+            return buried.map(drop);
+        }
+        let end = (pages.end * SIZE).min(self.cx.shape.origin_bytes);
+        let range = (pages.start * SIZE, end - pages.start * SIZE);
+        let hold = self.log.host().holds.take(pages.clone(), For::Origin).await;
+        let mut result = self.cx.origin.change(Use::Unpaced, kind, range, None).await;
+        for _ in 0..RETRIES {
+            if result.is_ok() || buried != Ok(true) {
+                break;
+            }
+            // The tombstone stands, and the pages are to be zero.
+            self.cx.exec.sleep(MILLISECOND).await;
+            result = self.cx.origin.change(Use::Unpaced, kind, range, None).await;
+        }
+        drop(hold);
+        if buried != Ok(true) {
+            self.unrecorded.set(self.unrecorded.get() + 1);
+        }
+        if result.is_err() {
+            let holds = &self.log.host().holds;
+            holds.give_up(&pages);
+            let put = self.log.zero(pages.clone()).await;
+            if put.is_err() && !mutant::is_active("page-log-trim-refused") {
+                holds.lose(pages);
+            }
+            put?;
+        }
+        buried.and(result)
+    }
+
+    /// Serves a FLUSH; whether it was: else the log was left meanwhile, after the origin got everything.
+    pub(crate) async fn flush(&self, tag: u64) -> bool {
+        if mutant::is_active("flush-skips-origin") {
+            self.cx.reply(tag, Ok(()), None, false);
+            return true;
+        }
+        let result = match self.log.policy() {
+            LogPolicy::Through => self.cx.origin.flush().await,
+            LogPolicy::Bounded => self.drain(false).await,
+            LogPolicy::Full => self.flush_full().await,
+        };
+        if result.is_err() && self.device().closed() {
+            return false;
+        }
+        self.cx.reply(tag, result, None, false);
+        true
+    }
+
+    /// Brings to the origin what the log alone has, durably; `all`: whatever was brought before. What a trim
+    /// drops meanwhile is neither here nor there until it is done, and a flush that began before is none of it;
+    /// where the origin refused it, it is here again.
+    pub(super) async fn drain(&self, all: bool) -> Result<(), Errno> {
+        let holds = &self.log.host().holds;
+        let mut before = holds.trims();
+        let mut again = false;
+        loop {
+            if all {
+                self.log.empty().await?;
+            } else {
+                self.log.drain().await?;
+            }
+            if mutant::is_active("page-log-flush-misses-trims") {
+                return Ok(());
+            }
+            holds.trims_of_now().await;
+            let now = holds.trims();
+            if before.ended == now.ended || again && before.given_up == now.given_up {
+                return Ok(());
+            }
+            (before, again) = (now, true);
+        }
+    }
+
+    async fn flush_full(&self) -> Result<(), Errno> {
+        // A log that is being left may not count any more when the power fails.
+        let needed = self.unrecorded.get();
+        if self.covered.get() < needed || self.leaving.get() {
+            self.cx.origin.make_durable().await?;
+            self.covered.set(self.covered.get().max(needed));
+        }
+        self.log.flush().await
+    }
+}
+
+/// A page of a request's memory, whole.
+fn whole(span: &Span, page: u64, buf: &[u8]) -> Buf {
+    let mut bytes = Buf::zeroed(PAGE);
+    let (at, part) = (span.at(page), span.part(page));
+    bytes[part.clone()].copy_from_slice(&buf[at..at + part.len()]);
+    bytes
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume without flash: every request goes to the origin.
+//!
+//! Changes are claimed nevertheless: a flash device may be attached while one is under way, and a population of the same
+//! pages must not validate what it read before (design rule 4). They wait for the fence: a flash that was given up may
+//! still be taken for valid.
+
+use std::rc::Rc;
+
+use crate::buf::Buf;
+use crate::context::Context;
+use crate::exec::IoKind;
+use crate::mutant;
+use crate::origin::Use;
+use crate::request::Request;
+
+pub(crate) async fn read(cx: Rc<Context>, tag: u64, request: Request) {
+    let place = cx.shape.place(&request);
+    cx.population.asked(place.unit, place.len);
+    let buf = request.buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+    match cx.origin.read(Use::Client, place.offset, place.len, buf).await {
+        Ok(data) => cx.reply(tag, Ok(()), Some(data), false),
+        Err(errno) => cx.reply(tag, Err(errno), None, false),
+    }
+}
+
+pub(crate) async fn write(cx: Rc<Context>, tag: u64, request: Request, fua: bool) {
+    let place = cx.shape.place(&request);
+    let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
+    cx.population.asked(place.unit, place.len);
+    cx.fence.passed(&cx.exec).await;
+    let fua = fua && !mutant::is_active("fua-ignored");
+    let (result, _) = cx.origin.write(Use::Client, place.range(), fua, request.buf).await;
+    cx.reply(tag, result, None, false);
+}
+
+pub(crate) async fn discard(cx: Rc<Context>, tag: u64, request: Request, kind: IoKind) {
+    let place = cx.shape.place(&request);
+    let unclaimed = mutant::is_active("trim-unclaimed");
+    let _claim = (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
+    cx.fence.passed(&cx.exec).await;
+    let result = cx.origin.change(Use::Unpaced, kind, place.range(), None).await;
+    cx.reply(tag, result, None, false);
+}
+
+/// FLUSH of a volume whose acknowledged writes are all on the origin.
+pub(crate) async fn flush(cx: Rc<Context>, tag: u64) {
+    let result = match mutant::is_active("flush-skips-origin") {
+        true => Ok(()),
+        false => cx.origin.flush().await,
+    };
+    cx.reply(tag, result, None, false);
+}

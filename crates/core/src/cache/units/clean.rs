@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A clean cache of units: the origin has everything, and flash holds copies (design rule 1).
+//!
+//! **Read** (SCE 3.3, 3.4): from flash if every page of the request is valid there, else all of it from the origin.
+//! Under selective admission a miss never waits for its unit; it only reports it (design rule 6). Under admission on
+//! miss what was read enters at once: a unit of one page with the bytes of the request itself, a larger one by a
+//! population that the client waits for. A hit is linearisable: pages are invalid from the start of a write until its
+//! origin and flash writes completed, and the flash write begins only after the origin's. So what flash returns is
+//! either old, and the write was not answered when the read began, or already on the origin, where every later read
+//! finds it too.
+//!
+//! **Write** (SCE 3.3): claim the pages; make them invalid; write the origin; answer; if nothing else claimed them and
+//! a buffer may be kept, write flash; when that completed and still nothing else claimed them, they are valid. The
+//! flash write starts after the origin write, where the paper has it beside: pages are invalid for the flash's
+//! microseconds longer, and in return no read sees from flash what the origin does not have yet, an origin error leaves
+//! no unknown bytes on flash, and the client's own buffer serves where the paper copies. The bounded pool (8 MiB) counts
+//! bytes kept after the answer; where the client waits for both writes, no pool bounds it.
+//!
+//! **Trim and zero** only invalidate; the origin does the work. **FLUSH** is the origin's: nothing on flash is needed
+//! after a crash (design rule 7).
+
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+
+use super::table::{SlotPin, Table, WriteTarget};
+use super::unit_cache::{Bytes, UnitCache};
+use crate::buf::{Buf, PAGE};
+use crate::claims::Claim;
+use crate::config::{CleanSpec, FlashCopy};
+use crate::context::Context;
+use crate::exec::IoKind;
+use crate::fill::Fill;
+use crate::flash::{Flash, Owner};
+use crate::format::FlashPlan;
+use crate::journal::layout::Layout;
+use crate::journal::recover::Recovered;
+use crate::journal::{CleanJournal, Journal as _, Log};
+use crate::mutant;
+use crate::origin::Use;
+use crate::pages::Pages;
+use crate::population::demand::Inline;
+use crate::population::step::{Haste, populate};
+use crate::request::Request;
+use crate::shape::Place;
+
+/// The cache, see the module.
+pub(crate) struct Clean {
+    pub(crate) units: UnitCache<CleanJournal>,
+    copies: FlashCopy,
+    /// The slot from which units are looked for that a restart found in part only.
+    pub(crate) mending: Cell<u32>,
+}
+
+impl Clean {
+    /// Starts to cache on a flash device, with what was recovered from it; whether that was usable. If it contradicts
+    /// itself, the cache starts cold.
+    pub(crate) fn attach(
+        cx: &Rc<Context>,
+        spec: &CleanSpec,
+        plan: FlashPlan,
+        recovered: Option<&Recovered>,
+        owner: Weak<dyn Owner>,
+    ) -> (Rc<Self>, bool) {
+        let table = || Table::new(cx.shape, plan.slots, spec.placement, spec.replacement);
+        let found = Layout::of(&cx.shape, &plan).zip(recovered);
+        let mut restored = table();
+        let warm =
+            found.is_some_and(|(layout, found)| restored.restore(found.held(&layout)).is_ok());
+        if found.is_some() && !warm {
+            restored = table();
+        }
+        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, true, owner));
+        let kept = found.filter(|_| warm);
+        let journal = Layout::of(&cx.shape, &plan).map(|layout| {
+            let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), kept.map(|(_, f)| f));
+            let journal = CleanJournal::new(cx, &restored, log);
+            if let Some((layout, found)) = kept {
+                journal.restore(found.held(&layout).map(|held| held.slot));
+            }
+            journal
+        });
+        if let Some((layout, found)) = found {
+            cx.population.restore(found.factors(&layout));
+        }
+        journal.iter().for_each(CleanJournal::start);
+        let units = UnitCache::new(cx, restored, flash, journal, plan);
+        let mending = Cell::new(if warm { 0 } else { u32::MAX });
+        if warm {
+            cx.population.wake(&cx.exec);
+        }
+        (Rc::new(Self { units, copies: spec.copies, mending }), warm)
+    }
+
+    pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) {
+        let (units, cx) = (&self.units, &self.units.cx);
+        let place = cx.shape.place(&request);
+        let mut buf = request.buf;
+        cx.population.asked(place.unit, place.len);
+        let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
+        if let Some(pin) = pin {
+            match self.read_hit(pin, &place, buf).await {
+                Ok(data) => {
+                    cx.population.hit(cx.exec.now());
+                    return cx.reply(tag, Ok(()), Some(data), true);
+                }
+                Err(back) => buf = back,
+            }
+        }
+        let inline = cx.population.missed(place.unit, units.free_ratio(), &cx.exec);
+        if mutant::is_active("miss-waits-for-unit") {
+            populate(units, place.unit, Haste::Yields).await;
+        }
+        let mut fill = None;
+        if let Some(inline) = inline {
+            fill = self.open_fill(&place).map(|fill| (fill, inline));
+            if cx.shape.unit_bytes > PAGE as u64 {
+                match self.read_through(&place, buf).await {
+                    Ok(data) => return cx.reply(tag, Ok(()), Some(data), false),
+                    Err(back) => buf = back,
+                }
+            }
+        }
+        let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
+        let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
+        let (Some((fill, Inline { client_waits })), Some(data)) = (fill, &buf) else {
+            return cx.reply(tag, result, buf, false);
+        };
+        let copy = Buf::copy_of(data);
+        if client_waits {
+            self.land(&fill, &place, copy).await;
+            cx.reply(tag, result, buf, false);
+        } else {
+            cx.reply(tag, result, buf, false);
+            self.land(&fill, &place, copy).await;
+        }
+    }
+
+    /// A fill of the request's page, if it is one whole page and gets a slot.
+    fn open_fill(&self, place: &Place) -> Option<Fill<'_, CleanJournal>> {
+        let page = PAGE as u64;
+        let whole = place.len == page && self.units.cx.shape.unit_bytes == page;
+        if !whole || !self.units.flash.usable() {
+            return None;
+        }
+        let pin = self.units.slot_for(place.unit)?;
+        let late = mutant::is_active("fill-late-claim");
+        Some(Fill::open(&self.units, pin, (place.unit, &place.pages), late))
+    }
+
+    async fn land(&self, fill: &Fill<'_, CleanJournal>, place: &Place, data: Buf) {
+        if !fill.may_land() {
+            return;
+        }
+        self.units.cx.stats.add(|c| {
+            c.populations += 1;
+            c.population_bytes += place.len;
+        });
+        let bytes = Bytes { within: 0, len: place.len, buf: data, at: 0 };
+        let _ = fill.land(bytes, &place.pages, None).await;
+    }
+
+    /// Brings the whole unit while the client waits, and reads the request from flash.
+    async fn read_through(&self, place: &Place, buf: Option<Buf>) -> Result<Buf, Option<Buf>> {
+        populate(&self.units, place.unit, Haste::Inline).await;
+        let usable = self.units.flash.usable();
+        match usable.then(|| self.units.table.hit(place.unit, &place.pages)).flatten() {
+            Some(pin) => self.read_hit(pin, place, buf).await,
+            None => Err(buf),
+        }
+    }
+
+    /// Reads a hit. Whatever goes wrong, the pages are to be fetched anew.
+    async fn read_hit(
+        &self,
+        pin: SlotPin,
+        place: &Place,
+        buf: Option<Buf>,
+    ) -> Result<Buf, Option<Buf>> {
+        let done = self.units.read_hit(pin, place, buf).await;
+        if done.is_err() {
+            self.units.table.invalidate(place.unit, &place.pages);
+        }
+        done
+    }
+
+    pub(crate) async fn write(self: Rc<Self>, tag: u64, request: Request, fua: bool) {
+        let cx = &self.units.cx;
+        let place = cx.shape.place(&request);
+        let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
+        let resident = self.units.table.begin_write(place.unit, &place.pages);
+        let hit = resident.is_some();
+        cx.population.asked(place.unit, place.len);
+        let target = resident.or_else(|| self.admit(&place));
+        self.write_ahead(target.as_ref(), &place).await;
+        let fua = fua && !mutant::is_active("fua-ignored");
+        let (result, buf) = cx.origin.write(Use::Client, place.range(), fua, request.buf).await;
+        let copies = result.is_ok() || mutant::is_active("valid-after-origin-error");
+        let copy = target.zip(buf).filter(|_| copies);
+        let early = self.copies != FlashCopy::BeforeAnswer || copy.is_none();
+        if early {
+            cx.reply(tag, result, None, hit);
+        }
+        if let Some((target, buf)) = copy {
+            self.write_copy(target, &place, buf, claim).await;
+        }
+        if !early {
+            cx.reply(tag, result, None, hit);
+        }
+    }
+
+    /// Gives a unit that is not resident a slot, where admission lets writes enter.
+    fn admit(&self, place: &Place) -> Option<WriteTarget> {
+        let cx = &self.units.cx;
+        let whole = place.within == 0 && place.len == cx.shape.unit_bytes;
+        if !cx.population.admits_write() || !whole || !self.units.flash.usable() {
+            return None;
+        }
+        Some(WriteTarget { pin: self.units.slot_for(place.unit)?, edges_valid: (false, false) })
+    }
+
+    /// Waits until nothing on flash can be taken for valid that a write makes stale: the touched record is durable, or
+    /// that the flash is out of use is.
+    async fn write_ahead(&self, target: Option<&WriteTarget>, place: &Place) {
+        if let Some(journal) = &self.units.journal {
+            let mut done = journal.mapping().unit_gone(place.unit).await;
+            if let Some(target) = target.filter(|_| done.is_ok()) {
+                done = journal.touch(target.pin.slot(), &place.pages).await;
+            }
+            if done.is_ok() {
+                return;
+            }
+        }
+        self.units.cx.fence.passed(&self.units.cx.exec).await;
+    }
+
+    /// Writes the flash copy of what the origin has, unless something speaks against it.
+    async fn write_copy(&self, target: WriteTarget, place: &Place, buf: Buf, claim: Rc<Claim>) {
+        let pages = self.whole_pages(place, &target);
+        let block = self.units.block_bytes();
+        let fits = place.within.is_multiple_of(block) && place.len.is_multiple_of(block);
+        let at = (place.unit, &place.pages);
+        let fill = Fill::of_write(&self.units, target.pin, at, claim);
+        if self.copies == FlashCopy::Never || pages.is_empty() || !fits || !fill.may_land() {
+            return;
+        }
+        let mut share = None;
+        if self.copies == FlashCopy::AfterAnswer {
+            share = self.units.cx.pool.take(place.len);
+            if share.is_none() {
+                return self.units.cx.stats.add(|c| c.write_arounds += 1);
+            }
+        }
+        let bytes = Bytes { within: place.within, len: place.len, buf, at: 0 };
+        let _ = fill.land(bytes, &pages, share).await;
+    }
+
+    /// The pages that are valid once the write is on flash: those that it covers wholly (up to the end of the volume),
+    /// and an edge page if it was valid before.
+    fn whole_pages(&self, place: &Place, target: &WriteTarget) -> Pages {
+        let page = PAGE as u64;
+        let end = place.within + place.len;
+        let at_end = place.offset + place.len == self.units.cx.shape.origin_bytes;
+        let any = mutant::is_active("partial-page-valid");
+        let first = place.within.is_multiple_of(page) || target.edges_valid.0 || any;
+        let last = end.is_multiple_of(page) || at_end || target.edges_valid.1 || any;
+        let from = place.pages.start + u32::from(!first);
+        let to = place.pages.end - u32::from(!last);
+        // A write within one page needs both of its edges.
+        if place.pages.len() == 1 && !(first && last) { from..from } else { from..to.max(from) }
+    }
+
+    pub(crate) async fn discard(self: Rc<Self>, tag: u64, request: Request, kind: IoKind) {
+        let cx = &self.units.cx;
+        let place = cx.shape.place(&request);
+        let unclaimed = mutant::is_active("trim-unclaimed");
+        let claim =
+            (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
+        let target = self.units.table.begin_write(place.unit, &place.pages);
+        self.write_ahead(target.as_ref(), &place).await;
+        let result = cx.origin.change(Use::Unpaced, kind, place.range(), None).await;
+        cx.reply(tag, result, None, target.is_some());
+        drop(claim);
+    }
+}

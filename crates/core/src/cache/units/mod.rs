@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Caches of units: slots on flash that are written in place, under a table in memory.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | which unit lies where, which pages are valid | `table.rs`, `validity.rs` |
+//! | what a restart puts back | `restore.rs` |
+//! | slots of a device, read and written | `unit_cache.rs` |
+//! | paths of a clean cache | `clean.rs` |
+//! | paths of a write-back cache; its dirty data | `write_back.rs`; `dirty_map.rs` |
+//! | clients kept out of units that are exchanged | `gate.rs` |
+
+pub(crate) mod clean;
+pub(crate) mod dirty_map;
+mod gate;
+pub(crate) mod restore;
+pub(crate) mod table;
+pub(crate) mod unit_cache;
+mod validity;
+pub(crate) mod write_back;

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of a unit cache: which unit lies in which slot, and which of its pages are valid.
+//!
+//! The map is direct, 4 bytes per origin unit (SCE 3.4); a slot costs 12 bytes and the replacement policy's share; only
+//! partly valid units hold a bitmap. A table belongs to one attachment of a flash device and knows neither the device
+//! nor a journal: it says what is where, and its owner says what that means.
+//!
+//! Invariants: map and slots are inverse to each other; a pinned slot keeps its unit (design rule 5); pages beyond the
+//! end of the volume count as valid, so that a short last unit can be fully valid.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use larder_policy::replacement::Replacement;
+
+use super::validity::{self, BitmapPool};
+use crate::buf::PAGE;
+use crate::config::{Placement, ReplacementChoice};
+use crate::mutant;
+use crate::pages::{PageSet, Pages};
+use crate::shape::Shape;
+
+/// All pages valid / none valid / not in use; every other value names a bitmap.
+pub(super) const FULL: u32 = u32::MAX;
+pub(super) const EMPTY: u32 = u32::MAX - 1;
+pub(super) const FREE: u32 = u32::MAX - 2;
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A slot of the flash device.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    /// The unit that it holds (the shard's own number) or, when free, the next free slot of its set.
+    pub(super) owner: u32,
+    /// Which pages are valid.
+    pub(super) bits: u32,
+    /// Operations and paths that need its unit to stay.
+    pins: u32,
+}
+
+/// Bytes of memory of one slot.
+pub(crate) const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
+
+/// Bytes of a bitmap of a partly valid unit.
+pub(crate) fn bitmap_bytes_each(unit_bytes: u64) -> u64 {
+    BitmapPool::bytes_each((unit_bytes / PAGE as u64) as u32)
+}
+
+pub(super) struct Entries {
+    /// Slot + 1 of each of the shard's units, or 0.
+    pub(super) map: Vec<u32>,
+    pub(super) slots: Vec<Slot>,
+    /// The first free slot of each set.
+    pub(super) free: Vec<u32>,
+    placement: Placement,
+    pub(super) ways: u32,
+    pub(super) used: u32,
+    pub(super) partial: BitmapPool,
+    pub(super) replacement: Box<dyn Replacement>,
+}
+
+/// The table of one attachment, see the module.
+pub(crate) struct Table {
+    pub(super) shape: Shape,
+    pub(super) entries: RefCell<Entries>,
+}
+
+/// Keeps a slot's unit where it is.
+pub(crate) struct SlotPin {
+    table: Rc<Table>,
+    slot: u32,
+}
+
+/// What a write found when it began.
+pub(crate) struct WriteTarget {
+    pub(crate) pin: SlotPin,
+    /// Whether the first and the last of its pages were valid.
+    pub(crate) edges_valid: (bool, bool),
+}
+
+/// A unit that was evicted, and the slot that it lay in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    pub slot: u32,
+    pub unit: u32,
+}
+
+impl Table {
+    /// An empty table over so many slots of the device, over all shards.
+    pub(crate) fn new(
+        shape: Shape,
+        device_slots: u64,
+        placement: Placement,
+        replacement: ReplacementChoice,
+    ) -> Rc<Self> {
+        let slots = shape.slots_of(device_slots);
+        let ways = placement.ways(slots);
+        // A last, smaller set is left out.
+        let sets = slots.checked_div(ways).unwrap_or(0);
+        let slots = sets * ways;
+        let chain = |i: u32| if (i + 1).is_multiple_of(ways) { NONE } else { i + 1 };
+        let entries = Entries {
+            map: vec![0; shape.units() as usize],
+            slots: (0..slots).map(|i| Slot { owner: chain(i), bits: FREE, pins: 0 }).collect(),
+            free: (0..sets).map(|set| set * ways).collect(),
+            placement,
+            ways,
+            used: 0,
+            partial: BitmapPool::new(shape.pages_per_unit()),
+            replacement: replacement.build(slots, ways, shape.unit_bytes),
+        };
+        Rc::new(Self { shape, entries: RefCell::new(entries) })
+    }
+
+    /// The share of slots that are free.
+    pub(crate) fn free_ratio(&self) -> f64 {
+        let entries = self.entries.borrow();
+        let slots = entries.slots.len().max(1);
+        (slots - entries.used as usize) as f64 / slots as f64
+    }
+
+    /// Slots in use.
+    pub(crate) fn used(&self) -> u32 {
+        self.entries.borrow().used
+    }
+
+    /// Slots.
+    pub(crate) fn slots(&self) -> u32 {
+        self.entries.borrow().slots.len() as u32
+    }
+
+    /// Bytes of memory that the bitmaps of partly valid units take.
+    pub(crate) fn bitmap_bytes(&self) -> u64 {
+        self.entries.borrow().partial.bytes()
+    }
+
+    fn pin(self: &Rc<Self>, entries: &mut Entries, slot: u32) -> SlotPin {
+        // Each pin belongs to an operation or path in memory, of which there never are 2^32.
+        entries.slots[slot as usize].pins += 1;
+        SlotPin { table: Rc::clone(self), slot }
+    }
+
+    /// The unit's slot, pinned, if all of `pages` are valid there.
+    pub(crate) fn hit(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<SlotPin> {
+        let mut entries = self.entries.borrow_mut();
+        entries.replacement.requested();
+        let slot = entries.slot_of(unit)?;
+        if !entries.all_valid(slot, pages) {
+            return None;
+        }
+        entries.replacement.accessed(slot);
+        Some(self.pin(&mut entries, slot))
+    }
+
+    /// The unit's slot.
+    pub(crate) fn slot_of(&self, unit: u32) -> Option<u32> {
+        self.entries.borrow().slot_of(unit)
+    }
+
+    /// The unit's slot, pinned, if it has one.
+    pub(crate) fn resident(self: &Rc<Self>, unit: u32) -> Option<SlotPin> {
+        let mut entries = self.entries.borrow_mut();
+        let slot = entries.slot_of(unit)?;
+        Some(self.pin(&mut entries, slot))
+    }
+
+    /// A slot's unit, if it is in use.
+    pub(crate) fn unit_of(&self, slot: u32) -> Option<u32> {
+        let entries = self.entries.borrow();
+        let found = entries.slots.get(slot as usize)?;
+        (found.bits != FREE).then_some(found.owner)
+    }
+
+    /// A slot that is in use, pinned, and its unit.
+    pub(crate) fn pin_used(self: &Rc<Self>, slot: u32) -> Option<(SlotPin, u32)> {
+        let unit = self.unit_of(slot)?;
+        Some((self.pin(&mut self.entries.borrow_mut(), slot), unit))
+    }
+
+    /// A write begins: its pages are no longer valid. The slot is pinned for the write's sake.
+    pub(crate) fn begin_write(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<WriteTarget> {
+        let mut entries = self.entries.borrow_mut();
+        entries.replacement.requested();
+        let slot = entries.slot_of(unit)?;
+        let valid = |p: u32| entries.all_valid(slot, &(p..p + 1));
+        let edges_valid = (valid(pages.start), valid(pages.end - 1));
+        if !mutant::is_active("write-keeps-valid") {
+            entries.assign(slot, pages, false, self.shape.pages_per_unit());
+        }
+        entries.replacement.accessed(slot);
+        let pin = self.pin(&mut entries, slot);
+        Some(WriteTarget { pin, edges_valid })
+    }
+
+    /// The flash copy of these pages cannot be trusted any more.
+    pub(crate) fn invalidate(&self, unit: u32, pages: &Pages) {
+        let mut entries = self.entries.borrow_mut();
+        if let Some(slot) = entries.slot_of(unit) {
+            entries.assign(slot, pages, false, self.shape.pages_per_unit());
+        }
+    }
+
+    /// Gives the unit a free slot, with no page valid.
+    pub(crate) fn insert(self: &Rc<Self>, unit: u32) -> Option<SlotPin> {
+        let mut entries = self.entries.borrow_mut();
+        debug_assert!(entries.slot_of(unit).is_none(), "unit {unit} has a slot already");
+        let set = entries.set_of(unit);
+        let slot = *entries.free.get(set as usize)?;
+        if slot == NONE {
+            return None;
+        }
+        entries.free[set as usize] = entries.slots[slot as usize].owner;
+        entries.slots[slot as usize].owner = unit;
+        entries.slots[slot as usize].bits = EMPTY;
+        entries.map[unit as usize] = slot + 1;
+        entries.used += 1;
+        entries.replacement.inserted(slot, u64::from(unit));
+        let (pages, present) = (self.shape.pages_per_unit(), self.shape.pages_of(unit));
+        entries.assign(slot, &(present..pages), true, pages);
+        Some(self.pin(&mut entries, slot))
+    }
+
+    /// Whether a unit could be displaced now.
+    pub(crate) fn may_displace(&self) -> bool {
+        self.entries.borrow().replacement.may_search()
+    }
+
+    /// Removes the unit in a slot, unless the slot is free or pinned.
+    pub(crate) fn evict_slot(&self, slot: u32) -> Option<Evicted> {
+        let mut entries = self.entries.borrow_mut();
+        let Slot { owner: unit, bits, pins } = entries.slots[slot as usize];
+        if bits == FREE || (pins > 0 && !mutant::is_active("evict-pinned")) {
+            return None;
+        }
+        entries.remove(slot);
+        Some(Evicted { slot, unit })
+    }
+
+    /// How many units the replacement policy gives up at a time.
+    pub(crate) fn evicts_together(&self) -> u32 {
+        self.entries.borrow().replacement.leaves_together()
+    }
+
+    /// Removes the unit that the replacement policy gives up for another, if there is one.
+    pub(crate) fn evict_for(&self, incoming: u32) -> Option<Evicted> {
+        let mut entries = self.entries.borrow_mut();
+        let set = entries.set_of(incoming);
+        let Entries { slots, replacement, .. } = &mut *entries;
+        let may_leave = |slot: u32| {
+            let slot = &slots[slot as usize];
+            slot.bits != FREE && (slot.pins == 0 || mutant::is_active("evict-pinned"))
+        };
+        let victim = replacement.victim(u64::from(incoming), set, &may_leave).or_else(|| {
+            let any = mutant::is_active("displace-anything");
+            any.then(|| (0..slots.len() as u32).find(|s| may_leave(*s))).flatten()
+        });
+        let slot = victim?;
+        let unit = entries.slots[slot as usize].owner;
+        entries.remove(slot);
+        Some(Evicted { slot, unit })
+    }
+
+    /// The first unit from this slot on that is not wholly valid, with its slot; or, if there is none among the next
+    /// `most`, the slot to go on from.
+    pub(crate) fn partial_from(&self, first: u32, most: u32) -> Result<(u32, u32), u32> {
+        let entries = self.entries.borrow();
+        let end = first.saturating_add(most).min(entries.slots.len() as u32);
+        let partial = |slot: &u32| !matches!(entries.slots[*slot as usize].bits, FULL | FREE);
+        match (first..end).find(partial) {
+            Some(slot) => Ok((slot, entries.slots[slot as usize].owner)),
+            None => Err(end.max(first)),
+        }
+    }
+}
+
+impl Entries {
+    pub(super) fn slot_of(&self, unit: u32) -> Option<u32> {
+        self.map[unit as usize].checked_sub(1)
+    }
+
+    pub(super) fn set_of(&self, unit: u32) -> u32 {
+        self.placement.set_of(unit, self.free.len() as u32)
+    }
+
+    fn all_valid(&self, slot: u32, pages: &Pages) -> bool {
+        match self.slots[slot as usize].bits {
+            FULL => true,
+            EMPTY | FREE => pages.is_empty(),
+            bits => validity::all_set(self.partial.get(bits), pages.clone()),
+        }
+    }
+
+    /// Makes pages valid or invalid, taking or giving back the slot's bitmap as needed.
+    fn assign(&mut self, slot: u32, pages: &Pages, valid: bool, unit_pages: u32) {
+        if pages.is_empty() {
+            return;
+        }
+        let bits = match self.slots[slot as usize].bits {
+            FULL if valid => return,
+            EMPTY if !valid => return,
+            FREE => return,
+            FULL => self.partial.take(true),
+            EMPTY => self.partial.take(false),
+            bits => bits,
+        };
+        let words = self.partial.get_mut(bits);
+        validity::assign(words, pages.clone(), valid);
+        let settled = if valid {
+            validity::all_set(words, 0..unit_pages).then_some(FULL)
+        } else {
+            words.iter().all(|w| *w == 0).then_some(EMPTY)
+        };
+        if settled.is_some() {
+            self.partial.give_back(bits);
+        }
+        self.slots[slot as usize].bits = settled.unwrap_or(bits);
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let Slot { owner, bits, .. } = self.slots[slot as usize];
+        if !matches!(bits, FULL | EMPTY | FREE) {
+            self.partial.give_back(bits);
+        }
+        self.map[owner as usize] = 0;
+        let set = (slot / self.ways) as usize;
+        self.slots[slot as usize].owner = self.free[set];
+        self.slots[slot as usize].bits = FREE;
+        self.free[set] = slot;
+        self.used -= 1;
+        self.replacement.removed(slot);
+    }
+}
+
+impl SlotPin {
+    /// The slot.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Makes those pages valid that are not in `except`.
+    pub(crate) fn make_valid(&self, pages: &Pages, except: &PageSet) {
+        let unit_pages = self.table.shape.pages_per_unit();
+        let mut entries = self.table.entries.borrow_mut();
+        for run in PageSet::runs(pages.clone(), |p| !except.has(p)) {
+            entries.assign(self.slot, &run, true, unit_pages);
+        }
+    }
+
+    /// Whether all of these pages are valid.
+    pub(crate) fn all_valid(&self, pages: &Pages) -> bool {
+        self.table.entries.borrow().all_valid(self.slot, pages)
+    }
+
+    /// The pages of the range that are valid.
+    pub(crate) fn valid_pages(&self, pages: &Pages) -> PageSet {
+        let entries = self.table.entries.borrow();
+        let mut set = PageSet::at(pages.start);
+        pages.clone().filter(|p| entries.all_valid(self.slot, &(*p..p + 1))).for_each(|p| {
+            set.add(&(p..p + 1));
+        });
+        set
+    }
+}
+
+impl Clone for SlotPin {
+    fn clone(&self) -> Self {
+        self.table.pin(&mut self.table.entries.borrow_mut(), self.slot)
+    }
+}
+
+impl Drop for SlotPin {
+    fn drop(&mut self) {
+        self.table.entries.borrow_mut().slots[self.slot as usize].pins -= 1;
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What clean and write-back caches of units have in common: a table over slots of one flash device, and a journal.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::table::{SlotPin, Table};
+use crate::buf::Buf;
+use crate::claims::Claim;
+use crate::context::Context;
+use crate::exec::IoKind;
+use crate::flash::{Flash, FlashError, FlashOp, Guards, Role};
+use crate::format::FlashPlan;
+use crate::journal::{Journal, Log};
+use crate::request::Errno;
+use crate::shape::Place;
+use crate::write_pool::PoolShare;
+
+/// Bytes on their way into a slot.
+pub(crate) struct Bytes {
+    /// First byte within the unit.
+    pub within: u64,
+    pub len: u64,
+    pub buf: Buf,
+    /// Where in the buffer.
+    pub at: usize,
+}
+
+/// See the module.
+pub(crate) struct UnitCache<J> {
+    pub(crate) cx: Rc<Context>,
+    pub(crate) table: Rc<Table>,
+    pub(crate) flash: Rc<Flash>,
+    pub(crate) journal: Option<Rc<J>>,
+    plan: FlashPlan,
+    /// Units that are being populated.
+    populating: RefCell<Vec<u32>>,
+}
+
+/// A unit is being populated, until it is dropped.
+pub(crate) struct Populating<'a> {
+    populating: &'a RefCell<Vec<u32>>,
+    unit: u32,
+}
+
+impl Drop for Populating<'_> {
+    fn drop(&mut self) {
+        self.populating.borrow_mut().retain(|unit| *unit != self.unit);
+    }
+}
+
+impl<J: Journal> UnitCache<J> {
+    pub(crate) fn new(
+        cx: &Rc<Context>,
+        table: Rc<Table>,
+        flash: Rc<Flash>,
+        journal: Option<Rc<J>>,
+        plan: FlashPlan,
+    ) -> Self {
+        let populating = RefCell::default();
+        Self { cx: Rc::clone(cx), table, flash, journal, plan, populating }
+    }
+
+    /// Begins the population of a unit, unless one is under way.
+    pub(crate) fn begin_population(&self, unit: u32) -> Option<Populating<'_>> {
+        let mut populating = self.populating.borrow_mut();
+        if populating.contains(&unit) {
+            return None;
+        }
+        populating.push(unit);
+        Some(Populating { populating: &self.populating, unit })
+    }
+
+    /// The log of the journal.
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.journal.as_ref().map(|journal| journal.mapping().log())
+    }
+
+    /// Offsets and lengths of flash operations are multiples of this many bytes.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.plan.block_bytes)
+    }
+
+    /// Where on the device `within` bytes into a slot are. A shard's slots are interleaved with the others'.
+    pub(super) fn offset(&self, slot: u32, within: u64) -> u64 {
+        let shape = &self.cx.shape;
+        let global = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
+        self.plan.base + global * shape.unit_bytes + within
+    }
+
+    /// The share of slots that are free, where there are slots.
+    pub(crate) fn free_ratio(&self) -> Option<f64> {
+        (self.table.slots() > 0).then(|| self.table.free_ratio())
+    }
+
+    /// The unit's slot, or a new one unless everything resident is worth more.
+    pub(crate) fn slot_for(&self, unit: u32) -> Option<SlotPin> {
+        if let Some(pin) = self.table.resident(unit) {
+            return Some(pin);
+        }
+        if let Some(pin) = self.table.insert(unit) {
+            return Some(pin);
+        }
+        let mut evicted = 0;
+        for _ in 0..self.table.evicts_together() {
+            let Some(gone) = self.table.evict_for(unit) else { break };
+            if let Some(journal) = &self.journal {
+                journal.removed(gone);
+            }
+            evicted += 1;
+        }
+        self.cx.stats.add(|c| c.evictions += evicted);
+        self.table.insert(unit)
+    }
+
+    /// Removes the unit in a slot, unless the slot is free or pinned; whether it did.
+    pub(crate) fn evict(&self, slot: u32) -> bool {
+        let Some(gone) = self.table.evict_slot(slot) else { return false };
+        if let Some(journal) = &self.journal {
+            journal.removed(gone);
+        }
+        true
+    }
+
+    /// Reads `len` bytes of a slot.
+    pub(crate) async fn read(
+        &self,
+        pin: SlotPin,
+        within: u64,
+        len: u64,
+        buf: Buf,
+    ) -> Result<Buf, FlashError> {
+        let offset = self.offset(pin.slot(), within);
+        let op =
+            FlashOp { role: Role::Data, kind: IoKind::Read, offset, len, buf: Some(buf), at: 0 };
+        self.io(op, Guards { pin: Some(pin), ..Guards::default() }).await
+    }
+
+    /// Reads a hit; where the device's blocks are larger than the request's, whole blocks aside. If it fails, the
+    /// request's memory comes back unless it is still in the kernel.
+    pub(crate) async fn read_hit(
+        &self,
+        pin: SlotPin,
+        place: &Place,
+        buf: Option<Buf>,
+    ) -> Result<Buf, Option<Buf>> {
+        let mut out = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        let block = self.block_bytes();
+        if place.within.is_multiple_of(block) && place.len.is_multiple_of(block) {
+            return self
+                .read(pin, place.within, place.len, out)
+                .await
+                .map_err(FlashError::into_buf);
+        }
+        let start = place.within / block * block;
+        let end = (place.within + place.len).next_multiple_of(block);
+        let aside = Buf::with_len((end - start) as usize);
+        let skip = (place.within - start) as usize;
+        match self.read(pin, start, end - start, aside).await {
+            Ok(aside) => {
+                out.copy_from_slice(&aside[skip..skip + place.len as usize]);
+                Ok(out)
+            }
+            Err(_) => Err(Some(out)),
+        }
+    }
+
+    /// Writes into a slot whose old mapping is durably gone first.
+    pub(crate) async fn write(
+        &self,
+        pin: SlotPin,
+        bytes: Bytes,
+        claim: Rc<Claim>,
+        share: Option<PoolShare>,
+    ) -> Result<Buf, FlashError> {
+        let Bytes { within, len, buf, at } = bytes;
+        if let Some(journal) = &self.journal
+            && journal.mapping().slot_settled(pin.slot()).await.is_err()
+        {
+            return Err(FlashError::Failed(Errno::EIO, Some(buf)));
+        }
+        let (kind, offset) = (IoKind::Write { fua: false }, self.offset(pin.slot(), within));
+        let op = FlashOp { role: Role::Data, kind, offset, len, buf: Some(buf), at };
+        let guards = Guards { pin: Some(pin), claim: Some(claim), share, ..Guards::default() };
+        self.io(op, guards).await
+    }
+
+    async fn io(&self, op: FlashOp, guards: Guards) -> Result<Buf, FlashError> {
+        if self.flash.closed() {
+            return Err(FlashError::Failed(Errno::ESHUTDOWN, op.buf));
+        }
+        self.flash.io(op, guards).await?.ok_or(FlashError::Failed(Errno::EIO, None))
+    }
+}

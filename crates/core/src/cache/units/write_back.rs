@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A write-back cache of units: flash owns what it holds, and the origin the rest (PRWC 2.2, 2.8).
+//!
+//! A unit is either wholly on flash, and every request to it goes there alone, or not at all, and every request goes to
+//! the origin alone. It changes sides only in an exchange, while the gate keeps clients out.
+//!
+//! **Write** to a cached unit: pass the gate; the log durably says that its region is dirty; write flash; answer.
+//!
+//! **Exchange**: shut both units; copy what is dirty of the old one to the origin and flush it; the old mapping is
+//! durably gone; open the old unit; copy the new one to flash and flush both; log the new mapping; open the new unit.
+//!
+//! The paper's procedure has five holes; what is done instead:
+//! - a mapping is logged only after its data is durable, so recovery never rolls a record back, and what was
+//!   acknowledged since cannot be lost with it (hole 1);
+//! - devices are flushed before the log says so (hole 2); log blocks carry generation, sequence and checksum and are
+//!   never rewritten (3, 4); an old unit stays shut until its mapping is gone (5); a full log makes a new half at any
+//!   time, not only in an update (1b).
+//!
+//! Errors are returned as they are, since flash is the only one to ask. So operations have no time limit either, and the
+//! device is never given up: a request for what it does not return gets EIO, the rest is served.
+
+use std::rc::{Rc, Weak};
+
+use larder_policy::admission::Swap;
+
+use super::dirty_map::DirtyMap;
+use super::gate::Gate;
+use super::restore::Contradiction;
+use super::table::{SlotPin, Table};
+use super::unit_cache::UnitCache;
+use crate::buf::{Buf, PAGE};
+use crate::config::WriteBackSpec;
+use crate::context::Context;
+use crate::event::Event;
+use crate::exec::{IoKind, MILLISECOND, Nanos, SECOND};
+use crate::flash::{Flash, FlashOp, Guards, Owner, Role};
+use crate::format::FlashPlan;
+use crate::journal::layout::Layout;
+use crate::journal::recover::Recovered;
+use crate::journal::{DirtyJournal, Journal as _, Log, LogFailed};
+use crate::mutant;
+use crate::origin::Use;
+use crate::pages::{Pages, REGIONS};
+use crate::population::step::populate_whole;
+use crate::request::{Errno, Request};
+use crate::shape::Place;
+
+/// How long an exchange waits for clients that are inside.
+const PATIENCE: Nanos = SECOND;
+/// Units that are cleaned under one flush of the origin.
+const BATCH: usize = 8;
+
+/// The cache, see the module.
+pub(crate) struct WriteBack {
+    pub(crate) units: UnitCache<DirtyJournal>,
+    dirty: Rc<DirtyMap>,
+    gate: Gate,
+}
+
+impl WriteBack {
+    /// Starts to cache on a flash device, with what was recovered from it.
+    ///
+    /// # Errors
+    /// If that contradicts itself; the device is not used then.
+    pub(crate) fn attach(
+        cx: &Rc<Context>,
+        spec: &WriteBackSpec,
+        plan: FlashPlan,
+        recovered: Option<&Recovered>,
+        owner: Weak<dyn Owner>,
+    ) -> Result<Rc<Self>, Contradiction> {
+        let table = Table::new(cx.shape, plan.slots, spec.placement, spec.replacement);
+        let found = Layout::of(&cx.shape, &plan).zip(recovered);
+        let dirty = Rc::new(DirtyMap::new(&cx.shape));
+        if let Some((layout, found)) = &found {
+            table.restore(found.held(layout))?;
+            found.held(layout).for_each(|held| dirty.restore(held.slot, held.dirty));
+            cx.population.restore(found.factors(layout));
+        }
+        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, false, owner));
+        let journal = Layout::of(&cx.shape, &plan).map(|layout| {
+            let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
+            let journal = DirtyJournal::new(cx, &table, &dirty, log);
+            if let Some((layout, found)) = &found {
+                journal.restore(found.held(layout).map(|held| held.slot));
+            }
+            journal.start();
+            journal
+        });
+        let units = UnitCache::new(cx, table, flash, journal, plan);
+        Ok(Rc::new(Self { units, dirty, gate: Gate::default() }))
+    }
+
+    /// Units with dirty data.
+    pub(crate) fn units_dirty(&self) -> u64 {
+        self.dirty.count()
+    }
+
+    pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) {
+        let (units, cx) = (&self.units, &self.units.cx);
+        let place = cx.shape.place(&request);
+        let mut buf = request.buf;
+        let _pass = self.gate.enter(place.unit, &cx.exec).await;
+        cx.population.asked(place.unit, place.len);
+        let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
+        if let Some(pin) = pin {
+            match units.read_hit(pin, &place, buf).await {
+                Ok(data) => return cx.reply(tag, Ok(()), Some(data), true),
+                Err(_) if self.is_dirty(&place) => {
+                    return cx.reply(tag, Err(Errno::EIO), None, true);
+                }
+                Err(back) => buf = back,
+            }
+        }
+        let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
+        let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
+        cx.reply(tag, result, buf, false);
+    }
+
+    /// Whether only the flash holds some of these pages.
+    fn is_dirty(&self, place: &Place) -> bool {
+        let slot = self.units.table.slot_of(place.unit);
+        slot.is_some_and(|slot| self.dirty.is_dirty(slot, &place.pages))
+    }
+
+    /// A write, trim or zeroing: on flash if it holds the unit, else on the origin.
+    pub(crate) async fn change(self: Rc<Self>, tag: u64, request: Request, kind: IoKind) {
+        let cx = &self.units.cx;
+        let place = cx.shape.place(&request);
+        let pass = self.gate.enter(place.unit, &cx.exec).await;
+        cx.population.asked(place.unit, place.len);
+        let owner = self.units.table.resident(place.unit);
+        let hit = owner.is_some();
+        let result = match owner {
+            Some(pin) => self.change_on_flash(pin, &place, kind, request.buf).await,
+            None => self.change_on_origin(&place, kind, request.buf).await,
+        };
+        drop(pass);
+        cx.reply(tag, result, None, hit);
+    }
+
+    /// Where the log failed before it said that the unit was evicted, flash may still claim to own it: then nothing may
+    /// be written to the origin any more. The pages are claimed, since the gate is that of one attachment, and a
+    /// population of the next may be under way before this change has ended.
+    async fn change_on_origin(
+        &self,
+        place: &Place,
+        kind: IoKind,
+        buf: Option<Buf>,
+    ) -> Result<(), Errno> {
+        let cx = &self.units.cx;
+        let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
+        if let Some(journal) = &self.units.journal {
+            journal.mapping().unit_gone(place.unit).await.map_err(|LogFailed| Errno::EIO)?;
+        }
+        cx.origin.change(Use::Client, kind, place.range(), buf).await
+    }
+
+    async fn change_on_flash(
+        &self,
+        pin: SlotPin,
+        place: &Place,
+        kind: IoKind,
+        buf: Option<Buf>,
+    ) -> Result<(), Errno> {
+        let block = self.units.block_bytes();
+        if !place.within.is_multiple_of(block) || !place.len.is_multiple_of(block) {
+            return Err(Errno::EINVAL); // such a flash is refused when it is attached
+        }
+        let slot = pin.slot();
+        let new = self.dirty.mark(slot, &place.pages);
+        if let Some(journal) = &self.units.journal
+            && !mutant::is_active("dirty-not-logged")
+        {
+            journal.dirtied(slot, new).await.map_err(|LogFailed| Errno::EIO)?;
+        }
+        self.slot_io(pin, kind, (place.within, place.len), buf).await.map(drop)
+    }
+
+    /// An operation on what flash owns, with its own error.
+    async fn slot_io(
+        &self,
+        pin: SlotPin,
+        kind: IoKind,
+        (within, len): (u64, u64),
+        buf: Option<Buf>,
+    ) -> Result<Option<Buf>, Errno> {
+        let offset = self.units.offset(pin.slot(), within);
+        let op = FlashOp { role: Role::Data, kind, offset, len, buf, at: 0 };
+        let guards = Guards { pin: Some(pin), ..Guards::default() };
+        self.units.flash.io(op, guards).await.map_err(|error| error.errno())
+    }
+
+    /// Flushes both devices: either may hold acknowledged writes (design rule 7).
+    pub(crate) async fn flush(&self, tag: u64) {
+        let cx = &self.units.cx;
+        if mutant::is_active("flush-skips-origin") {
+            return cx.reply(tag, Ok(()), None, false);
+        }
+        let mut result = cx.origin.flush().await;
+        if !mutant::is_active("flush-skips-flash") {
+            result = result.and(self.flush_flash().await);
+        }
+        cx.reply(tag, result, None, false);
+    }
+
+    /// Flushes flash for clients. A failure is final, as of the origin.
+    async fn flush_flash(&self) -> Result<(), Errno> {
+        let device = self.units.flash.device();
+        if let Some(errno) = device.health.flush_failed() {
+            return Err(errno);
+        }
+        let result = self.units.flash.flush().await;
+        if let Err(errno) = result {
+            device.health.flush_has_failed(errno);
+            let why = format!("a flush fails: {errno}; every later one will");
+            device.tell(Event::FlashErrs { dev: device.dev, why });
+        }
+        result
+    }
+
+    /// Exchanges two units, see the module. What does not work out is tried at the next update.
+    pub(crate) async fn exchange(&self, swap: Swap) {
+        let (table, cx) = (&self.units.table, &self.units.cx);
+        if self.units.journal.as_ref().is_some_and(|journal| journal.log().has_failed()) {
+            return;
+        }
+        let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
+        let units = old.map(|(_, unit)| unit).into_iter().chain([swap.incoming]).collect();
+        let Some(mut shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else { return };
+        if let Some((slot, unit)) = old {
+            if self.let_go(slot).await.is_err() {
+                return;
+            }
+            shut.open(unit);
+        }
+        let Some(pin) = table.insert(swap.incoming) else { return };
+        let slot = pin.slot();
+        let copied = populate_whole(&self.units, &pin, swap.incoming).await;
+        if !copied || self.flush_copy().await.is_err() {
+            drop(pin);
+            self.evict(slot);
+            return;
+        }
+        // A write of the unit waits for its own record, which follows this one in the log.
+        if let Some(journal) = &self.units.journal {
+            journal.clean(slot, swap.incoming);
+        }
+        cx.stats.add(|c| c.populations += 1);
+    }
+
+    /// Makes durable on both devices what they have in common: it counts as clean, and a unit that is clean leaves
+    /// without being copied back.
+    async fn flush_copy(&self) -> Result<(), Errno> {
+        if !mutant::is_active("own-before-origin-flush") {
+            self.units.cx.origin.make_durable().await?;
+        }
+        if mutant::is_active("own-before-flush") { Ok(()) } else { self.units.flash.flush().await }
+    }
+
+    fn evict(&self, slot: u32) -> bool {
+        let evicted = self.units.evict(slot);
+        if evicted {
+            self.dirty.clear(slot);
+        }
+        evicted
+    }
+
+    /// Returns a slot's unit to the origin, durably.
+    async fn let_go(&self, slot: u32) -> Result<(), Errno> {
+        if !mutant::is_active("leave-without-write-back") {
+            self.write_back(slot).await?;
+        }
+        if !mutant::is_active("leave-without-origin-flush") {
+            self.units.cx.origin.make_durable().await?;
+        }
+        if !self.evict(slot) {
+            return Err(Errno::EIO); // pinned, though the gate lets nobody in
+        }
+        self.units.cx.stats.add(|c| c.evictions += 1);
+        match &self.units.journal {
+            Some(journal) => {
+                journal.mapping().slot_settled(slot).await.map_err(|LogFailed| Errno::EIO)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Copies what is dirty of a slot's unit to the origin.
+    async fn write_back(&self, slot: u32) -> Result<(), Errno> {
+        let cx = &self.units.cx;
+        let Some((pin, unit)) = self.units.table.pin_used(slot) else { return Ok(()) };
+        let mask = self.dirty.mask(slot);
+        let regions = self.dirty.regions();
+        let region_bytes = u64::from(regions.pages_each) * PAGE as u64;
+        let most = (cx.limits.population_io_bytes / region_bytes).clamp(1, 64) as u32;
+        let mut region = 0;
+        while region < REGIONS {
+            let run = (mask >> region).trailing_ones().min(most);
+            if run == 0 {
+                region += 1;
+                continue;
+            }
+            let pages = regions.pages(region..region + run);
+            region += run;
+            let Some((within, len)) = self.bytes_of(unit, &pages) else { break };
+            let whole = len.next_multiple_of(self.units.block_bytes());
+            let buf = Some(Buf::with_len(whole as usize));
+            let buf = self.slot_io(pin.clone(), IoKind::Read, (within, whole), buf).await?;
+            let start = cx.shape.unit_offset(unit) + within;
+            cx.origin.write(Use::WriteBack, (start, len), false, buf).await.0?;
+            cx.stats.add(|c| c.write_back_bytes += len);
+        }
+        Ok(())
+    }
+
+    /// First byte within the unit, and bytes, of those of its pages that exist: the unit may be short, and have fewer
+    /// pages than regions.
+    fn bytes_of(&self, unit: u32, pages: &Pages) -> Option<(u64, u64)> {
+        let (shape, page) = (&self.units.cx.shape, PAGE as u64);
+        let within = u64::from(pages.start) * page;
+        let left = shape.origin_bytes.saturating_sub(shape.unit_offset(unit)).min(shape.unit_bytes);
+        let end = (u64::from(pages.end) * page).min(left);
+        (end > within).then(|| (within, end - within))
+    }
+
+    /// Copies all dirty data to the origin; with `leave`, nothing stays cached.
+    pub(crate) async fn clear(&self, leave: bool) -> Result<(), Errno> {
+        let (table, cx) = (&self.units.table, &self.units.cx);
+        let mut next = 0;
+        while next < table.slots() {
+            let slots: Vec<u32> = if leave {
+                let used = |slot: &u32| table.unit_of(*slot).is_some();
+                (next..table.slots()).filter(used).take(BATCH).collect()
+            } else {
+                self.dirty.slots_from(next, BATCH)
+            };
+            let Some(last) = slots.last() else { break };
+            let units = slots.iter().filter_map(|slot| table.unit_of(*slot)).collect();
+            // A client that is inside for so long: others have their turn, and it is tried again.
+            let Some(_shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else {
+                cx.exec.sleep(MILLISECOND).await;
+                continue;
+            };
+            next = last + 1;
+            if leave {
+                for slot in slots {
+                    self.let_go(slot).await?;
+                }
+            } else {
+                self.clean(slots).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what is dirty of some slots to the origin; their units stay.
+    async fn clean(&self, slots: Vec<u32>) -> Result<(), Errno> {
+        for slot in &slots {
+            self.write_back(*slot).await?;
+        }
+        // What was written to flash just now is durable on the origin, and flash may still lose it.
+        if mutant::is_active("clean-before-flush") {
+            self.units.cx.origin.make_durable().await?;
+        } else {
+            self.flush_copy().await?;
+        }
+        let mut ticket = None;
+        for slot in slots {
+            let Some(unit) = self.units.table.unit_of(slot) else { continue };
+            self.dirty.clear(slot);
+            ticket = ticket.max(self.units.journal.as_ref().map(|j| j.clean(slot, unit)));
+        }
+        match (&self.units.journal, ticket) {
+            (Some(journal), Some(ticket)) => {
+                journal.log().durable(ticket).await.map_err(|LogFailed| Errno::EIO)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much memory a volume needs, known before it starts (design rule 11; SCE 3.4).
+//!
+//! Formula, in bytes: 4 per origin unit (6 under periodic update), plus per flash unit the slot (12) and the replacement
+//! policy's share (a byte for generalised CLOCK); a partly valid unit holds a bitmap of one bit per page besides, which a fully
+//! valid one does not. A page log takes 20 a page. SCE needs 4 per origin fragment and 72 per cached one.
+
+use super::{Choices, Limits};
+use crate::buf::PAGE;
+use crate::cache::units::table::{SLOT_BYTES, bitmap_bytes_each};
+use crate::pagelog::BUFFERS;
+
+/// Bytes of memory of a block of a page log.
+pub const LOG_SLOT_BYTES: u64 = 20;
+
+/// Memory of a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The origin map.
+    pub map_bytes: u64,
+    /// Slots and what replacement keeps for each.
+    pub slot_bytes: u64,
+    /// Bitmaps when every unit is partly valid.
+    pub bitmap_bytes: u64,
+    /// Write-through pool and population buffers.
+    pub buffer_bytes: u64,
+}
+
+impl Memory {
+    /// The memory of a volume of `origin_bytes` under `flash_bytes` of slots, with so many workers.
+    #[must_use]
+    pub fn of(
+        origin_bytes: u64,
+        flash_bytes: u64,
+        choices: &Choices,
+        limits: &Limits,
+        workers: u32,
+    ) -> Self {
+        if choices.log().is_some() {
+            return Self::of_log(flash_bytes, choices, limits, workers);
+        }
+        let unit_bytes = choices.unit_bytes;
+        let slots = flash_bytes / unit_bytes;
+        Self {
+            map_bytes: origin_bytes.div_ceil(unit_bytes) * (4 + choices.admission.bytes_per_unit()),
+            slot_bytes: slots * (SLOT_BYTES + choices.replacement.bytes_per_slot()),
+            bitmap_bytes: if unit_bytes > PAGE as u64 {
+                slots * bitmap_bytes_each(unit_bytes)
+            } else {
+                0
+            },
+            buffer_bytes: limits.write_through_bytes + 8 * limits.population_io_bytes,
+        }
+    }
+
+    /// Of page logs: 20 bytes a page, each log's batches in memory, and pages that wait for room.
+    fn of_log(flash_bytes: u64, choices: &Choices, limits: &Limits, workers: u32) -> Self {
+        let pages = flash_bytes / PAGE as u64;
+        let batch = u64::from(choices.on_exit().batch_pages) * PAGE as u64;
+        Self {
+            map_bytes: 0,
+            slot_bytes: pages * LOG_SLOT_BYTES,
+            bitmap_bytes: 0,
+            buffer_bytes: u64::from(workers) * BUFFERS as u64 * batch + limits.write_through_bytes,
+        }
+    }
+
+    /// At worst: every unit partly valid.
+    #[must_use]
+    pub fn worst_bytes(&self) -> u64 {
+        self.full_bytes() + self.bitmap_bytes
+    }
+
+    /// When the cache is full and fully valid.
+    #[must_use]
+    pub fn full_bytes(&self) -> u64 {
+        self.map_bytes + self.slot_bytes + self.buffer_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::preset;
+
+    const TIB: u64 = 1 << 40;
+    const MIB: u64 = 1 << 20;
+
+    fn sce() -> Choices {
+        preset("sce").unwrap().choices()
+    }
+
+    #[test]
+    fn never_more_than_the_papers_cases() {
+        // (origin, flash, the paper's figure in MiB): SM1-SM5 of the paper tables.
+        for (origin, flash, paper_mib) in
+            [(2 * TIB, 2 * TIB, 152), (100 * TIB, 16 * TIB, 1552), (1024 * TIB, 256 * TIB, 22528)]
+        {
+            let memory = Memory::of(origin, flash, &sce(), &Limits::default(), 1);
+            assert!(memory.worst_bytes() - memory.buffer_bytes < paper_mib * MIB);
+        }
+    }
+
+    #[test]
+    fn a_fully_valid_unit_costs_at_most_16_bytes_and_a_partly_valid_one_48() {
+        let slot_bytes = SLOT_BYTES + sce().replacement.bytes_per_slot();
+        assert!(slot_bytes <= 16);
+        assert!(slot_bytes + bitmap_bytes_each(MIB) <= 48);
+        let memory = Memory::of(100 * TIB, 16 * TIB, &sce(), &Limits::default(), 1);
+        assert!(memory.full_bytes() < 700 * MIB && memory.worst_bytes() < 1200 * MIB);
+    }
+}

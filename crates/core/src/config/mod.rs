@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a cache is: five choices, the presets that are rows of them, limits, and what it needs of memory.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | five choices with their settings | `choices.rs` |
+//! | table of presets | `presets.rs` |
+//! | which choices go together, and the kind of cache that they make | `spec.rs` |
+//! | budgets and time limits | `limits.rs` |
+//! | memory of a volume | `memory.rs` |
+
+mod choices;
+mod limits;
+mod memory;
+mod presets;
+mod spec;
+
+pub use self::choices::{
+    AdmissionChoice, Choices, Durability, OnExitSettings, Placement, ReplacementChoice, WithPolicy,
+    WritePolicy,
+};
+pub(crate) use self::limits::FOREGROUND_MEMORY;
+pub use self::limits::Limits;
+pub use self::memory::{LOG_SLOT_BYTES, Memory};
+pub use self::presets::{
+    FRAGMENT_BYTES_LEAST, PAGE_LOGS, PRESETS, Preset, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, preset,
+    presets,
+};
+pub use self::spec::{CacheSpec, Rejected};
+pub(crate) use self::spec::{CleanSpec, FlashCopy, KindSpec, LogSpec, WriteBackSpec};

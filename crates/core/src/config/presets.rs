@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cache is five choices; a preset is a row of them.
+//!
+//! Purpose: the one table that says what each named cache is. The engine never asks for a
+//! preset's name; it looks at the choices. Every setting of a choice has the paper's value as its
+//! default.
+
+use super::choices::{
+    AdmissionChoice, Choices, Durability, OnExitSettings, Placement, ReplacementChoice, WritePolicy,
+};
+use crate::pagelog::{BATCH_PAGES, LogPolicy};
+use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
+use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
+
+/// A named row.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// The five choices in words: unit, admission, replacement, write policy, metadata.
+    pub words: [&'static str; 5],
+    choices: fn() -> Choices,
+}
+
+impl Preset {
+    /// The choices with their default settings.
+    #[must_use]
+    pub fn choices(&self) -> Choices {
+        (self.choices)()
+    }
+}
+
+/// Presets whose cache is a map of units.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "sce",
+        source: "SCE, ADMS 2014, section 3",
+        words: [
+            "1 MiB fragment, valid per 4 KiB page",
+            "hottest of the 100 most recent misses, by background workers",
+            "generalised CLOCK, ceiling 4",
+            "asynchronous write-through",
+            "journal (in the paper volatile)",
+        ],
+        choices: || Choices {
+            unit_bytes: 1 << 20,
+            placement: Placement::Anywhere,
+            admission: AdmissionChoice::Selective(SelectiveSettings::default()),
+            replacement: ReplacementChoice::GClock { ceiling: DEFAULT_CEILING },
+            write: WritePolicy::AsyncWriteThrough,
+            durability: Durability::Journal,
+        },
+    },
+    Preset {
+        name: "prwc",
+        source: "PRWC, Information Systems 2016, section 2",
+        words: [
+            "1 MiB segment, wholly valid",
+            "periodic update: reference factor above 50",
+            "cold segment under the clock, in an update",
+            "no-write-back: dirty until it leaves",
+            "journal",
+        ],
+        choices: || periodic(WritePolicy::NoWriteBack),
+    },
+    Preset {
+        name: "proc",
+        source: "PRWC, section 3.1: its persistent read-only comparison",
+        words: [
+            "1 MiB segment, valid per 4 KiB page",
+            "periodic update: reference factor above 50",
+            "cold segment under the clock, in an update",
+            "write-through",
+            "journal",
+        ],
+        choices: || periodic(WritePolicy::WriteThrough),
+    },
+    Preset {
+        name: "slru",
+        source: "PRWC, section 3.1: its read-only comparison",
+        words: [
+            "1 MiB segment, valid per 4 KiB page",
+            "every read miss, whole segment, inline",
+            "LRU",
+            "write-around",
+            "volatile",
+        ],
+        choices: || Choices {
+            unit_bytes: 1 << 20,
+            placement: Placement::Anywhere,
+            admission: on_miss(true, false, 0),
+            replacement: ReplacementChoice::Lru,
+            write: WritePolicy::WriteAround,
+            durability: Durability::Volatile,
+        },
+    },
+    Preset {
+        name: "flashcache",
+        source: "SCE, section 4.1: its comparison (512-way sets)",
+        words: [
+            "4 KiB block, sets of 512 neighbours",
+            "every miss and write, inline",
+            "LRU in the set (or FIFO)",
+            "write-through",
+            "volatile",
+        ],
+        choices: || Choices {
+            unit_bytes: 4 << 10,
+            placement: Placement::Sets { ways: 512, hashed: false },
+            admission: on_miss(true, true, 0),
+            replacement: ReplacementChoice::Lru,
+            write: WritePolicy::WriteThrough,
+            durability: Durability::Volatile,
+        },
+    },
+    Preset {
+        name: "enhanceio",
+        source: "SCE, section 4.1: its comparison (256-way sets)",
+        words: [
+            "4 KiB block, hashed sets of 256",
+            "every miss and write, inline",
+            "LRU in the set (or FIFO)",
+            "write-through",
+            "volatile",
+        ],
+        choices: || Choices {
+            unit_bytes: 4 << 10,
+            placement: Placement::Sets { ways: 256, hashed: true },
+            admission: on_miss(true, true, 0),
+            replacement: ReplacementChoice::Lru,
+            write: WritePolicy::WriteThrough,
+            durability: Durability::Volatile,
+        },
+    },
+    Preset {
+        name: "bcache",
+        source: "SCE, section 4.1: its comparison (512 KiB buckets)",
+        words: [
+            "4 KiB page in a 512 KiB bucket",
+            "every miss and write but streams of over 4 MiB; answered before flash has it",
+            "least recently used bucket, as a whole",
+            "write-through",
+            "volatile (its journal is not modelled)",
+        ],
+        choices: || Choices {
+            unit_bytes: 4 << 10,
+            placement: Placement::Anywhere,
+            admission: on_miss(false, true, 4 << 20),
+            replacement: ReplacementChoice::Buckets { bytes: 512 << 10, order: BucketOrder::Lru },
+            write: WritePolicy::WriteThrough,
+            durability: Durability::Volatile,
+        },
+    },
+];
+
+/// Presets over a page log. A log reads what it wrote, so devices without bytes do not do for it: the laboratory's
+/// volumes have only the others, and its database a log of its own.
+pub const PAGE_LOGS: &[Preset] = &[
+    Preset {
+        name: "face",
+        source: "FaCE, VLDB Journal 2015, section 4",
+        words: [
+            "4 KiB page in a circular log, batches of 64",
+            "every page that is written, and that is read from the origin",
+            "multi-version FIFO, group second chance",
+            "write-back, the log outlives a crash (or bounded, or write-through)",
+            "segments of 65,536 entries and batch heads",
+        ],
+        choices: || face(true),
+    },
+    Preset {
+        name: "face-basic",
+        source: "FaCE, section 4.2: without the second chance",
+        words: [
+            "4 KiB page in a circular log, batches of 64",
+            "every page that is written, and that is read from the origin",
+            "multi-version FIFO",
+            "write-back, the log outlives a crash (or bounded, or write-through)",
+            "segments of 65,536 entries and batch heads",
+        ],
+        choices: || face(false),
+    },
+];
+
+fn face(second_chance: bool) -> Choices {
+    Choices {
+        // Pages are cached; this is what of the volume one log has in a row.
+        unit_bytes: 1 << 20,
+        placement: Placement::Anywhere,
+        admission: AdmissionChoice::OnExit(OnExitSettings {
+            reads: true,
+            batch_pages: BATCH_PAGES,
+        }),
+        replacement: ReplacementChoice::MultiVersionFifo { second_chance },
+        write: WritePolicy::Logged(LogPolicy::Full),
+        durability: Durability::Log,
+    }
+}
+
+fn on_miss(client_waits: bool, on_write: bool, bypass_bytes: u64) -> AdmissionChoice {
+    AdmissionChoice::OnMiss(OnMissSettings { client_waits, on_write, bypass_bytes })
+}
+
+fn periodic(write: WritePolicy) -> Choices {
+    Choices {
+        unit_bytes: 1 << 20,
+        placement: Placement::Anywhere,
+        admission: AdmissionChoice::Periodic(PeriodicSettings::default()),
+        replacement: ReplacementChoice::Update,
+        write,
+        durability: Durability::Journal,
+    }
+}
+
+/// Every preset that can be served.
+pub fn presets() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().chain(PAGE_LOGS)
+}
+
+/// The preset of this name.
+#[must_use]
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    presets().find(|p| p.name == name)
+}
+
+/// Units may be this small ...
+pub const UNIT_BYTES_LEAST: u64 = 4 << 10;
+/// ... with selective admission this small (SCE 3.4) ...
+pub const FRAGMENT_BYTES_LEAST: u64 = 64 << 10;
+/// ... and this large.
+pub const UNIT_BYTES_MOST: u64 = 8 << 20;

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which choices go together, and the kind of cache that they make.
+//!
+//! [`CacheSpec`] is the only way into the engine, and it is made from [`Choices`] alone: what cannot be cannot be
+//! constructed.
+
+use super::choices::{
+    AdmissionChoice, Choices, Durability, Placement, ReplacementChoice, WritePolicy,
+};
+use crate::pagelog::LogSettings;
+
+/// A choice that does not go with the others.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {reason}; accepted: {accepted}")]
+pub struct Rejected {
+    /// The choice, by the name of its setting.
+    pub setting: &'static str,
+    /// Why it is rejected.
+    pub reason: &'static str,
+    /// What is accepted with the other choices.
+    pub accepted: &'static str,
+}
+
+/// A lawful combination of choices.
+#[derive(Clone, Debug)]
+pub struct CacheSpec {
+    /// Bytes of a unit; in a page log, of what one shard has of the volume in a row.
+    pub unit_bytes: u64,
+    pub(crate) admission: AdmissionChoice,
+    pub(crate) kind: KindSpec,
+}
+
+/// The kind of a cache, with the choices that are its own.
+#[derive(Clone, Debug)]
+pub(crate) enum KindSpec {
+    Clean(CleanSpec),
+    WriteBack(WriteBackSpec),
+    Log(LogSpec),
+}
+
+/// A clean cache of units.
+#[derive(Clone, Debug)]
+pub(crate) struct CleanSpec {
+    pub placement: Placement,
+    pub replacement: ReplacementChoice,
+    pub copies: FlashCopy,
+}
+
+/// When a write's flash copy is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlashCopy {
+    /// After the client was answered.
+    AfterAnswer,
+    /// Before the client is answered.
+    BeforeAnswer,
+    /// Not at all.
+    Never,
+}
+
+/// A write-back cache of units.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteBackSpec {
+    pub placement: Placement,
+    pub replacement: ReplacementChoice,
+}
+
+/// A cache in page logs.
+#[derive(Clone, Debug)]
+pub(crate) struct LogSpec {
+    pub settings: LogSettings,
+    /// Whether pages enter that were read from the origin.
+    pub admits_reads: bool,
+}
+
+impl CacheSpec {
+    /// Whether a FLUSH goes to every shard: each has dirty data of its own; else the first shard flushes the devices.
+    #[must_use]
+    pub fn flushes_every_shard(&self) -> bool {
+        matches!(&self.kind, KindSpec::Log(spec) if spec.settings.policy.holds_dirty())
+    }
+}
+
+impl TryFrom<&Choices> for CacheSpec {
+    type Error = Rejected;
+
+    fn try_from(choices: &Choices) -> Result<Self, Rejected> {
+        choices.clone().try_into()
+    }
+}
+
+impl TryFrom<Choices> for CacheSpec {
+    type Error = Rejected;
+
+    fn try_from(choices: Choices) -> Result<Self, Rejected> {
+        let kind = match choices.write {
+            WritePolicy::Logged(policy) => KindSpec::Log(log(&choices, policy)?),
+            WritePolicy::NoWriteBack => KindSpec::WriteBack(write_back(&choices)?),
+            WritePolicy::AsyncWriteThrough => clean(&choices, FlashCopy::AfterAnswer)?,
+            WritePolicy::WriteThrough => clean(&choices, FlashCopy::BeforeAnswer)?,
+            WritePolicy::WriteAround => clean(&choices, FlashCopy::Never)?,
+        };
+        Ok(Self { unit_bytes: choices.unit_bytes, admission: choices.admission, kind })
+    }
+}
+
+fn rejected<T>(
+    setting: &'static str,
+    reason: &'static str,
+    accepted: &'static str,
+) -> Result<T, Rejected> {
+    Err(Rejected { setting, reason, accepted })
+}
+
+fn log(choices: &Choices, policy: crate::pagelog::LogPolicy) -> Result<LogSpec, Rejected> {
+    let AdmissionChoice::OnExit(settings) = &choices.admission else {
+        return rejected("admission", "a page log takes what is written", "on exit");
+    };
+    let ReplacementChoice::MultiVersionFifo { second_chance } = choices.replacement else {
+        return rejected(
+            "replacement",
+            "pages are evicted in the order of the log",
+            "multi-version FIFO",
+        );
+    };
+    if choices.durability != Durability::Log {
+        return rejected("durability", "a page log has its own metadata", "log");
+    }
+    let settings_of_log = LogSettings { policy, second_chance };
+    Ok(LogSpec { settings: settings_of_log, admits_reads: settings.reads })
+}
+
+fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {
+    if !choices.admission.is_periodic() {
+        return rejected(
+            "write policy",
+            "units are written back when an update exchanges them",
+            "write-back with periodic admission",
+        );
+    }
+    units(choices)?;
+    Ok(WriteBackSpec { placement: choices.placement, replacement: choices.replacement })
+}
+
+fn clean(choices: &Choices, copies: FlashCopy) -> Result<KindSpec, Rejected> {
+    units(choices)?;
+    let (placement, replacement) = (choices.placement, choices.replacement);
+    Ok(KindSpec::Clean(CleanSpec { placement, replacement, copies }))
+}
+
+/// What holds of every cache of units.
+fn units(choices: &Choices) -> Result<(), Rejected> {
+    if matches!(choices.admission, AdmissionChoice::OnExit(_)) {
+        return rejected("admission", "only a page log takes what is written", "any other");
+    }
+    if matches!(choices.replacement, ReplacementChoice::MultiVersionFifo { .. }) {
+        return rejected("replacement", "only a page log has an order of its own", "any other");
+    }
+    if choices.durability == Durability::Log {
+        return rejected("durability", "units have no page log", "volatile, journal");
+    }
+    if choices.admission.is_periodic() != (choices.replacement == ReplacementChoice::Update) {
+        return rejected(
+            "replacement",
+            "units are evicted by updates with periodic admission, and only then",
+            "update with periodic admission",
+        );
+    }
+    if choices.placement != Placement::Anywhere && !choices.replacement.knows_sets() {
+        return rejected("replacement", "units are placed in sets", "lru, fifo");
+    }
+    Ok(())
+}

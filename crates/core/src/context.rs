@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the paths of every kind of cache work with: the shard's executor, its origin, and the state that outlives an
+//! attachment of flash.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::buf::Buf;
+use crate::claims::Claims;
+use crate::config::{AdmissionChoice, Limits};
+use crate::event::Events;
+use crate::exec::{DevId, Exec};
+use crate::fence::Fence;
+use crate::flash::InFlight;
+use crate::origin::Origin;
+use crate::population::demand::Population;
+use crate::population::pace::Pace;
+use crate::request::{Errno, MAX_PIECE_BYTES, Reply};
+use crate::shape::Shape;
+use crate::stats::Stats;
+use crate::write_pool::WritePool;
+
+/// See the module.
+pub(crate) struct Context {
+    pub exec: Exec<InFlight>,
+    pub shape: Shape,
+    pub limits: Limits,
+    pub origin: Origin,
+    pub pace: Rc<Pace>,
+    pub population: Population,
+    pub claims: Claims,
+    pub pool: WritePool,
+    pub fence: Fence,
+    pub stats: Rc<Stats>,
+    pub events: Events,
+    replies: RefCell<VecDeque<Reply>>,
+    open: Cell<u64>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        shape: Shape,
+        limits: Limits,
+        admission: &AdmissionChoice,
+        origin: DevId,
+    ) -> Rc<Self> {
+        let (exec, stats, events) = (Exec::default(), Rc::<Stats>::default(), Events::default());
+        let pace = Rc::new(Pace::new(&limits));
+        // A share too small for any write would be none.
+        let pool = (limits.write_through_bytes / u64::from(shape.shards))
+            .max(MAX_PIECE_BYTES.min(limits.write_through_bytes));
+        Rc::new(Self {
+            origin: Origin::new(origin, (&exec, &stats, &events), &pace, shape.shard),
+            population: Population::new(admission, &shape),
+            pool: WritePool::new(pool),
+            exec,
+            shape,
+            limits,
+            pace,
+            claims: Claims::default(),
+            fence: Fence::default(),
+            stats,
+            events,
+            replies: RefCell::default(),
+            open: Cell::new(0),
+        })
+    }
+
+    /// What operations on a device need.
+    pub(crate) fn device(&self) -> (&Exec<InFlight>, &Rc<Stats>, &Events) {
+        (&self.exec, &self.stats, &self.events)
+    }
+
+    /// A request was taken; it is open until [`reply`](Self::reply).
+    pub(crate) fn opened(&self) {
+        self.open.set(self.open.get() + 1);
+    }
+
+    /// Answers a client.
+    pub(crate) fn reply(&self, tag: u64, result: Result<(), Errno>, buf: Option<Buf>, hit: bool) {
+        self.open.set(self.open.get() - 1);
+        self.replies.borrow_mut().push_back(Reply { tag, result, buf, hit });
+    }
+
+    /// The next answer.
+    pub(crate) fn next_reply(&self) -> Option<Reply> {
+        self.replies.borrow_mut().pop_front()
+    }
+
+    /// Requests that are not answered yet.
+    pub(crate) fn open(&self) -> u64 {
+        self.open.get()
+    }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A flag that one task waits for.
+
+use std::cell::Cell;
+use std::task::Poll;
+
+use super::executor::{Exec, TaskId};
+use super::op::{Guard, Nanos};
+
+/// A flag that one task waits for: set once, seen once.
+#[derive(Default)]
+pub struct Signal {
+    set: Cell<bool>,
+    waiter: Cell<Option<TaskId>>,
+}
+
+impl Signal {
+    /// Sets the flag and wakes whoever waits.
+    pub fn set<G: Guard>(&self, exec: &Exec<G>) {
+        self.set.set(true);
+        if let Some(task) = self.waiter.take() {
+            exec.wake(task);
+        }
+    }
+
+    /// Waits for the flag and takes it down.
+    pub async fn wait<G: Guard>(&self, exec: &Exec<G>) {
+        std::future::poll_fn(|_| {
+            if self.set.replace(false) {
+                return Poll::Ready(());
+            }
+            self.waiter.set(Some(exec.current()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits for the flag and takes it down, for a span of time at most.
+    pub async fn wait_for<G: Guard>(&self, span: Nanos, exec: &Exec<G>) {
+        let (until, mut set) = (exec.now() + span, false);
+        std::future::poll_fn(|_| {
+            if self.set.replace(false) || exec.now() >= until {
+                return Poll::Ready(());
+            }
+            if !std::mem::replace(&mut set, true) {
+                exec.timer(until);
+            }
+            self.waiter.set(Some(exec.current()));
+            Poll::Pending
+        })
+        .await;
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operations on one attached flash device: the only caller of the executor for flash.
+//!
+//! An operation ends with the device's answer, or when its time limit is over; then its buffer and its guards stay with
+//! it until the device has answered. Errors and overdue operations lower the device's health; what follows from that is
+//! the owner's decision, which depends on whether the origin has everything.
+
+use std::rc::{Rc, Weak};
+
+use super::attached::Attached;
+use super::guards::{Guards, InFlight};
+use crate::buf::Buf;
+use crate::config::Limits;
+use crate::event::{Event, Events};
+use crate::exec::{DevId, Ended, Exec, IoKind, Nanos};
+use crate::mutant;
+use crate::request::Errno;
+use crate::stats::Stats;
+
+/// Decides what becomes of a flash device that fails.
+pub(crate) trait Owner {
+    /// The device failed too often, stays silent, or its metadata cannot be written.
+    fn give_up(&self, device: &Rc<Attached>, why: String);
+}
+
+/// What the bytes of an operation are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Cached data, or pages of a log: too many errors and the device is given up.
+    Data,
+    /// Metadata and flushes: the caller decides what an error means.
+    Metadata,
+}
+
+/// One operation.
+pub(crate) struct FlashOp {
+    pub role: Role,
+    pub kind: IoKind,
+    /// First byte on the device.
+    pub offset: u64,
+    pub len: u64,
+    pub buf: Option<Buf>,
+    /// Where in the buffer.
+    pub at: usize,
+}
+
+impl FlashOp {
+    /// A flush.
+    pub(crate) fn flush() -> Self {
+        let (role, kind) = (Role::Metadata, IoKind::Flush);
+        Self { role, kind, offset: 0, len: 0, buf: None, at: 0 }
+    }
+
+    /// Reads into all of a buffer, or writes all of it.
+    pub(crate) fn whole(role: Role, kind: IoKind, offset: u64, buf: Buf) -> Self {
+        Self { role, kind, offset, len: buf.len() as u64, buf: Some(buf), at: 0 }
+    }
+}
+
+/// Why an operation brought nothing.
+#[derive(Debug)]
+pub(crate) enum FlashError {
+    /// The device answered with an error, or is no longer used; the buffer is back.
+    Failed(Errno, Option<Buf>),
+    /// The time limit is over; the buffer stays with the operation.
+    Overdue,
+}
+
+impl FlashError {
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            Self::Failed(errno, _) => *errno,
+            Self::Overdue => Errno::ETIMEDOUT,
+        }
+    }
+
+    /// The buffer, if it is back.
+    pub(crate) fn into_buf(self) -> Option<Buf> {
+        match self {
+            Self::Failed(_, buf) => buf,
+            Self::Overdue => None,
+        }
+    }
+}
+
+/// When a device counts as overdue, silent or failing.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// How long an operation may take; none where only the flash has the data.
+    operation: Option<Nanos>,
+    silence: Nanos,
+    overdue: Nanos,
+    errors: u32,
+    error_window: Nanos,
+}
+
+/// An attached flash device, see the module.
+pub(crate) struct Flash {
+    device: Rc<Attached>,
+    exec: Exec<InFlight>,
+    stats: Rc<Stats>,
+    bounds: Bounds,
+    owner: Weak<dyn Owner>,
+}
+
+impl Flash {
+    /// A device that is about to be used; `bounded`: the origin has everything, so that an operation that takes too long
+    /// is given up for the origin's answer.
+    pub(crate) fn new(
+        dev: DevId,
+        (exec, stats, events): (&Exec<InFlight>, &Rc<Stats>, &Events),
+        limits: &Limits,
+        bounded: bool,
+        owner: Weak<dyn Owner>,
+    ) -> Self {
+        let bounds = Bounds {
+            operation: bounded.then_some(limits.flash_timeout),
+            silence: limits.flash_dead_after,
+            overdue: limits.flash_timeout,
+            errors: limits.flash_errors,
+            error_window: limits.flash_error_window,
+        };
+        let device = Attached::new(dev, events.clone());
+        Self { device, exec: exec.clone(), stats: Rc::clone(stats), bounds, owner }
+    }
+
+    pub(crate) fn device(&self) -> &Rc<Attached> {
+        &self.device
+    }
+
+    /// Whether the device is no longer used.
+    pub(crate) fn closed(&self) -> bool {
+        self.device.closed()
+    }
+
+    /// Whether operations may be sent to the device.
+    pub(crate) fn usable(&self) -> bool {
+        self.device.health.usable()
+    }
+
+    /// Carries out an operation.
+    pub(crate) async fn io(
+        &self,
+        op: FlashOp,
+        mut guards: Guards,
+    ) -> Result<Option<Buf>, FlashError> {
+        let FlashOp { role, kind, offset, len, buf, at } = op;
+        self.stats.add(|c| match kind {
+            IoKind::Read => c.flash_read_bytes += len,
+            IoKind::Write { .. } => c.flash_write_bytes += len,
+            _ => {}
+        });
+        // The mutant forgets at a timeout what the kernel still uses.
+        let forgotten = mutant::is_active("timeout-forgets")
+            .then(|| (guards.pin.take(), guards.claim.take(), guards.share.take()));
+        let held = InFlight { device: Rc::clone(&self.device), guards };
+        let bound = self.bounds.operation;
+        let io = self.exec.io(self.device.dev, kind, offset, len, buf, at, Some(held), bound);
+        let ended = io.await;
+        drop(forgotten);
+        match ended {
+            Ended::Done(Ok(()), buf) => Ok(buf),
+            Ended::Done(Err(errno), buf) => {
+                self.failed(role, errno, kind);
+                Err(FlashError::Failed(errno, buf))
+            }
+            Ended::TimedOut => {
+                self.overdue();
+                Err(FlashError::Overdue)
+            }
+        }
+    }
+
+    /// Makes durable what the device was written.
+    pub(crate) async fn flush(&self) -> Result<(), Errno> {
+        self.io(FlashOp::flush(), Guards::default()).await.map(drop).map_err(|e| e.errno())
+    }
+
+    fn failed(&self, role: Role, errno: Errno, kind: IoKind) {
+        self.stats.add(|c| c.flash_errors += 1);
+        let Bounds { errors, error_window, .. } = self.bounds;
+        if role == Role::Data
+            && self.device.health.failed(errno, self.exec.now(), errors, error_window)
+        {
+            let what = if kind == IoKind::Read { "reads" } else { "writes" };
+            self.give_up(format!("{what} fail: {errno}"));
+        }
+    }
+
+    /// The device is not to be used any more.
+    pub(crate) fn give_up(&self, why: String) {
+        if let Some(owner) = self.owner.upgrade() {
+            owner.give_up(&self.device, why);
+        }
+    }
+
+    fn overdue(&self) {
+        self.stats.add(|c| c.flash_timeouts += 1);
+        let device = &self.device;
+        if mutant::is_active("timeout-forgets") || !device.health.overdue() || device.closed() {
+            return;
+        }
+        device.tell(Event::FlashSuspended { dev: device.dev });
+        self.exec.spawn(watch_silence(
+            self.exec.clone(),
+            Rc::downgrade(device),
+            Weak::clone(&self.owner),
+            (device.health.silence(), self.bounds),
+        ));
+    }
+}
+
+/// Gives the device up when the silence that is going on does not end.
+async fn watch_silence(
+    exec: Exec<InFlight>,
+    device: Weak<Attached>,
+    owner: Weak<dyn Owner>,
+    (silence, bounds): (Option<u64>, Bounds),
+) {
+    exec.sleep(bounds.silence.saturating_sub(bounds.overdue)).await;
+    let (Some(device), Some(owner)) = (device.upgrade(), owner.upgrade()) else { return };
+    if device.health.silence().is_some_and(|now| Some(now) == silence) {
+        let seconds = bounds.silence as f64 / 1e9;
+        owner.give_up(&device, format!("an operation is unanswered after {seconds} seconds"));
+    }
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flash devices: every operation on one goes through [`Flash::io`], bounded in time and counted.
+//!
+//! | the ... | file |
+//! | --- | --- |
+//! | operations, their errors and time limits | `device.rs` |
+//! | what an operation keeps as it is until the device answers | `guards.rs` |
+//! | one attachment of a device, and its end | `attached.rs` |
+//! | trust in a device: used, bypassed, failed | `health.rs` |
+
+mod attached;
+mod device;
+mod guards;
+mod health;
+
+pub(crate) use self::attached::Attached;
+pub(crate) use self::device::{Flash, FlashError, FlashOp, Owner, Role};
+pub(crate) use self::guards::{Guards, InFlight, LateAnswer};

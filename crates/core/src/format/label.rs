@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The label on a flash device: what it is, whose, and where its sections lie.
+//!
+//! Two copies of one block of [`LABEL_BYTES`], at bytes 0 and [`SECOND_COPY`]; whichever is whole
+//! counts. All before [`HEADER_BYTES`] is the label's. It is written when a device is formatted
+//! and never again, so it cannot be torn by a crash of a running cache.
+//!
+//! Layout, little-endian: magic (8 bytes), version (u32), CRC-32C of the block with this field
+//! zero (u32), volume id (u64), unit bytes (u64), slots (u64), shards (u32), number of sections
+//! (u32), bytes of a log (u64), flags (u64; 1: says what is dirty, 2: keeps reference factors), bytes of
+//! the origin (u64, 0 without metadata); per section kind (u32), first byte (u64), bytes (u64).
+//!
+//! Version 2 has page logs, a section for each shard, and says of every section besides: blocks of the log, entries
+//! of a segment, pages of a batch (u32 each, 0 of other sections). A program that knows version 1 alone
+//! refuses it by its version.
+//!
+//! A volatile cache has no metadata section: its label only says that the device may be formatted
+//! again.
+
+use super::plan::Keeps;
+use crate::checksum::crc32c;
+
+/// Bytes of one copy of the label.
+pub const LABEL_BYTES: usize = 4096;
+/// Where the second copy lies.
+pub const SECOND_COPY: u64 = 64 << 10;
+/// Where sections may begin.
+pub const HEADER_BYTES: u64 = 1 << 20;
+
+const MAGIC: [u8; 8] = *b"LARDER\0\x01";
+/// The version of the format ...
+pub const VERSION: u32 = 1;
+/// ... and of that with page logs.
+pub const VERSION_LOGS: u32 = 2;
+const SECTIONS_AT: usize = 72;
+
+/// Bytes of an entry in the table of sections.
+fn section_bytes(version: u32) -> usize {
+    if version == VERSION { 20 } else { 32 }
+}
+
+/// What a section holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SectionKind {
+    /// The metadata of all shards, see `journal`.
+    Metadata,
+    /// The slots of units.
+    Slots,
+    /// The page log of a shard, see `pagelog`.
+    Log {
+        /// Blocks of its ring.
+        blocks: u32,
+        /// Entries of a segment.
+        segment: u32,
+        /// Pages of a batch.
+        batch_pages: u32,
+    },
+}
+
+/// A part of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// What it holds.
+    pub kind: SectionKind,
+    /// Its first byte.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// A label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Names the formatting: a new one each time.
+    pub volume: u64,
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+    /// Slots on the device, or blocks of all page logs.
+    pub slots: u64,
+    /// Shards that the metadata is divided among, or that have a page log.
+    pub shards: u32,
+    /// Bytes of one shard's log of metadata; 0 without.
+    pub log_bytes: u64,
+    /// What the metadata says besides.
+    pub keeps: Keeps,
+    /// Bytes of the origin; 0 in a volatile cache, which has no use for them.
+    pub origin_bytes: u64,
+    /// Where what lies.
+    pub sections: Vec<Section>,
+}
+
+/// What the beginning of a device says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A label of ours.
+    Label(Label),
+    /// Ours, but of a version that this program does not know.
+    Unknown {
+        /// The version found.
+        version: u32,
+    },
+    /// Our magic over a wrong checksum, in both copies.
+    Damaged,
+    /// No label.
+    Nothing,
+}
+
+impl Label {
+    /// The section of this kind.
+    #[must_use]
+    pub fn section(&self, kind: SectionKind) -> Option<&Section> {
+        self.sections.iter().find(|s| s.kind == kind)
+    }
+
+    /// The first page log, if it has any.
+    #[must_use]
+    pub fn log(&self) -> Option<&Section> {
+        self.sections.iter().find(|s| matches!(s.kind, SectionKind::Log { .. }))
+    }
+
+    /// The label's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; LABEL_BYTES] {
+        let mut out = Vec::with_capacity(LABEL_BYTES);
+        out.extend(MAGIC);
+        let version = if self.log().is_some() { VERSION_LOGS } else { VERSION };
+        out.extend(version.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend([self.volume, self.unit_bytes, self.slots].iter().flat_map(|n| n.to_le_bytes()));
+        out.extend(self.shards.to_le_bytes());
+        out.extend((self.sections.len() as u32).to_le_bytes());
+        out.extend(self.log_bytes.to_le_bytes());
+        let flags = u64::from(self.keeps.dirty) | u64::from(self.keeps.factors) << 1;
+        out.extend(flags.to_le_bytes());
+        out.extend(self.origin_bytes.to_le_bytes());
+        debug_assert_eq!(out.len(), SECTIONS_AT);
+        for section in &self.sections {
+            let (kind, log): (u32, [u32; 3]) = match section.kind {
+                SectionKind::Metadata => (1, [0; 3]),
+                SectionKind::Slots => (2, [0; 3]),
+                SectionKind::Log { blocks, segment, batch_pages } => {
+                    (3, [blocks, segment, batch_pages])
+                }
+            };
+            out.extend(kind.to_le_bytes());
+            out.extend(section.offset.to_le_bytes());
+            out.extend(section.bytes.to_le_bytes());
+            if version == VERSION_LOGS {
+                out.extend(log.iter().flat_map(|n| n.to_le_bytes()));
+            }
+        }
+        let mut bytes = [0; LABEL_BYTES];
+        bytes[..out.len()].copy_from_slice(&out);
+        let crc = crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Looks at the beginning of a device (up to [`SECOND_COPY`] and a label more).
+    #[must_use]
+    pub fn find(bytes: &[u8]) -> Found {
+        let second = bytes.get(SECOND_COPY as usize..).unwrap_or_default();
+        match (Self::find_one(bytes), Self::find_one(second)) {
+            (Found::Label(label), _) | (_, Found::Label(label)) => Found::Label(label),
+            (Found::Nothing, other) | (other, _) => other,
+        }
+    }
+
+    fn find_one(bytes: &[u8]) -> Found {
+        let Some(bytes) = bytes.get(..LABEL_BYTES).filter(|b| b[..8] == MAGIC) else {
+            return Found::Nothing;
+        };
+        let mut zeroed = bytes.to_vec();
+        zeroed[12..16].fill(0);
+        if u32_at(bytes, 12) != crc32c(&zeroed) {
+            return Found::Damaged;
+        }
+        match u32_at(bytes, 8) {
+            version @ (VERSION | VERSION_LOGS) => {
+                Self::decode(bytes, version).map_or(Found::Damaged, Found::Label)
+            }
+            version => Found::Unknown { version },
+        }
+    }
+
+    fn decode(bytes: &[u8], version: u32) -> Option<Self> {
+        let (count, each) = (u32_at(bytes, 44) as usize, section_bytes(version));
+        let table = bytes.get(SECTIONS_AT..SECTIONS_AT + count.checked_mul(each)?)?;
+        let section = |entry: &[u8]| {
+            let kind = match u32_at(entry, 0) {
+                1 => SectionKind::Metadata,
+                2 => SectionKind::Slots,
+                3 if version == VERSION_LOGS => SectionKind::Log {
+                    blocks: u32_at(entry, 20),
+                    segment: u32_at(entry, 24),
+                    batch_pages: u32_at(entry, 28),
+                },
+                _ => return None,
+            };
+            Some(Section { kind, offset: u64_at(entry, 4), bytes: u64_at(entry, 12) })
+        };
+        let flags = u64_at(bytes, 56);
+        Some(Self {
+            volume: u64_at(bytes, 16),
+            unit_bytes: u64_at(bytes, 24),
+            slots: u64_at(bytes, 32),
+            shards: u32_at(bytes, 40),
+            log_bytes: u64_at(bytes, 48),
+            keeps: Keeps { dirty: flags & 1 == 1, factors: flags & 2 == 2 },
+            origin_bytes: u64_at(bytes, 64),
+            sections: table.chunks_exact(each).map(section).collect::<Option<_>>()?,
+        })
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label() -> Label {
+        let metadata = Section { kind: SectionKind::Metadata, offset: 1 << 20, bytes: 3 << 20 };
+        let slots = Section { kind: SectionKind::Slots, offset: 4 << 20, bytes: 64 << 20 };
+        Label {
+            volume: 0x1234_5678_9abc_def0,
+            unit_bytes: 1 << 20,
+            slots: 64,
+            shards: 2,
+            log_bytes: 8 << 20,
+            keeps: Keeps { dirty: true, factors: false },
+            origin_bytes: 1 << 40,
+            sections: vec![metadata, slots],
+        }
+    }
+
+    fn device(first: &[u8], second: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; SECOND_COPY as usize + LABEL_BYTES];
+        bytes[..first.len()].copy_from_slice(first);
+        bytes[SECOND_COPY as usize..][..second.len()].copy_from_slice(second);
+        bytes
+    }
+
+    #[test]
+    fn a_label_is_found_in_either_copy_and_damage_is_seen() {
+        let good = label().encode();
+        let mut bad = good;
+        bad[100] ^= 1;
+        assert_eq!(Label::find(&good), Found::Label(label()));
+        assert_eq!(Label::find(&device(&bad, &good)), Found::Label(label()));
+        assert_eq!(Label::find(&device(&[], &good)), Found::Label(label()));
+        assert_eq!(Label::find(&device(&bad, &bad)), Found::Damaged);
+        assert_eq!(Label::find(&device(&[], &[])), Found::Nothing);
+        assert_eq!(Label::find(b"short"), Found::Nothing);
+    }
+
+    #[test]
+    fn page_logs_make_another_version() {
+        let log = |n: u64| Section {
+            kind: SectionKind::Log { blocks: 2_000, segment: 250, batch_pages: 64 },
+            offset: (1 << 20) + n * (9 << 20),
+            bytes: 9 << 20,
+        };
+        let logs = Label { sections: (0..64).map(log).collect(), log_bytes: 0, ..label() };
+        let bytes = logs.encode();
+        assert_eq!((u32_at(&bytes, 8), u32_at(&label().encode(), 8)), (2, 1));
+        assert_eq!(Label::find(&bytes), Found::Label(logs));
+    }
+
+    #[test]
+    fn another_version_is_told() {
+        let mut bytes = label().encode();
+        bytes[8] = 9;
+        bytes[12..16].fill(0);
+        let crc = crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Label::find(&bytes), Found::Unknown { version: 9 });
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The journal of a clean cache: which pages of which units equal the origin.
+//!
+//! Every period the checkpointer takes units that hold more than is logged and, when many are touched or nobody wrote
+//! for a while, touched ones. It notes their valid pages (the *snapshot*), forgets what was touched before, flushes the
+//! origin and then flash, and logs the noted pages except those touched meanwhile. A page of the snapshot was written to
+//! both devices before the flushes, so both hold it durably when the record is.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::Journal;
+use super::checkpoint::{self, Checkpointed, Progress};
+use super::log::{Log, LogFailed, Ticket};
+use super::mapping::Mapping;
+use super::record::{Record, clear_regions};
+use crate::cache::units::table::{Evicted, SlotPin, Table};
+use crate::context::Context;
+use crate::exec::Nanos;
+use crate::mutant;
+use crate::pages::{Pages, Regions};
+
+/// Units logged at a time.
+const BATCH: usize = 256;
+/// Touched units are logged again when they are more than this share of the used slots ...
+const TOUCHED_SHARE: u32 = 16;
+/// ... and more than this many.
+const TOUCHED_LEAST: u32 = 16;
+
+/// Regions of a unit that were written since it was logged, and where the log says so.
+#[derive(Clone, Copy)]
+struct Touched {
+    mask: u64,
+    ticket: Ticket,
+}
+
+/// The journal, see the module.
+pub(crate) struct CleanJournal {
+    cx: Rc<Context>,
+    table: Rc<Table>,
+    mapping: Mapping,
+    regions: Regions,
+    touched: RefCell<BTreeMap<u32, Touched>>,
+    /// Slots that came to hold more than is logged.
+    changed: RefCell<BTreeSet<u32>>,
+    progress: Progress,
+    last_write: Cell<Nanos>,
+}
+
+/// A unit of a snapshot.
+struct Noted {
+    pin: SlotPin,
+    unit: u32,
+    bits: Vec<u8>,
+    before: Before,
+}
+
+/// What a slot was before a snapshot.
+pub(crate) struct Before {
+    slot: u32,
+    touched: Option<Touched>,
+    was_logged: bool,
+}
+
+impl CleanJournal {
+    pub(crate) fn new(cx: &Rc<Context>, table: &Rc<Table>, log: Rc<Log>) -> Rc<Self> {
+        Rc::new(Self {
+            cx: Rc::clone(cx),
+            table: Rc::clone(table),
+            mapping: Mapping::new(log),
+            regions: Regions::of(cx.shape.pages_per_unit()),
+            touched: RefCell::default(),
+            changed: RefCell::default(),
+            progress: Progress::default(),
+            last_write: Cell::new(0),
+        })
+    }
+
+    /// What the restart found: these slots are logged.
+    pub(crate) fn restore(&self, slots: impl Iterator<Item = u32>) {
+        slots.for_each(|slot| self.mapping.set_logged(slot, true));
+    }
+
+    /// Starts the tasks of the journal.
+    pub(crate) fn start(self: &Rc<Self>) {
+        self.cx.exec.spawn(Log::commit(Rc::downgrade(&self.mapping.log)));
+        self.cx.exec.spawn(checkpoint::run(Rc::downgrade(self)));
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        &self.mapping.log
+    }
+
+    /// Before a write to these pages of the slot's unit reaches a device: their regions are durably taken back.
+    pub(crate) async fn touch(&self, slot: u32, pages: &Pages) -> Result<(), LogFailed> {
+        self.last_write.set(self.cx.exec.now());
+        if !self.mapping.is_logged(slot) {
+            return Ok(());
+        }
+        let mask = self.regions.mask_of(pages);
+        let known = self.touched.borrow().get(&slot).copied();
+        let ticket = match known {
+            Some(known) if known.mask & mask == mask => known.ticket,
+            known => {
+                let ticket = self.log().enqueue(Record::Touch { slot, mask });
+                let mask = mask | known.map_or(0, |k| k.mask);
+                self.touched.borrow_mut().insert(slot, Touched { mask, ticket });
+                ticket
+            }
+        };
+        if mutant::is_active("write-before-touched") {
+            return Ok(());
+        }
+        self.log().durable(ticket).await
+    }
+
+    /// Asks that everything be logged soon.
+    pub(crate) fn hurry(&self) {
+        if !self.progress.hurry.replace(true) && self.log().layout.factors > 0 {
+            self.progress.save.set(true);
+        }
+    }
+
+    /// Asks that the whole state be written anew.
+    pub(crate) fn save(&self) {
+        self.progress.save.set(true);
+    }
+
+    /// Whether everything is logged, or nothing more can be.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.log().has_failed()
+            || self.log().is_settled()
+                && self.changed.borrow().is_empty()
+                && self.progress.is_idle()
+                && self.touched.borrow().is_empty()
+    }
+
+    fn touched_mask(&self, slot: u32) -> u64 {
+        self.touched.borrow().get(&slot).map_or(0, |t| t.mask)
+    }
+
+    /// Slots whose units are to be logged at this moment.
+    fn candidates(&self) -> Vec<u32> {
+        let touched = self.touched.borrow();
+        let idle = self.cx.exec.now().saturating_sub(self.last_write.get());
+        let quiet = idle > self.period() || self.progress.hurry.get();
+        let most = (self.table.used() / TOUCHED_SHARE).max(TOUCHED_LEAST);
+        let many = touched.len() as u32 > most;
+        let mut changed = self.changed.borrow_mut();
+        let mut slots: Vec<u32> =
+            changed.iter().filter(|s| !touched.contains_key(s)).copied().take(BATCH).collect();
+        if quiet || many {
+            slots.extend(touched.keys().copied().take(BATCH - slots.len()));
+        }
+        for slot in &slots {
+            changed.remove(slot);
+        }
+        slots
+    }
+
+    /// Notes what a slot holds; from this moment it counts as logged and untouched.
+    fn note(&self, slot: u32) -> Option<Noted> {
+        let (pin, unit) = self.table.pin_used(slot)?;
+        let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
+        self.table.valid_bits(slot, &mut bits);
+        let touched = self.touched.borrow_mut().remove(&slot);
+        let before = Before { slot, touched, was_logged: self.mapping.is_logged(slot) };
+        self.mapping.set_logged(slot, true);
+        Some(Noted { pin, unit, bits, before })
+    }
+
+    /// A slot of a snapshot is not going to be logged.
+    fn forget(&self, before: Before) {
+        let Before { slot, touched, was_logged } = before;
+        self.changed.borrow_mut().insert(slot);
+        self.mapping.set_logged(slot, was_logged);
+        if let Some(before) = touched {
+            let mut touched = self.touched.borrow_mut();
+            touched.entry(slot).and_modify(|t| t.mask |= before.mask).or_insert(before);
+        }
+    }
+}
+
+impl Journal for CleanJournal {
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    fn changed(&self, slot: u32) {
+        self.changed.borrow_mut().insert(slot);
+    }
+
+    fn removed(&self, evicted: Evicted) {
+        self.changed.borrow_mut().remove(&evicted.slot);
+        self.touched.borrow_mut().remove(&evicted.slot);
+        self.mapping.removed(evicted);
+    }
+}
+
+impl Checkpointed for CleanJournal {
+    type Before = Vec<Before>;
+
+    fn log(&self) -> &Log {
+        &self.mapping.log
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn period(&self) -> Nanos {
+        self.cx.limits.checkpoint
+    }
+
+    /// What was taken back; a state that the next payload has anyway is left out.
+    fn carries(record: &Record) -> bool {
+        !matches!(record, Record::State { .. })
+    }
+
+    /// All units but those whose slot is still to be dropped: the next log may begin with that, and would drop them too.
+    fn begin(&self) -> Vec<Before> {
+        let mut touched = self.touched.take();
+        self.changed.borrow_mut().clear();
+        let settled =
+            |slot: &u32| self.table.unit_of(*slot).is_some() && !self.mapping.is_dropping(*slot);
+        let before = (0..self.table.slots()).filter(settled).map(|slot| {
+            let was_logged = self.mapping.is_logged(slot);
+            self.mapping.set_logged(slot, true);
+            Before { slot, touched: touched.remove(&slot), was_logged }
+        });
+        before.collect()
+    }
+
+    fn put_back(&self, before: Vec<Before>) {
+        // A unit that was evicted meanwhile is not logged.
+        let kept = before.into_iter().filter(|before| self.mapping.is_logged(before.slot));
+        kept.for_each(|before| self.forget(before));
+    }
+
+    /// The unit and its valid pages, without those touched since the snapshot.
+    fn entry(&self, slot: u32, out: &mut Vec<u8>) {
+        let (layout, at) = (&self.log().layout, out.len());
+        let unit = self.table.unit_of(slot).filter(|_| self.mapping.is_logged(slot));
+        let Some(unit) = unit else {
+            return out.resize(at + layout.entry_bytes(), 0);
+        };
+        out.extend((unit + 1).to_le_bytes());
+        self.table.valid_bits(slot, out);
+        if let Some(bits) = out.get_mut(at + 4..) {
+            clear_regions(bits, self.touched_mask(slot), layout);
+        }
+    }
+
+    fn factors(&self, out: &mut Vec<u8>) {
+        self.cx.population.factors(self.log().layout.factors, out);
+    }
+
+    async fn flush_devices(&self) -> Result<(), LogFailed> {
+        if !mutant::is_active("checkpoint-no-origin-flush")
+            && let Err(errno) = self.cx.origin.make_durable().await
+        {
+            // A failed flush is final, so nothing can be logged any more, and a log that is full
+            // would hold up every write.
+            self.log().flash.give_up(format!("the origin cannot be flushed: {errno}"));
+            return Err(LogFailed);
+        }
+        if mutant::is_active("checkpoint-no-flash-flush") {
+            return Ok(());
+        }
+        self.log().flush_flash().await
+    }
+
+    async fn log_batch(&self) -> Result<bool, LogFailed> {
+        let slots = self.candidates();
+        if slots.is_empty() {
+            return Ok(false);
+        }
+        let more = slots.len() == BATCH;
+        let noted: Vec<Noted> = slots.iter().filter_map(|slot| self.note(*slot)).collect();
+        let flushed = self.flush_devices().await;
+        let mut ticket = 0;
+        for Noted { pin, unit, mut bits, before } in noted {
+            let slot = pin.slot();
+            if flushed.is_err() {
+                self.forget(before);
+                continue;
+            }
+            if !mutant::is_active("checkpoint-over-write") {
+                clear_regions(&mut bits, self.touched_mask(slot), &self.log().layout);
+            }
+            ticket = self.log().enqueue(Record::State { slot, unit, bits: bits.into() });
+        }
+        flushed?;
+        // Nobody waits here until that is durable: when the log is full, the room for it is made
+        // by this very task, with a checkpoint.
+        if mutant::is_active("full-log-waits") {
+            self.log().durable(ticket).await?;
+        }
+        Ok(more)
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Population of one unit (SCE 3.2, 3.6): give it a slot, evicting the coldest if need be; then for each part of it that
+//! has invalid pages: wait for the pace, claim the part, read it from the origin, write the runs that were invalid to
+//! flash, and make those pages valid that nothing else claimed meanwhile (design rule 4).
+//!
+//! Reads hit each part as soon as it is there. A unit that is cached but lost some pages is repaired the same way.
+
+use crate::buf::{Buf, PAGE};
+use crate::cache::units::table::SlotPin;
+use crate::cache::units::unit_cache::{Bytes, UnitCache};
+use crate::fill::Fill;
+use crate::journal::Journal;
+use crate::mutant;
+use crate::origin::Use;
+use crate::pages::{MOST_PAGES, PageSet, Pages};
+
+/// Whether a population keeps the pace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// It yields to clients.
+    Yields,
+    /// A client waits for it.
+    Inline,
+}
+
+/// Populates one unit, unless that is under way or everything resident is hotter.
+pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, haste: Haste) {
+    let Some(_turn) = units.begin_population(unit).filter(|_| units.flash.usable()) else { return };
+    let Some(pin) = units.slot_for(unit) else { return };
+    let cx = &units.cx;
+    let all = 0..cx.shape.pages_of(unit);
+    let mut start = 0;
+    while start < all.end && !units.flash.closed() && units.flash.usable() {
+        if haste == Haste::Yields {
+            cx.pace.begin_step(&cx.exec).await;
+        }
+        let began = cx.exec.now();
+        let bytes = match haste {
+            Haste::Yields => cx.pace.step_bytes(began),
+            Haste::Inline => cx.limits.population_io_bytes,
+        };
+        let part = part(start, all.end, bytes);
+        start = part.end;
+        let copied = pin.all_valid(&part) || populate_part(units, &pin, unit, part).await.is_some();
+        if haste == Haste::Yields {
+            cx.pace.end_step(&cx.exec, began);
+        }
+        if !copied {
+            break;
+        }
+    }
+    if start >= all.end {
+        cx.stats.add(|c| c.populations += 1);
+    }
+}
+
+/// Copies a whole unit to its slot, while the caller keeps clients out of it; whether all of it is valid.
+pub(crate) async fn populate_whole<J: Journal>(
+    units: &UnitCache<J>,
+    pin: &SlotPin,
+    unit: u32,
+) -> bool {
+    let shape = &units.cx.shape;
+    let pages = shape.pages_of(unit);
+    let mut start = 0;
+    while start < pages {
+        let part = part(start, pages, units.cx.limits.population_io_bytes);
+        start = part.end;
+        if populate_part(units, pin, unit, part).await.is_none() {
+            return false;
+        }
+    }
+    pin.all_valid(&(0..shape.pages_per_unit()))
+}
+
+/// The next part to copy: up to so many bytes, and cut where larger ones would be.
+fn part(start: u32, end: u32, bytes: u64) -> Pages {
+    let most = ((bytes / PAGE as u64) as u32).clamp(1, MOST_PAGES);
+    start..end.min(start / most * most + most)
+}
+
+/// Copies the invalid pages of a part; nothing when there is no point in going on.
+async fn populate_part<J: Journal>(
+    units: &UnitCache<J>,
+    pin: &SlotPin,
+    unit: u32,
+    part: Pages,
+) -> Option<()> {
+    let (cx, page) = (&units.cx, PAGE as u64);
+    let late = mutant::is_active("population-late-claim");
+    let fill = Fill::open(units, pin.clone(), (unit, &part), late);
+    let skip = pin.valid_pages(&part);
+    let first = part.clone().find(|p| !skip.has(*p))?;
+    let last = part.clone().rev().find(|p| !skip.has(*p))?;
+    let within = u64::from(first) * page;
+    let from = cx.shape.unit_offset(unit) + within;
+    let len = (u64::from(last + 1 - first) * page).min(cx.shape.origin_bytes - from);
+    let mut buf = Buf::with_len((u64::from(last + 1 - first) * page) as usize);
+    // The last page of the volume may be short; its rest is zero on flash.
+    buf[len as usize..].fill(0);
+    cx.stats.add(|c| c.population_bytes += len);
+    let mut buf = cx.origin.read(Use::Population, from, len, buf).await.ok()?;
+    for run in PageSet::runs(first..last + 1, |p| !skip.has(p) && !fill.contested().has(p)) {
+        let (start, len) = (u64::from(run.start) * page, run.len() as u64 * page);
+        let bytes = Bytes { within: start, len, buf, at: (start - within) as usize };
+        buf = fill.land(bytes, &run, None).await.ok()?;
+    }
+    Some(())
+}
