@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! libFuzzer's door to `larder_fuzz::nbd_handshake`.
+//! libFuzzer's door to `larder_testkit::fuzz::nbd_handshake`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_fuzz::nbd_handshake::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_testkit::fuzz::nbd_handshake::check(data));

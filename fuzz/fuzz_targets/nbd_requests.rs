@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! libFuzzer's door to `larder_fuzz::nbd_requests`.
+//! libFuzzer's door to `larder_testkit::fuzz::nbd_requests`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_fuzz::nbd_requests::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_testkit::fuzz::nbd_requests::check(data));

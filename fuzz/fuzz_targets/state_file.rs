@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! libFuzzer's door to `larder_fuzz::state_file`.
+//! libFuzzer's door to `larder_testkit::fuzz::state_file`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_fuzz::state_file::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder_testkit::fuzz::state_file::check(data));

@@ -50,6 +50,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &[]),
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
     ("bench", &["core", "front", "io", "lab", "model", "report", "sim", "trace", "volume"]),
+    // A dev-dependency: no row above or below has it.
+    ("testkit", &["core", "front", "io", "sim", "volume"]),
     ("cli", &["bench", "core", "front", "io", "lab", "report", "sim", "trace", "volume"]),
 ];
 

@@ -2,12 +2,12 @@
 //! `larder check`: says what is on a flash file, writes nothing unless told, repairs what can be.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use common::{Ended, PATIENCE, Place, Server, larder_says, make_initial};
+use larder_testkit::command::{Ended, PATIENCE, larder_says, make_initial};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use serde_json::Value;
 
 const BYTES: u64 = 4 << 20;

@@ -3,12 +3,13 @@
 //! code, and never the text of a panic. What is said in JSON is one value with the promised keys.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-use common::{Ended, Place, Server, larder, larder_says, one_json, run};
+use larder_testkit::command::{self, Ended, larder, larder_says, one_json, run};
+use larder_testkit::load;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 
 /// The last line of an error; all of them must be fit for a user.
 fn line(ended: &Ended, code: i32) -> &str {
@@ -221,14 +222,14 @@ fn foreign_data_on_flash_is_safe_without_format() {
 #[test]
 fn a_flash_that_forgets_is_refused() {
     let place = Place::new();
-    common::make_initial(&place.path("origin"), 8 << 20);
+    command::make_initial(&place.path("origin"), 8 << 20);
     let words = place.serve(&["--origin", &place.word("origin"), "--flash", "null:8MiB"]);
     let Ok(server) = Server::try_start(&words) else { return };
     let mut client = place.client();
     for _ in 0..20 {
         let mut bytes = vec![0; 1 << 20];
         client.read_at(0, &mut bytes).unwrap();
-        let right = common::load::initial(0, 1 << 20);
+        let right = load::initial(0, 1 << 20);
         assert!(bytes == right, "a null flash was accepted, and wrong bytes served");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -3,15 +3,15 @@
 //! one answer or none, and the server goes on serving the others.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use common::load::eventually;
-use common::{PATIENCE, Place, Server};
+use larder_testkit::command::PATIENCE;
+use larder_testkit::load::eventually;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use serde_json::Value;
 
 fn serve(place: &Place) -> Server {

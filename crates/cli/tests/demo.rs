@@ -4,18 +4,16 @@
 //! where the machine lacks one, the tests say so and do nothing.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, run};
 use larder_bench::demo::oltp::memory::CGROUPS;
 use larder_bench::demo::oltp::{Scale, needs};
 use larder_bench::demo::{self, DemoOptions, Part};
 use larder_front::fuse::mounts::below;
+use larder_testkit::command::{PATIENCE, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

@@ -4,20 +4,20 @@
 //! loop devices; where the machine has none, the tests say so and do nothing.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-#[path = "fuse/rig.rs"]
-mod rig;
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::load::{eventually, initial};
-use common::{PATIENCE, Place, Server, have, make_initial, run};
 use larder_core::request::Kind;
-use rig::{Loop, Mounted, can_loop, can_mount, fuse_words, open, output, tree_sum};
+use larder_testkit::command::{PATIENCE, have, make_initial, run};
+use larder_testkit::fuse::{
+    self, Loop, Mounted, can_loop, can_mount, fuse_words, open, output, tree_sum,
+};
+use larder_testkit::load::{eventually, initial};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -95,7 +95,7 @@ fn threads_in_the_same_blocks_lose_nothing() {
     let words = [words, vec![format!("fuse:{}", place.word("vol"))]].concat();
     let server = Server::start(&words);
     let file = open(&place, "vol");
-    let model = rig::hammer(&file, BYTES, 4, Duration::from_secs(6));
+    let model = fuse::hammer(&file, BYTES, 4, Duration::from_secs(6));
     let mut all = vec![0; BYTES as usize];
     file.read_exact_at(&mut all, 0).unwrap();
     assert!(all == model, "the file is not what was written");
@@ -276,7 +276,7 @@ fn a_killed_server_gives_errors_and_a_new_one_takes_its_place() {
         let mut synced = File::create(place.path("mnt/synced")).unwrap();
         synced.write_all(&[round + 1; 10_000]).unwrap();
         synced.sync_all().unwrap();
-        let busy = rig::Busy::start(&place, device.path());
+        let busy = fuse::Busy::start(&place, device.path());
         std::thread::sleep(Duration::from_millis(300));
         let held = open(&place, "vol");
         server.kill();
@@ -367,7 +367,7 @@ fn a_user_mounts_with_the_helper() {
         return;
     }
     let place = Place::new();
-    let mut command = rig::apart(&place, rig::OPEN_DEVICE, true);
+    let mut command = fuse::apart(&place, fuse::OPEN_DEVICE, true);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
@@ -382,7 +382,7 @@ fn a_user_mounts_with_the_helper() {
         command.args([&inside, "--mount"]).args(user).args(["cmp", "-n", "99", &file, "/dev/zero"]);
         run(&mut command)
     };
-    read(&rig::USER).ok();
+    read(&fuse::USER).ok();
     assert_ne!(read(&[]).code, 0, "root is not the owner");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     eventually("it has ended", || child.try_wait().unwrap().is_some());
@@ -401,7 +401,7 @@ fn what_is_missing_is_named() {
         ("PATH=/nowhere", true, "fusermount3 is missing"),
     ] {
         let place = Place::new();
-        let ended = run(&mut rig::apart(&place, prepare, user));
+        let ended = run(&mut fuse::apart(&place, prepare, user));
         assert_eq!(ended.code, 2, "{ended:?}");
         assert!(ended.err.lines().last().unwrap().contains(has), "{ended:?}");
         assert!(!place.path("home/vol").exists());

@@ -2,17 +2,16 @@
 //! `larder trace gen`: equal bytes everywhere, the knobs, and what is refused.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
-use common::load::eventually;
-use common::{Place, larder, larder_says, one_json};
 use larder_core::checksum::crc32c;
+use larder_testkit::command::{larder, larder_says, one_json};
+use larder_testkit::load::eventually;
+use larder_testkit::place::Place;
 use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -4,18 +4,18 @@
 //! served, memory stays bounded, and afterwards the server is as healthy as before.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use common::load::{eventually, initial};
-use common::{PATIENCE, Place, Server, make_initial};
 use larder_core::request::Kind;
 use larder_front::listen::MOST_NEGOTIATING;
 use larder_front::nbd::client::{Client, Options};
+use larder_testkit::command::{PATIENCE, make_initial};
+use larder_testkit::load::{eventually, initial};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use larder_volume::seat::MOST_CONNECTIONS;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;

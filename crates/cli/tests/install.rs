@@ -3,14 +3,15 @@
 //! manager understands and is told by.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{PATIENCE, Place, Server, have, larder, larder_says, run};
+use larder_testkit::command::{PATIENCE, have, larder, larder_says, run};
+use larder_testkit::load;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -156,7 +157,7 @@ fn the_service_manager_is_told() {
         let mut command = larder(&words);
         command.env("NOTIFY_SOCKET", path).stderr(std::process::Stdio::null());
         let mut child = command.spawn().unwrap();
-        common::load::eventually("it is ready", || place.ask(&["status"]).code == 0);
+        load::eventually("it is ready", || place.ask(&["status"]).code == 0);
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         assert!(child.wait().unwrap().success());

@@ -4,12 +4,12 @@
 //! and over TCP.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{Ended, Place, Server, have, one_json, run};
+use larder_testkit::command::{Ended, have, one_json, run};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use serde_json::json;
 
 const BYTES: u64 = 32 << 20;

@@ -5,15 +5,15 @@
 //! replaced.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::load::{Judge, Load, Shape};
-use common::{PATIENCE, Place, Server, make_initial};
+use larder_testkit::command::{PATIENCE, make_initial};
+use larder_testkit::load::{Judge, Load, Shape};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::fs::{FlockOperation, flock};

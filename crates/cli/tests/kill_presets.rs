@@ -4,22 +4,19 @@
 //! and a new server on the same files serves just that. More lives of one volume are in `kill.rs`.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-#[path = "fuse/rig.rs"]
-#[allow(dead_code)]
-mod rig;
-
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::load::{Judge, Load, Shape, eventually};
-use common::{PATIENCE, PRESETS, Place, Server, connect, make_initial};
 use larder_front::nbd::uri::Uri;
+use larder_testkit::command::{PATIENCE, PRESETS, connect, make_initial};
+use larder_testkit::fuse::{self, Mounted, can_mount};
+use larder_testkit::load::{Judge, Load, Shape, eventually};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use rig::{Mounted, can_mount};
 use rustix::fs::{FlockOperation, flock};
 
 const BYTES: u64 = 4 << 20;
@@ -165,20 +162,20 @@ fn what_a_killed_server_leaves_at_its_path_is_used_again() {
         return;
     }
     let place = Place::new();
-    let words = rig::fuse_words(&place, "vol", &["--origin", "mem:1MiB"]);
+    let words = fuse::fuse_words(&place, "vol", &["--origin", "mem:1MiB"]);
     let path = place.path("vol");
     for by_hand in [false, true] {
         Server::start(&words).kill();
         if by_hand {
             while Mounted::count(&path) > 0 {
-                rig::output("umount", &["-l", path.to_str().unwrap()]);
+                fuse::output("umount", &["-l", path.to_str().unwrap()]);
             }
             assert_eq!(path.metadata().unwrap().len(), 0, "an empty file is left");
         }
         let begin = Instant::now();
         let server = Server::start(&words);
         assert!(begin.elapsed() < PATIENCE / 4);
-        assert_eq!(rig::open(&place, "vol").metadata().unwrap().len(), 1 << 20);
+        assert_eq!(fuse::open(&place, "vol").metadata().unwrap().len(), 1 << 20);
         server.stop();
         assert_eq!(Mounted::count(&path), 0);
         // What it did not make itself it leaves as it was.

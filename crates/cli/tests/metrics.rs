@@ -3,14 +3,14 @@
 //! are slow, many or wrong keep nobody else from asking.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Place, Server, larder_says};
+use larder_testkit::command::{PATIENCE, larder_says};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
 

@@ -3,12 +3,12 @@
 //! command line. No client notices, and what is detached is really let go.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 
-use common::load::{Judge, Load, Shape, eventually};
-use common::{Place, Server, make_initial};
+use larder_testkit::command::make_initial;
+use larder_testkit::load::{self, Judge, Load, Shape, eventually};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 
 const BYTES: u64 = 6 << 20;
 
@@ -111,7 +111,7 @@ fn status_and_stats_tell_the_truth() {
     make_initial(&place.path("origin"), BYTES);
     let server = Server::start(&place.serve_cached(4, &["--workers", "2", "--name", "vol"]));
     let mut client = place.client();
-    client.write_at(0, &common::load::initial(0, 1 << 20), true).unwrap();
+    client.write_at(0, &load::initial(0, 1 << 20), true).unwrap();
     client.read_at(0, &mut vec![0; 3 << 20]).unwrap();
     let stats = place.stats();
     for key in STATS {

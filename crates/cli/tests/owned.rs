@@ -3,13 +3,13 @@
 //! (but for what a page log's clients did not flush), not by a start without that flash, not by a detach.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::load::{Judge, Load, Shape};
-use common::{PATIENCE, Place, Server, make_initial};
+use larder_testkit::command::{PATIENCE, make_initial};
+use larder_testkit::load::{Judge, Load, Shape};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

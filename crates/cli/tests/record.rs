@@ -3,16 +3,16 @@
 //! and a volume does not care who records it, or how they go.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::Duration;
 
-use common::load::eventually;
-use common::{Ended, Place, Server, larder, larder_says, one_json};
 use larder_core::request::Kind;
+use larder_testkit::command::{Ended, larder, larder_says, one_json};
+use larder_testkit::load::eventually;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use larder_trace::{Op, Options, Record, Trace};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -3,16 +3,14 @@
 //! and our client against nbdkit, with certificates on both sides.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[path = "../../front/tests/common/certs.rs"]
-mod certs;
-mod common;
-
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use certs::Certs;
-use common::load::eventually;
-use common::{Ended, Place, Server, have, larder_says, one_json, run};
+use larder_testkit::certs::Certs;
+use larder_testkit::command::{Ended, have, larder_says, one_json, run};
+use larder_testkit::load::eventually;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 
 const BYTES: u64 = 16 << 20;
 

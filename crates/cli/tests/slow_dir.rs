@@ -4,11 +4,6 @@
 //! nothing.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-#[path = "fuse/rig.rs"]
-#[allow(dead_code)]
-mod rig;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -19,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, one_json, run};
 use larder_front::fuse::mounts::below;
+use larder_testkit::command::{PATIENCE, one_json, run};
+use larder_testkit::fuse::can_mount;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use rig::can_mount;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -3,11 +3,6 @@
 //! front and whatever lies between; and never where something was written and answered.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-#[path = "fuse/rig.rs"]
-#[allow(dead_code)]
-mod rig;
-
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -15,9 +10,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Ended, Place, Server, have, one_json, run};
 use larder_front::nbd::client::{Client, Options};
 use larder_front::nbd::uri::Uri;
+use larder_testkit::command::{self, Ended, have, one_json, run};
+use larder_testkit::fuse;
+use larder_testkit::load;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::fs::{SeekFrom, seek};
@@ -151,7 +150,7 @@ fn holes_are_those_of_the_file_through_every_origin() {
         command.args(["-f", "-U", &socket]).args(filters).args(["file", &origin]);
         command.args(if name == "one" { &["multi-conn-mode=disable"][..] } else { &[] });
         let mut kit = command.spawn().unwrap();
-        common::load::eventually("nbdkit listens", || Path::new(&socket).exists());
+        load::eventually("nbdkit listens", || Path::new(&socket).exists());
         let (server, uri) = serve(&place, "front", &format!("nbd+unix:///?socket={socket}"), &[]);
         let expected = if same { expected.clone() } else { vec![(0, false)] };
         assert!(told(&uri) == expected, "nbdkit, {name}");
@@ -196,12 +195,12 @@ fn copies_keep_the_holes_and_do_not_read_them() {
 #[test]
 fn the_file_of_fuse_has_the_same_holes() {
     let place = Place::new();
-    if !can(&place) || !rig::can_mount() {
+    if !can(&place) || !fuse::can_mount() {
         return;
     }
     let origin = place.word("origin");
-    let server = Server::start(&rig::fuse_words(&place, "vol", &["--origin", &origin]));
-    let (file, own) = (rig::open(&place, "vol"), File::open(&origin).unwrap());
+    let server = Server::start(&fuse::fuse_words(&place, "vol", &["--origin", &origin]));
+    let (file, own) = (fuse::open(&place, "vol"), File::open(&origin).unwrap());
     assert!(runs(&file) == runs(&own));
     for at in [1, 511, 4097, BYTES / 2 + 1, BYTES - 1, BYTES, BYTES + 1] {
         for place in [SeekFrom::Data(at), SeekFrom::Hole(at)] {
@@ -263,7 +262,7 @@ fn fill(uri: &Uri) {
 
 #[test]
 fn what_was_written_is_never_a_hole() {
-    for preset in common::PRESETS {
+    for preset in command::PRESETS {
         let place = Place::new();
         place.file("origin", BYTES);
         let server = Server::start(&place.serve_preset(preset, &["--workers", "2"]));

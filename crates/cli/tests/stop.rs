@@ -4,18 +4,18 @@
 //! the end of its time.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::load::{Judge, Load, Shape, eventually, initial};
-use common::{PATIENCE, Place, Server, larder, make_initial};
 use larder_core::request::Kind;
 use larder_front::nbd::client::{Receiver, Sender};
+use larder_testkit::command::{PATIENCE, larder, make_initial};
+use larder_testkit::load::{Judge, Load, Shape, eventually, initial};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::process::{Pid, Signal, kill_process};

@@ -3,12 +3,12 @@
 //! that leaves the terminal as it was.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use common::{Place, Server, have, larder, larder_says, one_json, run};
+use larder_testkit::command::{have, larder, larder_says, one_json, run};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 
 fn serve(place: &Place, name: &str) -> Server {
     let dir = place.path("larder");

@@ -2,9 +2,8 @@
 //! `larder trace` and `larder sim --hits` as a user meets them.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
-use common::{Place, larder_says, one_json};
+use larder_testkit::command::{larder_says, one_json};
+use larder_testkit::place::Place;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/data/pg15_zipf_update.btr.zst");
 

@@ -3,17 +3,18 @@
 //! twice is refused before anything is written.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[path = "../../front/tests/common/certs.rs"]
-mod certs;
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::load::{Judge, Load, Shape, eventually};
-use common::{Place, Server, connect, have, larder, larder_says, make_initial, one_json, run};
 use larder_front::nbd::client::{Client, Options};
 use larder_front::nbd::uri::{Address, Names, Uri};
+use larder_testkit::certs;
+use larder_testkit::command::{
+    self, connect, have, larder, larder_says, make_initial, one_json, run,
+};
+use larder_testkit::load::{Judge, Load, Shape, eventually};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use serde_json::Value;
 
 const BYTES: u64 = 6 << 20;
@@ -65,7 +66,7 @@ impl Two {
         Uri { address: Address::Unix(path), export: name.to_owned(), tls: None }
     }
 
-    fn ask(&self, name: &str, command: &str) -> common::Ended {
+    fn ask(&self, name: &str, command: &str) -> command::Ended {
         let control = self.place.word(&format!("control-{name}"));
         larder_says(&[command, "--control", &control, "--json"])
     }
@@ -167,7 +168,7 @@ fn every_volume_survives_a_kill() {
             // The kernel may take a moment to end the locks of the killed one.
             match std::panic::catch_unwind(|| two.serve()) {
                 Ok(server) => break server,
-                Err(_) => assert!(begin.elapsed() < common::PATIENCE),
+                Err(_) => assert!(begin.elapsed() < command::PATIENCE),
             }
         };
         let loads: Vec<Load> = ["a", "b"]

@@ -3,14 +3,14 @@
 //! stop, and not at all when what is on flash may not be used.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::load::{Judge, Load, Shape};
-use common::{PATIENCE, Place, Server, connect, make_initial};
 use larder_front::nbd::uri::Uri;
+use larder_testkit::command::{PATIENCE, connect, make_initial};
+use larder_testkit::load::{Judge, Load, Shape};
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

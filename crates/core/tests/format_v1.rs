@@ -11,13 +11,6 @@
 //! writes those that are missing and changes none.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
-#[path = "common/fixtures.rs"]
-mod fixtures;
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/units.rs"]
-mod units;
-
 use std::fmt::Write as _;
 
 use larder_core::config::{Choices, Durability, preset};
@@ -31,9 +24,8 @@ use larder_core::journal::record::{Block, Tail, pack};
 use larder_core::journal::recover::{Header, Recovered, format};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
-
-use memory::Memory;
-use units::{place, recover_from};
+use larder_testkit::memory::Memory;
+use larder_testkit::units::{place, recover_from};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 5;
@@ -164,7 +156,7 @@ fn make(preset: &str, steps: Steps) -> Vec<u8> {
 }
 
 fn kept(name: &str) -> (Vec<u8>, String) {
-    fixtures::kept("v1", name)
+    larder_testkit::fixtures::kept("v1", name)
 }
 
 fn recovered(bytes: &[u8], layout: &Layout) -> Recovered {
@@ -324,7 +316,7 @@ fn the_fixtures_show_what_they_are_for() {
 #[ignore = "writes the fixtures that are missing"]
 fn make_fixtures() {
     for (name, preset, steps) in FIXTURES {
-        fixtures::keep("v1", name, || {
+        larder_testkit::fixtures::keep("v1", name, || {
             let bytes = make(preset, steps);
             let text = describe(&bytes, &setup(preset).layout);
             (bytes, text)

@@ -10,11 +10,6 @@
 //! those that are missing and changes none.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
-#[path = "common/fixtures.rs"]
-mod fixtures;
-#[path = "common/memory.rs"]
-mod memory;
-
 use std::fmt::Write as _;
 
 use larder_core::buf::{Buf, PAGE};
@@ -25,8 +20,7 @@ use larder_core::format::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Sectio
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings, Look};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
-
-use memory::{FLASH, Memory};
+use larder_testkit::memory::{FLASH, Memory};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const PAGES: u64 = 300;
@@ -142,7 +136,7 @@ fn make(policy: LogPolicy, steps: Steps) -> Vec<u8> {
 }
 
 fn kept(name: &str) -> (Vec<u8>, String) {
-    fixtures::kept("v2", name)
+    larder_testkit::fixtures::kept("v2", name)
 }
 
 /// What an image says, for people.
@@ -225,7 +219,7 @@ fn the_fixtures_show_what_they_are_for() {
 #[ignore = "writes the fixtures that are missing"]
 fn make_fixtures() {
     for (name, policy, steps) in FIXTURES {
-        fixtures::keep("v2", name, || {
+        larder_testkit::fixtures::keep("v2", name, || {
             let bytes = make(policy, steps);
             let text = describe(&bytes, policy);
             (bytes, text)

@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What fuzzing keeps (`fuzz/corpus`), through the functions that it drives: see CONTRIBUTING.md.
 //! A file whose name begins with `found` once made its function panic.
-#![allow(clippy::unwrap_used, missing_docs)] // helpers of tests are tests
-
-#[path = "../../../fuzz/src/metadata.rs"]
-mod metadata;
-#[path = "../../../fuzz/src/nbd_handshake.rs"]
-mod nbd_handshake;
-#[path = "../../../fuzz/src/nbd_requests.rs"]
-mod nbd_requests;
-#[path = "../../../fuzz/src/state_file.rs"]
-mod state_file;
-
-#[path = "../../core/tests/common/memory.rs"]
-mod memory;
-#[path = "../../core/tests/common/units.rs"]
-mod units;
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::path::Path;
+
+use larder_testkit::fuzz::{metadata, nbd_handshake, nbd_requests, state_file};
 
 fn replay(target: &str, check: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);

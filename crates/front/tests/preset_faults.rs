@@ -5,11 +5,6 @@
 //! What each fault does in detail is the business of `volume_faults.rs`.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[path = "volume_faults/load.rs"]
-mod load;
-#[path = "volume_faults/rig.rs"]
-mod rig;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +13,9 @@ use larder_core::config::{Durability, Limits, Preset, preset, presets};
 use larder_core::request::Errno;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_io::{Access, DevSpec, Device, Target};
+use larder_testkit::load::{PATIENCE, eventually};
+use larder_testkit::rig::{BYTES, Front, Rig, Setup, listen};
 use larder_volume::{Volume, VolumeConfig};
-use load::{PATIENCE, eventually};
-use rig::{BYTES, Front, Rig, Setup, listen};
 
 /// Every preset on two workers, with units that suit the rig's flash.
 fn setups(front: Front) -> impl Iterator<Item = Setup> {

@@ -4,20 +4,14 @@
 //! never see a wrong byte; when the server returns so does service.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[path = "volume_faults/load.rs"]
-mod load;
-#[path = "volume_faults/rig.rs"]
-mod rig;
-
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use larder_core::request::Errno;
 use larder_io::{Access, Device, Remote};
-
-use load::{PATIENCE, Tolerance, eventually};
-use rig::{BYTES, Rig, Setup};
+use larder_testkit::load::{PATIENCE, Tolerance, eventually};
+use larder_testkit::rig::{BYTES, Rig, Setup};
 
 struct Nbdkit {
     socket: PathBuf,

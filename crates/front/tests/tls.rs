@@ -3,15 +3,11 @@
 //! end.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[path = "common/certs.rs"]
-mod certs;
-
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use certs::Certs;
 use larder_core::config::{Limits, preset};
 use larder_core::request::Kind;
 use larder_front::listen::{ListenSpec, Listener, Secure};
@@ -20,6 +16,7 @@ use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::tls::ServerTls;
 use larder_front::nbd::uri::{Names, Uri};
 use larder_io::Device;
+use larder_testkit::certs::Certs;
 use larder_volume::seat::Seats;
 use larder_volume::{Volume, VolumeConfig};
 

@@ -4,18 +4,13 @@
 //! fails, the client is told, and nothing else breaks.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[path = "volume_faults/load.rs"]
-mod load;
-#[path = "volume_faults/rig.rs"]
-mod rig;
-
 use std::time::{Duration, Instant};
 
 use larder_core::request::Errno;
 use larder_io::{OpenError, Target};
+use larder_testkit::load::{PATIENCE, Tolerance, eventually};
+use larder_testkit::rig::{BYTES, Rig, Setup, setups};
 use larder_volume::VolumeError;
-use load::{PATIENCE, Tolerance, eventually};
-use rig::{BYTES, Rig, Setup, setups};
 
 /// A hang of this length is noticed and is not the end.
 const QUICK: Duration = Duration::from_millis(50);

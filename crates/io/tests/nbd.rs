@@ -3,17 +3,15 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
 mod common;
-#[path = "common/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
+use common::server::{Act, FLAGS, Server, eventually};
 use common::{DEV, OWNER, driver_for, expect_nothing, io, next_done, pattern, read, run, write};
 use larder_core::exec::{Io, IoId, IoKind};
 use larder_core::request::Errno;
 use larder_io::{Access, Device, OpenError, Remote};
 use larder_nbd::codec::{can, cmd};
-use server::{Act, FLAGS, Server, eventually};
 
 const BYTES: u64 = 8 << 20;
 const MULTI: u16 = FLAGS | can::MULTI_CONN;

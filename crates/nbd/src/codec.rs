@@ -485,5 +485,4 @@ impl ChunkHeader {
 }
 
 #[cfg(test)]
-#[path = "codec_tests.rs"]
 mod tests;

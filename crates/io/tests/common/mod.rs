@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 #![allow(dead_code)] // no test uses all of it
 
+pub mod server;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -465,5 +465,4 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -2,8 +2,7 @@
 //! Clients that read, write, trim, zero and flush overlapping ranges over NBD, and a judge of
 //! every byte that they see: the oracle of linearisability, fed with real time.
 
-#[path = "file_load.rs"]
-mod file_load;
+mod file;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -88,13 +87,11 @@ impl Judge {
     }
 
     /// From now on requests may fail so (or, with `None`, not at all).
-    #[allow(dead_code)] // for those who share this file
     pub fn tolerate(&self, tolerance: Option<Tolerance>) {
         *self.tolerance.lock().unwrap() = tolerance;
     }
 
     /// How many requests failed as tolerated.
-    #[allow(dead_code)] // for those who share this file
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::SeqCst)
     }
@@ -118,7 +115,6 @@ impl Judge {
 
     /// The device went away with what no FLUSH and no FUA covered, and came back with this, which is its only
     /// past from now on.
-    #[allow(dead_code)] // for those who share this file
     pub fn crashed(&self, found: &[u8]) {
         self.verdict();
         let flushed = self.flushed.load(Ordering::SeqCst);
@@ -265,7 +261,6 @@ impl Load {
     }
 
     /// How many requests were answered.
-    #[allow(dead_code)] // for those who share this file
     pub fn answered(&self) -> u64 {
         self.clients.iter().map(|(count, _)| count.load(Ordering::SeqCst)).sum()
     }

@@ -22,8 +22,11 @@ const PATIENCE: u32 = 100_000;
 
 /// See the module.
 pub struct Memory {
+    /// The engine.
     pub shard: Shard,
+    /// What lies on the origin.
     pub origin: Vec<u8>,
+    /// What lies on flash.
     pub flash: Vec<u8>,
     /// Writes that still land on flash.
     pub lands: usize,
@@ -33,6 +36,7 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// A shard in pass-through over these bytes.
     #[must_use]
     pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
         let shard = Shard::new(shape, &choices.try_into().unwrap(), Limits::default(), ORIGIN);

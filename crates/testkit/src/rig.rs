@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A volume in this process, with faults at hand on both of its devices.
-#![allow(dead_code)] // for those who share this file
 
 use std::path::Path;
 use std::sync::Arc;

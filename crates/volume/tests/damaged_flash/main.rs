@@ -8,7 +8,6 @@
 //! twice a case damages the same copy everywhere, and a state file is put back by itself.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[path = "damaged_flash/damage.rs"]
 mod damage;
 
 use std::fs;

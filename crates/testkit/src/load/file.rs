@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same load through the file of a FUSE door: one thread for each request in flight.
-#![allow(dead_code)] // for those who share this file
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

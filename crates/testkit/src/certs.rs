@@ -45,10 +45,12 @@ impl Certs {
         Self { dir }
     }
 
+    /// The directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
+    /// A file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

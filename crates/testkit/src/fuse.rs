@@ -14,8 +14,9 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::common::load::initial;
-use super::common::{PATIENCE, Place, have, run};
+use crate::command::{PATIENCE, have, program, run};
+use crate::load::initial;
+use crate::place::Place;
 
 /// Whether this machine lets us mount.
 pub fn can_mount() -> bool {
@@ -46,6 +47,7 @@ pub fn fuse_words(place: &Place, path: &str, more: &[&str]) -> Vec<String> {
     words
 }
 
+/// Opens a file of the place to read and write.
 pub fn open(place: &Place, name: &str) -> File {
     File::options().read(true).write(true).open(place.path(name)).unwrap()
 }
@@ -64,10 +66,10 @@ pub fn apart(place: &Place, prepare: &str, user: bool) -> Command {
     for dir in [&place.path("."), &home] {
         std::os::unix::fs::chown(dir, Some(owner), Some(owner)).unwrap();
     }
-    let program = place.word("larder");
-    std::fs::copy(env!("CARGO_BIN_EXE_larder"), &program).unwrap();
+    let copy = place.word("larder");
+    std::fs::copy(program(), &copy).unwrap();
     let words = format!(
-        "{} {program} serve --origin mem:1MiB --control {} --listen fuse:{}",
+        "{} {copy} serve --origin mem:1MiB --control {} --listen fuse:{}",
         if user { USER.join(" ") } else { String::new() },
         place.word("home/control"),
         place.word("home/vol"),
@@ -100,6 +102,7 @@ impl Loop {
         Self(output("losetup", &["--direct-io=on", "--show", "-f", &place.word(name)]))
     }
 
+    /// Its device node.
     pub fn path(&self) -> &str {
         &self.0
     }
@@ -115,11 +118,13 @@ impl Drop for Loop {
 pub struct Mounted(PathBuf);
 
 impl Mounted {
+    /// Mounts a device.
     pub fn mount(device: &str, at: &Path) -> Self {
         output("mount", &[device, at.to_str().unwrap()]);
         Self(at.to_owned())
     }
 
+    /// Unmounts it, which must succeed.
     pub fn unmount(self) {
         output("umount", &[self.0.to_str().unwrap()]);
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flash images that are kept for ever: `fixtures/VERSION/NAME.zst` beside `NAME.txt`, which says what it says.
+//! Flash images that are kept for ever: `fixtures/VERSION/NAME.zst` among the tests of `larder-core`, beside
+//! `NAME.txt`, which states what the image holds.
 
 use std::path::PathBuf;
 
 fn path(version: &str, name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version).join(name)
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/fixtures");
+    PathBuf::from(fixtures).join(version).join(name)
 }
 
 /// An image, and its text.

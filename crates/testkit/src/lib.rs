@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What tests of several crates share; a dev-dependency, never a dependency.
+//!
+//! | for tests of | modules | feature |
+//! | --- | --- | --- |
+//! | the engine | [`memory`], [`units`], [`fixtures`] | |
+//! | the fuzz targets and their corpus | `fuzz` | `fuzz` |
+//! | a volume and its doors in this process | `load`, `rig`, `certs` | `served` |
+//! | the command | `command`, `place`, `server`, `fuse` | `command` |
+//!
+//! Why features: the tests of `larder-core` are built without the crates above it.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a test that cannot go on fails
+#![allow(clippy::new_without_default)] // a rig is made with its parts, not by default
+
+pub mod fixtures;
+pub mod memory;
+pub mod units;
+
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
+
+#[cfg(feature = "served")]
+pub mod certs;
+#[cfg(feature = "served")]
+pub mod load;
+#[cfg(feature = "served")]
+pub mod rig;
+
+#[cfg(feature = "command")]
+pub mod command;
+#[cfg(feature = "command")]
+pub mod fuse;
+#[cfg(feature = "command")]
+pub mod place;
+#[cfg(feature = "command")]
+pub mod server;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A directory for one test, with an origin and sockets in it, and the words of a server there.
+
+use std::path::PathBuf;
+
+use larder_front::nbd::client::Client;
+use larder_front::nbd::uri::{Address, Uri};
+use serde_json::Value;
+
+use crate::command::{Ended, connect, larder_says, one_json};
+
+/// See the module.
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self { dir: tempfile::Builder::new().prefix("larder-test-").tempdir().unwrap() }
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A path in it, as a word of a command.
+    pub fn word(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Makes a sparse file of zeroes.
+    pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
+        let file = std::fs::File::create(self.path(name)).unwrap();
+        file.set_len(bytes).unwrap();
+        self.path(name)
+    }
+
+    /// Words of `serve` with the sockets `nbd` and `control` of this place.
+    pub fn serve(&self, more: &[&str]) -> Vec<String> {
+        let mut words = vec!["serve".to_owned()];
+        words.extend(["--listen".to_owned(), format!("nbd+unix:{}", self.word("nbd"))]);
+        words.extend(["--control".to_owned(), self.word("control")]);
+        words.extend(more.iter().map(|&w| w.to_owned()));
+        words
+    }
+
+    /// Everything that the volume holds, as a client reads it.
+    pub fn read_all(&self, bytes: u64) -> Vec<u8> {
+        let mut all = vec![0; bytes as usize];
+        self.client().read_at(0, &mut all).unwrap();
+        all
+    }
+
+    /// Words of `serve` for the file `origin` behind a file `flash` of so many MiB, with small
+    /// units and eager population.
+    pub fn serve_cached(&self, flash_mib: u64, more: &[&str]) -> Vec<String> {
+        let (origin, flash) = (self.word("origin"), self.word("flash"));
+        let mut words = self.serve(&["--origin", &origin, "--flash", &flash, "--unit", "64KiB"]);
+        words.extend(["--flash-size".to_owned(), format!("{flash_mib}MiB")]);
+        let eager = "--populate-workers 4 --populate-miss 0% --populate-free 0% \
+            --populate-period 0 --displace-heat 1 --clock-ceiling 1 --populate-io 16KiB";
+        words.extend(eager.split_whitespace().map(str::to_owned));
+        words.extend(more.iter().map(|&w| w.to_owned()));
+        words
+    }
+
+    /// Words of `serve` for the file `origin` behind a small file `flash`, by a preset: small units
+    /// where those of the preset are large, and eager population.
+    pub fn serve_preset(&self, preset: &str, more: &[&str]) -> Vec<String> {
+        if preset == "sce" {
+            return self.serve_cached(4, more);
+        }
+        let (origin, flash) = (self.word("origin"), self.word("flash"));
+        let mut words = self.serve(&["--origin", &origin, "--flash", &flash, "--preset", preset]);
+        // A header of 1 MiB, and room for some buckets on each of three workers.
+        words.extend(["--flash-size", "5MiB"].map(str::to_owned));
+        if preset == "slru" {
+            words.extend(["--unit", "64KiB"].map(str::to_owned));
+        }
+        if preset == "face" {
+            words.extend(["--batch-pages", "8", "--unit", "64KiB"].map(str::to_owned));
+            if !more.contains(&"--write-policy") {
+                words.extend(["--write-policy", "through"].map(str::to_owned));
+            }
+        }
+        words.extend(more.iter().map(|&w| w.to_owned()));
+        words
+    }
+
+    /// The export on the socket `nbd`.
+    pub fn uri(&self) -> Uri {
+        Uri { address: Address::Unix(self.path("nbd")), export: String::new(), tls: None }
+    }
+
+    /// The same for other programs.
+    pub fn uri_word(&self) -> String {
+        self.uri().to_string()
+    }
+
+    /// A connection to the export.
+    pub fn client(&self) -> Client {
+        connect(&self.uri())
+    }
+
+    /// Asks the server on the socket `control`.
+    pub fn ask(&self, command: &[&str]) -> Ended {
+        let control = self.word("control");
+        let mut words = vec![command[0], "--control", &control];
+        words.extend(&command[1..]);
+        larder_says(&words)
+    }
+
+    /// `stats --json`.
+    pub fn stats(&self) -> Value {
+        one_json(&self.ask(&["stats", "--json"]).ok())
+    }
+
+    /// `status --json`.
+    pub fn status(&self) -> Value {
+        one_json(&self.ask(&["status", "--json"]).ok())
+    }
+
+    /// A counter or state of `stats`.
+    pub fn stat(&self, key: &str) -> u64 {
+        self.stats()[key].as_u64().unwrap()
+    }
+}
