@@ -15,7 +15,10 @@
 pub(crate) mod log;
 mod parting;
 mod pass_through;
+mod status;
 pub(crate) mod units;
+
+pub use self::status::CacheStatus;
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -36,7 +39,6 @@ use crate::journal::{Journal, Log};
 use crate::mutant;
 use crate::pagelog::Geometry;
 use crate::request::{Errno, Request};
-use crate::shard::CacheStatus;
 
 /// A cache of one kind.
 #[derive(Clone)]
