@@ -17,6 +17,7 @@ use crate::origin::Origin;
 use crate::population::demand::Population;
 use crate::population::pace::Pace;
 use crate::request::{Errno, MAX_PIECE_BYTES, Reply};
+use crate::runs::{Runs, Tag};
 use crate::shape::Shape;
 use crate::stats::Stats;
 use crate::write_pool::WritePool;
@@ -35,6 +36,7 @@ pub(crate) struct Context {
     pub stats: Rc<Stats>,
     pub events: Events,
     replies: RefCell<VecDeque<Reply>>,
+    pub runs: Runs,
     open: Cell<u64>,
 }
 
@@ -63,6 +65,7 @@ impl Context {
             stats,
             events,
             replies: RefCell::default(),
+            runs: Runs::default(),
             open: Cell::new(0),
         })
     }
@@ -78,9 +81,11 @@ impl Context {
     }
 
     /// Answers a client.
-    pub(crate) fn reply(&self, tag: u64, result: Result<(), Errno>, buf: Option<Buf>, hit: bool) {
-        self.open.set(self.open.get() - 1);
-        self.replies.borrow_mut().push_back(Reply { tag, result, buf, hit });
+    pub(crate) fn reply(&self, tag: Tag, result: Result<(), Errno>, buf: Option<Buf>, hit: bool) {
+        if let Some(reply) = self.runs.take(tag, result, buf, hit) {
+            self.open.set(self.open.get() - 1);
+            self.replies.borrow_mut().push_back(reply);
+        }
     }
 
     /// The next answer.

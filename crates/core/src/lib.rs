@@ -34,6 +34,7 @@ mod fill;
 mod flash;
 mod origin;
 mod population;
+mod runs;
 mod write_pool;
 
 pub use larder_policy as policy;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a client asks of a volume, and how a request is cut at unit borders.
+//! What a client asks of a volume, and how a request is cut among shards.
 //!
 //! Purpose: one vocabulary for every front (NBD, in-process, later FUSE and ublk). A front cuts a
-//! client's request into [`Piece`]s with [`pieces`]; a piece lies in one unit and so belongs to
+//! client's request into [`Piece`]s with [`pieces`]; a piece lies in one stripe and so belongs to
 //! one shard. Consistency is promised per 512-byte sector (design rule 3), so cutting loses
 //! nothing.
 //!
-//! Invariants: a piece never crosses a unit border, and reads and writes carry a buffer of
+//! Invariants: a piece never crosses a stripe's border, and reads and writes carry a buffer of
 //! exactly the piece's length of at most [`MAX_PIECE_BYTES`].
 
 use crate::buf::Buf;
@@ -83,7 +83,7 @@ pub enum Kind {
     },
 }
 
-/// A part of a client's request that lies in one unit.
+/// A part of a client's request that lies in one stripe of units.
 #[derive(Debug)]
 pub struct Request {
     /// What is asked.
@@ -110,40 +110,30 @@ pub struct Reply {
     pub hit: bool,
 }
 
-/// Where a piece of a request lies.
+/// Where a piece of a request lies: in one stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The unit it lies in.
-    pub unit: u64,
     /// First byte on the volume.
     pub offset: u64,
     /// Bytes, never zero.
     pub len: u64,
 }
 
-/// Cuts a range at unit borders and at multiples of [`MAX_PIECE_BYTES`], so that a piece touches at
-/// most 256 pages.
-pub fn pieces(offset: u64, len: u64, unit_bytes: u64) -> impl Iterator<Item = Piece> {
+/// Cuts a range at multiples of `border` (the bytes of a stripe of units) and of [`MAX_PIECE_BYTES`], so that a piece
+/// touches at most 256 pages.
+pub fn pieces(offset: u64, len: u64, border: u64) -> impl Iterator<Item = Piece> {
     let end = offset + len;
     let mut at = offset;
     std::iter::from_fn(move || {
         if at >= end {
             return None;
         }
-        let unit = at / unit_bytes;
         let window_end = (at / MAX_PIECE_BYTES + 1) * MAX_PIECE_BYTES;
-        let stop = end.min((unit + 1) * unit_bytes).min(window_end);
-        let piece = Piece { unit, offset: at, len: stop - at };
+        let stop = end.min((at / border + 1) * border).min(window_end);
+        let piece = Piece { offset: at, len: stop - at };
         at = stop;
         Some(piece)
     })
-}
-
-/// The shard that owns a unit. Neighbouring units go to different shards, so that a sequential
-/// stream is spread; the map of each shard stays a plain array.
-#[must_use]
-pub fn shard_of(unit: u64, shards: u32) -> u32 {
-    (unit % u64::from(shards)) as u32
 }
 
 #[cfg(test)]
@@ -159,7 +149,6 @@ mod tests {
                     assert_eq!(p.offset, at);
                     assert!(p.len > 0 && p.len <= MAX_PIECE_BYTES);
                     assert_eq!(p.offset / unit, (p.offset + p.len - 1) / unit);
-                    assert_eq!(p.unit, p.offset / unit);
                     at += p.len;
                 }
                 assert_eq!(at, offset + len);

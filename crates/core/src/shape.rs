@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes of a volume, and how units and slots are shared out among its shards.
+//!
+//! Units go to shards in *stripes*: runs of adjoining units that one shard owns, one stripe after the other. A piece of a
+//! request lies in one stripe, and so belongs to one shard. A wider stripe lets a request for several small units be
+//! served by one shard with one operation on the origin; a narrow one spreads a sequential stream.
 
 use crate::buf::PAGE;
 use crate::pages::{self, Pages};
-use crate::request::Request;
+use crate::request::{Piece, Request, pieces};
 
 /// Sizes of a volume, and which of its shards this one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub struct Shape {
     pub shards: u32,
     /// This shard, from 0.
     pub shard: u32,
+    /// Adjoining units that one shard owns in a row.
+    pub stripe_units: u32,
 }
 
 /// A request's place on the volume.
@@ -39,11 +45,49 @@ impl Place {
 }
 
 impl Shape {
+    /// The first of so many shards of a volume, with stripes of one unit.
+    #[must_use]
+    pub const fn new(origin_bytes: u64, unit_bytes: u64, shards: u32) -> Self {
+        Self { origin_bytes, unit_bytes, shards, shard: 0, stripe_units: 1 }
+    }
+
+    /// Another shard of the same volume.
+    #[must_use]
+    pub const fn of_shard(self, shard: u32) -> Self {
+        Self { shard, ..self }
+    }
+
+    /// The same volume with stripes of so many units.
+    #[must_use]
+    pub const fn striped(self, stripe_units: u32) -> Self {
+        Self { stripe_units, ..self }
+    }
+
+    /// Bytes of a stripe.
+    #[must_use]
+    pub fn stripe_bytes(&self) -> u64 {
+        self.unit_bytes * u64::from(self.stripe_units)
+    }
+
+    /// The shard that owns the byte at an offset.
+    #[must_use]
+    pub fn shard_at(&self, offset: u64) -> u32 {
+        (offset / self.stripe_bytes() % u64::from(self.shards)) as u32
+    }
+
+    /// Cuts a request's range into pieces, each of which lies in one stripe.
+    pub fn pieces(&self, offset: u64, len: u64) -> impl Iterator<Item = Piece> + use<> {
+        pieces(offset, len, self.stripe_bytes())
+    }
+
     /// Units that this shard owns.
     #[must_use]
     pub fn units(&self) -> u64 {
+        let (stripe, shards) = (u64::from(self.stripe_units), u64::from(self.shards));
         let units = self.origin_bytes.div_ceil(self.unit_bytes);
-        units.saturating_sub(u64::from(self.shard)).div_ceil(u64::from(self.shards))
+        let own = (units / stripe).saturating_sub(u64::from(self.shard)).div_ceil(shards);
+        let last_is_own = units / stripe % shards == u64::from(self.shard);
+        own * stripe + if last_is_own { units % stripe } else { 0 }
     }
 
     /// This shard's slots, of `total` on the device.
@@ -62,7 +106,16 @@ impl Shape {
     /// First byte on the volume of the shard's own unit number.
     #[must_use]
     pub fn unit_offset(&self, own: u32) -> u64 {
-        (u64::from(own) * u64::from(self.shards) + u64::from(self.shard)) * self.unit_bytes
+        let (own, stripe) = (u64::from(own), u64::from(self.stripe_units));
+        let stripes = own / stripe * u64::from(self.shards) + u64::from(self.shard);
+        (stripes * stripe + own % stripe) * self.unit_bytes
+    }
+
+    /// The shard's own number of the unit at an offset that it owns.
+    fn own_unit(&self, offset: u64) -> u32 {
+        debug_assert_eq!(self.shard_at(offset), self.shard);
+        let (unit, stripe) = (offset / self.unit_bytes, u64::from(self.stripe_units));
+        (unit / stripe / u64::from(self.shards) * stripe + unit % stripe) as u32
     }
 
     /// Pages of the unit that exist: fewer than usual at the end of the volume.
@@ -72,15 +125,12 @@ impl Shape {
         bytes.div_ceil(PAGE as u64) as u32
     }
 
-    /// Where a request of this shard lies, in all the forms that the paths need.
+    /// Where a request in one unit of this shard lies, in all the forms that the paths need.
     pub(crate) fn place(&self, request: &Request) -> Place {
-        let shards = u64::from(self.shards);
-        let unit = request.offset / self.unit_bytes;
         let within = request.offset % self.unit_bytes;
         debug_assert!(within + request.len <= self.unit_bytes && request.len > 0);
-        debug_assert_eq!(unit % shards, u64::from(self.shard));
         Place {
-            unit: (unit / shards) as u32,
+            unit: self.own_unit(request.offset),
             within,
             offset: request.offset,
             len: request.len,
@@ -90,4 +140,28 @@ impl Shape {
 
     /// The most units a shard may own: the map has 4-byte entries.
     pub const MOST_UNITS: u64 = u32::MAX as u64 - 3;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_has_one_owner_and_one_number_there() {
+        for (units, shards, stripe) in [(1, 1, 1), (19, 2, 1), (19, 3, 4), (24, 2, 4), (7, 4, 3)] {
+            let shape = Shape::new(units * 4096 - 512, 4096, shards).striped(stripe);
+            let mut found = vec![0; units as usize];
+            for shard in (0..shards).map(|shard| shape.of_shard(shard)) {
+                for own in 0..shard.units() as u32 {
+                    let offset = shard.unit_offset(own);
+                    assert_eq!(
+                        (shape.shard_at(offset), shard.own_unit(offset)),
+                        (shard.shard, own)
+                    );
+                    found[(offset / 4096) as usize] += 1;
+                }
+            }
+            assert_eq!(found, vec![1; units as usize], "{units} units, {shards} shards, {stripe}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ use crate::pagelog::Geometry;
 use crate::population::demand::Population;
 use crate::population::{exchange, workers};
 use crate::request::{Errno, Kind, Reply, Request};
+use crate::runs::{Tag, parts};
 use crate::shape::Shape;
 use crate::stats::Counters;
 
@@ -49,10 +50,25 @@ impl Shard {
         Self { cx, current }
     }
 
-    /// Takes a request that lies in one of this shard's units and within the volume (flushes
+    /// Takes a request that lies in one of this shard's stripes and within the volume (flushes
     /// have no place). Its reply carries `tag`.
     pub fn submit(&self, tag: u64, request: Request) {
         self.cx.opened();
+        let unit_bytes = self.cx.shape.unit_bytes;
+        if request.offset % unit_bytes + request.len <= unit_bytes {
+            return self.start(Tag::Whole(tag), request);
+        }
+        let reads = (request.kind == Kind::Read).then_some(request.len as usize);
+        let first = request.offset;
+        let parts = parts(request, unit_bytes);
+        let run = self.cx.runs.open(tag, parts.len() as u32, reads);
+        for part in parts {
+            let at = (part.offset - first) as u32;
+            self.start(Tag::Part { run, at }, part);
+        }
+    }
+
+    fn start(&self, tag: Tag, request: Request) {
         let (exec, current) = (&self.cx.exec, Rc::clone(&self.current));
         match request.kind {
             Kind::Read => exec.spawn(current.read(tag, request)),
@@ -144,7 +160,7 @@ impl Shard {
         cx.opened();
         self.cx.exec.spawn(async move {
             let result = cx.origin.flush().await;
-            cx.reply(tag, result, None, false);
+            cx.reply(Tag::Whole(tag), result, None, false);
         });
     }
 

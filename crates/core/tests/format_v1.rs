@@ -117,7 +117,7 @@ fn setup(name: &str) -> Setup {
     choices.unit_bytes = if name == "sce" { SCE_UNIT } else { PRWC_UNIT };
     let unit_bytes = choices.unit_bytes;
     // The last unit is short.
-    let shape = Shape { origin_bytes: 19 * unit_bytes + 12_288, unit_bytes, shards: 1, shard: 0 };
+    let shape = Shape::new(19 * unit_bytes + 12_288, unit_bytes, 1);
     let mut flash = place(&shape, &choices, (VOLUME, LABEL_AREA), SLOTS, 512);
     flash.base = flash.base.next_multiple_of(1 << 20);
     let layout = Layout::of(&shape, &flash).unwrap();

@@ -127,7 +127,7 @@ fn make(policy: LogPolicy, steps: Steps) -> Vec<u8> {
         flash[at as usize..][..PAGE].copy_from_slice(&bytes);
     }
     let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
-    let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+    let shape = Shape::new(origin_bytes, unit_bytes, 1);
     let mut memory = Memory::new(shape, choices, vec![0x11; origin_bytes as usize], flash);
     memory.shard.attach_log(FLASH, log);
     memory.pass(SECOND);

@@ -16,7 +16,7 @@ use larder_core::exec::{DevId, Nanos};
 use larder_core::format::FlashPlan;
 use larder_core::journal::recover::Recovered;
 use larder_core::pagelog::Geometry;
-use larder_core::request::{Kind, Request, pieces, shard_of};
+use larder_core::request::{Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 use larder_core::stats::Counters;
@@ -62,13 +62,19 @@ impl World {
         spec: &CacheSpec,
         limits: &Limits,
     ) -> Self {
-        let shape = Shape { origin_bytes, unit_bytes: spec.unit_bytes, shards, shard: 0 };
-        let shard = |shard| Shard::new(Shape { shard, ..shape }, spec, limits.clone(), ORIGIN);
+        Self::shaped(origin, Shape::new(origin_bytes, spec.unit_bytes, shards), spec, limits)
+    }
+
+    /// A volume of this shape.
+    #[must_use]
+    pub fn shaped(origin: SimDevice, shape: Shape, spec: &CacheSpec, limits: &Limits) -> Self {
+        debug_assert_eq!(shape.unit_bytes, spec.unit_bytes);
+        let shard = |shard| Shard::new(shape.of_shard(shard), spec, limits.clone(), ORIGIN);
         Self {
             now: 0,
             shape,
             flush_shards: spec.flushes_every_shard(),
-            shards: (0..shards).map(shard).collect(),
+            shards: (0..shape.shards).map(shard).collect(),
             devices: vec![origin],
             desk: Desk::default(),
             finished: VecDeque::new(),
@@ -158,9 +164,9 @@ impl World {
             }
             return;
         }
-        let count = pieces(offset, len, self.shape.unit_bytes).count() as u32;
+        let count = self.shape.pieces(offset, len).count() as u32;
         let number = self.desk.open(client, kind, len, count);
-        for (i, piece) in pieces(offset, len, self.shape.unit_bytes).enumerate() {
+        for (i, piece) in self.shape.pieces(offset, len).enumerate() {
             let from = (piece.offset - offset) as usize;
             let buf = match kind {
                 Kind::Read => Some(Buf::with_len(piece.len as usize)),
@@ -169,7 +175,7 @@ impl World {
                 _ => None,
             };
             let request = Request { kind, offset: piece.offset, len: piece.len, buf };
-            let shard = shard_of(piece.unit, self.shape.shards) as usize;
+            let shard = self.shape.shard_at(piece.offset) as usize;
             self.shards[shard].submit(Desk::<u64>::tag(number, i as u32), request);
         }
     }

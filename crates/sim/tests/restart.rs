@@ -34,7 +34,7 @@ impl Rig {
     fn new() -> Self {
         let choices = Choices { durability: Durability::Journal, ..sce() };
         let unit_bytes = choices.unit_bytes;
-        let shape = Shape { origin_bytes: UNITS * unit_bytes, unit_bytes, shards: 1, shard: 0 };
+        let shape = Shape::new(UNITS * unit_bytes, unit_bytes, 1);
         let (log_bytes, keeps) = (64 << 10, Keeps::of(&choices));
         let journal = Some(MetadataPlan { base: 0, volume: VOLUME, log_bytes, keeps });
         let base = Layout::total_bytes(&shape, SLOTS, log_bytes, keeps);

@@ -115,7 +115,7 @@ impl FlashDevice {
         workers: u32,
     ) -> Result<Self, VolumeError> {
         let unit_bytes = choices.unit_bytes;
-        let shape = Shape { origin_bytes, unit_bytes, shards: workers, shard: 0 };
+        let shape = Shape::new(origin_bytes, unit_bytes, workers);
         if let Some(policy) = choices.write.log() {
             let logs = Logs::fit(&self.device, self.slots * unit_bytes, shape, choices, policy)?;
             (self.slots, self.logs) = (logs.slots(), Some(logs));
@@ -234,7 +234,7 @@ impl FlashDevice {
     pub(super) fn of_label(device: Device, label: &Label) -> Option<Self> {
         let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
         let metadata = label.section(SectionKind::Metadata).map(|_| Metadata {
-            shape: Shape { origin_bytes, unit_bytes, shards: label.shards, shard: 0 },
+            shape: Shape::new(origin_bytes, unit_bytes, label.shards),
             log_bytes: label.log_bytes,
             keeps: label.keeps,
         });
@@ -262,7 +262,7 @@ impl FlashDevice {
 
     /// Where a shard's metadata lies.
     pub(super) fn layout(&self, volume: u64, shard: u32) -> Option<Layout> {
-        let shape = Shape { shard, ..self.metadata?.shape };
+        let shape = self.metadata?.shape.of_shard(shard);
         Layout::of(&shape, &self.place(DevId(0), volume))
     }
 
@@ -483,7 +483,7 @@ mod tests {
             let mut ours = Vec::new();
             for (flash_gib, paper) in [8, 16, 32, 64].into_iter().zip(row) {
                 let (origin_bytes, unit_bytes) = (origin_tib << 40, 1 << 20);
-                let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+                let shape = Shape::new(origin_bytes, unit_bytes, 1);
                 let bytes = Layout::total_bytes(
                     &shape,
                     flash_gib << 10,

@@ -214,7 +214,7 @@ mod tests {
 
     fn labelled(origin_bytes: u64) -> Result<Report, VolumeError> {
         let device = Device::open(&DevSpec::Mem(8 << 20), Access::ReadWrite).unwrap();
-        let shape = Shape { origin_bytes, unit_bytes: 1 << 20, shards: 1, shard: 0 };
+        let shape = Shape::new(origin_bytes, 1 << 20, 1);
         let keeps = Keeps { dirty: true, factors: true };
         let metadata = Some(Metadata { shape, log_bytes: 64 << 10, keeps });
         let flash = FlashDevice {

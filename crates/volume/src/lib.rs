@@ -42,7 +42,7 @@ use larder_core::buf::Buf;
 use larder_core::config::{CacheSpec, Choices, Limits, Memory};
 use larder_core::event::Event;
 use larder_core::exec::DevId;
-use larder_core::request::{Errno, Kind, pieces};
+use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 use larder_io::{Device, Driver};
@@ -93,6 +93,7 @@ pub struct Volume {
     config: VolumeConfig,
     /// The cache that its choices make.
     spec: CacheSpec,
+    shape: Shape,
     mailboxes: Arc<Vec<Mailbox>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     running: Arc<AtomicUsize>,
@@ -142,12 +143,8 @@ impl Volume {
     /// # Errors
     /// When a setting cannot be, or a ring cannot be set up.
     pub fn start(config: VolumeConfig) -> Result<Arc<Self>, VolumeError> {
-        let shape = Shape {
-            origin_bytes: config.origin.geometry().bytes,
-            unit_bytes: config.choices.unit_bytes,
-            shards: config.workers,
-            shard: 0,
-        };
+        let shape =
+            Shape::new(config.origin.geometry().bytes, config.choices.unit_bytes, config.workers);
         if shape.units() > Shape::MOST_UNITS {
             return Err(VolumeError::Usage(format!(
                 "{}: {} units per worker do not fit the map; accepted: at most {} (use a larger --unit or more --workers)",
@@ -182,10 +179,11 @@ impl Volume {
             files: Mutex::default(),
             seats: Seats::new(MOST_CONNECTIONS),
             spec,
+            shape,
             config,
         });
         for index in 0..shape.shards {
-            volume.start_worker(Shape { shard: index, ..shape }, reports.clone())?;
+            volume.start_worker(shape.of_shard(index), reports.clone())?;
         }
         drop(reports);
         let watched = Arc::downgrade(&volume);
@@ -204,7 +202,7 @@ impl Volume {
             flush_shards: self.spec.flushes_every_shard(),
         };
         let running = Arc::clone(&self.running);
-        let (origin, unit_bytes) = (self.config.origin.clone(), shape.unit_bytes);
+        let origin = self.config.origin.clone();
         let (spec, limits) = (self.spec.clone(), self.config.limits.clone());
         let given_up = Arc::clone(&self.given_up);
         let flush_failed = Arc::clone(&self.flush_failed);
@@ -221,7 +219,7 @@ impl Volume {
                     shared.mailboxes[index as usize].open(driver.waker());
                     let shard = Shard::new(shape, &spec, limits, ORIGIN);
                     let _ = ready.send(Ok(()));
-                    let worker = Worker::new(index, unit_bytes, driver, shard, shared, reports);
+                    let worker = Worker::new(shape, driver, shard, shared, reports);
                     match worker.run() {
                         Ok(left) => {
                             given_up.fetch_add(left.given_up, Ordering::SeqCst);
@@ -265,8 +263,7 @@ impl Volume {
         bufs: Vec<Buf>,
         done: impl FnOnce(Result<Vec<Buf>, Errno>) + Send + 'static,
     ) {
-        let unit = pieces(offset, len.max(1), self.config.choices.unit_bytes).next();
-        let owner = unit.map_or(0, |p| p.unit) % self.mailboxes.len() as u64;
+        let owner = self.shape.shard_at(offset);
         let call = Call { kind, offset, len, bufs, done: Box::new(done) };
         self.mailboxes[owner as usize].post(Message::Call(call));
     }

@@ -68,7 +68,7 @@ impl Logs {
     pub fn of_label(label: &Label) -> Option<Self> {
         let SectionKind::Log { blocks, batch_pages, .. } = label.log()?.kind else { return None };
         let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
-        let shape = Shape { origin_bytes, unit_bytes, shards: label.shards, shard: 0 };
+        let shape = Shape::new(origin_bytes, unit_bytes, label.shards);
         // Those of the clean policies are alike on flash.
         let policy = if label.keeps.dirty { LogPolicy::Full } else { LogPolicy::Through };
         let logs = Self { shape, blocks, batch_pages, policy };

@@ -21,7 +21,8 @@ use larder_core::desk::{Desk, Finished};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
 use larder_core::extent::Extent;
-use larder_core::request::{Errno, Kind, Piece, Reply, Request, pieces, shard_of};
+use larder_core::request::{Errno, Kind, Piece, Reply, Request};
+use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
@@ -106,7 +107,7 @@ pub(crate) struct Worker {
     pub shard: Shard,
     pub desk_requests: larder_core::desk::Requests,
     index: u32,
-    unit_bytes: u64,
+    shape: Shape,
     mailboxes: Arc<Vec<Mailbox>>,
     map: Arc<Map>,
     overlaps: Overlaps,
@@ -140,8 +141,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub fn new(
-        index: u32,
-        unit_bytes: u64,
+        shape: Shape,
         driver: Driver,
         shard: Shard,
         shared: Shared,
@@ -152,8 +152,8 @@ impl Worker {
             driver,
             shard,
             desk_requests: Default::default(),
-            index,
-            unit_bytes,
+            index: shape.shard,
+            shape,
             mailboxes,
             map,
             overlaps,
@@ -387,8 +387,8 @@ impl Worker {
             }
             return;
         }
-        let cut = pieces(offset, len, self.unit_bytes);
-        let count = pieces(offset, len, self.unit_bytes).count() as u32;
+        let cut = self.shape.pieces(offset, len);
+        let count = self.shape.pieces(offset, len).count() as u32;
         let number = self.desk.open((self.clock, caller), kind, len, count);
         if matches!(kind, Kind::Trim { .. } | Kind::Zero { .. }) {
             self.bulk.insert(number, Bulk { kind, left: Box::new(cut), next: 0 });
@@ -400,7 +400,7 @@ impl Worker {
                 Kind::Read => Some(Buf::with_len(piece.len as usize)),
                 _ => bufs.next(),
             };
-            let owner = shard_of(piece.unit, self.mailboxes.len() as u32);
+            let owner = self.shape.shard_at(piece.offset);
             let request = Request { kind, offset: piece.offset, len: piece.len, buf };
             self.send_piece(number, i as u32, owner, request);
         }
@@ -413,7 +413,7 @@ impl Worker {
             let Some(piece) = bulk.left.next() else { return };
             let (kind, i) = (bulk.kind, bulk.next);
             bulk.next += 1;
-            let owner = shard_of(piece.unit, self.mailboxes.len() as u32);
+            let owner = self.shape.shard_at(piece.offset);
             let request = Request { kind, offset: piece.offset, len: piece.len, buf: None };
             self.send_piece(number, i, owner, request);
         }

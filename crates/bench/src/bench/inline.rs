@@ -36,7 +36,7 @@ impl Inline {
     /// One shard over an origin, with a flash device of this many slots attached.
     pub(super) fn new(origin_bytes: u64, slots: u64, spec: &CacheSpec, limits: &Limits) -> Self {
         let unit_bytes = spec.unit_bytes;
-        let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+        let shape = Shape::new(origin_bytes, unit_bytes, 1);
         let shard = Shard::new(shape, spec, limits.clone(), DevId(0));
         let flash = FlashPlan { dev: DevId(1), base: 0, slots, block_bytes: 512, journal: None };
         shard.attach(flash, None);

@@ -104,7 +104,7 @@ impl Volume {
         let (origin_bytes, unit_bytes) = (origin.geometry().bytes, choices.unit_bytes);
         let mut driver = Driver::new()?;
         driver.attach(ORIGIN, origin.clone());
-        let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+        let shape = Shape::new(origin_bytes, unit_bytes, 1);
         let shard = Shard::new(shape, &choices.try_into()?, limits.clone(), ORIGIN);
         if let Some(flash) = flash {
             driver.attach(FLASH, flash.clone());

@@ -154,7 +154,7 @@ fn restart(start: Start, store: &Store, random: &mut SplitMix64, seed: u64) -> R
 
 fn recovered(choices: &Choices, store: &Store, image: &Image) -> Result<Recovered> {
     let (origin_bytes, unit_bytes) = (DATA_BYTES, choices.unit_bytes);
-    let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+    let shape = Shape::new(origin_bytes, unit_bytes, 1);
     let place = place(choices, DATA_BYTES, FLASH_A_BYTES, 1);
     let layout = Layout::of(&shape, &place).context("no metadata is kept")?;
     let volume = place.journal.map_or(0, |journal| journal.volume);

@@ -39,6 +39,7 @@ use crate::journal::{Journal, Log};
 use crate::mutant;
 use crate::pagelog::Geometry;
 use crate::request::{Errno, Request};
+use crate::runs::Tag;
 
 /// A cache of one kind.
 #[derive(Clone)]
@@ -88,7 +89,7 @@ impl Current {
         me
     }
 
-    pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) {
+    pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
         match self.get() {
             Cache::PassThrough => pass_through::read(Rc::clone(&self.cx), tag, request).await,
             Cache::Clean(clean) => clean.read(tag, request).await,
@@ -97,7 +98,7 @@ impl Current {
         }
     }
 
-    pub(crate) async fn write(self: Rc<Self>, tag: u64, request: Request, fua: bool) {
+    pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {
         match self.get() {
             Cache::PassThrough => pass_through::write(Rc::clone(&self.cx), tag, request, fua).await,
             Cache::Clean(clean) => clean.write(tag, request, fua).await,
@@ -110,7 +111,7 @@ impl Current {
     }
 
     /// Trim and zero.
-    pub(crate) async fn discard(self: Rc<Self>, tag: u64, request: Request, kind: IoKind) {
+    pub(crate) async fn discard(self: Rc<Self>, tag: Tag, request: Request, kind: IoKind) {
         match self.get() {
             Cache::PassThrough => {
                 pass_through::discard(Rc::clone(&self.cx), tag, request, kind).await;
@@ -121,7 +122,7 @@ impl Current {
         }
     }
 
-    pub(crate) async fn flush(self: Rc<Self>, tag: u64) {
+    pub(crate) async fn flush(self: Rc<Self>, tag: Tag) {
         match self.get() {
             Cache::PassThrough | Cache::Clean(_) => {
                 pass_through::flush(Rc::clone(&self.cx), tag).await;
@@ -148,7 +149,7 @@ impl Current {
         }
     }
 
-    async fn read_log(self: Rc<Self>, tag: u64, mut request: Request) {
+    async fn read_log(self: Rc<Self>, tag: Tag, mut request: Request) {
         loop {
             match self.opened().await {
                 Ok(Some(open)) => match open.read(tag, request).await {
@@ -161,7 +162,7 @@ impl Current {
         }
     }
 
-    async fn write_log(self: Rc<Self>, tag: u64, mut request: Request, fua: bool) {
+    async fn write_log(self: Rc<Self>, tag: Tag, mut request: Request, fua: bool) {
         loop {
             match self.opened().await {
                 Ok(Some(open)) => match open.write(tag, request, fua).await {
@@ -176,7 +177,7 @@ impl Current {
         }
     }
 
-    async fn discard_log(self: Rc<Self>, tag: u64, mut request: Request, kind: IoKind) {
+    async fn discard_log(self: Rc<Self>, tag: Tag, mut request: Request, kind: IoKind) {
         loop {
             match self.opened().await {
                 Ok(Some(open)) => match open.discard(tag, request, kind).await {
@@ -191,7 +192,7 @@ impl Current {
         }
     }
 
-    async fn flush_log(self: Rc<Self>, tag: u64) {
+    async fn flush_log(self: Rc<Self>, tag: Tag) {
         match self.opened().await {
             Ok(Some(open)) if open.flush(tag).await => {}
             Ok(_) => pass_through::flush(Rc::clone(&self.cx), tag).await,

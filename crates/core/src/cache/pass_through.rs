@@ -13,8 +13,9 @@ use crate::exec::IoKind;
 use crate::mutant;
 use crate::origin::Use;
 use crate::request::Request;
+use crate::runs::Tag;
 
-pub(crate) async fn read(cx: Rc<Context>, tag: u64, request: Request) {
+pub(crate) async fn read(cx: Rc<Context>, tag: Tag, request: Request) {
     let place = cx.shape.place(&request);
     cx.population.asked(place.unit, place.len);
     let buf = request.buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
@@ -24,7 +25,7 @@ pub(crate) async fn read(cx: Rc<Context>, tag: u64, request: Request) {
     }
 }
 
-pub(crate) async fn write(cx: Rc<Context>, tag: u64, request: Request, fua: bool) {
+pub(crate) async fn write(cx: Rc<Context>, tag: Tag, request: Request, fua: bool) {
     let place = cx.shape.place(&request);
     let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
     cx.population.asked(place.unit, place.len);
@@ -34,7 +35,7 @@ pub(crate) async fn write(cx: Rc<Context>, tag: u64, request: Request, fua: bool
     cx.reply(tag, result, None, false);
 }
 
-pub(crate) async fn discard(cx: Rc<Context>, tag: u64, request: Request, kind: IoKind) {
+pub(crate) async fn discard(cx: Rc<Context>, tag: Tag, request: Request, kind: IoKind) {
     let place = cx.shape.place(&request);
     let unclaimed = mutant::is_active("trim-unclaimed");
     let _claim = (!unclaimed).then(|| cx.claims.claim(u64::from(place.unit), place.pages.clone()));
@@ -44,7 +45,7 @@ pub(crate) async fn discard(cx: Rc<Context>, tag: u64, request: Request, kind: I
 }
 
 /// FLUSH of a volume whose acknowledged writes are all on the origin.
-pub(crate) async fn flush(cx: Rc<Context>, tag: u64) {
+pub(crate) async fn flush(cx: Rc<Context>, tag: Tag) {
     let result = match mutant::is_active("flush-skips-origin") {
         true => Ok(()),
         false => cx.origin.flush().await,

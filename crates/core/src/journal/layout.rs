@@ -69,7 +69,7 @@ impl Layout {
         let (slots, pages) = (shape.slots_of(flash.slots), shape.pages_per_unit());
         let block_bytes = u64::from(flash.block_bytes).max(512);
         // Every shard's area is as large as that of the first, which has the most slots.
-        let first = Shape { shard: 0, ..*shape };
+        let first = shape.of_shard(0);
         let keeps = journal.keeps;
         let (payload_bytes, log_bytes) =
             Self::sizes(&first, first.slots_of(flash.slots), journal.log_bytes, keeps);
@@ -89,7 +89,7 @@ impl Layout {
     /// Bytes that the metadata of all shards take, for a cache of `slots` slots.
     #[must_use]
     pub fn total_bytes(shape: &Shape, slots: u64, log_bytes: u64, keeps: Keeps) -> u64 {
-        let first = Shape { shard: 0, ..*shape };
+        let first = shape.of_shard(0);
         let (payload, log) = Self::sizes(&first, first.slots_of(slots), log_bytes, keeps);
         Self::area_bytes(payload, log) * u64::from(shape.shards)
     }

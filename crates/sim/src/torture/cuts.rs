@@ -64,7 +64,7 @@ pub(super) fn recover_shard(
     store: &Store,
     flash: &Image,
 ) -> Result<Recovered, Unusable> {
-    let shape = Shape { shard, ..setup.shape };
+    let shape = setup.shape.of_shard(shard);
     let layout = Layout::of(&shape, &setup.flash(volume)).ok_or(Unusable::Nothing)?;
     let read = &mut |at: u64, len: u64| {
         let mut bytes = vec![0; len as usize];
@@ -78,7 +78,7 @@ pub(super) fn recover_shard(
 pub(super) fn formatted(setup: &Setup, volume: u64, flash: &mut Store) -> Vec<Option<Recovered>> {
     let shards = 0..setup.shape.shards;
     for shard in shards.clone().filter(|_| setup.is_journaled()) {
-        let layout = Layout::of(&Shape { shard, ..setup.shape }, &setup.flash(volume));
+        let layout = Layout::of(&setup.shape.of_shard(shard), &setup.flash(volume));
         for (at, bytes) in layout.iter().flat_map(|layout| format(layout, volume)) {
             flash.write(at, &bytes, true);
         }
@@ -154,7 +154,7 @@ pub(super) fn judge_cut(life: &mut Life<'_>, origin: &Image, flash: &Image) -> J
         let Some(store) = &life.world.device(FLASH).store else { continue };
         match recover_shard(setup, volume, shard, store, flash) {
             Ok(found) => {
-                let shape = Shape { shard, ..setup.shape };
+                let shape = setup.shape.of_shard(shard);
                 judge_pages(life, &shape, &found, (origin, flash), &mut owners)?;
                 judge_warmth(life, &shape, &found)?;
             }

@@ -119,8 +119,7 @@ pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
 
 fn empty(setup: &Setup) -> World {
     let origin = SimDevice::new(Box::new(Jitter::new(0, 0, 0)), None, 0, 1);
-    let shape = &setup.shape;
-    World::new(origin, shape.origin_bytes, shape.shards, &lawful(&setup.choices), &setup.limits)
+    World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits)
 }
 
 /// A flash device of somebody else's bytes.
@@ -205,8 +204,7 @@ impl Life<'_> {
         };
         let (origin, flash) =
             (device(setup.origin_slowest, origin), device(setup.flash_slowest, flash));
-        let (bytes, shards) = (setup.shape.origin_bytes, setup.shape.shards);
-        self.world = World::new(origin, bytes, shards, &lawful(&setup.choices), &setup.limits);
+        self.world = World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits);
         self.world.idle_until(Oracle::PAST + 1);
         let warm = if setup.log_bytes > 0 {
             self.world.attach_log(flash, &setup.logs(self.volume));

@@ -149,7 +149,11 @@ impl Setup {
         // A volume that ends inside a unit and inside a page.
         let origin_bytes =
             units * unit_bytes - rng.random_range(0..20) * SECTOR as u64 % unit_bytes;
-        let shape = Shape { origin_bytes, unit_bytes, shards, shard: 0 };
+        let stripe = match row.stripes {
+            [one] => *one,
+            several => several[rng.random_range(0..several.len())],
+        };
+        let shape = Shape::new(origin_bytes, unit_bytes, shards).striped(stripe);
         let tenths = rng.random_range(row.slots.clone());
         let slots = (units * tenths / 10).max(1) + rng.random_range(0..2);
         let slots = slots.clamp(u64::from(shards), units.max(u64::from(shards)));

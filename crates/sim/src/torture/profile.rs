@@ -105,6 +105,8 @@ pub struct Profile {
     pub units: &'static [u64],
     /// Shards.
     pub shards: &'static [u32],
+    /// Adjoining units that a shard owns in a row.
+    pub stripes: &'static [u32],
     /// Slots, as a share of the volume's units in tenths.
     pub slots: Range<u64>,
     /// Client requests in flight.
@@ -134,6 +136,7 @@ const EVERYDAY: Profile = Profile {
     takes: Cache::has_units,
     units: &[4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
     shards: &[1, 1, 2],
+    stripes: &[1],
     slots: 2..11,
     in_flight: &[1, 4, 4, 16, 48],
     mix: MIXED,
@@ -282,6 +285,16 @@ pub const PROFILES: &[Profile] = &[
         weight: 1,
         takes: |cache| cache.has_units() && !cache.owns(),
         troubles: &[Trouble::DataRot],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "runs",
+        what: "small units, several of which a shard owns in a row, so that requests lie in runs of them",
+        weight: 0,
+        takes: Cache::has_units,
+        units: &[4 * KIB, 4 * KIB, 64 * KIB],
+        shards: &[2, 2, 3],
+        stripes: &[2, 4, 7],
         ..EVERYDAY
     },
     Profile {

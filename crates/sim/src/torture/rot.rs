@@ -11,7 +11,6 @@ use std::ops::Range;
 
 use larder_core::buf::SECTOR;
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
-use larder_core::shape::Shape;
 
 use super::logs;
 use super::plan::Setup;
@@ -29,7 +28,7 @@ pub(super) fn places(setup: &Setup) -> Vec<Range<u64>> {
 }
 
 fn metadata(setup: &Setup, shard: u32) -> Vec<Range<u64>> {
-    let Some(layout) = Layout::of(&Shape { shard, ..setup.shape }, &setup.flash(0)) else {
+    let Some(layout) = Layout::of(&setup.shape.of_shard(shard), &setup.flash(0)) else {
         return Vec::new();
     };
     let log = u64::from(layout.log_blocks) * layout.block_bytes;

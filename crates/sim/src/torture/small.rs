@@ -71,7 +71,7 @@ pub fn setup(slots: u64) -> Setup {
         preset: "sce",
         choices,
         limits,
-        shape: Shape { origin_bytes: 2 * UNIT, unit_bytes: UNIT, shards: 1, shard: 0 },
+        shape: Shape::new(2 * UNIT, UNIT, 1),
         slots,
         block_bytes: 512,
         in_flight: OPERATIONS as usize,

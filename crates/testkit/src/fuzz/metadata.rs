@@ -58,8 +58,7 @@ impl Image {
         let (block, shards) =
             (if kind & 4 == 0 { 512 } else { 4096 }, 1 + u32::from(kind >> 3 & 1));
         let origin_bytes = 18 * choices.unit_bytes + 12 * 1024;
-        let shape =
-            Shape { origin_bytes, unit_bytes: choices.unit_bytes, shards, shard: shards - 1 };
+        let shape = Shape::new(origin_bytes, choices.unit_bytes, shards).of_shard(shards - 1);
         let flash = place(&shape, &choices, (VOLUME, 0), SLOTS, block);
         let layout = Layout::of(&shape, &flash)?;
         let mut bytes = vec![0; (flash.base + SLOTS * shape.unit_bytes) as usize];

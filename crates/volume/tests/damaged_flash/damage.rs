@@ -81,7 +81,7 @@ fn structures(label: &Label, copy: u8) -> Vec<Part> {
 
 fn of_metadata(label: &Label, copy: u8) -> Vec<Part> {
     let Label { volume, unit_bytes, slots, log_bytes, keeps, origin_bytes, .. } = *label;
-    let shape = Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 };
+    let shape = Shape::new(origin_bytes, unit_bytes, 1);
     let journal = Some(MetadataPlan { base: LABEL_AREA, volume, log_bytes, keeps });
     let flash = FlashPlan { dev: DevId(0), base: 0, slots, block_bytes: 512, journal };
     let layout = Layout::of(&shape, &flash).unwrap();

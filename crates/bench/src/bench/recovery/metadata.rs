@@ -50,8 +50,7 @@ impl Metadata {
             bail!("{}: has no label", flash.display());
         };
         let base = label.section(SectionKind::Metadata).context("a label without metadata")?.offset;
-        let shape =
-            Shape { origin_bytes, unit_bytes: label.unit_bytes, shards: label.shards, shard: 0 };
+        let shape = Shape::new(origin_bytes, label.unit_bytes, label.shards);
         let Label { volume, log_bytes, keeps, slots, .. } = label;
         let journal = Some(MetadataPlan { base, volume, log_bytes, keeps });
         let place =

@@ -27,6 +27,7 @@ use crate::mutant;
 use crate::origin::Use;
 use crate::pagelog::{Got, Host, LogPolicy, New};
 use crate::request::{Errno, Request};
+use crate::runs::Tag;
 
 const SIZE: u64 = PAGE as u64;
 /// How often a trim is tried again that the origin refused after its tombstone.
@@ -82,7 +83,7 @@ impl OpenLog {
     }
 
     /// Serves a read; the request is returned if the log was left meanwhile.
-    pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) -> Option<Request> {
+    pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) -> Option<Request> {
         let cx = &self.cx;
         let span = Span::of(request.offset, request.len);
         let mut buf = request.buf.unwrap_or_else(|| Buf::with_len(request.len as usize));
@@ -184,7 +185,7 @@ impl OpenLog {
     /// Serves a write; the request is returned if the log was left meanwhile.
     pub(crate) async fn write(
         self: Rc<Self>,
-        tag: u64,
+        tag: Tag,
         request: Request,
         fua: bool,
     ) -> Option<Request> {
@@ -307,7 +308,7 @@ impl OpenLog {
     /// The request is returned if the log was left meanwhile.
     pub(crate) async fn discard(
         self: Rc<Self>,
-        tag: u64,
+        tag: Tag,
         request: Request,
         kind: IoKind,
     ) -> Option<Request> {
@@ -382,7 +383,7 @@ impl OpenLog {
     }
 
     /// Serves a FLUSH; whether it was: else the log was left meanwhile, after the origin got everything.
-    pub(crate) async fn flush(&self, tag: u64) -> bool {
+    pub(crate) async fn flush(&self, tag: Tag) -> bool {
         if mutant::is_active("flush-skips-origin") {
             self.cx.reply(tag, Ok(()), None, false);
             return true;

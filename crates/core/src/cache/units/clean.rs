@@ -41,6 +41,7 @@ use crate::pages::Pages;
 use crate::population::demand::Inline;
 use crate::population::step::{Haste, populate};
 use crate::request::Request;
+use crate::runs::Tag;
 use crate::shape::Place;
 
 /// The cache, see the module.
@@ -91,7 +92,7 @@ impl Clean {
         (Rc::new(Self { units, copies: spec.copies, mending }), warm)
     }
 
-    pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) {
+    pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
         let (units, cx) = (&self.units, &self.units.cx);
         let place = cx.shape.place(&request);
         let mut buf = request.buf;
@@ -184,7 +185,7 @@ impl Clean {
         done
     }
 
-    pub(crate) async fn write(self: Rc<Self>, tag: u64, request: Request, fua: bool) {
+    pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {
         let cx = &self.units.cx;
         let place = cx.shape.place(&request);
         let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
@@ -270,7 +271,7 @@ impl Clean {
         if place.pages.len() == 1 && !(first && last) { from..from } else { from..to.max(from) }
     }
 
-    pub(crate) async fn discard(self: Rc<Self>, tag: u64, request: Request, kind: IoKind) {
+    pub(crate) async fn discard(self: Rc<Self>, tag: Tag, request: Request, kind: IoKind) {
         let cx = &self.units.cx;
         let place = cx.shape.place(&request);
         let unclaimed = mutant::is_active("trim-unclaimed");

@@ -43,6 +43,7 @@ use crate::origin::Use;
 use crate::pages::{Pages, REGIONS};
 use crate::population::step::populate_whole;
 use crate::request::{Errno, Request};
+use crate::runs::Tag;
 use crate::shape::Place;
 
 /// How long an exchange waits for clients that are inside.
@@ -96,7 +97,7 @@ impl WriteBack {
         self.dirty.count()
     }
 
-    pub(crate) async fn read(self: Rc<Self>, tag: u64, request: Request) {
+    pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
         let (units, cx) = (&self.units, &self.units.cx);
         let place = cx.shape.place(&request);
         let mut buf = request.buf;
@@ -125,7 +126,7 @@ impl WriteBack {
     }
 
     /// A write, trim or zeroing: on flash if it holds the unit, else on the origin.
-    pub(crate) async fn change(self: Rc<Self>, tag: u64, request: Request, kind: IoKind) {
+    pub(crate) async fn change(self: Rc<Self>, tag: Tag, request: Request, kind: IoKind) {
         let cx = &self.units.cx;
         let place = cx.shape.place(&request);
         let pass = self.gate.enter(place.unit, &cx.exec).await;
@@ -193,7 +194,7 @@ impl WriteBack {
     }
 
     /// Flushes both devices: either may hold acknowledged writes (design rule 7).
-    pub(crate) async fn flush(&self, tag: u64) {
+    pub(crate) async fn flush(&self, tag: Tag) {
         let cx = &self.units.cx;
         if mutant::is_active("flush-skips-origin") {
             return cx.reply(tag, Ok(()), None, false);

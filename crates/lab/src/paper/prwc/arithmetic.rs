@@ -126,7 +126,7 @@ pub(super) fn table(_: &Asked) -> Result<Found> {
             let mib = paper_bytes(tib << 40, gib << 30) / (1 << 20) as f64;
             let tenths = (mib * 10.0).round() / 10.0;
             exact += usize::from((tenths - paper).abs() < 1e-9);
-            let shape = Shape { origin_bytes: tib << 40, unit_bytes: UNIT, shards: 1, shard: 0 };
+            let shape = Shape::new(tib << 40, UNIT, 1);
             let regions = Layout::total_bytes(&shape, (gib << 30) / UNIT, LOG_PERIODIC, keeps);
             own.push((regions as f64 / 2.0 / (1 << 20) as f64, paper));
             points.push(At {

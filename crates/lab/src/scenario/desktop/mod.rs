@@ -113,7 +113,7 @@ impl Setup {
     /// If the system is not known.
     pub fn shape(&self) -> Result<Shape> {
         let (origin_bytes, unit_bytes) = (self.scale.disk_bytes(), self.choices()?.unit_bytes);
-        Ok(Shape { origin_bytes, unit_bytes, shards: 1, shard: 0 })
+        Ok(Shape::new(origin_bytes, unit_bytes, 1))
     }
 
     /// Where things lie on flash.

@@ -54,7 +54,7 @@ pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32)
     let (slots, keeps) = (slot_bytes / unit_bytes, Keeps::of(choices));
     let (mut base, mut journal) = (0, None);
     if choices.durability == Durability::Journal {
-        let shape = Shape { origin_bytes, unit_bytes, shards, shard: 0 };
+        let shape = Shape::new(origin_bytes, unit_bytes, shards);
         let log_bytes = log_bytes(slot_bytes, keeps, shards);
         base = Layout::total_bytes(&shape, slots, log_bytes, keeps);
         journal = Some(MetadataPlan { base: 0, volume: VOLUME, log_bytes, keeps });

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests for runs of adjoining units: served unit by unit, answered once.
+//!
+//! A stripe may hold several small units, so a request that lies in one stripe may lie in several units. Its parts are
+//! served as requests of their own; the answer is the first error in the order of completion, if there was one, and a
+//! hit only if every part was.
+
+use std::cell::RefCell;
+
+use slab::Slab;
+
+use crate::buf::Buf;
+use crate::request::{Errno, Kind, Reply, Request};
+
+/// What an answer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// A request of the driver's, by the driver's tag.
+    Whole(u64),
+    /// A part of a run.
+    Part {
+        /// The run.
+        run: u32,
+        /// Where the part's bytes lie in the request's.
+        at: u32,
+    },
+}
+
+struct Run {
+    tag: u64,
+    left: u32,
+    reply: Reply,
+    /// Bytes of the request, if it reads.
+    reads: Option<usize>,
+}
+
+/// Runs that are not answered yet.
+#[derive(Default)]
+pub(crate) struct Runs(RefCell<Slab<Run>>);
+
+impl Runs {
+    /// Opens a run of so many parts.
+    pub(crate) fn open(&self, tag: u64, parts: u32, reads: Option<usize>) -> u32 {
+        let reply = Reply { tag, result: Ok(()), buf: None, hit: true };
+        self.0.borrow_mut().insert(Run { tag, left: parts, reply, reads }) as u32
+    }
+
+    /// Takes an answer; the answer for the driver, if there is one by now.
+    pub(crate) fn take(
+        &self,
+        tag: Tag,
+        result: Result<(), Errno>,
+        buf: Option<Buf>,
+        hit: bool,
+    ) -> Option<Reply> {
+        let (run, at) = match tag {
+            Tag::Whole(tag) => return Some(Reply { tag, result, buf, hit }),
+            Tag::Part { run, at } => (run as usize, at as usize),
+        };
+        let mut runs = self.0.borrow_mut();
+        let open = runs.get_mut(run)?;
+        open.left -= 1;
+        open.reply.hit &= hit;
+        open.reply.result = open.reply.result.and(result);
+        if let (Some(len), Some(part)) = (open.reads, buf) {
+            let whole = open.reply.buf.get_or_insert_with(|| Buf::with_len(len));
+            whole[at..at + part.len()].copy_from_slice(&part);
+        }
+        if open.left > 0 {
+            return None;
+        }
+        let Run { tag, mut reply, .. } = runs.remove(run);
+        reply.tag = tag;
+        // With an error some of it is not filled.
+        reply.buf = reply.buf.filter(|_| reply.result.is_ok());
+        Some(reply)
+    }
+}
+
+/// The parts of a request that lie in one unit each.
+pub(crate) fn parts(request: Request, unit_bytes: u64) -> Vec<Request> {
+    let Request { kind, offset, len, buf } = request;
+    let mut parts = Vec::new();
+    let mut at = offset;
+    while at < offset + len {
+        let end = (offset + len).min((at / unit_bytes + 1) * unit_bytes);
+        let bytes = (at - offset) as usize..(end - offset) as usize;
+        // A part that reads brings its own memory.
+        let written = buf.as_ref().filter(|_| kind != Kind::Read);
+        let buf = written.map(|buf| Buf::copy_of(&buf[bytes]));
+        parts.push(Request { kind, offset: at, len: end - at, buf });
+        at = end;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_answered_once_with_all_bytes_and_the_first_error() {
+        let runs = Runs::default();
+        let buf = Some(Buf::copy_of(&[7; 12_288]));
+        let request = Request { kind: Kind::Read, offset: 2048, len: 12_288, buf };
+        let parts = parts(request, 4096);
+        assert_eq!(parts.iter().map(|p| p.len).collect::<Vec<_>>(), [2048, 4096, 4096, 2048]);
+        let answer = |failing: Option<usize>| {
+            let run = runs.open(9, 4, Some(12_288));
+            let replies = parts.iter().enumerate().filter_map(|(n, part)| {
+                let at = (part.offset - 2048) as u32;
+                let result = if failing == Some(n) { Err(Errno::EIO) } else { Ok(()) };
+                let buf = Some(Buf::copy_of(&vec![n as u8; part.len as usize]));
+                runs.take(Tag::Part { run, at }, result, buf, n != 2)
+            });
+            replies.collect::<Vec<Reply>>()
+        };
+        let whole = answer(None);
+        let [Reply { tag: 9, result: Ok(()), buf: Some(buf), hit: false }] = &whole[..] else {
+            panic!("{whole:?}")
+        };
+        assert_eq!((buf[2047], buf[2048], buf[12_287]), (0, 1, 3));
+        let failed = answer(Some(1));
+        assert!(matches!(&failed[..], [Reply { result: Err(Errno::EIO), buf: None, .. }]));
+    }
+}
