@@ -26,6 +26,7 @@ pub mod shape;
 pub mod shard;
 pub mod stats;
 
+mod bytes;
 mod cache;
 mod claims;
 mod context;

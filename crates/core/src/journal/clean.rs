@@ -12,9 +12,10 @@ use std::rc::Rc;
 
 use super::Journal;
 use super::checkpoint::{self, Checkpointed, Progress};
+use super::entry::clear_regions;
 use super::log::{Log, LogFailed, Ticket};
 use super::mapping::Mapping;
-use super::record::{Record, clear_regions};
+use super::record::Record;
 use crate::cache::units::table::{Evicted, SlotPin, Table};
 use crate::context::Context;
 use crate::exec::Nanos;
@@ -248,7 +249,7 @@ impl Checkpointed for CleanJournal {
         out.extend((unit + 1).to_le_bytes());
         self.table.valid_bits(slot, out);
         if let Some(bits) = out.get_mut(at + 4..) {
-            clear_regions(bits, self.touched_mask(slot), layout);
+            clear_regions(bits, self.touched_mask(slot), self.regions, layout.pages);
         }
     }
 
@@ -287,7 +288,8 @@ impl Checkpointed for CleanJournal {
                 continue;
             }
             if !mutant::is_active("checkpoint-over-write") {
-                clear_regions(&mut bits, self.touched_mask(slot), &self.log().layout);
+                let (touched, pages) = (self.touched_mask(slot), self.log().layout.pages);
+                clear_regions(&mut bits, touched, self.regions, pages);
             }
             ticket = self.log().enqueue(Record::State { slot, unit, bits: bits.into() });
         }

@@ -2,13 +2,11 @@
 //! Where one shard's metadata lies on flash.
 //!
 //! Two halves, each `header | header again | payload | log | log again`. A payload has one entry per
-//! slot: the unit plus one (u32, 0 for none) and a bit per page; under write-back instead a bit per
-//! region that is dirty (u64). Under periodic update the reference factor of each origin unit follows
+//! slot (`entry.rs`). Under periodic update the reference factor of each origin unit follows
 //! (u16). The log is a run of blocks, kept twice.
 //! The areas of all shards follow each other; all are as large as the largest shard needs.
 
-use std::ops::Range;
-
+use super::entry::Entry;
 use crate::format::{FlashPlan, Keeps};
 use crate::pages::Regions;
 use crate::shape::Shape;
@@ -55,8 +53,8 @@ pub struct Layout {
     pub payload_bytes: u64,
     /// Blocks of a log.
     pub log_blocks: u32,
-    /// Whether entries say what is dirty.
-    pub dirty: bool,
+    /// What entries say.
+    pub entry: Entry,
     /// Origin units whose reference factor is kept.
     pub factors: u32,
 }
@@ -81,7 +79,7 @@ impl Layout {
             pages,
             payload_bytes,
             log_blocks: (log_bytes / block_bytes) as u32,
-            dirty: keeps.dirty,
+            entry: Entry::of(keeps.dirty),
             factors: if keeps.factors { shape.units() as u32 } else { 0 },
         })
     }
@@ -95,7 +93,7 @@ impl Layout {
     }
 
     fn sizes(shape: &Shape, slots: u32, log_bytes: u64, keeps: Keeps) -> (u64, u64) {
-        let entry = entry_bytes(shape.pages_per_unit(), keeps.dirty) as u64;
+        let entry = Entry::of(keeps.dirty).bytes(shape.pages_per_unit()) as u64;
         let factors = if keeps.factors { shape.units() * FACTOR_BYTES } else { 0 };
         let payload = u64::from(slots) * entry + factors;
         (payload.next_multiple_of(ALIGN), log_bytes.max(LOG_LEAST_LAWFUL).next_multiple_of(ALIGN))
@@ -142,14 +140,7 @@ impl Layout {
     /// Bytes of a slot's entry in a payload.
     #[must_use]
     pub fn entry_bytes(&self) -> usize {
-        entry_bytes(self.pages, self.dirty)
-    }
-
-    /// Where in an entry the bits of the pages are: nowhere under no-write-back, where a unit is on
-    /// flash wholly or not at all.
-    #[must_use]
-    pub fn bits(&self) -> Range<usize> {
-        4..4 + if self.dirty { 0 } else { self.pages.div_ceil(8) as usize }
+        self.entry.bytes(self.pages)
     }
 
     /// Where in a payload the reference factors begin.
@@ -157,8 +148,4 @@ impl Layout {
     pub fn factors_at(&self) -> usize {
         self.slots as usize * self.entry_bytes()
     }
-}
-
-fn entry_bytes(pages: u32, dirty: bool) -> usize {
-    4 + if dirty { 8 } else { pages.div_ceil(8) as usize }
 }

@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | log, its committer | `log.rs` |
 //! | bytes of records and blocks | `record.rs` |
-//! | places on flash | `layout.rs` |
+//! | places on flash; a slot's entry | `layout.rs`; `entry.rs` |
 //! | slots that the log names | `mapping.rs` |
 //! | journal of a clean cache; of a write-back cache | `clean.rs`; `dirty.rs` |
 //! | whole state, written to the other half | `checkpoint.rs` |
@@ -22,6 +22,7 @@
 mod checkpoint;
 mod clean;
 mod dirty;
+pub mod entry;
 pub mod layout;
 mod log;
 mod mapping;

@@ -10,6 +10,7 @@
 //! behind; a block that does not follow from the one before it is not part of this log.
 
 use super::layout::Layout;
+use crate::bytes::{u32_at, u64_at};
 use crate::checksum::crc32c;
 use crate::mutant;
 
@@ -29,11 +30,11 @@ pub enum Record {
         slot: u32,
         /// The shard's own number of the unit.
         unit: u32,
-        /// A bit per page, see [`Layout::bits`].
+        /// A bit per page; of a write-back cache nothing, since all of them are.
         bits: Box<[u8]>,
     },
     /// These regions of the slot's unit are about to be written: their pages are not valid, or,
-    /// under no-write-back, flash alone has them.
+    /// under write-back, dirty.
     Touch {
         /// The slot.
         slot: u32,
@@ -86,7 +87,7 @@ impl Record {
             STATE => {
                 // An entry holds the unit plus one.
                 let unit = u32_at(bytes, 5).filter(|unit| *unit < u32::MAX)?;
-                let bits = bytes.get(9..9 + layout.bits().len())?;
+                let bits = bytes.get(9..9 + layout.entry.state_bytes(layout.pages))?;
                 Self::State { slot, unit, bits: bits.into() }
             }
             TOUCH => Self::Touch { slot, mask: u64_at(bytes, 5)? },
@@ -104,30 +105,9 @@ impl Record {
         let at = *slot as usize * size;
         let Some(entry) = payload.get_mut(at..at + size) else { return };
         match self {
-            Self::State { unit, bits, .. } => {
-                entry[..4].copy_from_slice(&(unit + 1).to_le_bytes());
-                entry[layout.bits()].copy_from_slice(bits);
-                entry[layout.bits().end..].fill(0);
-            }
-            Self::Touch { mask, .. } if layout.dirty => {
-                let dirty = &mut entry[layout.bits().end..];
-                dirty.iter_mut().zip(mask.to_le_bytes()).for_each(|(old, new)| *old |= new);
-            }
-            Self::Touch { .. } if mutant::is_active("touched-survives") => {}
-            Self::Touch { mask, .. } => clear_regions(&mut entry[layout.bits()], *mask, layout),
+            Self::State { unit, bits, .. } => layout.entry.set(entry, *unit, bits),
+            Self::Touch { mask, .. } => layout.entry.touch(entry, *mask, layout.pages),
             Self::Drop { .. } => entry.fill(0),
-        }
-    }
-}
-
-/// Clears the bits of the pages of these regions.
-pub fn clear_regions(bits: &mut [u8], mask: u64, layout: &Layout) {
-    let (per, mut left) = (layout.touch_pages(), mask);
-    while left != 0 {
-        let first = left.trailing_zeros() * per;
-        left &= left - 1;
-        for page in first..(first + per).min(layout.pages) {
-            bits[page as usize / 8] &= !(1 << (page % 8));
         }
     }
 }
@@ -233,16 +213,9 @@ impl Block {
     }
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::entry::Entry;
     use super::*;
 
     /// Found by fuzzing: an entry holds the unit plus one, which this unit has no room for.
@@ -255,7 +228,7 @@ mod tests {
             pages: 16,
             payload_bytes: 4096,
             log_blocks: 8,
-            dirty: false,
+            entry: Entry::Valid,
             factors: 0,
         };
         let understood = |unit: u32| {

@@ -18,7 +18,8 @@
 //! from a cache that the next power cut empties.
 
 use super::layout::{HEADER_BYTES, Layout};
-use super::record::{Block, Tail, u32_at, u64_at};
+use super::record::{Block, Tail};
+use crate::bytes::{u32_at, u64_at};
 use crate::cache::units::restore::Held;
 use crate::checksum::crc32c;
 use crate::mutant;
@@ -45,46 +46,46 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// What each slot in use holds.
+    pub(crate) fn held<'a>(&'a self, layout: &Layout) -> impl Iterator<Item = Held<'a>> + use<'a> {
+        let layout = *layout;
+        let entries = self.payload.chunks_exact(layout.entry_bytes());
+        (0..layout.slots)
+            .zip(entries)
+            .filter_map(move |(slot, entry)| layout.entry.held(slot, entry))
+    }
+
+    fn of_slot(&self, slot: u32, layout: &Layout) -> Option<Held<'_>> {
+        let at = slot as usize * layout.entry_bytes();
+        layout.entry.held(slot, self.payload.get(at..at + layout.entry_bytes())?)
+    }
+
     /// The slot's unit (the shard's own number) and its valid pages, if it holds one.
     #[must_use]
     pub fn slot(&self, slot: u32, layout: &Layout) -> Option<(u32, Vec<u32>)> {
-        let at = slot as usize * layout.entry_bytes();
-        let entry = self.payload.get(at..at + layout.entry_bytes())?;
-        let unit = u32_at(entry, 0)?.checked_sub(1)?;
-        let bits = &entry[layout.bits()];
-        let valid = |page: &u32| layout.dirty || bits[*page as usize / 8] >> (page % 8) & 1 == 1;
-        Some((unit, (0..layout.pages).filter(valid).collect()))
+        let held = self.of_slot(slot, layout)?;
+        let valid = |page: &u32| {
+            held.valid.is_none_or(|bits| bits[*page as usize / 8] >> (page % 8) & 1 == 1)
+        };
+        Some((held.unit, (0..layout.pages).filter(valid).collect()))
     }
 
     /// The slot's unit (the shard's own number), if it holds one.
     #[must_use]
     pub fn unit(&self, slot: u32, layout: &Layout) -> Option<u32> {
-        u32_at(&self.payload, slot as usize * layout.entry_bytes())?.checked_sub(1)
+        self.of_slot(slot, layout).map(|held| held.unit)
     }
 
-    /// What each slot in use holds.
-    pub(crate) fn held<'a>(&'a self, layout: &Layout) -> impl Iterator<Item = Held<'a>> + use<'a> {
-        let layout = *layout;
-        let entries = self.payload.chunks_exact(layout.entry_bytes());
-        (0..layout.slots).zip(entries).filter_map(move |(slot, entry)| {
-            let unit = u32_at(entry, 0)?.checked_sub(1)?;
-            let valid = (!layout.dirty).then(|| entry.get(layout.bits()).unwrap_or_default());
-            let dirty = if layout.dirty { u64_at(entry, layout.bits().end)? } else { 0 };
-            Some(Held { slot, unit, valid, dirty })
-        })
+    /// The dirty regions of the slot's unit.
+    #[must_use]
+    pub fn dirty(&self, slot: u32, layout: &Layout) -> u64 {
+        self.of_slot(slot, layout).map_or(0, |held| held.dirty)
     }
 
     /// How far the log had come: its generation, and blocks of it.
     #[must_use]
     pub fn reached(&self) -> (u64, u64) {
         (self.tail.generation, self.tail.sequence)
-    }
-
-    /// The regions of the slot's unit that flash alone has.
-    #[must_use]
-    pub fn dirty(&self, slot: u32, layout: &Layout) -> u64 {
-        let at = slot as usize * layout.entry_bytes() + layout.bits().end;
-        if layout.dirty { u64_at(&self.payload, at).unwrap_or(0) } else { 0 }
     }
 
     /// The reference factors of the origin's units, where they are kept.
@@ -134,7 +135,7 @@ impl Header {
         bytes[44..48].copy_from_slice(&self.payload_crc.unwrap_or(0).to_le_bytes());
         bytes[48..56].copy_from_slice(&self.follows.to_le_bytes());
         bytes[56] = u8::from(self.payload_crc.is_some());
-        bytes[57] = u8::from(layout.dirty);
+        bytes[57] = layout.entry.code();
         bytes[60..64].copy_from_slice(&layout.factors.to_le_bytes());
         bytes[64..72].copy_from_slice(&at.to_le_bytes());
         let crc = crc32c(&bytes);
@@ -159,7 +160,7 @@ impl Header {
             && u32_at(bytes, 32)? == layout.slots
             && u32_at(bytes, 36)? == layout.pages
             && u32_at(bytes, 40)? == layout.log_blocks
-            && *bytes.get(57)? == u8::from(layout.dirty)
+            && *bytes.get(57)? == layout.entry.code()
             && u32_at(bytes, 60)? == layout.factors
             && (u64_at(bytes, 64)? == at || mutant::is_active("header-anywhere"));
         let own = header.volume == volume || mutant::is_active("any-volume");
@@ -220,7 +221,7 @@ pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered
     let Some(mut payload) = payload else { return Err(Unusable::Damaged) };
     let tail = Tail::first(volume, newest.generation, layout);
     let tail = replay(layout, half, tail, &mut payload, read)?;
-    if mutant::is_active("clean-lines-dropped") && !layout.dirty {
+    if mutant::is_active("clean-lines-dropped") && layout.entry.is_expendable() {
         payload.fill(0);
     }
     Ok(Recovered { half, tail, newest: newest_written, lone_header, payload })
@@ -277,6 +278,7 @@ fn replay(
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::Entry;
     use super::*;
 
     /// A checkpoint counts one up from the newest.
@@ -289,7 +291,7 @@ mod tests {
             pages: 16,
             payload_bytes: 4096,
             log_blocks: 32,
-            dirty: false,
+            entry: Entry::Valid,
             factors: 0,
         };
         let found = |generation: u64| {

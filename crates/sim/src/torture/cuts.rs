@@ -6,6 +6,7 @@
 //! every page that recovery finds valid on flash must be what the origin holds.
 
 use larder_core::buf::{PAGE, SECTOR};
+use larder_core::journal::entry::Entry;
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, Unusable, format, recover};
 use larder_core::pagelog::LogPolicy;
@@ -243,7 +244,7 @@ fn judge_pages(
         }
         units.push(unit);
         let number = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
-        if layout.dirty {
+        if layout.entry == Entry::Dirty {
             let slot = (place.base + number * shape.unit_bytes) / SECTOR as u64;
             let global = shape.unit_offset(unit) / shape.unit_bytes;
             owners.set(global, Owner::Flash(slot));

@@ -145,7 +145,7 @@ fn payload(layout: &Layout, units: u64) -> Vec<u8> {
     let mut payload = vec![0; layout.payload_bytes as usize];
     let every = (units / u64::from(layout.slots)).max(1) as u32;
     for slot in 0..layout.slots {
-        let bits = vec![u8::MAX; layout.bits().len()].into();
+        let bits = vec![u8::MAX; layout.entry.state_bytes(layout.pages)].into();
         Record::State { slot, unit: slot * every, bits }.apply(&mut payload, layout);
     }
     // Reference factors: a hot unit now and then.

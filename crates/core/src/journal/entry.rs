@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A slot's entry in a payload: the unit plus one (u32, 0 for none), and what the cache's kind needs besides.
+
+use crate::bytes::{u32_at, u64_at};
+use crate::cache::units::restore::Held;
+use crate::mutant;
+use crate::pages::Regions;
+
+/// What an entry says besides the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A bit per page that is valid: of a clean cache.
+    Valid,
+    /// A bit per region that is dirty (u64): of a write-back cache, whose units are on flash wholly or not at all.
+    Dirty,
+}
+
+/// Bytes of the unit.
+const UNIT: usize = 4;
+
+impl Entry {
+    /// Of a cache that may hold dirty data, or of one that may not.
+    #[must_use]
+    pub fn of(dirty: bool) -> Self {
+        if dirty { Self::Dirty } else { Self::Valid }
+    }
+
+    /// Bytes of an entry, for units of so many pages.
+    #[must_use]
+    pub fn bytes(self, pages: u32) -> usize {
+        match self {
+            Self::Valid => UNIT + pages.div_ceil(8) as usize,
+            Self::Dirty => UNIT + size_of::<u64>(),
+        }
+    }
+
+    /// Bytes of the valid pages that a record of a slot's state has.
+    #[must_use]
+    pub fn state_bytes(self, pages: u32) -> usize {
+        match self {
+            Self::Valid => self.bytes(pages) - UNIT,
+            Self::Dirty => 0,
+        }
+    }
+
+    /// What the slot holds, if it is in use.
+    pub(super) fn held(self, slot: u32, entry: &[u8]) -> Option<Held<'_>> {
+        let unit = u32_at(entry, 0)?.checked_sub(1)?;
+        Some(match self {
+            Self::Valid => Held { slot, unit, valid: Some(entry.get(UNIT..)?), dirty: 0 },
+            Self::Dirty => Held { slot, unit, valid: None, dirty: u64_at(entry, UNIT)? },
+        })
+    }
+
+    /// The slot holds this unit with these pages valid, and nothing of it is dirty.
+    pub(super) fn set(self, entry: &mut [u8], unit: u32, valid: &[u8]) {
+        entry[..UNIT].copy_from_slice(&(unit + 1).to_le_bytes());
+        match self {
+            Self::Valid => entry[UNIT..].copy_from_slice(valid),
+            Self::Dirty => entry[UNIT..].fill(0),
+        }
+    }
+
+    /// These regions of the slot's unit are about to be written.
+    pub(super) fn touch(self, entry: &mut [u8], mask: u64, pages: u32) {
+        match self {
+            Self::Valid if mutant::is_active("touched-survives") => {}
+            Self::Valid => clear_regions(&mut entry[UNIT..], mask, Regions::of(pages), pages),
+            Self::Dirty => {
+                let dirty = entry[UNIT..].iter_mut().zip(mask.to_le_bytes());
+                dirty.for_each(|(old, new)| *old |= new);
+            }
+        }
+    }
+
+    /// Whether all entries may be dropped without loss.
+    pub(super) fn is_expendable(self) -> bool {
+        self == Self::Valid
+    }
+
+    /// Its code in a header.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Valid => 0,
+            Self::Dirty => 1,
+        }
+    }
+}
+
+/// Clears the bits of the pages of these regions.
+pub(super) fn clear_regions(bits: &mut [u8], mask: u64, regions: Regions, pages: u32) {
+    let (per, mut left) = (regions.pages_each, mask);
+    while left != 0 {
+        let first = left.trailing_zeros() * per;
+        left &= left - 1;
+        for page in first..(first + per).min(pages) {
+            bits[page as usize / 8] &= !(1 << (page % 8));
+        }
+    }
+}
