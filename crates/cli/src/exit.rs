@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exit codes: 0 fine; 1 the answer is "no"; 2 bad usage or input; 3 a device failed; 4 refused.
 
+use larder_front::control::client::Failed;
 use larder_volume::VolumeError;
 
 /// An error with an exit code of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Coded {
     /// The code.
     pub code: u8,
@@ -19,6 +20,12 @@ impl std::fmt::Display for Coded {
 }
 
 impl std::error::Error for Coded {}
+
+impl From<Failed> for Coded {
+    fn from(Failed { code, message }: Failed) -> Self {
+        Self { code, message }
+    }
+}
 
 /// A device or the system failed.
 pub fn failed(message: &str) -> Coded {

@@ -31,7 +31,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use larder_bench::bench::{self, BenchOptions};
 use larder_bench::demo::postgres::Scale;
 use larder_bench::demo::{self, DemoOptions, Part};
-use larder_front::control::Command as Control;
+use larder_front::control::wire::Command as Control;
 use larder_report::{self as report, About};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;

@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
 use larder_core::config::Memory;
 use larder_core::config::{Limits, presets as all_presets};
-use larder_front::control::{self, Command};
+use larder_front::control::client;
+use larder_front::control::wire::Command;
 use larder_front::nbd::uri::Address;
 use larder_io::{Access, DevSpec, Device, rough_size};
 use larder_volume::{FlashReport, VolumeError, inspect};
@@ -23,10 +24,10 @@ use crate::settings::choices;
 fn ask(args: &ControlArgs, command: &Command, show: impl Fn(&Value) -> String) -> Result<()> {
     let path = args.control.clone().map_or_else(|| default_control(&args.name), Ok)?;
     let progress = |text: &str| out::tell!("{text}");
-    match control::ask(&path, command, progress) {
+    match client::ask(&path, command, progress) {
         Ok(value) if args.json => out::line(value),
         Ok(value) => out::line(show(&value)),
-        Err((code, message)) => bail!(Coded { code, message }),
+        Err(failed) => bail!(Coded::from(failed)),
     }
 }
 

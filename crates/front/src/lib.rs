@@ -2,13 +2,12 @@
 //! The front doors of a volume.
 //!
 //! [`nbd`] and [`fuse`] are the protocols; [`listen`] accepts clients of sockets; [`door`] is either
-//! way in; [`control`] is the operator's socket, and [`recorder`] streams over it what clients ask
-//! for. The volume behind a door, and its worker threads, are in `larder-volume`: a worker serves a
-//! connection through [`larder_volume::session`] and knows no protocol.
+//! way in; [`control`] is the operator's socket. The volume behind a door, and its worker threads,
+//! are in `larder-volume`: a worker serves a connection through [`larder_volume::session`] and knows
+//! no protocol.
 
 pub mod control;
 pub mod door;
 pub mod fuse;
 pub mod listen;
 pub mod nbd;
-pub mod recorder;

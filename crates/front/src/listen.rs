@@ -239,7 +239,7 @@ impl Listener {
             }
         };
         let thread = std::thread::Builder::new().name("larder-accept".to_owned()).spawn(body);
-        thread.map_err(|e| VolumeError::TooSlow(format!("cannot start a thread: {e}")))?;
+        thread.map_err(VolumeError::Thread)?;
         Ok(Self { socket, secure: security == Security::Required, stop })
     }
 

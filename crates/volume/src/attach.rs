@@ -13,13 +13,15 @@ use larder_core::exec::DevId;
 use larder_core::format::label::{Found, Label, SectionKind};
 use larder_core::journal::recover::Recovered;
 
+use super::error::VolumeError;
 use super::fits::check_memory;
+use super::flash::FlashDevice;
 use super::kept::Kept;
-use super::mailbox::Message;
 use super::misfit::misfit;
+use super::recovery::{Cold, Recovery};
 use super::state_file::{FORMAT, FlashState, StateFile};
-use super::worker::{FLUSH_WORKER, Worker};
-use super::{FlashDevice, Volume, VolumeError, lock};
+use super::volume::{Volume, lock};
+use super::worker::{FLUSH_WORKER, Message, Worker};
 
 impl Volume {
     /// Attaches a flash device and begins to cache.
@@ -92,8 +94,7 @@ impl Volume {
         // Reading a large log takes a while, and as long as the device takes.
         while lock(&self.state).logs_opening(dev) > 0 {
             if self.has_lost_a_worker() {
-                let what = "a worker was lost while it opened its page log";
-                return Err(VolumeError::TooSlow(what.to_owned()));
+                return Err(VolumeError::WorkerLost("while it opened its page log"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -118,7 +119,7 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let _change = lock(&self.change);
         let begin = Instant::now();
-        if let Err(error) = self.part(bound) {
+        if let Err(error) = self.separate(bound) {
             // It stays where this cannot be done, or not be said.
             self.ask(|worker| worker.shard.stay())?;
             return Err(error);
@@ -156,15 +157,15 @@ impl Volume {
     }
 
     /// Makes flash and origin independent of each other, and that durable.
-    fn part(&self, bound: Duration) -> Result<(), VolumeError> {
+    fn separate(&self, bound: Duration) -> Result<(), VolumeError> {
         if lock(&self.state).attached.is_none() {
             return Ok(());
         }
         if self.flash_owns() {
             self.clear(true, bound)?;
         }
-        self.is_clean()?;
-        self.out_of_use()
+        self.mark_clean()?;
+        self.mark_out_of_use()
     }
 
     /// The volume id of a flash device, and what was recovered from it: nothing if it starts cold.
@@ -172,19 +173,19 @@ impl Volume {
         let unit_bytes = self.config.choices.unit_bytes;
         let keeps = flash.metadata.is_some() || flash.logs.is_some();
         let Some(file) = self.config.state.as_ref().filter(|_| keeps) else {
-            self.may_be_lost(flash, "it was used under write-back")?;
-            self.out_of_use()?;
+            self.may_be_lost(flash, &Cold::WriteBack)?;
+            self.mark_out_of_use()?;
             let volume = flash.label(unit_bytes)?;
-            return Ok((volume, Kept::nothing(flash)));
+            return Ok((volume, flash.nothing_kept()));
         };
         let (name, state) = (flash.device.name().to_owned(), file.load()?);
         match self.recover(flash, state.as_ref())? {
-            Ok((volume, kept)) => {
-                kept.say(&name);
-                self.in_use(file, volume, &kept)?;
+            Recovery::Warm(volume, kept) => {
+                kept.log_losses(&name);
+                self.mark_in_use(file, volume, &kept)?;
                 Ok((volume, kept))
             }
-            Err(why) => {
+            Recovery::Cold(why) => {
                 self.may_be_lost(flash, &why)?;
                 // Another flash may have data, and this one is not to be written to then.
                 file.put_out_of_use(None)?;
@@ -193,26 +194,29 @@ impl Volume {
                 let kept = flash.recover(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
                 })?;
-                self.in_use(file, volume, &kept)?;
+                self.mark_in_use(file, volume, &kept)?;
                 Ok((volume, kept))
             }
         }
     }
 
     /// What is on the flash, or why it may not be used.
-    #[allow(clippy::type_complexity)] // said once
     fn recover(
         &self,
         flash: &FlashDevice,
         state: Option<&FlashState>,
-    ) -> Result<Result<(u64, Kept), String>, VolumeError> {
-        let Found::Label(label) = flash.found()? else { return Ok(Err("it is new".to_owned())) };
-        let cold = |why: &str| Ok(Err(why.to_owned()));
+    ) -> Result<Recovery, VolumeError> {
+        let cold = |why| Ok(Recovery::Cold(why));
+        let recovered = |volume| match flash.recover(volume) {
+            Ok(kept) => Recovery::Warm(volume, kept),
+            Err(why) => Recovery::Cold(why.into()),
+        };
+        let Found::Label(label) = flash.found()? else { return cold(Cold::New) };
         if flash.formats {
-            return cold("--format was given");
+            return cold(Cold::FormatGiven);
         }
         if label.section(SectionKind::Metadata).is_none() && label.log().is_none() {
-            return cold("it kept no journal");
+            return cold(Cold::NoJournal);
         }
         let wanted = flash.label_of(label.volume, self.config.choices.unit_bytes);
         let fits = label == wanted;
@@ -220,48 +224,46 @@ impl Volume {
         let Some(state) = named else {
             if flash.adopted && self.is_nobodys(&label)? {
                 if !fits {
-                    return cold(&misfit(&label, &wanted));
+                    return cold(Cold::Misfit(misfit(&label, &wanted)));
                 }
                 tracing::warn!("flash {}: adopted on the user's word", flash.device.name());
-                let found = flash.recover(label.volume).map(|found| (label.volume, found));
-                return Ok(found.map_err(|why| format!("it {why}")));
+                return Ok(recovered(label.volume));
             }
             return cold(match state {
-                Some(_) => "the state file names another flash, or an older formatting of it",
-                None => "there is no state file that names it",
+                Some(_) => Cold::OtherFlash,
+                None => Cold::Unnamed,
             });
         };
         if !state.in_use {
-            return cold("it was detached, or failed, and writes went on without it");
+            return cold(Cold::OutOfUse);
         }
         if !fits {
-            return cold(&misfit(&label, &wanted));
+            return cold(Cold::Misfit(misfit(&label, &wanted)));
         }
         if state.dirty && !self.flash_owns() {
-            return cold("it was used under write-back");
+            return cold(Cold::WriteBack);
         }
         if state.origin_bytes != self.config.origin.geometry().bytes {
-            return cold("the origin has another size");
+            return cold(Cold::OriginResized);
         }
         let modified = self.config.origin.modified_before_open_ns();
         let modified = modified.and_then(|ns| i64::try_from(ns).ok());
         if state.origin_mtime_ns.is_some() && state.origin_mtime_ns != modified {
-            let why = "the origin was written to while it was not served";
+            let why = Cold::OriginChanged;
             if !(flash.adopted && state.dirty) {
                 return cold(why);
             }
             tracing::warn!("flash {}: used on the user's word, though {why}", flash.device.name());
         }
-        let kept = match flash.recover(label.volume) {
-            Ok(kept) => kept,
-            Err(why) => return Ok(Err(format!("it {why}"))),
-        };
-        let found = kept.reached();
-        let mut shards = found.iter().zip(&state.reached);
-        if shards.any(|(found, reached)| found < reached) {
-            return cold("it is as it was before the last start or stop, a copy that was put back");
+        let recovered = recovered(label.volume);
+        if let Recovery::Warm(_, kept) = &recovered {
+            let reached = kept.reached();
+            let mut shards = reached.iter().zip(&state.reached);
+            if shards.any(|(found, reached)| found < reached) {
+                return cold(Cold::PutBack);
+            }
         }
-        Ok(Ok((label.volume, kept)))
+        Ok(recovered)
     }
 
     /// Whether no state file that can be seen names this flash, which alone may have data: only then
@@ -275,7 +277,7 @@ impl Volume {
 
     /// Refuses to format a flash that alone may have some of the data, of this volume or another,
     /// unless that is wanted.
-    fn may_be_lost(&self, flash: &FlashDevice, why: &str) -> Result<(), VolumeError> {
+    fn may_be_lost(&self, flash: &FlashDevice, why: &Cold) -> Result<(), VolumeError> {
         let Found::Label(label) = flash.found()? else { return Ok(()) };
         let file = self.config.state.as_ref();
         let known = file.map(|f| f.of_flash(&format!("{:016x}", label.volume))).transpose()?;
@@ -358,8 +360,8 @@ impl Volume {
         }
     }
 
-    /// This flash may be used for the origin, and no other.
-    fn in_use(&self, file: &StateFile, volume: u64, kept: &Kept) -> Result<(), VolumeError> {
+    /// Writes down that this flash may be used for the origin, and no other.
+    fn mark_in_use(&self, file: &StateFile, volume: u64, kept: &Kept) -> Result<(), VolumeError> {
         let volume = format!("{volume:016x}");
         file.put_out_of_use(Some(&volume))?;
         file.store(&FlashState {
@@ -400,13 +402,13 @@ impl Volume {
     ///
     /// # Errors
     /// When the state file cannot be written.
-    pub fn out_of_use(&self) -> Result<(), VolumeError> {
+    pub fn mark_out_of_use(&self) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         file.put_out_of_use(None)
     }
 
-    /// Nothing is on flash that the origin does not have.
-    fn is_clean(&self) -> Result<(), VolumeError> {
+    /// Writes down that nothing is on flash that the origin does not have.
+    fn mark_clean(&self) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         match file.load()? {
             Some(state) if state.dirty => file.store(&FlashState { dirty: false, ..state }),
@@ -441,7 +443,7 @@ impl Volume {
             self.config.name
         );
         // Writes wait for this, so there is no way but to try again.
-        while let Err(error) = self.out_of_use() {
+        while let Err(error) = self.mark_out_of_use() {
             tracing::error!("writes wait: {error}");
             std::thread::sleep(Duration::from_secs(1));
             if self.has_stopped() {

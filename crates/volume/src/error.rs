@@ -32,18 +32,28 @@ pub enum VolumeError {
     /// It did not happen in time.
     #[error("{0}")]
     TooSlow(String),
+    /// A worker thread ended by itself: its units are served by nobody.
+    #[error("the volume lost a worker {0} and is not served any more; restart the process")]
+    WorkerLost(&'static str),
+    /// The system gives no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
 }
 
 impl VolumeError {
-    /// The exit code of a command that ends with this error: 2 bad input, 3 a device failed, 4
-    /// refused.
+    /// The exit code of a command that ends with this error: 2 bad input, 3 a device or the system
+    /// failed, 4 refused.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
             Self::Open(OpenError::InUse { .. }) | Self::Refused(_) => 4,
             Self::Open(_) => 2,
-            Self::Driver(_) | Self::Device { .. } | Self::TooSlow(_) => 3,
+            Self::Driver(_)
+            | Self::Device { .. }
+            | Self::TooSlow(_)
+            | Self::WorkerLost(_)
+            | Self::Thread(_) => 3,
         }
     }
 }

@@ -6,8 +6,6 @@
 //! `--format`. A device is taken for zero when its first and last MiB and [`SAMPLES`] places
 //! between are: reading terabytes before every start is nobody's wish.
 
-use std::io::Read as _;
-
 use larder_core::buf::{Buf, PAGE};
 use larder_core::config::{Choices, Durability};
 use larder_core::exec::{DevId, Io, IoId, IoKind};
@@ -24,10 +22,10 @@ use larder_io::{Device, format_size};
 use super::error::VolumeError;
 use super::kept::Kept;
 use super::logs::Logs;
+use super::raw_io::{LOOK_BYTES, read, read_long, run};
+use super::recovery::Unreadable;
 use super::worker::MOST_WORKERS;
 
-/// How much of each end of a device is looked at for foreign data.
-const LOOK_BYTES: u64 = 1 << 20;
 /// How many pages are looked at between the ends.
 pub const SAMPLES: u64 = 256;
 
@@ -322,22 +320,30 @@ impl FlashDevice {
     }
 
     /// What each shard's metadata says, and the device flushed after it was read.
-    pub(crate) fn recover(&self, volume: u64) -> Result<Kept, String> {
+    pub(crate) fn recover(&self, volume: u64) -> Result<Kept, Unreadable> {
         let kept = match &self.logs {
             Some(logs) => self.logs_kept(logs, volume)?,
             None => {
                 let recovered = (0..self.shards()).map(|shard| {
                     self.recover_shard(volume, shard).map_err(|why| match why {
-                        Unusable::Nothing => "holds no complete checkpoint".to_owned(),
-                        Unusable::Damaged => "holds damaged metadata".to_owned(),
-                        Unusable::Device(errno) => format!("cannot be read: {errno}"),
+                        Unusable::Nothing => Unreadable::NoCheckpoint,
+                        Unusable::Damaged => Unreadable::Damaged,
+                        Unusable::Device(errno) => Unreadable::Read(errno),
                     })
                 });
                 Kept::Units(recovered.collect::<Result<_, _>>()?)
             }
         };
-        self.flush().map_err(|e| format!("cannot be flushed: {e}"))?;
+        self.flush().map_err(Unreadable::Flush)?;
         Ok(kept)
+    }
+
+    /// What it has kept just after it was formatted.
+    pub(crate) fn nothing_kept(&self) -> Kept {
+        match self.logs {
+            Some(_) => Kept::Logs { reached: Vec::new(), unclosed: 0, dirty: false, torn: 0 },
+            None => Kept::Units(Vec::new()),
+        }
     }
 
     /// The device as the engine sees it.
@@ -415,25 +421,6 @@ fn check_content(device: &Device) -> Result<(), VolumeError> {
     Ok(())
 }
 
-fn read(device: &Device, offset: u64, len: u64) -> Result<Buf, VolumeError> {
-    run(device, IoKind::Read, offset, Buf::with_len(len as usize), "reading")
-}
-
-fn run(
-    device: &Device,
-    kind: IoKind,
-    offset: u64,
-    buf: Buf,
-    doing: &'static str,
-) -> Result<Buf, VolumeError> {
-    debug_assert!(buf.len() >= LABEL_BYTES || buf.len() as u64 <= LOOK_BYTES);
-    let (id, dev, len) = (IoId(0), DevId(0), buf.len() as u64);
-    let mut io = Io { id, dev, kind, offset, len, buf: Some(buf), at: 0 };
-    let failed = |errno| VolumeError::Device { device: device.name().to_owned(), doing, errno };
-    device.run_blocking(&mut io).map_err(failed)?;
-    io.buf.ok_or_else(|| failed(larder_core::request::Errno::EIO))
-}
-
 /// Where the slots begin when there are so many.
 fn slots_at(metadata: &Metadata, slots: u64) -> u64 {
     let Metadata { shape, log_bytes, keeps } = metadata;
@@ -441,25 +428,10 @@ fn slots_at(metadata: &Metadata, slots: u64) -> u64 {
     (HEADER_BYTES + bytes).next_multiple_of(HEADER_BYTES)
 }
 
-fn read_long(device: &Device, offset: u64, len: u64) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::with_capacity(len as usize);
-    while (bytes.len() as u64) < len {
-        let step = (len - bytes.len() as u64).min(LOOK_BYTES);
-        let (at, buf) = (offset + bytes.len() as u64, Some(Buf::with_len(step as usize)));
-        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Read);
-        let mut io = Io { id, dev, kind, offset: at, len: step, buf, at: 0 };
-        device.run_blocking(&mut io)?;
-        bytes.extend_from_slice(&io.buf.ok_or(Errno::EIO)?);
-    }
-    Ok(bytes)
-}
-
 fn random_id(device: &str) -> Result<u64, VolumeError> {
     let mut id = [0; 8];
-    let mut read = || std::fs::File::open("/dev/urandom")?.read_exact(&mut id);
-    read().map_err(|e| {
-        VolumeError::Usage(format!("{device}: no random volume id: /dev/urandom: {e}"))
-    })?;
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| VolumeError::Usage(format!("{device}: no random volume id: {e}")))?;
     Ok(u64::from_le_bytes(id))
 }
 

@@ -3,8 +3,6 @@
 
 use larder_core::journal::recover::Recovered;
 
-use super::flash::FlashDevice;
-
 /// What the metadata of all shards says.
 pub(crate) enum Kept {
     /// Maps of units, by journals.
@@ -24,16 +22,8 @@ impl Kept {
         }
     }
 
-    /// Of a flash that was just formatted.
-    pub fn nothing(flash: &FlashDevice) -> Self {
-        match flash.logs {
-            Some(_) => Self::Logs { reached: Vec::new(), unclosed: 0, dirty: false, torn: 0 },
-            None => Self::Units(Vec::new()),
-        }
-    }
-
     /// Tells the log of the process what of it does not count.
-    pub fn say(&self, flash: &str) {
+    pub fn log_losses(&self, flash: &str) {
         let Self::Logs { unclosed, torn, .. } = *self else { return };
         if unclosed > 0 {
             tracing::warn!(

@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page logs on a flash device: one for each worker, one behind the other, after the label.
 //!
-//! Purpose: how large they are, that they are formatted, and what a start would find in them. The workers'
-//! shards open them.
+//! Purpose: how large they are, and where. `flash_logs.rs` formats and reads them; the workers' shards open them.
 //!
-//! Invariants: a log's place follows from the label alone; nothing is written here but headers of empty logs,
-//! durable before a label says that there are any; whoever looked flushed the device afterwards, since what
-//! was read may have been in its write cache alone.
+//! Invariant: a log's place follows from the label alone.
 
-use larder_core::buf::{Buf, PAGE};
+use larder_core::buf::PAGE;
 use larder_core::config::Choices;
-use larder_core::exec::{DevId, Io, IoId, IoKind};
 use larder_core::format::Keeps;
 use larder_core::format::label::{HEADER_BYTES, Label, Section, SectionKind};
-use larder_core::pagelog::{BATCH_PAGES_MOST, Geometry, LogPolicy, LogSettings, Look, OpenError};
-use larder_core::request::Errno;
+use larder_core::pagelog::{BATCH_PAGES_MOST, Geometry, LogPolicy};
 use larder_core::shape::Shape;
 use larder_io::{Device, format_size};
 
 use super::error::VolumeError;
-use super::flash::FlashDevice;
-use super::kept::Kept;
-use super::state_file::{FlashState, StateFile};
 use super::worker::MOST_WORKERS;
 
 /// The page logs that a device is to hold.
@@ -114,66 +106,5 @@ impl Logs {
             bytes: log.bytes(),
         };
         self.each(0).map(section).collect()
-    }
-}
-
-impl FlashDevice {
-    /// What a shard's log holds.
-    pub(super) fn look_at(&self, logs: &Logs, place: Geometry) -> Result<Look<'_>, OpenError> {
-        let read = |offset, buf: Buf| {
-            let (id, dev, kind, len) = (IoId(0), DevId(0), IoKind::Read, buf.len() as u64);
-            let mut io = Io { id, dev, kind, offset, len, buf: Some(buf), at: 0 };
-            self.device.run_blocking(&mut io)?;
-            io.buf.ok_or(Errno::EIO)
-        };
-        Look::new(place, LogSettings { policy: logs.policy, second_chance: false }, read)
-    }
-
-    /// What each log has kept.
-    pub(super) fn logs_kept(&self, logs: &Logs, volume: u64) -> Result<Kept, String> {
-        let (mut all, mut unclosed, mut dirty, mut torn) = (Vec::new(), 0, false, 0);
-        for place in logs.each(volume) {
-            let look = self.look_at(logs, place);
-            let look =
-                look.map_err(|why| format!("holds a page log that cannot be used: {why}"))?;
-            let reached = look.found.reached();
-            // One that was never opened is not closed either.
-            unclosed += usize::from(!look.found.warm && reached.0 > 0);
-            dirty |= look.is_dirty();
-            torn += look.found.torn;
-            all.push(reached);
-        }
-        Ok(Kept::Logs { reached: all, unclosed, dirty, torn })
-    }
-
-    /// Whether a detach had brought to the origin what these logs say that they alone have: the state file is of
-    /// their generation, and none is dirty after that.
-    pub(super) fn was_emptied(
-        &self,
-        label: &Label,
-        known: &Option<(StateFile, FlashState)>,
-    ) -> bool {
-        let Some((_, state)) = known.as_ref().filter(|(_, s)| !s.in_use && !s.dirty) else {
-            return false;
-        };
-        let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
-        let kept = flash.logs.as_ref().and_then(|logs| flash.logs_kept(logs, label.volume).ok());
-        let Some(found) = kept.map(|kept| kept.reached()) else { return false };
-        let known = |(found, said): (&(u64, u64), &(u64, u64))| found.0 <= said.0;
-        found.len() == state.reached.len() && found.iter().zip(&state.reached).all(known)
-    }
-
-    /// Makes the logs empty, durably.
-    pub(super) fn blank_logs(&self, volume: u64) -> Result<(), VolumeError> {
-        let Some(logs) = &self.logs else { return Ok(()) };
-        for (at, bytes) in logs.each(volume).flat_map(|log| log.blank()) {
-            debug_assert_eq!(bytes.len(), PAGE);
-            self.write(at, bytes, "writing the page logs")?;
-        }
-        self.flush().map_err(|errno| VolumeError::Device {
-            device: self.device.name().to_owned(),
-            doing: "flush",
-            errno,
-        })
     }
 }

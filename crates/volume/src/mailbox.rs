@@ -8,41 +8,28 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use larder_core::request::{Reply, Request};
 use larder_io::Waker;
 
-use super::connection::Accepted;
-use super::worker::{Call, Worker};
-
-/// Something that a worker is to do.
-pub(crate) enum Message {
-    /// A piece of a request that another worker holds; the answer goes back to it.
-    Piece { tag: u64, request: Request },
-    /// The answer to a piece that was sent to another worker.
-    Reply(Reply),
-    /// A client that has been negotiated with.
-    Connection(Accepted),
-    /// A request from within the process.
-    Call(Call),
-    /// Anything else, run on the worker's thread.
-    Run(Box<dyn FnOnce(&mut Worker) + Send>),
-}
-
 /// A worker's mailbox.
-#[derive(Default)]
-pub(crate) struct Mailbox {
-    queue: Mutex<VecDeque<Message>>,
+pub(crate) struct Mailbox<M> {
+    queue: Mutex<VecDeque<M>>,
     waker: OnceLock<Waker>,
 }
 
-impl Mailbox {
+impl<M> Default for Mailbox<M> {
+    fn default() -> Self {
+        Self { queue: Mutex::default(), waker: OnceLock::new() }
+    }
+}
+
+impl<M> Mailbox<M> {
     /// Names the thread to wake; called once by the worker.
     pub fn open(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
 
     /// Leaves a message.
-    pub fn post(&self, message: Message) {
+    pub fn post(&self, message: M) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
         if let Some(waker) = self.waker.get() {
             waker.wake();
@@ -50,7 +37,7 @@ impl Mailbox {
     }
 
     /// Takes all messages out, in exchange for an empty queue.
-    pub fn take(&self, empty: &mut VecDeque<Message>) {
+    pub fn take(&self, empty: &mut VecDeque<M>) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut *queue, empty);
     }

@@ -14,90 +14,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 use larder_core::exec::{MILLISECOND, Nanos};
-use larder_core::request::Kind;
 use larder_io::clock;
-use serde::{Deserialize, Serialize};
 
-use super::{Volume, VolumeError};
+use super::error::VolumeError;
+use super::tap::{Recorded, Tap};
+use super::volume::Volume;
 
 /// Requests of a worker that may wait to be taken: 2 MB, and a twentieth of a second of a million
 /// requests a second.
 const RING: usize = 1 << 16;
 /// A request that came so long ago has been told by its worker, whichever it is.
 const SETTLED: Nanos = 20 * MILLISECOND;
-
-/// A read or write of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Wire", into = "Wire")]
-pub struct Recorded {
-    /// When it came, in microseconds since the recording began.
-    pub at_us: u64,
-    /// Its first byte.
-    pub offset_bytes: u64,
-    /// Its length.
-    pub len_bytes: u32,
-    /// Else it reads.
-    pub writes: bool,
-}
-
-/// The same without names: there are millions of them.
-type Wire = (u64, u64, u32, bool);
-
-impl From<Wire> for Recorded {
-    fn from((at_us, offset_bytes, len_bytes, writes): Wire) -> Self {
-        Self { at_us, offset_bytes, len_bytes, writes }
-    }
-}
-
-impl From<Recorded> for Wire {
-    fn from(r: Recorded) -> Self {
-        (r.at_us, r.offset_bytes, r.len_bytes, r.writes)
-    }
-}
-
-/// A worker's end.
-pub(crate) struct Tap {
-    ring: SyncSender<Recorded>,
-    lost: Arc<AtomicU64>,
-    /// When the recording began.
-    began: Nanos,
-}
-
-/// Tells of a request, where somebody listens.
-#[inline]
-pub(super) fn tell(tap: &mut Option<Tap>, now: Nanos, kind: Kind, offset: u64, len: u64) {
-    if let Some(to) = tap
-        && !to.tell(now, kind, offset, len)
-    {
-        *tap = None;
-    }
-}
-
-impl Tap {
-    /// Whether somebody still listens.
-    fn tell(&self, now: Nanos, kind: Kind, offset: u64, len: u64) -> bool {
-        let writes = match kind {
-            Kind::Read => false,
-            Kind::Write { .. } => true,
-            Kind::Flush | Kind::Trim { .. } | Kind::Zero { .. } => return true,
-        };
-        let at_us = now.saturating_sub(self.began) / 1000;
-        // Requests are of megabytes at the most.
-        let len_bytes = u32::try_from(len).unwrap_or(u32::MAX);
-        let request = Recorded { at_us, offset_bytes: offset, len_bytes, writes };
-        match self.ring.try_send(request) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_)) => {
-                self.lost.fetch_add(1, Ordering::Relaxed);
-                true
-            }
-            Err(TrySendError::Disconnected(_)) => false,
-        }
-    }
-}
 
 /// The listener's end, see the module.
 pub struct Recording {
@@ -135,7 +65,7 @@ impl Volume {
         let (to, counter) = (Arc::new(to), Arc::clone(&lost));
         self.ask(move |worker| {
             let ring = to.get(worker.index() as usize).cloned();
-            worker.tap = ring.map(|ring| Tap { ring, lost: Arc::clone(&counter), began });
+            worker.tap = ring.map(|ring| Tap::new(ring, Arc::clone(&counter), began));
         })?;
         Ok(Recording { rings, lost, began, waiting: Vec::new(), _turn: turn })
     }
@@ -190,36 +120,9 @@ impl Recording {
 
 #[cfg(test)]
 mod tests {
+    use larder_core::request::Kind;
+
     use super::*;
-
-    #[test]
-    fn what_does_not_fit_is_counted_and_who_has_gone_is_told_nothing_more() {
-        let (ring, from) = sync_channel(2);
-        let lost = Arc::new(AtomicU64::new(0));
-        let mut tap = Some(Tap { ring, lost: Arc::clone(&lost), began: 5_000 });
-        let say = |tap: &mut Option<Tap>, kind, offset| tell(tap, 3_005_000, kind, offset, 512);
-        say(&mut tap, Kind::Read, 0);
-        say(&mut tap, Kind::Flush, 0);
-        say(&mut tap, Kind::Trim { fua: false }, 512);
-        say(&mut tap, Kind::Write { fua: true }, 1024);
-        assert_eq!(lost.load(Ordering::Relaxed), 0);
-        say(&mut tap, Kind::Read, 1536);
-        assert_eq!(lost.load(Ordering::Relaxed), 1);
-        let recorded =
-            |offset_bytes, writes| Recorded { at_us: 3_000, offset_bytes, len_bytes: 512, writes };
-        assert!(from.try_iter().eq([recorded(0, false), recorded(1024, true)]));
-        drop(from);
-        say(&mut tap, Kind::Read, 0);
-        assert!(tap.is_none());
-    }
-
-    #[test]
-    fn a_request_is_one_short_line_on_the_wire() {
-        let request = Recorded { at_us: 1, offset_bytes: 4096, len_bytes: 512, writes: true };
-        let text = serde_json::to_string(&request).unwrap();
-        assert_eq!(text, "[1,4096,512,true]");
-        assert_eq!(serde_json::from_str::<Recorded>(&text).unwrap(), request);
-    }
 
     /// Requests of two workers, one of which tells late: they come in order, and the youngest wait.
     #[test]
@@ -228,7 +131,7 @@ mod tests {
         let began = clock::now();
         let lost = Arc::new(AtomicU64::new(0));
         let taps: Vec<Tap> =
-            rings_in.into_iter().map(|ring| Tap { ring, lost: Arc::clone(&lost), began }).collect();
+            rings_in.into_iter().map(|ring| Tap::new(ring, Arc::clone(&lost), began)).collect();
         let turn = Turn(Arc::new(AtomicBool::new(true)));
         let mut recording = Recording { rings, lost, began, waiting: Vec::new(), _turn: turn };
         for offset in 0..100 {

@@ -11,7 +11,7 @@ use larder_core::shard::CacheStatus;
 use larder_core::stats::Counters;
 use serde::Serialize;
 
-use super::VolumeConfig;
+use super::config::VolumeConfig;
 use super::flash::FlashDevice;
 use super::latency::Latencies;
 
@@ -27,6 +27,12 @@ pub(crate) struct Attached {
     waiting: usize,
     /// Workers that have not opened their page logs on it.
     opening: usize,
+}
+
+impl Attached {
+    fn is(&self, dev: DevId) -> bool {
+        self.dev == dev
+    }
 }
 
 /// The state, see the module.

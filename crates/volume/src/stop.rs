@@ -12,36 +12,14 @@ use std::time::{Duration, Instant};
 use larder_core::exec::{Io, IoId, IoKind};
 use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
-
-use super::mailbox::Message;
-use super::worker::Worker;
 use larder_io::Device;
 
-use super::{ORIGIN, Volume, VolumeError, lock, spawn};
+use super::error::VolumeError;
+use super::volume::{ORIGIN, Volume, lock, spawn};
+use super::worker::{Message, Worker};
 
 /// How long whoever records the volume may take to hear the last of it.
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// What a worker leaves behind.
-pub(crate) struct Left {
-    /// Client requests and connections that were not ended.
-    pub given_up: u64,
-    /// What it leaves on flash; nothing where none is attached.
-    pub flash: Option<FlashLeft>,
-    /// Its page log holds what the origin does not, and is not closed.
-    pub unsettled: bool,
-    /// How a flush of the origin failed, if one ever did.
-    pub flush_failed: Option<Errno>,
-}
-
-/// What a worker leaves on flash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FlashLeft {
-    /// Whether flash alone has something.
-    pub dirty: bool,
-    /// How far the journal has come, see `FlashState`.
-    pub reached: (u64, u64),
-}
 
 impl Volume {
     /// Stops: requests under way are answered, connections closed, the origin flushed. After

@@ -19,7 +19,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use larder_front::control;
+use larder_front::control::client;
+use larder_front::control::wire::Command as Asked;
 use larder_front::nbd::client::{Client, ClientError, Options};
 use larder_front::nbd::uri::{Address, Uri};
 use rustix::process::{Pid, Signal};
@@ -160,7 +161,7 @@ impl Server {
 
     /// What the server says about itself.
     fn status(&self) -> Result<Value> {
-        self.ask(control::Command::Status)
+        self.ask(Asked::Status)
     }
 
     /// Its counters.
@@ -168,17 +169,17 @@ impl Server {
     /// # Errors
     /// It does not answer, or not with counters.
     pub fn stats(&self) -> Result<Stats> {
-        let value = self.ask(control::Command::Stats)?;
+        let value = self.ask(Asked::Stats)?;
         serde_json::from_value(value).context("the answer to `larder stats` is not understood")
     }
 
     /// Asks as `larder status` and `larder stats` do, but not for ever.
-    fn ask(&self, command: control::Command) -> Result<Value> {
+    fn ask(&self, command: Asked) -> Result<Value> {
         let (path, (answer, answered)) = (self.control.clone(), channel());
-        let body = move || drop(answer.send(control::ask(&path, &command, |_| {})));
+        let body = move || drop(answer.send(client::ask(&path, &command, |_| {})));
         std::thread::Builder::new().name("demo-ask".to_owned()).spawn(body)?;
         let late = |_| anyhow!("the control socket did not answer within {ASK_BOUND:?}");
-        answered.recv_timeout(ASK_BOUND).map_err(late)?.map_err(|(_, message)| anyhow!(message))
+        answered.recv_timeout(ASK_BOUND).map_err(late)?.map_err(|failed| anyhow!(failed.message))
     }
 
     /// A connection to its only volume.

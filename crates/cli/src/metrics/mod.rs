@@ -47,8 +47,7 @@ pub fn serve(listener: TcpListener, volumes: Vec<Arc<Volume>>) -> Result<Server,
             }
         }
     };
-    Server::start(listener, body)
-        .map_err(|e| VolumeError::TooSlow(format!("--metrics: cannot start a thread: {e}")))
+    Server::start(listener, body).map_err(VolumeError::Thread)
 }
 
 /// All metrics of all volumes.

@@ -78,7 +78,7 @@ fn start(opened: Opened) -> Result<Served> {
         match flash {
             Some(flash) => volume.attach(flash)?,
             // Writes go on without what an earlier run left on flash.
-            None => volume.out_of_use()?,
+            None => volume.mark_out_of_use()?,
         }
         Ok(volume)
     };

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use larder_front::control::{self, Command};
+use larder_front::control::client;
+use larder_front::control::wire::Command;
 use serde_json::{Value, json};
 
 /// Points of the hit ratio that are kept.
@@ -25,7 +26,7 @@ pub struct Sample {
 impl Sample {
     /// Asks the server at a control socket; the text of the error is one line.
     pub fn take(control: &Path) -> Result<Self, String> {
-        let ask = |command| control::ask(control, &command, |_| ()).map_err(|(_, why)| why);
+        let ask = |command| client::ask(control, &command, |_| ()).map_err(|failed| failed.message);
         let (status, stats) = (ask(Command::Status)?, ask(Command::Stats)?);
         Ok(Self { at: Instant::now(), status, stats })
     }

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use larder_core::exec::Nanos;
-use larder_front::control::{self, Command};
-use larder_front::recorder::{self, End};
+use larder_front::control::client::{self, Failed};
+use larder_front::control::record;
+use larder_front::control::wire::{Command, End};
 use larder_io::rough_size;
 use larder_trace::{DEVICE_BYTES, Format, Op, Record};
 use larder_volume::Recorded;
@@ -98,8 +99,7 @@ impl Recording {
 pub fn record(args: &RecordArgs) -> Result<()> {
     let path = args.control.control.clone();
     let path = path.map_or_else(|| default_control(&args.control.name), Ok)?;
-    let coded = |(code, message)| anyhow!(Coded { code, message });
-    let status = control::ask(&path, &Command::Status, |_| ()).map_err(coded)?;
+    let status = client::ask(&path, &Command::Status, |_| ()).map_err(Coded::from)?;
     let bytes = status["origin_bytes"].as_u64().unwrap_or(0);
     if bytes > DEVICE_BYTES {
         let (bytes, most) = (rough_size(bytes), rough_size(DEVICE_BYTES));
@@ -114,7 +114,7 @@ pub fn record(args: &RecordArgs) -> Result<()> {
         reads: 0,
         failure: None,
     };
-    let ended = recorder::record(&path, |requests| match recording.hear(requests) {
+    let ended = record::record(&path, |requests| match recording.hear(requests) {
         ControlFlow::Continue(()) if !stop.load(Ordering::SeqCst) => ControlFlow::Continue(()),
         _ => ControlFlow::Break(()),
     });
@@ -122,18 +122,17 @@ pub fn record(args: &RecordArgs) -> Result<()> {
 }
 
 /// The file gets its name, and the user hears what is in it.
-fn end(args: &RecordArgs, recording: Recording, ended: Result<End, (u8, String)>) -> Result<()> {
+fn end(args: &RecordArgs, recording: Recording, ended: Result<End, Failed>) -> Result<()> {
     let Recording { output, began, reads, failure, .. } = recording;
     if let Some(error) = failure {
         return Err(error);
     }
     let (Some(began), file) = (began, args.out.display()) else {
-        let (code, message) = ended.err().unwrap_or_default();
-        bail!(Coded { code, message });
+        bail!(ended.err().map(Coded::from).unwrap_or_default());
     };
     let (written, seconds) = (output.written(), began.elapsed().as_secs_f64());
     output.finish()?;
-    let End { lost, stopped } = ended.map_err(|(code, message)| {
+    let End { lost, stopped } = ended.map_err(|Failed { code, message }| {
         let message = format!("{message}; {file} has the {written} requests that came before");
         Coded { code, message }
     })?;

@@ -21,6 +21,7 @@ mod gate;
 pub mod mount;
 pub mod mounts;
 pub mod place;
+mod unmount;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

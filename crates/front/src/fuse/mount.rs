@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mounts and unmounts: the one place that asks the kernel, or `fusermount3` for whoever may not.
+//! Mounts: by the kernel, or by `fusermount3` for whoever may not.
 //!
 //! Invariants: only the file system that was mounted here is unmounted by [`Mount`]: its device
 //! number must be that of the topmost mount at the path.
@@ -21,9 +21,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 
 use super::mounts;
 use super::place::Place;
+use super::unmount::{FS_TYPE, HELPER, by_helper, detach, missing_helper};
 
-/// The type that our mounts have in `mount` and `/proc/mounts`.
-pub const FS_TYPE: &str = "fuse.larder";
 /// The subtype of it, as fusermount3 wants it.
 const SUBTYPE: &str = "larder";
 /// The longest read and write.
@@ -31,7 +30,6 @@ pub const MOST_REQUEST: u32 = 1 << 20;
 /// Lets other users in.
 const ALL: &str = ",allow_other";
 const DEVICE: &str = "/dev/fuse";
-const HELPER: &str = "fusermount3";
 
 /// A mount of ours.
 pub struct Mount {
@@ -109,15 +107,6 @@ fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, St
     })
 }
 
-fn missing_helper(error: io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => {
-            format!("not permitted to mount, and {HELPER} is missing (Debian's package fuse3)")
-        }
-        _ => format!("{HELPER}: {error}"),
-    }
-}
-
 /// The descriptor that the helper sends; nothing when it ends without.
 fn receive(socket: &UnixStream) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -175,26 +164,4 @@ impl Mount {
     pub fn detach(&self) -> Result<(), String> {
         if self.is_on_top() { detach(&self.path) } else { Ok(()) }
     }
-}
-
-/// Takes whatever is mounted at a path away from it.
-///
-/// # Errors
-/// When the kernel does not want to.
-pub fn detach(path: &Path) -> Result<(), String> {
-    match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        Ok(()) => Ok(()),
-        Err(Errno::PERM) => by_helper(path, &["-u", "-z"]),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-fn by_helper(path: &Path, flags: &[&str]) -> Result<(), String> {
-    let mut command = Command::new(HELPER);
-    let command = command.args(flags).arg("--").arg(path).stdin(Stdio::null());
-    let ended = command.output().map_err(missing_helper)?;
-    if ended.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&ended.stderr).lines().next().unwrap_or(HELPER).to_owned())
 }

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use larder_volume::VolumeError;
 
-use super::mount::{FS_TYPE, detach};
 use super::mounts;
+use super::unmount::{FS_TYPE, detach};
 
 /// How long the server of a mount in our way may take to show that it is alive.
 const PROBE_BOUND: Duration = Duration::from_secs(5);

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use larder_core::request::Kind;
-use larder_front::control;
+use larder_front::control::client;
+use larder_front::control::wire::Command as Asked;
 use larder_front::nbd::client::{Client, Options};
 use larder_front::nbd::uri::{Address, Uri};
 use larder_model::SplitMix64;
@@ -112,8 +113,8 @@ impl Contestant {
         let spec = Spec { program: larder.to_owned(), flags, dir: sockets.to_owned(), name };
         let server = Server::start(&spec, || Ok(()))?;
         let path = sockets.join(format!("{name}.control"));
-        let status = control::ask(&path, &control::Command::Status, |_| {})
-            .map_err(|(_, message)| anyhow!(message))?;
+        let status =
+            client::ask(&path, &Asked::Status, |_| {}).map_err(|failed| anyhow!(failed.message))?;
         let pid = status.get("pid").and_then(|pid| pid.as_u64()).context("larder status: pid")?;
         let (socket, running) = (sockets.join(format!("{name}.nbd")), Running::Larder(server));
         Ok(Self { name: "larder", words, socket, pid: pid as u32, running })

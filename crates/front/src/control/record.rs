@@ -3,7 +3,7 @@
 //!
 //! The server says `{"progress": ..}` when it listens, then `{"requests": [..]}` as they come, and
 //! `{"recorded": {"lost": N, "stopped": ..}}` when the client closes its sending side or the volume
-//! stops, for which a stop waits a while. A client that takes nothing for [`REQUEST_BOUND`](crate::control::REQUEST_BOUND) is cut
+//! stops, for which a stop waits a while. A client that takes nothing for [`REQUEST_BOUND`](super::wire::REQUEST_BOUND) is cut
 //! off; until then what its workers tell is kept in their rings or lost.
 //!
 //! Why the client writes the file: it is made with the rights of whoever asks for it, not with
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use larder_volume::{Recorded, Volume, VolumeError};
 use rustix::net::{RecvFlags, recv};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::control::{Answer, Command, connect, say};
+use super::client::{Failed, connect};
+use super::wire::{Answer, Command, End, say};
 
 /// How often the server looks for what workers told, and the client for its own reasons to end.
 const LOOK: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ const LAST_WORD: Duration = Duration::from_secs(15);
 const LINE: usize = 4096;
 
 /// The server's end.
-pub(crate) fn serve(stream: &UnixStream, volume: &Volume) -> Result<Value, VolumeError> {
+pub(super) fn serve(stream: &UnixStream, volume: &Volume) -> Result<Value, VolumeError> {
     let mut recording = volume.record()?;
     let send = |requests: Vec<Recorded>| {
         let lines = requests.chunks(LINE).map(|part| Answer::Requests(part.to_vec()));
@@ -64,26 +64,17 @@ fn has_enough(stream: &UnixStream) -> bool {
     }
 }
 
-/// How a recording ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
-    /// Requests that were not told, since this end was too slow.
-    pub lost: u64,
-    /// Whether the volume stopped.
-    pub stopped: bool,
-}
-
 /// The client's end. `hear` is called when the recording begins, for what comes, and often enough
 /// in between. Its first break ends the recording; it still hears what came before that.
 ///
 /// # Errors
-/// When nobody listens, the server refuses or goes away: an exit code and one line.
+/// When nobody listens, the server refuses or goes away: the exit code and one line.
 pub fn record(
     path: &Path,
     mut hear: impl FnMut(&[Recorded]) -> ControlFlow<()>,
-) -> Result<End, (u8, String)> {
+) -> Result<End, Failed> {
     let at = path.display();
-    let lost = |e: std::io::Error| (3, format!("{at}: the server does not answer: {e}"));
+    let lost = |e: std::io::Error| Failed::new(3, format!("{at}: the server does not answer: {e}"));
     let stream = connect(path, &Command::Record)?;
     stream.set_read_timeout(Some(CLIENT_LOOK)).map_err(lost)?;
     let mut lines = BufReader::new(&stream);
@@ -98,11 +89,16 @@ pub fn record(
                     Ok(Answer::Requests(requests)) => requests,
                     Ok(Answer::Recorded(end)) => return Ok(end),
                     Ok(Answer::Ok(_)) => continue,
-                    Ok(Answer::Error { code, message }) => return Err((code, message)),
-                    Err(e) => return Err((3, format!("{at}: an answer is not understood: {e}"))),
+                    Ok(Answer::Error { code, message }) => return Err(Failed { code, message }),
+                    Err(e) => {
+                        return Err(Failed::new(
+                            3,
+                            format!("{at}: an answer is not understood: {e}"),
+                        ));
+                    }
                 }
             }
-            Ok(_) => return Err((3, format!("{at}: the server went away"))),
+            Ok(_) => return Err(Failed::new(3, format!("{at}: the server went away"))),
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             Err(e) if e.kind() == ErrorKind::WouldBlock && !began => continue,
             Err(e) if e.kind() == ErrorKind::WouldBlock => Vec::new(),
@@ -116,7 +112,7 @@ pub fn record(
                 enough = Some(Instant::now());
             }
             Some(since) if since.elapsed() > LAST_WORD => {
-                return Err((3, format!("{at}: the server does not say how it ended")));
+                return Err(Failed::new(3, format!("{at}: the server does not say how it ended")));
             }
             _ => {}
         }

@@ -2,12 +2,17 @@
 //! The control socket: how `larder status`, `stats`, `flush`, `detach`, `attach` and `trace record`
 //! reach a serving process.
 //!
-//! One JSON object a line in each direction. A request is `{"command": NAME, ...}`; answers are
-//! any number of `{"progress": TEXT}` and then one `{"ok": VALUE}` or
-//! `{"error": {"code": EXIT_CODE, "message": TEXT}}`. The socket is for its owner only. A client
-//! has [`REQUEST_BOUND`] to say what it wants and at most [`MOST_LINE`] bytes to do so.
+//! Here is the server; [`wire`] has what both ends say, [`client`] asks, and [`record`] has both ends
+//! of a recording.
+//!
+//! Invariants: the socket is for its owner only; a client has [`REQUEST_BOUND`] to say what it wants
+//! and at most [`MOST_LINE`] bytes to do so.
 
-use std::io::{BufRead, BufReader, Read, Write};
+pub mod client;
+pub mod record;
+pub mod wire;
+
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,73 +21,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use larder_io::{Access, DevSpec, Device};
-use larder_volume::{FlashDevice, Recorded, Volume, VolumeError};
-use serde::{Deserialize, Serialize};
+use larder_volume::{FlashDevice, Volume, VolumeError};
 use serde_json::{Value, json};
 
+use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, say};
 use crate::listen::bind_unix;
 use crate::nbd::deadline::Deadlined;
-use crate::recorder::{self, End};
 
-/// How long a client may take to say what it wants.
-pub const REQUEST_BOUND: Duration = Duration::from_secs(10);
-/// The longest request.
-pub const MOST_LINE: u64 = 64 << 10;
 /// Control clients at a time.
 const MOST_CLIENTS: usize = 16;
-
-/// What may be asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Command {
-    /// What the volume is and does.
-    Status,
-    /// The counters.
-    Stats,
-    /// Make everything answered so far durable.
-    Flush {
-        /// How long that may take.
-        bound_seconds: u64,
-    },
-    /// Go on without the flash device.
-    Detach {
-        /// How long operations on it are waited for.
-        bound_seconds: u64,
-    },
-    /// Cache on this flash device.
-    Attach {
-        /// The device, as for `serve --flash`.
-        flash: String,
-        /// Use at most so many bytes of it.
-        flash_bytes: Option<u64>,
-        /// Overwrite foreign data.
-        format: bool,
-    },
-    /// Tell what clients ask for, until this client closes its sending side: see
-    /// [`crate::recorder`].
-    Record,
-}
-
-/// One line of an answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// It takes a while.
-    Progress(String),
-    /// What clients asked for.
-    Requests(Vec<Recorded>),
-    /// That was all of them.
-    Recorded(End),
-    /// Done.
-    Ok(Value),
-    /// Not done.
-    Error {
-        /// The exit code that this means.
-        code: u8,
-        /// One line.
-        message: String,
-    },
-}
 
 /// The control socket of a volume; dropping it removes the socket.
 pub struct Control {
@@ -105,7 +52,7 @@ impl Control {
         std::fs::set_permissions(path, owner_only).map_err(fail)?;
         let body = move || accept(&listener, &volume);
         let thread = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
-        thread.map_err(|e| VolumeError::TooSlow(format!("cannot start a thread: {e}")))?;
+        thread.map_err(VolumeError::Thread)?;
         Ok(Self { path: path.to_owned() })
     }
 }
@@ -164,13 +111,6 @@ fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
     })
 }
 
-/// One line of an answer.
-pub(crate) fn say(mut stream: &UnixStream, answer: &Answer) -> std::io::Result<()> {
-    let mut line = serde_json::to_string(answer)?;
-    line.push('\n');
-    stream.write_all(line.as_bytes())
-}
-
 fn parse(line: &str) -> Result<Command, String> {
     serde_json::from_str(line).map_err(|e| {
         format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach or record")
@@ -218,50 +158,6 @@ fn execute(
             volume.attach(flash)?;
             Ok(json!({ "attached": true, "units_total": units }))
         }
-        Command::Record => recorder::serve(stream, volume),
+        Command::Record => record::serve(stream, volume),
     }
-}
-
-/// Asks a serving process; `progress` is told how it goes.
-///
-/// # Errors
-/// When nobody listens, or the answer is an error: its exit code and text.
-pub fn ask(
-    path: &Path,
-    command: &Command,
-    mut progress: impl FnMut(&str),
-) -> Result<Value, (u8, String)> {
-    let at = path.display();
-    let lost = |e: std::io::Error| (3, format!("{at}: the server does not answer: {e}"));
-    let stream = connect(path, command)?;
-    for line in BufReader::new(stream).lines() {
-        let line = line.map_err(lost)?;
-        match serde_json::from_str(&line) {
-            Ok(Answer::Progress(text)) => progress(&text),
-            Ok(Answer::Requests(_) | Answer::Recorded(_)) => {}
-            Ok(Answer::Ok(value)) => return Ok(value),
-            Ok(Answer::Error { code, message }) => return Err((code, message)),
-            Err(e) => return Err((3, format!("{at}: an answer is not understood: {e}"))),
-        }
-    }
-    Err((3, format!("{at}: the server went away without an answer")))
-}
-
-/// A connection on which a command was sent.
-pub(crate) fn connect(path: &Path, command: &Command) -> Result<UnixStream, (u8, String)> {
-    let at = path.display();
-    let mut stream = UnixStream::connect(path).map_err(|e| {
-        let what = match e.kind() {
-            std::io::ErrorKind::PermissionDenied => {
-                "may not connect: the control socket belongs to its owner and root"
-            }
-            _ => "no server listens there: is it running? --name or --control must be as for serve",
-        };
-        (2, format!("{at}: {what} ({e})"))
-    })?;
-    let mut line = serde_json::to_string(command).map_err(|e| (2, e.to_string()))?;
-    line.push('\n');
-    let lost = |e: std::io::Error| (3, format!("{at}: the server does not answer: {e}"));
-    stream.write_all(line.as_bytes()).map_err(lost)?;
-    Ok(stream)
 }

@@ -27,14 +27,14 @@ use larder_core::shard::Shard;
 use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
-use super::connection::{Accepted, Connection};
-use super::extents::Map;
-use super::latency::Latencies;
-use super::mailbox::{Mailbox, Message};
-use super::overlaps::{Overlaps, Pass};
-use super::record::{self, Tap};
-use super::session::{ClientRequest, Phase, What};
-use super::stop::{FlashLeft, Left};
+use crate::connection::{Accepted, Connection};
+use crate::extents::Map;
+use crate::latency::Latencies;
+use crate::left::{FlashLeft, Left};
+use crate::mailbox::Mailbox;
+use crate::overlaps::{Overlaps, Pass};
+use crate::session::{ClientRequest, Phase, What};
+use crate::tap::{self, Tap};
 
 /// The most workers of a volume: their number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = 64;
@@ -55,6 +55,20 @@ pub(crate) struct Call {
     pub bufs: Vec<Buf>,
     /// Told the outcome, on the worker's thread.
     pub done: Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>,
+}
+
+/// Something that a worker is to do.
+pub(crate) enum Message {
+    /// A piece of a request that another worker holds; the answer goes back to it.
+    Piece { tag: u64, request: Request },
+    /// The answer to a piece that was sent to another worker.
+    Reply(Reply),
+    /// A client that has been negotiated with.
+    Connection(Accepted),
+    /// A request from within the process.
+    Call(Call),
+    /// Anything else, run on the worker's thread.
+    Run(Box<dyn FnOnce(&mut Worker) + Send>),
 }
 
 /// Who waits for a request.
@@ -91,7 +105,7 @@ pub(crate) struct Report {
 /// What the workers of a volume share.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    pub mailboxes: Arc<Vec<Mailbox>>,
+    pub mailboxes: Arc<Vec<Mailbox<Message>>>,
     /// Workers that hold requests or connections, or may yet; each serves the others' pieces
     /// until there are none.
     pub holding: Arc<AtomicUsize>,
@@ -108,7 +122,7 @@ pub(crate) struct Worker {
     pub desk_requests: larder_core::desk::Requests,
     index: u32,
     shape: Shape,
-    mailboxes: Arc<Vec<Mailbox>>,
+    mailboxes: Arc<Vec<Mailbox<Message>>>,
     map: Arc<Map>,
     overlaps: Overlaps,
     flush_shards: bool,
@@ -376,7 +390,7 @@ impl Worker {
     }
 
     fn open_request(&mut self, caller: Caller, kind: Kind, offset: u64, len: u64, bufs: Vec<Buf>) {
-        record::tell(&mut self.tap, self.clock, kind, offset, len);
+        tap::tell(&mut self.tap, self.clock, kind, offset, len);
         if kind == Kind::Flush {
             // Where each shard has a log that holds what was answered, to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A volume being served: its devices, its worker threads, and what an operator may do with it.
+//!
+//! Purpose: the handle that listeners, the control socket and in-process clients share. It holds
+//! no state that the workers need: each operation is a message to them.
+//!
+//! Invariants: a flash device that one shard gave up is taken from all of them; a device is
+//! closed only when no shard has anything under way on it (so that the same device cannot be
+//! attached again under late writes, design rule 5); attach and detach exclude each other.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use larder_core::buf::Buf;
+use larder_core::config::{CacheSpec, Memory};
+use larder_core::event::Event;
+use larder_core::exec::DevId;
+use larder_core::request::{Errno, Kind};
+use larder_core::shape::Shape;
+use larder_core::shard::Shard;
+use larder_io::Driver;
+
+use super::config::VolumeConfig;
+use super::connection::Accepted;
+use super::error::VolumeError;
+use super::extents::{Map, Seek};
+use super::flash::check_blocks;
+use super::left::FlashLeft;
+use super::mailbox::Mailbox;
+use super::overlaps::Overlaps;
+use super::seat::{MOST_CONNECTIONS, Seat, Seats};
+use super::state::{State, Stats, Status};
+use super::worker::{Call, Message, Report, Shared, Worker};
+
+pub(crate) const ORIGIN: DevId = DevId(0);
+/// How long a worker may take to answer a question about itself.
+const ANSWER_BOUND: Duration = Duration::from_secs(10);
+
+/// A volume being served, see the module.
+pub struct Volume {
+    pub(crate) config: VolumeConfig,
+    /// The cache that its choices make.
+    spec: CacheSpec,
+    shape: Shape,
+    pub(crate) mailboxes: Arc<Vec<Mailbox<Message>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) running: Arc<AtomicUsize>,
+    /// Workers that hold requests, or may yet.
+    holding: Arc<AtomicUsize>,
+    /// What is data and what is a hole.
+    map: Arc<Map>,
+    /// Client requests that workers left unanswered when they stopped.
+    pub(crate) given_up: Arc<AtomicU64>,
+    /// What the workers that have left, left on flash.
+    pub(crate) left: Arc<Mutex<BTreeMap<u32, FlashLeft>>>,
+    /// Whether a worker left a page log that was not closed.
+    pub(crate) unsettled: Arc<AtomicBool>,
+    /// How a flush of the origin failed, known once the workers have left.
+    pub(crate) flush_failed: Arc<OnceLock<Errno>>,
+    pub(crate) state: Mutex<State>,
+    /// Held while a flash device is attached or detached.
+    pub(crate) change: Mutex<()>,
+    pub(crate) next_dev: AtomicU32,
+    next_worker: AtomicUsize,
+    /// Whether its requests are recorded.
+    pub(crate) recorded: Arc<AtomicBool>,
+    /// Writes of parts of blocks, once the volume is a file.
+    overlaps: Overlaps,
+    /// The files that are the volume at the moment.
+    files: Mutex<Vec<PathBuf>>,
+    /// Places for its connections: clients of another volume take none of them.
+    seats: Seats,
+}
+
+/// Counts a worker among the running ones, however it ends.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Volume {
+    /// Starts the workers, in pass-through.
+    ///
+    /// # Errors
+    /// When a setting cannot be, or a ring cannot be set up.
+    pub fn start(config: VolumeConfig) -> Result<Arc<Self>, VolumeError> {
+        let shape =
+            Shape::new(config.origin.geometry().bytes, config.choices.unit_bytes, config.workers);
+        if shape.units() > Shape::MOST_UNITS {
+            return Err(VolumeError::Usage(format!(
+                "{}: {} units per worker do not fit the map; accepted: at most {} (use a larger --unit or more --workers)",
+                config.origin.name(),
+                shape.units(),
+                Shape::MOST_UNITS,
+            )));
+        }
+        check_blocks(&config.origin)?;
+        let spec = CacheSpec::try_from(&config.choices)
+            .map_err(|rejected| VolumeError::Usage(rejected.to_string()))?;
+        let mailboxes: Arc<Vec<Mailbox<Message>>> =
+            Arc::new((0..config.workers).map(|_| Mailbox::default()).collect());
+        let (reports, from_workers) = channel();
+        let running = Arc::new(AtomicUsize::new(0));
+        let volume = Arc::new(Self {
+            threads: Mutex::default(),
+            running,
+            given_up: Arc::default(),
+            unsettled: Arc::default(),
+            flush_failed: Arc::default(),
+            left: Arc::default(),
+            holding: Arc::new(AtomicUsize::new(config.workers as usize)),
+            map: Arc::new(Map::new(config.origin.clone(), &config.choices)),
+            mailboxes,
+            state: Mutex::default(),
+            change: Mutex::default(),
+            next_dev: AtomicU32::new(1),
+            next_worker: AtomicUsize::new(0),
+            recorded: Arc::default(),
+            overlaps: Overlaps::default(),
+            files: Mutex::default(),
+            seats: Seats::new(MOST_CONNECTIONS),
+            spec,
+            shape,
+            config,
+        });
+        for index in 0..shape.shards {
+            volume.start_worker(shape.of_shard(index), reports.clone())?;
+        }
+        drop(reports);
+        let watched = Arc::downgrade(&volume);
+        let watch = move || watch(&watched, &from_workers);
+        spawn("larder-watch", watch)?;
+        Ok(volume)
+    }
+
+    fn start_worker(&self, shape: Shape, reports: Sender<Report>) -> Result<(), VolumeError> {
+        let (ready, is_ready) = channel();
+        let shared = Shared {
+            mailboxes: Arc::clone(&self.mailboxes),
+            holding: Arc::clone(&self.holding),
+            map: Arc::clone(&self.map),
+            overlaps: self.overlaps.clone(),
+            flush_shards: self.spec.flushes_every_shard(),
+        };
+        let running = Arc::clone(&self.running);
+        let origin = self.config.origin.clone();
+        let (spec, limits) = (self.spec.clone(), self.config.limits.clone());
+        let given_up = Arc::clone(&self.given_up);
+        let flush_failed = Arc::clone(&self.flush_failed);
+        let unsettled = Arc::clone(&self.unsettled);
+        let all_left = Arc::clone(&self.left);
+        running.fetch_add(1, Ordering::SeqCst);
+        let body = move || {
+            let _running = Running(running);
+            let index = shape.shard;
+            larder_io::process::mark_io_thread();
+            match Driver::new() {
+                Ok(mut driver) => {
+                    driver.attach(ORIGIN, origin);
+                    shared.mailboxes[index as usize].open(driver.waker());
+                    let shard = Shard::new(shape, &spec, limits, ORIGIN);
+                    let _ = ready.send(Ok(()));
+                    let worker = Worker::new(shape, driver, shard, shared, reports);
+                    match worker.run() {
+                        Ok(left) => {
+                            given_up.fetch_add(left.given_up, Ordering::SeqCst);
+                            lock(&all_left).extend(left.flash.map(|flash| (index, flash)));
+                            unsettled.fetch_or(left.unsettled, Ordering::SeqCst);
+                            left.flush_failed.map(|errno| flush_failed.set(errno));
+                        }
+                        Err(error) => tracing::error!("worker {index} stops: {error}"),
+                    }
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        };
+        let thread = spawn(&format!("larder-{}", shape.shard), body)?;
+        lock(&self.threads).push(thread);
+        match is_ready.recv() {
+            Ok(result) => Ok(result?),
+            Err(_) => Err(VolumeError::WorkerLost("at its start")),
+        }
+    }
+
+    /// What the volume is made of.
+    #[must_use]
+    pub fn config(&self) -> &VolumeConfig {
+        &self.config
+    }
+
+    /// Hands a negotiated connection to a worker.
+    pub fn welcome(&self, accepted: Accepted) {
+        let next = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
+        self.mailboxes[next].post(Message::Connection(accepted));
+    }
+
+    /// A request from within the process; `done` is told the outcome on a worker's thread. A
+    /// write's payload is cut as [`pieces`] cuts it.
+    pub fn call(
+        &self,
+        kind: Kind,
+        offset: u64,
+        len: u64,
+        bufs: Vec<Buf>,
+        done: impl FnOnce(Result<Vec<Buf>, Errno>) + Send + 'static,
+    ) {
+        let owner = self.shape.shard_at(offset);
+        let call = Call { kind, offset, len, bufs, done: Box::new(done) };
+        self.mailboxes[owner as usize].post(Message::Call(call));
+    }
+
+    /// Runs something on every worker; their answers, in the order of arrival.
+    pub(crate) fn ask<R: Send + 'static>(
+        &self,
+        question: impl Fn(&mut Worker) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, VolumeError> {
+        if self.has_lost_a_worker() {
+            return Err(VolumeError::WorkerLost("earlier"));
+        }
+        let (answer, answers) = channel();
+        for mailbox in self.mailboxes.iter() {
+            let (question, answer) = (question.clone(), answer.clone());
+            let run = move |worker: &mut Worker| drop(answer.send(question(worker)));
+            mailbox.post(Message::Run(Box::new(run)));
+        }
+        drop(answer);
+        let deadline = Instant::now() + ANSWER_BOUND;
+        let count = self.mailboxes.len();
+        let unanswered = |why| match why {
+            RecvTimeoutError::Timeout => {
+                VolumeError::TooSlow("a worker does not answer".to_owned())
+            }
+            RecvTimeoutError::Disconnected => VolumeError::WorkerLost("before it answered"),
+        };
+        (0..count)
+            .map(|_| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                answers.recv_timeout(left).map_err(unanswered)
+            })
+            .collect()
+    }
+
+    /// Makes everything answered so far durable on the origin, what flash alone has too.
+    ///
+    /// # Errors
+    /// When a device fails, or it is not done within `bound`.
+    pub fn flush(&self, bound: Duration) -> Result<(), VolumeError> {
+        if self.flash_owns() {
+            self.clear(false, bound)?;
+        }
+        let (answer, answered) = channel();
+        self.call(Kind::Flush, 0, 0, Vec::new(), move |result| drop(answer.send(result)));
+        match answered.recv_timeout(bound) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(errno)) => Err(self.flush_error(errno)),
+            Err(_) => Err(VolumeError::TooSlow(format!("no answer within {} s", bound.as_secs()))),
+        }
+    }
+
+    /// Lets writes of parts of blocks begin: from here on writes of clients wait for them, and those
+    /// that began without are over.
+    ///
+    /// # Errors
+    /// When a worker does not answer, or the origin does not answer writes.
+    pub fn begin_overlaps(&self) -> Result<(), VolumeError> {
+        self.overlaps.begin();
+        let deadline = Instant::now() + ANSWER_BOUND;
+        while self.ask(|w| w.loose_writes())?.iter().sum::<u64>() > 0 {
+            if Instant::now() > deadline {
+                return Err(VolumeError::TooSlow("the origin does not answer writes".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Which writes may be under way side by side.
+    #[must_use]
+    pub fn overlaps(&self) -> &Overlaps {
+        &self.overlaps
+    }
+
+    /// Looks for data or a hole in a range of whole blocks; `done` is told the first place of that
+    /// kind on a thread of the volume: the end of the range for a hole, and nothing for data, if
+    /// there is none.
+    pub fn seek(
+        &self,
+        range: Range<u64>,
+        what: Seek,
+        done: impl FnOnce(Option<u64>) + Send + 'static,
+    ) {
+        self.map.seek(range, what, done);
+    }
+
+    /// The volume is this file too.
+    pub fn add_file(&self, file: PathBuf) {
+        lock(&self.files).push(file);
+    }
+
+    /// The volume is this file no more.
+    pub fn remove_file(&self, file: &Path) {
+        lock(&self.files).retain(|known| known != file);
+    }
+
+    /// A place for a connection, if one is left.
+    #[must_use]
+    pub fn take_seat(&self) -> Option<Seat> {
+        self.seats.take()
+    }
+
+    /// The volume's state.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn status(&self) -> Result<Status, VolumeError> {
+        let stats = self.stats()?;
+        let sums = self.ask(|w| (w.open_requests(), w.connections() as u64))?;
+        let (open, connections) = sums.iter().fold((0, 0), |s, a| (s.0 + a.0, s.1 + a.1));
+        let state = lock(&self.state);
+        let files = lock(&self.files).clone();
+        Ok(Status { files, ..Status::of(&self.config, &state, &stats, open, connections) })
+    }
+
+    /// The counters.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn stats(&self) -> Result<Stats, VolumeError> {
+        let answers = self.ask(|w| {
+            let cache = w.shard.cache_status();
+            (w.desk_requests, w.shard.counters(), cache, w.latencies.clone())
+        })?;
+        let state = lock(&self.state);
+        let slots = state.attached.as_ref().map_or(0, |a| a.flash.slots);
+        let mut stats = Stats::new(self.memory(slots));
+        answers.into_iter().for_each(|(requests, counters, cache, latencies)| {
+            stats.add(requests, counters, cache);
+            stats.latencies += &latencies;
+        });
+        stats.state = state.word(stats.suspended);
+        Ok(stats)
+    }
+
+    /// The memory that the volume needs with what is attached.
+    pub(crate) fn memory(&self, slots: u64) -> Memory {
+        let VolumeConfig { origin, choices, limits, workers, .. } = &self.config;
+        let origin_bytes = if slots > 0 { origin.geometry().bytes } else { 0 };
+        Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
+    }
+
+    /// Whether flash alone has some of what was answered, once the volume has stopped.
+    #[must_use]
+    pub fn left_dirty(&self) -> bool {
+        lock(&self.left).values().any(|left| left.dirty)
+    }
+
+    /// Whether no worker is left.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.running.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether a worker died: its units are served by nobody.
+    #[must_use]
+    pub fn has_lost_a_worker(&self) -> bool {
+        self.running.load(Ordering::SeqCst) < self.mailboxes.len()
+    }
+}
+
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, VolumeError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(VolumeError::Thread)
+}
+
+/// Follows what the workers report, until the last of them is gone.
+fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
+    for Report { worker, event } in reports {
+        let Some(volume) = volume.upgrade() else { return };
+        match event {
+            Event::NeedsOriginFlush => volume.flush_for(worker),
+            Event::FlashFailed { dev, why } => volume.flash_failed(dev, &why),
+            Event::FlashReleased { dev } => volume.flash_released(dev),
+            Event::OriginFlushFailed { errno } => {
+                let why = format!(
+                    "the origin could not flush ({errno}): every FLUSH fails until the volume is restarted"
+                );
+                tracing::error!("{why}");
+                lock(&volume.state).origin_alarm = Some(why);
+            }
+            Event::FlashErrs { why, .. } => {
+                let why = format!("flash errs, and it alone has what it holds: {why}");
+                // Once, and not for every request that fails.
+                if lock(&volume.state).alarm.replace(why.clone()).as_ref() != Some(&why) {
+                    tracing::error!("ALARM: {why}");
+                }
+            }
+            Event::OriginRefuses { errno: Some(errno) } => {
+                if lock(&volume.state).origin_refuses.insert(worker, errno).is_none() {
+                    tracing::error!(
+                        "the origin refuses what flash alone has ({errno}); it is tried again, and flash keeps it"
+                    );
+                }
+            }
+            Event::OriginRefuses { errno: None } => {
+                if lock(&volume.state).origin_refuses.remove(&worker).is_some() {
+                    tracing::info!("the origin takes what flash alone has again");
+                }
+            }
+            Event::FlashSuspended { .. } => {
+                tracing::warn!("a flash operation is overdue: flash is bypassed until it answers");
+            }
+            Event::LogOpened { dev, warm } => {
+                let state = if warm { "warm" } else { "cold" };
+                tracing::debug!("page log of worker {worker} opened, {state}");
+                lock(&volume.state).opened(dev, None);
+            }
+            Event::LogRefused { dev, why } => lock(&volume.state).opened(dev, Some(why)),
+            Event::FlashResumed { .. } => tracing::info!("flash answers again and is used"),
+        }
+    }
+}
