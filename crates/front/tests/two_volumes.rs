@@ -30,7 +30,7 @@ fn volume(name: &str) -> Arc<Volume> {
 
 fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     let choices = preset(if name == "a" { "sce" } else { "face" }).unwrap().choices();
-    let flash = fault.wrap(&Device::mem(16 << 20));
+    let flash = Device::mem(16 << 20).with_fault(&fault);
     let mut flash = FlashDevice::prepare(flash, None, 1 << 20, false).unwrap();
     if choices.log().is_some() {
         flash = flash.for_volume(16 << 20, &choices, 2).unwrap();

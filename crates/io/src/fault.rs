@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults on demand: a device in front of a device that fails, hangs, vanishes or crawls when told.
+//! Faults on demand: a device fails, hangs, vanishes or crawls when told
+//! ([`Device::with_fault`](crate::Device::with_fault)).
 //!
 //! Purpose: tests of everything that must survive a bad device, in this crate and in others.
 //!
@@ -19,7 +20,6 @@ use larder_core::exec::{Io, IoKind, Nanos};
 use larder_core::request::Errno;
 
 use crate::Waker;
-use crate::device::Device;
 
 /// Which operations a fault is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,12 +110,6 @@ impl Fault {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// `device` as seen through this handle's faults, replacing those of another handle.
-    #[must_use]
-    pub fn wrap(&self, device: &Device) -> Device {
-        device.with_fault(self.clone())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -22,7 +22,7 @@ fn each(test: impl Fn(&Fault, &Device)) {
     let file = file_in(Path::new("/tmp"), 1 << 20);
     for device in [open(file.path()), Device::mem(1 << 20)] {
         let fault = Fault::new();
-        test(&fault, &fault.wrap(&device));
+        test(&fault, &device.with_fault(&fault));
     }
 }
 

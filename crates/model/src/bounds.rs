@@ -9,8 +9,6 @@ use std::fmt;
 
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
-use crate::ftl::PAGE_BYTES;
-
 /// A span of time, in nanoseconds: up to a thousand seconds.
 pub(crate) fn nanos<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     within(from, 0, 1_000_000_000_000)
@@ -66,13 +64,17 @@ pub(crate) fn overwrites<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u6
     within(from, 0, 100).map(Some)
 }
 
-/// Bytes of an erase block, of at least two pages.
-pub(crate) fn block_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+/// Bytes of an erase block: at least two pages, and whole ones.
+pub(crate) fn block_bytes<'de, D, const PAGE_BYTES: u64>(from: D) -> Result<u64, D::Error>
+where
+    D: Deserializer<'de>,
+{
     let bytes = within(from, 2 * PAGE_BYTES, 1 << 30)?;
     if bytes.is_multiple_of(PAGE_BYTES) {
         return Ok(bytes);
     }
-    Err(Error::invalid_value(Unexpected::Unsigned(bytes), &"a multiple of 4096"))
+    let accepted = format!("a multiple of {PAGE_BYTES}");
+    Err(Error::invalid_value(Unexpected::Unsigned(bytes), &accepted.as_str()))
 }
 
 /// A share.

@@ -34,13 +34,10 @@ mod ftl;
 mod holland;
 mod jitter;
 mod link;
-mod platter;
 mod profiles;
-mod queue;
 mod random;
 mod ssd;
 mod wire;
-mod write_cache;
 
 pub use array::{Array, ArraySpec};
 pub use cloud::{Cloud, CloudSpec};

@@ -191,7 +191,7 @@ impl Rig {
         };
         let config = VolumeConfig {
             name: String::new(),
-            origin: origin_fault.wrap(&origin),
+            origin: origin.with_fault(&origin_fault),
             choices: choices(&setup),
             limits,
             workers: setup.workers,
@@ -219,7 +219,7 @@ impl Rig {
         } else {
             Device::mem(FLASH_BYTES)
         };
-        Ok(self.flash_fault.wrap(&device))
+        Ok(device.with_fault(&self.flash_fault))
     }
 
     /// Attaches a flash device.

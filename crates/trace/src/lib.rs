@@ -27,7 +27,3 @@ pub use format::csv::Columns;
 pub use open::{Options, Records, Trace};
 pub use record::{DEVICE_BYTES, Op, PAGE_BYTES, Record};
 pub use write::Writer;
-
-/// The trace that the project ships, as `btr.zst`: PostgreSQL 15 under pgbench with a
-/// Zipf-distributed update load, recorded below the file system.
-pub(crate) static PG15_ZIPF_UPDATE: &[u8] = include_bytes!("../data/pg15_zipf_update.btr.zst");

@@ -8,30 +8,15 @@ use std::fs::File;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-use crate::PG15_ZIPF_UPDATE;
 use crate::error::TraceError;
 use crate::format::csv::Columns;
 use crate::format::{Format, blkparse, btr, csv, fio, msr, oracle, vscsi};
 use crate::record::Record;
-use crate::source::{Failure, Stream, cannot_read, decompress};
+use crate::source::{BATCH, Decode, Failure, Stream, cannot_read, decompress};
 
-const BATCH: usize = 1024;
-
-/// A format's decoder.
-pub(crate) trait Decode: Send {
-    /// The next record; `None` at the end.
-    fn next(&mut self) -> Result<Option<Record>, Failure>;
-
-    /// Up to [`BATCH`] records; those before a failure are there.
-    fn batch(&mut self, batch: &mut Vec<Record>) -> Result<(), Failure> {
-        while batch.len() < BATCH
-            && let Some(record) = self.next()?
-        {
-            batch.push(record);
-        }
-        Ok(())
-    }
-}
+/// The trace that the project ships, as `btr.zst`: PostgreSQL 15 under pgbench with a
+/// Zipf-distributed update load, recorded below the file system.
+static PG15_ZIPF_UPDATE: &[u8] = include_bytes!("../data/pg15_zipf_update.btr.zst");
 
 /// How a trace is to be understood.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of a trace: decompressed, and cut into records of one size or into lines.
+//! Bytes of a trace: decompressed, cut into records of one size or into lines, and what decodes them.
 //!
 //! Invariants: a line is bounded, so that a file without line ends takes no memory; places count
 //! in the decompressed stream.
@@ -7,6 +7,10 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::error::Place;
+use crate::record::Record;
+
+/// Records are decoded so many at a time.
+pub(crate) const BATCH: usize = 1024;
 
 /// A line may have so many bytes.
 const LINE_BYTES: usize = 16 << 10;
@@ -14,6 +18,22 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// What is wrong, and where; the file's name comes later.
 pub(crate) type Failure = (Place, String);
+
+/// A format's decoder.
+pub(crate) trait Decode: Send {
+    /// The next record; `None` at the end.
+    fn next(&mut self) -> Result<Option<Record>, Failure>;
+
+    /// Up to [`BATCH`] records; those before a failure are there.
+    fn batch(&mut self, batch: &mut Vec<Record>) -> Result<(), Failure> {
+        while batch.len() < BATCH
+            && let Some(record) = self.next()?
+        {
+            batch.push(record);
+        }
+        Ok(())
+    }
+}
 
 /// The decompressed stream.
 pub(crate) type Stream = BufReader<Box<dyn Read + Send>>;

@@ -194,8 +194,10 @@ impl Device {
         Self(Arc::new(Shared { name: name.to_owned(), slow, ..self.parts() }))
     }
 
-    pub(crate) fn with_fault(&self, fault: Fault) -> Self {
-        Self(Arc::new(Shared { fault: Some(fault), ..self.parts() }))
+    /// The same device as seen through a handle's faults, which replace those of another handle.
+    #[must_use]
+    pub fn with_fault(&self, fault: &Fault) -> Self {
+        Self(Arc::new(Shared { fault: Some(fault.clone()), ..self.parts() }))
     }
 
     fn parts(&self) -> Shared {

@@ -59,7 +59,7 @@ const NOTHING: u32 = 0;
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct FtlSpec {
     /// What is erased at once; in whole pages.
-    #[serde(deserialize_with = "bounds::block_bytes")]
+    #[serde(deserialize_with = "bounds::block_bytes::<_, PAGE_BYTES>")]
     pub block_bytes: u64,
     /// Flash beyond the capacity, in thousandths of the capacity.
     #[serde(deserialize_with = "bounds::per_mille")]

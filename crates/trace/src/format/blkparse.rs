@@ -9,9 +9,8 @@
 
 use crate::dev::Devices;
 use crate::fields::{self, shown};
-use crate::open::Decode;
 use crate::record::{Op, Record};
-use crate::source::{Failure, Lines, Stream};
+use crate::source::{Decode, Failure, Lines, Stream};
 
 const SECTOR_BYTES: u64 = 512;
 

@@ -7,9 +7,8 @@
 use std::io::{self, Write};
 
 use crate::error::Place;
-use crate::open::Decode;
 use crate::record::{Op, Record};
-use crate::source::{Chunks, Failure, Stream};
+use crate::source::{Chunks, Decode, Failure, Stream};
 
 const RECORD_BYTES: usize = 24;
 

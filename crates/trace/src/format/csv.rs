@@ -13,9 +13,8 @@ use std::str::FromStr;
 use crate::dev::Devices;
 use crate::error::Place;
 use crate::fields::{self, shown};
-use crate::open::Decode;
 use crate::record::{Op, PAGE_BYTES, Record};
-use crate::source::{Failure, Lines, Stream};
+use crate::source::{Decode, Failure, Lines, Stream};
 
 const HEADER: &str = "ts_us,dev,op,offset_bytes,length_bytes";
 

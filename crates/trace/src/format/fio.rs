@@ -11,9 +11,8 @@ use std::io::{self, Write};
 
 use crate::dev::Devices;
 use crate::fields::{self, shown};
-use crate::open::Decode;
 use crate::record::{Op, Record};
-use crate::source::{Failure, Lines, Stream};
+use crate::source::{Decode, Failure, Lines, Stream};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {

@@ -8,9 +8,8 @@
 
 use crate::dev::Devices;
 use crate::fields;
-use crate::open::Decode;
 use crate::record::Record;
-use crate::source::{Failure, Lines, Stream};
+use crate::source::{Decode, Failure, Lines, Stream};
 
 /// Whether a first line is one of this format.
 pub(crate) fn looks_like(line: &str) -> bool {

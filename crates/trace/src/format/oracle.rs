@@ -13,9 +13,8 @@ use std::io::{self, Write};
 
 use super::btr::take;
 use crate::error::Place;
-use crate::open::Decode;
 use crate::record::{Op, PAGE_BYTES, Record};
-use crate::source::{Chunks, Failure, Stream};
+use crate::source::{Chunks, Decode, Failure, Stream};
 
 const RECORD_BYTES: usize = 24;
 

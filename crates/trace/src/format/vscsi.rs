@@ -9,9 +9,8 @@
 
 use super::btr::take;
 use crate::error::Place;
-use crate::open::Decode;
 use crate::record::{Op, Record};
-use crate::source::{Chunks, Failure, Stream};
+use crate::source::{Chunks, Decode, Failure, Stream};
 
 const SECTOR_BYTES: u64 = 512;
 const V1_BYTES: usize = 32;

@@ -106,7 +106,7 @@ impl Served {
         origin: &Fault,
         fault: &Fault,
     ) -> Result<Self, VolumeError> {
-        let origin = origin.wrap(&open(&dir.join("origin"))?);
+        let origin = open(&dir.join("origin"))?.with_fault(origin);
         let limits = Limits { checkpoint: 10_000_000, ..Limits::default() };
         let state = Some(StateFile::new(&dir.join("state"), "v", "/the/origin"));
         let (name, choices) = ("v".to_owned(), cache.choices());
@@ -114,7 +114,7 @@ impl Served {
             VolumeConfig { name, origin, choices: choices.clone(), limits, workers: 1, state };
         let served = Self(Volume::start(config)?);
         let flash =
-            FlashDevice::prepare(fault.wrap(&open(&dir.join("flash"))?), None, UNIT, false)?;
+            FlashDevice::prepare(open(&dir.join("flash"))?.with_fault(&fault), None, UNIT, false)?;
         served.0.attach(flash.for_volume(UNITS * UNIT, &choices, 1)?)?;
         Ok(served)
     }

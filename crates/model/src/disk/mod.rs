@@ -19,17 +19,21 @@
 //! Why not let writes to a full cache go to the medium directly: the drain in order of place is
 //! better than the queue's choice among so few.
 
+mod platter;
+mod queue;
+mod spec;
+mod write_cache;
+
 use std::collections::VecDeque;
 
-use serde::Deserialize;
-
-use crate::bounds;
+use self::platter::{Plan, Platter};
+use self::queue::{Pending, Queue};
+use self::write_cache::{Barrier, WriteCache};
 use crate::completions::{Completions, Order};
-use crate::platter::{Plan, Platter};
-use crate::queue::{Pending, Queue};
 use crate::wire::Wire;
-use crate::write_cache::{Barrier, WriteCache};
 use crate::{Kind, Model, Nanos, Op, SplitMix64};
+
+pub use self::spec::{DiskSpec, WriteCacheSpec};
 
 /// Reads for each drain if nobody waits for the drain.
 const DRAIN_SHARE: u32 = 16;
@@ -37,55 +41,6 @@ const DRAIN_SHARE: u32 = 16;
 const DRAIN_GRACE_NS: Nanos = 2_000_000;
 /// A drain of neighbours keeps the head for no longer than this takes.
 const DRAIN_BYTES_MAX: u64 = 512 << 10;
-
-/// A write cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table")]
-pub struct WriteCacheSpec {
-    /// How much fits.
-    #[serde(deserialize_with = "bounds::bytes")]
-    pub size_bytes: u64,
-    /// Whether it survives a loss of power, which makes flushes free.
-    pub battery_backed: bool,
-}
-
-/// What to model.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table")]
-pub struct DiskSpec {
-    /// Revolutions a minute.
-    #[serde(deserialize_with = "bounds::rpm")]
-    pub rpm: u64,
-    /// Seek of a read, mean over random pairs of places.
-    #[serde(deserialize_with = "bounds::nanos")]
-    pub seek_average_ns: Nanos,
-    /// Shortest seek.
-    #[serde(deserialize_with = "bounds::nanos")]
-    pub settle_ns: Nanos,
-    /// What a seek for a write takes longer.
-    #[serde(deserialize_with = "bounds::nanos")]
-    pub write_settle_ns: Nanos,
-    /// Rate of the medium.
-    #[serde(deserialize_with = "bounds::media_rate")]
-    pub bytes_per_second: u64,
-    /// How far the head reads on after a read.
-    #[serde(deserialize_with = "bounds::count")]
-    pub read_ahead_tracks: u64,
-    /// Requests among which the disk chooses.
-    #[serde(deserialize_with = "bounds::depth")]
-    pub queue_depth: usize,
-    /// How often it passes over one of them at most.
-    #[serde(deserialize_with = "bounds::count")]
-    pub patience: u64,
-    /// Overhead of a command.
-    #[serde(deserialize_with = "bounds::nanos")]
-    pub command_ns: Nanos,
-    /// Rate of the interface, which buffer and cache are reached by.
-    #[serde(deserialize_with = "bounds::bandwidth")]
-    pub bus_bytes_per_second: u64,
-    /// The write cache, if there is one.
-    pub cache: Option<WriteCacheSpec>,
-}
 
 /// A write that waits for room.
 struct Waiting {

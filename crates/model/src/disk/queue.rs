@@ -12,9 +12,9 @@
 
 use std::collections::VecDeque;
 
+use super::platter::{Plan, Platter, Span};
 use crate::Nanos;
 use crate::completions::Order;
-use crate::platter::{Plan, Platter, Span};
 
 /// A request that waits for the head.
 pub(crate) struct Pending {

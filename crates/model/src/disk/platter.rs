@@ -20,8 +20,8 @@
 //! start in the middle of a track that they fill. For the distance of a seek, the head counts as
 //! being where the last request ended, also if it has read on.
 
+use super::spec::DiskSpec;
 use crate::Nanos;
-use crate::disk::DiskSpec;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;

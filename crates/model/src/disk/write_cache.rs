@@ -17,9 +17,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::spec::WriteCacheSpec;
 use crate::Nanos;
 use crate::completions::Order;
-use crate::disk::WriteCacheSpec;
 
 /// Numbers the spans of time between barriers.
 pub(crate) type Epoch = u64;
