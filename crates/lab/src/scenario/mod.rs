@@ -31,6 +31,7 @@ pub mod desktop;
 mod grid;
 mod hierarchy;
 mod kinds;
+mod setting;
 mod sweep;
 #[cfg(test)]
 mod tests;

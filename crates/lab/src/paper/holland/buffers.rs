@@ -6,14 +6,12 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, over, rounded, why};
 use super::super::{Asked, Found, Kind, Row};
+use super::values::ALL_RAM;
 use super::{FLASH, READ, SET, WRITE, figures};
 use crate::scenario_file;
 
 const RAM: &str = "cache.ram_mib";
 const POLICY: &str = "cache.ram_policy";
-/// The paper's 8 GB.
-const ALL: &str = "512";
-pub(super) const SIZES: [&str; 7] = ["0", "0.25", "1", "4", "16", "64", ALL];
 
 /// H11.
 pub(super) fn large_sets(asked: &Asked) -> Result<Found> {
@@ -25,7 +23,7 @@ pub(super) fn large_sets(asked: &Asked) -> Result<Found> {
         let periodic = of("0.25", "1s", set, WRITE)?;
         let some = of("64", "1s", set, WRITE)?;
         let none = of("0", "async", set, WRITE)?;
-        let (reads, all) = (of("0.25", "async", set, READ)?, of(ALL, "async", set, READ)?);
+        let (reads, all) = (of("0.25", "async", set, READ)?, of(ALL_RAM, "async", set, READ)?);
         // "Comparable": writes at RAM's speed, a few microseconds at most, where flash takes 21; reads
         // lose the hits of RAM, 7 to 9 %, and no more than twice that in time.
         holds &= tiny.iter().all(|us| *us < 5.0) && some.iter().all(|us| *us < 5.0);
@@ -55,8 +53,8 @@ pub(super) fn large_sets(asked: &Asked) -> Result<Found> {
 pub(super) fn small_set(asked: &Asked) -> Result<Found> {
     let runs = Runs::of(asked, scenario_file!("holland-fig7"))?;
     let of = |ram, flash| runs.at(&[(RAM, ram), (FLASH, flash)], READ);
-    let with = over(&of("0.25", "4")?, &of(ALL, "4")?);
-    let without = over(&of("0.25", "0")?, &of(ALL, "4")?);
+    let with = over(&of("0.25", "4")?, &of(ALL_RAM, "4")?);
+    let without = over(&of("0.25", "0")?, &of(ALL_RAM, "4")?);
     // Read off two plots: ten points, and a fifth.
     let holds = with.iter().all(|r| (1.15..=1.40).contains(r))
         && without.iter().all(|r| (4.0..=6.0).contains(r));

@@ -5,8 +5,8 @@ use anyhow::Result;
 use larder_report::{Axis, Curve, Figure};
 
 use super::super::runs::{Runs, median};
-use super::policies::{ARCHITECTURES, POLICIES};
-use super::{ARCHITECTURE, FLASH, READ, SET, WRITE, buffers, loads, sizes};
+use super::values::{self, ARCHITECTURES, FLASH_FACTORS, POLICIES, RAM_SIZES, WRITE_SHARES};
+use super::{ARCHITECTURE, FLASH, READ, SET, WRITE};
 
 /// A curve through the medians over seeds, where one setting takes values.
 fn curve(
@@ -86,7 +86,7 @@ pub(super) fn working_sets(runs: &Runs) -> Result<Vec<Figure>> {
     let mut curves = Vec::new();
     for flash in ["0", "32", "64", "128"] {
         let name = if flash == "0" { "no flash".to_owned() } else { format!("{flash} GB") };
-        curves.push(curve(runs, &name, &[(FLASH, flash)], (SET, &sizes::SETS), READ)?);
+        curves.push(curve(runs, &name, &[(FLASH, flash)], (SET, &values::SETS), READ)?);
     }
     let caption = "8 GB of RAM, 30 % writes.";
     Ok(vec![Figure::curves("Holland, Figure 4", caption, sets(), read_axis(), curves)])
@@ -102,7 +102,7 @@ pub(super) fn read_ahead(runs: &Runs) -> Result<Vec<Figure>> {
         ("64", "0.95", "64 GB, 95 %"),
     ] {
         let fixed = [(FLASH, flash), ("devices.fast_read_share", fast)];
-        curves.push(curve(runs, name, &fixed, (SET, &sizes::SETS), READ)?);
+        curves.push(curve(runs, name, &fixed, (SET, &values::SETS), READ)?);
     }
     let caption = "The pocket lies between 64 GB at 80 % and no flash at 95 %.";
     Ok(vec![Figure::curves("Holland, Figure 5", caption, sets(), read_axis(), curves)])
@@ -117,7 +117,7 @@ pub(super) fn buffers(runs: &Runs) -> Result<Vec<Figure>> {
             for policy in ["async", "1s"] {
                 let fixed = [("cache.ram_policy", policy), (SET, set)];
                 let name = format!("{name}, {policy}");
-                let values = ("cache.ram_mib", &buffers::SIZES[1..]);
+                let values = ("cache.ram_mib", &RAM_SIZES[1..]);
                 curves.push(curve(runs, &name, &fixed, values, what)?);
             }
         }
@@ -136,8 +136,8 @@ pub(super) fn writes(runs: &Runs) -> Result<Vec<Figure>> {
     for set in ["60", "80"] {
         let name = format!("{set} GB");
         let path = "load.write_share";
-        reads.push(curve(runs, &name, &[(SET, set)], (path, &loads::SHARES[..8]), READ)?);
-        writes.push(curve(runs, &name, &[(SET, set)], (path, &loads::SHARES[1..]), WRITE)?);
+        reads.push(curve(runs, &name, &[(SET, set)], (path, &WRITE_SHARES[..8]), READ)?);
+        writes.push(curve(runs, &name, &[(SET, set)], (path, &WRITE_SHARES[1..]), WRITE)?);
     }
     let x = || Axis::linear("share of writes");
     let y = Axis::log("write latency, us");
@@ -155,7 +155,7 @@ pub(super) fn timings(runs: &Runs) -> Result<Vec<Figure>> {
             let queues = ("devices.one_packet_at_a_time", "true");
             let fixed = [queues, (ARCHITECTURE, architecture), (SET, set)];
             let name = format!("{architecture}, {set} GB");
-            let values = ("devices.flash_factor", loads::FACTORS.as_slice());
+            let values = ("devices.flash_factor", FLASH_FACTORS.as_slice());
             let mut one = curve(runs, &name, &fixed, values, READ)?;
             one.ours.iter_mut().for_each(|(x, _)| *x *= 88.0);
             curves.push(one);

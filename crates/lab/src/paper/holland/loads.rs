@@ -6,12 +6,9 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, over, why};
 use super::super::{Asked, Found, Kind, Row};
-use super::policies::ARCHITECTURES;
+use super::values::{ARCHITECTURES, FLASH_FACTORS, WRITE_SHARES};
 use super::{ARCHITECTURE, FLASH, READ, SET, WRITE, figures};
 use crate::scenario_file;
-
-pub(super) const SHARES: [&str; 9] = ["0", "0.1", "0.3", "0.5", "0.7", "0.8", "0.9", "0.95", "1"];
-pub(super) const FACTORS: [&str; 6] = ["0.1", "0.25", "0.5", "1", "1.5", "2"];
 
 /// H13.
 pub(super) fn writes(asked: &Asked) -> Result<Found> {
@@ -20,7 +17,7 @@ pub(super) fn writes(asked: &Asked) -> Result<Found> {
     let (mut points, mut reads_flat, mut writes_flat) = (Vec::new(), true, true);
     for set in ["60", "80"] {
         let usual = of("0.3", set, READ)?;
-        for share in SHARES {
+        for share in WRITE_SHARES {
             let below = matches!(share, "0" | "0.1" | "0.3" | "0.5" | "0.7" | "0.8");
             if share != "1" {
                 let read = of(share, set, READ)?;
@@ -69,7 +66,7 @@ fn fit(x: &[f64], y: &[f64]) -> f64 {
 /// H14. Exact: R2 above 0.999 for every architecture and working set, with queues on the network and without.
 pub(super) fn timings(asked: &Asked) -> Result<Found> {
     let runs = Runs::of(asked, scenario_file!("holland-fig9"))?;
-    let x: Vec<f64> = FACTORS.iter().filter_map(|f| f.parse().ok()).collect();
+    let x: Vec<f64> = FLASH_FACTORS.iter().filter_map(|f| f.parse().ok()).collect();
     let (mut points, mut alone, mut queued) = (Vec::new(), 1.0f64, 1.0f64);
     for (queues, name) in [("false", "no queues"), ("true", "queues")] {
         for architecture in ARCHITECTURES {
@@ -79,7 +76,7 @@ pub(super) fn timings(asked: &Asked) -> Result<Found> {
                     let queues = ("devices.one_packet_at_a_time", queues);
                     runs.at(&[queues, factor, (ARCHITECTURE, architecture), (SET, set)], READ)
                 };
-                let by_factor = FACTORS.into_iter().map(of).collect::<Result<Vec<_>>>()?;
+                let by_factor = FLASH_FACTORS.into_iter().map(of).collect::<Result<Vec<_>>>()?;
                 let r2: Vec<f64> = (0..runs.seeds().count())
                     .map(|seed| by_factor.iter().filter_map(|all| all.get(seed).copied()).collect())
                     .map(|y: Vec<f64>| fit(&x, &y))

@@ -17,6 +17,7 @@ mod policies;
 mod popularity;
 mod sizes;
 mod sums;
+mod values;
 
 use super::Group;
 

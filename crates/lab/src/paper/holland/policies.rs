@@ -7,13 +7,12 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, median, rounded, why};
 use super::super::{Asked, At, Found, Kind, Row};
+use super::values::ARCHITECTURES;
 use super::{ARCHITECTURE, READ, WRITE, figures};
 use crate::scenario_file;
 
 const RAM: &str = "cache.ram_policy";
 const FLASH: &str = "cache.flash_policy";
-pub(super) const ARCHITECTURES: [&str; 3] = ["naive", "lookaside", "unified"];
-pub(super) const POLICIES: [&str; 7] = ["sync", "async", "1s", "5s", "15s", "30s", "none"];
 /// Those that the paper finds alike: nobody waits for the filer.
 const CALM: [&str; 5] = ["async", "1s", "5s", "15s", "30s"];
 

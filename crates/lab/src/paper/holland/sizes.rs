@@ -7,10 +7,10 @@ use serde_json::json;
 use super::super::runs::{Runs, always, at, listed, median, over, rounded, why};
 use super::super::{Asked, Found, Kind, Row};
 use super::popularity::Fit;
+use super::values::SETS;
 use super::{ARCHITECTURE, FLASH, RAM_HIT, READ, SET, figures};
 use crate::scenario_file;
 
-pub(super) const SETS: [&str; 9] = ["5", "10", "20", "40", "60", "80", "160", "320", "640"];
 const FLASH_HIT: &str = "/flash_hit_ratio";
 
 /// H4, H6.

@@ -5,13 +5,10 @@ use anyhow::Result;
 
 use super::super::runs::{Runs, always, at, is_like, listed, median, over, why};
 use super::super::{Found, Kind, Row};
-use super::{CACHES, figures};
+use super::{CACHES, FLASH_EACH, figures};
 
 /// What is asked of both runs.
 pub(super) const IDS: &[&str] = &["S11", "S19", "S20"];
-
-/// Bytes written to flash for each transaction.
-pub(super) const EACH: &str = "flash_bytes_per_transaction";
 
 /// The rows and Figure 12.
 pub(super) fn rows(large: &Runs, small: &Runs) -> Result<Found> {
@@ -44,8 +41,8 @@ fn responses(large: &Runs, small: &Runs) -> Result<Row> {
 }
 
 fn wear(large: &Runs, small: &Runs) -> Result<Row> {
-    let a = over(&large.system("sce", EACH)?, &large.system("flashcache", EACH)?);
-    let b = over(&small.system("sce", EACH)?, &small.system("bcache", EACH)?);
+    let a = over(&large.system("sce", FLASH_EACH)?, &large.system("flashcache", FLASH_EACH)?);
+    let b = over(&small.system("sce", FLASH_EACH)?, &small.system("bcache", FLASH_EACH)?);
     let holds = is_like(&a, 0.57) && is_like(&b, 0.79);
     let asked = "Each as a loss, over the whole run.";
     let otherwise = "A: all data brought once and the writes are what SCE writes, and flashcache has \
@@ -67,7 +64,7 @@ fn wear(large: &Runs, small: &Runs) -> Result<Row> {
 fn more(large: &Runs, small: &Runs) -> Result<Row> {
     let (mut points, mut holds, mut above) = (Vec::new(), true, true);
     for system in CACHES {
-        let (a, b) = (large.system(system, EACH)?, small.system(system, EACH)?);
+        let (a, b) = (large.system(system, FLASH_EACH)?, small.system(system, FLASH_EACH)?);
         holds &= always(&b, &a, |b, a| b >= 2.0 * a);
         above &= always(&b, &a, |b, a| b > a);
         points.push(at(format!("{system}, B over A"), None, &over(&b, &a)));

@@ -6,9 +6,9 @@ use anyhow::Result;
 use larder_report::{Axis, Bar, Curve, Figure};
 
 use super::super::runs::{Runs, median, medians, over};
-use super::ablation::{Ablation, Case};
-use super::both::EACH;
-use super::{CACHES, EACH_COUNTED, large, small};
+use super::cases::{Ablation, Case};
+use super::published::{LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE, SMALL_HITS};
+use super::{CACHES, EACH_COUNTED, FLASH_EACH};
 
 /// The middle of the paper's last hour, of eight and of four.
 const LAST_OF_8: f64 = 7.5;
@@ -39,7 +39,7 @@ fn samples(runs: &Runs, system: &str) -> Result<Vec<Vec<f64>>> {
 /// Figure 7, a to c.
 pub(super) fn figure_7(runs: &Runs) -> Result<Vec<Figure>> {
     let mut curves = Vec::new();
-    for (system, tpse) in large::TPSE {
+    for (system, tpse) in LARGE_TPSE {
         let mut paper = vec![(LAST_OF_8, tpse)];
         if system == "flashcache" {
             paper.insert(0, (4.6, 45.0));
@@ -49,10 +49,10 @@ pub(super) fn figure_7(runs: &Runs) -> Result<Vec<Figure>> {
     }
     let (mut hits, mut responses) = (Vec::new(), Vec::new());
     let flash = runs.took("all-flash")?;
-    for (system, paper) in large::HITS {
+    for (system, paper) in LARGE_HITS {
         hits.push(bar(system, Some(paper), &runs.hits(system)?));
     }
-    for (system, paper) in large::RESPONSES {
+    for (system, paper) in LARGE_RESPONSES {
         responses.push(bar(system, Some(paper), &over(&runs.took(system)?, &flash)));
     }
     let caption = "Eight hours, 200 GiB of flash over 160 GiB of data.";
@@ -81,7 +81,7 @@ pub(super) fn figures_8_and_9(runs: &Runs) -> Result<Vec<Figure>> {
         let (ours, paper) = (rates(&samples(runs, system)?), vec![(LAST_OF_4, paper)]);
         curves.push(Curve { name: system.to_owned(), ours, paper });
     }
-    for (system, paper) in small::HITS {
+    for (system, paper) in SMALL_HITS {
         hits.push(bar(system, Some(paper), &runs.hits(system)?));
     }
     let caption = "Four hours, 30 GiB of flash over 160 GiB of data.";
@@ -118,7 +118,7 @@ pub(super) fn figure_12(large: &Runs, small: &Runs) -> Result<Figure> {
     let mut bars = Vec::new();
     for (runs, config) in [(large, "200 GiB"), (small, "30 GiB")] {
         for system in CACHES {
-            let each: Vec<f64> = runs.system(system, EACH)?.iter().map(|b| b / KIB).collect();
+            let each: Vec<f64> = runs.system(system, FLASH_EACH)?.iter().map(|b| b / KIB).collect();
             bars.push(bar(&format!("{system} {config}"), None, &each));
         }
     }

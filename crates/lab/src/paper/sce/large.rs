@@ -7,26 +7,11 @@ use super::super::runs::{
     Runs, always, at, falling, is_like, listed, median, over, range, rounded, why,
 };
 use super::super::{Found, Kind, Row};
+use super::published::{LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE};
 use super::{EACH_COUNTED, figures};
 
 /// What is asked of these runs alone.
 pub(super) const IDS: &[&str] = &["S1", "S2", "S4", "S5", "S6", "S7", "S8"];
-
-/// Transactions that TPC-E counts, a second, in the last hour (Table 1; SCE's by its ratios).
-pub(super) const TPSE: [(&str, f64); 6] = [
-    ("all-flash", 87.9),
-    ("sce", 82.6),
-    ("flashcache", 56.9),
-    ("enhanceio", 17.5),
-    ("bcache", 17.3),
-    ("no-cache", 11.2),
-];
-/// Read hits of the last hour in per cent (Table 1, Figure 7b).
-pub(super) const HITS: [(&str, f64); 4] =
-    [("sce", 100.0), ("flashcache", 98.66), ("bcache", 96.75), ("enhanceio", 96.52)];
-/// Response times over all-flash's (Figure 7c).
-pub(super) const RESPONSES: [(&str, f64); 4] =
-    [("sce", 1.17), ("flashcache", 2.6), ("bcache", 11.0), ("enhanceio", 11.0)];
 
 const PROGRAMS: &str = "What sets bcache and EnhanceIO apart in the paper is how they are written \
                         (a journal on flash, locks); here all are one engine.";
@@ -49,7 +34,7 @@ pub(super) fn rows(runs: &Runs) -> Result<Found> {
 
 fn table_1(runs: &Runs) -> Result<Row> {
     let mut points = Vec::new();
-    for (system, paper) in TPSE.into_iter().filter(|(system, _)| *system != "sce") {
+    for (system, paper) in LARGE_TPSE.into_iter().filter(|(system, _)| *system != "sce") {
         let ours: Vec<f64> = runs.rate(system)?.iter().map(|r| r / EACH_COUNTED).collect();
         points.push(at(system, paper, &ours));
     }
@@ -187,7 +172,7 @@ fn warm_up(runs: &Runs) -> Result<Row> {
 fn hits(runs: &Runs) -> Result<Row> {
     let ours = runs.hits("sce")?;
     let (mut points, mut holds) = (Vec::new(), ours.iter().all(|h| *h >= 99.5));
-    for (system, paper) in HITS {
+    for (system, paper) in LARGE_HITS {
         let hits = runs.hits(system)?;
         points.push(at(system, paper, &hits));
         if system != "sce" {
@@ -207,7 +192,7 @@ fn hits(runs: &Runs) -> Result<Row> {
 fn responses(runs: &Runs) -> Result<Row> {
     let flash = runs.took("all-flash")?;
     let (mut points, mut holds) = (Vec::new(), true);
-    for (system, paper) in RESPONSES {
+    for (system, paper) in LARGE_RESPONSES {
         let ratio = over(&runs.took(system)?, &flash);
         holds &= if system == "sce" {
             ratio.iter().all(|r| *r <= paper)

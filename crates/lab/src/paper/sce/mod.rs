@@ -22,11 +22,13 @@
 
 mod ablation;
 mod both;
+mod cases;
 mod figure_1;
 mod figures;
 mod intro;
 mod large;
 mod memory;
+mod published;
 mod small;
 #[cfg(test)]
 mod tests;
@@ -105,5 +107,7 @@ impl Runs {
 const HIT_RATIO: &str = "hit_ratio_last_hour";
 const RATE: &str = "transactions_per_second_last_hour";
 const TOOK: &str = "transaction_us_mean";
+/// Bytes written to flash for each transaction.
+const FLASH_EACH: &str = "flash_bytes_per_transaction";
 /// Transactions of ours for one that TPC-E counts ([`crate::load`]).
 const EACH_COUNTED: f64 = 10.0;

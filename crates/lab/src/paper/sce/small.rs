@@ -5,14 +5,11 @@ use anyhow::Result;
 
 use super::super::runs::{Runs, at, falling, is_like, listed, over, range, why};
 use super::super::{Found, Kind, Row};
+use super::published::SMALL_HITS;
 use super::{CACHES, figures};
 
 /// What is asked of these runs alone.
 pub(super) const IDS: &[&str] = &["S9", "S10", "S12"];
-
-/// Read hits of the last hour in per cent (Figure 9b).
-pub(super) const HITS: [(&str, f64); 4] =
-    [("sce", 91.1), ("bcache", 83.0), ("flashcache", 50.0), ("enhanceio", 25.0)];
 
 /// The rows and Figures 8 and 9.
 pub(super) fn rows(runs: &Runs) -> Result<Found> {
@@ -24,11 +21,11 @@ pub(super) fn rows(runs: &Runs) -> Result<Found> {
 /// values are of a load that cannot be had and are not checked.
 fn hits(runs: &Runs) -> Result<Row> {
     let mut points = Vec::new();
-    for (system, paper) in HITS {
+    for (system, paper) in SMALL_HITS {
         points.push(at(system, paper, &runs.hits(system)?));
     }
     let all: Vec<Vec<f64>> =
-        HITS.iter().map(|(system, _)| runs.hits(system)).collect::<Result<_>>()?;
+        SMALL_HITS.iter().map(|(system, _)| runs.hits(system)).collect::<Result<_>>()?;
     let order: Vec<&[f64]> = all.iter().map(Vec::as_slice).collect();
     let first = all.split_first();
     let ahead = first.is_some_and(|(ours, others)| others.iter().all(|o| falling(&[ours, o])));

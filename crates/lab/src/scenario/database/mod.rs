@@ -30,15 +30,15 @@ mod result;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Display;
-
-use crate::database::{
-    BucketOrder, Caches, Crash, Devices, InPlace, PAGE_BYTES, PageLog, Spec, Sync, System, run,
-};
 use larder_core::exec::{Nanos, SECOND};
 use larder_model::{DeviceSpec, Model, described, profile, profiles};
 use serde::Deserialize;
 use serde_json::Value as Json;
+
+use super::setting::{bad, in_range};
+use crate::database::{
+    BucketOrder, Caches, Crash, Devices, InPlace, PAGE_BYTES, PageLog, Spec, Sync, System, run,
+};
 
 /// What can be between pool and disk, by name.
 pub const SYSTEMS: [(&str, System); 10] = [
@@ -115,22 +115,11 @@ impl Default for Settings {
     }
 }
 
-fn bad<T>(key: &str, value: impl Display, accepted: impl Display) -> Result<T, String> {
-    Err(format!("{key} = '{value}' cannot be; accepted: {accepted}"))
-}
-
 fn one_of<T: Copy>(key: &str, value: &str, all: &[(&str, T)]) -> Result<T, String> {
     match all.iter().find(|(name, _)| *name == value) {
         Some((_, found)) => Ok(*found),
         None => bad(key, value, all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")),
     }
-}
-
-fn in_range(key: &str, value: f64, least: f64, most: f64) -> Result<f64, String> {
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    bad(key, value, format!("{least} to {most}"))
 }
 
 impl Settings {

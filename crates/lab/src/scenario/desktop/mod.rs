@@ -14,8 +14,6 @@
 
 mod point;
 
-use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, Scale, User};
-use crate::load::replay::{Replayed, replay};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use larder_core::config::{Choices, Limits};
 use larder_core::exec::{MILLISECOND, Nanos};
@@ -28,6 +26,8 @@ use larder_sim::world::World;
 
 pub use self::point::{Settings, look, point};
 use crate::latencies::Latencies;
+use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, Scale, User};
+use crate::load::replay::{Replayed, replay};
 use crate::scenario::volume::{System, device, place};
 
 /// The paper's disk, as a model.

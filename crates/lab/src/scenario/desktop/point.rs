@@ -24,14 +24,13 @@
 //! engine did for them. `rest` is the second half of the eighth day, or of the day of the backup,
 //! which is `backup`.
 
-use std::fmt::Display;
-
 use larder_core::config::{Durability, PRESETS, UNIT_BYTES_MOST};
 use larder_core::stats::Counters;
 use larder_model::profiles;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use super::super::setting::bad;
 use super::{Day, FLASH_PROFILE, HOURS, ORIGIN_PROFILE, Outcome, Setup, run};
 use crate::latencies::Latencies;
 use crate::load::desktop::{DAYS, FLASH_GB, SEGMENT_BYTES, Scale, USERS};
@@ -113,10 +112,6 @@ fn origin() -> String {
 
 fn flash() -> String {
     FLASH_PROFILE.to_owned()
-}
-
-fn bad<T>(key: &str, value: impl Display, accepted: impl Display) -> Result<T, String> {
-    Err(format!("{key} = '{value}' cannot be; accepted: {accepted}"))
 }
 
 impl Settings {

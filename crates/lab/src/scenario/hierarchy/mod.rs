@@ -5,14 +5,14 @@
 mod settings;
 mod trace;
 
-use crate::hierarchy::{Counts, Seen, Source, Spec, run as simulate};
-use crate::load::holland::Holland;
 use anyhow::{Result, bail};
 use serde_json::{Value as Json, json};
 
 pub use self::settings::Settings;
 use self::trace::Replay;
+use crate::hierarchy::{Counts, Seen, Source, Spec, run as simulate};
 use crate::latencies::Latencies;
+use crate::load::holland::Holland;
 
 /// Runs a point; its counts and latencies, after the warm-up.
 ///

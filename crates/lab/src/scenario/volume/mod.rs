@@ -22,8 +22,6 @@ mod settings;
 mod tests;
 mod trace;
 
-use crate::load::clients::Plan;
-use crate::load::{DATA_BYTES, HOUR, Pattern};
 use anyhow::{Context, Result};
 use larder_core::config::{Choices, Limits, preset};
 use larder_core::exec::{DevId, Nanos};
@@ -34,6 +32,8 @@ pub use self::point::{look, point};
 pub use self::run::{device, place, run, run_all, world};
 pub use self::settings::Settings;
 pub(crate) use self::trace::OUTSTANDING;
+use crate::load::clients::Plan;
+use crate::load::{DATA_BYTES, HOUR, Pattern};
 
 /// The paper's one-minute samples.
 pub const SAMPLE: Nanos = HOUR / SAMPLES_PER_HOUR;

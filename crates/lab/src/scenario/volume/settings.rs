@@ -36,8 +36,6 @@
 //! All but the trace have a default, which is the one shown. A trace has its own data, flash and time: with
 //! it scale, data_gib, flash_gib and hours are refused.
 
-use std::fmt::Display;
-
 use larder_core::config::{
     AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
     UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
@@ -46,6 +44,7 @@ use larder_core::exec::{Nanos, SECOND};
 use larder_model::profiles;
 use serde::Deserialize;
 
+use super::super::setting::{bad, in_range};
 use super::trace::TraceSettings;
 use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System};
 use crate::load::Pattern;
@@ -146,18 +145,6 @@ pub(super) enum Load<'a> {
     Trace(&'a TraceSettings),
 }
 
-pub(super) fn bad<T>(key: &str, value: impl Display, accepted: impl Display) -> Result<T, String> {
-    Err(format!("{key} = '{value}' cannot be; accepted: {accepted}"))
-}
-
-pub(super) fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        bad(key, value, format!("{least} to {most}"))
-    }
-}
-
 impl Settings {
     /// The run that they describe.
     ///
@@ -175,7 +162,7 @@ impl Settings {
         let pattern = match self.load()? {
             Load::Clients(pattern) => pattern,
             Load::Passes => {
-                in_range("passes.count", self.passes.count.into(), 1, 1000)?;
+                in_range("passes.count", self.passes.count, 1, 1000)?;
                 in_range("passes.mib", self.passes.mib, 1, data_bytes >> 20)?;
                 Pattern::Oltp
             }
@@ -325,9 +312,9 @@ fn profile(key: &str, name: &str) -> Result<&'static str, String> {
 
 impl PlanSettings {
     fn plan(&self) -> Result<Plan, String> {
-        in_range("plan.clients", self.clients.into(), 1, 1024)?;
-        in_range("plan.walks", self.walks.into(), 1, 1024)?;
-        in_range("plan.cleaners", self.cleaners.into(), 0, 1024)?;
+        in_range("plan.clients", self.clients, 1, 1024)?;
+        in_range("plan.walks", self.walks, 1, 1024)?;
+        in_range("plan.cleaners", self.cleaners, 0, 1024)?;
         in_range("plan.dirty_pages", self.dirty_pages as u64, 0, 1 << 20)?;
         in_range("plan.computing_us", self.computing_us, 0, 60_000_000)?;
         if !(0.0..=1024.0).contains(&self.writes) {

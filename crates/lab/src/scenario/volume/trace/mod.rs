@@ -15,7 +15,6 @@ mod tally;
 
 use std::time::{Duration, Instant};
 
-use crate::load::replay::drive;
 use anyhow::{Context, Result, anyhow, bail};
 use larder_core::config::Memory;
 use serde_json::Value as Json;
@@ -24,8 +23,9 @@ use self::scan::{Feed, Scan};
 use self::settings::FlashSize;
 pub use self::settings::{OUTSTANDING, TraceSettings};
 use self::tally::Tally;
-use super::settings::bad;
+use super::super::setting::bad;
 use super::{Setup, System, world};
+use crate::load::replay::drive;
 
 /// Between two words of progress.
 const TELL_EVERY: Duration = Duration::from_secs(5);

@@ -26,7 +26,7 @@ use std::str::FromStr as _;
 use larder_trace::{Columns, Format, Options, Trace};
 use serde::Deserialize;
 
-use super::super::settings::{bad, in_range};
+use super::super::super::setting::{bad, in_range};
 use crate::load::replay::Pace;
 
 /// Under way at once where there are no times, or none that can be kept.
