@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use larder_core::config::{
-    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, ReplacementChoice,
-    UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset, presets,
+    AdmissionChoice, Choices, Durability, Eviction, FRAGMENT_BYTES_LEAST, Limits,
+    ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset, presets,
 };
 use larder_core::pagelog::{BATCH_PAGES_MOST, LogPolicy};
 use larder_core::policy::admission::{Class, SelectiveSettings};
@@ -37,8 +37,8 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
             .with_replacement(replacement(given)?)
             .map_err(|e| anyhow!("--replacement {given}: with --preset {name} {e}"))?;
     }
-    match &mut choices.replacement {
-        ReplacementChoice::GClock { ceiling } => {
+    match &mut choices.eviction {
+        Eviction::Replacement(ReplacementChoice::GClock { ceiling }) => {
             *ceiling = args.clock_ceiling.unwrap_or(*ceiling);
         }
         _ if args.clock_ceiling.is_some() => {
@@ -182,13 +182,15 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         ("write_policy", vec![write.to_owned()]),
         ("durability", vec![durability.to_owned()]),
     ];
-    let kind = std::mem::discriminant(&choices.replacement);
-    let mut named = ReplacementChoice::NAMED.iter();
-    if let Some((name, _)) = named.find(|(_, c)| std::mem::discriminant(c) == kind) {
-        decided.push(("replacement", vec![(*name).to_owned()]));
-    }
-    if let ReplacementChoice::GClock { ceiling } = choices.replacement {
-        decided.push(("clock_ceiling", vec![ceiling.to_string()]));
+    if let Eviction::Replacement(policy) = choices.eviction {
+        let kind = std::mem::discriminant(&policy);
+        let mut named = ReplacementChoice::NAMED.iter();
+        if let Some((name, _)) = named.find(|(_, c)| std::mem::discriminant(c) == kind) {
+            decided.push(("replacement", vec![(*name).to_owned()]));
+        }
+        if let ReplacementChoice::GClock { ceiling } = policy {
+            decided.push(("clock_ceiling", vec![ceiling.to_string()]));
+        }
     }
     if let AdmissionChoice::Selective(settings) = &choices.admission {
         decided.extend(decided_selective(settings));

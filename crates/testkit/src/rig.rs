@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use larder_core::buf::Buf;
 use larder_core::config::{
-    AdmissionChoice, Choices, Limits, ReplacementChoice, WritePolicy, preset,
+    AdmissionChoice, Choices, Eviction, Limits, ReplacementChoice, WritePolicy, preset,
 };
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
 use larder_core::pagelog::LogPolicy;
@@ -114,7 +114,9 @@ fn choices(setup: &Setup) -> Choices {
     if setup.preset != "sce" {
         let mut choices = preset(setup.preset).unwrap().choices();
         choices.unit_bytes = unit_bytes;
-        if let ReplacementChoice::Buckets { bytes, .. } = &mut choices.replacement {
+        if let Eviction::Replacement(ReplacementChoice::Buckets { bytes, .. }) =
+            &mut choices.eviction
+        {
             *bytes = 64 << 10;
         }
         if let AdmissionChoice::OnExit(settings) = &mut choices.admission {
@@ -130,8 +132,8 @@ fn choices(setup: &Setup) -> Choices {
         ..SelectiveSettings::default()
     };
     let admission = AdmissionChoice::Selective(settings);
-    let replacement = ReplacementChoice::GClock { ceiling: 1 };
-    Choices { unit_bytes, admission, replacement, ..preset("sce").unwrap().choices() }
+    let eviction = Eviction::Replacement(ReplacementChoice::GClock { ceiling: 1 });
+    Choices { unit_bytes, admission, eviction, ..preset("sce").unwrap().choices() }
 }
 
 fn nanos(span: Duration) -> Nanos {

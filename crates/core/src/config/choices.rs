@@ -4,7 +4,7 @@
 use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
 use larder_policy::replacement::{
     Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lirs, Lru, Replacement, S3Fifo, Sieve, TwoQ,
-    Update, WTinyLfu,
+    WTinyLfu,
 };
 
 use crate::buf::PAGE;
@@ -146,7 +146,7 @@ impl Placement {
     }
 }
 
-/// Choice 3: who leaves.
+/// A replacement policy of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacementChoice {
     /// Generalised CLOCK with this ceiling.
@@ -179,13 +179,31 @@ pub enum ReplacementChoice {
         /// Which bucket leaves.
         order: BucketOrder,
     },
-    /// Only an update displaces.
+}
+
+/// Choice 3: what is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// What a replacement policy gives up, when a unit needs a slot.
+    Replacement(ReplacementChoice),
+    /// Cold units, by a periodic update alone (PRWC 2.6).
     Update,
-    /// The log's front: first in, first out, whatever the version (FaCE 4.2.2).
-    MultiVersionFifo {
-        /// Whether what was asked for is entered once more (FaCE 4.3).
+    /// The tail of the log: first in, first out, whatever the version (FaCE 4.2.2).
+    LogOrder {
+        /// Whether a page that was asked for is appended once more instead (FaCE 4.3).
         second_chance: bool,
     },
+}
+
+impl Eviction {
+    /// Bytes of memory per slot, rounded up.
+    #[must_use]
+    pub fn bytes_per_slot(self) -> u64 {
+        match self {
+            Self::Replacement(policy) => policy.bytes_per_slot(),
+            Self::Update | Self::LogOrder { .. } => 0,
+        }
+    }
 }
 
 /// What is to be done with a policy of any type: for callers that make so many calls that they
@@ -244,7 +262,6 @@ impl ReplacementChoice {
                 let per_bucket = (bytes / unit_bytes).clamp(1, u64::from(u32::MAX)) as u32;
                 then.with(Buckets::new(slots, per_bucket, order))
             }
-            Self::Update | Self::MultiVersionFifo { .. } => then.with(Update),
         }
     }
 
@@ -258,7 +275,6 @@ impl ReplacementChoice {
     #[must_use]
     pub fn bytes_per_slot(self) -> u64 {
         match self {
-            Self::Update | Self::MultiVersionFifo { .. } => 0,
             // A count.
             Self::GClock { .. } | Self::Buckets { .. } => 1,
             // Two links.
@@ -290,7 +306,7 @@ pub struct Choices {
     /// Choice 2.
     pub admission: AdmissionChoice,
     /// Choice 3.
-    pub replacement: ReplacementChoice,
+    pub eviction: Eviction,
     /// Choice 4.
     pub write: WritePolicy,
     /// Choice 5.
@@ -324,8 +340,8 @@ impl Choices {
     #[must_use]
     pub fn log(&self) -> Option<LogSettings> {
         let policy = self.write.log()?;
-        let again = ReplacementChoice::MultiVersionFifo { second_chance: true };
-        Some(LogSettings { policy, second_chance: self.replacement == again })
+        let again = Eviction::LogOrder { second_chance: true };
+        Some(LogSettings { policy, second_chance: self.eviction == again })
     }
 
     /// Who enters it.
@@ -342,18 +358,17 @@ impl Choices {
     /// # Errors
     /// When that policy cannot choose among the slots of a set.
     pub fn with_replacement(mut self, other: ReplacementChoice) -> Result<Self, &'static str> {
-        if self.write.log().is_some()
-            && !matches!(other, ReplacementChoice::MultiVersionFifo { .. })
-        {
-            return Err("pages leave in the order of the log; accepted: none of them");
-        }
-        if self.admission.is_periodic() && other != ReplacementChoice::Update {
-            return Err("units leave by updates; accepted: none of them");
+        match self.eviction {
+            Eviction::LogOrder { .. } => {
+                return Err("pages leave in the order of the log; accepted: none of them");
+            }
+            Eviction::Update => return Err("units leave by updates; accepted: none of them"),
+            Eviction::Replacement(_) => {}
         }
         if self.placement != Placement::Anywhere && !other.knows_sets() {
             return Err("units are placed in sets; accepted: lru, fifo");
         }
-        self.replacement = other;
+        self.eviction = Eviction::Replacement(other);
         Ok(self)
     }
 }

@@ -43,7 +43,7 @@ impl Memory {
         let slots = flash_bytes / unit_bytes;
         Self {
             map_bytes: origin_bytes.div_ceil(unit_bytes) * (4 + choices.admission.bytes_per_unit()),
-            slot_bytes: slots * (SLOT_BYTES + choices.replacement.bytes_per_slot()),
+            slot_bytes: slots * (SLOT_BYTES + choices.eviction.bytes_per_slot()),
             bitmap_bytes: if unit_bytes > PAGE as u64 {
                 slots * bitmap_bytes_each(unit_bytes)
             } else {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_fully_valid_unit_costs_at_most_16_bytes_and_a_partly_valid_one_48() {
-        let slot_bytes = SLOT_BYTES + sce().replacement.bytes_per_slot();
+        let slot_bytes = SLOT_BYTES + sce().eviction.bytes_per_slot();
         assert!(slot_bytes <= 16);
         assert!(slot_bytes + bitmap_bytes_each(MIB) <= 48);
         let memory = Memory::of(100 * TIB, 16 * TIB, &sce(), &Limits::default(), 1);

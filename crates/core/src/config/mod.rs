@@ -16,8 +16,8 @@ mod presets;
 mod spec;
 
 pub use self::choices::{
-    AdmissionChoice, Choices, Durability, OnExitSettings, Placement, ReplacementChoice, WithPolicy,
-    WritePolicy,
+    AdmissionChoice, Choices, Durability, Eviction, OnExitSettings, Placement, ReplacementChoice,
+    WithPolicy, WritePolicy,
 };
 pub(crate) use self::limits::FOREGROUND_MEMORY;
 pub use self::limits::Limits;
@@ -27,4 +27,4 @@ pub use self::presets::{
     presets,
 };
 pub use self::spec::{CacheSpec, Rejected};
-pub(crate) use self::spec::{CleanSpec, FlashCopy, KindSpec, LogSpec, WriteBackSpec};
+pub(crate) use self::spec::{CleanSpec, FlashCopy, KindSpec, LogSpec, SlotSpec, WriteBackSpec};

@@ -6,7 +6,8 @@
 //! default.
 
 use super::choices::{
-    AdmissionChoice, Choices, Durability, OnExitSettings, Placement, ReplacementChoice, WritePolicy,
+    AdmissionChoice, Choices, Durability, Eviction, OnExitSettings, Placement, ReplacementChoice,
+    WritePolicy,
 };
 use crate::pagelog::{BATCH_PAGES, LogPolicy};
 use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
@@ -48,7 +49,7 @@ pub const PRESETS: &[Preset] = &[
             unit_bytes: 1 << 20,
             placement: Placement::Anywhere,
             admission: AdmissionChoice::Selective(SelectiveSettings::default()),
-            replacement: ReplacementChoice::GClock { ceiling: DEFAULT_CEILING },
+            eviction: Eviction::Replacement(ReplacementChoice::GClock { ceiling: DEFAULT_CEILING }),
             write: WritePolicy::AsyncWriteThrough,
             durability: Durability::Journal,
         },
@@ -91,7 +92,7 @@ pub const PRESETS: &[Preset] = &[
             unit_bytes: 1 << 20,
             placement: Placement::Anywhere,
             admission: on_miss(true, false, 0),
-            replacement: ReplacementChoice::Lru,
+            eviction: Eviction::Replacement(ReplacementChoice::Lru),
             write: WritePolicy::WriteAround,
             durability: Durability::Volatile,
         },
@@ -110,7 +111,7 @@ pub const PRESETS: &[Preset] = &[
             unit_bytes: 4 << 10,
             placement: Placement::Sets { ways: 512, hashed: false },
             admission: on_miss(true, true, 0),
-            replacement: ReplacementChoice::Lru,
+            eviction: Eviction::Replacement(ReplacementChoice::Lru),
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
         },
@@ -129,7 +130,7 @@ pub const PRESETS: &[Preset] = &[
             unit_bytes: 4 << 10,
             placement: Placement::Sets { ways: 256, hashed: true },
             admission: on_miss(true, true, 0),
-            replacement: ReplacementChoice::Lru,
+            eviction: Eviction::Replacement(ReplacementChoice::Lru),
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
         },
@@ -148,7 +149,10 @@ pub const PRESETS: &[Preset] = &[
             unit_bytes: 4 << 10,
             placement: Placement::Anywhere,
             admission: on_miss(false, true, 4 << 20),
-            replacement: ReplacementChoice::Buckets { bytes: 512 << 10, order: BucketOrder::Lru },
+            eviction: Eviction::Replacement(ReplacementChoice::Buckets {
+                bytes: 512 << 10,
+                order: BucketOrder::Lru,
+            }),
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
         },
@@ -193,7 +197,7 @@ fn face(second_chance: bool) -> Choices {
             reads: true,
             batch_pages: BATCH_PAGES,
         }),
-        replacement: ReplacementChoice::MultiVersionFifo { second_chance },
+        eviction: Eviction::LogOrder { second_chance },
         write: WritePolicy::Logged(LogPolicy::Full),
         durability: Durability::Log,
     }
@@ -208,7 +212,7 @@ fn periodic(write: WritePolicy) -> Choices {
         unit_bytes: 1 << 20,
         placement: Placement::Anywhere,
         admission: AdmissionChoice::Periodic(PeriodicSettings::default()),
-        replacement: ReplacementChoice::Update,
+        eviction: Eviction::Update,
         write,
         durability: Durability::Journal,
     }

@@ -5,7 +5,7 @@
 //! constructed.
 
 use super::choices::{
-    AdmissionChoice, Choices, Durability, Placement, ReplacementChoice, WritePolicy,
+    AdmissionChoice, Choices, Durability, Eviction, Placement, ReplacementChoice, WritePolicy,
 };
 use crate::pagelog::LogSettings;
 
@@ -38,11 +38,18 @@ pub(crate) enum KindSpec {
     Log(LogSpec),
 }
 
+/// Where units lie, and which of them a unit that needs a slot displaces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotSpec {
+    pub placement: Placement,
+    /// None: only an update evicts.
+    pub replacement: Option<ReplacementChoice>,
+}
+
 /// A clean cache of units.
 #[derive(Clone, Debug)]
 pub(crate) struct CleanSpec {
-    pub placement: Placement,
-    pub replacement: ReplacementChoice,
+    pub slots: SlotSpec,
     pub copies: FlashCopy,
 }
 
@@ -60,8 +67,7 @@ pub(crate) enum FlashCopy {
 /// A write-back cache of units.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBackSpec {
-    pub placement: Placement,
-    pub replacement: ReplacementChoice,
+    pub slots: SlotSpec,
 }
 
 /// A cache in page logs.
@@ -115,7 +121,7 @@ fn log(choices: &Choices, policy: crate::pagelog::LogPolicy) -> Result<LogSpec, 
     let AdmissionChoice::OnExit(settings) = &choices.admission else {
         return rejected("admission", "a page log takes what is written", "on exit");
     };
-    let ReplacementChoice::MultiVersionFifo { second_chance } = choices.replacement else {
+    let Eviction::LogOrder { second_chance } = choices.eviction else {
         return rejected(
             "replacement",
             "pages are evicted in the order of the log",
@@ -137,36 +143,33 @@ fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {
             "write-back with periodic admission",
         );
     }
-    units(choices)?;
-    Ok(WriteBackSpec { placement: choices.placement, replacement: choices.replacement })
+    Ok(WriteBackSpec { slots: slots(choices)? })
 }
 
 fn clean(choices: &Choices, copies: FlashCopy) -> Result<KindSpec, Rejected> {
-    units(choices)?;
-    let (placement, replacement) = (choices.placement, choices.replacement);
-    Ok(KindSpec::Clean(CleanSpec { placement, replacement, copies }))
+    Ok(KindSpec::Clean(CleanSpec { slots: slots(choices)?, copies }))
 }
 
-/// What holds of every cache of units.
-fn units(choices: &Choices) -> Result<(), Rejected> {
+/// What every cache of units needs.
+fn slots(choices: &Choices) -> Result<SlotSpec, Rejected> {
     if matches!(choices.admission, AdmissionChoice::OnExit(_)) {
         return rejected("admission", "only a page log takes what is written", "any other");
-    }
-    if matches!(choices.replacement, ReplacementChoice::MultiVersionFifo { .. }) {
-        return rejected("replacement", "only a page log has an order of its own", "any other");
     }
     if choices.durability == Durability::Log {
         return rejected("durability", "units have no page log", "volatile, journal");
     }
-    if choices.admission.is_periodic() != (choices.replacement == ReplacementChoice::Update) {
-        return rejected(
-            "replacement",
-            "units are evicted by updates with periodic admission, and only then",
-            "update with periodic admission",
-        );
+    let placement = choices.placement;
+    match (choices.eviction, choices.admission.is_periodic()) {
+        (Eviction::Update, true) => Ok(SlotSpec { placement, replacement: None }),
+        (Eviction::Replacement(policy), false) => {
+            if placement != Placement::Anywhere && !policy.knows_sets() {
+                return rejected("replacement", "units are placed in sets", "lru, fifo");
+            }
+            Ok(SlotSpec { placement, replacement: Some(policy) })
+        }
+        (_, true) => {
+            rejected("replacement", "units are evicted by updates", "none with periodic admission")
+        }
+        (_, false) => rejected("replacement", "units need one", "a replacement policy"),
     }
-    if choices.placement != Placement::Anywhere && !choices.replacement.knows_sets() {
-        return rejected("replacement", "units are placed in sets", "lru, fifo");
-    }
-    Ok(())
 }

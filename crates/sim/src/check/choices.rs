@@ -2,7 +2,7 @@
 //! The choices that a check is run with: any that are lawful, or those of a preset.
 
 use larder_core::config::{
-    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, PRESETS, Placement,
+    AdmissionChoice, Choices, Durability, Eviction, FRAGMENT_BYTES_LEAST, PRESETS, Placement,
     ReplacementChoice, WritePolicy,
 };
 use larder_core::exec::MILLISECOND;
@@ -39,17 +39,18 @@ pub(super) fn choices(check: &Check, rng: &mut Pcg64Mcg) -> Choices {
     let durability = Durability::Volatile;
     let placement = Placement::Anywhere;
     let unit_bytes = check.unit_bytes;
-    let mut choices = Choices { unit_bytes, placement, admission, replacement, write, durability };
+    let eviction = Eviction::Replacement(replacement);
+    let mut choices = Choices { unit_bytes, placement, admission, eviction, write, durability };
     if on_miss && rng.random_bool(0.5) {
         let ways = rng.random_range(1..6);
         choices.placement = Placement::Sets { ways, hashed: rng.random_bool(0.5) };
-        choices.replacement =
-            [ReplacementChoice::Lru, ReplacementChoice::Fifo][rng.random_range(0..2)];
+        let policy = [ReplacementChoice::Lru, ReplacementChoice::Fifo][rng.random_range(0..2)];
+        choices.eviction = Eviction::Replacement(policy);
     } else if on_miss && rng.random_bool(0.5) {
         let order = [BucketOrder::Lru, BucketOrder::Fifo, BucketOrder::Random(check.seed)];
         let order = order[rng.random_range(0..3)];
         let bytes = check.unit_bytes * rng.random_range(1..5);
-        choices.replacement = ReplacementChoice::Buckets { bytes, order };
+        choices.eviction = Eviction::Replacement(ReplacementChoice::Buckets { bytes, order });
     }
     choices
 }
@@ -73,9 +74,11 @@ fn of_preset(name: &str, check: &Check, rng: &mut Pcg64Mcg) -> Choices {
     if let Placement::Sets { ways, .. } = &mut choices.placement {
         *ways = rng.random_range(2..6);
     }
-    match &mut choices.replacement {
-        ReplacementChoice::GClock { ceiling } => *ceiling = rng.random_range(1..=*ceiling),
-        ReplacementChoice::Buckets { bytes, .. } => {
+    match &mut choices.eviction {
+        Eviction::Replacement(ReplacementChoice::GClock { ceiling }) => {
+            *ceiling = rng.random_range(1..=*ceiling);
+        }
+        Eviction::Replacement(ReplacementChoice::Buckets { bytes, .. }) => {
             *bytes = check.unit_bytes * rng.random_range(2..5);
         }
         _ => {}

@@ -62,7 +62,7 @@ impl Clean {
         recovered: Option<&Recovered>,
         owner: Weak<dyn Owner>,
     ) -> (Rc<Self>, bool) {
-        let table = || Table::new(cx.shape, plan.slots, spec.placement, spec.replacement);
+        let table = || Table::new(cx.shape, plan.slots, spec.slots);
         let found = Layout::of(&cx.shape, &plan).zip(recovered);
         let mut restored = table();
         let warm =

@@ -11,11 +11,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use larder_policy::replacement::Replacement;
+use larder_policy::replacement::{Replacement, Update};
 
 use super::validity::{self, BitmapPool};
 use crate::buf::PAGE;
-use crate::config::{Placement, ReplacementChoice};
+use crate::config::{Placement, SlotSpec};
 use crate::mutant;
 use crate::pages::{PageSet, Pages};
 use crate::shape::Shape;
@@ -86,12 +86,8 @@ pub(crate) struct Evicted {
 
 impl Table {
     /// An empty table over so many slots of the device, over all shards.
-    pub(crate) fn new(
-        shape: Shape,
-        device_slots: u64,
-        placement: Placement,
-        replacement: ReplacementChoice,
-    ) -> Rc<Self> {
+    pub(crate) fn new(shape: Shape, device_slots: u64, spec: SlotSpec) -> Rc<Self> {
+        let SlotSpec { placement, replacement } = spec;
         let slots = shape.slots_of(device_slots);
         let ways = placement.ways(slots);
         // A last, smaller set is left out.
@@ -106,7 +102,10 @@ impl Table {
             ways,
             used: 0,
             partial: BitmapPool::new(shape.pages_per_unit()),
-            replacement: replacement.build(slots, ways, shape.unit_bytes),
+            replacement: match replacement {
+                Some(policy) => policy.build(slots, ways, shape.unit_bytes),
+                None => Box::new(Update),
+            },
         };
         Rc::new(Self { shape, entries: RefCell::new(entries) })
     }

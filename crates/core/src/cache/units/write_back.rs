@@ -70,7 +70,7 @@ impl WriteBack {
         recovered: Option<&Recovered>,
         owner: Weak<dyn Owner>,
     ) -> Result<Rc<Self>, Contradiction> {
-        let table = Table::new(cx.shape, plan.slots, spec.placement, spec.replacement);
+        let table = Table::new(cx.shape, plan.slots, spec.slots);
         let found = Layout::of(&cx.shape, &plan).zip(recovered);
         let dirty = Rc::new(DirtyMap::new(&cx.shape));
         if let Some((layout, found)) = &found {
