@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine behaves as recorded: the digests of torture, by row.
 //!
-//! A digest covers everything that clients saw in 20 seeded histories. A commit that only moves code
+//! A digest covers everything that clients saw in 100 seeded histories. A commit that only moves code
 //! leaves it as it is; a commit that changes it says why. `digests.txt` has what
-//! `larder torture --profile ROW --seed 1 --runs 20 --json` prints as `digest`.
+//! `larder torture --profile ROW --seed 1 --runs 100 --json` prints as `digest`.
 
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/digests.txt");
 /// If this variable is set, the test writes the file instead of comparing with it.
 const RENEW: &str = "LARDER_RENEW_DIGESTS";
 const FIRST_SEED: u64 = 1;
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 100;
 
 fn digest(row: &'static Profile) -> u64 {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
