@@ -14,12 +14,13 @@ use larder_core::shape::Shape;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use super::history::Violation;
-use super::life::{Judged, Life, wrong};
-use super::plan::{FLASH, Setup};
+use super::history::{Judged, Violation, wrong};
+use super::logs;
+use super::moment::Moment;
+use super::owners::{Owner, Owners};
 use super::promise::Promise;
+use super::setup::{FLASH, Setup};
 use crate::device::SimDevice;
-use crate::oracle::Value;
 use crate::store::{Content, Image, Store};
 use crate::world::ORIGIN;
 
@@ -88,106 +89,49 @@ pub(super) fn formatted(setup: &Setup, volume: u64, flash: &mut Store) -> Vec<Op
     shards.map(|shard| recover_shard(setup, volume, shard, flash, &image).ok()).collect()
 }
 
-/// Which units of the volume flash owns: the first sector of the slot of each. None in a clean mode,
-/// where the origin alone has everything.
-pub(super) struct Owners {
-    unit_sectors: u64,
-    slots: Vec<Owner>,
-}
-
-/// Where a unit is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
-    Origin,
-    /// On flash, from this sector on.
-    Flash(u64),
-    /// It is zero, whatever the origin says.
-    Zero,
-}
-
-impl Owners {
-    fn none(setup: &Setup) -> Self {
-        let unit_bytes = if setup.log_bytes > 0 { PAGE as u64 } else { setup.shape.unit_bytes };
-        let units = setup.shape.origin_bytes.div_ceil(unit_bytes);
-        Self {
-            unit_sectors: unit_bytes / SECTOR as u64,
-            slots: vec![Owner::Origin; units as usize],
-        }
-    }
-
-    /// Says where a unit is.
-    pub(super) fn set(&mut self, unit: u64, owner: Owner) {
-        if let Some(slot) = self.slots.get_mut(unit as usize) {
-            *slot = owner;
-        }
-    }
-
-    /// What the volume holds in a sector, of what is left of the two devices.
-    pub(super) fn value(
-        &self,
-        sector: u64,
-        origin: (&Store, &Image),
-        flash: (&Store, &Image),
-    ) -> Judged<Value> {
-        let (unit, within) = (sector / self.unit_sectors, sector % self.unit_sectors);
-        let owner = self.slots.get(unit as usize).copied().unwrap_or(Owner::Origin);
-        let (at, (store, image)) = match owner {
-            Owner::Origin => (sector, origin),
-            Owner::Flash(slot) => (slot + within, flash),
-            Owner::Zero => return Ok(Value::Zero),
-        };
-        let content = image.get(at as usize).map_or(Content::First, |v| v.content);
-        if owner == Owner::Origin && content == Content::First {
-            return Ok(Value::Of(0));
-        }
-        let found = store.value(sector, content);
-        found.map_err(|what| Violation::new("2: a device", Some(sector), what))
-    }
-}
-
 /// Judges what a power cut left.
-pub(super) fn judge_cut(life: &mut Life<'_>, origin: &Image, flash: &Image) -> Judged<Owners> {
-    life.seen.recoveries += 1;
-    let (setup, volume) = (life.setup, life.volume);
+pub(super) fn judge_cut(moment: &mut Moment<'_>, origin: &Image, flash: &Image) -> Judged<Owners> {
+    moment.seen.recoveries += 1;
+    let (setup, volume) = (moment.setup, moment.volume);
     let mut owners = Owners::none(setup);
-    let in_use = life.attached && setup.is_journaled();
+    let in_use = moment.attached && setup.is_journaled();
     for shard in (0..setup.shape.shards).filter(|_| in_use) {
-        let Some(store) = &life.world.device(FLASH).store else { continue };
+        let Some(store) = moment.world.store(FLASH) else { continue };
         match recover_shard(setup, volume, shard, store, flash) {
             Ok(found) => {
                 let shape = setup.shape.of_shard(shard);
-                judge_pages(life, &shape, &found, (origin, flash), &mut owners)?;
-                judge_warmth(life, &shape, &found)?;
+                judge_pages(moment, &shape, &found, (origin, flash), &mut owners)?;
+                judge_warmth(moment, &shape, &found)?;
             }
-            Err(_) if setup.trouble.rots() => life.seen.cold += 1,
+            Err(_) if setup.trouble.rots() => moment.seen.cold += 1,
             Err(why) => {
                 return wrong("8: metadata is lost", format!("of shard {shard}: {why:?}"));
             }
         }
     }
-    if life.attached && setup.log_bytes > 0 {
-        super::logs::judge(life, (origin, flash), &mut owners)?;
+    if moment.attached && setup.log_bytes > 0 {
+        logs::judge(moment, (origin, flash), &mut owners)?;
     }
-    judge_volume(life, &owners, origin, flash)?;
+    judge_volume(moment, &owners, origin, flash)?;
     if setup.choices.log().is_some_and(|log| log.policy == LogPolicy::Bounded) {
         // Whatever becomes of flash.
-        judge_volume(life, &Owners::none(setup), origin, flash)?;
+        judge_volume(moment, &Owners::none(setup), origin, flash)?;
     }
     Ok(owners)
 }
 
 /// What is settled survives: a shard without any change under way is recovered with all its units.
-fn judge_warmth(life: &mut Life<'_>, shape: &Shape, found: &Recovered) -> Judged<()> {
-    let (setup, shard) = (life.setup, &life.world.shards()[shape.shard as usize]);
+fn judge_warmth(moment: &mut Moment<'_>, shape: &Shape, found: &Recovered) -> Judged<()> {
+    let (setup, shard) = (moment.setup, &moment.world.shards()[shape.shard as usize]);
     let (Some(status), Some(layout)) =
-        (shard.cache_status(), Layout::of(shape, &setup.flash(life.volume)))
+        (shard.cache_status(), Layout::of(shape, &setup.flash(moment.volume)))
     else {
         return Ok(());
     };
     if !setup.trouble.spares_flash() || !shard.journal_settled() {
         return Ok(());
     }
-    life.seen.settled += 1;
+    moment.seen.settled += 1;
     let units = (0..layout.slots).filter(|slot| found.unit(*slot, &layout).is_some()).count();
     if units as u64 == status.units_logged {
         return Ok(());
@@ -198,25 +142,25 @@ fn judge_warmth(life: &mut Life<'_>, shape: &Shape, found: &Recovered) -> Judged
 
 /// The volume holds what was promised: in a clean mode, the origin alone.
 fn judge_volume(
-    life: &Life<'_>,
+    moment: &Moment<'_>,
     owners: &Owners,
     origin_left: &Image,
     flash_left: &Image,
 ) -> Judged<()> {
-    let Some(origin) = life.world.store(ORIGIN) else { return Ok(()) };
-    let flash = life.world.store(FLASH).unwrap_or(origin);
-    for sector in life.oracle.touched() {
+    let Some(origin) = moment.world.store(ORIGIN) else { return Ok(()) };
+    let flash = moment.world.store(FLASH).unwrap_or(origin);
+    for sector in moment.oracle.touched() {
         let value = owners.value(sector, (origin, origin_left), (flash, flash_left))?;
-        if let Some(flushed) = life.flushed {
-            let lost = life.oracle.durable(sector, value, flushed);
+        if let Some(flushed) = moment.flushed {
+            let lost = moment.oracle.durable(sector, value, flushed);
             lost.map_err(|w| Violation::of("7: an answered FLUSH did not cover a write", w))?;
         }
-        let lost = life.oracle.durable_fua(sector, value);
+        let lost = moment.oracle.durable_fua(sector, value);
         lost.map_err(|w| Violation::of("7: an answered FUA write is lost", w))?;
-        if let Some(cleared) = life.cleared {
-            let none = Owners::none(life.setup);
+        if let Some(cleared) = moment.cleared {
+            let none = Owners::none(moment.setup);
             let alone = none.value(sector, (origin, origin_left), (flash, flash_left))?;
-            let lost = life.oracle.durable(sector, alone, cleared);
+            let lost = moment.oracle.durable(sector, alone, cleared);
             lost.map_err(|w| Violation::of("10: the origin lacks what flash gave it", w))?;
         }
     }
@@ -226,14 +170,14 @@ fn judge_volume(
 /// Every page that recovery finds valid is what the origin holds, unless flash alone has it, and
 /// recovery knows that.
 fn judge_pages(
-    life: &mut Life<'_>,
+    moment: &mut Moment<'_>,
     shape: &Shape,
     found: &Recovered,
     (origin, flash): (&Image, &Image),
     owners: &mut Owners,
 ) -> Judged<()> {
-    let setup = life.setup;
-    let place = setup.flash(life.volume);
+    let setup = moment.setup;
+    let place = setup.flash(moment.volume);
     let Some(layout) = Layout::of(shape, &place) else { return Ok(()) };
     let undetected = setup.promise() == Promise::Undetected;
     let mut units = Vec::with_capacity(layout.slots as usize);
@@ -250,7 +194,7 @@ fn judge_pages(
             owners.set(global, Owner::Flash(slot));
         }
         let dirty = found.dirty(slot, &layout);
-        life.seen.dirty += u64::from(dirty != 0);
+        moment.seen.dirty += u64::from(dirty != 0);
         let is_clean = |page: &u32| dirty >> (page / layout.touch_pages()) & 1 == 0;
         for page in pages.into_iter().filter(is_clean) {
             let within = u64::from(page) * PAGE as u64;
@@ -261,12 +205,12 @@ fn judge_pages(
             for i in 0..len / SECTOR as u64 {
                 let (a, b) = (flash.get((ours + i) as usize), origin.get((theirs + i) as usize));
                 let (Some(a), Some(b)) = (a, b) else { continue };
-                life.seen.pages += 1;
+                moment.seen.pages += 1;
                 if a.content == as_written(theirs + i, b.content) {
                     continue;
                 }
                 if undetected && a.tainted {
-                    life.seen.undetected += 1;
+                    moment.seen.undetected += 1;
                     continue;
                 }
                 let what = format!(

@@ -8,8 +8,9 @@ use larder_core::request::Errno;
 use rand::RngExt;
 
 use super::life::Life;
-use super::plan::{FLASH, Fault};
 use super::promise::Trouble;
+use super::setup::FLASH;
+use super::step::Fault;
 use crate::device::Rot;
 use crate::world::ORIGIN;
 

@@ -7,9 +7,15 @@ use larder_core::buf::SECTOR;
 use larder_core::exec::Nanos;
 use larder_core::request::Kind;
 
-use super::load::{CRASHES, RECOVERIES, REQUESTS};
-use super::plan::{Fault, Plan, Step, Stop};
+use super::step::Step;
 use crate::oracle::{WriteId, Wrong};
+
+/// Requests of a history, at least.
+pub const REQUESTS: u32 = 1_000;
+/// Recoveries checked in a history, at least.
+pub const RECOVERIES: u32 = 30;
+/// Crashes of a history, at least.
+pub const CRASHES: u32 = 3;
 
 /// What a history saw, to know that it tested something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,6 +123,14 @@ impl fmt::Display for Violation {
     }
 }
 
+/// What happened, and what was wrong.
+pub(super) type Judged<T> = Result<T, Box<Violation>>;
+
+/// A rule that was broken, and nothing about one sector.
+pub(super) fn wrong<T>(rule: &'static str, what: impl Into<String>) -> Judged<T> {
+    Err(Violation::new(rule, None, what.into()))
+}
+
 /// A step as it happened.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -156,70 +170,5 @@ impl fmt::Display for Line {
             write!(f, " (write {})", self.write)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Ask(Kind::Flush, ..) => write!(f, "flush"),
-            Self::Ask(kind, offset, len) => {
-                let name = match kind {
-                    Kind::Read => "read",
-                    Kind::Write { fua: false } => "write",
-                    Kind::Write { fua: true } => "write under FUA",
-                    Kind::Trim { .. } => "trim",
-                    _ => "zero",
-                };
-                let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
-                write!(f, "{name} {count} sectors from {first}")
-            }
-            Self::Go(events) => write!(f, "{events} events happen"),
-            Self::Rest(span) => write!(f, "{} us pass", span / 1000),
-            Self::Cut(_, outcomes) => write!(f, "{outcomes} outcomes of a power cut are judged"),
-            Self::Crash(_, stop, back) => {
-                let what = match stop {
-                    Stop::Power => "the power fails",
-                    Stop::Process => "the process dies",
-                    Stop::FlashLost => "the power fails, and flash is another device",
-                };
-                write!(f, "{what}{}", if back { "; everything is read back" } else { "" })
-            }
-            Self::Flush => write!(f, "the origin is to have everything"),
-            Self::Detach => write!(f, "flash is taken away"),
-            Self::Settle => write!(f, "all state is made durable"),
-            Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
-            Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),
-            Self::Fault(Fault::Flip(sector, bit)) => {
-                write!(f, "bit {bit} of flash sector {sector} flips")
-            }
-        }
-    }
-}
-
-impl Plan {
-    /// The volume in a line.
-    #[must_use]
-    pub fn headline(&self) -> String {
-        let setup = &self.setup;
-        format!(
-            "profile {}, preset {} {}, {} units of {} KiB, {} slots, {} shards, {} in flight, trouble {:?}",
-            self.profile,
-            setup.preset,
-            match setup.choices.log() {
-                Some(log) => format!("{:?}", log.policy).to_lowercase(),
-                None if setup.is_journaled() => "journaled".to_owned(),
-                None => "volatile".to_owned(),
-            },
-            setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes),
-            setup.shape.unit_bytes >> 10,
-            match setup.logs(0).first() {
-                Some(log) => u64::from(log.blocks),
-                None => setup.slots,
-            },
-            setup.shape.shards,
-            setup.in_flight,
-            setup.trouble,
-        )
     }
 }

@@ -17,12 +17,16 @@ use larder_model::Jitter;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::cuts::{self, judge_cut, recover_shard};
-use super::history::{Line, Seen, Violation};
+use super::cuts::{self, recover_shard};
+use super::history::{Judged, Line, Seen, Violation, wrong};
 use super::logs;
-use super::plan::{FLASH, Plan, Setup, Step, Stop};
+use super::moment::Moment;
+use super::owners::Owners;
+use super::plan::Plan;
 use super::promise::{Promise, Trouble};
 use super::rot::places;
+use super::setup::{FLASH, Setup};
+use super::step::{Step, Stop};
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, WriteId, fill};
 use crate::store::{Image, Store};
@@ -69,13 +73,6 @@ pub(super) struct Life<'a> {
     pub trace: Option<Vec<Line>>,
     /// Images that are reused.
     scratch: (Image, Image),
-}
-
-/// What happened, and what was wrong.
-pub(super) type Judged<T> = Result<T, Box<Violation>>;
-
-pub(super) fn wrong<T>(rule: &'static str, what: impl Into<String>) -> Judged<T> {
-    Err(Violation::new(rule, None, what.into()))
 }
 
 /// A volume at the beginning of its first life.
@@ -364,6 +361,21 @@ impl Life<'_> {
         Ok(())
     }
 
+    /// Judges what a power cut left of the devices.
+    pub(super) fn judge_cut(&mut self, origin: &Image, flash: &Image) -> Judged<Owners> {
+        let mut moment = Moment {
+            setup: self.setup,
+            world: &self.world,
+            oracle: &self.oracle,
+            volume: self.volume,
+            attached: self.attached,
+            flushed: self.flushed,
+            cleared: self.cleared,
+            seen: &mut self.seen,
+        };
+        cuts::judge_cut(&mut moment, origin, flash)
+    }
+
     /// What if the power failed now? Several outcomes, none of which the life goes on with.
     fn probe(&mut self, salt: u64, outcomes: u32) -> Judged<()> {
         let mut rng = Pcg64Mcg::seed_from_u64(salt);
@@ -371,7 +383,7 @@ impl Life<'_> {
             let (mut origin, mut flash) = std::mem::take(&mut self.scratch);
             cuts::cut(self.world.device(ORIGIN), &mut rng, &mut origin);
             cuts::cut(self.world.device(FLASH), &mut rng, &mut flash);
-            let judged = judge_cut(self, &origin, &flash);
+            let judged = self.judge_cut(&origin, &flash);
             self.scratch = (origin, flash);
             judged.map(drop)?;
         }
@@ -391,7 +403,7 @@ impl Life<'_> {
             cuts::cut(self.world.device(ORIGIN), &mut rng, &mut left);
             cuts::cut(self.world.device(FLASH), &mut rng, &mut flash_left);
         }
-        let owners = judge_cut(self, &left, &flash_left)?;
+        let owners = self.judge_cut(&left, &flash_left)?;
         let (origin, flash) = (self.world.take_store(ORIGIN), self.world.take_store(FLASH));
         let (Some(origin), Some(flash)) = (origin, flash) else {
             return wrong("a device has no bytes", String::new());

@@ -10,17 +10,13 @@ use larder_core::request::Kind;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use super::plan::{Fault, Setup, Step, Stop};
+use super::history::{RECOVERIES, REQUESTS};
 use super::profile::Profile;
 use super::promise::Trouble;
 use super::rot::flippable;
+use super::setup::Setup;
+use super::step::{Fault, Step, Stop};
 
-/// Requests of a history, at least.
-pub const REQUESTS: u32 = 1_000;
-/// Recoveries checked in a history, at least.
-pub const RECOVERIES: u32 = 30;
-/// Crashes of a history, at least.
-pub const CRASHES: u32 = 3;
 /// Outcomes looked at for one power cut.
 const OUTCOMES: u32 = 4;
 

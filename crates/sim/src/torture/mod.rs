@@ -2,7 +2,7 @@
 //! Torture: seeded histories of crashes and faults, in virtual time, judged by the oracle.
 //!
 //! A seed becomes a [`Plan`]: a volume drawn from a row of the swarm
-//! ([`profile`]), and a list of steps ([`load`]). The plan happens (`life`), power cuts are
+//! ([`profile`]), and a list of steps ([`step`], [`load`]). The plan happens (`life`), power cuts are
 //! judged on the way (`cuts`), and what is promised under which fault is a table ([`promise`]).
 //! A history that breaks a rule is made short ([`shrink`]) and told ([`history`]). Beside the swarm
 //! there are past seeds of interest ([`corpus`]) and everything that is small ([`small`]).
@@ -19,14 +19,18 @@ pub mod history;
 mod life;
 pub mod load;
 mod logs;
+mod moment;
 pub mod mutants;
+mod owners;
 pub mod plan;
 pub mod profile;
 pub mod promise;
 mod rot;
 pub mod runner;
+pub mod setup;
 pub mod shrink;
 pub mod small;
+pub mod step;
 
 use self::history::{Line, Seen, Violation};
 use self::plan::Plan;

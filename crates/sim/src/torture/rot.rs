@@ -9,22 +9,38 @@
 use std::iter::once;
 use std::ops::Range;
 
-use larder_core::buf::SECTOR;
+use larder_core::buf::{PAGE, SECTOR};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
+use larder_core::pagelog::Geometry;
 
-use super::logs;
-use super::plan::Setup;
 use super::promise::Trouble;
+use super::setup::Setup;
 
 /// The ranges of flash that the plan's rot strikes.
 pub(super) fn places(setup: &Setup) -> Vec<Range<u64>> {
     match setup.trouble {
-        Trouble::MetadataRot if setup.log_bytes > 0 => logs::one_copy(setup),
-        Trouble::DataRot if setup.log_bytes > 0 => logs::batches(setup),
+        Trouble::MetadataRot if setup.log_bytes > 0 => one_copy(setup),
+        Trouble::DataRot if setup.log_bytes > 0 => batches(setup),
         Trouble::DataRot => once(setup.metadata_bytes()..setup.flash_bytes()).collect(),
         Trouble::MetadataRot => (0..setup.shape.shards).flat_map(|s| metadata(setup, s)).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Of page logs, what rot of one copy strikes: one place of headers, and segments, which the heads of batches repeat.
+fn one_copy(setup: &Setup) -> Vec<Range<u64>> {
+    let page = PAGE as u64;
+    let of = |place: Geometry| {
+        let header = place.base + u64::from(setup.copy) * page;
+        [header..header + page, place.base + 2 * page..place.block(0)]
+    };
+    setup.logs(0).into_iter().flat_map(of).collect()
+}
+
+/// Where batches lie.
+fn batches(setup: &Setup) -> Vec<Range<u64>> {
+    let of = |place: Geometry| place.block(0)..place.base + place.bytes();
+    setup.logs(0).into_iter().map(of).collect()
 }
 
 fn metadata(setup: &Setup, shard: u32) -> Vec<Range<u64>> {

@@ -8,7 +8,8 @@
 //! Invariants: deterministic; the work is bounded by a number of steps carried out.
 
 use super::history::{Line, Violation};
-use super::plan::{Plan, Step, Stop};
+use super::plan::Plan;
+use super::step::{Step, Stop};
 use super::{run, run_traced};
 
 /// Steps carried out at most: some seconds.

@@ -15,11 +15,11 @@ use larder_core::policy::admission::OnMissSettings;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 
-use super::cuts::judge_cut;
-use super::history::Violation;
-use super::life::{Judged, Life, start};
-use super::plan::{FLASH, Setup, Step};
+use super::history::{Judged, Violation};
+use super::life::{Life, start};
 use super::promise::Trouble;
+use super::setup::{FLASH, Setup};
+use super::step::Step;
 use crate::store::{Image, Store};
 use crate::world::ORIGIN;
 
@@ -186,7 +186,7 @@ fn subsets(life: &mut Life<'_>, tried: &mut Tried) -> Judged<()> {
                 store.cut_into(&mut flash_left, |_, write| kept(write, &flash, ours, theirs));
             }
             tried.states += 1;
-            judge_cut(life, &left, &flash_left)?;
+            life.judge_cut(&left, &flash_left)?;
         }
     }
     Ok(())

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A moment of a life, as a power cut in it is judged.
+
+use larder_core::exec::Nanos;
+
+use super::history::Seen;
+use super::setup::Setup;
+use crate::oracle::Oracle;
+use crate::world::World;
+
+/// See the module.
+pub(super) struct Moment<'a> {
+    pub setup: &'a Setup,
+    pub world: &'a World,
+    pub oracle: &'a Oracle,
+    /// The id of the volume on flash.
+    pub volume: u64,
+    /// The state off the flash says that flash is in use.
+    pub attached: bool,
+    /// When a flush was asked for that was answered.
+    pub flushed: Option<Nanos>,
+    /// When the origin was asked for the last time to have everything, and has it durably.
+    pub cleared: Option<Nanos>,
+    pub seen: &'a mut Seen,
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a history is made of.
+
+use std::fmt;
+
+use larder_core::buf::SECTOR;
+use larder_core::exec::Nanos;
+use larder_core::request::Kind;
+
+/// How everything stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The power fails: unflushed sectors are there or not.
+    Power,
+    /// The process dies: the devices lose nothing.
+    Process,
+    /// The power fails, and the flash device is another one afterwards.
+    FlashLost,
+}
+
+/// What goes wrong, from one moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The trouble of the plan begins.
+    Begins,
+    /// It ends: what hangs is answered, what vanished is back.
+    Ends,
+    /// A bit flips in this sector of flash.
+    Flip(u64, u32),
+}
+
+/// One step of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A client asks for something.
+    Ask(Kind, u64, u64),
+    /// So many events happen.
+    Go(u32),
+    /// Time passes.
+    Rest(Nanos),
+    /// What if the power failed now? So many outcomes, none of which the life goes on with.
+    Cut(u64, u32),
+    /// Everything stops, and another life begins; whether it first reads everything back.
+    Crash(u64, Stop, bool),
+    /// Something goes wrong.
+    Fault(Fault),
+    /// The administrator asks that the origin have everything.
+    Flush,
+    /// The administrator takes the flash device away.
+    Detach,
+    /// The volume is about to stop: all of the cache's state is made durable.
+    Settle,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Ask(Kind::Flush, ..) => write!(f, "flush"),
+            Self::Ask(kind, offset, len) => {
+                let name = match kind {
+                    Kind::Read => "read",
+                    Kind::Write { fua: false } => "write",
+                    Kind::Write { fua: true } => "write under FUA",
+                    Kind::Trim { .. } => "trim",
+                    _ => "zero",
+                };
+                let (first, count) = (offset / SECTOR as u64, len / SECTOR as u64);
+                write!(f, "{name} {count} sectors from {first}")
+            }
+            Self::Go(events) => write!(f, "{events} events happen"),
+            Self::Rest(span) => write!(f, "{} us pass", span / 1000),
+            Self::Cut(_, outcomes) => write!(f, "{outcomes} outcomes of a power cut are judged"),
+            Self::Crash(_, stop, back) => {
+                let what = match stop {
+                    Stop::Power => "the power fails",
+                    Stop::Process => "the process dies",
+                    Stop::FlashLost => "the power fails, and flash is another device",
+                };
+                write!(f, "{what}{}", if back { "; everything is read back" } else { "" })
+            }
+            Self::Flush => write!(f, "the origin is to have everything"),
+            Self::Detach => write!(f, "flash is taken away"),
+            Self::Settle => write!(f, "all state is made durable"),
+            Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
+            Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),
+            Self::Fault(Fault::Flip(sector, bit)) => {
+                write!(f, "bit {bit} of flash sector {sector} flips")
+            }
+        }
+    }
+}
