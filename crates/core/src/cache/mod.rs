@@ -283,10 +283,8 @@ impl Current {
         self.parting.leaving.set(true);
         match self.get() {
             Cache::PassThrough => {}
-            Cache::Clean(clean) => clean.units.journal.iter().for_each(|journal| journal.hurry()),
-            Cache::WriteBack(cache) => {
-                cache.units.journal.iter().for_each(|journal| journal.hurry());
-            }
+            Cache::Clean(clean) => clean.units.hurry(),
+            Cache::WriteBack(cache) => cache.units.hurry(),
             Cache::Log(LogState::Open(open)) if !self.parting.clearing.get() => open.seal(),
             Cache::Log(_) => {}
         }
@@ -299,12 +297,8 @@ impl Current {
         }
         match self.get() {
             Cache::PassThrough => true,
-            Cache::Clean(clean) => {
-                clean.units.journal.as_ref().is_none_or(|journal| journal.is_settled())
-            }
-            Cache::WriteBack(cache) => {
-                cache.units.journal.as_ref().is_none_or(|journal| journal.is_settled())
-            }
+            Cache::Clean(clean) => clean.units.is_settled(),
+            Cache::WriteBack(cache) => cache.units.is_settled(),
             Cache::Log(LogState::Open(open)) => open.log.is_sealed(),
             Cache::Log(_) => false,
         }
@@ -388,7 +382,7 @@ fn status<J: Journal>(units: &UnitCache<J>, units_dirty: u64) -> CacheStatus {
         units_total: u64::from(units.table.slots()),
         units_used: u64::from(units.table.used()),
         units_dirty,
-        units_logged: journal.map_or(0, |journal| journal.mapping().logged_count()),
+        units_logged: journal.map_or(0, |journal| journal.base().mapping.logged_count()),
         reached: units.log().map_or((0, 0), Log::reached),
         bitmap_bytes: units.table.bitmap_bytes(),
         suspended: !units.flash.usable(),

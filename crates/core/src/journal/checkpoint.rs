@@ -8,45 +8,22 @@
 //! When a checkpoint is due: at the start, when half of the log is used, and when the whole state is asked for. Between
 //! checkpoints a clean cache logs units that changed, see `clean.rs`.
 
-use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use super::log::{Log, LogFailed, Switch};
+use super::base::{Base, Journal};
+use super::log::{LogFailed, Switch};
 use super::record::Record;
 use crate::checksum::Digest;
-use crate::exec::Nanos;
 use crate::mutant;
 
 /// Bytes of a payload written at a time.
 const CHUNK: usize = 1 << 20;
 
-/// What was asked of the checkpointer, and what it is doing.
-#[derive(Default)]
-pub(crate) struct Progress {
-    /// Everything is to be logged soon: the volume stops.
-    pub hurry: Cell<bool>,
-    /// The whole state is to be written anew: an update has ended.
-    pub save: Cell<bool>,
-    /// Something counts as logged that is not enqueued yet.
-    pub logging: Cell<bool>,
-}
-
-impl Progress {
-    /// Whether nothing is asked for or going on.
-    pub(super) fn is_idle(&self) -> bool {
-        !self.save.get() && !self.logging.get()
-    }
-}
-
 /// A cache whose whole state can be written.
-pub(crate) trait Checkpointed {
+pub(crate) trait Checkpointed: Journal {
     /// What the units were before a snapshot, to be put back if the checkpoint fails.
     type Before;
 
-    fn log(&self) -> &Log;
-    fn progress(&self) -> &Progress;
-    /// From the end of one step of the checkpointer to the beginning of the next.
-    fn period(&self) -> Nanos;
     /// Whether a record that is pending at the snapshot belongs in the next log too.
     fn carries(record: &Record) -> bool;
     /// The snapshot: what each slot holds counts as logged from now on.
@@ -54,8 +31,6 @@ pub(crate) trait Checkpointed {
     fn put_back(&self, before: Self::Before);
     /// Appends a slot's entry of the payload.
     fn entry(&self, slot: u32, out: &mut Vec<u8>);
-    /// Appends the reference factors of the origin's units, where they are kept.
-    fn factors(&self, out: &mut Vec<u8>);
     /// Makes durable on both devices what a record or payload is about to say.
     async fn flush_devices(&self) -> Result<(), LogFailed>;
     /// Logs some units that changed; whether there are more.
@@ -65,7 +40,8 @@ pub(crate) trait Checkpointed {
 /// The checkpointer's life.
 pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
     while let Some(journal) = journal.upgrade() {
-        let (log, progress) = (journal.log(), journal.progress());
+        let Base { cx, progress, .. } = journal.base();
+        let (log, period) = (journal.base().log(), cx.limits.checkpoint);
         if log.has_failed() || log.flash.closed() {
             return;
         }
@@ -80,7 +56,7 @@ pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
                     log.fail();
                     log.flash.give_up("its log is full and no new one begins".to_owned());
                 }
-                log.exec.sleep(journal.period()).await;
+                log.exec.sleep(period).await;
             }
             continue;
         }
@@ -91,16 +67,15 @@ pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
             continue;
         }
         // A log that fills wakes it early. A task that waits here does not keep the journal.
-        let (wait, due, exec) =
-            (journal.period(), Rc::clone(&log.checkpoint_due), log.exec.clone());
+        let (due, exec) = (Rc::clone(&log.checkpoint_due), log.exec.clone());
         drop(journal);
-        due.wait_for(wait, &exec).await;
+        due.wait_for(period, &exec).await;
     }
 }
 
 /// Writes the whole state to the other half, and has the log go on there.
 async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
-    let log = journal.log();
+    let log = journal.base().log();
     let (half, generation) = log.begin_half().await?;
     log.note_snapshot(J::carries);
     let before = journal.begin();
@@ -121,7 +96,7 @@ async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
 
 /// Writes a payload; its checksum.
 async fn write_payload<J: Checkpointed>(journal: &J, half: u8) -> Result<u32, LogFailed> {
-    let log = journal.log();
+    let log = journal.base().log();
     let (layout, start) = (&log.layout, log.layout.payload(half));
     let entry = layout.entry_bytes();
     let mut digest = Digest::default();
@@ -133,7 +108,7 @@ async fn write_payload<J: Checkpointed>(journal: &J, half: u8) -> Result<u32, Lo
         }
         if slot == layout.slots {
             slot += 1;
-            journal.factors(&mut pending);
+            journal.base().factors(&mut pending);
             pending.resize((layout.payload_bytes - at) as usize, 0);
         }
         let len = pending.len().min(CHUNK);

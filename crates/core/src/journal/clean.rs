@@ -10,11 +10,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::Journal;
-use super::checkpoint::{self, Checkpointed, Progress};
+use super::base::{Base, Journal};
+use super::checkpoint::{self, Checkpointed};
 use super::entry::clear_regions;
 use super::log::{Log, LogFailed, Ticket};
-use super::mapping::Mapping;
 use super::record::Record;
 use crate::cache::units::table::{Evicted, SlotPin, Table};
 use crate::context::Context;
@@ -38,14 +37,11 @@ struct Touched {
 
 /// The journal, see the module.
 pub(crate) struct CleanJournal {
-    cx: Rc<Context>,
-    table: Rc<Table>,
-    mapping: Mapping,
+    base: Base,
     regions: Regions,
     touched: RefCell<BTreeMap<u32, Touched>>,
     /// Slots that came to hold more than is logged.
     changed: RefCell<BTreeSet<u32>>,
-    progress: Progress,
     last_write: Cell<Nanos>,
 }
 
@@ -65,38 +61,33 @@ pub(crate) struct Before {
 }
 
 impl CleanJournal {
-    pub(crate) fn new(cx: &Rc<Context>, table: &Rc<Table>, log: Rc<Log>) -> Rc<Self> {
-        Rc::new(Self {
-            cx: Rc::clone(cx),
-            table: Rc::clone(table),
-            mapping: Mapping::new(log),
+    /// The journal, with its tasks started; `restored`: slots that a restart found in the log.
+    pub(crate) fn start(
+        cx: &Rc<Context>,
+        table: &Rc<Table>,
+        log: Rc<Log>,
+        restored: impl Iterator<Item = u32>,
+    ) -> Rc<Self> {
+        cx.exec.spawn(Log::commit(Rc::downgrade(&log)));
+        let journal = Rc::new(Self {
+            base: Base::new(cx, table, log, restored),
             regions: Regions::of(cx.shape.pages_per_unit()),
             touched: RefCell::default(),
             changed: RefCell::default(),
-            progress: Progress::default(),
             last_write: Cell::new(0),
-        })
+        });
+        cx.exec.spawn(checkpoint::run(Rc::downgrade(&journal)));
+        journal
     }
 
-    /// What the restart found: these slots are logged.
-    pub(crate) fn restore(&self, slots: impl Iterator<Item = u32>) {
-        slots.for_each(|slot| self.mapping.set_logged(slot, true));
-    }
-
-    /// Starts the tasks of the journal.
-    pub(crate) fn start(self: &Rc<Self>) {
-        self.cx.exec.spawn(Log::commit(Rc::downgrade(&self.mapping.log)));
-        self.cx.exec.spawn(checkpoint::run(Rc::downgrade(self)));
-    }
-
-    pub(crate) fn log(&self) -> &Log {
-        &self.mapping.log
+    fn log(&self) -> &Log {
+        self.base.log()
     }
 
     /// Before a write to these pages of the slot's unit reaches a device: their regions are durably taken back.
     pub(crate) async fn touch(&self, slot: u32, pages: &Pages) -> Result<(), LogFailed> {
-        self.last_write.set(self.cx.exec.now());
-        if !self.mapping.is_logged(slot) {
+        self.last_write.set(self.base.cx.exec.now());
+        if !self.base.mapping.is_logged(slot) {
             return Ok(());
         }
         let mask = self.regions.mask_of(pages);
@@ -116,27 +107,6 @@ impl CleanJournal {
         self.log().durable(ticket).await
     }
 
-    /// Asks that everything be logged soon.
-    pub(crate) fn hurry(&self) {
-        if !self.progress.hurry.replace(true) && self.log().layout.factors > 0 {
-            self.progress.save.set(true);
-        }
-    }
-
-    /// Asks that the whole state be written anew.
-    pub(crate) fn save(&self) {
-        self.progress.save.set(true);
-    }
-
-    /// Whether everything is logged, or nothing more can be.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.log().has_failed()
-            || self.log().is_settled()
-                && self.changed.borrow().is_empty()
-                && self.progress.is_idle()
-                && self.touched.borrow().is_empty()
-    }
-
     fn touched_mask(&self, slot: u32) -> u64 {
         self.touched.borrow().get(&slot).map_or(0, |t| t.mask)
     }
@@ -144,9 +114,9 @@ impl CleanJournal {
     /// Slots whose units are to be logged at this moment.
     fn candidates(&self) -> Vec<u32> {
         let touched = self.touched.borrow();
-        let idle = self.cx.exec.now().saturating_sub(self.last_write.get());
-        let quiet = idle > self.period() || self.progress.hurry.get();
-        let most = (self.table.used() / TOUCHED_SHARE).max(TOUCHED_LEAST);
+        let idle = self.base.cx.exec.now().saturating_sub(self.last_write.get());
+        let quiet = idle > self.base.cx.limits.checkpoint || self.base.progress.hurry.get();
+        let most = (self.base.table.used() / TOUCHED_SHARE).max(TOUCHED_LEAST);
         let many = touched.len() as u32 > most;
         let mut changed = self.changed.borrow_mut();
         let mut slots: Vec<u32> =
@@ -162,12 +132,12 @@ impl CleanJournal {
 
     /// Notes what a slot holds; from this moment it counts as logged and untouched.
     fn note(&self, slot: u32) -> Option<Noted> {
-        let (pin, unit) = self.table.pin_used(slot)?;
+        let (pin, unit) = self.base.table.pin_used(slot)?;
         let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
-        self.table.valid_bits(slot, &mut bits);
+        self.base.table.valid_bits(slot, &mut bits);
         let touched = self.touched.borrow_mut().remove(&slot);
-        let before = Before { slot, touched, was_logged: self.mapping.is_logged(slot) };
-        self.mapping.set_logged(slot, true);
+        let before = Before { slot, touched, was_logged: self.base.mapping.is_logged(slot) };
+        self.base.mapping.set_logged(slot, true);
         Some(Noted { pin, unit, bits, before })
     }
 
@@ -175,7 +145,7 @@ impl CleanJournal {
     fn forget(&self, before: Before) {
         let Before { slot, touched, was_logged } = before;
         self.changed.borrow_mut().insert(slot);
-        self.mapping.set_logged(slot, was_logged);
+        self.base.mapping.set_logged(slot, was_logged);
         if let Some(before) = touched {
             let mut touched = self.touched.borrow_mut();
             touched.entry(slot).and_modify(|t| t.mask |= before.mask).or_insert(before);
@@ -184,8 +154,13 @@ impl CleanJournal {
 }
 
 impl Journal for CleanJournal {
-    fn mapping(&self) -> &Mapping {
-        &self.mapping
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn is_settled(&self) -> bool {
+        let nothing = self.changed.borrow().is_empty() && self.touched.borrow().is_empty();
+        self.log().has_failed() || nothing && self.base.is_settled()
     }
 
     fn changed(&self, slot: u32) {
@@ -195,24 +170,12 @@ impl Journal for CleanJournal {
     fn removed(&self, evicted: Evicted) {
         self.changed.borrow_mut().remove(&evicted.slot);
         self.touched.borrow_mut().remove(&evicted.slot);
-        self.mapping.removed(evicted);
+        self.base.mapping.removed(evicted);
     }
 }
 
 impl Checkpointed for CleanJournal {
     type Before = Vec<Before>;
-
-    fn log(&self) -> &Log {
-        &self.mapping.log
-    }
-
-    fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
-    fn period(&self) -> Nanos {
-        self.cx.limits.checkpoint
-    }
 
     /// What was taken back; a state that the next payload has anyway is left out.
     fn carries(record: &Record) -> bool {
@@ -223,11 +186,12 @@ impl Checkpointed for CleanJournal {
     fn begin(&self) -> Vec<Before> {
         let mut touched = self.touched.take();
         self.changed.borrow_mut().clear();
-        let settled =
-            |slot: &u32| self.table.unit_of(*slot).is_some() && !self.mapping.is_dropping(*slot);
-        let before = (0..self.table.slots()).filter(settled).map(|slot| {
-            let was_logged = self.mapping.is_logged(slot);
-            self.mapping.set_logged(slot, true);
+        let settled = |slot: &u32| {
+            self.base.table.unit_of(*slot).is_some() && !self.base.mapping.is_dropping(*slot)
+        };
+        let before = (0..self.base.table.slots()).filter(settled).map(|slot| {
+            let was_logged = self.base.mapping.is_logged(slot);
+            self.base.mapping.set_logged(slot, true);
             Before { slot, touched: touched.remove(&slot), was_logged }
         });
         before.collect()
@@ -235,31 +199,27 @@ impl Checkpointed for CleanJournal {
 
     fn put_back(&self, before: Vec<Before>) {
         // A unit that was evicted meanwhile is not logged.
-        let kept = before.into_iter().filter(|before| self.mapping.is_logged(before.slot));
+        let kept = before.into_iter().filter(|before| self.base.mapping.is_logged(before.slot));
         kept.for_each(|before| self.forget(before));
     }
 
     /// The unit and its valid pages, without those touched since the snapshot.
     fn entry(&self, slot: u32, out: &mut Vec<u8>) {
         let (layout, at) = (&self.log().layout, out.len());
-        let unit = self.table.unit_of(slot).filter(|_| self.mapping.is_logged(slot));
+        let unit = self.base.table.unit_of(slot).filter(|_| self.base.mapping.is_logged(slot));
         let Some(unit) = unit else {
             return out.resize(at + layout.entry_bytes(), 0);
         };
         out.extend((unit + 1).to_le_bytes());
-        self.table.valid_bits(slot, out);
+        self.base.table.valid_bits(slot, out);
         if let Some(bits) = out.get_mut(at + 4..) {
             clear_regions(bits, self.touched_mask(slot), self.regions, layout.pages);
         }
     }
 
-    fn factors(&self, out: &mut Vec<u8>) {
-        self.cx.population.factors(self.log().layout.factors, out);
-    }
-
     async fn flush_devices(&self) -> Result<(), LogFailed> {
         if !mutant::is_active("checkpoint-no-origin-flush")
-            && let Err(errno) = self.cx.origin.make_durable().await
+            && let Err(errno) = self.base.cx.origin.make_durable().await
         {
             // A failed flush is final, so nothing can be logged any more, and a log that is full
             // would hold up every write.

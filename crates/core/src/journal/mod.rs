@@ -12,13 +12,14 @@
 //! | bytes of records and blocks | `record.rs` |
 //! | places on flash; a slot's entry | `layout.rs`; `entry.rs` |
 //! | slots that the log names | `mapping.rs` |
-//! | journal of a clean cache; of a write-back cache | `clean.rs`; `dirty.rs` |
+//! | what both kinds of journals have; of a clean cache; of a write-back cache | `base.rs`; `clean.rs`; `dirty.rs` |
 //! | whole state, written to the other half | `checkpoint.rs` |
 //! | from bytes on flash to what each slot holds | `recover.rs` |
 //!
 //! The metadata is there in two halves; one is in force, the other receives the next checkpoint. Ordered containers
 //! only: equal seeds must give equal runs.
 
+mod base;
 mod checkpoint;
 mod clean;
 mod dirty;
@@ -29,19 +30,7 @@ mod mapping;
 pub mod record;
 pub mod recover;
 
+pub(crate) use self::base::Journal;
 pub(crate) use self::clean::CleanJournal;
 pub(crate) use self::dirty::DirtyJournal;
 pub(crate) use self::log::{Log, LogFailed};
-pub(crate) use self::mapping::Mapping;
-
-use crate::cache::units::table::Evicted;
-
-/// What the paths of every kind of unit cache tell its journal.
-pub(crate) trait Journal {
-    /// The slots that the log names.
-    fn mapping(&self) -> &Mapping;
-    /// The slot has pages valid that are not logged.
-    fn changed(&self, slot: u32);
-    /// A unit was evicted.
-    fn removed(&self, evicted: Evicted);
-}

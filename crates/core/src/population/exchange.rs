@@ -55,13 +55,13 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>) {
                 parting.updating.set(true);
                 let replace = async |swap| replace(&clean, swap).await;
                 update(policy, &clean.units, &current, replace).await;
-                clean.units.journal.iter().for_each(|journal| journal.save());
+                clean.units.save();
             }
             Cache::WriteBack(cache) => {
                 parting.updating.set(true);
                 let exchange = async |swap| exchange(&cache, swap).await;
                 update(policy, &cache.units, &current, exchange).await;
-                cache.units.journal.iter().for_each(|journal| journal.save());
+                cache.units.save();
             }
             Cache::PassThrough | Cache::Log(_) => {}
         }

@@ -74,16 +74,12 @@ impl Clean {
         let kept = found.filter(|_| warm);
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), kept.map(|(_, f)| f));
-            let journal = CleanJournal::new(cx, &restored, log);
-            if let Some((layout, found)) = kept {
-                journal.restore(found.held(&layout).map(|held| held.slot));
-            }
-            journal
+            let held = kept.iter().flat_map(|(layout, found)| found.held(layout));
+            CleanJournal::start(cx, &restored, log, held.map(|held| held.slot))
         });
         if let Some((layout, found)) = found {
             cx.population.restore(found.factors(&layout));
         }
-        journal.iter().for_each(CleanJournal::start);
         let units = UnitCache::new(cx, restored, flash, journal, plan);
         let mending = Cell::new(if warm { 0 } else { u32::MAX });
         if warm {
@@ -224,7 +220,7 @@ impl Clean {
     /// that the flash is out of use is.
     async fn write_ahead(&self, target: Option<&WriteTarget>, place: &Place) {
         if let Some(journal) = &self.units.journal {
-            let mut done = journal.mapping().unit_gone(place.unit).await;
+            let mut done = journal.base().mapping.unit_gone(place.unit).await;
             if let Some(target) = target.filter(|_| done.is_ok()) {
                 done = journal.touch(target.pin.slot(), &place.pages).await;
             }

@@ -73,7 +73,22 @@ impl<J: Journal> UnitCache<J> {
 
     /// The log of the journal.
     pub(crate) fn log(&self) -> Option<&Log> {
-        self.journal.as_ref().map(|journal| journal.mapping().log())
+        self.journal.as_ref().map(|journal| journal.base().log())
+    }
+
+    /// Asks that all of the journal's state be made durable soon.
+    pub(crate) fn hurry(&self) {
+        self.journal.iter().for_each(|journal| journal.base().hurry());
+    }
+
+    /// Asks that the whole state be written anew.
+    pub(crate) fn save(&self) {
+        self.journal.iter().for_each(|journal| journal.base().save());
+    }
+
+    /// Whether all of the state is durable that is to survive.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.journal.as_ref().is_none_or(|journal| journal.is_settled())
     }
 
     /// Offsets and lengths of flash operations are multiples of this many bytes.
@@ -175,7 +190,7 @@ impl<J: Journal> UnitCache<J> {
     ) -> Result<Buf, FlashError> {
         let Bytes { within, len, buf, at } = bytes;
         if let Some(journal) = &self.journal
-            && journal.mapping().slot_settled(pin.slot()).await.is_err()
+            && journal.base().mapping.slot_settled(pin.slot()).await.is_err()
         {
             return Err(FlashError::Failed(Errno::EIO, Some(buf)));
         }

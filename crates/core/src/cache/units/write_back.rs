@@ -81,12 +81,8 @@ impl WriteBack {
         let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, false, owner));
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
-            let journal = DirtyJournal::new(cx, &table, &dirty, log);
-            if let Some((layout, found)) = &found {
-                journal.restore(found.held(layout).map(|held| held.slot));
-            }
-            journal.start();
-            journal
+            let held = found.iter().flat_map(|(layout, found)| found.held(layout));
+            DirtyJournal::start(cx, &table, &dirty, log, held.map(|held| held.slot))
         });
         let units = UnitCache::new(cx, table, flash, journal, plan);
         Ok(Rc::new(Self { units, dirty, gate: Gate::default() }))
@@ -153,7 +149,7 @@ impl WriteBack {
         let cx = &self.units.cx;
         let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
         if let Some(journal) = &self.units.journal {
-            journal.mapping().unit_gone(place.unit).await.map_err(|LogFailed| Errno::EIO)?;
+            journal.base().mapping.unit_gone(place.unit).await.map_err(|LogFailed| Errno::EIO)?;
         }
         cx.origin.change(Use::Client, kind, place.range(), buf).await
     }
@@ -225,7 +221,7 @@ impl WriteBack {
     /// Exchanges two units, see the module. What does not work out is tried at the next update.
     pub(crate) async fn exchange(&self, swap: Swap) {
         let (table, cx) = (&self.units.table, &self.units.cx);
-        if self.units.journal.as_ref().is_some_and(|journal| journal.log().has_failed()) {
+        if self.units.log().is_some_and(Log::has_failed) {
             return;
         }
         let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
@@ -283,7 +279,7 @@ impl WriteBack {
         self.units.cx.stats.add(|c| c.evictions += 1);
         match &self.units.journal {
             Some(journal) => {
-                journal.mapping().slot_settled(slot).await.map_err(|LogFailed| Errno::EIO)
+                journal.base().mapping.slot_settled(slot).await.map_err(|LogFailed| Errno::EIO)
             }
             None => Ok(()),
         }
@@ -376,7 +372,7 @@ impl WriteBack {
         }
         match (&self.units.journal, ticket) {
             (Some(journal), Some(ticket)) => {
-                journal.log().durable(ticket).await.map_err(|LogFailed| Errno::EIO)
+                journal.base().log().durable(ticket).await.map_err(|LogFailed| Errno::EIO)
             }
             _ => Ok(()),
         }
