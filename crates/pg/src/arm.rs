@@ -334,7 +334,7 @@ extern "C" fn at_exit(_: i32, _: usize) {
 
 fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
     let pages = Pages::join(&armed.memory, armed.devices(true)).map_err(earlier::number)?;
-    pages.stop().map_err(earlier::number)?;
+    pages.stop().map_err(io::Error::other)?;
     let names = Area::of(&armed.memory).names().save().collect();
     let log = armed.memory.shape().log;
     let stamp = match armed.memory.shape().settings.policy {

@@ -364,7 +364,7 @@ fn new_file(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn open(armed: &Armed) -> io::Result<()> {
-    Pages::start(&armed.memory, armed.devices(true)).map(drop)
+    Pages::start(&armed.memory, armed.devices(true)).map(drop).map_err(io::Error::other)
 }
 
 /// An empty log, and memory for it.

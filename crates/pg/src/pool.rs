@@ -95,7 +95,7 @@ impl Pool {
     /// What the server asked for.
     #[must_use]
     pub fn policy(&self) -> LogPolicy {
-        self.pages.log().settings().policy
+        self.pages.log().host().memory().shape().settings.policy
     }
 
     /// Whether flash may have pages that the disk lacks.

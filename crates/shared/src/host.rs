@@ -4,25 +4,50 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Host, PageLog};
+use larder_core::pagelog::{Host, PageLog, now};
 use larder_core::request::Errno;
 use rustix::fs::Timespec;
 use rustix::thread::futex;
 
-use crate::Origin;
-use crate::members::{self, Entry, LOG, hold_mutex, hold_of, holds_of, latch_mutex, open_burials};
+use crate::file::{errno, read_all, write_all};
+use crate::locked::Locked;
+use crate::members::{
+    self, Entry, LOG, NEIGHBOURS, hold_mutex, hold_of, holds_of, latch_mutex, open_burials,
+};
 use crate::memory::{Control, HOLDS, Memory, Shape, Words};
-use crate::mutex::Locked;
 use crate::spread::Slow;
 
 /// How long whoever waits for a change sleeps at most: a death is no change.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// An origin: what a page's number means is its own business. Everything blocks.
+pub trait Origin {
+    /// Reads a page; behind the end there are zeroes.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read(&self, page: u64, into: &mut [u8]) -> Result<(), Errno>;
+    /// Writes this page and those behind it, neighbours ([`NEIGHBOURS`]) that `member` holds.
+    ///
+    /// # Errors
+    /// If one cannot be written.
+    fn write(&self, page: u64, pages: &[Buf], member: &Member) -> Result<(), Errno>;
+    /// Makes durable what was written, by whichever process.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    fn flush(&self, member: &Member) -> Result<(), Errno>;
+    /// The same for another thread, if several writes at a time are faster than one after the other.
+    fn again(&self) -> Option<Box<dyn Origin + Send>> {
+        None
+    }
+}
 
 /// The devices of a log, opened by this process.
 pub struct Devices {
@@ -41,7 +66,7 @@ struct Inner {
 }
 
 /// Devices on their way to a thread.
-pub(crate) struct Again {
+struct Again {
     flash: Arc<OwnedFd>,
     origin: Box<dyn Origin + Send>,
 }
@@ -55,51 +80,6 @@ impl From<Again> for Devices {
 /// One that takes part in a log, see [`Host`].
 #[derive(Clone)]
 pub struct Member(Rc<Inner>);
-
-pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
-    Errno(error.raw_os_error())
-}
-
-/// Writes pages behind one another to a file.
-///
-/// # Errors
-/// If not all of them can be written.
-pub fn write_pages(file: impl AsFd, pages: &[Buf], offset: u64) -> Result<(), Errno> {
-    let mut parts: Vec<IoSlice<'_>> = pages.iter().map(|page| IoSlice::new(page)).collect();
-    write_all(file, &mut parts, offset)
-}
-
-fn write_all(file: impl AsFd, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> Result<(), Errno> {
-    while !parts.is_empty() {
-        match rustix::io::pwritev(&file, parts, offset) {
-            Ok(0) => return Err(Errno::EIO),
-            Ok(written) => {
-                offset += written as u64;
-                IoSlice::advance_slices(&mut parts, written);
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(errno(error)),
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn read_all(file: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < buf.len() {
-        match rustix::io::pread(file, &mut buf[done..], offset + done as u64) {
-            // Behind the end of a file there is nothing.
-            Ok(0) => {
-                buf[done..].fill(0);
-                return Ok(());
-            }
-            Ok(read) => done += read,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(errno(error)),
-        }
-    }
-    Ok(())
-}
 
 impl Member {
     /// Joins those who share the memory.
@@ -141,13 +121,13 @@ impl Member {
     /// Takes the latch of whatever has this number: a lock of the user's, taken after holds and before the log's lock.
     /// Several things may share one.
     #[must_use]
-    pub fn latch(&self, key: u64) -> impl Drop + use<> {
+    pub fn latch(&self, key: u64) -> Locked {
         Locked::lock(&self.0.memory, latch_mutex(key)).0
     }
 
     /// Takes all of these; whoever does has none.
     #[must_use]
-    pub fn latches(&self, keys: &[u64]) -> Vec<impl Drop + use<>> {
+    pub fn latches(&self, keys: &[u64]) -> Vec<Locked> {
         let mutexes: BTreeSet<usize> = keys.iter().copied().map(latch_mutex).collect();
         mutexes.into_iter().map(|mutex| Locked::lock(&self.0.memory, mutex).0).collect()
     }
@@ -161,17 +141,17 @@ impl Member {
     /// Whether the log has a version of the page.
     #[must_use]
     pub fn log_has(&self, page: u64) -> bool {
+        self.log().has(page)
+    }
+
+    fn log(&self) -> PageLog<Self, Words> {
         let Shape { log, settings, .. } = self.0.memory.shape();
-        PageLog::join(self.clone(), self.words(), log, settings).has(page)
+        PageLog::join(self.clone(), self.words(), log, settings)
     }
 
     /// Holds all of these pages.
     #[must_use]
-    pub fn hold_all(&self, pages: &Range<u64>) -> Vec<impl Drop + use<>> {
-        self.holds(pages)
-    }
-
-    fn holds(&self, pages: &Range<u64>) -> Vec<Locked> {
+    pub fn hold_all(&self, pages: &Range<u64>) -> Vec<Locked> {
         let holds = holds_of(pages);
         (0..HOLDS).filter(|hold| holds & 1 << hold != 0).map(|h| self.take_hold(h)).collect()
     }
@@ -187,8 +167,7 @@ impl Member {
     fn take_hold(&self, hold: usize) -> Locked {
         let (locked, died) = Locked::lock(&self.0.memory, hold_mutex(hold));
         if died {
-            let shape = self.0.memory.shape();
-            let log = PageLog::join(self.clone(), self.words(), shape.log, shape.settings);
+            let log = self.log();
             members::end_burials(&self.0.memory, hold, |page| {
                 // What the log has is older than the burial, which then never counted, or newer than it.
                 if !log.has(page)
@@ -204,10 +183,15 @@ impl Member {
     }
 
     /// The devices for another thread.
-    pub(crate) fn devices_again(&self) -> Result<Again, Errno> {
+    fn devices_again(&self) -> Option<Again> {
         let Devices { flash, origin } = &self.0.devices;
-        let flash = Arc::clone(flash);
-        Ok(Again { flash, origin: origin.again().ok_or(Errno::EINVAL)? })
+        Some(Again { flash: Arc::clone(flash), origin: origin.again()? })
+    }
+
+    /// What brings pages to the origin, neighbours together; those that it could not bring.
+    fn bring(&self) -> impl Fn(&[u64]) -> Vec<u64> + use<> {
+        let log = self.log();
+        move |pages| now(log.run_to_origin(pages))
     }
 
     /// Whether this is somebody else, who lives.
@@ -302,7 +286,10 @@ impl Host for Member {
     }
 
     fn spread(&self, pages: &[u64]) -> Option<Vec<u64>> {
-        self.0.slow.spread(pages, self)
+        self.0.slow.spread(pages, NEIGHBOURS, self.bring(), || {
+            let (memory, devices) = (Arc::clone(&self.0.memory), self.devices_again());
+            move || Some(Self::join(&memory, devices?.into()).ok()?.bring())
+        })
     }
 
     fn keeps_ahead(&self) -> bool {

@@ -9,10 +9,10 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | mapping, its parts; raw memory | `memory.rs` |
-//! | robust mutexes | `mutex.rs` |
+//! | robust mutexes; one that is held | `mutex.rs`, `locked.rs` |
 //! | who takes part, and who is gone; burials that somebody left half done | `members.rs` |
-//! | what the log asks of a process | `host.rs` |
-//! | where pages come from | `origin.rs`; several at a time to a slow one: `spread.rs` |
+//! | what the log asks of a process; its devices | `host.rs` |
+//! | an origin that is one file; several threads for a slow one | `one_file.rs`, `spread.rs` |
 //! | pages read, written, buried, flushed: which is held when | `pages.rs` |
 //!
 //! # Invariants
@@ -32,22 +32,23 @@
 //! the child has none of its parent's mutexes: it joins as a member of its own.
 #![deny(unsafe_code)]
 
+mod file;
 mod host;
+mod locked;
 mod members;
 mod memory;
 mod mutex;
-mod origin;
+mod one_file;
 mod pages;
 mod spread;
 
-pub use host::{Devices, Member, write_pages};
+pub use file::write_pages;
+pub use host::{Devices, Member, Origin};
+pub use locked::Locked;
 pub use members::NEIGHBOURS;
-pub use memory::{Memory, Shape, Words};
-pub use origin::{OneFile, Origin};
-pub use pages::Pages;
+pub use memory::{MEMBERS, Memory, Shape, Words};
+pub use one_file::OneFile;
+pub use pages::{Pages, StartError, StopError};
 pub use spread::together;
 
 pub use larder_core::pagelog::now;
-
-/// Members that a memory has room for.
-pub const MEMBERS: usize = 1024;

@@ -12,9 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use crate::MEMBERS;
-use crate::memory::{HOLDS, LATCHES, Memory};
-use crate::mutex::{Locked, Tried};
+use crate::locked::Locked;
+use crate::memory::{HOLDS, LATCHES, MEMBERS, Memory};
 
 const TAKEN: usize = 0;
 const FIRST: usize = 1;
@@ -60,9 +59,7 @@ impl Entry {
     /// Takes a free entry, if there is one.
     pub fn take(memory: &Arc<Memory>) -> Option<Self> {
         (0..MEMBERS).find_map(|index| {
-            let Tried::Held(alive, _) = Locked::try_lock(memory, member_mutex(index)) else {
-                return None;
-            };
+            let alive = Locked::try_lock(memory, member_mutex(index))?;
             let words = memory.member(index);
             if words[OPEN].load(Acquire) != 0 {
                 return None; // the record of a dead one is still needed
@@ -99,7 +96,7 @@ pub(crate) fn is_gone(memory: &Arc<Memory>, name: u64) -> bool {
         return true;
     }
     // Somebody else who asks the same has it for a moment: then the next answer is right.
-    matches!(Locked::try_lock(memory, member_mutex(index)), Tried::Held(..))
+    Locked::try_lock(memory, member_mutex(index)).is_some()
 }
 
 /// For whoever has taken this hold from the dead: runs `bury` for pages of burials that they had begun. No living

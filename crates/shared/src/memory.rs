@@ -20,11 +20,12 @@ use larder_core::pagelog::{BUFFERS, Geometry, LogPolicy, LogSettings, words_need
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::MEMBERS;
 use crate::mutex::{Mutex, STRIDE};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM1");
 const CONTROL_BYTES: usize = PAGE;
+/// Members that a memory has room for.
+pub const MEMBERS: usize = 1024;
 /// Mutexes of pages: a page has that of its hash.
 pub(crate) const HOLDS: usize = 64;
 /// Mutexes of whatever the user has: see [`Member::latch`](crate::Member::latch).
@@ -164,8 +165,7 @@ impl Memory {
         if memory.control(Control::Magic).load(Ordering::Acquire) != MAGIC {
             return Err(bad());
         }
-        let policies = [LogPolicy::Through, LogPolicy::Bounded, LogPolicy::Full];
-        let policy = policies.into_iter().find(|p| *p as u64 == get(Control::Policy));
+        let policy = LogPolicy::ALL.into_iter().find(|p| *p as u64 == get(Control::Policy));
         let settings = LogSettings {
             policy: policy.ok_or_else(bad)?,
             second_chance: get(Control::SecondChance) != 0,

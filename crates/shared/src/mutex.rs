@@ -2,7 +2,8 @@
 //! Mutexes in shared memory that outlive their holders.
 //!
 //! Invariant: a mutex is made once, before others see the memory, and its memory is never used for anything else;
-//! so the kernel's list of what a thread holds never points at other bytes.
+//! so the kernel's list of what a thread holds never points at other bytes. `locked.rs` has the guard of one that is
+//! held.
 //!
 //! Nobody sleeps for good: a waiter that was woken and is killed before it takes the mutex takes the wake-up with
 //! it, if somebody else was faster. The kernel passes it on only where the mutex is free, and who was faster does
@@ -13,11 +14,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
-
-use crate::memory::Memory;
 
 /// A mutex in shared memory.
 #[repr(C, align(64))]
@@ -26,20 +23,16 @@ pub(crate) struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 /// Bytes between two of them.
 pub(crate) const STRIDE: usize = size_of::<Mutex>();
 
-/// A mutex that is held until this is dropped, on the thread that took it.
-pub struct Locked {
-    memory: Arc<Memory>,
-    at: usize,
-    not_send: PhantomData<*mut ()>,
-}
-
 /// How long a lock sleeps before it looks again.
 const WAIT_NS: i64 = 10_000_000;
 
 /// What became of a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tried {
-    /// It is held now; whether its last holder died.
-    Held(Locked, bool),
+    /// This thread holds it.
+    Held,
+    /// This thread holds it, and its last holder died with it.
+    HeldAfterDeath,
     /// Somebody holds it.
     Busy,
 }
@@ -68,58 +61,58 @@ impl Mutex {
             must(libc::pthread_mutexattr_destroy(how), "attributes");
         }
     }
-}
-
-impl Locked {
-    /// Takes the mutex at this place of the memory; whether its last holder died.
-    pub(crate) fn lock(memory: &Arc<Memory>, at: usize) -> (Self, bool) {
-        if let Tried::Held(locked, died) = Self::try_lock(memory, at) {
-            return (locked, died);
-        }
-        loop {
+    /// Waits until this thread has it.
+    ///
+    /// # Safety
+    /// It was made.
+    pub(crate) unsafe fn lock(&self) -> Tried {
+        // SAFETY: as the caller says.
+        let mut tried = unsafe { self.try_lock() };
+        while tried == Tried::Busy {
             let mut until = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
             until.tv_nsec += WAIT_NS;
             until.tv_sec += until.tv_nsec / 1_000_000_000;
             until.tv_nsec %= 1_000_000_000;
             let until = libc::timespec { tv_sec: until.tv_sec, tv_nsec: until.tv_nsec };
-            // SAFETY: the mutex was made before the memory could be joined, and stays mapped while `memory` lives.
-            let result = unsafe { libc::pthread_mutex_timedlock(memory.mutex(at).0.get(), &until) };
-            if result == libc::ETIMEDOUT {
-                continue;
-            }
-            if let Tried::Held(locked, died) = Self::taken(memory, at, result) {
-                return (locked, died);
-            }
+            // SAFETY: as the caller says.
+            tried = unsafe { self.taken(libc::pthread_mutex_timedlock(self.0.get(), &until)) };
         }
+        tried
     }
 
     /// As [`lock`](Self::lock), without waiting.
-    pub(crate) fn try_lock(memory: &Arc<Memory>, at: usize) -> Tried {
-        // SAFETY: as above.
-        let result = unsafe { libc::pthread_mutex_trylock(memory.mutex(at).0.get()) };
-        Self::taken(memory, at, result)
+    ///
+    /// # Safety
+    /// It was made.
+    pub(crate) unsafe fn try_lock(&self) -> Tried {
+        // SAFETY: as the caller says.
+        unsafe { self.taken(libc::pthread_mutex_trylock(self.0.get())) }
     }
 
-    fn taken(memory: &Arc<Memory>, at: usize, result: i32) -> Tried {
-        if result == libc::EBUSY {
-            return Tried::Busy;
+    /// # Safety
+    /// It was made, and this thread has just asked for it.
+    unsafe fn taken(&self, result: i32) -> Tried {
+        match result {
+            libc::EBUSY | libc::ETIMEDOUT => Tried::Busy,
+            libc::EOWNERDEAD => {
+                // Whoever dies before it has put things in order leaves them to the next as it found them.
+                // SAFETY: this thread holds it.
+                must(unsafe { libc::pthread_mutex_consistent(self.0.get()) }, "consistent");
+                Tried::HeldAfterDeath
+            }
+            result => {
+                must(result, "lock");
+                Tried::Held
+            }
         }
-        let died = result == libc::EOWNERDEAD;
-        if died {
-            // Whoever dies before it has put things in order leaves them to the next as it found them.
-            // SAFETY: as above, and this thread holds it.
-            must(unsafe { libc::pthread_mutex_consistent(memory.mutex(at).0.get()) }, "consistent");
-        } else {
-            must(result, "lock");
-        }
-        let locked = Self { memory: Arc::clone(memory), at, not_send: PhantomData };
-        Tried::Held(locked, died)
     }
-}
 
-impl Drop for Locked {
-    fn drop(&mut self) {
-        // SAFETY: this thread took it, and `Locked` cannot leave the thread.
-        must(unsafe { libc::pthread_mutex_unlock(self.memory.mutex(self.at).0.get()) }, "unlock");
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// This thread holds it.
+    pub(crate) unsafe fn unlock(&self) {
+        // SAFETY: as the caller says.
+        must(unsafe { libc::pthread_mutex_unlock(self.0.get()) }, "unlock");
     }
 }

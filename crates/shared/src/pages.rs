@@ -9,18 +9,40 @@
 //! - write, where the log takes changed pages: a put, no hold. Else: hold, drop, write the origin, put if there is room.
 //! - bury: hold all pages, bury at once, make the origin zero; if there is no room, begin again when there is.
 
-use std::io::{Error, ErrorKind};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Found, Got, Host, LogPolicy, LogStatus, New, PageLog};
+use larder_core::pagelog::{
+    Change, Found, Got, Host, LogStatus, New, OpenError, PageLog, ReleaseError, now,
+};
 use larder_core::request::Errno;
 
 use crate::host::{Devices, Member};
 use crate::memory::{Memory, Words};
-use crate::now;
+
+/// Why a log was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The memory has no room for one more member.
+    #[error("the shared memory has no room for one more process")]
+    Full,
+    /// The log on flash cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+/// Why a log was not stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StopError {
+    /// What was written cannot be made durable.
+    #[error("what was written cannot be made durable: {0}")]
+    Flush(Errno),
+    /// The log cannot be sealed.
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+}
 
 /// See the module.
 pub struct Pages<M = Words> {
@@ -32,11 +54,10 @@ impl Pages<Words> {
     ///
     /// # Errors
     /// If the log on flash cannot be used.
-    pub fn start(memory: &Arc<Memory>, devices: Devices) -> Result<(Self, Found), Error> {
-        let member = Member::join(memory, devices).map_err(|e| Error::from_raw_os_error(e.0))?;
+    pub fn start(memory: &Arc<Memory>, devices: Devices) -> Result<(Self, Found), StartError> {
+        let member = Member::join(memory, devices).map_err(|_| StartError::Full)?;
         let (words, shape) = (member.words(), memory.shape());
-        let opened = now(PageLog::open(member, words, shape.log, shape.settings));
-        let (log, found) = opened.map_err(|(_, e)| Error::new(ErrorKind::InvalidData, e))?;
+        let (log, found) = now(PageLog::open(member, words, shape.log, shape.settings))?;
         Ok((Self { log }, found))
     }
 
@@ -70,10 +91,6 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         &self.log
     }
 
-    fn policy(&self) -> LogPolicy {
-        self.log.settings().policy
-    }
-
     /// The newest version of a page; `keep` enters what came from the origin into the log, if there is room.
     ///
     /// # Errors
@@ -102,7 +119,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     /// # Errors
     /// If the log has failed, or the origin does.
     pub fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
-        if self.policy().holds_dirty() {
+        if self.log.plan_change(false) != Change::PastLog {
             return now(self.log.put(page, bytes, true)).map(drop);
         }
         {
@@ -163,12 +180,8 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     /// # Errors
     /// If it cannot be.
     pub fn flush(&self) -> Result<(), Errno> {
-        match self.policy() {
-            LogPolicy::Through => {}
-            LogPolicy::Bounded => return now(self.log.drain()),
-            LogPolicy::Full => now(self.log.flush())?,
-        }
-        self.log.host().flush_direct()
+        let direct = || async { self.log.host().flush_direct() };
+        now(self.log.barrier(direct(), direct()))
     }
 
     /// The log's state.
@@ -181,8 +194,9 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     ///
     /// # Errors
     /// If it cannot be.
-    pub fn stop(self) -> Result<(), Errno> {
-        self.flush()?;
-        now(self.log.seal()).map(drop)
+    pub fn stop(self) -> Result<(), StopError> {
+        self.flush().map_err(StopError::Flush)?;
+        now(self.log.release())?;
+        Ok(())
     }
 }

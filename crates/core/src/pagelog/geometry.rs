@@ -6,8 +6,16 @@
 
 use std::ops::Range;
 
-use super::{BATCH_PAGES_MOST, HEADS};
 use crate::buf::PAGE;
+
+/// Pages in a batch, unless set otherwise (FaCE 6.4: 64 of 4 KiB).
+pub const BATCH_PAGES: u32 = 64;
+/// ... and at most.
+pub const BATCH_PAGES_MOST: u32 = 256;
+/// Bytes of a page, at most (4 KiB unless set otherwise; a database's are 8 KiB).
+pub const PAGE_BYTES_MOST: usize = 32_768;
+/// Blocks of a batch before its pages: its head, twice.
+pub const HEADS: u32 = 2;
 
 /// Positions that a segment covers, at most.
 pub const SEGMENT_MOST: u64 = 65_536;
@@ -23,7 +31,7 @@ pub struct Geometry {
     pub base: u64,
     /// Blocks of the ring.
     pub blocks: u32,
-    /// Bytes of a page, and so of a block: a power of two from [`PAGE`] to [`PAGE_BYTES_MOST`](super::PAGE_BYTES_MOST).
+    /// Bytes of a page, and so of a block: a power of two from [`PAGE`] to [`PAGE_BYTES_MOST`].
     pub page_bytes: u32,
     /// Pages of a full batch.
     pub batch_pages: u32,

@@ -8,6 +8,7 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
+use super::error::NotEntered;
 use super::host::Host;
 use super::paths::{PageLog, Put, ZEROES};
 use super::words::{Kind, Mark};
@@ -29,11 +30,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             if !self.may_come_back(&pages) {
                 return Ok(Some(false));
             }
-            self.try_enter(&self.tombstone(&pages))?
+            self.try_enter(&self.tombstone(&pages))
         };
-        let Ok(position) = entered else { return Ok(None) };
-        self.settle(position).await?;
-        Ok(Some(true))
+        match entered {
+            Ok(position) => self.settle(position).await.map(|()| Some(true)),
+            Err(NotEntered::Lack(_)) => Ok(None),
+            Err(NotEntered::Failed(errno)) => Err(errno),
+        }
     }
 
     /// Ends a burial of a page that somebody began who died: nobody knows whether the tombstone counts. Whether the
@@ -52,14 +55,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let pages = page..page + 1;
             match self.settings.policy.outlives_crash() && self.may_come_back(&pages) {
                 // What is kept for the front's sake will do: deaths are rare.
-                true => self.try_enter(&Put { urgent: true, ..self.tombstone(&pages) })?.ok(),
-                false => None,
+                true => self.try_enter(&Put { urgent: true, ..self.tombstone(&pages) }),
+                false => return Ok(true),
             }
         };
-        // Without room a crash of the machine may take back what nobody was told of.
         match entered {
-            Some(position) => self.settle(position).await.map(|()| true),
-            None => Ok(true),
+            Ok(position) => self.settle(position).await.map(|()| true),
+            // Without room a crash of the machine may take back what nobody was told of.
+            Err(NotEntered::Lack(_)) => Ok(true),
+            Err(NotEntered::Failed(errno)) => Err(errno),
         }
     }
 

@@ -13,6 +13,15 @@ use std::task::{Context, Poll, Waker};
 use crate::buf::Buf;
 use crate::request::Errno;
 
+/// Burials, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Burials {
+    /// Those that ended ...
+    pub ended: u64,
+    /// ... and those that the origin refused.
+    pub refused: u64,
+}
+
 /// See the module.
 #[allow(async_fn_in_trait)] // Drivers are single-threaded; nobody needs the futures to be `Send`.
 pub trait Host {
@@ -55,6 +64,12 @@ pub trait Host {
     async fn tombstone_done(&self, page: u64) {
         drop(self.hold(page).await);
     }
+    /// Burials so far, where one may run beside a drain.
+    fn burials(&self) -> Burials {
+        Burials::default()
+    }
+    /// Waits for the burials under way.
+    async fn burials_of_now(&self) {}
     /// Writes a page to the origin.
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
     /// Writes neighbours to the origin.

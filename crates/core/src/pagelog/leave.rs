@@ -9,6 +9,7 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
+use super::error::Unread;
 use super::host::Host;
 use super::paths::{PageLog, Put};
 use super::queue::{empty_blocks, reserve};
@@ -153,8 +154,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let mut dirty = std::mem::take(&mut group.dirty);
         for slot in group.again {
             match self.enter_again(slot, &span).await {
-                Ok(position) => need = need.max(position),
-                Err(()) => dirty.push(slot),
+                Some(position) => need = need.max(position),
+                None => dirty.push(slot),
             }
         }
         let mut left = dirty.len() + group.clean.len();
@@ -274,8 +275,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Place { position, crc: self.words.crc(slot), staged }
     }
 
-    /// A slot's page: from the span, from memory, or from flash. `Err(None)` if it is damaged.
-    pub(super) async fn page_bytes(&self, place: Place, span: &Span) -> Result<Buf, Option<Errno>> {
+    /// A slot's page: from the span, from memory, or from flash.
+    pub(super) async fn page_bytes(&self, place: Place, span: &Span) -> Result<Buf, Unread> {
         let Place { position, crc, staged } = place;
         if let Some(staged) = staged {
             return Ok(staged);
@@ -284,29 +285,31 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if let Some(page) = span.page(position, crc) {
             return Ok(page);
         }
-        let buf = self.host.read_flash(self.log.block(position), buf).await.map_err(Some)?;
+        let read = self.host.read_flash(self.log.block(position), buf).await;
+        let buf = read.map_err(Unread::Device)?;
         if crc32c(&buf) == crc || mutant::is_active("page-log-unchecked") {
             Ok(buf)
         } else {
-            Err(None)
+            Err(Unread::Damaged)
         }
     }
 
-    /// Enters a page once more, if it is still valid where it was.
-    async fn enter_again(&self, slot: u32, span: &Span) -> Result<u64, ()> {
+    /// Enters a page once more, if it is still valid where it was; what must be durable before it is gone there. Nothing
+    /// if it did not enter.
+    async fn enter_again(&self, slot: u32, span: &Span) -> Option<u64> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
-            return Ok(self.newer(page_of(word)));
+            return Some(self.newer(page_of(word)));
         }
         let (page, dirty) = (page_of(word), word & DIRTY != 0);
         if kind_of(word) == Kind::Lost {
-            return self.keep_dirty(slot).await.map_err(drop);
+            return self.keep_dirty(slot).await.ok();
         }
         let place = {
             let _guard = self.lock();
             self.place(slot)
         };
-        let bytes = self.page_bytes(place, span).await.map_err(drop)?;
+        let bytes = self.page_bytes(place, span).await.ok()?;
         let put = Put {
             kind: Kind::Page,
             page,
@@ -321,10 +324,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             Ok(Some(position)) => {
                 let _guard = self.lock();
                 self.words.add(Mark::Again, 1);
-                Ok(position)
+                Some(position)
             }
-            Ok(None) if !self.is_newest_in(page, slot) => Ok(self.newer(page)),
-            _ => Err(()),
+            Ok(None) if !self.is_newest_in(page, slot) => Some(self.newer(page)),
+            _ => None,
         }
     }
 
@@ -335,7 +338,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             return Ok(self.newer(page_of(word)));
         }
         let found = match kind_of(word) {
-            Kind::Lost => Err(None),
+            Kind::Lost => Err(Unread::Damaged),
             _ => {
                 let place = {
                     let _guard = self.lock();
@@ -347,9 +350,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let zero = Buf::zeroed(self.log.page() as usize);
         let (kind, bytes) = match &found {
             Ok(bytes) => (Kind::Page, bytes),
-            Err(None) => (Kind::Lost, &zero),
+            Err(Unread::Damaged) => (Kind::Lost, &zero),
             // It may be readable later.
-            Err(Some(errno)) => return Err(*errno),
+            Err(Unread::Device(errno)) => return Err(*errno),
         };
         let put = Put {
             kind,

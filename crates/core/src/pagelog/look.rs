@@ -4,11 +4,11 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-use super::LogSettings;
+use super::error::OpenError;
 use super::geometry::Geometry;
 use super::host::{Host, now};
-use super::open::OpenError;
 use super::paths::PageLog;
+use super::policy::LogSettings;
 use super::recover::Found;
 use super::words::words_needed;
 use crate::buf::Buf;
@@ -35,8 +35,7 @@ impl<'a> Look<'a> {
         read: impl Fn(u64, Buf) -> Result<Buf, Errno> + 'a,
     ) -> Result<Self, OpenError> {
         let memory = (0..words_needed(log.blocks)).map(|_| AtomicU64::new(0)).collect();
-        let looked = now(PageLog::look(Reading(Box::new(read)), memory, log, settings));
-        let (log, found) = looked.map_err(|(_, error)| error)?;
+        let (log, found) = now(PageLog::look(Reading(Box::new(read)), memory, log, settings))?;
         Ok(Self { log, found })
     }
 

@@ -12,6 +12,7 @@
 //! | bytes of header, batch heads and segments | `format.rs` |
 //! | words of memory: which page lies where; front and rear | `words.rs`, `directory.rs`, `queue.rs` |
 //! | what it asks of whoever drives it | `host.rs` |
+//! | write policies; what they make of a change, a FLUSH, a stop | `policy.rs`, `ops.rs` |
 //! | put, get, flush | `paths.rs` |
 //! | pages that are no more | `bury.rs` |
 //! | what may be asked with pages held | `held.rs` |
@@ -20,7 +21,7 @@
 //! | what the origin lacks goes there | `origin.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
 //! | a look at what lies on flash, from outside | `look.rs` |
-//! | state, failure | `status.rs` |
+//! | state, failure; errors | `status.rs`, `error.rs` |
 //!
 //! # Positions
 //! A *position* counts blocks of a page's bytes since the log was formatted and never
@@ -56,6 +57,7 @@
 mod bury;
 mod directory;
 mod durable;
+mod error;
 mod format;
 mod geometry;
 mod held;
@@ -63,8 +65,10 @@ mod host;
 mod leave;
 mod look;
 mod open;
+mod ops;
 mod origin;
 mod paths;
+mod policy;
 mod queue;
 mod recover;
 mod status;
@@ -77,42 +81,15 @@ mod several;
 #[cfg(test)]
 mod tests;
 
-pub use self::geometry::{Geometry, SEGMENT_MOST};
-pub use self::host::{Host, each, now};
+pub use self::error::{OpenError, ReleaseError};
+pub use self::geometry::{
+    BATCH_PAGES, BATCH_PAGES_MOST, Geometry, HEADS, PAGE_BYTES_MOST, SEGMENT_MOST,
+};
+pub use self::host::{Burials, Host, each, now};
 pub use self::look::Look;
-pub use self::open::OpenError;
+pub use self::ops::Change;
 pub use self::paths::{Got, New, PageLog};
-pub use self::queue::{BUFFERS, LogStatus};
+pub use self::policy::{LogPolicy, LogSettings};
 pub use self::recover::Found;
-pub use self::words::words_needed;
-
-/// Pages in a batch, unless set otherwise (FaCE 6.4: 64 of 4 KiB).
-pub const BATCH_PAGES: u32 = 64;
-/// ... and at most.
-pub const BATCH_PAGES_MOST: u32 = 256;
-/// Bytes of a page, at most (4 KiB unless set otherwise; a database's are 8 KiB).
-pub const PAGE_BYTES_MOST: usize = 32_768;
-/// Blocks of a batch before its pages: its head, twice.
-pub const HEADS: u32 = 2;
-/// Pages have numbers below this.
-pub const PAGES_MOST: u64 = 1 << 58;
-
-/// What happens to pages that change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogPolicy {
-    /// The origin has every write before it is answered; the log holds clean pages alone.
-    Through,
-    /// Changed pages stay in the log until a FLUSH, which brings them to the origin.
-    Bounded,
-    /// Changed pages stay in the log until they leave; the log is part of the durable state (the paper's).
-    Full,
-}
-
-/// How a log behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSettings {
-    /// See [`LogPolicy`].
-    pub policy: LogPolicy,
-    /// Whether pages that were asked for are entered once more (FaCE 4.3).
-    pub second_chance: bool,
-}
+pub use self::status::LogStatus;
+pub use self::words::{BUFFERS, PAGES_MOST, words_needed};

@@ -8,60 +8,17 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
+use super::error::OpenError;
 use super::format::{Header, Seal};
 use super::geometry::Geometry;
 use super::host::Host;
 use super::paths::PageLog;
+use super::policy::LogSettings;
 use super::recover::{Found, Reader};
 use super::words::{Mark, Words};
-use super::{LogPolicy, LogSettings};
 use crate::buf::Buf;
 use crate::mutant;
 use crate::request::Errno;
-
-/// Why a log cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// Neither header is whole.
-    #[error("the page log has no header that is whole")]
-    NoHeader,
-    /// Something that was durable is not there.
-    #[error("the page log is damaged: it ends at block {end}, and was durable up to {durable}")]
-    Missing {
-        /// Where the chain of batches ends.
-        end: u64,
-        /// Where it should reach.
-        durable: u64,
-    },
-    /// The device cannot be read.
-    #[error("flash cannot be read at byte {offset}: {errno}")]
-    Device {
-        /// Where.
-        offset: u64,
-        /// How.
-        errno: Errno,
-    },
-    /// The origin failed, or flash, while the origin was brought up to date.
-    #[error("the origin cannot be brought up to date: {0}")]
-    Origin(Errno),
-    /// The origin is up to date where it has to be, but no new generation can begin.
-    #[error("flash cannot be written at byte {offset}: {errno}")]
-    Header {
-        /// Where.
-        offset: u64,
-        /// How.
-        errno: Errno,
-    },
-}
-
-impl OpenError {
-    /// Whether the log may alone have something for all that is known.
-    #[must_use]
-    pub fn may_lose(&self, policy: LogPolicy) -> bool {
-        let unknown = matches!(self, Self::Device { .. } | Self::Origin(_));
-        policy.outlives_crash() || (policy.holds_dirty() && unknown)
-    }
-}
 
 impl Geometry {
     /// What formatting writes: headers of an empty log, and where.
@@ -89,12 +46,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         memory: M,
         log: Geometry,
         settings: LogSettings,
-    ) -> Result<(Self, Found), (H, OpenError)> {
+    ) -> Result<(Self, Found), OpenError> {
         let (opened, found) = Self::look(host, memory, log, settings).await?;
-        match opened.begin(&found).await {
-            Ok(()) => Ok((opened, found)),
-            Err(error) => Err((opened.host, error)),
-        }
+        opened.begin(&found).await?;
+        Ok((opened, found))
     }
 
     /// Reads a log without changing anything: for looking at it.
@@ -106,7 +61,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         memory: M,
         log: Geometry,
         settings: LogSettings,
-    ) -> Result<(Self, Found), (H, OpenError)> {
+    ) -> Result<(Self, Found), OpenError> {
         let words = Words::new(memory, log.blocks);
         let mut reader = Reader {
             host: &host,
@@ -116,14 +71,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             read_bytes: 0,
             torn: 0,
         };
-        match reader.find().await {
-            Ok(found) => {
-                let log = Self { host, words, log, settings };
-                log.set_marks(&found);
-                Ok((log, found))
-            }
-            Err(error) => Err((host, error)),
-        }
+        let found = reader.find().await?;
+        let log = Self { host, words, log, settings };
+        log.set_marks(&found);
+        Ok((log, found))
     }
 
     /// Over memory that another process has started.
@@ -139,9 +90,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.host.flush_origin().await.map_err(OpenError::Origin)?;
         }
         // What a stop left dirty would not outlive a crash once the log is open.
-        let policy = self.settings.policy;
-        let ends = policy.holds_dirty() && !policy.outlives_crash();
-        if ends && found.rear > found.front {
+        if self.settings.policy.drains() && found.rear > found.front {
             self.drain().await.map_err(OpenError::Origin)?;
         }
         if mutant::is_active("page-log-generation-volatile") {
@@ -186,7 +135,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     ///
     /// # Errors
     /// If it cannot be.
-    pub async fn seal(&self) -> Result<bool, Errno> {
+    pub(super) async fn seal(&self) -> Result<bool, Errno> {
         // The front moves for one at a time.
         loop {
             let seen = self.host.changes();

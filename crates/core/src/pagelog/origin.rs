@@ -12,6 +12,7 @@ use std::ops::Deref;
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
+use super::error::Unread;
 use super::host::{Host, each};
 use super::leave::Span;
 use super::paths::PageLog;
@@ -93,10 +94,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let position = place.position;
             match self.page_bytes(place, span).await {
                 Ok(bytes) => return Ok(Some(Newest { page, slot, position, bytes })),
-                Err(error) => {
+                Err(unread) => {
                     let _guard = self.lock();
                     if self.is_newest_at(page, slot, position) {
-                        return Err(error.unwrap_or(Errno::EIO));
+                        return Err(match unread {
+                            Unread::Damaged => Errno::EIO,
+                            Unread::Device(errno) => errno,
+                        });
                     }
                     // The slot may be another page's by now.
                 }
@@ -113,6 +117,41 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn drain(&self) -> Result<(), Errno> {
+        self.bring(false).await
+    }
+
+    /// Brings to the origin everything that it lacks, whatever was brought before.
+    ///
+    /// # Errors
+    /// If a page is lost, or a device fails.
+    pub async fn empty(&self) -> Result<(), Errno> {
+        self.bring(true).await
+    }
+
+    /// What a burial drops meanwhile is neither here nor on the origin until it is done, and a flush that began before
+    /// is none of it; where the origin refused it, it is here again.
+    async fn bring(&self, all: bool) -> Result<(), Errno> {
+        let mut before = self.host.burials();
+        let mut again = false;
+        loop {
+            if all {
+                let _guard = self.lock();
+                self.words.set(Mark::Drained, 0);
+            }
+            self.bring_once().await?;
+            if mutant::is_active("page-log-flush-misses-trims") {
+                return Ok(());
+            }
+            self.host.burials_of_now().await;
+            let now = self.host.burials();
+            if before.ended == now.ended || again && before.refused == now.refused {
+                return Ok(());
+            }
+            (before, again) = (now, true);
+        }
+    }
+
+    async fn bring_once(&self) -> Result<(), Errno> {
         // Which pages, once and for all: while this runs they may be entered once more, or replaced by versions
         // that it need not wait for, and then it is those that the origin gets.
         let (pages, until) = {
@@ -155,17 +194,5 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         };
         let span = self.read_span(slots.iter()).await;
         self.to_origin(pages.to_vec(), &span).await
-    }
-
-    /// Brings to the origin everything that it lacks, whatever was brought before.
-    ///
-    /// # Errors
-    /// If a page is lost, or a device fails.
-    pub async fn empty(&self) -> Result<(), Errno> {
-        {
-            let _guard = self.lock();
-            self.words.set(Mark::Drained, 0);
-        }
-        self.drain().await
     }
 }

@@ -12,11 +12,11 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::geometry::Geometry;
+use super::error::{Lack, NotEntered};
+use super::geometry::{Geometry, PAGE_BYTES_MOST};
 use super::host::Host;
-use super::queue::Lack;
+use super::policy::LogSettings;
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
-use super::{LogPolicy, LogSettings, PAGE_BYTES_MOST};
 use crate::buf::Buf;
 use crate::checksum::crc32c;
 use crate::mutant;
@@ -74,11 +74,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Where it lies.
     pub fn geometry(&self) -> &Geometry {
         &self.log
-    }
-
-    /// How it behaves.
-    pub fn settings(&self) -> LogSettings {
-        self.settings
     }
 
     pub(super) fn lock(&self) -> H::Guard<'_> {
@@ -200,17 +195,25 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             match self.words.find(page) {
                 Some(_) => return Ok(New::NotNow),
                 None if sealed => return Ok(New::NotNow),
-                None => self.try_enter(&put)?,
+                None => self.try_enter(&put),
             }
         };
-        if entered == Err(Lack::Room) {
-            // Nobody else may come for long, and clean pages alone would never make any.
-            self.want_room();
+        match entered {
+            Ok(_) => {
+                if !self.host.has_tasks() {
+                    self.write_next().await;
+                }
+                Ok(New::Entered)
+            }
+            Err(NotEntered::Lack(lack)) => {
+                if lack == Lack::Room {
+                    // Nobody else may come for long, and clean pages alone would never make any.
+                    self.want_room();
+                }
+                Ok(New::NoRoom)
+            }
+            Err(NotEntered::Failed(errno)) => Err(errno),
         }
-        if entered.is_ok() && !self.host.has_tasks() {
-            self.write_next().await;
-        }
-        Ok(if entered.is_ok() { New::Entered } else { New::NoRoom })
     }
 
     pub(super) fn page(page: u64, bytes: &[u8], dirty: bool) -> Put<'_> {
@@ -231,21 +234,22 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 {
                     return Ok(None);
                 }
-                self.try_enter(put)?
+                self.try_enter(put)
             };
             match entered {
                 Ok(position) => {
                     self.progress().await;
                     return Ok(Some(position));
                 }
-                Err(Lack::Buffer) => self.wait(seen).await,
+                Err(NotEntered::Failed(errno)) => return Err(errno),
+                Err(NotEntered::Lack(Lack::Buffer)) => self.wait(seen).await,
                 // Whoever makes room cannot wait for room.
-                Err(Lack::Room) if put.instead_of.is_some() => {
+                Err(NotEntered::Lack(Lack::Room)) if put.instead_of.is_some() => {
                     if !self.keep_marks().await {
                         return Ok(None);
                     }
                 }
-                Err(Lack::Room) => {
+                Err(NotEntered::Lack(Lack::Room)) => {
                     if self.want_room() {
                         seen = self.host.changes();
                     }
@@ -256,17 +260,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Under the lock: enters a page, if there is room.
-    pub(super) fn try_enter(&self, put: &Put<'_>) -> Result<Result<u64, Lack>, Errno> {
+    pub(super) fn try_enter(&self, put: &Put<'_>) -> Result<u64, NotEntered> {
         if let Some(errno) = self.failed() {
-            return Err(errno);
+            return Err(NotEntered::Failed(errno));
         }
         let words = &self.words;
         let buffer = match words.open() {
             Some(buffer) => buffer,
-            None => match words.open_batch(&self.log, put.urgent) {
-                Ok(buffer) => buffer,
-                Err(lack) => return Ok(Err(lack)),
-            },
+            None => words.open_batch(&self.log, put.urgent).map_err(NotEntered::Lack)?,
         };
         let position = words.get(Mark::Rear);
         let slot = self.log.slot(position);
@@ -296,7 +297,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             words.close_batch();
             self.host.notify();
         }
-        Ok(Ok(position + 1))
+        Ok(position + 1)
     }
 
     /// Whoever makes room hears that somebody wants it, once: it is a change too. Whether it was the first time.
@@ -410,10 +411,5 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 self.host.changed(seen).await;
             }
         }
-    }
-
-    /// Whether it takes dirty pages.
-    pub fn policy(&self) -> LogPolicy {
-        self.settings.policy
     }
 }

@@ -8,13 +8,10 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::geometry::Geometry;
-use super::words::{BatchMark, Kind, Mark, VALID, Words, slot_word};
-use super::{HEADS, LogPolicy};
+use super::error::Lack;
+use super::geometry::{Geometry, HEADS};
+use super::words::{BUFFERS, BatchMark, Kind, Mark, VALID, Words, slot_word};
 use crate::mutant;
-
-/// Batches in memory: one is filled while others are on their way.
-pub const BUFFERS: usize = 4;
 
 /// What becomes of a batch in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,42 +22,6 @@ pub enum State {
     Closed,
     Writing,
     Written,
-}
-
-/// What a log that would grow waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// All buffers are on their way to flash.
-    Buffer,
-    /// The front has not made room, or segments lag behind.
-    Room,
-}
-
-/// The state of a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogStatus {
-    /// Blocks of the ring.
-    pub blocks: u64,
-    /// Blocks between front and rear.
-    pub used: u64,
-    /// Pages whose newest version it holds.
-    pub valid: u64,
-    /// Those of them that the origin does not have.
-    pub dirty: u64,
-    /// Pages put, since it was started.
-    pub put: u64,
-    /// Batches begun, since it was started: each becomes one write.
-    pub batches: u64,
-    /// Pages entered once more.
-    pub again: u64,
-    /// Pages that left.
-    pub gone: u64,
-    /// Where the rear is.
-    pub rear: u64,
-    /// How far it has come: its generation, and the rear after the last page that was put.
-    pub reached: (u64, u64),
-    /// Pages that the open batch has room for.
-    pub open_room: u64,
 }
 
 impl<M: Deref<Target = [AtomicU64]>> Words<M> {
@@ -222,18 +183,4 @@ pub fn empty_blocks(log: &Geometry) -> u64 {
 /// Blocks that are kept for pages that are entered once more.
 pub fn reserve(log: &Geometry) -> u64 {
     3 * u64::from(log.batch_blocks())
-}
-
-impl LogPolicy {
-    /// Whether the log alone may have a page.
-    #[must_use]
-    pub fn holds_dirty(self) -> bool {
-        self != Self::Through
-    }
-
-    /// Whether what the log holds counts after a crash.
-    #[must_use]
-    pub fn outlives_crash(self) -> bool {
-        self == Self::Full
-    }
 }

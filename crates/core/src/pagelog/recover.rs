@@ -17,12 +17,12 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
+use super::error::OpenError;
 use super::format::{Entry, Head, Header, decode_segment};
-use super::geometry::Geometry;
+use super::geometry::{Geometry, HEADS};
 use super::host::Host;
-use super::open::OpenError;
-use super::words::{DIRTY, Kind, VALID, Words, kind_of, page_of, slot_word};
-use super::{HEADS, LogPolicy};
+use super::policy::LogPolicy;
+use super::words::{BUFFERS, DIRTY, Kind, VALID, Words, kind_of, page_of, slot_word};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 use crate::mutant;
@@ -256,7 +256,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
 
     /// Where the chain ends, nothing behind may say that more than that was durable (rule 7).
     async fn look_behind(&mut self, header: &Header, chain: &Chain) -> Result<(), OpenError> {
-        let ahead = super::BUFFERS as u64 * u64::from(self.log.batch_blocks());
+        let ahead = BUFFERS as u64 * u64::from(self.log.batch_blocks());
         for start in chain.end + 1..=chain.end + ahead {
             let bytes = self.read(self.log.block(start), self.log.page()).await?;
             let head = Head::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));

@@ -7,9 +7,35 @@ use std::sync::atomic::AtomicU64;
 use super::durable::FAILURES_MOST;
 use super::host::Host;
 use super::paths::PageLog;
-use super::queue::LogStatus;
 use super::words::{DIRTY, Mark, VALID, page_of};
 use crate::request::Errno;
+
+/// The state of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStatus {
+    /// Blocks of the ring.
+    pub blocks: u64,
+    /// Blocks between front and rear.
+    pub used: u64,
+    /// Pages whose newest version it holds.
+    pub valid: u64,
+    /// Those of them that the origin does not have.
+    pub dirty: u64,
+    /// Pages put, since it was started.
+    pub put: u64,
+    /// Batches begun, since it was started: each becomes one write.
+    pub batches: u64,
+    /// Pages entered once more.
+    pub again: u64,
+    /// Pages that left.
+    pub gone: u64,
+    /// Where the rear is.
+    pub rear: u64,
+    /// How far it has come: its generation, and the rear after the last page that was put.
+    pub reached: (u64, u64),
+    /// Pages that the open batch has room for.
+    pub open_room: u64,
+}
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Its state.

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::ready;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
@@ -131,7 +132,7 @@ impl Rig {
             buffers: RefCell::default(),
             changes: Cell::default(),
         };
-        now(PageLog::open(host, memory(), self.log, self.settings)).map_err(|(_, error)| error)
+        now(PageLog::open(host, memory(), self.log, self.settings))
     }
 
     fn open(&self) -> (Log, Found) {
@@ -197,10 +198,7 @@ fn life(policy: LogPolicy, second_chance: bool, seed: u64) {
                 }
             }
             1..4 => {
-                match policy {
-                    LogPolicy::Bounded => now(log.drain()).expect("drains"),
-                    _ => now(log.flush()).expect("flushes"),
-                }
+                now(log.barrier(ready(Ok(())), ready(Ok(())))).expect("flushes");
                 model.values_mut().for_each(|v| drop(v.drain(..v.len() - 1)));
             }
             4..6 => {
@@ -213,7 +211,7 @@ fn life(policy: LogPolicy, second_chance: bool, seed: u64) {
                 pages.for_each(|page| model.entry(page).or_insert(vec![0]).push(0));
             }
             6 => {
-                assert!(now(log.seal()).expect("is sealed"));
+                assert!(now(log.release()).expect("is sealed"));
                 let found;
                 (log, found) = rig.open();
                 assert!(found.warm && found.redo.iter().all(|r| r.start < PAGES));
@@ -255,7 +253,7 @@ fn through_is_cold_after_a_crash_and_warm_after_a_stop() {
     let (log, found) = rig.open();
     assert!(!found.warm && !log.has(3));
     now(log.put(3, &bytes_of(10), false)).unwrap();
-    assert!(now(log.seal()).unwrap());
+    assert!(now(log.release()).unwrap());
     let (log, found) = rig.open();
     assert!(found.warm && matches!(now(log.get(3)), Ok(Got::Hit(_, false))));
     assert_eq!(log.status().dirty, 0);

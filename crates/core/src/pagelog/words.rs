@@ -12,8 +12,10 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
-use super::PAGES_MOST;
-use super::queue::BUFFERS;
+/// Pages have numbers below this.
+pub const PAGES_MOST: u64 = 1 << 58;
+/// Batches in memory: one is filled while others are on their way.
+pub const BUFFERS: usize = 4;
 
 /// A mark or counter. Those before `Valid` are positions unless they say otherwise.
 #[derive(Clone, Copy, Debug)]

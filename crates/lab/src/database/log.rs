@@ -184,8 +184,8 @@ impl Extension for Log {
     }
 
     async fn stop(&self) {
-        let sealed = self.log.seal().await;
-        debug_assert!(sealed.is_ok(), "{sealed:?}");
+        let released = self.log.release().await;
+        debug_assert!(released.is_ok(), "{released:?}");
     }
 
     async fn reopen(&self, io: Rc<Io>) -> Option<(Rc<Self>, u64)> {

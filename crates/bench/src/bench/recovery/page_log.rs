@@ -170,7 +170,7 @@ impl Rig {
         let flash = Rc::new(Flash::default());
         place.blank().iter().for_each(|(at, bytes)| flash.store(*at, bytes));
         let opened = now(PageLog::open(Engine::new(&flash), memory(&place), place, SETTINGS));
-        let (log, _) = opened.map_err(|(_, error)| error)?;
+        let (log, _) = opened?;
         Ok(Self { flash, log, next: 0 })
     }
 

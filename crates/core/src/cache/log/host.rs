@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, WaitList};
 use crate::flash::{Flash, FlashError, FlashOp, Guards, InFlight, LateAnswer, Role};
 use crate::origin::Use;
-use crate::pagelog::{BUFFERS, Geometry, HEADS, Host};
+use crate::pagelog::{BUFFERS, Burials, Geometry, HEADS, Host};
 use crate::request::Errno;
 
 /// How long a batch that flash refused rests before it is tried again.
@@ -142,6 +142,15 @@ impl Host for ShardHost {
 
     async fn tombstone_done(&self, page: u64) {
         self.holds.tombstone_done(page).await;
+    }
+
+    fn burials(&self) -> Burials {
+        let trims = self.holds.trims();
+        Burials { ended: trims.ended, refused: trims.given_up }
+    }
+
+    async fn burials_of_now(&self) {
+        self.holds.trims_of_now().await;
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {

@@ -29,7 +29,7 @@ use crate::event::Event;
 use crate::exec::{MILLISECOND, WaitList};
 use crate::flash::{Attached, Flash};
 use crate::mutant;
-use crate::pagelog::{BUFFERS, Geometry, Host, LogStatus, OpenError, PageLog, words_needed};
+use crate::pagelog::{BUFFERS, Geometry, Host, LogStatus, OpenError, PageLog, ReleaseError, words_needed};
 use crate::request::Errno;
 
 /// A log that is in use.
@@ -141,7 +141,7 @@ impl OpenLog {
                 device.tell(Event::LogOpened { dev, warm: found.warm });
                 Opened::Open(open)
             }
-            Err((_, error)) => refused(&device, &spec, &error),
+            Err(error) => refused(&device, &spec, &error),
         }
     }
 
@@ -182,16 +182,9 @@ impl OpenLog {
         }
         let open = Rc::clone(self);
         self.cx.exec.spawn(async move {
-            let policy = open.log.policy();
-            if policy.holds_dirty() && !policy.outlives_crash() {
-                // The origin has everything after a stop. What it does not take stays, and counts as dirty.
-                let _ = open.drain(false).await;
-            }
             // While clients go on there may be no moment to seal it; whoever asked asks again.
-            if let Err(errno) = open.log.seal().await
-                && policy.holds_dirty()
-            {
-                let why = format!("the page log cannot be closed: {errno}");
+            if let Err(error @ ReleaseError::Dirty(_)) = open.log.release().await {
+                let why = error.to_string();
                 open.device().tell(Event::FlashErrs { dev: open.device().dev, why });
             }
             open.sealing.set(false);
@@ -202,7 +195,7 @@ impl OpenLog {
     /// then on for the log to be left.
     pub(crate) async fn clear(&self, leave: bool, hold_back: &Cell<bool>) -> Result<(), Errno> {
         self.leaving.set(leave);
-        let mut result = self.drain(true).await;
+        let mut result = self.log.empty().await;
         if leave && result.is_ok() {
             // A write that comes later, and that the origin refuses, would be seen and be gone with the log.
             let left_with_writers = mutant::is_active("page-log-left-with-writers");
@@ -210,7 +203,7 @@ impl OpenLog {
             while self.writers.get() > 0 {
                 self.cx.exec.sleep(MILLISECOND).await;
             }
-            result = self.drain(true).await;
+            result = self.log.empty().await;
         }
         if result.is_err() {
             self.leaving.set(false);

@@ -25,7 +25,7 @@ use crate::exec::{IoKind, MILLISECOND, each};
 use crate::flash::InFlight;
 use crate::mutant;
 use crate::origin::Use;
-use crate::pagelog::{Got, Host, LogPolicy, New};
+use crate::pagelog::{Change, Got, Host, New};
 use crate::request::{Errno, Request};
 use crate::runs::Tag;
 
@@ -201,7 +201,8 @@ impl OpenLog {
             cx.reply(tag, Err(Errno::EINVAL), None, hit);
             return None;
         };
-        if !self.log.policy().holds_dirty() {
+        let change = self.log.plan_change(fua);
+        if change == Change::PastLog {
             let (result, back) = self.write_through(&span, buf, fua).await;
             cx.reply(tag, result, None, hit);
             drop(hold);
@@ -214,7 +215,7 @@ impl OpenLog {
             return None;
         }
         self.writers.set(self.writers.get() + 1);
-        let mut result = self.put_pages(&span, Some(&buf), fua).await;
+        let mut result = self.put_pages(&span, Some(&buf), fua, change).await;
         if result.is_err() && self.device().closed() {
             // The log was left meanwhile: the origin has everything.
             result = cx.origin.write(Use::Unpaced, span.range(), fua, Some(buf)).await.0;
@@ -242,27 +243,37 @@ impl OpenLog {
         }
     }
 
+    /// The origin is about to be changed past the log. If flash cannot record that, the log is given up: a crash makes
+    /// all of it cold.
+    async fn drop_pages(&self, span: &Span) {
+        let dropped = self.log.drop_pages(span.pages.clone()).await;
+        if dropped.is_err() && !self.device().closed() {
+            self.log.host().flash.give_up("its header cannot be written".to_owned());
+        }
+        self.cx.fence.passed(&self.cx.exec).await;
+    }
+
     async fn write_through(
         &self,
         span: &Span,
         buf: Buf,
         fua: bool,
     ) -> (Result<(), Errno>, Option<Buf>) {
-        // What cannot be said on flash needs not be: a crash makes all of it cold.
-        let dropped = self.log.drop_pages(span.pages.clone()).await;
-        if dropped.is_err() && !self.device().closed() {
-            self.log.host().flash.give_up("its header cannot be written".to_owned());
-        }
-        self.cx.fence.passed(&self.cx.exec).await;
+        self.drop_pages(span).await;
         let written = self.cx.origin.write(Use::Client, span.range(), fua, Some(buf)).await;
         let (result, buf) = written;
         (result, buf.filter(|_| result.is_ok()))
     }
 
     /// Puts the pages that a write covers, or zeroes without bytes.
-    async fn put_pages(&self, span: &Span, buf: Option<&Buf>, fua: bool) -> Result<(), Errno> {
-        let full = self.log.policy() == LogPolicy::Full;
-        let through = self.leaving.get() || (fua && !full);
+    async fn put_pages(
+        &self,
+        span: &Span,
+        buf: Option<&Buf>,
+        fua: bool,
+        change: Change,
+    ) -> Result<(), Errno> {
+        let through = self.leaving.get() || change == Change::AbsorbAndWrite;
         let mut last = 0;
         for page in span.pages.clone() {
             let mut bytes = match span.covers(&self.cx, page) {
@@ -286,7 +297,10 @@ impl OpenLog {
                 self.log.origin_has(page, last);
             }
         }
-        if fua && full { self.log.settle(last).await } else { Ok(()) }
+        match change {
+            Change::AbsorbAndSettle => self.log.settle(last).await,
+            _ => Ok(()),
+        }
     }
 
     /// A page as it is.
@@ -333,11 +347,9 @@ impl OpenLog {
     async fn discard_held(&self, span: &Span, kind: IoKind) -> Result<(), Errno> {
         let fua = matches!(kind, IoKind::Trim { fua: true } | IoKind::Zero { fua: true, .. });
         let fua = fua && !mutant::is_active("fua-ignored");
-        if !self.log.policy().holds_dirty() {
-            if self.log.drop_pages(span.pages.clone()).await.is_err() && !self.device().closed() {
-                self.log.host().flash.give_up("its header cannot be written".to_owned());
-            }
-            self.cx.fence.passed(&self.cx.exec).await;
+        let change = self.log.plan_change(fua);
+        if change == Change::PastLog {
+            self.drop_pages(span).await;
             return self.cx.origin.change(Use::Unpaced, kind, span.range(), None).await;
         }
         let covered: Vec<u64> = span.pages.clone().filter(|p| span.covers(&self.cx, *p)).collect();
@@ -345,7 +357,7 @@ impl OpenLog {
             let part = span.part(page);
             let bytes = page * SIZE + part.start as u64..page * SIZE + part.end as u64;
             let edge = Span { bytes, pages: page..page + 1 };
-            self.put_pages(&edge, None, fua).await?;
+            self.put_pages(&edge, None, fua, change).await?;
         }
         let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
         let pages = *first..last + 1;
@@ -388,11 +400,7 @@ impl OpenLog {
             self.cx.reply(tag, Ok(()), None, false);
             return true;
         }
-        let result = match self.log.policy() {
-            LogPolicy::Through => self.cx.origin.flush().await,
-            LogPolicy::Bounded => self.drain(false).await,
-            LogPolicy::Full => self.flush_full().await,
-        };
+        let result = self.log.barrier(self.cx.origin.flush(), self.flush_past()).await;
         if result.is_err() && self.device().closed() {
             return false;
         }
@@ -400,39 +408,15 @@ impl OpenLog {
         true
     }
 
-    /// Brings to the origin what the log alone has, durably; `all`: whatever was brought before. What a trim
-    /// drops meanwhile is neither here nor there until it is done, and a flush that began before is none of it;
-    /// where the origin refused it, it is here again.
-    pub(super) async fn drain(&self, all: bool) -> Result<(), Errno> {
-        let holds = &self.log.host().holds;
-        let mut before = holds.trims();
-        let mut again = false;
-        loop {
-            if all {
-                self.log.empty().await?;
-            } else {
-                self.log.drain().await?;
-            }
-            if mutant::is_active("page-log-flush-misses-trims") {
-                return Ok(());
-            }
-            holds.trims_of_now().await;
-            let now = holds.trims();
-            if before.ended == now.ended || again && before.given_up == now.given_up {
-                return Ok(());
-            }
-            (before, again) = (now, true);
-        }
-    }
-
-    async fn flush_full(&self) -> Result<(), Errno> {
+    /// Flushes the origin for the changes that went there past the log.
+    async fn flush_past(&self) -> Result<(), Errno> {
         // A log that is being left may not count any more when the power fails.
         let needed = self.unrecorded.get();
         if self.covered.get() < needed || self.leaving.get() {
             self.cx.origin.make_durable().await?;
             self.covered.set(self.covered.get().max(needed));
         }
-        self.log.flush().await
+        Ok(())
     }
 }
 

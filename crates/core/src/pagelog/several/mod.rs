@@ -261,7 +261,7 @@ impl Rig {
         self.memory = (0..words_needed(self.log.blocks)).map(|_| AtomicU64::new(0)).collect();
         let (party, memory) = self.party(name);
         let opened = now(PageLog::open(party, memory, self.log, self.settings));
-        opened.map_err(|(_, error)| error).expect("opens").0
+        opened.expect("opens").0
     }
 
     /// Another party of the log.
