@@ -5,9 +5,9 @@
 //! time operations are awaited, and background tasks write batches and make room. In memory that processes
 //! share every operation blocks, no future here is ever pending, and whoever needs progress makes it.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::ops::Range;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::buf::Buf;
@@ -110,26 +110,6 @@ pub trait Host {
     fn me(&self) -> u64;
     /// Whether whoever was named so is no more.
     fn is_gone(&self, name: u64) -> bool;
-}
-
-/// Runs futures together; their results, in order.
-pub async fn each<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut open: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    let mut done: Vec<Option<F::Output>> = open.iter().map(|_| None).collect();
-    poll_fn(move |context| {
-        for (future, result) in open.iter_mut().zip(&mut done) {
-            if result.is_none()
-                && let Poll::Ready(output) = future.as_mut().poll(context)
-            {
-                *result = Some(output);
-            }
-        }
-        if done.iter().any(Option::is_none) {
-            return Poll::Pending;
-        }
-        Poll::Ready(done.iter_mut().filter_map(Option::take).collect())
-    })
-    .await
 }
 
 /// Runs a future of a host that never waits.

@@ -85,7 +85,7 @@ pub use self::error::{OpenError, ReleaseError};
 pub use self::geometry::{
     BATCH_PAGES, BATCH_PAGES_MOST, Geometry, HEADS, PAGE_BYTES_MOST, SEGMENT_MOST,
 };
-pub use self::host::{Burials, Host, each, now};
+pub use self::host::{Burials, Host, now};
 pub use self::look::Look;
 pub use self::ops::Change;
 pub use self::paths::{Got, New, PageLog};

@@ -13,11 +13,12 @@ use std::slice;
 use std::sync::atomic::AtomicU64;
 
 use super::error::Unread;
-use super::host::{Host, each};
+use super::host::Host;
 use super::leave::Span;
 use super::paths::PageLog;
 use super::words::{DIRTY, Kind, Mark, VALID, kind_of, page_of};
 use crate::buf::Buf;
+use crate::exec::each;
 use crate::mutant;
 use crate::request::Errno;
 

@@ -29,7 +29,9 @@ use crate::event::Event;
 use crate::exec::{MILLISECOND, WaitList};
 use crate::flash::{Attached, Flash};
 use crate::mutant;
-use crate::pagelog::{BUFFERS, Geometry, Host, LogStatus, OpenError, PageLog, ReleaseError, words_needed};
+use crate::pagelog::{
+    BUFFERS, Geometry, Host, LogStatus, OpenError, PageLog, ReleaseError, words_needed,
+};
 use crate::request::Errno;
 
 /// A log that is in use.
