@@ -81,7 +81,7 @@ fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
         Some(WriteArg::Async) => choices.write = WritePolicy::AsyncWriteThrough,
         Some(WriteArg::Through) => choices.write = WritePolicy::WriteThrough,
         Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
-        Some(WriteArg::NoWriteBack) => choices.write = WritePolicy::NoWriteBack,
+        Some(WriteArg::NoWriteBack) => choices.write = WritePolicy::WriteBack,
         Some(other @ (WriteArg::Bounded | WriteArg::Full)) => {
             bail!("--write-policy {}: {only}", word(other));
         }
@@ -172,7 +172,7 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         WritePolicy::AsyncWriteThrough => "async",
         WritePolicy::WriteThrough => "through",
         WritePolicy::WriteAround => "around",
-        WritePolicy::NoWriteBack => "no-write-back",
+        WritePolicy::WriteBack => "no-write-back",
         WritePolicy::Logged(LogPolicy::Through) => "through",
         WritePolicy::Logged(LogPolicy::Bounded) => "bounded",
         WritePolicy::Logged(LogPolicy::Full) => "full",

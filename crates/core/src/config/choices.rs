@@ -22,7 +22,7 @@ pub enum WritePolicy {
     WriteAround,
     /// What is cached is written to flash alone, and to the origin when it leaves; what is not is
     /// written to the origin alone (PRWC 2.2). Flash is the truth of what it holds.
-    NoWriteBack,
+    WriteBack,
     /// What is written enters a log of pages, and the origin at once, with a FLUSH, or when it leaves
     /// (FaCE 4.2).
     Logged(LogPolicy),
@@ -33,7 +33,7 @@ impl WritePolicy {
     #[must_use]
     pub fn flash_owns(self) -> bool {
         match self {
-            Self::NoWriteBack => true,
+            Self::WriteBack => true,
             Self::Logged(policy) => policy.holds_dirty(),
             _ => false,
         }
@@ -44,7 +44,7 @@ impl WritePolicy {
     #[must_use]
     pub fn flash_keeps(self) -> bool {
         match self {
-            Self::NoWriteBack => true,
+            Self::WriteBack => true,
             Self::Logged(policy) => policy.outlives_crash(),
             _ => false,
         }

@@ -64,7 +64,7 @@ pub const PRESETS: &[Preset] = &[
             "no-write-back: dirty until it leaves",
             "journal",
         ],
-        choices: || periodic(WritePolicy::NoWriteBack),
+        choices: || periodic(WritePolicy::WriteBack),
     },
     Preset {
         name: "proc",

@@ -100,7 +100,7 @@ impl TryFrom<Choices> for CacheSpec {
     fn try_from(choices: Choices) -> Result<Self, Rejected> {
         let kind = match choices.write {
             WritePolicy::Logged(policy) => KindSpec::Log(log(&choices, policy)?),
-            WritePolicy::NoWriteBack => KindSpec::WriteBack(write_back(&choices)?),
+            WritePolicy::WriteBack => KindSpec::WriteBack(write_back(&choices)?),
             WritePolicy::AsyncWriteThrough => clean(&choices, FlashCopy::AfterAnswer)?,
             WritePolicy::WriteThrough => clean(&choices, FlashCopy::BeforeAnswer)?,
             WritePolicy::WriteAround => clean(&choices, FlashCopy::Never)?,
