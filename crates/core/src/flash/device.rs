@@ -5,6 +5,7 @@
 //! it until the device has answered. Errors and overdue operations lower the device's health; what follows from that is
 //! the owner's decision, which depends on whether the origin has everything.
 
+use std::future::Future;
 use std::rc::{Rc, Weak};
 
 use super::attached::Attached;
@@ -138,12 +139,14 @@ impl Flash {
         self.device.health.usable()
     }
 
-    /// Carries out an operation.
-    pub(crate) async fn io(
+    /// Asks for an operation, at once; the future ends with its result.
+    ///
+    /// Why not an `async` function: its arguments would be moved through every future above, on the path of each hit.
+    pub(crate) fn io(
         &self,
         op: FlashOp,
         mut guards: Guards,
-    ) -> Result<Option<Buf>, FlashError> {
+    ) -> impl Future<Output = Result<Option<Buf>, FlashError>> {
         let FlashOp { role, kind, offset, len, buf, at } = op;
         self.stats.add(|c| match kind {
             IoKind::Read => c.flash_read_bytes += len,
@@ -156,17 +159,19 @@ impl Flash {
         let held = InFlight { device: Rc::clone(&self.device), guards };
         let bound = self.bounds.operation;
         let io = self.exec.io(self.device.dev, kind, offset, len, buf, at, Some(held), bound);
-        let ended = io.await;
-        drop(forgotten);
-        match ended {
-            Ended::Done(Ok(()), buf) => Ok(buf),
-            Ended::Done(Err(errno), buf) => {
-                self.failed(role, errno, kind);
-                Err(FlashError::Failed(errno, buf))
-            }
-            Ended::TimedOut => {
-                self.overdue();
-                Err(FlashError::Overdue)
+        async move {
+            let ended = io.await;
+            drop(forgotten);
+            match ended {
+                Ended::Done(Ok(()), buf) => Ok(buf),
+                Ended::Done(Err(errno), buf) => {
+                    self.failed(role, errno, kind);
+                    Err(FlashError::Failed(errno, buf))
+                }
+                Ended::TimedOut => {
+                    self.overdue();
+                    Err(FlashError::Overdue)
+                }
             }
         }
     }

@@ -22,7 +22,7 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use super::table::{SlotPin, Table, WriteTarget};
+use super::table::{Table, WriteTarget};
 use super::unit_cache::{Bytes, UnitCache};
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
@@ -95,23 +95,29 @@ impl Clean {
         cx.population.asked(place.unit, place.len);
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
-            match self.read_hit(pin, &place, buf).await {
+            match units.read_hit(pin, &place, buf).await {
                 Ok(data) => {
                     cx.population.hit(cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
                 }
-                Err(back) => buf = back,
+                Err(back) => buf = self.distrust(&place, back),
             }
         }
+        // In a box, so that a hit does not carry the memory that a miss needs.
+        Box::pin(self.miss(tag, &place, buf)).await;
+    }
+
+    async fn miss(&self, tag: Tag, place: &Place, mut buf: Option<Buf>) {
+        let (units, cx) = (&self.units, &self.units.cx);
         let inline = cx.population.missed(place.unit, units.free_ratio(), &cx.exec);
         if mutant::is_active("miss-waits-for-unit") {
             populate(units, place.unit, Haste::Yields).await;
         }
         let mut fill = None;
         if let Some(inline) = inline {
-            fill = self.open_fill(&place).map(|fill| (fill, inline));
+            fill = self.open_fill(place).map(|fill| (fill, inline));
             if cx.shape.unit_bytes > PAGE as u64 {
-                match self.read_through(&place, buf).await {
+                match self.read_through(place, buf).await {
                     Ok(data) => return cx.reply(tag, Ok(()), Some(data), false),
                     Err(back) => buf = back,
                 }
@@ -125,11 +131,11 @@ impl Clean {
         };
         let copy = Buf::copy_of(data);
         if client_waits {
-            self.land(&fill, &place, copy).await;
+            self.land(&fill, place, copy).await;
             cx.reply(tag, result, buf, false);
         } else {
             cx.reply(tag, result, buf, false);
-            self.land(&fill, &place, copy).await;
+            self.land(&fill, place, copy).await;
         }
     }
 
@@ -162,23 +168,18 @@ impl Clean {
         populate(&self.units, place.unit, Haste::Inline).await;
         let usable = self.units.flash.usable();
         match usable.then(|| self.units.table.hit(place.unit, &place.pages)).flatten() {
-            Some(pin) => self.read_hit(pin, place, buf).await,
+            Some(pin) => {
+                let read = self.units.read_hit(pin, place, buf).await;
+                read.map_err(|back| self.distrust(place, back))
+            }
             None => Err(buf),
         }
     }
 
-    /// Reads a hit. Whatever goes wrong, the pages are to be fetched anew.
-    async fn read_hit(
-        &self,
-        pin: SlotPin,
-        place: &Place,
-        buf: Option<Buf>,
-    ) -> Result<Buf, Option<Buf>> {
-        let done = self.units.read_hit(pin, place, buf).await;
-        if done.is_err() {
-            self.units.table.invalidate(place.unit, &place.pages);
-        }
-        done
+    /// A hit could not be read: whatever went wrong, its pages are to be fetched anew.
+    fn distrust(&self, place: &Place, back: Option<Buf>) -> Option<Buf> {
+        self.units.table.invalidate(place.unit, &place.pages);
+        back
     }
 
     pub(crate) async fn write(self: Rc<Self>, tag: Tag, request: Request, fua: bool) {

@@ -2,6 +2,7 @@
 //! What clean and write-back caches of units have in common: a table over slots of one flash device, and a journal.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::rc::Rc;
 
 use super::table::{SlotPin, Table};
@@ -138,17 +139,16 @@ impl<J: Journal> UnitCache<J> {
     }
 
     /// Reads `len` bytes of a slot.
-    pub(crate) async fn read(
+    fn read(
         &self,
         pin: SlotPin,
         within: u64,
         len: u64,
         buf: Buf,
-    ) -> Result<Buf, FlashError> {
-        let offset = self.offset(pin.slot(), within);
-        let op =
-            FlashOp { role: Role::Data, kind: IoKind::Read, offset, len, buf: Some(buf), at: 0 };
-        self.io(op, Guards { pin: Some(pin), ..Guards::default() }).await
+    ) -> impl Future<Output = Result<Buf, FlashError>> {
+        let (kind, offset) = (IoKind::Read, self.offset(pin.slot(), within));
+        let op = FlashOp { role: Role::Data, kind, offset, len, buf: Some(buf), at: 0 };
+        self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
 
     /// Reads a hit; where the device's blocks are larger than the request's, whole blocks aside. If it fails, the
@@ -200,10 +200,11 @@ impl<J: Journal> UnitCache<J> {
         self.io(op, guards).await
     }
 
-    async fn io(&self, op: FlashOp, guards: Guards) -> Result<Buf, FlashError> {
-        if self.flash.closed() {
-            return Err(FlashError::Failed(Errno::ESHUTDOWN, op.buf));
-        }
-        self.flash.io(op, guards).await?.ok_or(FlashError::Failed(Errno::EIO, None))
+    fn io(&self, op: FlashOp, guards: Guards) -> impl Future<Output = Result<Buf, FlashError>> {
+        let asked = match self.flash.closed() {
+            false => Ok(self.flash.io(op, guards)),
+            true => Err(FlashError::Failed(Errno::ESHUTDOWN, op.buf)),
+        };
+        async move { asked?.await?.ok_or(FlashError::Failed(Errno::EIO, None)) }
     }
 }
