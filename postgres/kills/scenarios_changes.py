@@ -9,7 +9,7 @@ import time
 
 from checks import amcheck, digest, expect, expect_no_damage, make_status, same_bare, status
 from cluster import EMPTY, Cluster, Failed, give
-from scenarios import ROWS, Lab, expect_data, expect_start, read_by_key, scenario
+from lab import ROWS, Lab, expect_data, expect_start, read_by_key, scenario
 from scenarios_copies import caught_up, standby_of
 
 CONTENT = "select g as n, {tag} as v, repeat(md5((g + {tag})::text), 7) as pad from generate_series({first}, {last}) g"

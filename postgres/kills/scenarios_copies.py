@@ -11,8 +11,8 @@ from pathlib import Path
 
 from checks import amcheck, digest, expect, expect_no_damage, same_bare
 from cluster import EMPTY, Cluster, Failed, give
+from lab import DISK, ROWS, Lab, change, expect_data, expect_start, read_by_key, scenario
 from load import TABLES, Client, Ledger, Session
-from scenarios import DISK, ROWS, Lab, change, expect_data, expect_start, read_by_key, scenario
 
 
 def copy(source: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from checks import digest, expect, make_status, status
 from cluster import EMPTY, Cluster, Failed, Skipped, give
-from scenarios import DISK, Lab, change, expect_data, expect_log, expect_start, read_by_key, scenario
+from lab import DISK, Lab, change, expect_data, expect_log, expect_start, read_by_key, scenario
 
 FLASH = "larder.flash"
 

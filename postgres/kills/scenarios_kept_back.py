@@ -7,7 +7,7 @@ import time
 
 from checks import amcheck, digest, expect, expect_no_damage, give_back, status
 from cluster import EMPTY, LEFT, Cluster, Failed
-from scenarios import BOUNDED, FULL, Lab, expect_start, read_by_key, scenario
+from lab import BOUNDED, FULL, Lab, expect_start, read_by_key, scenario
 
 
 def absorbed(cluster: Cluster) -> str:

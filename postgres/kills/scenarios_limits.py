@@ -12,7 +12,7 @@ from pathlib import Path
 
 from checks import amcheck, digest, expect, expect_no_damage, make_status, status
 from cluster import BIN, EMPTY, LEFT, STOPPED, Failed, Skipped, as_user, give
-from scenarios import FULL, Lab, expect_data, expect_log, expect_start, scenario
+from lab import FULL, Lab, expect_data, expect_log, expect_start, scenario
 from scenarios_flash import mounted
 from scenarios_full import changed, expect_both, expect_refused
 from scenarios_kept_back import QUIET, absorbed

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from checks import digest, expect, give_back, status
 from cluster import BIN, EMPTY, LEFT, STOPPED, Cluster, Failed, as_user, run
-from scenarios import DISK, Lab, change, expect_data, expect_start, read_by_key, scenario
+from lab import DISK, Lab, change, expect_data, expect_start, read_by_key, scenario
 
 
 def bare_change(cluster: Cluster, end: str) -> str:
