@@ -13,8 +13,8 @@ use larder_lab::advise::{
 use larder_report::{About, number};
 
 use crate::out;
-use crate::trace::ReadArgs;
-use crate::units;
+use crate::trace::read::ReadArgs;
+use crate::units::{self, jobs};
 
 /// What to advise on.
 #[derive(Args, Debug)]
@@ -53,14 +53,6 @@ pub struct AdviseArgs {
     /// Also write one HTML file with both curves and all numbers
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-}
-
-/// A number of threads.
-pub fn jobs(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(jobs @ 1..=1024) => Ok(jobs),
-        _ => Err(format!("'{text}' cannot be; accepted: 1 to 1024")),
-    }
 }
 
 fn endurance(text: &str) -> Result<Endurance, String> {

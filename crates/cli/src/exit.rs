@@ -4,6 +4,8 @@
 use larder_front::control::client::Failed;
 use larder_volume::VolumeError;
 
+use crate::setting::BadSetting;
+
 /// An error with an exit code of its own.
 #[derive(Debug, Default)]
 pub struct Coded {
@@ -36,6 +38,9 @@ pub fn failed(message: &str) -> Coded {
 pub fn code(error: &anyhow::Error) -> u8 {
     if let Some(coded) = error.downcast_ref::<Coded>() {
         return coded.code;
+    }
+    if let Some(bad) = error.downcast_ref::<BadSetting>() {
+        return bad.code;
     }
     error.downcast_ref::<VolumeError>().map_or(2, VolumeError::exit_code)
 }

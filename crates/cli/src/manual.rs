@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::args::Cli;
+use crate::commands::Cli;
 
 /// The commands that users see, those of commands too, with the whole name of each.
 fn visible() -> Vec<Command> {

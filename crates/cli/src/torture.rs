@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use clap::Args;
 use larder_core::exec::Nanos;
 use larder_sim::torture::history::{Line, Violation};
 use larder_sim::torture::mutants;
@@ -20,7 +21,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::args::TortureArgs;
+use crate::units::span;
 use crate::{exit, out};
 
 /// Seeds without `--runs` or `--for`.
@@ -30,6 +31,38 @@ const MUTANT_RUNS: u64 = 10_000;
 /// Lines of a sector's history that are shown, the last ones.
 const LINES: usize = 40;
 
+/// Histories of crashes and faults.
+#[derive(Args, Debug)]
+pub struct TortureArgs {
+    /// The first seed; equal seeds give equal runs on any machine
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// How many seeds [default: 1000, or without bound with --for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub runs: Option<u64>,
+    /// For how long
+    #[arg(long = "for", value_parser = span, value_name = "SPAN", conflicts_with = "runs")]
+    pub span: Option<Nanos>,
+    /// Take every seed from this row of the swarm, see below [default: each seed picks one]
+    #[arg(long, value_parser = row, value_name = "PROFILE")]
+    pub profile: Option<&'static Profile>,
+    /// Threads; they change nothing but the time it takes [default: one for every processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: Option<u32>,
+    /// Do not look for a short history that breaks the same rule
+    #[arg(long)]
+    pub no_shrink: bool,
+    /// Catch every named mutant of the engine (only in builds with --features mutants)
+    #[arg(long, conflicts_with = "mutant")]
+    pub mutants: bool,
+    /// Torture this mutant (only in builds with --features mutants)
+    #[arg(long, value_name = "NAME")]
+    pub mutant: Option<String>,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// The rows of the swarm, for the help.
 pub fn profiles_help() -> String {
     let rows = PROFILES.iter().map(|p| format!("  {:<14} {}", p.name, p.what));
@@ -38,7 +71,7 @@ pub fn profiles_help() -> String {
 }
 
 /// A row of the swarm by name.
-pub fn row(name: &str) -> Result<&'static Profile, String> {
+fn row(name: &str) -> Result<&'static Profile, String> {
     let names: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
     profile(name).ok_or_else(|| format!("'{name}' is no profile; accepted: {}", names.join(", ")))
 }

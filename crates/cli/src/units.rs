@@ -65,6 +65,14 @@ pub fn mode(text: &str) -> Result<u32, String> {
     }
 }
 
+/// A number of threads.
+pub fn jobs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(jobs @ 1..=1024) => Ok(jobs),
+        _ => Err(format!("'{text}' cannot be; accepted: 1 to 1024")),
+    }
+}
+
 /// A host and a port.
 pub fn address(text: &str) -> Result<String, String> {
     match text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {

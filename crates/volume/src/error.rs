@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a volume cannot be started or changed, and the exit code that this means.
 
+use std::path::PathBuf;
+
 use larder_core::request::Errno;
 use larder_io::{DriverError, OpenError};
 
@@ -10,6 +12,14 @@ pub enum VolumeError {
     /// A setting that cannot be.
     #[error("{0}")]
     Usage(String),
+    /// The directory of state files cannot be used.
+    #[error("--state {}: {why}", directory.display())]
+    StateDirectory {
+        /// The directory, or the file in it.
+        directory: PathBuf,
+        /// Why, and what is accepted.
+        why: String,
+    },
     /// A device that cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -46,7 +56,7 @@ impl VolumeError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => 2,
+            Self::Usage(_) | Self::StateDirectory { .. } => 2,
             Self::Open(OpenError::InUse { .. }) | Self::Refused(_) => 4,
             Self::Open(_) => 2,
             Self::Driver(_)

@@ -29,6 +29,18 @@ use super::worker::MOST_WORKERS;
 /// How many pages are looked at between the ends.
 pub const SAMPLES: u64 = 256;
 
+/// So few bytes hold no cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} is too small for a cache; accepted: at least {} (1 MiB of header and one unit)",
+    format_size(*bytes),
+    format_size(*least_bytes)
+)]
+pub struct TooSmall {
+    bytes: u64,
+    least_bytes: u64,
+}
+
 /// A flash device that is ready to be attached.
 #[derive(Clone, Debug)]
 pub struct FlashDevice {
@@ -72,7 +84,8 @@ impl FlashDevice {
         // Nothing on flash is ever flushed, so whatever forgets must not be asked again.
         device.vanish_on_loss();
         let bytes = device.geometry().bytes.min(most_bytes.unwrap_or(u64::MAX));
-        let slots = Self::slots_in(device.name(), bytes, unit_bytes)?;
+        let slots = Self::slots_in(bytes, unit_bytes)
+            .map_err(|e| VolumeError::Usage(format!("{}: {e}", device.name())))?;
         if !format {
             check_content(&device)?;
         }
@@ -84,13 +97,9 @@ impl FlashDevice {
     ///
     /// # Errors
     /// When there is none.
-    pub fn slots_in(name: &str, bytes: u64, unit_bytes: u64) -> Result<u64, VolumeError> {
+    pub fn slots_in(bytes: u64, unit_bytes: u64) -> Result<u64, TooSmall> {
         match bytes.saturating_sub(HEADER_BYTES) / unit_bytes {
-            0 => Err(VolumeError::Usage(format!(
-                "{name}: {} is too small for a cache; accepted: at least {} (1 MiB of header and one unit)",
-                format_size(bytes),
-                format_size(HEADER_BYTES + unit_bytes),
-            ))),
+            0 => Err(TooSmall { bytes, least_bytes: HEADER_BYTES + unit_bytes }),
             slots => Ok(slots),
         }
     }

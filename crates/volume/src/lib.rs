@@ -46,7 +46,7 @@ pub use self::connection::Accepted;
 pub use self::error::VolumeError;
 pub use self::extents::Seek;
 pub use self::fits::check_memory;
-pub use self::flash::FlashDevice;
+pub use self::flash::{FlashDevice, TooSmall};
 pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
 pub use self::latency::{Histogram, Latencies};
 pub use self::overlaps::{Overlaps, Pass};

@@ -206,10 +206,9 @@ fn in_one_line(words: &str) -> String {
 }
 
 fn cannot(path: &Path, doing: &str, error: &std::io::Error) -> VolumeError {
-    VolumeError::Usage(format!(
-        "--state {}: cannot {doing} it: {error}; accepted: a directory that this user may write to",
-        path.display()
-    ))
+    let why =
+        format!("cannot {doing} it: {error}; accepted: a directory that this user may write to");
+    VolumeError::StateDirectory { directory: path.to_owned(), why }
 }
 
 #[cfg(test)]

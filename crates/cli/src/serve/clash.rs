@@ -16,8 +16,8 @@ use larder_front::listen::{self, ListenSpec};
 use larder_io::{DevSpec, whole_path};
 use larder_volume::VolumeError;
 
+use super::args::ServeArgs;
 use super::open::Checked;
-use crate::args::ServeArgs;
 
 /// A thing that there is once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

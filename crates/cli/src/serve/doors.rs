@@ -20,7 +20,7 @@ use larder_volume::{Volume, VolumeError};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use super::Served;
+use super::served::Served;
 use crate::metrics;
 use crate::out::tell;
 

@@ -6,48 +6,38 @@
 //! what is given twice, places to listen at, devices, memory over all volumes) is known before the
 //! first flash device is written to. Once they serve, a volume that fails takes no other along.
 
+pub mod args;
 mod clash;
+mod config;
 mod doors;
+mod limits;
 mod open;
 mod run;
+mod served;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::ArgMatches;
-use larder_front::listen::Secure;
 use larder_io::rough_size;
-use larder_volume::{MOST_WORKERS, Volume, VolumeConfig};
+use larder_volume::{Volume, VolumeConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::args::ServeArgs;
 use self::doors::Doors;
 use self::open::{Checked, Opened};
-use crate::args::ServeArgs;
-use crate::config::{self, Plan};
+use self::served::Served;
 use crate::metrics;
 use crate::notify::{READY, notify};
 use crate::out::{self, tell};
-
-/// A volume being served.
-pub struct Served {
-    /// What it was asked to be.
-    pub plan: Plan,
-    /// Its control socket.
-    pub control: PathBuf,
-    /// What its clients are asked for, with TLS.
-    pub secure: Option<Secure>,
-    /// It.
-    pub volume: Arc<Volume>,
-}
 
 /// Serves until told to stop. `given` is the source of `args`.
 pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let print = args.print_config;
     let plans = config::plans(given, args)?;
     if print {
-        return out::line(config::print(&plans)?);
+        return out::line(config::print::print(&plans)?);
     }
     run::abort_on_panic(plans.len() > 1);
     let checked = plans.into_iter().map(Checked::new).collect::<Result<Vec<_>>>()?;
@@ -113,50 +103,4 @@ fn signals() -> Result<Arc<AtomicUsize>> {
         }
     })?;
     Ok(count)
-}
-
-/// Where state files lie: where systemd says (`StateDirectory=`), or by rule.
-pub fn default_state() -> Result<PathBuf> {
-    if let Some(dirs) = std::env::var_os("STATE_DIRECTORY")
-        && let Some(dir) = std::env::split_paths(&dirs).find(|dir| dir.is_absolute())
-    {
-        return Ok(dir);
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/larder"));
-    }
-    let from = |key: &str| std::env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let state = from("XDG_STATE_HOME").or_else(|| Some(from("HOME")?.join(".local/state")));
-    Ok(state.context("neither $XDG_STATE_HOME nor $HOME is set; give --state DIR")?.join("larder"))
-}
-
-/// How many workers a volume gets.
-pub fn workers(given: Option<u32>) -> Result<u32> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-    let workers = given.unwrap_or((cores / 2).clamp(1, 4));
-    if workers == 0 || workers > MOST_WORKERS {
-        bail!("--workers {workers}: accepted: 1 to {MOST_WORKERS}");
-    }
-    Ok(workers)
-}
-
-/// The directory of the control sockets of those that are given none.
-pub fn control_dir() -> Result<PathBuf> {
-    let root = rustix::process::geteuid().is_root();
-    let dir = if root {
-        PathBuf::from("/run")
-    } else {
-        let dir = std::env::var_os("XDG_RUNTIME_DIR");
-        dir.map(PathBuf::from).context("XDG_RUNTIME_DIR is not set; give --control SOCKET")?
-    };
-    Ok(dir.join("larder"))
-}
-
-/// The control socket of a volume that was given none.
-pub fn default_control(name: &str) -> Result<PathBuf> {
-    let file = if name.is_empty() { "default" } else { name };
-    if file.contains('/') {
-        bail!("--name {name}: has a slash; give --control SOCKET");
-    }
-    Ok(control_dir()?.join(format!("{file}.sock")))
 }

@@ -15,10 +15,13 @@ use larder_front::listen::Secure;
 use larder_io::{Access, DevSpec, Device, OpenError, Remote, format_size, rough_size};
 use larder_volume::{FlashDevice, StateFile, VolumeError};
 
-use crate::args::ServeArgs;
-use crate::config::Plan;
+use super::args::ServeArgs;
+use super::config::Plan;
+use crate::choices::choices;
+use crate::control::default_control;
 use crate::out::tell;
-use crate::{exit, settings};
+use crate::setting::BadSetting;
+use crate::workers::workers;
 
 /// How long a device may be locked before it counts as another's.
 const LOCK_BOUND: Duration = Duration::from_secs(2);
@@ -67,22 +70,21 @@ impl Checked {
     pub fn new(plan: Plan) -> Result<Self> {
         let args = &plan.args;
         let settings = || {
-            let choices = durable(settings::choices(&args.preset, &args.choices)?, args)?;
-            let limits = settings::limits(&args.limits)?;
-            let remote = settings::remote(&args.limits)?;
-            let secure = settings::secure(&args.tls)?;
+            let choices = durable(choices(&args.preset, &args.choices)?, args)?;
+            let limits = args.limits.limits()?;
+            let remote = args.limits.remote()?;
+            let secure = args.tls.secure()?;
             if args.flash.is_none() && (args.flash_size.is_some() || args.format || args.adopt) {
                 bail!("--flash-size, --format and --adopt: need --flash DEV");
             }
             if args.adopt && !choices.write.flash_owns() {
-                bail!(
-                    "--adopt: the origin has everything, and flash without its state file starts cold; \
-                     accepted with flash that alone has some of the data, as of --preset prwc or face"
-                );
+                let why = "the origin has everything, and flash without its state file starts cold; \
+                     accepted with flash that alone has some of the data, as of --preset prwc or face";
+                bail!(BadSetting::new("adopt", why));
             }
-            let default = || super::default_control(&args.name);
+            let default = || default_control(&args.name);
             let control = args.control.clone().map_or_else(default, Ok)?;
-            let workers = super::workers(args.workers)?;
+            let workers = workers(args.workers)?;
             let state = state_file(args, &choices)?;
             Ok((choices, limits, remote, secure, workers, control, state))
         };
@@ -95,9 +97,11 @@ impl Checked {
     pub fn open(self) -> Result<Opened> {
         let args = &self.plan.args;
         let devices = || {
-            let origin = args.origin.as_ref().context("--origin: is missing; accepted: DEV")?;
+            let origin = args.origin.as_ref();
+            let origin = origin.ok_or(BadSetting::new("origin", "is missing; accepted: DEV"))?;
             if self.choices.write.flash_keeps() && args.flash.is_none() {
-                bail!("--flash: is missing; under write-back it has what the origin has not");
+                let why = "is missing; under write-back it has what the origin has not";
+                bail!(BadSetting::new("flash", why));
             }
             let origin = open_device(origin, self.remote)?;
             let (flash, made) = open_flash(args, &self.choices)?;
@@ -155,10 +159,10 @@ impl Opened {
 /// A journal needs devices that are still there after a restart: with others there is none, unless it
 /// was asked for.
 fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
-    let devices = [("--origin", &args.origin), ("--flash", &args.flash)];
-    let given = devices.iter().filter_map(|(flag, spec)| Some((flag, spec.as_ref()?)));
+    let devices = [("origin", &args.origin), ("flash", &args.flash)];
+    let given = devices.iter().filter_map(|(key, spec)| Some((*key, spec.as_ref()?)));
     let lost = given.into_iter().find(|(_, spec)| !spec.outlives_process());
-    let (Durability::Journal | Durability::Log, Some((flag, spec))) = (choices.durability, lost)
+    let (Durability::Journal | Durability::Log, Some((key, spec))) = (choices.durability, lost)
     else {
         return Ok(choices);
     };
@@ -167,9 +171,8 @@ fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
         || choices.write.flash_owns()
         || choices.durability == Durability::Log;
     if asked && args.origin.as_ref() == Some(spec) {
-        bail!(
-            "{flag} {spec}: is gone with this process, and what is cached of it would be wrong after a restart; accepted with a journal or page log: a file, a block device or an NBD export"
-        );
+        let why = "is gone with this process, and what is cached of it would be wrong after a restart; accepted with a journal or page log: a file, a block device or an NBD export";
+        bail!(BadSetting::of(key, spec, why));
     }
     if !asked {
         choices.durability = Durability::Volatile;
@@ -177,10 +180,25 @@ fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
     Ok(choices)
 }
 
+/// Where state files lie: where systemd says (`StateDirectory=`), or by rule.
+pub fn default_state() -> Result<PathBuf> {
+    if let Some(dirs) = std::env::var_os("STATE_DIRECTORY")
+        && let Some(dir) = std::env::split_paths(&dirs).find(|dir| dir.is_absolute())
+    {
+        return Ok(dir);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/larder"));
+    }
+    let from = |key: &str| std::env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let state = from("XDG_STATE_HOME").or_else(|| Some(from("HOME")?.join(".local/state")));
+    Ok(state.context("neither $XDG_STATE_HOME nor $HOME is set; give --state DIR")?.join("larder"))
+}
+
 /// The state file. Without a journal a place for it is not needed, but what an earlier run with one
 /// left there is: nothing where this user may not read.
 fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> {
-    let dir = args.state.clone().map_or_else(super::default_state, Ok);
+    let dir = args.state.clone().map_or_else(default_state, Ok);
     let closed = |dir: &PathBuf| {
         std::fs::read_dir(dir).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
     };
@@ -215,7 +233,8 @@ fn open_device(spec: &DevSpec, remote: Remote) -> Result<Device, VolumeError> {
 fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice>, Option<Made>)> {
     let Some(spec) = &args.flash else { return Ok((None, None)) };
     if let Some(bytes) = args.flash_size {
-        FlashDevice::slots_in("--flash-size", bytes, choices.unit_bytes)?;
+        let slots = FlashDevice::slots_in(bytes, choices.unit_bytes);
+        slots.map_err(|e| BadSetting::new("flash_size", e.to_string()))?;
     }
     let made = match (spec, args.flash_size) {
         (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes)?,
@@ -252,13 +271,14 @@ fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
     let file = match options.write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(None),
-        Err(e) => bail!(VolumeError::Usage(format!("--flash {}: {e}", path.display()))),
+        Err(e) => bail!(BadSetting::of("flash", path.display(), e.to_string())),
     };
     let made = Made(Some(path.to_owned()));
     let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
     if let Err(e) = allocated {
         let size = format_size(bytes);
-        bail!(exit::failed(&format!("--flash {}: cannot allocate {size}: {e}", path.display())));
+        let bad = BadSetting::of("flash", path.display(), format!("cannot allocate {size}: {e}"));
+        bail!(BadSetting { code: 3, ..bad });
     }
     Ok(Some(made))
 }

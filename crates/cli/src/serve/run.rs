@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::Served;
 use super::doors::Doors;
+use super::served::Served;
 use crate::exit;
 use crate::notify::{STOPPING, notify};
 use crate::out::tell;

@@ -6,13 +6,12 @@ use std::time::Instant;
 use anyhow::{Result, anyhow, bail};
 use larder_core::config::ReplacementChoice;
 use larder_io::rough_size;
-use larder_lab::hits::replay::{Capacity, Policy, Replay, Told};
+use larder_lab::hits::replay::{Policy, Replay, Told};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde_json::json;
 
-use super::SimArgs;
+use super::args::SimArgs;
 use crate::out;
-use crate::units::size;
 
 fn policy_of(text: &str) -> Result<Policy, String> {
     if text == "belady" {
@@ -24,23 +23,6 @@ fn policy_of(text: &str) -> Result<Policy, String> {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         format!("'{text}' is not known; accepted: {}, belady", names.join(", "))
     })
-}
-
-pub(super) fn unit(text: &str) -> Result<u64, String> {
-    let bytes = size(text)?;
-    if bytes.is_power_of_two() && (512..=1 << 30).contains(&bytes) {
-        return Ok(bytes);
-    }
-    Err(format!("'{text}' is no unit; accepted: a power of two from 512 to 1GiB"))
-}
-
-pub(super) fn capacity(text: &str) -> Result<Capacity, String> {
-    if text.contains('%') {
-        return text.parse().map_err(|()| {
-            format!("'{text}' is no share; accepted: above 0% to 100%, up to four decimals")
-        });
-    }
-    size(text).map(Capacity::Bytes)
 }
 
 /// Runs the command.

@@ -1,75 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder sim`: scenarios in virtual time, a trace under a preset, or hits and misses over a trace.
 
+pub mod args;
 mod hits;
 mod page;
 mod replay;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use clap::{ArgGroup, Args};
-use larder_lab::hits::replay::Capacity;
 use larder_lab::scenario::{Line, Scenario, Sweep, sweep};
 use serde_json::{Value as Json, json};
 
-use self::replay::ReplayArgs;
+use self::args::SimArgs;
 use crate::out;
-use crate::trace::ReadArgs;
-
-/// What to run.
-#[derive(Args, Debug)]
-#[command(group = ArgGroup::new("runs").args(["scenario", "preset"]))]
-#[command(group = ArgGroup::new("replays").args(["hits", "preset"]))]
-pub struct SimArgs {
-    /// A scenario: settings of a run, or of a grid of runs
-    #[arg(
-        value_name = "SCENARIO.toml",
-        required_unless_present_any = ["hits", "preset"],
-        conflicts_with_all = ["hits", "trace"],
-    )]
-    pub scenario: Option<PathBuf>,
-    /// Change a setting of the scenario, as load.working_set_gib=80; a grid over it gives way
-    #[arg(long, value_name = "PATH=VALUE", requires = "runs")]
-    pub set: Vec<String>,
-    /// The seed; equal seeds give equal results on any machine [default: the scenario's]
-    #[arg(long, value_name = "N", requires = "runs")]
-    pub seed: Option<i64>,
-    /// Keep results here, a JSON value a line, and go on where an earlier run of this sweep stopped
-    #[arg(long, value_name = "FILE", requires = "runs")]
-    pub out: Option<PathBuf>,
-    /// Threads; they change nothing but the time it takes [default: one for every processor]
-    #[arg(long, value_name = "N", value_parser = crate::advise::jobs, requires = "runs")]
-    pub jobs: Option<usize>,
-    /// Also write one HTML file with pictures of what was found over time, and all numbers
-    #[arg(long, value_name = "FILE", requires = "runs")]
-    pub report: Option<PathBuf>,
-    /// Count hits and misses of a replacement policy alone, without devices, time or writes
-    #[arg(long)]
-    pub hits: bool,
-    /// The trace
-    #[arg(long, value_name = "TRACE", requires = "replays")]
-    pub trace: Option<PathBuf>,
-    #[command(flatten)]
-    pub read: ReadArgs,
-    /// Who leaves: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, or, with --hits,
-    /// belady (who is asked for again last; needs memory for the whole trace)
-    #[arg(long, value_name = "POLICY", requires = "replays")]
-    pub replacement: Option<String>,
-    /// Unit of caching, a power of two [default: 4KiB with --hits, the preset's with --preset]. With
-    /// --hits from 512 on, and an access is one unit that a request touches
-    #[arg(long, value_name = "SIZE", value_parser = hits::unit, requires = "replays")]
-    pub unit: Option<u64>,
-    /// Size of the cache: bytes, as 512MiB, or a share of the trace's different units, as 5%, both
-    /// rounded down to whole units
-    #[arg(long, value_name = "SIZE", value_parser = hits::capacity, requires = "hits")]
-    pub capacity: Option<Capacity>,
-    #[command(flatten)]
-    pub replay: ReplayArgs,
-    /// One JSON value on stdout
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Runs the command.
 pub fn sim(args: &SimArgs) -> Result<()> {

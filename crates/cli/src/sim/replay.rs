@@ -5,51 +5,12 @@
 //! run it.
 
 use anyhow::{Context, Result};
-use clap::Args;
 use larder_lab::hits::replay::Capacity;
 use larder_lab::scenario::Scenario;
 use toml::Value;
 
-use super::SimArgs;
-use super::hits::capacity;
-use crate::args::DurabilityArg;
-use crate::units::ratio;
-
-/// How a trace is replayed, with full timing.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "A trace under a preset (--trace TRACE --preset NAME)")]
-pub struct ReplayArgs {
-    /// Replay the trace over modelled devices behind this cache: a name as in `larder presets`, or
-    /// no-cache, or all-flash
-    #[arg(long, value_name = "NAME", requires = "trace")]
-    pub preset: Option<String>,
-    /// The slow device's model [default: san-1g]
-    #[arg(long, value_name = "PROFILE", requires = "preset")]
-    pub origin_profile: Option<String>,
-    /// The flash device's model [default: ssd-s3500]
-    #[arg(long, value_name = "PROFILE", requires = "preset")]
-    pub flash_profile: Option<String>,
-    /// Flash for cached data: bytes, as 64GiB, or a share of the trace's different units
-    /// [default: 10%]
-    #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "preset")]
-    pub flash_size: Option<Capacity>,
-    /// What of the metadata outlives a crash [default: the preset's]
-    #[arg(long, value_name = "DURABILITY", requires = "preset")]
-    pub durability: Option<DurabilityArg>,
-    /// Requests come at the recorded times, so many times as fast [default: 1, of a trace with times]
-    #[arg(long, value_name = "FACTOR", requires = "preset", conflicts_with = "outstanding")]
-    pub speed: Option<f64>,
-    /// So many requests are under way, whatever the recorded times are [default: 8, of a trace
-    /// without times]
-    #[arg(long, value_name = "N", requires = "preset")]
-    pub outstanding: Option<u32>,
-    /// The share of the requests that comes before anything is counted [default: 50%]
-    #[arg(long, value_name = "SHARE", value_parser = ratio, requires = "preset")]
-    pub warm_up: Option<f64>,
-    /// Only the first so many requests
-    #[arg(long, value_name = "N", requires = "preset")]
-    pub requests: Option<u32>,
-}
+use super::args::SimArgs;
+use crate::choices::DurabilityArg;
 
 /// The scenario that the flags describe.
 pub(super) fn scenario(args: &SimArgs, preset: &str) -> Result<Scenario> {

@@ -17,15 +17,36 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use clap::Args;
+use larder_core::exec::Nanos;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::sample::{Sample, Watched};
-use crate::args::TopArgs;
+use crate::control::control_dir;
 use crate::exit::{self, Coded};
-use crate::{out, serve};
+use crate::out;
+use crate::units::span;
+
+/// What to watch, and how.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// A control socket; may be given several times [default: all in /run/larder for root, else in
+    /// $XDG_RUNTIME_DIR/larder]
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Vec<PathBuf>,
+    /// How often to ask; rates are over this span
+    #[arg(long, default_value = "1s", value_parser = span, value_name = "SPAN")]
+    pub interval: Nanos,
+    /// Print one snapshot as text, as where standard output is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// One snapshot as one JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// How often a key is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -54,7 +75,7 @@ fn sockets(args: &TopArgs) -> Result<Vec<PathBuf>> {
     if !args.control.is_empty() {
         return Ok(args.control.clone());
     }
-    let dir = serve::control_dir()?;
+    let dir = control_dir()?;
     let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
     let paths = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "sock"));
     let mut sockets: Vec<PathBuf> = paths.collect();

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use larder_trace::{Format, Trace};
 
-use super::InputArgs;
 use super::output::Output;
+use super::read::InputArgs;
 
 /// What to convert.
 #[derive(Args, Debug)]

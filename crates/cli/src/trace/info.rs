@@ -10,7 +10,8 @@ use larder_trace::info::{EXACT_MOST_BYTES, Info, Told, Traffic, info};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde_json::{Value, json};
 
-use super::{InputArgs, TELL_EVERY};
+use super::output::TELL_EVERY;
+use super::read::InputArgs;
 use crate::out;
 
 /// What to look at.

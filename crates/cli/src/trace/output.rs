@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use larder_trace::{Format, Record, Writer};
@@ -18,8 +18,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use super::TELL_EVERY;
 use crate::out;
+
+/// Between two words of progress.
+pub const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// The trace, see the module.
 pub struct Output {

@@ -23,10 +23,9 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::output::Output;
-use crate::args::ControlArgs;
+use crate::control::ControlArgs;
 use crate::exit::Coded;
 use crate::out;
-use crate::serve::default_control;
 use crate::units::span;
 
 /// What to record.
@@ -97,8 +96,7 @@ impl Recording {
 
 /// Runs the command.
 pub fn record(args: &RecordArgs) -> Result<()> {
-    let path = args.control.control.clone();
-    let path = path.map_or_else(|| default_control(&args.control.name), Ok)?;
+    let path = args.control.socket()?;
     let status = client::ask(&path, &Command::Status, |_| ()).map_err(Coded::from)?;
     let bytes = status["origin_bytes"].as_u64().unwrap_or(0);
     if bytes > DEVICE_BYTES {

@@ -114,7 +114,7 @@ impl Served {
             VolumeConfig { name, origin, choices: choices.clone(), limits, workers: 1, state };
         let served = Self(Volume::start(config)?);
         let flash =
-            FlashDevice::prepare(open(&dir.join("flash"))?.with_fault(&fault), None, UNIT, false)?;
+            FlashDevice::prepare(open(&dir.join("flash"))?.with_fault(fault), None, UNIT, false)?;
         served.0.attach(flash.for_volume(UNITS * UNIT, &choices, 1)?)?;
         Ok(served)
     }

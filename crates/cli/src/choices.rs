@@ -1,28 +1,121 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From flags to choices and limits: a preset, and what the user overrides in it.
+//! From flags to the five choices: a preset, and what the user overrides in it.
 
-use std::time::Duration;
-
-use anyhow::{Result, anyhow, bail};
-use clap::ValueEnum;
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
 use larder_core::config::{
-    AdmissionChoice, Choices, Durability, Eviction, FRAGMENT_BYTES_LEAST, Limits,
-    ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset, presets,
+    AdmissionChoice, Choices, Durability, Eviction, FRAGMENT_BYTES_LEAST, ReplacementChoice,
+    UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy, preset, presets,
 };
+use larder_core::exec::Nanos;
 use larder_core::pagelog::{BATCH_PAGES_MOST, LogPolicy};
 use larder_core::policy::admission::{Class, SelectiveSettings};
-use larder_front::listen::Secure;
-use larder_front::nbd::tls::ServerTls;
-use larder_io::{Remote, format_size};
+use larder_io::format_size;
 
-use crate::args::{ChoiceArgs, DurabilityArg, LimitArgs, TlsArgs, WriteArg};
-use crate::units::format_span;
+use crate::setting::BadSetting;
+use crate::units::{format_span, ratio, size, span};
+
+/// What a write does to flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WriteArg {
+    /// Flash is written after the origin; the client does not wait for it
+    Async,
+    /// Flash is written after the origin, and the client waits for both
+    Through,
+    /// The flash copy becomes invalid
+    Around,
+    /// What is cached is written to flash alone, and to the origin when it leaves
+    NoWriteBack,
+    /// Pages are written to a log on flash, and to the origin with a FLUSH
+    Bounded,
+    /// Pages are written to a log on flash, and to the origin when they leave
+    Full,
+}
+
+/// What of the metadata outlives the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityArg {
+    /// Nothing: the cache starts cold
+    Volatile,
+    /// A journal on flash: the cache starts warm, also after a power cut
+    Journal,
+    /// The page log itself: the cache starts warm, after a power cut with --write-policy full
+    Log,
+}
+
+/// Settings of the five choices.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Choices (default: the preset's)")]
+pub struct ChoiceArgs {
+    /// Unit of caching, a power of two up to 8MiB; at least 64KiB with selective admission, else
+    /// 4KiB. With a page log: what of the volume one worker's log has in a row
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub unit: Option<u64>,
+    /// Who leaves: gclock, lru, fifo, clock, sieve, s3fifo, arc, 2q, lirs or wtinylfu
+    #[arg(long, value_name = "POLICY")]
+    pub replacement: Option<String>,
+    /// What a write does to flash. With a page log: full, bounded or through
+    #[arg(long, value_name = "POLICY")]
+    pub write_policy: Option<WriteArg>,
+    /// What of the metadata outlives the process. By default there is no journal where a device
+    /// is memory
+    #[arg(long, value_name = "DURABILITY")]
+    pub durability: Option<DurabilityArg>,
+    /// Population workers of each class, fastest class first [sce: 8,4,1,1]
+    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    pub populate_workers: Option<Vec<u32>>,
+    /// Miss ratio from which a class is in force, falling from class to class; the first class
+    /// whose conditions hold is [sce: 35%,15%,0%,0%]
+    #[arg(long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..")]
+    pub populate_miss: Option<Vec<f64>>,
+    /// Free share of the cache above which a class is in force [sce: 10%,0%,10%,0%]
+    #[arg(long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..")]
+    pub populate_free: Option<Vec<f64>>,
+    /// Sleep of each class's workers before each unit [sce: 0,0,0,500ms]
+    #[arg(long, value_delimiter = ',', value_parser = span, value_name = "SPAN,..")]
+    pub populate_period: Option<Vec<Nanos>>,
+    /// Recent misses among which a worker chooses the hottest [sce: 100]
+    #[arg(long, value_name = "N")]
+    pub populate_list: Option<usize>,
+    /// Span over which the miss ratio is taken [sce: 1s]
+    #[arg(long, value_parser = span, value_name = "SPAN")]
+    pub populate_window: Option<Nanos>,
+    /// Recent misses that a unit needs to displace another [sce: 8]
+    #[arg(long, value_name = "N")]
+    pub displace_heat: Option<u32>,
+    /// From the end of one update to the beginning of the next [prwc, proc: 1h]
+    #[arg(long, value_parser = span, value_name = "SPAN")]
+    pub update_period: Option<Nanos>,
+    /// Reference factor above which a unit is hot: each request adds 20 [prwc, proc: 50]
+    #[arg(long, value_name = "N")]
+    pub update_hot: Option<u16>,
+    /// Highest count of a unit in generalised CLOCK [sce: 4]
+    #[arg(long, value_name = "N")]
+    pub clock_ceiling: Option<u8>,
+    /// Pages that are written to a page log together, 1 to 256 [face: 64]
+    #[arg(long, value_name = "N")]
+    pub batch_pages: Option<u32>,
+}
+
+impl ChoiceArgs {
+    /// Whether a setting of selective admission is given.
+    pub fn has_selective(&self) -> bool {
+        self.populate_workers.is_some()
+            || self.populate_miss.is_some()
+            || self.populate_free.is_some()
+            || self.populate_period.is_some()
+            || self.populate_list.is_some()
+            || self.populate_window.is_some()
+            || self.displace_heat.is_some()
+    }
+}
 
 /// The preset of this name with the user's changes.
 pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     let Some(preset) = preset(name) else {
         let names: Vec<&str> = presets().map(|p| p.name).collect();
-        bail!("--preset {name}: is not known; accepted: {}", names.join(", "));
+        let why = format!("is not known; accepted: {}", names.join(", "));
+        bail!(BadSetting::of("preset", name, why));
     };
     let mut choices = preset.choices();
     if let Some(unit) = args.unit {
@@ -33,21 +126,22 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
         None => unlogged(&mut choices, args)?,
     }
     if let Some(given) = &args.replacement {
-        choices = choices
-            .with_replacement(replacement(given)?)
-            .map_err(|e| anyhow!("--replacement {given}: with --preset {name} {e}"))?;
+        choices = choices.with_replacement(replacement(given)?).map_err(|e| {
+            BadSetting::of("replacement", given, format!("with --preset {name} {e}"))
+        })?;
     }
     match &mut choices.eviction {
         Eviction::Replacement(ReplacementChoice::GClock { ceiling }) => {
             *ceiling = args.clock_ceiling.unwrap_or(*ceiling);
         }
         _ if args.clock_ceiling.is_some() => {
-            bail!("--clock-ceiling: accepted with generalised CLOCK only (--replacement gclock)");
+            let only = "accepted with generalised CLOCK only (--replacement gclock)";
+            bail!(BadSetting::new("clock_ceiling", only));
         }
         _ => {}
     }
     if args.clock_ceiling == Some(0) {
-        bail!("--clock-ceiling 0: accepted: at least 1");
+        bail!(BadSetting::of("clock_ceiling", 0, "accepted: at least 1"));
     }
     match choices.selective_mut() {
         Some(settings) => selective(settings, args)?,
@@ -69,7 +163,7 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
         None => {}
     }
     if args.update_period == Some(0) {
-        bail!("--update-period 0: accepted: above 0");
+        bail!(BadSetting::of("update_period", 0, "accepted: above 0"));
     }
     Ok(choices)
 }
@@ -83,24 +177,23 @@ fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
         Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
         Some(WriteArg::NoWriteBack) => choices.write = WritePolicy::WriteBack,
         Some(other @ (WriteArg::Bounded | WriteArg::Full)) => {
-            bail!("--write-policy {}: {only}", word(other));
+            bail!(BadSetting::of("write_policy", word(other), only));
         }
         None => {}
     }
     match args.durability {
         Some(DurabilityArg::Journal) => choices.durability = Durability::Journal,
         Some(DurabilityArg::Volatile) => choices.durability = Durability::Volatile,
-        Some(DurabilityArg::Log) => bail!("--durability log: {only}"),
+        Some(DurabilityArg::Log) => bail!(BadSetting::of("durability", "log", only)),
         None => {}
     }
     if args.batch_pages.is_some() {
-        bail!("--batch-pages: {only}");
+        bail!(BadSetting::new("batch_pages", only));
     }
     let periodic = choices.admission.is_periodic();
     if choices.write.flash_owns() && (!periodic || choices.durability == Durability::Volatile) {
-        bail!(
-            "--write-policy no-write-back: accepted with periodic update and a journal (--preset prwc or proc, --durability journal)"
-        );
+        let only = "accepted with periodic update and a journal (--preset prwc or proc, --durability journal)";
+        bail!(BadSetting::of("write_policy", word(WriteArg::NoWriteBack), only));
     }
     Ok(())
 }
@@ -111,20 +204,22 @@ fn logged(choices: &mut Choices, name: &str, args: &ChoiceArgs) -> Result<()> {
         None | Some(WriteArg::Full) => LogPolicy::Full,
         Some(WriteArg::Bounded) => LogPolicy::Bounded,
         Some(WriteArg::Through) => LogPolicy::Through,
-        Some(other) => bail!(
-            "--write-policy {}: with --preset {name} accepted: full, bounded, through",
-            word(other)
-        ),
+        Some(other) => {
+            let why = format!("with --preset {name} accepted: full, bounded, through");
+            bail!(BadSetting::of("write_policy", word(other), why));
+        }
     };
     choices.write = WritePolicy::Logged(policy);
     if let Some(other) = args.durability.filter(|d| *d != DurabilityArg::Log) {
-        bail!("--durability {}: with --preset {name} accepted: log", word(other));
+        let why = format!("with --preset {name} accepted: log");
+        bail!(BadSetting::of("durability", word(other), why));
     }
     if let (AdmissionChoice::OnExit(settings), Some(pages)) =
         (&mut choices.admission, args.batch_pages)
     {
         if !(1..=BATCH_PAGES_MOST).contains(&pages) {
-            bail!("--batch-pages {pages}: accepted: 1 to {BATCH_PAGES_MOST}");
+            let why = format!("accepted: 1 to {BATCH_PAGES_MOST}");
+            bail!(BadSetting::of("batch_pages", pages, why));
         }
         settings.batch_pages = pages;
     }
@@ -140,23 +235,22 @@ fn replacement(given: &str) -> Result<ReplacementChoice> {
     let known = ReplacementChoice::NAMED;
     let Some((_, choice)) = known.iter().find(|(name, _)| *name == given) else {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        bail!("--replacement {given}: is not known; accepted: {}", names.join(", "));
+        let why = format!("is not known; accepted: {}", names.join(", "));
+        bail!(BadSetting::of("replacement", given, why));
     };
     Ok(*choice)
 }
 
 fn selective(settings: &mut SelectiveSettings, args: &ChoiceArgs) -> Result<()> {
     classes(&mut settings.classes, args)?;
-    let nonzero = |name: &str, zero: bool| match zero {
-        true => bail!("--{name} 0: accepted: at least 1"),
-        false => Ok(()),
-    };
-    nonzero("populate-list", args.populate_list == Some(0))?;
+    if args.populate_list == Some(0) {
+        bail!(BadSetting::of("populate_list", 0, "accepted: at least 1"));
+    }
     settings.list_length = args.populate_list.unwrap_or(settings.list_length);
     settings.window_ns = args.populate_window.unwrap_or(settings.window_ns).max(1);
     settings.displace_heat = args.displace_heat.unwrap_or(settings.displace_heat);
     if settings.list_length > 100_000 {
-        bail!("--populate-list {}: accepted: up to 100000", settings.list_length);
+        bail!(BadSetting::of("populate_list", settings.list_length, "accepted: up to 100000"));
     }
     Ok(())
 }
@@ -224,12 +318,9 @@ pub fn check_unit(unit: u64, choices: &Choices) -> Result<u64> {
     let selective = matches!(choices.admission, AdmissionChoice::Selective(_));
     let least = if selective { FRAGMENT_BYTES_LEAST } else { UNIT_BYTES_LEAST };
     if !unit.is_power_of_two() || !(least..=UNIT_BYTES_MOST).contains(&unit) {
-        bail!(
-            "--unit {}: accepted: a power of two from {} to {}",
-            format_size(unit),
-            format_size(least),
-            format_size(UNIT_BYTES_MOST)
-        );
+        let (least, most) = (format_size(least), format_size(UNIT_BYTES_MOST));
+        let why = format!("accepted: a power of two from {least} to {most}");
+        bail!(BadSetting::of("unit", format_size(unit), why));
     }
     Ok(unit)
 }
@@ -238,22 +329,24 @@ fn classes(classes: &mut Vec<Class>, args: &ChoiceArgs) -> Result<()> {
     let count = args.populate_workers.as_ref().map_or(classes.len(), Vec::len);
     let idle = Class { workers: 1, target_miss_ratio: 0.0, min_free_ratio: 0.0, period_ns: 0 };
     classes.resize(count, idle);
-    let expect = |name: &str, given: Option<usize>| match given {
-        Some(n) if n != count => bail!(
-            "--{name}: has {n} values for {count} classes of workers; accepted: one each, as given by --populate-workers"
-        ),
+    let expect = |key: &str, given: Option<usize>| match given {
+        Some(n) if n != count => bail!(BadSetting::new(
+            key,
+            format!(
+                "has {n} values for {count} classes of workers; accepted: one each, as given by --populate-workers"
+            )
+        )),
         _ => Ok(()),
     };
-    expect("populate-miss", args.populate_miss.as_ref().map(Vec::len))?;
-    expect("populate-free", args.populate_free.as_ref().map(Vec::len))?;
-    expect("populate-period", args.populate_period.as_ref().map(Vec::len))?;
+    expect("populate_miss", args.populate_miss.as_ref().map(Vec::len))?;
+    expect("populate_free", args.populate_free.as_ref().map(Vec::len))?;
+    expect("populate_period", args.populate_period.as_ref().map(Vec::len))?;
     if let Some(miss) = &args.populate_miss
         && !miss.is_sorted_by(|faster, slower| faster >= slower)
     {
         let given = miss.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
-        bail!(
-            "--populate-miss {given}: accepted: falling shares, as 35%,15%,0% (fastest class first; the first whose conditions hold is in force)"
-        );
+        let why = "accepted: falling shares, as 35%,15%,0% (fastest class first; the first whose conditions hold is in force)";
+        bail!(BadSetting::of("populate_miss", given, why));
     }
     for (i, class) in classes.iter_mut().enumerate() {
         let at = |values: &Option<Vec<f64>>| values.as_ref().map(|v| v[i]);
@@ -262,50 +355,9 @@ fn classes(classes: &mut Vec<Class>, args: &ChoiceArgs) -> Result<()> {
         class.min_free_ratio = at(&args.populate_free).unwrap_or(class.min_free_ratio);
         class.period_ns = args.populate_period.as_ref().map_or(class.period_ns, |v| v[i]);
         if class.workers > 256 {
-            bail!("--populate-workers {}: accepted: up to 256 in each class", class.workers);
+            let why = "accepted: up to 256 in each class";
+            bail!(BadSetting::of("populate_workers", class.workers, why));
         }
     }
     Ok(())
-}
-
-/// How long the server of an NBD origin may take.
-pub fn remote(args: &LimitArgs) -> Result<Remote> {
-    if args.origin_timeout == 0 || args.origin_give_up < args.origin_timeout {
-        bail!("--origin-timeout: accepted: above 0 and at most --origin-give-up");
-    }
-    let span = Duration::from_nanos;
-    Ok(Remote::new(span(args.origin_timeout), span(args.origin_give_up)))
-}
-
-/// What clients are asked for, if there is TLS.
-pub fn secure(args: &TlsArgs) -> Result<Option<Secure>> {
-    let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) else { return Ok(None) };
-    let tls = ServerTls::load(cert, key, args.tls_client_ca.as_deref())?;
-    Ok(Some(Secure { tls, everywhere: args.tls_require }))
-}
-
-/// The limits that the user set.
-pub fn limits(args: &LimitArgs) -> Result<Limits> {
-    if !(4096..=1 << 20).contains(&args.populate_io) || !args.populate_io.is_multiple_of(4096) {
-        bail!(
-            "--populate-io {}: accepted: a multiple of 4KiB up to 1MiB",
-            format_size(args.populate_io)
-        );
-    }
-    if args.flash_timeout == 0 || args.flash_dead_after < args.flash_timeout {
-        bail!("--flash-timeout: accepted: above 0 and at most --flash-dead-after");
-    }
-    if args.flash_errors == 0 {
-        bail!("--flash-errors 0: accepted: at least 1");
-    }
-    Ok(Limits {
-        write_through_bytes: args.write_buffer,
-        population_io_bytes: args.populate_io,
-        population_share: args.populate_share,
-        checkpoint: args.checkpoint.max(1_000_000),
-        flash_timeout: args.flash_timeout,
-        flash_dead_after: args.flash_dead_after,
-        flash_errors: args.flash_errors,
-        ..Limits::default()
-    })
 }

@@ -2,11 +2,13 @@
 //! The file against the flags: the same keys, the same values, and lines that name the fault.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
+use anyhow::anyhow;
 use clap::{ArgMatches, FromArgMatches};
 
+use super::print::print;
 use super::*;
 
-const EXAMPLE: &str = include_str!("../../../../docs/larder.toml");
+const EXAMPLE: &str = include_str!("../../../../../docs/larder.toml");
 
 fn given(words: &[&str]) -> (ArgMatches, ServeArgs) {
     let matches = command().try_get_matches_from(words).unwrap();
@@ -132,7 +134,7 @@ fn every_preset_and_replacement_prints_what_means_the_same() {
         text += &replacement.map(|r| format!("replacement = \"{r}\"\n")).unwrap_or_default();
         let choices = |plans: &[Plan]| {
             let args = &plans.first().unwrap().args;
-            crate::settings::choices(&args.preset, &args.choices).unwrap()
+            crate::choices::choices(&args.preset, &args.choices).unwrap()
         };
         let plans = read(&text, &[]).unwrap();
         let once = print(&plans).unwrap();
@@ -143,6 +145,10 @@ fn every_preset_and_replacement_prints_what_means_the_same() {
             assert!(once.contains(&format!("replacement = \"{replacement}\"")), "{once}");
         }
     }
+}
+
+fn bad_unit() -> anyhow::Error {
+    BadSetting::of("unit", "3MiB", "accepted: a power of two").into()
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn flags_count_instead_of_keys() {
     assert_eq!(read(&two, &["--drain", "3s"]).unwrap().len(), 2);
     // A bad flag is no fault of the file.
     let bad = read(text, &["--unit", "3MiB"]).unwrap();
-    let located = bad.first().unwrap().locate(anyhow!("--unit 3MiB: accepted: a power of two"));
+    let located = bad.first().unwrap().locate(bad_unit());
     assert!(located.to_string().starts_with("--unit 3MiB"), "{located}");
 }
 
@@ -202,6 +208,6 @@ fn faults_are_named_by_line_and_key() {
     let two = "listen = \"nbd+unix:/x\"\n[volume.a]\norigin = 'mem:8MiB'\n[volume.b]\n";
     assert_eq!(error(two, &[]), "FILE:4: [volume.b]: the keys that are missing: origin");
     let late = read(&format!("{head}\nunit = \"3MiB\"\n"), &[]).unwrap();
-    let late = late.first().unwrap().locate(anyhow!("--unit 3MiB: accepted: a power of two"));
+    let late = late.first().unwrap().locate(bad_unit());
     assert!(late.to_string().ends_with(":4: unit 3MiB: accepted: a power of two"), "{late}");
 }

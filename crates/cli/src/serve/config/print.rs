@@ -8,8 +8,11 @@ use anyhow::{Context, Result};
 use clap::{Arg, ArgAction};
 use toml::Value;
 
-use super::{COMMAND_LINE, PROCESS, Plan, command};
-use crate::{serve, settings};
+use super::Plan;
+use super::keys::{COMMAND_LINE, PROCESS, command};
+use crate::choices::{self, choices};
+use crate::control::default_control;
+use crate::workers::workers;
 
 /// The plans as one file.
 pub fn print(plans: &[Plan]) -> Result<String> {
@@ -79,12 +82,12 @@ fn value(arg: &Arg, text: String) -> Value {
 /// What nobody said and is decided all the same.
 fn decided(plan: &Plan) -> Result<Vec<(&'static str, Vec<String>)>> {
     let args = &plan.args;
-    let mut decided = settings::decided(&settings::choices(&args.preset, &args.choices)?);
-    settings::limits(&args.limits)?;
-    settings::remote(&args.limits)?;
-    decided.push(("workers", vec![serve::workers(args.workers)?.to_string()]));
+    let mut decided = choices::decided(&choices(&args.preset, &args.choices)?);
+    args.limits.limits()?;
+    args.limits.remote()?;
+    decided.push(("workers", vec![workers(args.workers)?.to_string()]));
     // Without a home for sockets there is no default, which serving will say.
-    if let Ok(control) = serve::default_control(&args.name) {
+    if let Ok(control) = default_control(&args.name) {
         decided.push(("control", vec![control.display().to_string()]));
     }
     Ok(decided)

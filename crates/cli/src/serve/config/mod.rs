@@ -13,7 +13,8 @@
 //! Why not `serde` on the same struct: defaults, values with units and what is required would be
 //! said twice, and serde names neither line nor key in its errors.
 
-mod print;
+mod keys;
+pub mod print;
 #[cfg(test)]
 mod tests;
 mod toml;
@@ -21,30 +22,53 @@ mod toml;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 
-use crate::args::ServeArgs;
+use self::keys::{COMMAND_LINE, Given, PROCESS, command};
+use super::args::ServeArgs;
 use crate::exit::{self, Coded};
+use crate::setting::BadSetting;
 
-pub use self::print::print;
-
-/// Keys that belong to the process, not to a volume.
-pub const PROCESS: &[&str] = &["drain", "metrics"];
-/// What is said on the command line only.
-const COMMAND_LINE: &[&str] = &["config", "print_config"];
-
-/// A key and its value, as words of the command line.
-#[derive(Clone, Debug)]
-struct Given {
-    key: String,
-    /// `--key=value`, or `--key`.
-    words: Vec<OsString>,
-    /// The line in the file; none for a flag.
-    line: Option<usize>,
+/// What a configuration file, or a flag beside it, has wrong.
+#[derive(Debug)]
+enum Fault {
+    /// A line of the file.
+    Line { path: PathBuf, line: usize, what: String },
+    /// A volume as a whole: it lacks these keys.
+    Missing { path: PathBuf, keys: String },
+    /// A flag.
+    Flag(BadSetting),
 }
+
+impl Fault {
+    /// What is missing is missing in this volume, which begins at a line.
+    fn of_volume(self, volume: &toml::Volume) -> Self {
+        match self {
+            Self::Missing { path, keys } => {
+                let what = format!("[volume.{}]: the keys that are missing: {keys}", volume.name);
+                Self::Line { path, line: volume.line, what }
+            }
+            other => other,
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Line { path, line, what } => write!(f, "{}:{line}: {what}", path.display()),
+            Self::Missing { path, keys } => {
+                write!(f, "{}: the keys that are missing: {keys}", path.display())
+            }
+            Self::Flag(bad) => bad.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
 
 /// A volume to serve.
 pub struct Plan {
@@ -56,11 +80,6 @@ pub struct Plan {
     origin: Option<(PathBuf, Vec<Given>)>,
     /// It is one of several.
     pub several: bool,
-}
-
-/// `serve` by itself, as each volume is read.
-fn command() -> clap::Command {
-    ServeArgs::augment_args(clap::Command::new("serve")).no_binary_name(true)
 }
 
 /// The volumes that the command line and its file ask for.
@@ -90,21 +109,9 @@ pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
         let name = Given { key: "name".to_owned(), words: vec![name], line: Some(volume.line) };
         let mut all = over(&over(&file.top, &volume.keys), &[name]);
         all = over(&all, &flags);
-        let named = |e| at_volume(e, &path, volume);
-        plan(&path, all, several).map_err(named)
+        plan(&path, all, several).map_err(|fault| fault.of_volume(volume).into())
     };
     file.volumes.iter().map(volume).collect()
-}
-
-/// An error that names no line is about the volume as a whole.
-fn at_volume(error: anyhow::Error, path: &Path, volume: &toml::Volume) -> anyhow::Error {
-    let text = error.to_string();
-    match text.strip_prefix(&format!("{}: ", path.display())) {
-        Some(rest) => {
-            anyhow!("{}:{}: [volume.{}]: {rest}", path.display(), volume.line, volume.name)
-        }
-        None => error,
-    }
 }
 
 /// What was said on the command line itself.
@@ -136,7 +143,7 @@ fn over(base: &[Given], more: &[Given]) -> Vec<Given> {
     base.iter().filter(untouched).chain(more).cloned().collect()
 }
 
-fn plan(path: &Path, given: Vec<Given>, several: bool) -> Result<Plan> {
+fn plan(path: &Path, given: Vec<Given>, several: bool) -> Result<Plan, Fault> {
     let words = given.iter().flat_map(|g| g.words.clone());
     let parsed = command().try_get_matches_from(words);
     let parsed = parsed.and_then(|m| Ok((ServeArgs::from_arg_matches(&m)?, m)));
@@ -145,8 +152,8 @@ fn plan(path: &Path, given: Vec<Given>, several: bool) -> Result<Plan> {
 }
 
 /// clap's error in the words of the file: file, line, key, and what is accepted.
-fn explain(path: &Path, given: &[Given], error: &clap::Error) -> anyhow::Error {
-    let at = path.display();
+fn explain(path: &Path, given: &[Given], error: &clap::Error) -> Fault {
+    let path = path.to_owned();
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(", "),
@@ -154,7 +161,7 @@ fn explain(path: &Path, given: &[Given], error: &clap::Error) -> anyhow::Error {
     };
     let keys: Vec<String> = text(ContextKind::InvalidArg).split(", ").map(key_of).collect();
     if error.kind() == ErrorKind::MissingRequiredArgument {
-        return anyhow!("{at}: the keys that are missing: {}", keys.join(", "));
+        return Fault::Missing { path, keys: keys.join(", ") };
     }
     let key = keys.first().cloned().unwrap_or_default();
     let value = text(ContextKind::InvalidValue);
@@ -166,10 +173,16 @@ fn explain(path: &Path, given: &[Given], error: &clap::Error) -> anyhow::Error {
         _ => error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
     let hint = if why.contains("accepted") { "" } else { "; accepted: see larder serve --help" };
-    match given.iter().find(|g| g.key == key).and_then(|g| g.line) {
-        Some(line) => anyhow!("{at}:{line}: {key}: {why}{hint}"),
-        None => anyhow!("--{}: {why}{hint}", key.replace('_', "-")),
+    let bad = BadSetting::new(key, format!("{why}{hint}"));
+    match line_of(given, &bad) {
+        Some(line) => Fault::Line { path, line, what: bad.as_key() },
+        None => Fault::Flag(bad),
     }
+}
+
+/// The line of the file that has the setting.
+fn line_of(given: &[Given], bad: &BadSetting) -> Option<usize> {
+    given.iter().find(|g| g.key == bad.key).and_then(|g| g.line)
 }
 
 /// The key of a flag as clap prints it: `--flash-size <SIZE>`.
@@ -179,18 +192,14 @@ fn key_of(flag: &str) -> String {
 }
 
 impl Plan {
-    /// An error about a flag, said of the line in the file if that is where it comes from; and
+    /// An error about a setting, said of the line in the file if that is where it comes from; and
     /// with the volume's name where there are several.
     pub fn locate(&self, error: anyhow::Error) -> anyhow::Error {
-        let text = error.to_string();
-        let flag = text.strip_prefix("--").map(key_of);
-        if let (Some((path, given)), Some(key)) = (&self.origin, flag) {
-            let key = key.trim_end_matches(':');
-            let rest = text.get(2 + key.len()..).unwrap_or_default();
-            if let Some(line) = given.iter().find(|g| g.key == key).and_then(|g| g.line) {
-                let message = format!("{}:{line}: {key}{rest}", path.display());
-                return Coded { code: exit::code(&error), message }.into();
-            }
+        if let (Some((path, given)), Some(bad)) = (&self.origin, BadSetting::in_error(&error))
+            && let Some(line) = line_of(given, &bad)
+        {
+            let message = format!("{}:{line}: {}", path.display(), bad.as_key());
+            return Coded { code: exit::code(&error), message }.into();
         }
         if self.several { error.context(self.title()) } else { error }
     }

@@ -12,7 +12,7 @@ use clap::{Arg, ArgAction, Command};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{COMMAND_LINE, Given, PROCESS};
+use super::keys::{COMMAND_LINE, Given, PROCESS};
 
 /// The longest file; nobody writes more by hand, and a device given by mistake is larger.
 const MOST_BYTES: u64 = 1 << 20;

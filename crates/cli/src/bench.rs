@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder bench`: measurements side by side with the bare device or a peer.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use larder_bench::bench::{self, BenchOptions};
+use larder_report::{self as report, About};
+
+use crate::out;
+
+/// What to measure.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Which, or `all`
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// Where files are made [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Small and short, to see that it works; figures mean little
+    #[arg(long)]
+    pub quick: bool,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Also write one HTML file with pictures (of the benches in virtual time) and the rows
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// Prints the rows, as a table or as JSON.
+pub fn bench(args: &BenchArgs) -> Result<()> {
+    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let options = BenchOptions { dir, quick: args.quick, json: args.json, larder: None };
+    let found = bench::run(&args.names, &options)?;
+    if let Some(path) = &args.report {
+        let quick = if args.quick { " --quick" } else { "" };
+        let names = args.names.join(" ");
+        let about = About {
+            title: format!("Larder: {names}"),
+            command: format!("larder bench {names}{quick} --report {}", path.display()),
+            seeds: if args.quick { "1" } else { "1 to 3" }.to_owned(),
+        };
+        let rows = report::Part::table(bench::sheet(&found.rows));
+        let html = report::html(&about, &[report::Part::of(found.figures), rows]);
+        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        out::line(serde_json::to_string(&found.rows)?)?;
+    } else {
+        bench::print_table(&found.rows);
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder demo`: the main job end to end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use larder_bench::demo::postgres::Scale;
+use larder_bench::demo::{self, DemoOptions, Part};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::exit;
+
+/// A part of the demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PartArg {
+    /// A PostgreSQL trace over NBD, five ways
+    Replay,
+    /// SQLite in an ext4 on a loop device on a FUSE file, with and without Larder; needs root and
+    /// is skipped, with a line that says why, where something is missing
+    Oltp,
+    /// These two, one after the other
+    All,
+    /// PostgreSQL with Larder's library, and without, on a directory as slow as a modelled disk: a
+    /// TPC-C mix; needs FUSE and PostgreSQL
+    Postgres,
+}
+
+/// What to show, and how large.
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Which part of it
+    #[arg(long, value_enum, default_value = "all")]
+    pub part: PartArg,
+    /// Where files are made
+    #[arg(long, value_name = "DIR", default_value = "target/demo")]
+    pub dir: PathBuf,
+    /// Of the part postgres: larger and longer, for about two hours
+    #[arg(long)]
+    pub full: bool,
+    /// Of the part postgres: checkpoints every 300 s, and the kill in the middle of an interval, for half an hour
+    #[arg(long, conflicts_with = "full")]
+    pub restart: bool,
+    /// Of the part postgres: the model of the disk, as of larder slow-dir
+    #[arg(long, value_name = "DEVICE", default_value = "cloud")]
+    pub device: String,
+    /// Of the part postgres: the library [default: liblarder_pg.so beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub library: Option<PathBuf>,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A signal ends the demo in good order; what fails in it is the answer "no".
+pub fn demo(args: &DemoArgs) -> Result<()> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let (dir, json) = (args.dir.clone(), args.json);
+    let part = match args.part {
+        PartArg::Replay => Part::Replay,
+        PartArg::Oltp => Part::Oltp,
+        PartArg::All => Part::All,
+        PartArg::Postgres => Part::Postgres,
+    };
+    let scale = match (args.full, args.restart) {
+        (true, _) => Scale::full(),
+        (false, true) => Scale::restart(),
+        (false, false) => Scale::default(),
+    };
+    let (library, device) = (args.library.clone(), args.device.clone());
+    let postgres = Scale { library, device, ..scale };
+    let options = DemoOptions { part, dir, json, interrupted, postgres, ..DemoOptions::default() };
+    // 128 + SIGINT, as for any program that a signal ends.
+    let code = |e: &anyhow::Error| if e.is::<demo::Interrupted>() { 130 } else { 1 };
+    let answer_no = |e: anyhow::Error| exit::Coded { code: code(&e), message: format!("{e:#}") };
+    Ok(demo::run(&options).map_err(answer_no)?)
+}

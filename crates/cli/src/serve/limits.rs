@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Budgets and time limits: the flags, and what they mean.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use larder_core::config::Limits;
+use larder_core::exec::Nanos;
+use larder_io::{Remote, format_size};
+
+use crate::setting::BadSetting;
+use crate::units::{ratio, size, span};
+
+/// Budgets and time limits.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Budgets and time limits")]
+pub struct LimitArgs {
+    /// Client data kept for flash writes after the client was answered
+    #[arg(long, value_parser = size, default_value = "8MiB", value_name = "SIZE")]
+    pub write_buffer: u64,
+    /// Largest read of population, 4KiB to 1MiB; smaller ones are used where that is kinder to
+    /// clients
+    #[arg(long, value_parser = size, default_value = "1MiB", value_name = "SIZE")]
+    pub populate_io: u64,
+    /// Share of the time in which population may use the origin while clients use it
+    #[arg(long, value_parser = ratio, default_value = "80%", value_name = "SHARE")]
+    pub populate_share: f64,
+    /// A request to an NBD origin that takes longer is sent again on another connection
+    #[arg(long, value_parser = span, default_value = "30s", value_name = "SPAN")]
+    pub origin_timeout: Nanos,
+    /// An operation on an NBD origin that takes longer fails
+    #[arg(long, value_parser = span, default_value = "60s", value_name = "SPAN")]
+    pub origin_give_up: Nanos,
+    /// How often what units hold is logged, with a journal
+    #[arg(long, value_parser = span, default_value = "1s", value_name = "SPAN")]
+    pub checkpoint: Nanos,
+    /// A flash operation that takes longer is answered from the origin
+    #[arg(long, value_parser = span, default_value = "2s", value_name = "SPAN")]
+    pub flash_timeout: Nanos,
+    /// A flash device that leaves an operation unanswered for so long is given up
+    #[arg(long, value_parser = span, default_value = "30s", value_name = "SPAN")]
+    pub flash_dead_after: Nanos,
+    /// So many flash errors within a minute and the device is given up
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub flash_errors: u32,
+}
+
+impl LimitArgs {
+    /// The limits that the user set.
+    pub fn limits(&self) -> Result<Limits> {
+        if !(4096..=1 << 20).contains(&self.populate_io) || !self.populate_io.is_multiple_of(4096) {
+            let why = "accepted: a multiple of 4KiB up to 1MiB";
+            bail!(BadSetting::of("populate_io", format_size(self.populate_io), why));
+        }
+        if self.flash_timeout == 0 || self.flash_dead_after < self.flash_timeout {
+            let why = "accepted: above 0 and at most --flash-dead-after";
+            bail!(BadSetting::new("flash_timeout", why));
+        }
+        if self.flash_errors == 0 {
+            bail!(BadSetting::of("flash_errors", 0, "accepted: at least 1"));
+        }
+        Ok(Limits {
+            write_through_bytes: self.write_buffer,
+            population_io_bytes: self.populate_io,
+            population_share: self.populate_share,
+            checkpoint: self.checkpoint.max(1_000_000),
+            flash_timeout: self.flash_timeout,
+            flash_dead_after: self.flash_dead_after,
+            flash_errors: self.flash_errors,
+            ..Limits::default()
+        })
+    }
+
+    /// How long the server of an NBD origin may take.
+    pub fn remote(&self) -> Result<Remote> {
+        if self.origin_timeout == 0 || self.origin_give_up < self.origin_timeout {
+            let why = "accepted: above 0 and at most --origin-give-up";
+            bail!(BadSetting::new("origin_timeout", why));
+        }
+        let span = Duration::from_nanos;
+        Ok(Remote::new(span(self.origin_timeout), span(self.origin_give_up)))
+    }
+}

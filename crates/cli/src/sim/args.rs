@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The flags of `larder sim`.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use larder_lab::hits::replay::Capacity;
+
+use crate::choices::DurabilityArg;
+use crate::trace::read::ReadArgs;
+use crate::units::{jobs, ratio, size};
+
+/// What to run.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("runs").args(["scenario", "preset"]))]
+#[command(group = ArgGroup::new("replays").args(["hits", "preset"]))]
+pub struct SimArgs {
+    /// A scenario: settings of a run, or of a grid of runs
+    #[arg(
+        value_name = "SCENARIO.toml",
+        required_unless_present_any = ["hits", "preset"],
+        conflicts_with_all = ["hits", "trace"],
+    )]
+    pub scenario: Option<PathBuf>,
+    /// Change a setting of the scenario, as load.working_set_gib=80; a grid over it gives way
+    #[arg(long, value_name = "PATH=VALUE", requires = "runs")]
+    pub set: Vec<String>,
+    /// The seed; equal seeds give equal results on any machine [default: the scenario's]
+    #[arg(long, value_name = "N", requires = "runs")]
+    pub seed: Option<i64>,
+    /// Keep results here, a JSON value a line, and go on where an earlier run of this sweep stopped
+    #[arg(long, value_name = "FILE", requires = "runs")]
+    pub out: Option<PathBuf>,
+    /// Threads; they change nothing but the time it takes [default: one for every processor]
+    #[arg(long, value_name = "N", value_parser = jobs, requires = "runs")]
+    pub jobs: Option<usize>,
+    /// Also write one HTML file with pictures of what was found over time, and all numbers
+    #[arg(long, value_name = "FILE", requires = "runs")]
+    pub report: Option<PathBuf>,
+    /// Count hits and misses of a replacement policy alone, without devices, time or writes
+    #[arg(long)]
+    pub hits: bool,
+    /// The trace
+    #[arg(long, value_name = "TRACE", requires = "replays")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Who leaves: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, or, with --hits,
+    /// belady (who is asked for again last; needs memory for the whole trace)
+    #[arg(long, value_name = "POLICY", requires = "replays")]
+    pub replacement: Option<String>,
+    /// Unit of caching, a power of two [default: 4KiB with --hits, the preset's with --preset]. With
+    /// --hits from 512 on, and an access is one unit that a request touches
+    #[arg(long, value_name = "SIZE", value_parser = unit, requires = "replays")]
+    pub unit: Option<u64>,
+    /// Size of the cache: bytes, as 512MiB, or a share of the trace's different units, as 5%, both
+    /// rounded down to whole units
+    #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "hits")]
+    pub capacity: Option<Capacity>,
+    #[command(flatten)]
+    pub replay: ReplayArgs,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a trace is replayed, with full timing.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "A trace under a preset (--trace TRACE --preset NAME)")]
+pub struct ReplayArgs {
+    /// Replay the trace over modelled devices behind this cache: a name as in `larder presets`, or
+    /// no-cache, or all-flash
+    #[arg(long, value_name = "NAME", requires = "trace")]
+    pub preset: Option<String>,
+    /// The slow device's model [default: san-1g]
+    #[arg(long, value_name = "PROFILE", requires = "preset")]
+    pub origin_profile: Option<String>,
+    /// The flash device's model [default: ssd-s3500]
+    #[arg(long, value_name = "PROFILE", requires = "preset")]
+    pub flash_profile: Option<String>,
+    /// Flash for cached data: bytes, as 64GiB, or a share of the trace's different units
+    /// [default: 10%]
+    #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "preset")]
+    pub flash_size: Option<Capacity>,
+    /// What of the metadata outlives a crash [default: the preset's]
+    #[arg(long, value_name = "DURABILITY", requires = "preset")]
+    pub durability: Option<DurabilityArg>,
+    /// Requests come at the recorded times, so many times as fast [default: 1, of a trace with times]
+    #[arg(long, value_name = "FACTOR", requires = "preset", conflicts_with = "outstanding")]
+    pub speed: Option<f64>,
+    /// So many requests are under way, whatever the recorded times are [default: 8, of a trace
+    /// without times]
+    #[arg(long, value_name = "N", requires = "preset")]
+    pub outstanding: Option<u32>,
+    /// The share of the requests that comes before anything is counted [default: 50%]
+    #[arg(long, value_name = "SHARE", value_parser = ratio, requires = "preset")]
+    pub warm_up: Option<f64>,
+    /// Only the first so many requests
+    #[arg(long, value_name = "N", requires = "preset")]
+    pub requests: Option<u32>,
+}
+
+fn unit(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes.is_power_of_two() && (512..=1 << 30).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("'{text}' is no unit; accepted: a power of two from 512 to 1GiB"))
+}
+
+fn capacity(text: &str) -> Result<Capacity, String> {
+    if text.contains('%') {
+        return text.parse().map_err(|()| {
+            format!("'{text}' is no share; accepted: above 0% to 100%, up to four decimals")
+        });
+    }
+    size(text).map(Capacity::Bytes)
+}

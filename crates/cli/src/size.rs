@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `larder size`: the memory that a cache needs.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use larder_core::config::{Limits, Memory};
+use larder_io::rough_size;
+use serde_json::json;
+
+use crate::choices::{ChoiceArgs, choices};
+use crate::out;
+use crate::units;
+use crate::workers::workers;
+
+/// Of which cache.
+#[derive(Args, Debug)]
+pub struct SizeArgs {
+    /// Size of the origin
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    pub origin: u64,
+    /// Size of the flash
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    pub flash: u64,
+    /// Named cache, see `larder presets`
+    #[arg(long, value_name = "NAME", default_value = "sce")]
+    pub preset: String,
+    #[command(flatten)]
+    pub choices: ChoiceArgs,
+    /// Worker threads, of which each has batches in memory where pages lie in logs [default: as serve]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u32>,
+    /// One JSON value on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn size(args: &SizeArgs) -> Result<()> {
+    let choices = choices(&args.preset, &args.choices)?;
+    if args.origin == 0 || args.flash < choices.unit_bytes {
+        bail!("--origin and --flash: accepted: an origin above 0 and at least one unit of flash");
+    }
+    let workers = workers(args.workers)?;
+    let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
+    let pages = choices.log().is_some();
+    if args.json {
+        let value = json!({
+            "memory_bytes": memory.worst_bytes(),
+            "memory_full_bytes": memory.full_bytes(),
+            "map_bytes": memory.map_bytes,
+            "slot_bytes": memory.slot_bytes,
+            "bitmap_bytes": memory.bitmap_bytes,
+            "buffer_bytes": memory.buffer_bytes,
+        });
+        return out::line(value);
+    }
+    let rows = [
+        ("origin map, 4 bytes a unit", memory.map_bytes),
+        (if pages { "page directory, 20 bytes a page" } else { "slots" }, memory.slot_bytes),
+        ("buffers", memory.buffer_bytes),
+        ("= full and fully valid", memory.full_bytes()),
+        ("bitmaps, if every unit is partly valid", memory.bitmap_bytes),
+        ("= at worst", memory.worst_bytes()),
+    ];
+    for (what, bytes) in rows {
+        out::line(format!("{what:40} {:>12}  {bytes} bytes", rough_size(bytes)))?;
+    }
+    Ok(())
+}
