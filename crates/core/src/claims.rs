@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is changing which pages right now: the table that orders writes, trims and populations.
+//! Claims on pages: the table that orders writes, trims, populations and other fills (design rules 3 and 4).
 //!
-//! Purpose: design rules 3 and 4 in one mechanism. Whatever changes the flash or origin copy of
-//! pages (a write, trim, zero, or a population step) holds a [`Claim`] on them from before its
-//! first device operation until its last one has really ended. Two claims that share a page at
-//! any moment taint each other there, and a tainted page never becomes valid by either of them.
-//! So whatever order the devices chose for overlapping operations, no reader sees its result
-//! from flash; the origin decides.
+//! Whatever changes the flash or origin copy of pages holds a [`Claim`] on them from before its first device operation
+//! until its last one has really ended. Two claims that share a page at any moment conflict there, and a page in conflict
+//! never becomes valid by either of them. So whatever order the devices chose for overlapping operations, no reader sees
+//! its result from flash; the origin decides.
 //!
-//! Invariants: a claim lives at least as long as every device operation it covers, also when the
-//! task gave up waiting (the operation's guard holds it). The table has entries for units with
-//! claims only, so it is bounded by the operations in flight.
+//! Invariants: a claim lives at least as long as every device operation that it covers, also when the task gave up
+//! waiting (the operation's guard holds it). The table has entries for units with claims only, so it is bounded by the
+//! operations in flight.
 //!
-//! Why not make the later one wait: a hung flash write would stall a client for its sake. Why not
-//! SCE's duplicate-write bitmap (3.3): it validates when the last write ends, though flash and
-//! origin may have ordered the two differently (paper-tables 1.4 no. 7), and costs 32 bytes for
-//! every fragment instead of some for those in use.
+//! Why not make the later one wait: a hung flash write would stall a client for its sake. Why not SCE's duplicate-write
+//! bitmap (3.3): it validates when the last write ends, though flash and origin may have ordered the two differently, and
+//! costs 32 bytes for every fragment instead of some for those in use.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,7 +24,7 @@ use crate::pages::{PageSet, Pages, overlap};
 struct Entry {
     id: u64,
     pages: Pages,
-    tainted: PageSet,
+    conflicts: PageSet,
 }
 
 #[derive(Default)]
@@ -48,17 +45,17 @@ pub(crate) struct Claim {
 }
 
 impl Claims {
-    /// Claims pages; taints every overlap in both directions.
+    /// Claims pages; every overlap is a conflict of both.
     pub(crate) fn claim(&self, unit: u64, pages: Pages) -> Rc<Claim> {
         let mut table = self.0.borrow_mut();
         let id = table.next_id;
         table.next_id += 1;
-        let mut entry = Entry { id, tainted: PageSet::at(pages.start), pages };
+        let mut entry = Entry { id, conflicts: PageSet::at(pages.start), pages };
         let others = table.units.entry(unit).or_default();
         for other in others.iter_mut().filter(|o| overlap(&o.pages, &entry.pages)) {
             if !mutant::is_active("overlap-unnoticed") {
-                other.tainted.add(&entry.pages);
-                entry.tainted.add(&other.pages);
+                other.conflicts.add(&entry.pages);
+                entry.conflicts.add(&other.pages);
             }
         }
         others.push(entry);
@@ -73,11 +70,11 @@ impl Claims {
 }
 
 impl Claim {
-    /// The pages that somebody else claimed while this claim lived.
-    pub(crate) fn tainted(&self) -> PageSet {
+    /// The pages that another claim shared while this one lived.
+    pub(crate) fn conflicts(&self) -> PageSet {
         let table = self.claims.0.borrow();
         let entries = table.units.get(&self.unit).map_or(&[][..], Vec::as_slice);
-        entries.iter().find(|e| e.id == self.id).map(|e| e.tainted).unwrap_or_default()
+        entries.iter().find(|e| e.id == self.id).map(|e| e.conflicts).unwrap_or_default()
     }
 }
 
@@ -123,17 +120,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlaps_taint_both_and_only_where_they_overlap() {
+    fn overlaps_conflict_in_both_and_only_where_they_overlap() {
         let claims = Claims::default();
         let first = claims.claim(7, 0..8);
         let second = claims.claim(7, 6..10);
         let elsewhere = claims.claim(8, 0..8);
-        assert!(first.tainted().has(6) && first.tainted().has(7) && !first.tainted().has(5));
-        assert!(second.tainted().has(6) && !second.tainted().has(8));
-        assert!(elsewhere.tainted().is_empty());
+        assert!(first.conflicts().has(6) && first.conflicts().has(7) && !first.conflicts().has(5));
+        assert!(second.conflicts().has(6) && !second.conflicts().has(8));
+        assert!(elsewhere.conflicts().is_empty());
         drop(first);
-        assert!(second.tainted().has(6), "taint outlives the other claim");
-        assert!(claims.claim(7, 0..6).tainted().is_empty());
+        assert!(second.conflicts().has(6), "a conflict outlives the other claim");
+        assert!(claims.claim(7, 0..6).conflicts().is_empty());
         drop((second, elsewhere));
         assert_eq!(claims.count(), 0);
     }

@@ -58,13 +58,13 @@ impl<'a, J: Journal> Fill<'a, J> {
     }
 
     /// Pages that something else has claimed since.
-    pub(crate) fn contested(&self) -> PageSet {
-        self.claim().tainted()
+    pub(crate) fn conflicts(&self) -> PageSet {
+        self.claim().conflicts()
     }
 
     /// Whether bytes may go to flash: it is used, and nothing else has claimed one of the pages.
     pub(crate) fn may_land(&self) -> bool {
-        self.contested().is_empty() && self.units.flash.usable()
+        self.conflicts().is_empty() && self.units.flash.usable()
     }
 
     /// Writes bytes to the slot, and makes those of the `valid` pages valid that nothing else has claimed by then.
@@ -81,7 +81,7 @@ impl<'a, J: Journal> Fill<'a, J> {
         let written = self.units.write(self.pin.clone(), bytes, claim, share).await;
         if written.is_ok() || mutant::is_active("valid-after-flash-error") {
             let unseen = mutant::is_active("population-over-write");
-            self.validate(valid, &if unseen { PageSet::default() } else { self.contested() });
+            self.validate(valid, &if unseen { PageSet::default() } else { self.conflicts() });
         }
         written
     }

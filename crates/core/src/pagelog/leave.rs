@@ -40,13 +40,13 @@ struct Group {
 
 /// Pages of a group, read together.
 #[derive(Default)]
-pub(super) struct Span {
+pub(super) struct ReadSpan {
     first: u64,
     page_bytes: usize,
     bytes: Option<Buf>,
 }
 
-impl Span {
+impl ReadSpan {
     /// The page at a position, if it is there and whole.
     fn page(&self, position: u64, crc: u32) -> Option<Buf> {
         let at = position.checked_sub(self.first)? as usize * self.page_bytes;
@@ -245,23 +245,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Reads the pages from the first to the last of these slots in one operation, where they are one run.
-    pub(super) async fn read_span<'a>(&self, slots: impl Iterator<Item = &'a u32>) -> Span {
+    pub(super) async fn read_span<'a>(&self, slots: impl Iterator<Item = &'a u32>) -> ReadSpan {
         let positions: Vec<u64> = {
             let _guard = self.lock();
             let valid = slots.filter(|s| self.words.slot(**s) & VALID != 0);
             valid.map(|s| self.position(*s)).collect()
         };
         let (Some(first), Some(last)) = (positions.iter().min(), positions.iter().max()) else {
-            return Span::default();
+            return ReadSpan::default();
         };
         let run = last - first + 1;
         let crosses = self.log.slot(*first) > self.log.slot(*last);
         if positions.len() < 2 || crosses || run > 2 * u64::from(self.log.batch_blocks()) {
-            return Span::default();
+            return ReadSpan::default();
         }
         let buf = Buf::with_len((run * self.log.page()) as usize);
         let bytes = self.host.read_flash(self.log.block(*first), buf).await.ok();
-        Span { first: *first, page_bytes: self.log.page() as usize, bytes }
+        ReadSpan { first: *first, page_bytes: self.log.page() as usize, bytes }
     }
 
     /// Under the lock.
@@ -276,7 +276,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// A slot's page: from the span, from memory, or from flash.
-    pub(super) async fn page_bytes(&self, place: Place, span: &Span) -> Result<Buf, Unread> {
+    pub(super) async fn page_bytes(&self, place: Place, span: &ReadSpan) -> Result<Buf, Unread> {
         let Place { position, crc, staged } = place;
         if let Some(staged) = staged {
             return Ok(staged);
@@ -296,7 +296,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Enters a page once more, if it is still valid where it was; what must be durable before it is gone there. Nothing
     /// if it did not enter.
-    async fn enter_again(&self, slot: u32, span: &Span) -> Option<u64> {
+    async fn enter_again(&self, slot: u32, span: &ReadSpan) -> Option<u64> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
             return Some(self.newer(page_of(word)));
@@ -344,7 +344,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     let _guard = self.lock();
                     self.place(slot)
                 };
-                self.page_bytes(place, &Span::default()).await
+                self.page_bytes(place, &ReadSpan::default()).await
             }
         };
         let zero = Buf::zeroed(self.log.page() as usize);

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::error::Unread;
 use super::host::Host;
-use super::leave::Span;
+use super::leave::ReadSpan;
 use super::paths::PageLog;
 use super::words::{DIRTY, Kind, Mark, VALID, kind_of, page_of};
 use crate::buf::Buf;
@@ -32,7 +32,7 @@ struct Newest {
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Brings the newest versions of these pages to the origin, from the span where it has them; those that could not be.
-    pub(super) async fn to_origin(&self, mut pages: Vec<u64>, span: &Span) -> Vec<u64> {
+    pub(super) async fn to_origin(&self, mut pages: Vec<u64>, span: &ReadSpan) -> Vec<u64> {
         if let Some(left) = self.host.spread(&pages) {
             return left;
         }
@@ -44,10 +44,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Brings the newest versions of pages to the origin, which are in order, and which one hold covers, as the host knows:
     /// those side by side go in one operation. Those that could not be brought.
     pub async fn run_to_origin(&self, pages: &[u64]) -> Vec<u64> {
-        self.run(pages, &Span::default()).await
+        self.run(pages, &ReadSpan::default()).await
     }
 
-    async fn run(&self, pages: &[u64], span: &Span) -> Vec<u64> {
+    async fn run(&self, pages: &[u64], span: &ReadSpan) -> Vec<u64> {
         let Some(first) = pages.first() else { return Vec::new() };
         let _hold = self.host.hold(*first).await;
         let (mut found, mut left) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// The newest version of a page that is held, if the origin lacks it.
-    async fn newest(&self, page: u64, span: &Span) -> Result<Option<Newest>, Errno> {
+    async fn newest(&self, page: u64, span: &ReadSpan) -> Result<Option<Newest>, Errno> {
         loop {
             let (slot, place) = {
                 let _guard = self.lock();

@@ -100,7 +100,7 @@ async fn populate_part<J: Journal>(
     buf[len as usize..].fill(0);
     cx.stats.add(|c| c.population_bytes += len);
     let mut buf = cx.origin.read(Use::Population, from, len, buf).await.ok()?;
-    for run in PageSet::runs(first..last + 1, |p| !skip.has(p) && !fill.contested().has(p)) {
+    for run in PageSet::runs(first..last + 1, |p| !skip.has(p) && !fill.conflicts().has(p)) {
         let (start, len) = (u64::from(run.start) * page, run.len() as u64 * page);
         let bytes = Bytes { within: start, len, buf, at: (start - within) as usize };
         buf = fill.land(bytes, &run, None).await.ok()?;

@@ -34,12 +34,12 @@ const SIZE: u64 = PAGE as u64;
 const RETRIES: u32 = 20;
 
 /// A request's place in bytes and pages of the volume.
-struct Span {
+struct RequestSpan {
     bytes: Range<u64>,
     pages: Range<u64>,
 }
 
-impl Span {
+impl RequestSpan {
     fn of(offset: u64, len: u64) -> Self {
         let end = offset + len;
         Self { bytes: offset..end, pages: offset / SIZE..end.div_ceil(SIZE) }
@@ -85,7 +85,7 @@ impl OpenLog {
     /// Serves a read; the request is returned if the log was left meanwhile.
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) -> Option<Request> {
         let cx = &self.cx;
-        let span = Span::of(request.offset, request.len);
+        let span = RequestSpan::of(request.offset, request.len);
         let mut buf = request.buf.unwrap_or_else(|| Buf::with_len(request.len as usize));
         let request = Request { buf: None, ..request };
         let found = each(span.pages.clone().map(|page| self.get(page)).collect()).await;
@@ -143,10 +143,10 @@ impl OpenLog {
     }
 
     /// Enters pages that are as the origin has them, unless somebody claims them first; how many did.
-    async fn enter_clean(&self, claim: &Claim, span: &Span, copies: Vec<(u64, Buf)>) -> u64 {
+    async fn enter_clean(&self, claim: &Claim, span: &RequestSpan, copies: Vec<(u64, Buf)>) -> u64 {
         let base = span.pages.start - u64::from(self.page_within(span.bytes.start));
         let claimed = |page: u64| {
-            claim.tainted().has((page - base) as u32) && !mutant::is_active("page-log-stale-fill")
+            claim.conflicts().has((page - base) as u32) && !mutant::is_active("page-log-stale-fill")
         };
         let (mut entered, mut kept) = (0, None);
         for (n, (page, bytes)) in copies.iter().enumerate() {
@@ -191,7 +191,7 @@ impl OpenLog {
     ) -> Option<Request> {
         let cx = &self.cx;
         let fua = fua && !mutant::is_active("fua-ignored");
-        let span = Span::of(request.offset, request.len);
+        let span = RequestSpan::of(request.offset, request.len);
         let place = cx.shape.place(&Request { buf: None, ..request });
         let hold = self.hold_to_change(span.pages.clone(), For::Write).await;
         let Some(hold) = hold else { return Some(request) };
@@ -245,7 +245,7 @@ impl OpenLog {
 
     /// The origin is about to be changed past the log. If flash cannot record that, the log is given up: a crash makes
     /// all of it cold.
-    async fn drop_pages(&self, span: &Span) {
+    async fn drop_pages(&self, span: &RequestSpan) {
         let dropped = self.log.drop_pages(span.pages.clone()).await;
         if dropped.is_err() && !self.device().closed() {
             self.log.host().flash.give_up("its header cannot be written".to_owned());
@@ -255,7 +255,7 @@ impl OpenLog {
 
     async fn write_through(
         &self,
-        span: &Span,
+        span: &RequestSpan,
         buf: Buf,
         fua: bool,
     ) -> (Result<(), Errno>, Option<Buf>) {
@@ -268,7 +268,7 @@ impl OpenLog {
     /// Puts the pages that a write covers, or zeroes without bytes.
     async fn put_pages(
         &self,
-        span: &Span,
+        span: &RequestSpan,
         buf: Option<&Buf>,
         fua: bool,
         change: Change,
@@ -327,7 +327,7 @@ impl OpenLog {
         kind: IoKind,
     ) -> Option<Request> {
         let cx = &self.cx;
-        let span = Span::of(request.offset, request.len);
+        let span = RequestSpan::of(request.offset, request.len);
         let place = cx.shape.place(&request);
         let what = For::Trim { recorded: false };
         let hold = self.hold_to_change(span.pages.clone(), what).await;
@@ -344,7 +344,7 @@ impl OpenLog {
         None
     }
 
-    async fn discard_held(&self, span: &Span, kind: IoKind) -> Result<(), Errno> {
+    async fn discard_held(&self, span: &RequestSpan, kind: IoKind) -> Result<(), Errno> {
         let fua = matches!(kind, IoKind::Trim { fua: true } | IoKind::Zero { fua: true, .. });
         let fua = fua && !mutant::is_active("fua-ignored");
         let change = self.log.plan_change(fua);
@@ -356,7 +356,7 @@ impl OpenLog {
         for page in span.pages.clone().filter(|p| !covered.contains(p)) {
             let part = span.part(page);
             let bytes = page * SIZE + part.start as u64..page * SIZE + part.end as u64;
-            let edge = Span { bytes, pages: page..page + 1 };
+            let edge = RequestSpan { bytes, pages: page..page + 1 };
             self.put_pages(&edge, None, fua, change).await?;
         }
         let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
@@ -421,7 +421,7 @@ impl OpenLog {
 }
 
 /// A page of a request's memory, whole.
-fn whole(span: &Span, page: u64, buf: &[u8]) -> Buf {
+fn whole(span: &RequestSpan, page: u64, buf: &[u8]) -> Buf {
     let mut bytes = Buf::zeroed(PAGE);
     let (at, part) = (span.at(page), span.part(page));
     bytes[part.clone()].copy_from_slice(&buf[at..at + part.len()]);
