@@ -25,7 +25,7 @@ use super::book::Book;
 use super::content::{self, PAGE_BYTES};
 use super::oltp::mounts;
 use super::postgres::cluster::end_below;
-use super::postgres::place::clear_shared;
+use super::postgres::shared;
 
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -131,7 +131,7 @@ fn claim(dir: &Path) -> Result<File> {
 fn clear(devices: &Path) -> Result<()> {
     end_below(devices)?;
     mounts::clear(devices)?;
-    clear_shared(devices)?;
+    shared::clear(devices)?;
     if let Ok(sockets) = std::fs::read_link(devices.join(SOCKETS)) {
         let name = sockets.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with(PREFIX) && sockets.exists() {

@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod place;
 pub mod report;
 pub mod row;
+pub mod shared;
 pub mod slow;
 pub mod tools;
 pub mod tpcc;

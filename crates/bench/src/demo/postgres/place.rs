@@ -14,14 +14,11 @@ use anyhow::{Context, Result};
 use super::super::DemoOptions;
 use super::super::files::Files;
 use super::super::oltp::command;
+use super::shared;
 use super::tools::Tools;
 
 /// A copy may take so long.
 const COPY_BOUND: Duration = Duration::from_secs(900);
-/// Where the library has the memory that processes share.
-const SHARED: &str = "/dev/shm";
-/// The file that says how the names of that memory begin.
-const CLUSTER: &str = "cluster";
 
 /// See the module.
 pub struct Place {
@@ -136,15 +133,14 @@ impl Place {
     /// # Errors
     /// It cannot be noted.
     pub fn owns(&self, identifier: u64) -> Result<()> {
-        let names = format!("larder-{identifier:016x}-");
-        fs::write(self.top.join(CLUSTER), names).context("a note of the cluster")
+        shared::note(&self.top, identifier)
     }
 
     /// Memory that it takes.
     #[must_use]
     pub fn shared_bytes(&self) -> u64 {
         let bytes = |path: &PathBuf| path.metadata().map_or(0, |meta| meta.blocks() * 512);
-        shared(&self.top).iter().map(bytes).sum()
+        shared::files(&self.top).iter().map(bytes).sum()
     }
 
     /// Removes flash and that memory.
@@ -152,7 +148,7 @@ impl Place {
     /// # Errors
     /// They cannot be removed.
     pub fn clear_flash(&self) -> Result<()> {
-        clear_shared(&self.top)?;
+        shared::clear(&self.top)?;
         if self.flash().exists() {
             fs::remove_dir_all(self.flash()).context("the flash of the row")?;
         }
@@ -162,29 +158,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = clear_shared(&self.top);
+        let _ = shared::clear(&self.top);
     }
-}
-
-/// Files of the memory that processes of the cluster in a demo's directory share.
-fn shared(top: &Path) -> Vec<PathBuf> {
-    let Ok(names) = fs::read_to_string(top.join(CLUSTER)) else { return Vec::new() };
-    let Ok(entries) = fs::read_dir(SHARED) else { return Vec::new() };
-    let named = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&names);
-    // A note that is cut short names others' too.
-    let whole = names.starts_with("larder-") && names.len() == "larder--".len() + 16;
-    entries.flatten().filter(|entry| whole && named(entry)).map(|entry| entry.path()).collect()
-}
-
-/// Removes that memory.
-///
-/// # Errors
-/// It cannot be removed.
-pub fn clear_shared(top: &Path) -> Result<()> {
-    for path in shared(top) {
-        fs::remove_file(&path).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
 }
 
 fn copy(from: &Path, to: &Path, stopped: impl Fn() -> Result<()>) -> Result<()> {
