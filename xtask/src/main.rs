@@ -51,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
     ("bench", &["core", "front", "io", "lab", "model", "report", "sim", "trace", "volume"]),
     // A dev-dependency: no row above or below has it.
-    ("testkit", &["core", "front", "io", "sim", "volume"]),
+    ("testkit", &["bench", "core", "front", "io", "sim", "volume"]),
     ("cli", &["bench", "core", "front", "io", "lab", "report", "sim", "trace", "volume"]),
 ];
 

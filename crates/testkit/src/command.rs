@@ -45,7 +45,7 @@ pub(crate) fn code(status: ExitStatus) -> i32 {
 }
 
 /// Waits for a child's end, for so long at the most.
-pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let begin = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server in a process of its own.
+//! A server in a process of its own, as tests want it: whatever goes wrong fails the test.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use larder_bench::process::Process;
+use rustix::process::Signal;
+use tempfile::TempDir;
 
-use crate::command::{Ended, PATIENCE, code, larder, wait};
+use crate::command::{Ended, PATIENCE, code, larder};
 
 /// See the module; killed when dropped.
 pub struct Server {
-    child: Child,
-    log: Arc<Mutex<String>>,
-    reader: Option<std::thread::JoinHandle<()>>,
+    process: Process,
+    /// Has its log.
+    _dir: TempDir,
 }
 
 impl Server {
@@ -36,28 +36,14 @@ impl Server {
     }
 
     fn try_start_at(words: &[String], doors: usize) -> Result<Self, Ended> {
-        let mut command = larder(words);
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (log, from) = (Arc::new(Mutex::<String>::default()), child.stderr.take().unwrap());
-        let written = Arc::clone(&log);
-        let reader = std::thread::spawn(move || {
-            for line in BufReader::new(from).lines().map_while(Result::ok) {
-                let mut log = written.lock().unwrap();
-                *log += &line;
-                log.push('\n');
-            }
-        });
-        let mut server = Self { child, log, reader: Some(reader) };
-        let begin = Instant::now();
-        while server.log().matches("larder: ready at").count() < doors {
-            assert!(begin.elapsed() < PATIENCE, "not ready: {}", server.log());
-            if let Some(status) = server.child.try_wait().unwrap() {
-                return Err(server.ended(status));
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let process = Process::spawn(&mut larder(words), &log, Duration::ZERO).unwrap();
+        let mut server = Self { process, _dir: dir };
+        match server.process.wait_until_ready(doors, PATIENCE, || Ok(())).unwrap() {
+            Some(exit) => Err(server.ended(exit)),
+            None => Ok(server),
         }
-        Ok(server)
     }
 
     /// Starts on devices whose last server was just killed; the kernel may take a moment to end
@@ -75,39 +61,37 @@ impl Server {
         }
     }
 
-    fn ended(&mut self, status: ExitStatus) -> Ended {
-        if let Some(reader) = self.reader.take() {
-            reader.join().unwrap();
-        }
-        Ended { code: code(status), out: String::new(), err: self.log() }
+    fn ended(&self, exit: ExitStatus) -> Ended {
+        Ended { code: code(exit), out: String::new(), err: self.log() }
     }
 
     /// What it has said so far.
+    #[must_use]
     pub fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.process.log()
     }
 
     /// Where it is ready, in the order of the listeners.
+    #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        let log = self.log();
-        log.lines().filter_map(|l| l.strip_prefix("larder: ready at ")).map(str::to_owned).collect()
+        self.process.addresses()
     }
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.process.signal(signal);
     }
 
     /// Whether it has not ended.
     pub fn is_alive(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+        self.process.try_wait().unwrap().is_none()
     }
 
     /// Waits for its end.
     pub fn wait(&mut self, patience: Duration) -> Ended {
-        let status = wait(&mut self.child, patience);
-        let status = status.unwrap_or_else(|| panic!("still there: {}", self.log()));
-        self.ended(status)
+        let exit = self.process.wait(patience).unwrap();
+        let exit = exit.unwrap_or_else(|| panic!("still there: {}", self.log()));
+        self.ended(exit)
     }
 
     /// `kill -9`.
@@ -126,17 +110,8 @@ impl Server {
     }
 
     /// A figure in bytes of `/proc/PID/status`.
+    #[must_use]
     pub fn memory(&self, key: &str) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
-        let text = std::fs::read_to_string(path).unwrap();
-        let line = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')).unwrap();
-        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.memory_bytes(key).unwrap()
     }
 }

@@ -1,31 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A `larder serve` process of the demo's own.
 //!
-//! Purpose: starts it, waits until it serves, asks its control socket for counters, stops it and
-//! looks at its exit code.
+//! Purpose: starts it on files and sockets of the demo, asks its control socket for counters, stops
+//! it and looks at its exit code.
 //!
-//! Invariants: the process does not outlive the demo: the guard stops it (SIGTERM, then SIGKILL)
-//! on every path, panics included, and the kernel does when the demo itself is killed. Every wait
-//! has a bound. What it wrote to standard error is part of the message when it fails.
-//!
-//! Why a process group of its own: Ctrl-C shall reach the demo alone, which then stops the server
-//! in order.
+//! Invariants: those of [`Process`]; what it wrote to standard error is part of the message when it
+//! fails.
 
-use std::fs::File;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use larder_front::control::client;
 use larder_front::control::wire::Command as Asked;
 use larder_front::nbd::client::{Client, ClientError, Options};
 use larder_front::nbd::uri::{Address, Uri};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::process::Process;
 
 /// How long a server may take until it serves.
 const START_BOUND: Duration = Duration::from_secs(20);
@@ -35,12 +31,10 @@ const ASK_BOUND: Duration = Duration::from_secs(12);
 const STOP_BOUND: Duration = Duration::from_secs(40);
 /// How long a server whose demo fails may take to stop before it is killed.
 const DROP_BOUND: Duration = Duration::from_secs(3);
+/// How long the end of one that cut a connection may take.
+const END_BOUND: Duration = Duration::from_millis(10);
 /// How long a connection may be silent while an answer is due.
 const NBD_BOUND: Duration = Duration::from_secs(30);
-/// Time between two looks at something that is waited for.
-const POLL: Duration = Duration::from_millis(10);
-/// So much of a failed server's last words is shown.
-const LAST_WORDS_BYTES: usize = 2048;
 
 /// The counters of a server since its start, as `larder stats --json` gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -109,59 +103,29 @@ pub struct Spec {
 /// A running server, see the module.
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
-    exit: Option<ExitStatus>,
+    process: Process,
     control: PathBuf,
     socket: PathBuf,
-    log: PathBuf,
 }
 
 impl Server {
-    /// Starts a server and waits until it answers; `stopped` says whether to give up.
+    /// Starts a server and waits until it serves; `stopped` says whether to give up.
     ///
     /// # Errors
     /// It cannot be started, ends, or does not serve in time.
     pub fn start(spec: &Spec, stopped: impl Fn() -> Result<()>) -> Result<Self> {
         let path = |suffix: &str| spec.dir.join(format!("{}.{suffix}", spec.name));
-        let (control, socket, log) = (path("control"), path("nbd"), path("log"));
-        let out = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+        let (control, socket) = (path("control"), path("nbd"));
         let mut command = Command::new(&spec.program);
         command.arg("serve").args(&spec.flags);
         command.arg("--listen").arg(format!("nbd+unix:{}", socket.display()));
         command.arg("--control").arg(&control).arg("--state").arg(spec.dir.join("state"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).process_group(0);
-        die_with_parent(&mut command);
-        let failed = || format!("cannot start {} serve", spec.program.display());
-        let child = command.spawn().with_context(failed)?;
-        let mut server = Self { child, exit: None, control, socket, log };
-        server.wait_until_ready(stopped)?;
-        Ok(server)
-    }
-
-    fn wait_until_ready(&mut self, stopped: impl Fn() -> Result<()>) -> Result<()> {
-        let begin = Instant::now();
-        loop {
-            stopped()?;
-            if let Some(exit) = self.try_wait()? {
-                bail!("larder serve ended with {exit} at its start{}", self.last_words());
-            }
-            let failure = match self.status().map(|_| self.connect()) {
-                Ok(Ok(client)) => return Ok(client.disconnect()?),
-                Ok(Err(error)) => error.into(),
-                Err(error) => error,
-            };
-            if begin.elapsed() > START_BOUND {
-                let words = self.last_words();
-                let bound = START_BOUND.as_secs();
-                return Err(failure.context(format!("no answer within {bound} s{words}")));
-            }
-            std::thread::sleep(POLL);
+        let mut process = Process::spawn(&mut command, &path("log"), DROP_BOUND)?;
+        let doors = 1 + spec.flags.iter().filter(|flag| *flag == "--listen").count();
+        if let Some(exit) = process.wait_until_ready(doors, START_BOUND, stopped)? {
+            bail!("larder serve ended with {exit} at its start{}", process.last_words());
         }
-    }
-
-    /// What the server says about itself.
-    fn status(&self) -> Result<Value> {
-        self.ask(Asked::Status)
+        Ok(Self { process, control, socket })
     }
 
     /// Its counters.
@@ -195,7 +159,7 @@ impl Server {
     /// Its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Its resident memory, now.
@@ -203,9 +167,7 @@ impl Server {
     /// # Errors
     /// The system does not tell.
     pub fn rss_bytes(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-        parse_rss_bytes(&text).with_context(|| format!("{path} has no VmRSS"))
+        self.process.memory_bytes("VmRSS")
     }
 
     /// Stops it and checks that it ended well.
@@ -213,107 +175,38 @@ impl Server {
     /// # Errors
     /// It did not stop in time, or with another code than 0.
     pub fn stop(mut self) -> Result<()> {
-        self.terminate();
-        let Some(exit) = self.wait(STOP_BOUND)? else {
-            let words = self.last_words();
+        self.process.signal(Signal::TERM);
+        let Some(exit) = self.process.wait(STOP_BOUND)? else {
+            let words = self.process.last_words();
             bail!("larder serve did not stop within {} s{words}", STOP_BOUND.as_secs());
         };
-        ensure!(exit.success(), "larder serve ended with {exit}{}", self.last_words());
+        ensure!(exit.success(), "larder serve ended with {exit}{}", self.process.last_words());
         Ok(())
     }
 
     /// Kills it, so that whoever waits for its answers gets an error; how that went tells its end.
     pub fn kill(&self) {
-        if self.exit.is_none() {
-            let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::KILL);
-        }
-    }
-
-    fn terminate(&self) {
-        if self.exit.is_none() {
-            // It may have ended a moment ago; nothing is lost then.
-            let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
-        }
-    }
-
-    fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
-        if self.exit.is_none() {
-            self.exit = self.child.try_wait().context("cannot look at larder serve")?;
-        }
-        Ok(self.exit)
-    }
-
-    fn wait(&mut self, bound: Duration) -> Result<Option<ExitStatus>> {
-        let begin = Instant::now();
-        while self.try_wait()?.is_none() && begin.elapsed() < bound {
-            std::thread::sleep(POLL);
-        }
-        Ok(self.exit)
+        self.process.signal(Signal::KILL);
     }
 
     /// The error of something asked of the server, with how it ended if it did.
     #[must_use]
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         // Who lost a connection to it may be faster than the system that tells of its end.
-        match self.wait(POLL) {
+        match self.process.wait(END_BOUND) {
             Ok(Some(exit)) => {
-                error.context(format!("larder serve ended with {exit}{}", self.last_words()))
+                let words = self.process.last_words();
+                error.context(format!("larder serve ended with {exit}{words}"))
             }
             _ => error,
         }
     }
-
-    fn last_words(&self) -> String {
-        tail(&self.log)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.terminate();
-        if !matches!(self.wait(DROP_BOUND), Ok(Some(_))) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
-
-/// The end of a log, indented; empty if there is none.
-pub(super) fn tail(log: &Path) -> String {
-    let bytes = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_WORDS_BYTES)..]);
-    match text.trim() {
-        "" => String::new(),
-        text => format!("; its last words:\n  {}", text.replace('\n', "\n  ")),
-    }
-}
-
-fn parse_rss_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
-/// Lets the kernel stop the process when the thread that starts it ends, however that comes.
-fn die_with_parent(command: &mut Command) {
-    let parent = rustix::process::getpid();
-    let before_exec = move || {
-        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-        // The parent may have died before the line above.
-        if rustix::process::getppid() == Some(parent) {
-            Ok(())
-        } else {
-            Err(std::io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
-        }
-    };
-    // SAFETY: the closure runs between fork and exec and makes two system calls; it allocates
-    // nothing, takes no lock and touches no memory but its own captured process id.
-    unsafe { command.pre_exec(before_exec) };
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     use super::*;
 
@@ -354,12 +247,5 @@ mod tests {
         assert_eq!((span.reads, span.memory_bytes), (20, 5));
         assert!((span.hit_ratio() - 0.75).abs() < 1e-9);
         assert!(Stats::default().hit_ratio().abs() < 1e-9);
-    }
-
-    #[test]
-    fn the_resident_size_is_read() {
-        let text = "Name:\tlarder\nVmHWM:\t   99 kB\nVmRSS:\t   12 kB\n";
-        assert_eq!(parse_rss_bytes(text), Some(12 << 10));
-        assert_eq!(parse_rss_bytes("Name:\tx\n"), None);
     }
 }

@@ -42,8 +42,9 @@ use super::DemoOptions;
 use super::book::Book;
 use super::files::{self, Files};
 use super::progress::Progress;
-use super::server::{Server, Spec, Stats, tail};
+use super::server::{Server, Spec, Stats};
 use super::tally::Tally;
+use crate::process::tail;
 
 /// How long the volume may take to appear as a file.
 const FILE_BOUND: Duration = Duration::from_secs(10);

@@ -16,8 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::oltp::command::{run_command, wait};
-use super::super::server::tail;
 use super::tools::Tools;
+use crate::process::tail;
 
 /// A clean stop writes all that is dirty, to a slow disk.
 const STOP_BOUND: Duration = Duration::from_secs(300);

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::oltp::command;
 use super::super::oltp::mounts;
-use super::super::server::tail;
 use crate::demo::slow_dir::STATS;
+use crate::process::tail;
 
 const START_BOUND: Duration = Duration::from_secs(10);
 const STOP_BOUND: Duration = Duration::from_secs(20);
