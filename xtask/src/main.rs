@@ -49,10 +49,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("shared", &["core"]),
     ("report", &[]),
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
-    ("bench", &["core", "front", "io", "lab", "model", "report", "sim", "trace", "volume"]),
+    ("bench", &["core", "front", "io", "lab", "model", "nbd", "report", "sim", "trace", "volume"]),
     // A dev-dependency: no row above or below has it.
-    ("testkit", &["bench", "core", "front", "io", "sim", "volume"]),
-    ("cli", &["bench", "core", "front", "io", "lab", "report", "sim", "trace", "volume"]),
+    ("testkit", &["bench", "core", "front", "io", "nbd", "sim", "volume"]),
+    ("cli", &["bench", "core", "front", "io", "lab", "nbd", "report", "sim", "trace", "volume"]),
 ];
 
 fn main() -> ExitCode {

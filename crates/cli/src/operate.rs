@@ -6,8 +6,8 @@ use clap::Args;
 use larder_core::exec::Nanos;
 use larder_front::control::client;
 use larder_front::control::wire::Command;
-use larder_front::nbd::uri::Address;
 use larder_io::{DevSpec, rough_size};
+use larder_nbd::uri::Address;
 use serde_json::Value;
 
 use crate::control::ControlArgs;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use larder_core::request::Kind;
 use larder_front::listen::MOST_NEGOTIATING;
-use larder_front::nbd::client::{Client, Options};
+use larder_nbd::client::{Client, Options};
 use larder_testkit::command::{PATIENCE, make_initial};
 use larder_testkit::load::{eventually, initial};
 use larder_testkit::place::Place;

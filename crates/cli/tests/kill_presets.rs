@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use larder_front::nbd::uri::Uri;
+use larder_nbd::uri::Uri;
 use larder_testkit::command::{PATIENCE, PRESETS, connect, make_initial};
 use larder_testkit::fuse::{self, Mounted, can_mount};
 use larder_testkit::load::{Judge, Load, Shape, eventually};

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use larder_front::nbd::client::{Client, Options};
-use larder_front::nbd::uri::Uri;
+use larder_nbd::client::{Client, Options};
+use larder_nbd::uri::Uri;
 use larder_testkit::command::{self, Ended, have, one_json, run};
 use larder_testkit::fuse;
 use larder_testkit::load;

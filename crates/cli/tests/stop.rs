@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use larder_core::request::Kind;
-use larder_front::nbd::client::{Receiver, Sender};
+use larder_nbd::client::{Receiver, Sender};
 use larder_testkit::command::{PATIENCE, larder, make_initial};
 use larder_testkit::load::{Judge, Load, Shape, eventually, initial};
 use larder_testkit::place::Place;

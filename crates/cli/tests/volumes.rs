@@ -6,8 +6,8 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use larder_front::nbd::client::{Client, Options};
-use larder_front::nbd::uri::{Address, Names, Uri};
+use larder_nbd::client::{Client, Options};
+use larder_nbd::uri::{Address, Names, Uri};
 use larder_testkit::certs;
 use larder_testkit::command::{
     self, connect, have, larder, larder_says, make_initial, one_json, run,

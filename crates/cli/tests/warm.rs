@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use larder_front::nbd::uri::Uri;
+use larder_nbd::uri::Uri;
 use larder_testkit::command::{PATIENCE, connect, make_initial};
 use larder_testkit::load::{Judge, Load, Shape};
 use larder_testkit::place::Place;

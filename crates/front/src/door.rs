@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_nbd::uri::Address;
 use larder_volume::seat::Seats;
 use larder_volume::{Volume, VolumeError};
 
 use crate::fuse::FuseDoor;
 use crate::listen::{ListenSpec, Listener, Secure};
 use crate::nbd::export::Exports;
-use crate::nbd::uri::Address;
 
 /// An open door.
 pub enum Door {

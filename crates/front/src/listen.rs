@@ -22,15 +22,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use larder_nbd::deadline::{Deadlined, Timeouts};
+use larder_nbd::tls::{ServerTls, TlsError};
+use larder_nbd::uri::{Address, Names, Uri};
 use larder_volume::seat::{MOST_CONNECTIONS, Seats};
 use larder_volume::{Accepted, Volume, VolumeError};
 
-use crate::nbd::deadline::{Deadlined, Timeouts};
 use crate::nbd::export::Exports;
 use crate::nbd::handshake::{HandshakeError, Negotiated, Outcome, Security, begin, resume};
 use crate::nbd::session::{Limits, Session};
-use crate::nbd::tls::{ServerTls, TlsError};
-use crate::nbd::uri::{Address, Names, Uri};
 
 /// How long a client may take to negotiate.
 pub const NEGOTIATION_BOUND: Duration = Duration::from_secs(10);

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind, pieces};
-use larder_front::nbd::client::{Client, ClientError, Options};
-use larder_front::nbd::codec::can;
-use larder_front::nbd::deadline::Deadlined;
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::handshake::negotiate;
 use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_io::SendBatch;
+use larder_nbd::client::{Client, ClientError, Options};
+use larder_nbd::codec::can;
+use larder_nbd::deadline::Deadlined;
 use larder_volume::session::{ClientRequest, Session as _, What};
 
 const UNIT: u64 = 64 << 10;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
-use larder_front::nbd::client::{Client, ClientError, Options};
-use larder_front::nbd::codec::{
+use larder_nbd::client::{Client, ClientError, Options};
+use larder_nbd::codec::{
     ChunkHeader, Greeting, OptionReply, SimpleReply, can, chunk, info, opt, rep,
 };
-use larder_front::nbd::status::{BASE_ALLOCATION, encode};
+use larder_nbd::status::{BASE_ALLOCATION, encode};
 use proptest::prelude::*;
 
 const OPTIONS: Options = Options {

@@ -5,12 +5,12 @@
 
 use std::io::{self, Cursor, Read, Write};
 
-use larder_front::nbd::codec::{OptionHeader, OptionReply, can, info, opt, rep};
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::handshake::{
     HandshakeError, MAX_OPTION_BYTES, MAX_OPTIONS, Negotiated, negotiate,
 };
-use larder_front::nbd::status::{BASE_ALLOCATION, query};
+use larder_nbd::codec::{OptionHeader, OptionReply, can, info, opt, rep};
+use larder_nbd::status::{BASE_ALLOCATION, query};
 use proptest::prelude::*;
 
 /// Says `input` and listens; counts what was read.

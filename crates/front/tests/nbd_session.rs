@@ -9,11 +9,11 @@ use std::ops::Range;
 use larder_core::buf::Buf;
 use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind, pieces};
-use larder_front::nbd::codec::{ChunkHeader, RequestHeader, SimpleReply, chunk, cmd};
 use larder_front::nbd::export::Export;
 use larder_front::nbd::session::{Limits, Session, State, Why};
-use larder_front::nbd::status::FLAG_REQ_ONE;
 use larder_io::SendBatch;
+use larder_nbd::codec::{ChunkHeader, RequestHeader, SimpleReply, chunk, cmd};
+use larder_nbd::status::FLAG_REQ_ONE;
 use larder_volume::session::{ClientRequest, Session as _, What};
 
 const UNIT: u64 = 64 << 10;

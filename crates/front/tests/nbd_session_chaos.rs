@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind};
-use larder_front::nbd::codec::{RequestHeader, cmd};
 use larder_front::nbd::export::Export;
 use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_io::SendBatch;
+use larder_nbd::codec::{RequestHeader, cmd};
 use larder_volume::session::{ClientRequest, Session as _, What};
 use proptest::collection::vec;
 use proptest::prelude::*;

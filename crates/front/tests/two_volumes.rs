@@ -15,10 +15,10 @@ use larder_core::config::{Limits, preset};
 use larder_core::request::Kind;
 use larder_front::door::Door;
 use larder_front::listen::{ListenSpec, Listener};
-use larder_front::nbd::client::{Client, Options};
 use larder_front::nbd::export::{Export, Exports};
-use larder_front::nbd::uri::{Address, Uri};
 use larder_io::{Device, Fault};
+use larder_nbd::client::{Client, Options};
+use larder_nbd::uri::{Address, Uri};
 use larder_volume::seat::Seats;
 use larder_volume::{FlashDevice, Volume, VolumeConfig};
 
@@ -30,7 +30,7 @@ fn volume(name: &str) -> Arc<Volume> {
 
 fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     let choices = preset(if name == "a" { "sce" } else { "face" }).unwrap().choices();
-    let flash = Device::mem(16 << 20).with_fault(&fault);
+    let flash = Device::mem(16 << 20).with_fault(fault);
     let mut flash = FlashDevice::prepare(flash, None, 1 << 20, false).unwrap();
     if choices.log().is_some() {
         flash = flash.for_volume(16 << 20, &choices, 2).unwrap();

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use larder_front::nbd::client::{Client, Options};
-use larder_front::nbd::uri::Uri;
+use larder_nbd::client::{Client, Options};
+use larder_nbd::uri::Uri;
 use serde_json::Value;
 
 use crate::load::initial;

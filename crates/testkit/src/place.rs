@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use larder_front::nbd::client::Client;
-use larder_front::nbd::uri::{Address, Uri};
+use larder_nbd::client::Client;
+use larder_nbd::uri::{Address, Uri};
 use serde_json::Value;
 
 use crate::command::{Ended, connect, larder_says, one_json};

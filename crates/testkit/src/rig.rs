@@ -15,8 +15,8 @@ use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_front::fuse::FuseDoor;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
-use larder_front::nbd::uri::Uri;
 use larder_io::{Access, DevSpec, Device, Fault, OpenError};
+use larder_nbd::uri::Uri;
 use larder_volume::seat::Seats;
 use larder_volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use larder_core::request::Kind;
-use larder_front::nbd::client::Client;
+use larder_nbd::client::Client;
 
 use super::book::Book;
 use super::content::{self, PAGE_BYTES};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use larder_front::nbd::deadline::Deadlined;
+use larder_nbd::deadline::Deadlined;
 
 /// Clients at a time.
 const MOST_CLIENTS: usize = 16;

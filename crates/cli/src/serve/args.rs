@@ -7,8 +7,8 @@ use anyhow::Result;
 use clap::Args;
 use larder_core::exec::Nanos;
 use larder_front::listen::{ListenSpec, Secure};
-use larder_front::nbd::tls::ServerTls;
 use larder_io::DevSpec;
+use larder_nbd::tls::ServerTls;
 
 use super::limits::LimitArgs;
 use crate::choices::ChoiceArgs;

@@ -14,7 +14,7 @@ use larder_front::control::Control;
 use larder_front::door::Door;
 use larder_front::listen::ListenSpec;
 use larder_front::nbd::export::{Export, Exports};
-use larder_front::nbd::uri::Address;
+use larder_nbd::uri::Address;
 use larder_volume::seat::{MOST_CONNECTIONS, Seats};
 use larder_volume::{Volume, VolumeError};
 use rustix::fs::Mode;

@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use larder_io::{Access, DevSpec, Device};
+use larder_nbd::deadline::Deadlined;
 use larder_volume::{FlashDevice, Volume, VolumeError};
 use serde_json::{Value, json};
 
 use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, say};
 use crate::listen::bind_unix;
-use crate::nbd::deadline::Deadlined;
 
 /// Control clients at a time.
 const MOST_CLIENTS: usize = 16;

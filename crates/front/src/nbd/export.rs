@@ -7,11 +7,8 @@
 //! Invariants (checked by [`Exports::new`]): names are unique and lawful strings; block sizes and
 //! the maximum payload are what the protocol allows; the size is whole minimum blocks.
 
+use larder_nbd::codec::{MAX_PAYLOAD, MAX_STRING, can};
 use larder_volume::Volume;
-
-use super::codec::{MAX_STRING, can};
-
-pub use super::codec::MAX_PAYLOAD;
 
 /// One export.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //!
 //! Purpose: from a fresh connection to a chosen export. It is short, rare and all round trips, so
 //! it blocks; the caller bounds it in time with a stream such as
-//! [`Deadlined`](super::deadline::Deadlined).
+//! [`Deadlined`](larder_nbd::deadline::Deadlined).
 //!
 //! Invariants: a client gets at most [`MAX_OPTIONS`] options with at most [`MAX_OPTION_BYTES`] of
 //! data each; no byte of the transmission phase is read; nothing is answered before the option
@@ -19,12 +19,13 @@
 
 use std::io::{self, Read, Write};
 
-use super::codec::{
+use larder_nbd::codec::{
     Cursor, EXPORT_ZEROES, FIXED_NEWSTYLE, Greeting, NO_ZEROES, OptionHeader, OptionReply, info,
     opt, rep,
 };
+use larder_nbd::status::{BASE, BASE_ALLOCATION, CONTEXT, parse_query};
+
 use super::export::{Export, Exports};
-use super::status::{BASE, BASE_ALLOCATION, CONTEXT, parse_query};
 
 /// The most options that a client may ask for.
 pub const MAX_OPTIONS: usize = 64;

@@ -3,7 +3,7 @@
 //!
 //! Purpose: the server's half of the protocol. [`handshake`] is its negotiation, [`export`] what it
 //! offers, [`session`] its transmission phase as a state machine that takes and gives memory. The
-//! bytes, the names of exports and the client come from `larder-nbd` and are shown here too.
+//! bytes, the names of exports and the client are in `larder-nbd`.
 //!
 //! Invariants: whatever the peer sends, nothing here panics, allocates beyond a stated bound or
 //! waits without one. No `unsafe`.
@@ -15,5 +15,3 @@
 pub mod export;
 pub mod handshake;
 pub mod session;
-
-pub use larder_nbd::{client, codec, deadline, status, tls, uri};

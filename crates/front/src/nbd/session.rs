@@ -33,13 +33,13 @@ use larder_core::buf::{Buf, PAGE};
 use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 use larder_io::SendBatch;
+use larder_nbd::codec::{RequestHeader, cmd};
 use larder_volume::session::{self, ClientRequest, Phase, What};
 
 use self::check::{Rules, Verdict};
 use self::fill::Fill;
 use self::outbox::{Held, Outbox};
 use self::slots::{Slot, Slots};
-use super::codec::{RequestHeader, cmd};
 use super::export::Export;
 
 pub use self::types::{Limits, State, Why};

@@ -8,6 +8,13 @@ use serde_json::Value as Json;
 use super::{Asked, At};
 use crate::scenario::Line;
 
+/// The hit ratio of the last hour.
+pub(super) const HIT_RATIO: &str = "hit_ratio_last_hour";
+/// Transactions a second in the last hour.
+pub(super) const RATE: &str = "transactions_per_second_last_hour";
+/// The mean of what transactions took in the last hour, in microseconds.
+pub(super) const TOOK: &str = "transaction_us_mean";
+
 /// A scenario on every seed.
 pub(super) struct Runs(Vec<Vec<Line>>);
 
@@ -84,6 +91,26 @@ impl Runs {
             list.with_context(|| format!("{pointer} at {path} {value} is no list"))
         };
         self.found(path, value, pointer)?.into_iter().map(list).collect()
+    }
+
+    /// A figure of a system, of each seed.
+    pub(super) fn system(&self, system: &str, figure: &str) -> Result<Vec<f64>> {
+        self.numbers("system", system, &format!("/{figure}"))
+    }
+
+    /// The hit ratio of the last hour, in per cent as the paper has it.
+    pub(super) fn hits(&self, system: &str) -> Result<Vec<f64>> {
+        Ok(self.system(system, HIT_RATIO)?.iter().map(|ratio| ratio * 100.0).collect())
+    }
+
+    /// Transactions a second in the last hour.
+    pub(super) fn rate(&self, system: &str) -> Result<Vec<f64>> {
+        self.system(system, RATE)
+    }
+
+    /// The mean of what transactions took in the last hour, in microseconds.
+    pub(super) fn took(&self, system: &str) -> Result<Vec<f64>> {
+        self.system(system, TOOK)
     }
 }
 

@@ -10,10 +10,10 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use larder_front::nbd::client::{Client, ClientError, Options};
-use larder_front::nbd::codec::{MAX_PAYLOAD, OptionHeader};
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::handshake::{MAX_OPTIONS, Outcome, Security, begin, resume};
+use larder_nbd::client::{Client, ClientError, Options};
+use larder_nbd::codec::{MAX_PAYLOAD, OptionHeader};
 
 /// The longest answer of the server to one option: a list of two exports, each with its description.
 const MOST_ANSWER: usize = 2 * (20 + 4 + 64) + 200;

@@ -15,12 +15,12 @@ use std::time::Duration;
 use larder_core::buf::Buf;
 use larder_core::extent::{Extent, in_blocks};
 use larder_core::request::{Errno, Kind};
-use larder_front::nbd::client::{Client, ClientError, Options};
-use larder_front::nbd::codec::{Greeting, OptionReply, can, info, opt, rep};
 use larder_front::nbd::export::Export;
 use larder_front::nbd::session::{Limits, Session, State, Why};
-use larder_front::nbd::status::BASE_ALLOCATION;
 use larder_io::SendBatch;
+use larder_nbd::client::{Client, ClientError, Options};
+use larder_nbd::codec::{Greeting, OptionReply, can, info, opt, rep};
+use larder_nbd::status::BASE_ALLOCATION;
 use larder_volume::session::{ClientRequest, Session as _, What};
 
 const BYTES: u64 = 1 << 20;

@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use larder_core::request::{Errno, Kind};
-use larder_front::nbd::client::{Client, ClientError, Options, Receiver, Sender};
-use larder_front::nbd::uri::Uri;
+use larder_nbd::client::{Client, ClientError, Options, Receiver, Sender};
+use larder_nbd::uri::Uri;
 use larder_sim::oracle::{Oracle, WriteId, fill, value};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;

@@ -14,9 +14,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use larder_core::request::Kind;
 use larder_front::control::client;
 use larder_front::control::wire::Command as Asked;
-use larder_front::nbd::client::{Client, Options};
-use larder_front::nbd::uri::{Address, Uri};
 use larder_model::SplitMix64;
+use larder_nbd::client::{Client, Options};
+use larder_nbd::uri::{Address, Uri};
 
 use super::MIB;
 use super::fio::{Job, Outcome};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use larder_core::config::{Limits, preset};
 use larder_front::listen::{ListenSpec, Listener};
-use larder_front::nbd::client::Options;
 use larder_front::nbd::export::{Export, Exports};
-use larder_front::nbd::uri::{Address, Uri};
 use larder_io::{Access, DevSpec, Device};
+use larder_nbd::client::Options;
+use larder_nbd::uri::{Address, Uri};
 use larder_volume::seat::Seats;
 use larder_volume::{Volume, VolumeConfig};
 

@@ -7,11 +7,11 @@
 use larder_core::buf::Buf;
 use larder_core::extent::Extent;
 use larder_core::request::Errno;
+use larder_nbd::codec::{ChunkHeader, SimpleReply, chunk, wire_error};
+use larder_nbd::status;
 
 use super::outbox::{COPY_BYTES, Held, Outbox};
 use super::slots::Slot;
-use crate::nbd::codec::{ChunkHeader, SimpleReply, chunk, wire_error};
-use crate::nbd::status;
 
 /// What a request still holds until its reply is sent: a read its data.
 fn held_by(slot: &Slot) -> Held {

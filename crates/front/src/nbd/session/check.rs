@@ -12,10 +12,10 @@
 //!   trims and zeroes only.
 
 use larder_core::request::{Errno, Kind};
+use larder_nbd::codec::{EPERM, RequestHeader, cmd};
+use larder_nbd::status::FLAG_REQ_ONE;
 
-use crate::nbd::codec::{EPERM, RequestHeader, cmd};
 use crate::nbd::export::Export;
-use crate::nbd::status::FLAG_REQ_ONE;
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! Invariants: a ticket names one use of one slot, so a result that comes twice or too late finds
 //! nothing; there are never more slots than requests were open at a time.
 
-use crate::nbd::codec::{RequestHeader, cmd};
+use larder_nbd::codec::{RequestHeader, cmd};
 
 /// A request between its header and its reply.
 #[derive(Clone, Copy, Debug)]

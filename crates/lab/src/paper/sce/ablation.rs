@@ -3,11 +3,11 @@
 
 use anyhow::Result;
 
-use super::super::runs::{always, at, falling, is_like, listed, median, over, range, why};
+use super::super::runs::{RATE, always, at, falling, is_like, listed, median, over, range, why};
 use super::super::{Asked, Found, Kind, Row};
 use super::cases::{Ablation, Case};
+use super::figures;
 use super::large::ramp;
-use super::{RATE, figures};
 
 /// The rows and Figure 11.
 pub(super) fn rows(asked: &Asked) -> Result<Found> {

@@ -4,8 +4,7 @@
 use anyhow::Result;
 
 use super::super::Asked;
-use super::super::runs::Runs;
-use super::{HIT_RATIO, TOOK};
+use super::super::runs::{HIT_RATIO, Runs, TOOK};
 
 /// The four configurations.
 pub(super) struct Ablation {

@@ -82,32 +82,7 @@ fn comparison(asked: &Asked) -> Result<Found> {
     Ok(found)
 }
 
-impl Runs {
-    /// A figure of a system, of each seed.
-    fn system(&self, system: &str, figure: &str) -> Result<Vec<f64>> {
-        self.numbers("system", system, &format!("/{figure}"))
-    }
-
-    /// The hit ratio of the last hour, in per cent as the paper has it.
-    fn hits(&self, system: &str) -> Result<Vec<f64>> {
-        Ok(self.system(system, HIT_RATIO)?.iter().map(|ratio| ratio * 100.0).collect())
-    }
-
-    /// Transactions a second in the last hour.
-    fn rate(&self, system: &str) -> Result<Vec<f64>> {
-        self.system(system, RATE)
-    }
-
-    /// The mean of what transactions took in the last hour, in microseconds.
-    fn took(&self, system: &str) -> Result<Vec<f64>> {
-        self.system(system, TOOK)
-    }
-}
-
-const HIT_RATIO: &str = "hit_ratio_last_hour";
-const RATE: &str = "transactions_per_second_last_hour";
-const TOOK: &str = "transaction_us_mean";
-/// Bytes written to flash for each transaction.
-const FLASH_EACH: &str = "flash_bytes_per_transaction";
 /// Transactions of ours for one that TPC-E counts ([`crate::load`]).
 const EACH_COUNTED: f64 = 10.0;
+/// Bytes written to flash for each transaction.
+const FLASH_EACH: &str = "flash_bytes_per_transaction";
