@@ -43,8 +43,8 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
             command: format!("larder bench {names}{quick} --report {}", path.display()),
             seeds: if args.quick { "1" } else { "1 to 3" }.to_owned(),
         };
-        let rows = report::Part::table(bench::sheet(&found.rows));
-        let html = report::html(&about, &[report::Part::of(found.figures), rows]);
+        let rows = report::Section::table(bench::sheet(&found.rows));
+        let html = report::html(&about, &[report::Section::of(found.figures), rows]);
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::{Table, presets};
 use larder_lab::paper::{self, Asked, Found, Row, SEEDS};
-use larder_report::{self as report, About, Part};
+use larder_report::{self as report, About, Section};
 
 use crate::out;
 
@@ -76,7 +76,7 @@ fn page(args: &PaperArgs, found: &[Found]) -> String {
     };
     // What most come for stands first.
     let rows = found.iter().flat_map(|group| &group.rows);
-    let verdicts = Part::table(paper::sheet(rows));
+    let verdicts = Section::table(paper::sheet(rows));
     let parts: Vec<_> = std::iter::once(verdicts).chain(found.iter().map(paper::part)).collect();
     report::html(&about, &parts)
 }

@@ -16,3 +16,9 @@ pub fn now() -> Nanos {
     let span = ORIGIN.get_or_init(Instant::now).elapsed();
     span.as_secs() * 1_000_000_000 + u64::from(span.subsec_nanos())
 }
+
+/// The kernel lets timers of ordinary threads be up to 50 us late; that is much for a model of an
+/// SSD. Failure costs accuracy only.
+pub(crate) fn exact_timers() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}

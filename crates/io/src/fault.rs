@@ -19,7 +19,7 @@ use std::time::Duration;
 use larder_core::exec::{Io, IoKind, Nanos};
 use larder_core::request::Errno;
 
-use crate::Waker;
+use crate::waker::Waker;
 
 /// Which operations a fault is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

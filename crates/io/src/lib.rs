@@ -10,10 +10,12 @@ pub mod fault;
 pub mod process;
 pub mod size;
 pub mod spec;
+mod waker;
 
-pub use device::nbd::Remote;
+pub use device::nbd::ServerBounds;
 pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp};
-pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch, Waker};
+pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch};
 pub use fault::{Fault, Target};
 pub use size::{format_size, parse_size, rough_size};
 pub use spec::{DevSpec, SpecError, whole_path};
+pub use waker::Waker;

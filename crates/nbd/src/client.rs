@@ -15,142 +15,26 @@
 //! Why no fallback to `EXPORT_NAME`: it cannot say why it fails, and every server of the last ten
 //! years knows `GO`.
 
+mod error;
 mod halves;
 mod negotiate;
 mod partial;
 mod stream;
 
-use std::time::Duration;
-
 use larder_core::extent::Extent;
-use larder_core::request::{Errno, Kind};
+use larder_core::request::Kind;
 
+pub use self::error::ClientError;
 pub use self::halves::{Completion, Receiver, Sender};
+pub use self::negotiate::{Info, Options};
 pub use self::stream::Stream;
-use super::codec::{MAX_PAYLOAD, can};
+use super::codec::MAX_PAYLOAD;
 use super::deadline::{Deadlined, Timeouts};
-use super::tls::{self, TlsError};
+use super::tls;
 use super::uri::{Address, Uri};
 
 /// Trims and zeroes of the helpers are cut to this.
 const STEP: u64 = 1 << 30;
-
-/// What went wrong.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// No connection.
-    #[error("cannot connect to {uri}: {error}")]
-    Connect {
-        /// Where to.
-        uri: String,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// The stream failed.
-    #[error("the NBD connection failed: {0}")]
-    Io(std::io::Error),
-    /// The server closed the connection.
-    #[error("the NBD server closed the connection")]
-    Closed,
-    /// The server did not answer in time.
-    #[error("the NBD server did not answer in time")]
-    TimedOut,
-    /// The server refused the export.
-    #[error("the NBD server refused export {export:?}: {why}")]
-    Refused {
-        /// Which.
-        export: String,
-        /// The server's words, or ours for its number.
-        why: String,
-    },
-    /// The server does not keep to the protocol.
-    #[error("the NBD server broke the protocol: {0}")]
-    Protocol(&'static str),
-    /// The server has no TLS.
-    #[error("the NBD server refused TLS: {0}")]
-    NoTls(String),
-    /// There is no TLS with this server.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The request cannot be sent.
-    #[error("this cannot be asked of the NBD server: {0}")]
-    Usage(&'static str),
-    /// The server answered with an error.
-    #[error("the NBD server answered: {0}")]
-    Remote(#[from] Errno),
-}
-
-impl From<std::io::Error> for ClientError {
-    fn from(e: std::io::Error) -> Self {
-        use std::io::ErrorKind as K;
-        match e.kind() {
-            K::UnexpectedEof | K::ConnectionReset | K::BrokenPipe => Self::Closed,
-            K::TimedOut | K::WouldBlock => Self::TimedOut,
-            _ => Self::Io(e),
-        }
-    }
-}
-
-/// How to connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The bound on connecting and negotiating.
-    pub connect_timeout: Duration,
-    /// The bound on each read from and write to the socket afterwards; `None` waits for ever.
-    pub io_timeout: Option<Duration>,
-    /// Ask for structured replies.
-    pub structured: bool,
-    /// With structured replies, ask for the context `base:allocation`.
-    pub allocation: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(10),
-            io_timeout: None,
-            structured: true,
-            allocation: false,
-        }
-    }
-}
-
-/// What the server said about the export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Size.
-    pub bytes: u64,
-    /// Transmission flags, see [`can`].
-    pub flags: u16,
-    /// Requests must be aligned to this.
-    pub min_block_bytes: u32,
-    /// Requests better are aligned to this.
-    pub preferred_block_bytes: u32,
-    /// The longest read or write; never above [`MAX_PAYLOAD`].
-    pub max_payload_bytes: u32,
-    /// Structured replies were agreed upon.
-    pub structured: bool,
-    /// The server's number for the context `base:allocation`, if that was agreed upon.
-    pub allocation: Option<u32>,
-    /// The canonical name, if the server told it.
-    pub name: Option<String>,
-    /// The description, if the server told it.
-    pub description: Option<String>,
-}
-
-impl Info {
-    /// Whether all of these transmission flags are set.
-    #[must_use]
-    pub fn can(&self, flags: u16) -> bool {
-        self.flags & flags == flags
-    }
-
-    /// Writes are refused.
-    #[must_use]
-    pub fn read_only(&self) -> bool {
-        self.can(can::READ_ONLY)
-    }
-}
 
 /// A connection to an export, see the module.
 #[derive(Debug)]

@@ -62,14 +62,14 @@ fn decades() -> Vec<f64> {
 }
 
 /// The values that an axis shows.
-pub(super) enum Span {
+pub(super) enum Scale {
     /// From zero to this.
     Linear(f64),
     /// Between these; the least stands for zero too, where there is one.
     Log { least: f64, most: f64, zero: bool },
 }
 
-impl Span {
+impl Scale {
     /// From zero to a round number above all values.
     pub(super) fn linear(values: impl Iterator<Item = f64>) -> Self {
         let most = values.fold(1e-6, f64::max);
@@ -132,8 +132,8 @@ impl Span {
 pub(super) struct Axes<'a> {
     pub(super) x_label: &'a str,
     pub(super) y_label: &'a str,
-    pub(super) x: Span,
-    pub(super) y: Span,
+    pub(super) x: Scale,
+    pub(super) y: Scale,
 }
 
 impl Axes<'_> {
@@ -186,11 +186,11 @@ mod tests {
 
     #[test]
     fn a_logarithmic_axis_holds_all_values_and_zero() {
-        let span = Span::log([3.0, 0.0, 70.0].into_iter());
-        assert_eq!((span.share(0.0), span.share(100.0)), (0.0, 1.0));
-        assert!(span.share(3.0) > 0.0 && span.share(3.0) < span.share(70.0));
-        let words: Vec<String> = span.ticks(10.0).into_iter().map(|(_, words)| words).collect();
+        let scale = Scale::log([3.0, 0.0, 70.0].into_iter());
+        assert_eq!((scale.share(0.0), scale.share(100.0)), (0.0, 1.0));
+        assert!(scale.share(3.0) > 0.0 && scale.share(3.0) < scale.share(70.0));
+        let words: Vec<String> = scale.ticks(10.0).into_iter().map(|(_, words)| words).collect();
         assert_eq!(words, ["0", "2", "5", "10", "20", "50", "100"]);
-        assert_eq!(Span::log([5.0].into_iter()).share(5.0), 0.0);
+        assert_eq!(Scale::log([5.0].into_iter()).share(5.0), 0.0);
     }
 }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::axes::{Axes, LINES_HEIGHT, RIGHT, Span, WIDTH, open, rule, text, ticks};
+use super::axes::{Axes, LINES_HEIGHT, RIGHT, Scale, WIDTH, open, rule, text, ticks};
 use super::escape;
 use super::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 
@@ -33,8 +33,8 @@ pub(super) fn figure(figure: &Figure) -> String {
         Picture::Lines { x_label, x_step, y, series } => {
             let longest = series.iter().map(|s| s.points.len()).max().unwrap_or(0);
             let values = series.iter().flat_map(|s| &s.points).copied();
-            let x = Span::Linear((longest as f64 * x_step).max(1e-6));
-            let axes = Axes { x_label, y_label: &y.label, x, y: span(y, values) };
+            let x = Scale::Linear((longest as f64 * x_step).max(1e-6));
+            let axes = Axes { x_label, y_label: &y.label, x, y: scale(y, values) };
             let names = series.iter().map(|s| s.name.as_str());
             (legend(names, None), lines(&axes, *x_step, series, &title))
         }
@@ -141,8 +141,8 @@ fn curve_chart(x: &Axis, y: &Axis, curves: &[Curve], title: &str) -> String {
     let axes = Axes {
         x_label: &x.label,
         y_label: &y.label,
-        x: span(x, all().map(|(x, _)| *x)),
-        y: span(y, all().map(|(_, y)| *y)),
+        x: scale(x, all().map(|(x, _)| *x)),
+        y: scale(y, all().map(|(_, y)| *y)),
     };
     let mut out = open(LINES_HEIGHT, title);
     axes.draw(&mut out);
@@ -168,11 +168,11 @@ fn curve_chart(x: &Axis, y: &Axis, curves: &[Curve], title: &str) -> String {
     out
 }
 
-fn span(axis: &Axis, values: impl Iterator<Item = f64>) -> Span {
+fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
     match (axis.log, axis.most) {
-        (true, _) => Span::log(values),
-        (false, Some(most)) => Span::Linear(most),
-        (false, None) => Span::linear(values),
+        (true, _) => Scale::log(values),
+        (false, Some(most)) => Scale::Linear(most),
+        (false, None) => Scale::linear(values),
     }
 }
 
@@ -232,11 +232,11 @@ fn spread_chart(unit: &str, spreads: &[Spread], title: &str) -> String {
     let height = spreads.len() as f64 * ROW + 50.0;
     let mut out = open(height, title);
     let names = room_for(spreads.iter().map(|spread| spread.name.as_str()));
-    let span = Span::log(spreads.iter().flat_map(|s| [s.p50, s.p99]));
+    let scale = Scale::log(spreads.iter().flat_map(|s| [s.p50, s.p99]));
     let room = WIDTH - names - RIGHT - 12.0;
-    let at = |value: f64| names + span.share(value) * room;
+    let at = |value: f64| names + scale.share(value) * room;
     let foot = height - 44.0;
-    for (value, words) in span.ticks(f64::MAX) {
+    for (value, words) in scale.ticks(f64::MAX) {
         rule(&mut out, "grid", (at(value), 4.0), (at(value), foot));
         text(&mut out, "tick middle", at(value), foot + 17.0, &words);
     }

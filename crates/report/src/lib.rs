@@ -112,7 +112,7 @@ pub struct Table {
 
 /// Figures that belong together, and what can be unfolded below them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Part {
+pub struct Section {
     /// Tables, before the figures.
     pub tables: Vec<Table>,
     /// The figures.
@@ -121,7 +121,7 @@ pub struct Part {
     pub folded: Vec<Table>,
 }
 
-impl Part {
+impl Section {
     /// Figures alone.
     #[must_use]
     pub fn of(figures: Vec<Figure>) -> Self {
@@ -152,7 +152,7 @@ fn escape(text: &str) -> String {
 
 /// The page.
 #[must_use]
-pub fn html(about: &About, parts: &[Part]) -> String {
+pub fn html(about: &About, parts: &[Section]) -> String {
     let mut out = String::new();
     let title = escape(&about.title);
     // Writing to a string cannot fail.
@@ -180,7 +180,7 @@ fn section(out: &mut String, one: &Table) {
     out.push_str("</section>\n");
 }
 
-fn part(out: &mut String, part: &Part) {
+fn part(out: &mut String, part: &Section) {
     part.tables.iter().for_each(|one| section(out, one));
     if !part.figures.is_empty() {
         out.push_str("<div class=\"figures\">\n");
@@ -257,8 +257,9 @@ mod tests {
         let columns = vec![Column::words("case")];
         let rows = Table { title: "Rows".into(), columns, rows: vec![row] };
         let points = Table { title: "P1: & more".into(), ..rows.clone() };
-        let drawn = Part { figures: figures.to_vec(), folded: vec![points], ..Part::default() };
-        let parts = [Part::table(rows), drawn];
+        let drawn =
+            Section { figures: figures.to_vec(), folded: vec![points], ..Section::default() };
+        let parts = [Section::table(rows), drawn];
         let page = html(&about, &parts);
         assert_eq!(page, html(&about, &parts));
         for part in ["http://", "https://", "<script", "<img", "<link", "url(", "@import"] {

@@ -28,11 +28,11 @@ fn the_shipped_trace_is_what_it_is_known_to_be() {
     let trace = Trace::new(path.as_ref(), Options::default());
     let found = info(&trace, false, |t| told.push(t)).unwrap();
     assert!(matches!(told[..], [Told::Exact(_)]), "{told:?}");
-    let (all, reuse) = (found.shape.all, &found.reuse);
+    let (all, reuse) = (found.totals.all, &found.reuse);
     assert_eq!((all.requests, all.accesses, reuse.unique), (238_118, 476_972, 99_084));
-    assert_eq!(found.shape.devices[&0].accesses, 465_794);
+    assert_eq!(found.totals.devices[&0].accesses, 465_794);
     assert_eq!(reuse.unique_of.iter().sum::<u64>(), reuse.unique);
-    assert_eq!(found.shape.duration_us() / 1_000_000, 176);
+    assert_eq!(found.totals.duration_us() / 1_000_000, 176);
     for (pages, expected) in [(990, 0.9851), (4954, 0.5529), (9908, 0.464), (24771, 0.3451)] {
         assert!((reuse.curve.miss_ratio(pages) - expected).abs() < 0.000_06, "{pages}");
     }
@@ -70,6 +70,6 @@ fn a_loop_has_one_distance_and_equal_windows() {
 #[test]
 fn an_empty_trace_has_no_figures_but_zeros() {
     let found = info_of([]);
-    assert_eq!((found.shape.all.requests, found.reuse.unique), (0, 0));
+    assert_eq!((found.totals.all.requests, found.reuse.unique), (0, 0));
     assert_eq!(found.reuse.curve.distance(0.5), None);
 }

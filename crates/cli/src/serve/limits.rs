@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::Limits;
 use larder_core::exec::Nanos;
-use larder_io::{Remote, format_size};
+use larder_io::{ServerBounds, format_size};
 
 use crate::setting::BadSetting;
 use crate::units::{ratio, size, span};
@@ -73,12 +73,12 @@ impl LimitArgs {
     }
 
     /// How long the server of an NBD origin may take.
-    pub fn remote(&self) -> Result<Remote> {
+    pub fn remote(&self) -> Result<ServerBounds> {
         if self.origin_timeout == 0 || self.origin_give_up < self.origin_timeout {
             let why = "accepted: above 0 and at most --origin-give-up";
             bail!(BadSetting::new("origin_timeout", why));
         }
         let span = Duration::from_nanos;
-        Ok(Remote::new(span(self.origin_timeout), span(self.origin_give_up)))
+        Ok(ServerBounds::new(span(self.origin_timeout), span(self.origin_give_up)))
     }
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use larder_core::config::Memory;
 use larder_core::config::{Choices, Durability, Limits};
 use larder_front::listen::Secure;
-use larder_io::{Access, DevSpec, Device, OpenError, Remote, format_size, rough_size};
+use larder_io::{Access, DevSpec, Device, OpenError, ServerBounds, format_size, rough_size};
 use larder_volume::{FlashDevice, StateFile, VolumeError};
 
 use super::args::ServeArgs;
@@ -31,7 +31,7 @@ pub struct Checked {
     pub plan: Plan,
     pub choices: Choices,
     pub limits: Limits,
-    pub remote: Remote,
+    pub remote: ServerBounds,
     pub secure: Option<Secure>,
     pub workers: u32,
     pub control: PathBuf,
@@ -214,7 +214,7 @@ fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> 
 
 /// Opens a device. The kernel holds the locks of a killed server until its last operations end;
 /// that is no other server, and a supervisor that starts us at once must not be refused.
-fn open_device(spec: &DevSpec, remote: Remote) -> Result<Device, VolumeError> {
+fn open_device(spec: &DevSpec, remote: ServerBounds) -> Result<Device, VolumeError> {
     let begin = Instant::now();
     let mut told = false;
     loop {
@@ -240,7 +240,7 @@ fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice
         (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes)?,
         _ => None,
     };
-    let device = open_device(spec, Remote::default()).map_err(|e| flash_hint(e, args))?;
+    let device = open_device(spec, ServerBounds::default()).map_err(|e| flash_hint(e, args))?;
     if let Some(asked) = args.flash_size.filter(|size| *size > device.geometry().bytes) {
         tell!(
             "flash {} holds {}, less than --flash-size {}",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use larder_lab::scenario::{Line, Scenario};
 use larder_report::{
-    self as report, About, Axis, Cell, Column, Curve, Figure, Part, Table, TableRow,
+    self as report, About, Axis, Cell, Column, Curve, Figure, Section, Table, TableRow,
 };
 use serde_json::Value as Json;
 
@@ -20,7 +20,7 @@ pub(super) fn html(scenario: &Scenario, lines: &[Line]) -> String {
         command: out::command_line(),
         seeds: seed.unwrap_or_else(|| "by default".to_owned()),
     };
-    report::html(&about, &[Part::of(figures(lines)), Part::table(table(lines))])
+    report::html(&about, &[Section::of(figures(lines)), Section::table(table(lines))])
 }
 
 /// What the grid set at a point.

@@ -52,7 +52,7 @@ pub fn show(args: &InfoArgs) -> Result<()> {
             rough_size(EXACT_MOST_BYTES)
         ),
     })?;
-    if found.shape.all.requests == 0 {
+    if found.totals.all.requests == 0 {
         bail!("{}: has no requests; accepted: at least one", args.input.trace.display());
     }
     out::line(if args.json { as_json(&found).to_string() } else { as_text(&found) })
@@ -81,10 +81,10 @@ fn traffic(t: &Traffic) -> Value {
 }
 
 fn as_json(found: &Info) -> Value {
-    let (shape, reuse) = (&found.shape, &found.reuse);
-    let timed = shape.duration_us() > 0;
-    let mut value = traffic(&shape.all);
-    let sizes = QUANTILES.map(|(name, q)| (name.to_owned(), json!(shape.sizes.quantile(q))));
+    let (totals, reuse) = (&found.totals, &found.reuse);
+    let timed = totals.duration_us() > 0;
+    let mut value = traffic(&totals.all);
+    let sizes = QUANTILES.map(|(name, q)| (name.to_owned(), json!(totals.sizes.quantile(q))));
     let distances = QUANTILES.map(|(name, q)| (name.to_owned(), json!(reuse.curve.distance(q))));
     let curve = (1..=100).map(|percent| {
         let pages = percent_of(reuse.unique, percent);
@@ -100,7 +100,7 @@ fn as_json(found: &Info) -> Value {
         let key = if timed { "begin_seconds" } else { "begin_accesses" };
         json!({ key: begin, "accesses": w.accesses, "unique_bytes": w.unique * PAGE_BYTES })
     });
-    let devices = shape.devices.iter().zip(&reuse.unique_of).map(|((dev, t), unique)| {
+    let devices = totals.devices.iter().zip(&reuse.unique_of).map(|((dev, t), unique)| {
         let mut row = traffic(t);
         row["dev"] = json!(dev);
         row["unique"] = json!(unique);
@@ -110,7 +110,7 @@ fn as_json(found: &Info) -> Value {
     value["unique"] = json!(reuse.unique);
     value["footprint_bytes"] = json!(reuse.unique * PAGE_BYTES);
     value["reuse_ratio"] = json!(reuse.curve.reuse_ratio());
-    value["duration_seconds"] = json!(timed.then_some(shape.duration_us() as f64 / 1e6));
+    value["duration_seconds"] = json!(timed.then_some(totals.duration_us() as f64 / 1e6));
     value["request_size_bytes"] = Value::Object(sizes.into_iter().collect());
     value["reuse_distance_pages"] = Value::Object(distances.into_iter().collect());
     value["sample"] = json!({
@@ -125,9 +125,9 @@ fn as_json(found: &Info) -> Value {
 }
 
 fn as_text(found: &Info) -> String {
-    let (shape, reuse) = (&found.shape, &found.reuse);
-    let (all, about) = (&shape.all, if reuse.exact { "" } else { "about " });
-    let seconds = shape.duration_us() as f64 / 1e6;
+    let (totals, reuse) = (&found.totals, &found.reuse);
+    let (all, about) = (&totals.all, if reuse.exact { "" } else { "about " });
+    let seconds = totals.duration_us() as f64 / 1e6;
     let list = |value: &dyn Fn(f64) -> String| {
         let each: Vec<_> =
             QUANTILES.iter().map(|(name, q)| format!("{name} {}", value(*q))).collect();
@@ -145,7 +145,7 @@ fn as_text(found: &Info) -> String {
             "duration          {}",
             if seconds > 0.0 { format!("{seconds:.1} s") } else { "without times".to_owned() }
         ),
-        format!("request size      {} bytes", list(&|q| shape.sizes.quantile(q).to_string())),
+        format!("request size      {} bytes", list(&|q| totals.sizes.quantile(q).to_string())),
         format!("sequential        {}", sequential(all)),
         format!("accesses again    {:.1} %", reuse.curve.reuse_ratio() * 100.0),
         format!(
@@ -153,7 +153,7 @@ fn as_text(found: &Info) -> String {
             list(&|q| reuse.curve.distance(q).map_or("-".to_owned(), |d| d.to_string()))
         ),
     ];
-    lines.extend(shape.devices.iter().zip(&reuse.unique_of).map(|((dev, t), unique)| {
+    lines.extend(totals.devices.iter().zip(&reuse.unique_of).map(|((dev, t), unique)| {
         format!("device {dev:<10} {}; {about}{unique} pages; sequential {}", mix(t), sequential(t))
     }));
     let widest = reuse.working_set.iter().max_by_key(|w| w.unique);

@@ -25,7 +25,8 @@ use rustix::fs::{
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 
 use super::error::OpenError;
-use super::{Access, Geometry, Identity, sysfs};
+use super::geometry::{Access, Geometry, Identity};
+use super::sysfs;
 use crate::errno::{from_sys, is_unsupported};
 
 /// Magic numbers of file systems that live in memory: tmpfs and ramfs.

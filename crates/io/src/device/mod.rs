@@ -13,6 +13,7 @@
 mod error;
 mod extents;
 pub(crate) mod file;
+mod geometry;
 pub(crate) mod mem;
 pub(crate) mod nbd;
 mod paced;
@@ -25,59 +26,22 @@ use larder_core::exec::{Io, IoKind};
 use larder_core::request::Errno;
 
 use self::file::FileBase;
+use self::geometry::{SMALL_BLOCK, memory_geometry};
 use self::mem::MemStore;
-use self::nbd::{Nbd, Remote};
+use self::nbd::{Nbd, ServerBounds};
 use crate::errno::EROFS;
 use crate::fault::{Fault, Verdict};
 use crate::spec::DevSpec;
 
 pub use self::error::OpenError;
+pub use self::geometry::{Access, Geometry, Identity};
 pub use self::paced::{Paced, PacedOp};
 pub(crate) use self::slow::Slow;
 
-/// Bytes of a block of devices that need no particular one.
-const SMALL_BLOCK: u32 = 512;
 /// The largest device in memory; its table alone would take 400 MB.
 const MAX_MEM_BYTES: u64 = 1 << 50;
 /// The longest read or write that a device takes in one operation.
 pub const MAX_IO_BYTES: u64 = 1 << 30;
-
-/// What a device is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Reads only; everything else fails with `EROFS`. Takes no lock.
-    ReadOnly,
-    /// Everything, and nobody else may open it so at the same time.
-    ReadWrite,
-}
-
-/// Size and shape of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Bytes that can be used: whole blocks.
-    pub bytes: u64,
-    /// Offsets and lengths must be multiples of this.
-    pub block_bytes: u32,
-    /// What the device itself writes at the least; smaller writes may cost it a read.
-    pub physical_block_bytes: u32,
-    /// Whether Trim does anything.
-    pub can_trim: bool,
-    /// Whether it is a disk that turns, where that is known.
-    pub rotational: Option<bool>,
-}
-
-/// What tells one device from another, for fencing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The number of the file system's device, or of the block device itself.
-    pub dev: u64,
-    /// The inode on that file system; 0 for block devices.
-    pub inode: u64,
-    /// When a file was last modified, in nanoseconds since 1970; 0 for block devices.
-    pub mtime_ns: i128,
-    /// Its size, not rounded.
-    pub bytes: u64,
-}
 
 /// What an operation really runs on.
 pub(crate) enum Base {
@@ -116,14 +80,18 @@ impl Device {
     /// # Errors
     /// When it does not exist, is in use, or is of a kind that cannot be opened (yet).
     pub fn open(spec: &DevSpec, access: Access) -> Result<Self, OpenError> {
-        Self::open_within(spec, access, Remote::default())
+        Self::open_within(spec, access, ServerBounds::default())
     }
 
     /// As [`open`](Self::open), with bounds on how long a server may take.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub fn open_within(spec: &DevSpec, access: Access, remote: Remote) -> Result<Self, OpenError> {
+    pub fn open_within(
+        spec: &DevSpec,
+        access: Access,
+        within: ServerBounds,
+    ) -> Result<Self, OpenError> {
         let name = spec.to_string();
         match spec {
             DevSpec::Path(path) => {
@@ -146,14 +114,14 @@ impl Device {
                 Ok(Self::build(name, access, geometry, base))
             }
             DevSpec::Slow { inner, profile, seed } => {
-                let inner = Self::open_within(inner, access, remote)?;
+                let inner = Self::open_within(inner, access, within)?;
                 let bytes = inner.geometry().bytes;
                 let model = slow::model(profile, bytes, seed.unwrap_or(0));
                 let fail = |error| OpenError::Profile { device: name.clone(), error };
                 Ok(inner.with_model(model.map_err(fail)?, &name))
             }
             DevSpec::Nbd(uri) => {
-                let (nbd, geometry) = Nbd::open(uri, access, remote)?;
+                let (nbd, geometry) = Nbd::open(uri, access, within)?;
                 Ok(Self::build(name, access, geometry, Base::Nbd(nbd)))
             }
         }
@@ -392,15 +360,5 @@ impl Base {
                 if fua { file.flush() } else { Ok(()) }
             }
         }
-    }
-}
-
-fn memory_geometry(bytes: u64, can_trim: bool) -> Geometry {
-    Geometry {
-        bytes: bytes - bytes % u64::from(SMALL_BLOCK),
-        block_bytes: SMALL_BLOCK,
-        physical_block_bytes: larder_core::buf::PAGE as u32,
-        can_trim,
-        rotational: Some(false),
     }
 }

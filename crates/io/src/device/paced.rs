@@ -17,8 +17,7 @@ use larder_core::exec::Nanos;
 use larder_model::{Model, Op};
 
 use super::slow;
-use crate::clock;
-use crate::driver::exact_timers;
+use crate::clock::{self, exact_timers};
 
 /// What an operation does, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use larder_core::exec::{Io, IoKind, Nanos};
 use larder_model::{Description, Kind, Model, Op};
 
-use crate::Waker;
+use crate::waker::Waker;
 
 /// A driver that uses the model.
 struct Member {

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use larder_core::exec::{Io, Nanos};
 
 use super::ops::Op;
-use super::{Driver, Slot, earlier};
+use super::{DeviceEntry, Driver, earlier};
 use crate::clock;
 use crate::fault::Verdict;
 
@@ -54,17 +54,17 @@ impl Late {
 
 impl Driver {
     /// Starts an operation on a device with faults or a model.
-    pub(super) fn start_late(&mut self, owner: u32, io: Io, slot: u32) {
-        let device = &self.slots[slot as usize].device;
+    pub(super) fn start_late(&mut self, owner: u32, io: Io, index: u32) {
+        let device = &self.devices[index as usize].device;
         let verdict = device.fault().map_or(Verdict::Run(0), |fault| fault.judge(&io));
         match verdict {
             Verdict::Fail(errno) => self.push_done(owner, io, Err(errno)),
             Verdict::Hold => {
-                let key = self.insert(Op::new(owner, io, slot));
+                let key = self.insert(Op::new(owner, io, index));
                 self.late.held.push(key as u32);
             }
             Verdict::Run(delay) => {
-                let key = self.insert(Op::new(owner, io, slot));
+                let key = self.insert(Op::new(owner, io, index));
                 self.begin_late(key, delay);
             }
         }
@@ -78,7 +78,7 @@ impl Driver {
             op.gates += 1;
             self.late.at(now.saturating_add(delay), key as u32);
         }
-        let Slot { device, member, .. } = &self.slots[op.slot as usize];
+        let DeviceEntry { device, member, .. } = &self.devices[op.device as usize];
         if let Some(slow) = device.slow() {
             op.gates += 1;
             self.late.modelled += 1;
@@ -95,7 +95,7 @@ impl Driver {
         }
         for key in std::mem::take(&mut self.late.held) {
             let op = &self.ops[key as usize];
-            let fault = self.slots[op.slot as usize].device.fault();
+            let fault = self.devices[op.device as usize].device.fault();
             match fault.map_or(Verdict::Run(0), |fault| fault.judge_held(&op.io)) {
                 Verdict::Hold => self.late.held.push(key),
                 Verdict::Fail(errno) => self.open_gate(key as usize, Err(errno)),
@@ -110,9 +110,9 @@ impl Driver {
     fn run_models(&mut self, now: Nanos) -> Option<Nanos> {
         let mut finished = std::mem::take(&mut self.late.finished);
         let mut next = None;
-        for (_, slot) in self.slots.iter().filter(|(_, slot)| slot.in_flight > 0) {
-            if let Some(slow) = slot.device.slow() {
-                next = earlier(next, slow.collect(slot.member, now, &mut finished));
+        for (_, entry) in self.devices.iter().filter(|(_, entry)| entry.in_flight > 0) {
+            if let Some(slow) = entry.device.slow() {
+                next = earlier(next, slow.collect(entry.member, now, &mut finished));
             }
         }
         self.late.modelled -= finished.len();
@@ -122,10 +122,4 @@ impl Driver {
         self.late.finished = finished;
         next
     }
-}
-
-/// The kernel lets timers of ordinary threads be up to 50 us late; that is much for a model of an
-/// SSD. Failure costs accuracy only.
-pub(crate) fn exact_timers() {
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

@@ -27,7 +27,6 @@ mod remote;
 mod ring;
 mod shutdown;
 mod spin;
-mod waker;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -40,36 +39,19 @@ use larder_core::request::Errno;
 use slab::Slab;
 
 use self::late::Late;
-pub(crate) use self::late::exact_timers;
 use self::net::Net;
 use self::ops::Op;
 use self::remote::Remote;
-use self::ring::{Ring, Wait};
+use self::ring::{Ring, Tag, Wait};
 use self::spin::Spin;
-use crate::clock;
+use crate::clock::{self, exact_timers};
 use crate::device::file::ZERO_CHUNK;
 use crate::device::{Base, Device};
 use crate::errno::from_sys;
+use crate::waker::Waker;
 
 pub use self::net::{NetEvent, SendBatch};
-pub use self::waker::Waker;
-
-/// Why a driver cannot be made or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum DriverError {
-    /// The kernel refuses to set up a ring.
-    #[error(
-        "io_uring cannot be set up: {}; it may be disabled (sysctl kernel.io_uring_disabled, \
-         seccomp)", std::io::Error::from_raw_os_error(.0.0)
-    )]
-    Setup(Errno),
-    /// The kernel lacks features of the ring.
-    #[error("io_uring of this kernel is too old; accepted: Linux 5.11 or newer")]
-    TooOld,
-    /// The ring does not work any more.
-    #[error("io_uring failed: {}", std::io::Error::from_raw_os_error(.0.0))]
-    Enter(Errno),
-}
+pub use self::ring::DriverError;
 
 /// The end of an operation.
 #[derive(Debug)]
@@ -84,38 +66,8 @@ pub struct Done {
     pub buf: Option<Buf>,
 }
 
-/// Who a completion is for: the low bits of an entry's user data.
-#[derive(Clone, Copy)]
-#[repr(u64)]
-enum Tag {
-    Op = 0,
-    Receive = 1,
-    Send = 2,
-    Wake = 3,
-    Ignored = 4,
-}
-
-impl Tag {
-    const BITS: u32 = 3;
-
-    fn with(self, key: usize) -> u64 {
-        (key as u64) << Self::BITS | self as u64
-    }
-
-    fn split(data: u64) -> (Self, usize) {
-        let tag = match data & ((1 << Self::BITS) - 1) {
-            0 => Self::Op,
-            1 => Self::Receive,
-            2 => Self::Send,
-            3 => Self::Wake,
-            _ => Self::Ignored,
-        };
-        (tag, (data >> Self::BITS) as usize)
-    }
-}
-
 /// A device as attached; stays until its last operation has ended.
-struct Slot {
+struct DeviceEntry {
     device: Device,
     in_flight: u32,
     detached: bool,
@@ -128,7 +80,7 @@ struct Slot {
 /// The driver, see the module. It stays on the thread that made it.
 pub struct Driver {
     ring: Ring,
-    slots: Slab<Slot>,
+    devices: Slab<DeviceEntry>,
     ids: Vec<(DevId, u32)>,
     ops: Slab<Op>,
     done: VecDeque<Done>,
@@ -156,7 +108,7 @@ impl Driver {
     pub fn new() -> Result<Self, DriverError> {
         let mut driver = Self {
             ring: Ring::new()?,
-            slots: Slab::new(),
+            devices: Slab::new(),
             ids: Vec::new(),
             ops: Slab::new(),
             done: VecDeque::new(),
@@ -198,21 +150,21 @@ impl Driver {
             slow.join(self.waker.clone())
         });
         let remote = device.nbd().map_or(0, |nbd| nbd.join(self.waker.clone()));
-        let slot = Slot { device, in_flight: 0, detached: false, member, remote };
-        let slot = self.slots.insert(slot);
-        self.ids.push((id, slot as u32));
+        let entry = DeviceEntry { device, in_flight: 0, detached: false, member, remote };
+        let index = self.devices.insert(entry);
+        self.ids.push((id, index as u32));
     }
 
     /// Forgets a device. What is in flight ends as it would have; what is started later fails.
     pub fn detach(&mut self, id: DevId) {
         let Some(at) = self.ids.iter().position(|(known, _)| *known == id) else { return };
-        let slot = self.ids.swap_remove(at).1 as usize;
-        self.slots[slot].detached = true;
-        self.free_slot(slot);
+        let index = self.ids.swap_remove(at).1 as usize;
+        self.devices[index].detached = true;
+        self.free_device(index);
     }
 
-    fn free_slot(&mut self, slot: usize) {
-        let Slot { device, in_flight, detached, member, remote } = &self.slots[slot];
+    fn free_device(&mut self, index: usize) {
+        let DeviceEntry { device, in_flight, detached, member, remote } = &self.devices[index];
         if !detached || *in_flight > 0 {
             return;
         }
@@ -222,7 +174,7 @@ impl Driver {
         if let Some(nbd) = device.nbd() {
             nbd.leave(*remote);
         }
-        self.slots.remove(slot);
+        self.devices.remove(index);
     }
 
     /// Starts an operation; its end comes from [`next_done`](Self::next_done) with the same
@@ -230,26 +182,26 @@ impl Driver {
     /// needs no kernel to wait for.
     pub fn start(&mut self, owner: u32, mut io: Io) {
         let known = self.ids.iter().find(|(id, _)| *id == io.dev);
-        let Some(slot) = known.map(|(_, slot)| *slot) else {
+        let Some(index) = known.map(|(_, index)| *index) else {
             return self.push_done(owner, io, Err(Errno::ENXIO));
         };
-        let device = &self.slots[slot as usize].device;
+        let device = &self.devices[index as usize].device;
         if let Err(errno) = device.check(&io) {
             return self.push_done(owner, io, Err(errno));
         }
         if !device.is_plain() {
-            return self.start_late(owner, io, slot);
+            return self.start_late(owner, io, index);
         }
         if device.base().answers_at_once() {
             let result = device.base().run(&mut io);
             return self.push_done(owner, io, result);
         }
-        let key = self.insert(Op::new(owner, io, slot));
+        let key = self.insert(Op::new(owner, io, index));
         self.begin(key);
     }
 
     fn insert(&mut self, op: Op) -> usize {
-        self.slots[op.slot as usize].in_flight += 1;
+        self.devices[op.device as usize].in_flight += 1;
         self.ops.insert(op)
     }
 
@@ -260,7 +212,7 @@ impl Driver {
     /// Runs an operation that is in the table on its device.
     fn begin(&mut self, key: usize) {
         let op = &mut self.ops[key];
-        let result = match self.slots[op.slot as usize].device.base() {
+        let result = match self.devices[op.device as usize].device.base() {
             Base::File(file) if !file.in_memory => {
                 if op.begin(file) {
                     return self.submit(key);
@@ -269,7 +221,7 @@ impl Driver {
             }
             Base::Nbd(nbd) => {
                 self.remote.in_flight += 1;
-                return nbd.submit(self.slots[op.slot as usize].remote, key as u32, &mut op.io);
+                return nbd.submit(self.devices[op.device as usize].remote, key as u32, &mut op.io);
             }
             base => base.run(&mut op.io),
         };
@@ -278,7 +230,7 @@ impl Driver {
 
     fn submit(&mut self, key: usize) {
         let op = &mut self.ops[key];
-        let Base::File(file) = self.slots[op.slot as usize].device.base() else { return };
+        let Base::File(file) = self.devices[op.device as usize].device.base() else { return };
         if op.writes_zeroes() && self.zeroes.is_empty() {
             self.zeroes = Buf::zeroed(ZERO_CHUNK as usize);
         }
@@ -293,13 +245,13 @@ impl Driver {
         if op.gates > 0 {
             return;
         }
-        let Op { owner, io, slot, mut result, .. } = self.ops.remove(key);
-        let entry = &mut self.slots[slot as usize];
+        let Op { owner, io, device, mut result, .. } = self.ops.remove(key);
+        let entry = &mut self.devices[device as usize];
         entry.in_flight -= 1;
         if entry.device.fault().is_some_and(crate::Fault::is_vanished) {
             result = Err(Errno::ENXIO);
         }
-        self.free_slot(slot as usize);
+        self.free_device(device as usize);
         self.push_done(owner, io, result);
     }
 
@@ -367,7 +319,7 @@ impl Driver {
 
     fn advance(&mut self, key: usize, result: i32) {
         let Some(op) = self.ops.get_mut(key) else { return };
-        let device = &self.slots[op.slot as usize].device;
+        let device = &self.devices[op.device as usize].device;
         let Base::File(file) = device.base() else { return };
         let block = u64::from(device.geometry().block_bytes);
         match op.advance(file, result, block, self.closing) {

@@ -18,8 +18,7 @@ use larder_core::buf::Buf;
 use larder_core::request::Errno;
 use slab::Slab;
 
-use super::Tag;
-use super::ring::Ring;
+use super::ring::{Ring, Tag};
 use crate::errno::{ECANCELED, from_cqe};
 
 /// Vectors handed to the kernel at a time (it takes up to 1,024).

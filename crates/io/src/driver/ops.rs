@@ -20,8 +20,7 @@ use larder_core::exec::{Io, IoKind};
 use larder_core::request::Errno;
 use rustix::io::ReadWriteFlags;
 
-use super::Tag;
-use super::ring::Ring;
+use super::ring::{Ring, Tag};
 use crate::device::file::{FileBase, Way, ZERO_CHUNK};
 use crate::errno::{ECANCELED, from_cqe, is_unsupported};
 
@@ -48,7 +47,7 @@ pub(super) struct Op {
     pub(super) owner: u32,
     pub(super) io: Io,
     /// The attachment that it runs on.
-    pub(super) slot: u32,
+    pub(super) device: u32,
     /// How many things must still happen before its end is told; see the module `late`.
     pub(super) gates: u8,
     /// The worst that happened so far.
@@ -59,9 +58,9 @@ pub(super) struct Op {
 }
 
 impl Op {
-    pub(super) fn new(owner: u32, io: Io, slot: u32) -> Self {
+    pub(super) fn new(owner: u32, io: Io, device: u32) -> Self {
         let step = Step::Transfer;
-        Self { owner, io, slot, gates: 1, result: Ok(()), step, progress: 0, tries: 0 }
+        Self { owner, io, device, gates: 1, result: Ok(()), step, progress: 0, tries: 0 }
     }
 
     /// Sets the first step; false if there is none that could be taken.

@@ -23,9 +23,9 @@ impl Driver {
             return;
         }
         let mut finished = std::mem::take(&mut self.remote.finished);
-        for (_, slot) in self.slots.iter().filter(|(_, slot)| slot.in_flight > 0) {
-            if let Some(nbd) = slot.device.nbd() {
-                nbd.collect(slot.remote, &mut finished);
+        for (_, entry) in self.devices.iter().filter(|(_, entry)| entry.in_flight > 0) {
+            if let Some(nbd) = entry.device.nbd() {
+                nbd.collect(entry.remote, &mut finished);
             }
         }
         self.remote.in_flight -= finished.len();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use io_uring::{opcode, types};
 use larder_core::buf::Buf;
 
-use super::ring::Wait;
-use super::{Driver, Tag};
+use super::Driver;
+use super::ring::{Tag, Wait};
 use crate::errno::ECANCELED;
 
 /// How long dropping a driver waits for what is in flight.
@@ -42,17 +42,17 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        for (_, slot) in &self.slots {
-            if let Some(slow) = slot.device.slow() {
-                slow.leave(slot.member);
+        for (_, entry) in &self.devices {
+            if let Some(slow) = entry.device.slow() {
+                slow.leave(entry.member);
             }
-            if let Some(nbd) = slot.device.nbd() {
-                nbd.leave(slot.remote);
+            if let Some(nbd) = entry.device.nbd() {
+                nbd.leave(entry.remote);
             }
         }
         for key in std::mem::take(&mut self.late.held) {
-            let slot = self.ops[key as usize].slot as usize;
-            if let Some(fault) = self.slots[slot].device.fault() {
+            let index = self.ops[key as usize].device as usize;
+            if let Some(fault) = self.devices[index].device.fault() {
                 fault.forget_held();
             }
             self.open_gate(key as usize, Err(ECANCELED));

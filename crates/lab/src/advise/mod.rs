@@ -139,7 +139,7 @@ pub fn advise(asked: &Asked) -> Result<Advice> {
         Told::Exact(_) | Told::TooLarge(_) => {}
     };
     let found = info(&asked.trace, false, tell)?;
-    if found.shape.all.requests == 0 {
+    if found.totals.all.requests == 0 {
         bail!("{}: has no requests; accepted: at least one", asked.name);
     }
     let alone = points::alone(asked)?;
@@ -155,9 +155,9 @@ pub fn advise(asked: &Asked) -> Result<Advice> {
     let pays = advised.as_ref().is_some_and(|advised| candidate(&alone, advised).pays);
     let assumptions = words::assumptions(asked, &found, &alone, &points);
     Ok(Advice {
-        requests: found.shape.all.requests,
+        requests: found.totals.all.requests,
         replayed_requests: alone.requests,
-        write_ratio: found.shape.all.writes as f64 / found.shape.all.requests as f64,
+        write_ratio: found.totals.all.writes as f64 / found.totals.all.requests as f64,
         footprint_bytes: found.reuse.unique * PAGE_BYTES,
         touched_unit_bytes: alone.touched_bytes,
         duration_seconds: seconds(&found),
@@ -175,7 +175,7 @@ pub fn advise(asked: &Asked) -> Result<Advice> {
 }
 
 fn seconds(found: &Info) -> Option<f64> {
-    let us = found.shape.duration_us();
+    let us = found.totals.duration_us();
     (us > 0).then_some(us as f64 / 1e6)
 }
 

@@ -3,7 +3,7 @@
 //! all numbers.
 
 use larder_report::{
-    About, Axis, Cell, Column, Curve, Figure, Part, Table, TableRow, html, number,
+    About, Axis, Cell, Column, Curve, Figure, Section, Table, TableRow, html, number,
 };
 
 use super::{Advice, MIB, Point, size};
@@ -11,8 +11,8 @@ use super::{Advice, MIB, Point, size};
 /// The page.
 #[must_use]
 pub fn page(about: &About, advice: &Advice) -> String {
-    let figures = Part::of(vec![latencies(advice), misses(advice)]);
-    html(about, &[Part::table(says(advice)), figures, Part::table(points(advice))])
+    let figures = Section::of(vec![latencies(advice), misses(advice)]);
+    html(about, &[Section::table(says(advice)), figures, Section::table(points(advice))])
 }
 
 fn mib(bytes: u64) -> f64 {

@@ -82,7 +82,7 @@ pub(super) fn assumptions(
     alone: &Alone,
     points: &[Point],
 ) -> Vec<String> {
-    let requests = found.shape.all.requests;
+    let requests = found.totals.all.requests;
     let mut all = vec![format!(
         "Devices are models: origin {}, flash {}; the origin is as large as what the trace spans ({}).",
         asked.origin,

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rows for a report: a table of claims, and below the figures one of the values of each row.
 
-use larder_report::{Cell, Column, Part, Table, TableRow, Tone};
+use larder_report::{Cell, Column, Section, Table, TableRow, Tone};
 
 use super::{At, Found, Row, Verdict};
 
 /// What a group found: its figures, and below them the values of its rows.
 #[must_use]
-pub fn part(found: &Found) -> Part {
+pub fn part(found: &Found) -> Section {
     let rows = found.rows.iter().filter(|row| !row.points.is_empty());
-    Part { figures: found.figures.clone(), folded: rows.map(points).collect(), ..Part::default() }
+    Section {
+        figures: found.figures.clone(),
+        folded: rows.map(points).collect(),
+        ..Section::default()
+    }
 }
 
 /// The values of a row: ours beside the paper's.

@@ -31,7 +31,7 @@ const CAPACITY_BYTES_MAX: u64 = 1 << 50;
 
 /// A range on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct MediaRange {
     pub(crate) offset: u64,
     pub(crate) end: u64,
     spin: Nanos,
@@ -109,15 +109,21 @@ impl Platter {
     }
 
     /// The range as far as it lies on the medium.
-    pub(crate) fn span(&self, offset: u64, len: u64) -> Span {
+    pub(crate) fn span(&self, offset: u64, len: u64) -> MediaRange {
         let offset = offset.min(self.capacity_bytes);
         let end = offset.saturating_add(len).min(self.capacity_bytes);
         let spin = self.spin_ns(offset);
-        Span { offset, end, spin, spin_end: self.spin_ns(end), angle_ns: spin % self.revolution_ns }
+        MediaRange {
+            offset,
+            end,
+            spin,
+            spin_end: self.spin_ns(end),
+            angle_ns: spin % self.revolution_ns,
+        }
     }
 
     /// What a read would come to if the head were free for it at `now`.
-    pub(crate) fn plan_read(&self, now: Nanos, span: &Span) -> Plan {
+    pub(crate) fn plan_read(&self, now: Nanos, span: &MediaRange) -> Plan {
         let Some(ahead) = self.ahead.filter(|ahead| span.offset >= ahead.first) else {
             return self.plan_access(now, span, 0);
         };
@@ -140,12 +146,12 @@ impl Platter {
     }
 
     /// What a write would come to if the head were free for it at `now`.
-    pub(crate) fn plan_write(&self, now: Nanos, span: &Span) -> Plan {
+    pub(crate) fn plan_write(&self, now: Nanos, span: &MediaRange) -> Plan {
         self.plan_access(now, span, self.write_settle_ns)
     }
 
     /// The head will have done a planned read at `end`.
-    pub(crate) fn did_read(&mut self, span: &Span, end: Nanos, joins: bool) {
+    pub(crate) fn did_read(&mut self, span: &MediaRange, end: Nanos, joins: bool) {
         let joined = self.ahead.filter(|_| joins);
         let first = joined.map_or(span.offset, |ahead| ahead.first);
         self.head = span.end;
@@ -159,7 +165,7 @@ impl Platter {
     }
 
     /// A read has been served from the buffer at `now`: a head that still reads on goes further.
-    pub(crate) fn did_hit(&mut self, span: &Span, now: Nanos) {
+    pub(crate) fn did_hit(&mut self, span: &MediaRange, now: Nanos) {
         let Some(ahead) = &mut self.ahead else { return };
         let still_reads = ahead.spin + now.saturating_sub(ahead.at) <= ahead.limit_spin;
         let limit = span.end.saturating_add(self.ahead_bytes);
@@ -170,12 +176,12 @@ impl Platter {
     }
 
     /// The head will have done a planned write.
-    pub(crate) fn did_write(&mut self, span: &Span) {
+    pub(crate) fn did_write(&mut self, span: &MediaRange) {
         self.head = span.end;
         self.ahead = None;
     }
 
-    fn plan_access(&self, now: Nanos, span: &Span, write_settle_ns: Nanos) -> Plan {
+    fn plan_access(&self, now: Nanos, span: &MediaRange, write_settle_ns: Nanos) -> Plan {
         let distance_bytes = span.offset.abs_diff(self.head);
         let mut start = now;
         if distance_bytes >= self.track_bytes {

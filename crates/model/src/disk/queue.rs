@@ -6,13 +6,13 @@
 //!
 //! Invariant: a candidate is passed over at most `patience` times, then the longest waiting such
 //! one goes next. As slots are handed out in order, no request waits for more than
-//! `patience + depth` others once it has a slot.
+//! `patience + depth` others once it is a candidate.
 //! Why not an age in milliseconds: behind a queue of large requests everything is old, and the
 //! disk would fall back to serving in order of arrival just when choosing pays most.
 
 use std::collections::VecDeque;
 
-use super::platter::{Plan, Platter, Span};
+use super::platter::{MediaRange, Plan, Platter};
 use crate::Nanos;
 use crate::completions::Order;
 
@@ -20,7 +20,7 @@ use crate::completions::Order;
 pub(crate) struct Pending {
     pub(crate) id: u64,
     pub(crate) order: Order,
-    pub(crate) span: Span,
+    pub(crate) span: MediaRange,
     pub(crate) write: bool,
 }
 
@@ -34,14 +34,14 @@ impl Pending {
     }
 }
 
-struct Slot {
+struct Candidate {
     pending: Pending,
-    /// The queue's `served` when it got the slot.
+    /// The queue's `served` when it became one.
     since: u64,
 }
 
 pub(crate) struct Queue {
-    slots: Vec<Slot>,
+    candidates: Vec<Candidate>,
     depth: usize,
     patience: u64,
     backlog: VecDeque<Pending>,
@@ -52,7 +52,7 @@ impl Queue {
     pub(crate) fn new(depth: usize, patience: u64) -> Self {
         let depth = depth.max(1);
         Self {
-            slots: Vec::with_capacity(depth),
+            candidates: Vec::with_capacity(depth),
             depth,
             patience,
             backlog: VecDeque::new(),
@@ -61,12 +61,12 @@ impl Queue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.candidates.is_empty()
     }
 
     pub(crate) fn push(&mut self, pending: Pending) {
-        if self.slots.len() < self.depth {
-            self.slots.push(Slot { pending, since: self.served });
+        if self.candidates.len() < self.depth {
+            self.candidates.push(Candidate { pending, since: self.served });
         } else {
             self.backlog.push_back(pending);
         }
@@ -76,24 +76,25 @@ impl Queue {
     pub(crate) fn pop(&mut self, platter: &Platter, now: Nanos) -> Option<(Pending, Plan)> {
         let (index, plan) = self.choose(platter, now)?;
         self.served += 1;
-        let slot = self.slots.swap_remove(index);
+        let candidate = self.candidates.swap_remove(index);
         if let Some(pending) = self.backlog.pop_front() {
-            self.slots.push(Slot { pending, since: self.served });
+            self.candidates.push(Candidate { pending, since: self.served });
         }
-        Some((slot.pending, plan))
+        Some((candidate.pending, plan))
     }
 
     fn choose(&self, platter: &Platter, now: Nanos) -> Option<(usize, Plan)> {
-        let oldest = (0..self.slots.len()).min_by_key(|&at| self.slots[at].pending.order)?;
-        let slot = &self.slots[oldest];
-        let mut best = (oldest, slot.pending.plan(platter, now));
-        if self.served - slot.since >= self.patience {
+        let oldest =
+            (0..self.candidates.len()).min_by_key(|&at| self.candidates[at].pending.order)?;
+        let candidate = &self.candidates[oldest];
+        let mut best = (oldest, candidate.pending.plan(platter, now));
+        if self.served - candidate.since >= self.patience {
             return Some(best);
         }
-        let mut best_key = (best.1.start(now), slot.pending.order);
-        for (at, slot) in self.slots.iter().enumerate() {
-            let plan = slot.pending.plan(platter, now);
-            let key = (plan.start(now), slot.pending.order);
+        let mut best_key = (best.1.start(now), candidate.pending.order);
+        for (at, candidate) in self.candidates.iter().enumerate() {
+            let plan = candidate.pending.plan(platter, now);
+            let key = (plan.start(now), candidate.pending.order);
             if key < best_key {
                 best = (at, plan);
                 best_key = key;

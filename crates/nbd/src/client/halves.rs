@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 
+use super::error::ClientError;
+use super::negotiate::Info;
 use super::partial::{Ask, Partial, Wants};
-use super::{ClientError, Info, Stream};
+use super::stream::Stream;
 use crate::codec::{
     CHUNK_MAGIC, ChunkHeader, RequestHeader, SIMPLE_REPLY_MAGIC, SimpleReply, can, chunk, cmd,
     errno_of_wire,

@@ -5,8 +5,9 @@
 //! [`MAX_REPLIES`] answers; time is the stream's business.
 
 use std::io::{Read, Write};
+use std::time::Duration;
 
-use super::{ClientError, Info, Options};
+use super::error::ClientError;
 use crate::codec::MAX_PAYLOAD;
 use crate::codec::{
     Cursor, FIXED_NEWSTYLE, Greeting, MAX_STRING, NO_ZEROES, OptionHeader, OptionReply, can, info,
@@ -16,6 +17,67 @@ use crate::status::{self, BASE_ALLOCATION};
 
 const MAX_REPLY_BYTES: u32 = 64 << 10;
 const MAX_REPLIES: usize = 1024;
+
+/// How to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The bound on connecting and negotiating.
+    pub connect_timeout: Duration,
+    /// The bound on each read from and write to the socket afterwards; `None` waits for ever.
+    pub io_timeout: Option<Duration>,
+    /// Ask for structured replies.
+    pub structured: bool,
+    /// With structured replies, ask for the context `base:allocation`.
+    pub allocation: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            io_timeout: None,
+            structured: true,
+            allocation: false,
+        }
+    }
+}
+
+/// What the server said about the export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Size.
+    pub bytes: u64,
+    /// Transmission flags, see [`can`].
+    pub flags: u16,
+    /// Requests must be aligned to this.
+    pub min_block_bytes: u32,
+    /// Requests better are aligned to this.
+    pub preferred_block_bytes: u32,
+    /// The longest read or write; never above [`MAX_PAYLOAD`].
+    pub max_payload_bytes: u32,
+    /// Structured replies were agreed upon.
+    pub structured: bool,
+    /// The server's number for the context `base:allocation`, if that was agreed upon.
+    pub allocation: Option<u32>,
+    /// The canonical name, if the server told it.
+    pub name: Option<String>,
+    /// The description, if the server told it.
+    pub description: Option<String>,
+}
+
+impl Info {
+    /// Whether all of these transmission flags are set.
+    #[must_use]
+    pub fn can(&self, flags: u16) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// Writes are refused.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.can(can::READ_ONLY)
+    }
+}
 
 /// Chooses the export of a name; what it is like.
 pub(super) fn choose<S: Read + Write>(

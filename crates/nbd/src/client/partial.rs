@@ -9,7 +9,7 @@ use std::io::Read;
 use larder_core::extent::Extent;
 use larder_core::request::Errno;
 
-use super::ClientError;
+use super::error::ClientError;
 use crate::codec::{ChunkHeader, Cursor, chunk, errno_of_wire};
 use crate::status;
 

@@ -10,11 +10,11 @@
 mod curve;
 mod distances;
 mod sample;
-mod shape;
+mod totals;
 mod working_set;
 
 pub use curve::Curve;
-pub use shape::{Shape, Sizes, Traffic};
+pub use totals::{Sizes, Totals, Traffic};
 pub use working_set::Window;
 
 use crate::error::TraceError;
@@ -52,7 +52,7 @@ pub struct Reuse {
     pub exact: bool,
     /// Different pages.
     pub unique: u64,
-    /// The same of each device, in the order of [`Shape::devices`].
+    /// The same of each device, in the order of [`Totals::devices`].
     pub unique_of: Vec<u64>,
     /// Miss ratios of LRU, and reuse distances.
     pub curve: Curve,
@@ -64,7 +64,7 @@ pub struct Reuse {
 #[derive(Clone, Debug)]
 pub struct Info {
     /// What needs no memory.
-    pub shape: Shape,
+    pub totals: Totals,
     /// Reuse, exact or from the sample.
     pub reuse: Reuse,
     /// Miss ratios of LRU from the sample.
@@ -82,17 +82,17 @@ pub struct Info {
 /// # Errors
 /// The trace is malformed.
 pub fn info(trace: &Trace, exact: bool, mut tell: impl FnMut(Told)) -> Result<Info, TraceError> {
-    let (mut shape, mut sample) = (Shape::default(), Sample::default());
+    let (mut totals, mut sample) = (Totals::default(), Sample::default());
     each(trace.records()?, 1, &mut tell, |record| {
-        shape.add(record);
+        totals.add(record);
         record.pages().for_each(|page| sample.add(page));
     })?;
     let bytes = sample.estimated_pages().saturating_mul(BYTES_PER_PAGE);
     let exact = exact || bytes <= EXACT_MOST_BYTES;
     tell(if exact { Told::Exact(bytes) } else { Told::TooLarge(bytes) });
 
-    let mut all = exact.then(|| Side::new(&shape, 1.0));
-    let mut some = Side::new(&shape, sample.ratio());
+    let mut all = exact.then(|| Side::new(&totals, 1.0));
+    let mut some = Side::new(&totals, sample.ratio());
     each(trace.records()?, 2, &mut tell, |record| {
         for page in record.pages() {
             if let Some(all) = &mut all {
@@ -102,13 +102,13 @@ pub fn info(trace: &Trace, exact: bool, mut tell: impl FnMut(Told)) -> Result<In
         }
     })?;
     let sample_pages = some.distances.pages();
-    let sampled = some.finish(&shape);
+    let sampled = some.finish(&totals);
     let reuse =
-        all.map_or_else(|| sampled.clone(), |all| Reuse { exact: true, ..all.finish(&shape) });
+        all.map_or_else(|| sampled.clone(), |all| Reuse { exact: true, ..all.finish(&totals) });
     let sample_error =
         reuse.exact.then(|| reuse.curve.mean_difference(&sampled.curve, reuse.unique));
     Ok(Info {
-        shape,
+        totals,
         sample_error,
         reuse,
         sampled: sampled.curve,
@@ -146,13 +146,13 @@ struct Side {
 }
 
 impl Side {
-    fn new(shape: &Shape, ratio: f64) -> Self {
+    fn new(totals: &Totals, ratio: f64) -> Self {
         Self {
             distances: Distances::default(),
             counts: Vec::new(),
             first: 0,
             unique_of: [0; 256],
-            working_set: WorkingSet::new(shape),
+            working_set: WorkingSet::new(totals),
             ratio,
         }
     }
@@ -180,17 +180,17 @@ impl Side {
         }
     }
 
-    fn finish(self, shape: &Shape) -> Reuse {
+    fn finish(self, totals: &Totals) -> Reuse {
         let scaled = |n: u64| (n as f64 / self.ratio).round() as u64;
         Reuse {
             exact: false,
             unique: scaled(self.first),
-            unique_of: shape
+            unique_of: totals
                 .devices
                 .keys()
                 .map(|n| scaled(self.unique_of[usize::from(*n)]))
                 .collect(),
-            curve: Curve::new(&self.counts, self.first, shape.all.accesses, self.ratio),
+            curve: Curve::new(&self.counts, self.first, totals.all.accesses, self.ratio),
             working_set: self.working_set.finish(self.ratio),
         }
     }

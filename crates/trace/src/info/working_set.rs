@@ -2,7 +2,7 @@
 //! The working set over time: different pages in each of [`WINDOWS`] equal spans of time, or, of a
 //! trace without times, of accesses.
 
-use super::Shape;
+use super::Totals;
 
 /// Spans into which a trace is cut.
 const WINDOWS: u64 = 48;
@@ -30,13 +30,13 @@ pub(super) struct WorkingSet {
 }
 
 impl WorkingSet {
-    pub(super) fn new(shape: &Shape) -> Self {
-        let timed = shape.duration_us() > 0;
+    pub(super) fn new(totals: &Totals) -> Self {
+        let timed = totals.duration_us() > 0;
         let length =
-            if timed { shape.duration_us().saturating_add(1) } else { shape.all.accesses.max(1) };
+            if timed { totals.duration_us().saturating_add(1) } else { totals.all.accesses.max(1) };
         let begin = |n| Window { begin: length_before(length, n), ..Window::default() };
         let windows = (0..WINDOWS.min(length)).map(begin).collect();
-        let begin_us = shape.begin_us().unwrap_or(0);
+        let begin_us = totals.begin_us().unwrap_or(0);
         Self { windows, last: Vec::new(), begin_us, length, timed, accesses: 0 }
     }
 

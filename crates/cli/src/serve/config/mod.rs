@@ -34,7 +34,7 @@ use crate::setting::BadSetting;
 
 /// What a configuration file, or a flag beside it, has wrong.
 #[derive(Debug)]
-enum Fault {
+enum ConfigError {
     /// A line of the file.
     Line { path: PathBuf, line: usize, what: String },
     /// A volume as a whole: it lacks these keys.
@@ -43,7 +43,7 @@ enum Fault {
     Flag(BadSetting),
 }
 
-impl Fault {
+impl ConfigError {
     /// What is missing is missing in this volume, which begins at a line.
     fn of_volume(self, volume: &toml::Volume) -> Self {
         match self {
@@ -56,7 +56,7 @@ impl Fault {
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Line { path, line, what } => write!(f, "{}:{line}: {what}", path.display()),
@@ -68,7 +68,7 @@ impl std::fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ConfigError {}
 
 /// A volume to serve.
 pub struct Plan {
@@ -109,7 +109,7 @@ pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
         let name = Given { key: "name".to_owned(), words: vec![name], line: Some(volume.line) };
         let mut all = over(&over(&file.top, &volume.keys), &[name]);
         all = over(&all, &flags);
-        plan(&path, all, several).map_err(|fault| fault.of_volume(volume).into())
+        plan(&path, all, several).map_err(|error| error.of_volume(volume).into())
     };
     file.volumes.iter().map(volume).collect()
 }
@@ -143,7 +143,7 @@ fn over(base: &[Given], more: &[Given]) -> Vec<Given> {
     base.iter().filter(untouched).chain(more).cloned().collect()
 }
 
-fn plan(path: &Path, given: Vec<Given>, several: bool) -> Result<Plan, Fault> {
+fn plan(path: &Path, given: Vec<Given>, several: bool) -> Result<Plan, ConfigError> {
     let words = given.iter().flat_map(|g| g.words.clone());
     let parsed = command().try_get_matches_from(words);
     let parsed = parsed.and_then(|m| Ok((ServeArgs::from_arg_matches(&m)?, m)));
@@ -152,7 +152,7 @@ fn plan(path: &Path, given: Vec<Given>, several: bool) -> Result<Plan, Fault> {
 }
 
 /// clap's error in the words of the file: file, line, key, and what is accepted.
-fn explain(path: &Path, given: &[Given], error: &clap::Error) -> Fault {
+fn explain(path: &Path, given: &[Given], error: &clap::Error) -> ConfigError {
     let path = path.to_owned();
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -161,7 +161,7 @@ fn explain(path: &Path, given: &[Given], error: &clap::Error) -> Fault {
     };
     let keys: Vec<String> = text(ContextKind::InvalidArg).split(", ").map(key_of).collect();
     if error.kind() == ErrorKind::MissingRequiredArgument {
-        return Fault::Missing { path, keys: keys.join(", ") };
+        return ConfigError::Missing { path, keys: keys.join(", ") };
     }
     let key = keys.first().cloned().unwrap_or_default();
     let value = text(ContextKind::InvalidValue);
@@ -175,8 +175,8 @@ fn explain(path: &Path, given: &[Given], error: &clap::Error) -> Fault {
     let hint = if why.contains("accepted") { "" } else { "; accepted: see larder serve --help" };
     let bad = BadSetting::new(key, format!("{why}{hint}"));
     match line_of(given, &bad) {
-        Some(line) => Fault::Line { path, line, what: bad.as_key() },
-        None => Fault::Flag(bad),
+        Some(line) => ConfigError::Line { path, line, what: bad.as_key() },
+        None => ConfigError::Flag(bad),
     }
 }
 

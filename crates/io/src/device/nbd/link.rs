@@ -16,10 +16,10 @@ use larder_core::request::Errno;
 use larder_nbd::client::{Client, ClientError, Completion, Options, Receiver, Sender};
 use larder_nbd::uri::Uri;
 
-use super::Remote;
+use super::bounds::ServerBounds;
 use super::op::Sending;
 use super::state::State;
-use super::step::Shape;
+use super::step::ExportInfo;
 use crate::clock;
 use crate::device::file::ZERO_CHUNK;
 
@@ -34,8 +34,8 @@ const PARTING: Duration = Duration::from_secs(2);
 pub(super) struct Shared {
     pub(super) uri: Uri,
     pub(super) options: Options,
-    pub(super) shape: Shape,
-    pub(super) remote: Remote,
+    pub(super) export: ExportInfo,
+    pub(super) remote: ServerBounds,
     pub(super) state: Mutex<State>,
     /// There is something to send, or a connection is not to be used any more.
     pub(super) work: Condvar,
@@ -115,7 +115,7 @@ fn jittered(span: Duration) -> Duration {
 /// Connects again; an export that is another one by now is refused.
 fn connect(shared: &Shared) -> Result<Client, String> {
     let client = Client::connect(&shared.uri, &shared.options).map_err(|e| e.to_string())?;
-    let fits = shared.shape.still_fits(client.info());
+    let fits = shared.export.still_fits(client.info());
     let fits = match client.info().read_only() && shared.remote.writes {
         true => Err("it is read-only now".to_owned()),
         false => fits,
@@ -243,7 +243,7 @@ fn answered(shared: &Shared, link: u64, cookie: u64, data: &[u8], result: Result
 /// Watches the time while there is something under way, and sees to the end.
 pub(super) fn watch(shared: &Shared) {
     let nanos = |span: Duration| Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX);
-    let Remote { answer_within, give_up_after, .. } = shared.remote;
+    let ServerBounds { answer_within, give_up_after, .. } = shared.remote;
     let tick = (answer_within.min(give_up_after) / 8)
         .clamp(Duration::from_millis(5), Duration::from_secs(1));
     let mut state = shared.state();

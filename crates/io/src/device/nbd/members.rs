@@ -11,7 +11,7 @@ use larder_core::buf::Buf;
 use larder_core::extent::Extent;
 use larder_core::request::Errno;
 
-use crate::Waker;
+use crate::waker::Waker;
 
 /// The end of an operation, for its driver.
 pub(crate) struct Finished {

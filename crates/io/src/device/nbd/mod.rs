@@ -11,7 +11,7 @@
 //!   read's is written to once, when all of its bytes have arrived and nothing was wrong.
 //! - A connection whose server breaks the protocol (wrong magic, unknown cookie, a chunk outside
 //!   of its read, twice or missing, too long) is not used again.
-//! - Every operation ends within [`Remote::give_up_after`], with `EIO` at the latest.
+//! - Every operation ends within [`ServerBounds::give_up_after`], with `EIO` at the latest.
 //!
 //! **Sending again.** After a lost connection nobody knows what the server did with the requests
 //! that it had not answered. Reads and flushes may be sent again. A write may because nothing that
@@ -36,6 +36,7 @@
 //! Why not the ring: see `link`. Why no copy is saved for reads: the client checks a reply whole
 //! before anybody sees a byte of it, and memory is faster than any network it can come by.
 
+mod bounds;
 mod flight;
 mod link;
 mod members;
@@ -56,12 +57,13 @@ use larder_nbd::uri::Uri;
 use self::link::Shared;
 use self::members::Notice;
 use self::state::State;
-use self::step::Shape;
+use self::step::ExportInfo;
 use super::error::OpenError;
-use super::{Access, Geometry, SMALL_BLOCK};
-use crate::Waker;
+use super::geometry::{Access, Geometry, SMALL_BLOCK};
 use crate::clock;
+use crate::waker::Waker;
 
+pub use self::bounds::ServerBounds;
 pub(crate) use self::members::Finished;
 
 /// Connections to an export that allows several.
@@ -73,31 +75,6 @@ const MOST_ASKED: u64 = 1 << 30;
 /// The bound on connecting and negotiating.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a server may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
-    /// A request that takes longer is sent again on another connection; a flush has all of
-    /// `give_up_after`.
-    pub answer_within: Duration,
-    /// An operation that takes longer fails.
-    pub give_up_after: Duration,
-    pub(crate) writes: bool,
-}
-
-impl Remote {
-    /// These bounds.
-    #[must_use]
-    pub fn new(answer_within: Duration, give_up_after: Duration) -> Self {
-        Self { answer_within, give_up_after, writes: true }
-    }
-}
-
-impl Default for Remote {
-    fn default() -> Self {
-        Self::new(Duration::from_secs(30), Duration::from_secs(60))
-    }
-}
-
 /// An open export, see the module.
 pub(crate) struct Nbd(Arc<Shared>);
 
@@ -106,7 +83,7 @@ impl Nbd {
     pub(crate) fn open(
         uri: &Uri,
         access: Access,
-        remote: Remote,
+        remote: ServerBounds,
     ) -> Result<(Self, Geometry), OpenError> {
         let refuse = |why: String| OpenError::Remote { device: uri.to_string(), why };
         let connect_timeout = CONNECT_WITHIN.min(remote.give_up_after);
@@ -122,25 +99,25 @@ impl Nbd {
             let why = "the export offers no FLUSH, so nothing could be made durable";
             return Err(refuse(why.into()));
         }
-        let shape = Shape::of(info, SMALL_BLOCK, MOST_BLOCK).map_err(refuse)?;
-        if shape.bytes == 0 {
-            let (device, bytes, block) = (uri.to_string(), info.bytes, shape.block);
+        let export = ExportInfo::of(info, SMALL_BLOCK, MOST_BLOCK).map_err(refuse)?;
+        if export.bytes == 0 {
+            let (device, bytes, block) = (uri.to_string(), info.bytes, export.block);
             return Err(OpenError::TooSmall { device, bytes, block });
         }
         let geometry = Geometry {
-            bytes: shape.bytes,
-            block_bytes: shape.block,
-            physical_block_bytes: shape.preferred.clamp(shape.block, 1 << 20),
-            can_trim: access == Access::ReadWrite && shape.can(can::TRIM),
+            bytes: export.bytes,
+            block_bytes: export.block,
+            physical_block_bytes: export.preferred.clamp(export.block, 1 << 20),
+            can_trim: access == Access::ReadWrite && export.can(can::TRIM),
             rotational: None,
         };
-        let links = if shape.can(can::MULTI_CONN) { MOST_LINKS } else { 1 };
+        let links = if export.can(can::MULTI_CONN) { MOST_LINKS } else { 1 };
         let shared = Arc::new(Shared {
             uri: uri.clone(),
             options,
-            shape,
-            remote: Remote { writes: access == Access::ReadWrite, ..remote },
-            state: Mutex::new(State::new(shape)),
+            export,
+            remote: ServerBounds { writes: access == Access::ReadWrite, ..remote },
+            state: Mutex::new(State::new(export)),
             work: Condvar::new(),
             watch: Condvar::new(),
         });

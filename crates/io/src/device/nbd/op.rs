@@ -11,7 +11,7 @@ use larder_core::exec::{IoKind, Nanos};
 use larder_core::extent::Extent;
 use larder_core::request::Errno;
 
-use super::step::{Shape, Step};
+use super::step::{ExportInfo, Step};
 
 /// An operation that has not ended.
 pub(super) struct Op {
@@ -33,12 +33,12 @@ pub(super) struct Op {
 
 impl Op {
     /// Its next request, if there is one.
-    pub(super) fn step(&self, shape: &Shape) -> Option<Step> {
+    pub(super) fn step(&self, export: &ExportInfo) -> Option<Step> {
         let Self { kind, offset, len, progress, .. } = *self;
         if self.asks_status {
             return (progress == 0).then_some(Step { kind, offset, len });
         }
-        shape.step(kind, offset, len, progress)
+        export.step(kind, offset, len, progress)
     }
 
     /// Whether a thread has its memory, to fill it.

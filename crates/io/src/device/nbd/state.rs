@@ -31,7 +31,7 @@ use slab::Slab;
 use super::flight::{Flying, Link};
 use super::members::{Finished, Members};
 use super::op::{Answered, Op, Sending};
-use super::step::Shape;
+use super::step::ExportInfo;
 
 /// Requests on their way on one connection.
 const MOST_FLYING: usize = 128;
@@ -44,7 +44,7 @@ const ESHUTDOWN: Errno = Errno(108);
 
 /// See the module.
 pub(super) struct State {
-    shape: Shape,
+    export: ExportInfo,
     ops: Slab<Op>,
     queue: VecDeque<usize>,
     /// What writing operations that have begun and not ended hold against each other.
@@ -66,9 +66,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(export: ExportInfo) -> Self {
         Self {
-            shape,
+            export,
             ops: Slab::new(),
             queue: VecDeque::new(),
             held: BTreeMap::new(),
@@ -133,7 +133,7 @@ impl State {
     /// Ends a queued operation that has no (further) step.
     fn go_on(&mut self, key: usize) {
         let Some(op) = self.ops.get(key) else { return };
-        if op.step(&self.shape).is_none() {
+        if op.step(&self.export).is_none() {
             self.queue.retain(|queued| *queued != key);
             self.finish(key, Ok(()));
         }
@@ -165,7 +165,7 @@ impl State {
 
     /// Whether another connection may be made.
     pub(super) fn may_connect(&self) -> bool {
-        let most = if self.shape.can(can::MULTI_CONN) { MOST_RETIRED } else { 1 };
+        let most = if self.export.can(can::MULTI_CONN) { MOST_RETIRED } else { 1 };
         self.retired() < most
     }
 
@@ -220,7 +220,7 @@ impl State {
         while taken.len() < most && at < self.queue.len() {
             let key = self.queue[at];
             let Some(op) = self.ops.get(key) else { break };
-            let step = op.step(&self.shape);
+            let step = op.step(&self.export);
             if op.asks_status && !tells_status {
                 self.queue.remove(at);
                 self.finish(key, Err(Errno::EOPNOTSUPP));
@@ -260,7 +260,7 @@ impl State {
     fn send(&mut self, link: u64, cookie: u64, key: usize, now: Nanos) -> Option<Sending> {
         let op = self.ops.get_mut(key)?;
         let link = self.links.get_mut(&link)?;
-        let step = op.step(&self.shape)?;
+        let step = op.step(&self.export)?;
         if let Some(range) = op.writes() {
             self.held.insert(key, range);
         }
@@ -350,7 +350,7 @@ impl State {
             return self.finish(key, result);
         }
         op.progress = step.end_progress(op.offset, op.len);
-        match op.step(&self.shape) {
+        match op.step(&self.export) {
             Some(_) => self.queue.push_front(key),
             None => self.finish(key, Ok(())),
         }
@@ -368,7 +368,7 @@ impl State {
         link.flying.retain(|_, flying| flying.step.writes().is_some());
         if link.flying.is_empty() {
             link.end();
-        } else if link.sending || !self.shape.can(can::MULTI_CONN) {
+        } else if link.sending || !self.export.can(can::MULTI_CONN) {
             // Whoever is sending must not wait for a server that does not read; and a server that
             // takes one connection at a time must let go of this one.
             link.shutdown(std::net::Shutdown::Write);

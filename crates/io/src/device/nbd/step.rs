@@ -19,7 +19,7 @@ const LONGEST: u64 = 1 << 30;
 
 /// What an export can do, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct ExportInfo {
     pub(super) bytes: u64,
     pub(super) block: u32,
     pub(super) preferred: u32,
@@ -60,7 +60,7 @@ impl Step {
     }
 }
 
-impl Shape {
+impl ExportInfo {
     /// What an export says, with blocks of at least `least` bytes; why not, if it cannot be used.
     pub(super) fn of(info: &Info, least: u32, most: u32) -> Result<Self, String> {
         let block = info.min_block_bytes.max(least);
@@ -81,7 +81,7 @@ impl Shape {
         self.flags & flag != 0
     }
 
-    /// Whether what was an export of this shape can be used as if it still were.
+    /// Whether what was an export of this export can be used as if it still were.
     pub(super) fn still_fits(&self, info: &Info) -> Result<(), String> {
         let bytes = info.bytes - info.bytes % u64::from(self.block);
         if bytes != self.bytes {
@@ -147,9 +147,9 @@ mod tests {
 
     /// All steps of an operation at 4096.
     fn steps(flags: u16, kind: IoKind, len: u64) -> Vec<(IoKind, u64, u64)> {
-        let shape = Shape::of(&info(flags), 512, 4096).unwrap();
+        let export = ExportInfo::of(&info(flags), 512, 4096).unwrap();
         let (mut found, mut progress) = (Vec::new(), 0);
-        while let Some(step) = shape.step(kind, 4096, len, progress) {
+        while let Some(step) = export.step(kind, 4096, len, progress) {
             found.push((step.kind, step.offset, step.len));
             progress = step.end_progress(4096, len);
         }
@@ -175,21 +175,21 @@ mod tests {
 
     #[test]
     fn an_export_that_changed_is_told_from_one_that_did_not() {
-        let shape = Shape::of(&info(can::FLUSH), 512, 4096).unwrap();
-        assert_eq!(shape.bytes, 1 << 20);
-        assert_eq!(shape.still_fits(&info(can::FLUSH | can::FUA)), Ok(()));
-        assert!(shape.still_fits(&info(0)).is_err());
+        let export = ExportInfo::of(&info(can::FLUSH), 512, 4096).unwrap();
+        assert_eq!(export.bytes, 1 << 20);
+        assert_eq!(export.still_fits(&info(can::FLUSH | can::FUA)), Ok(()));
+        assert!(export.still_fits(&info(0)).is_err());
         let other = |change: fn(&mut Info)| {
             let mut info = info(can::FLUSH);
             change(&mut info);
-            shape.still_fits(&info).unwrap_err()
+            export.still_fits(&info).unwrap_err()
         };
         assert!(other(|i| i.bytes += 512).contains("size"));
         assert!(other(|i| i.max_payload_bytes = 4096).contains("less"));
         assert!(other(|i| i.min_block_bytes = 4096).contains("less"));
         let tiny = Info { max_payload_bytes: 256, ..info(0) };
-        assert!(Shape::of(&tiny, 512, 4096).unwrap_err().contains("256"));
+        assert!(ExportInfo::of(&tiny, 512, 4096).unwrap_err().contains("256"));
         let coarse = Info { min_block_bytes: 8192, ..info(0) };
-        assert!(Shape::of(&coarse, 512, 4096).unwrap_err().contains("8192"));
+        assert!(ExportInfo::of(&coarse, 512, 4096).unwrap_err().contains("8192"));
     }
 }

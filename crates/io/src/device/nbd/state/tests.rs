@@ -9,7 +9,7 @@ use super::*;
 
 const LIMIT: Nanos = 100;
 
-fn shape(flags: u16) -> Shape {
+fn export(flags: u16) -> ExportInfo {
     let info = Info {
         bytes: 1 << 20,
         flags: flags | can::HAS_FLAGS | can::FLUSH | can::FUA,
@@ -21,7 +21,7 @@ fn shape(flags: u16) -> Shape {
         name: None,
         description: None,
     };
-    Shape::of(&info, 512, 4096).unwrap()
+    ExportInfo::of(&info, 512, 4096).unwrap()
 }
 
 /// A state with a member and connections; what is sent on each gets cookies from 1 on.
@@ -33,7 +33,7 @@ struct Bench {
 
 impl Bench {
     fn new(flags: u16) -> Self {
-        let mut state = State::new(shape(flags));
+        let mut state = State::new(export(flags));
         let member = state.members.join(Notice::Thread(std::thread::current()));
         Self { state, member, cookies: BTreeMap::new() }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waking a thread that sleeps in [`Driver::turn`](super::Driver::turn).
+//! Waking a thread that sleeps in [`Driver::turn`](crate::Driver::turn).
 //!
 //! Purpose: another thread has put something into an inbox of the driver's thread.
 //!
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Waker {
 
 impl Waker {
     /// The event descriptor blocks on purpose: a ring answers EAGAIN at once on one that does not.
-    pub(super) fn new() -> rustix::io::Result<Self> {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         Ok(Self(Arc::new(Shared { state: AtomicU32::new(AWAKE), event })))
     }
@@ -52,12 +52,12 @@ impl Waker {
     }
 
     /// Whether there is a notice; leaves it.
-    pub(super) fn is_notified(&self) -> bool {
+    pub(crate) fn is_notified(&self) -> bool {
         self.0.state.load(Ordering::Relaxed) == NOTIFIED
     }
 
     /// Called before blocking; false if there is a notice, which this takes.
-    pub(super) fn begin_sleep(&self) -> bool {
+    pub(crate) fn begin_sleep(&self) -> bool {
         let state = &self.0.state;
         let slept =
             state.compare_exchange(AWAKE, SLEEPING, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -68,11 +68,11 @@ impl Waker {
     }
 
     /// Called after blocking; takes a notice.
-    pub(super) fn end_sleep(&self) {
+    pub(crate) fn end_sleep(&self) {
         self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    pub(super) fn event(&self) -> &OwnedFd {
+    pub(crate) fn event(&self) -> &OwnedFd {
         &self.0.event
     }
 }

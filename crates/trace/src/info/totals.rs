@@ -31,7 +31,7 @@ pub struct Traffic {
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub struct Shape {
+pub struct Totals {
     /// All requests.
     pub all: Traffic,
     /// Those of each device, in the order of their numbers.
@@ -42,7 +42,7 @@ pub struct Shape {
     times_us: Option<(u64, u64)>,
 }
 
-impl Shape {
+impl Totals {
     pub(super) fn add(&mut self, record: &Record) {
         self.sizes.add(record.len_bytes);
         let (first, last) = self.times_us.unwrap_or((record.ts_us, record.ts_us));
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn sequential_is_by_device_and_recent_ends_count_apart() {
-        let mut shape = Shape::default();
+        let mut totals = Totals::default();
         let mut add = |dev, offset, len| {
-            shape.add(&Record::new(5, dev, Op::Write, offset, len).unwrap());
+            totals.add(&Record::new(5, dev, Op::Write, offset, len).unwrap());
         };
         // Two streams on device 0 take turns; device 1 has one of its own in between.
         for n in 0..10 {
@@ -177,8 +177,8 @@ mod tests {
             add(0, (1 << 30) + n * 8192, 8192);
         }
         let follows = |t: &Traffic| (t.requests, t.follows, t.follows_recent);
-        assert_eq!(follows(&shape.devices[&0]), (20, 0, 18));
-        assert_eq!(follows(&shape.devices[&1]), (10, 9, 9));
-        assert_eq!((shape.all.writes, shape.all.accesses, shape.duration_us()), (30, 40, 0));
+        assert_eq!(follows(&totals.devices[&0]), (20, 0, 18));
+        assert_eq!(follows(&totals.devices[&1]), (10, 9, 9));
+        assert_eq!((totals.all.writes, totals.all.accesses, totals.duration_us()), (30, 40, 0));
     }
 }
