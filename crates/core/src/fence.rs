@@ -16,9 +16,9 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// Raises the fence, or not where nothing on the flash would count.
-    pub(crate) fn set(&self, raised: bool) {
-        self.raised.set(raised);
+    /// Raises the fence: something on the flash would count at the next start.
+    pub(crate) fn raise(&self) {
+        self.raised.set(true);
     }
 
     /// Lowers the fence: the flash is durably out of use.

@@ -2,8 +2,8 @@
 //! Sizes of a volume, and how units and slots are shared out among its shards.
 //!
 //! Units go to shards in *stripes*: runs of adjoining units that one shard owns, one stripe after the other. A piece of a
-//! request lies in one stripe, and so belongs to one shard. A wider stripe lets a request for several small units be
-//! served by one shard with one operation on the origin; a narrow one spreads a sequential stream.
+//! request lies in one stripe, and so belongs to one shard. A served volume has stripes of one unit, which spreads a
+//! sequential stream; with wider ones a shard serves a request for several small units part by part (`runs.rs`).
 
 use crate::buf::PAGE;
 use crate::pages::{self, Pages};

@@ -183,8 +183,8 @@ impl Shard {
         }
     }
 
-    /// The flash is not taken away after all, though everything was to leave it: with a page log, changes
-    /// wait for that from the end of such a [`clear`](Self::clear) on.
+    /// The flash is not detached after a [`clear`](Self::clear) with `leave`: changes of a page log, which wait for the
+    /// detach, go on.
     pub fn stay(&self) {
         self.current.stay();
     }

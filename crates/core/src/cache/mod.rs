@@ -250,7 +250,7 @@ impl Current {
             Opened::Refused => Cache::Log(LogState::Refused),
             Opened::GivenUp => {
                 // It may be sealed, and would count at the next start.
-                self.cx.fence.set(true);
+                self.cx.fence.raise();
                 Cache::PassThrough
             }
             Opened::Left => return,
@@ -273,7 +273,9 @@ impl Current {
     fn leave<J: Journal>(&self, units: &UnitCache<J>) {
         units.flash.device().close();
         if let Some(log) = units.log() {
-            self.cx.fence.set(!mutant::is_active("detach-not-durable"));
+            if !mutant::is_active("detach-not-durable") {
+                self.cx.fence.raise();
+            }
             log.fail();
         }
     }
@@ -304,7 +306,8 @@ impl Current {
         }
     }
 
-    /// Copies all dirty data to the origin, for all that was asked meanwhile too. Ends when that is so, or cannot be.
+    /// Copies all dirty data to the origin. Ends when nothing is dirty and no further clear was asked for, or when a
+    /// device fails.
     pub(crate) async fn clear(self: Rc<Self>) {
         let parting = &self.parting;
         while parting.updating.get() {
@@ -407,9 +410,11 @@ impl Owner for Current {
         }
         device.close();
         if self.device().is_some_and(|used| Rc::ptr_eq(&used, device)) {
-            if let Cache::Log(state) = self.get() {
-                // One that is sealed would count at the next start.
-                self.cx.fence.set(state.may_count());
+            // A log that is sealed would count at the next start.
+            if let Cache::Log(state) = self.get()
+                && state.may_count()
+            {
+                self.cx.fence.raise();
             }
             self.detach();
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which choices go together, and the kind of cache that they make.
 //!
-//! [`CacheSpec`] is the only way into the engine, and it is made from [`Choices`] alone: what cannot be cannot be
-//! constructed.
+//! [`CacheSpec`] is the only way into the engine, and it is made from [`Choices`] alone: an unlawful combination cannot
+//! be constructed.
 
 use super::choices::{
     AdmissionChoice, Choices, Durability, Eviction, Placement, ReplacementChoice, WritePolicy,
@@ -160,6 +160,9 @@ fn slots(choices: &Choices) -> Result<SlotSpec, Rejected> {
     }
     let placement = choices.placement;
     match (choices.eviction, choices.admission.is_periodic()) {
+        (Eviction::Update, true) if placement != Placement::Anywhere => {
+            rejected("placement", "an update exchanges any two slots", "anywhere")
+        }
         (Eviction::Update, true) => Ok(SlotSpec { placement, replacement: None }),
         (Eviction::Replacement(policy), false) => {
             if placement != Placement::Anywhere && !policy.knows_sets() {

@@ -28,7 +28,7 @@ pub(crate) struct Progress {
     pub hurry: Cell<bool>,
     /// The whole state is to be written anew: an update has ended.
     pub save: Cell<bool>,
-    /// Something counts as logged that is not enqueued yet.
+    /// A snapshot was taken whose records are not enqueued yet.
     pub logging: Cell<bool>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The base of a journal whose log the slots are in that a restart found.
+    /// `restored`: slots that a restart found in the log.
     pub(super) fn new(
         cx: &Rc<Context>,
         table: &Rc<Table>,

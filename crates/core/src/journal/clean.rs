@@ -182,7 +182,8 @@ impl Checkpointed for CleanJournal {
         !matches!(record, Record::State { .. })
     }
 
-    /// All units but those whose slot is still to be dropped: the next log may begin with that, and would drop them too.
+    /// All units but those whose slot's old mapping is still to be dropped: that record may stand first in the next log,
+    /// and would drop the new unit with it.
     fn begin(&self) -> Vec<Before> {
         let mut touched = self.touched.take();
         self.changed.borrow_mut().clear();

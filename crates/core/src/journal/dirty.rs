@@ -2,7 +2,7 @@
 //! The journal of a write-back cache: which units flash holds, and which of their regions are dirty.
 //!
 //! It persists the cache's [`DirtyMap`]. A unit is logged when it is whole, clean, and durable on both devices; a region
-//! is logged as dirty before the first write to it. Nothing is logged by waiting: a checkpoint changes no state.
+//! is logged as dirty before the first write to it. A checkpoint writes this state and changes none of it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The update procedure (PRWC 2.6): now and then, hot units enter in exchange for cold ones.
 //!
-//! One exchange at a time, each at the pace that population keeps (`pace.rs`): while clients use the origin, the update
-//! rests between exchanges, for as long as they do. When it is over, the whole state is written anew, with the reference
+//! One exchange at a time, each at the pace that population keeps (`pace.rs`): while clients use the origin, a rest follows
+//! each exchange that is in proportion to the time it took. When the update is over, the whole state is written anew, with the reference
 //! factors. In a clean cache a unit is evicted and another populated as ever; a write-back cache exchanges them with
 //! clients kept out.
 

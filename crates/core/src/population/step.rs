@@ -73,7 +73,7 @@ pub(crate) async fn populate_whole<J: Journal>(
     pin.all_valid(&(0..shape.pages_per_unit()))
 }
 
-/// The next part to copy: up to so many bytes, and cut where larger ones would be.
+/// The next part to copy: up to so many bytes; its end is aligned to that size.
 fn part(start: u32, end: u32, bytes: u64) -> Pages {
     let most = ((bytes / PAGE as u64) as u32).clamp(1, MOST_PAGES);
     start..end.min(start / most * most + most)

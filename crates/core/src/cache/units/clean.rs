@@ -5,9 +5,8 @@
 //! Under selective admission a miss never waits for its unit; it only reports it (design rule 6). Under admission on
 //! miss what was read enters at once: a unit of one page with the bytes of the request itself, a larger one by a
 //! population that the client waits for. A hit is linearisable: pages are invalid from the start of a write until its
-//! origin and flash writes completed, and the flash write begins only after the origin's. So what flash returns is
-//! either old, and the write was not answered when the read began, or already on the origin, where every later read
-//! finds it too.
+//! origin and flash writes completed, and the flash write begins only after the origin's. So if a
+//! read hits, either the write began after it, or the origin has what it returns, and every later read finds that too.
 //!
 //! **Write** (SCE 3.3): claim the pages; make them invalid; write the origin; answer; if nothing else claimed them and
 //! a buffer may be kept, write flash; when that completed and still nothing else claimed them, they are valid. The
@@ -48,7 +47,7 @@ use crate::shape::Place;
 pub(crate) struct Clean {
     pub(crate) units: UnitCache<CleanJournal>,
     copies: FlashCopy,
-    /// The slot from which units are looked for that a restart found in part only.
+    /// Where the search for partly valid units goes on, after a restart.
     pub(crate) mending: Cell<u32>,
 }
 
@@ -217,8 +216,8 @@ impl Clean {
         Some(WriteTarget { pin: self.units.slot_for(place.unit)?, edges_valid: (false, false) })
     }
 
-    /// Waits until nothing on flash can be taken for valid that a write makes stale: the touched record is durable, or
-    /// that the flash is out of use is.
+    /// Waits until a restart cannot take for valid what a write makes stale: the touched record is durable, or the flash is
+    /// durably out of use.
     async fn write_ahead(&self, target: Option<&WriteTarget>, place: &Place) {
         if let Some(journal) = &self.units.journal {
             let mut done = journal.base().mapping.unit_gone(place.unit).await;

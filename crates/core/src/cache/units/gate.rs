@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::exec::{Exec, Guard, MILLISECOND, Nanos, Signal};
+use crate::exec::{Exec, Guard, MILLISECOND, Nanos, WaitList};
 use crate::mutant;
 
 /// How often a shut unit is looked at until it is empty.
@@ -23,12 +23,17 @@ const LOOK: Nanos = MILLISECOND / 10;
 struct State {
     shut: Vec<u32>,
     inside: BTreeMap<u32, u32>,
-    waiting: Vec<Rc<Signal>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: RefCell<State>,
+    waiting: WaitList,
 }
 
 /// The gate, see the module.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Rc<RefCell<State>>);
+pub(crate) struct Gate(Rc<Shared>);
 
 /// A client's stay in a unit.
 pub(crate) struct Pass {
@@ -47,16 +52,14 @@ impl Gate {
     /// Waits until the unit is open, and goes in.
     pub(crate) async fn enter<G: Guard>(&self, unit: u32, exec: &Exec<G>) -> Pass {
         while self.is_shut(unit) {
-            let signal = Rc::new(Signal::default());
-            self.0.borrow_mut().waiting.push(Rc::clone(&signal));
-            signal.wait(exec).await;
+            self.0.waiting.wait(exec).await;
         }
-        *self.0.borrow_mut().inside.entry(unit).or_default() += 1;
+        *self.0.state.borrow_mut().inside.entry(unit).or_default() += 1;
         Pass { gate: self.clone(), unit }
     }
 
     fn is_shut(&self, unit: u32) -> bool {
-        self.0.borrow().shut.contains(&unit) && !mutant::is_active("exchange-unlocked")
+        self.0.state.borrow().shut.contains(&unit) && !mutant::is_active("exchange-unlocked")
     }
 
     /// Shuts units, once nobody is inside; nothing if that takes longer than `patience`.
@@ -66,10 +69,10 @@ impl Gate {
         patience: Nanos,
         exec: &Exec<G>,
     ) -> Option<Shut<G>> {
-        self.0.borrow_mut().shut.extend(&units);
+        self.0.state.borrow_mut().shut.extend(&units);
         let shut = Shut { gate: self.clone(), exec: exec.clone(), units };
         let deadline = exec.now() + patience;
-        while shut.units.iter().any(|unit| self.0.borrow().inside.contains_key(unit)) {
+        while shut.units.iter().any(|unit| self.0.state.borrow().inside.contains_key(unit)) {
             if mutant::is_active("exchange-unlocked") {
                 break;
             }
@@ -86,11 +89,8 @@ impl<G: Guard> Shut<G> {
     /// Opens one of the units before the others.
     pub(crate) fn open(&mut self, unit: u32) {
         self.units.retain(|u| *u != unit);
-        let mut state = self.gate.0.borrow_mut();
-        state.shut.retain(|u| *u != unit);
-        for waiter in std::mem::take(&mut state.waiting) {
-            waiter.set(&self.exec);
-        }
+        self.gate.0.state.borrow_mut().shut.retain(|u| *u != unit);
+        self.gate.0.waiting.wake_all(&self.exec);
     }
 }
 
@@ -104,7 +104,7 @@ impl<G: Guard> Drop for Shut<G> {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut state = self.gate.0.borrow_mut();
+        let mut state = self.gate.0.state.borrow_mut();
         if let Some(count) = state.inside.get_mut(&self.unit) {
             *count -= 1;
             if *count == 0 {

@@ -151,8 +151,8 @@ impl<J: Journal> UnitCache<J> {
         self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
 
-    /// Reads a hit; where the device's blocks are larger than the request's, whole blocks aside. If it fails, the
-    /// request's memory comes back unless it is still in the kernel.
+    /// Reads a hit. A request that does not cover whole blocks of the device is read by whole blocks into another buffer.
+    /// If the read fails, the request's memory comes back unless it is still in the kernel.
     pub(crate) async fn read_hit(
         &self,
         pin: SlotPin,

@@ -81,8 +81,7 @@ impl BitmapPool {
     }
 }
 
-/// The bits of `words` in `range` that are set, as a count; stops early at the first clear one if
-/// only "all set" matters.
+/// Whether all bits of `words` in `range` are set.
 pub(crate) fn all_set(words: &[u64], range: std::ops::Range<u32>) -> bool {
     masks(range).all(|(word, mask)| words[word] & mask == mask)
 }

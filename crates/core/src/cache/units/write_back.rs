@@ -196,7 +196,7 @@ impl WriteBack {
             return cx.reply(tag, Ok(()), None, false);
         }
         let mut result = cx.origin.flush().await;
-        // A flash that was detached meanwhile was emptied, durably, before.
+        // If flash was detached meanwhile, the origin has all of its dirty data, durably.
         if !self.units.flash.closed() && !mutant::is_active("flush-skips-flash") {
             result = result.and(self.flush_flash().await);
         }
