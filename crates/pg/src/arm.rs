@@ -21,6 +21,7 @@ use crate::control::Control;
 use crate::earlier;
 use crate::guard::{self, Guard};
 use crate::here::{self, Armed};
+use crate::instance::Instance;
 use crate::kept::Kept;
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
@@ -32,58 +33,12 @@ const BASE: u64 = 4096;
 /// Processes beside backends and workers: writers, launchers, and those that newer servers have.
 const OTHER_PROCESSES: u64 = 48;
 
-/// What the server is like.
-pub struct Server {
-    /// Its major version.
-    pub version: u64,
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// Blocks of a segment.
-    pub segment_blocks: u64,
-    /// Bytes of a segment of its log.
-    pub wal_segment_bytes: u64,
-    /// First byte of shared buffers.
-    pub buffers: usize,
-    /// Frames of shared buffers.
-    pub frames: usize,
-    /// The data directory.
-    pub data: String,
-    /// Its `pg_control`.
-    pub control: Control,
-}
-
-impl Server {
-    fn look() -> Option<Self> {
-        let (buffers, frames) = server::buffers()?;
-        let data = server::data()?;
-        let control = Control::read(Path::new(&data)).ok()?;
-        Some(Self {
-            version: server::version()?,
-            page_bytes: server::number("block_size")?,
-            segment_blocks: server::number("segment_size")?,
-            wal_segment_bytes: server::number("wal_segment_size")?,
-            buffers,
-            frames,
-            data,
-            control,
-        })
-    }
-}
-
-impl Server {
-    /// The server's directory in a tablespace.
-    #[must_use]
-    pub fn tablespace_version(&self) -> String {
-        format!("PG_{}_{}", self.version, self.control.catalogs)
-    }
-}
-
 /// The server's shared memory is there: at its start, and whenever it begins anew after a crash of a backend.
 pub fn startup() {
     if server::is_child() || server::is_bootstrapping() {
         return;
     }
-    let Some(server) = Server::look() else {
+    let Some(server) = Instance::look() else {
         return report(Level::Warning, "this server is not known; nothing is cached", "");
     };
     if let Some(armed) = here::disarm() {
@@ -133,7 +88,7 @@ pub fn startup() {
 }
 
 /// Pages of the database are on flash alone.
-fn refuse_without(server: &Server, what: &str) {
+fn refuse_without(server: &Instance, what: &str) {
     let hint = match Guard::read(Path::new(&server.data)) {
         Ok(Some(guard)) => format!(
             "Pages of this database are on flash in \"{}\" alone (larder.policy = full). The server starts when flash, \
@@ -180,7 +135,7 @@ fn check(settings: Settings) -> Result<Settings, Refused> {
 }
 
 /// The log that was asked for.
-fn geometry(server: &Server, settings: &Settings) -> Result<Geometry, Refused> {
+fn geometry(server: &Instance, settings: &Settings) -> Result<Geometry, Refused> {
     let empty = Geometry {
         base: BASE,
         blocks: 0,
@@ -202,7 +157,7 @@ fn geometry(server: &Server, settings: &Settings) -> Result<Geometry, Refused> {
 }
 
 /// Other shared buffers, and the same log, if it is still good.
-fn begin_anew(armed: Armed, server: &Server) -> io::Result<Armed> {
+fn begin_anew(armed: Armed, server: &Instance) -> io::Result<Armed> {
     let armed = Armed { buffers: server.buffers, frames: server.frames, ..armed };
     let works = Area::of(&armed.memory).get(Mark::Failed) == 0;
     let full = armed.memory.shape().settings.policy == LogPolicy::Full;
@@ -217,7 +172,7 @@ fn begin_anew(armed: Armed, server: &Server) -> io::Result<Armed> {
 }
 
 /// What a start notes: by this it is known again.
-fn begin(armed: &Armed, server: &Server) -> io::Result<()> {
+fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
     let area = Area::of(&armed.memory);
     area.forget_frames();
     area.raise_all();
@@ -230,7 +185,7 @@ fn begin(armed: &Armed, server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-fn start(server: &Server, settings: &Settings, wanted: Geometry) -> io::Result<()> {
+fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> io::Result<()> {
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     earlier::expect_log(Path::new(&server.data), &directory)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
@@ -269,7 +224,7 @@ fn start(server: &Server, settings: &Settings, wanted: Geometry) -> io::Result<(
 
 /// The policy of this start. A standby's pages are whole in its log only if they are in its primary's, which it cannot
 /// ask.
-fn policy(server: &Server, settings: &Settings) -> LogPolicy {
+fn policy(server: &Instance, settings: &Settings) -> LogPolicy {
     let data = Path::new(&server.data);
     let label = data.join(guard::NAME).exists() && !Guard::is_at(&data.join(guard::NAME));
     let signal = ["standby.signal", "recovery.signal"]

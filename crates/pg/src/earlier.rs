@@ -31,9 +31,9 @@ use larder_shared::{Memory, Pages, Shape};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::area::{Area, Mark};
-use crate::arm::Server;
 use crate::guard::Guard;
 use crate::here::Armed;
+use crate::instance::Instance;
 use crate::kept::{Kept, SETTLED};
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
@@ -59,7 +59,7 @@ fn is_same(log: Geometry, wanted: Geometry) -> bool {
 
 /// Whether pages of the database may be on flash alone.
 #[must_use]
-pub fn is_needed(server: &Server, directory: &Path) -> bool {
+pub fn is_needed(server: &Instance, directory: &Path) -> bool {
     !matches!(Guard::read(Path::new(&server.data)), Ok(None))
         || Kept::read(directory).is_ok_and(|kept| kept.is_some_and(|kept| kept.is_needed()))
 }
@@ -85,7 +85,7 @@ pub fn expect_log(data: &Path, directory: &Path) -> io::Result<()> {
 /// # Errors
 /// If there can be none, or the database needs a log that is not there.
 pub fn memory(
-    server: &Server,
+    server: &Instance,
     shape: Shape,
     directory: &Path,
     flash: u64,
@@ -129,7 +129,7 @@ pub fn memory(
 
 /// As above, where the disk has what matters.
 fn unneeded(
-    server: &Server,
+    server: &Instance,
     shape: Shape,
     kept: Option<Kept>,
     flash: u64,
@@ -178,7 +178,7 @@ fn unneeded(
 
 /// As above, where pages may be on flash alone: under the policy and in the places that they were written in.
 fn needed(
-    server: &Server,
+    server: &Instance,
     shape: Shape,
     (kept, guard): (Kept, Option<Guard>),
     flash: u64,
@@ -241,7 +241,7 @@ fn needed(
 }
 
 /// A tablespace that is known and not there: a file system that is not mounted. Its pages would count as dropped.
-fn not_mounted(server: &Server, kept: &Kept) -> Option<String> {
+fn not_mounted(server: &Instance, kept: &Kept) -> Option<String> {
     let spaces: BTreeSet<u32> = kept.names.iter().map(|row| (row[1] >> 32) as u32).collect();
     let link = |space: &u32| Path::new(&server.data).join(format!("pg_tblspc/{space}"));
     let is_away = |link: &PathBuf| {
@@ -252,7 +252,7 @@ fn not_mounted(server: &Server, kept: &Kept) -> Option<String> {
 }
 
 /// The log becomes a part of the database, or goes on to be one.
-fn own(armed: &Armed, server: &Server, is_new: bool) -> io::Result<()> {
+fn own(armed: &Armed, server: &Instance, is_new: bool) -> io::Result<()> {
     journal::reserve(&armed.directory)?;
     Kept::reserve(&armed.directory)?;
     let file = identity(&armed.flash)?;
@@ -278,7 +278,7 @@ fn own(armed: &Armed, server: &Server, is_new: bool) -> io::Result<()> {
 }
 
 /// The disk gets all that the log has, and needs it no more.
-fn give_up(armed: &Armed, server: &Server) -> io::Result<()> {
+fn give_up(armed: &Armed, server: &Instance) -> io::Result<()> {
     let pages = armed.join(true).map_err(number)?;
     let dirty = pages.pages().status().dirty;
     report(
@@ -348,7 +348,7 @@ pub fn drained(armed: &Armed) -> bool {
 ///
 /// # Errors
 /// If it cannot be.
-pub fn anew(armed: Armed, server: &Server) -> io::Result<Armed> {
+pub fn anew(armed: Armed, server: &Instance) -> io::Result<Armed> {
     let shape = armed.memory.shape();
     Ok(format(armed, &new_file(&memory_path_of(server))?, shape)?.0)
 }
@@ -403,7 +403,7 @@ pub fn identity(file: &OwnedFd) -> io::Result<u64> {
     Ok(control::hash(&words.map(u64::to_le_bytes).concat()))
 }
 
-fn memory_path_of(server: &Server) -> PathBuf {
+fn memory_path_of(server: &Instance) -> PathBuf {
     memory_path(Path::new(&server.data), server.control.system)
 }
 
@@ -432,13 +432,13 @@ fn left(path: &Path, flash: u64) -> Option<Arc<Memory>> {
 }
 
 /// Whether nobody has changed the data directory since.
-fn is_unchanged(server: &Server, area: &Area) -> bool {
+fn is_unchanged(server: &Instance, area: &Area) -> bool {
     is_known(server, area) && wal::is_there(Path::new(&server.data), area)
         || is_active(Mutant::TrustsDirectory)
 }
 
 /// Whether `pg_control` is what was written last, or was about to be.
-fn is_known(server: &Server, area: &Area) -> bool {
+fn is_known(server: &Instance, area: &Area) -> bool {
     let known = [Mark::Control, Mark::ControlNext].map(|mark| area.get(mark));
     known.contains(&server.control.hash) || is_active(Mutant::TrustsDirectory)
 }

@@ -4,9 +4,7 @@
 //! Relation files are `base/<database>/<relation>`, `global/<relation>` and
 //! `pg_tblspc/<tablespace>/<version>/<database>/<relation>`, then `_fsm`, `_vm` or `_init` for another fork, then
 //! `.<n>` for a segment but the first. Temporary relations (`t<backend>_<relation>`) belong to one process and are
-//! no business of a shared cache.
-
-use crate::wal::Segment;
+//! no business of a shared cache. Segments of the write-ahead log are `pg_wal/<24 hexadecimal digits>`.
 
 /// A fork of a relation: all its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +31,36 @@ pub enum File {
     Control,
     /// A segment of the write-ahead log.
     Wal(Segment),
+}
+
+/// A segment of the write-ahead log: its name as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The timeline.
+    pub timeline: u32,
+    /// The rest of the name.
+    pub number: u64,
+}
+
+impl Segment {
+    /// Of a file in `pg_wal`: 24 hexadecimal digits.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Option<Self> {
+        let name = std::str::from_utf8(name).ok()?;
+        let digits = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
+        if name.len() != 24 || !name.bytes().all(digits) {
+            return None;
+        }
+        let timeline = u32::from_str_radix(&name[..8], 16).ok()?;
+        let number = u64::from_str_radix(&name[8..], 16).ok()?;
+        Some(Self { timeline, number })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> String {
+        format!("{:08X}{:016X}", self.timeline, self.number)
+    }
 }
 
 const DEFAULT_TABLESPACE: u32 = 1663;
@@ -148,6 +176,16 @@ mod tests {
             "",
         ] {
             assert_eq!(File::of(path.as_bytes(), b"/data"), File::Other, "{path}");
+        }
+    }
+
+    #[test]
+    fn segments_have_names() {
+        let segment = Segment { timeline: 3, number: 0x0000_000A_0000_00FE };
+        assert_eq!(segment.name(), "000000030000000A000000FE");
+        assert_eq!(Segment::of(segment.name().as_bytes()), Some(segment));
+        for other in ["00000003.history", "xlogtemp.123", "000000030000000a000000fe", ""] {
+            assert_eq!(Segment::of(other.as_bytes()), None);
         }
     }
 }

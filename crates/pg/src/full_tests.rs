@@ -14,13 +14,13 @@ use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_shared::Shape;
 
 use crate::area::{Area, Mark};
-use crate::arm::Server;
 use crate::commit;
 use crate::control::Control;
 use crate::earlier;
 use crate::file::Fork;
 use crate::guard::Guard;
 use crate::here::Armed;
+use crate::instance::Instance;
 use crate::pool::Pool;
 use crate::spare::Spare;
 
@@ -31,7 +31,7 @@ const FORK: Fork = Fork { tablespace: 1663, database: 5, relation: 100, kind: 0 
 struct Place {
     data: tempfile::TempDir,
     flash: tempfile::TempDir,
-    server: Server,
+    server: Instance,
 }
 
 /// A server over them.
@@ -53,7 +53,7 @@ impl Place {
     fn new() -> Self {
         let [data, flash] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         fs::create_dir_all(data.path().join("base/5")).unwrap();
-        let server = Server {
+        let server = Instance {
             version: 15,
             page_bytes: PAGE as u64,
             segment_blocks: 32,

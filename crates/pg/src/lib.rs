@@ -20,7 +20,7 @@
 //! | what processes share beside the log; frames, epochs, counters | `area.rs` |
 //! | where changed pages go from flash | `disk.rs`, `unflushed.rs`, `spare.rs` |
 //! | bytes of a page | `content.rs` |
-//! | the server's own functions; settings; state | `server.rs`, `settings.rs`, `status.rs` |
+//! | the server: its functions, what it is like; settings; state | `server.rs`, `instance.rs`, `settings.rs`, `status.rs` |
 //!
 //! Why not a patch or a fork of the server: nobody would run it. Why not its storage manager's table: its functions
 //! change in minor releases, and the C library's do not.
@@ -41,6 +41,7 @@ mod got;
 mod guard;
 mod here;
 mod hooks;
+mod instance;
 mod journal;
 mod kept;
 pub mod mutant;

@@ -18,38 +18,11 @@ use std::path::Path;
 
 use crate::area::{Area, Mark};
 use crate::control::hash;
+use crate::file::Segment;
 use crate::here;
 
 /// Bytes of a write that are looked at: its last page, and of a page.
 const TAIL: usize = 8192;
-
-/// A segment of the log: its name as a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// The timeline.
-    pub timeline: u32,
-    /// The rest of the name.
-    pub number: u64,
-}
-
-impl Segment {
-    /// Of a file in `pg_wal`: 24 hexadecimal digits.
-    #[must_use]
-    pub fn of(name: &[u8]) -> Option<Self> {
-        let name = std::str::from_utf8(name).ok()?;
-        let digits = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
-        if name.len() != 24 || !name.bytes().all(digits) {
-            return None;
-        }
-        let timeline = u32::from_str_radix(&name[..8], 16).ok()?;
-        let number = u64::from_str_radix(&name[8..], 16).ok()?;
-        Some(Self { timeline, number })
-    }
-
-    fn name(self) -> String {
-        format!("{:08X}{:016X}", self.timeline, self.number)
-    }
-}
 
 const NEXT: [Mark; 5] = [
     Mark::WalNextTimeline,
@@ -138,16 +111,6 @@ fn has(data: &Path, [timeline, number, end, bytes, expected]: [u64; 5]) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn segments_have_names() {
-        let segment = Segment { timeline: 3, number: 0x0000_000A_0000_00FE };
-        assert_eq!(segment.name(), "000000030000000A000000FE");
-        assert_eq!(Segment::of(segment.name().as_bytes()), Some(segment));
-        for other in ["00000003.history", "xlogtemp.123", "000000030000000a000000fe", ""] {
-            assert_eq!(Segment::of(other.as_bytes()), None);
-        }
-    }
 
     #[test]
     fn only_what_was_written_last_is_taken_for_it() {
