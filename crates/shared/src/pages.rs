@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 
 use larder_core::buf::Buf;
 use larder_core::pagelog::{
-    Change, Found, Got, Host, LogStatus, New, OpenError, PageLog, ReleaseError, now,
+    Burial, Change, Found, Got, Host, LogStatus, New, OpenError, PageLog, ReleaseError, now,
 };
 use larder_core::request::Errno;
 
@@ -145,16 +145,17 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
                 let _holds = host.hold_all(&pages);
                 host.begin_burial(&pages);
                 let buried = now(self.log.bury_at_once(pages.clone()));
-                let done = match buried {
-                    Ok(Some(_)) => {
+                let zeroed = match buried {
+                    Ok(Burial::Recorded | Burial::Unrecorded) => {
                         let zeroed = now(host.zero_origin(pages.clone()));
-                        zeroed.inspect_err(|errno| self.put_zero(&pages, *errno)).map(Some)
+                        zeroed.inspect_err(|errno| self.put_zero(&pages, *errno))
                     }
-                    Ok(None) => Ok(None),
+                    Ok(Burial::NoRoom) => Ok(()),
                     Err(errno) => Err(errno),
                 };
                 host.end_burial();
-                if done? == Some(()) {
+                zeroed?;
+                if buried != Ok(Burial::NoRoom) {
                     return Ok(());
                 }
             }

@@ -14,27 +14,37 @@ use super::paths::{PageLog, Put, ZEROES};
 use super::words::{Kind, Mark};
 use crate::request::Errno;
 
+/// What became of a burial with the pages held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Burial {
+    /// A tombstone is durable.
+    Recorded,
+    /// No tombstone is needed: the log has no version of the pages, and would have none after a crash.
+    Unrecorded,
+    /// There is no room for a tombstone: let go of the pages, wait for [`PageLog::room`], and try again.
+    NoRoom,
+}
+
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// As [`bury`](Self::bury), with the pages held. Nothing if there is no room; then let go of them, wait for
-    /// [`room`](Self::room), and try again.
+    /// As [`bury`](Self::bury), with the pages held.
     ///
     /// # Errors
     /// If the log has failed.
-    pub async fn bury_at_once(&self, pages: Range<u64>) -> Result<Option<bool>, Errno> {
+    pub async fn bury_at_once(&self, pages: Range<u64>) -> Result<Burial, Errno> {
         if !self.settings.policy.outlives_crash() {
-            return self.drop_pages(pages).await.map(|()| Some(false));
+            return self.drop_pages(pages).await.map(|()| Burial::Unrecorded);
         }
         self.unseal().await?;
         let entered = {
             let _guard = self.lock();
             if !self.may_come_back(&pages) {
-                return Ok(Some(false));
+                return Ok(Burial::Unrecorded);
             }
             self.try_enter(&self.tombstone(&pages))
         };
         match entered {
-            Ok(position) => self.settle(position).await.map(|()| Some(true)),
-            Err(NotEntered::Lack(_)) => Ok(None),
+            Ok(position) => self.settle(position).await.map(|()| Burial::Recorded),
+            Err(NotEntered::Lack(_)) => Ok(Burial::NoRoom),
             Err(NotEntered::Failed(errno)) => Err(errno),
         }
     }

@@ -85,6 +85,7 @@ pub use self::error::{OpenError, ReleaseError};
 pub use self::geometry::{
     BATCH_PAGES, BATCH_PAGES_MOST, Geometry, HEADS, PAGE_BYTES_MOST, SEGMENT_MOST,
 };
+pub use self::held::Burial;
 pub use self::host::{Burials, Host, now};
 pub use self::look::Look;
 pub use self::ops::Change;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the policy makes of a change, of a FLUSH and of a stop: the operations that a user of a log asks for, so that
-//! it need not know the policy.
+//! The operations that depend on the write policy: a change, a FLUSH, a stop. A caller asks for these and does not know
+//! the policy.
 //!
 //! | | `through` | `bounded` | `full` |
 //! | --- | --- | --- | --- |
@@ -9,8 +9,8 @@
 //! | a FLUSH | flushes the origin | drains the log | settles the log; flushes the origin for changes past the log |
 //! | a stop | seals | drains, seals | seals |
 //!
-//! Why [`PageLog::plan_change`] does not drop the pages itself: a user that shares the log between processes holds a
-//! page between the answer and the drop, and must not hold it where the answer is to put it (`held.rs`).
+//! Why [`PageLog::plan_change`] does not drop the pages itself: processes that share a log hold a page before they drop
+//! it, and must not hold it before they put it (`held.rs`).
 
 use std::future::Future;
 use std::ops::Deref;
@@ -22,22 +22,22 @@ use super::paths::PageLog;
 use super::policy::LogPolicy;
 use crate::request::Errno;
 
-/// What a change of pages asks of whoever makes it.
+/// What the caller has to do to change pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// To put the new versions as dirty.
+    /// Put the new versions as dirty.
     Absorb,
-    /// To put them, and to settle the last position before the answer.
+    /// Put them, and settle the last position before the answer.
     AbsorbAndSettle,
-    /// To put them, and to write them to the origin, durably, before the answer.
+    /// Put them, and write them to the origin durably before the answer.
     AbsorbAndWrite,
-    /// To drop the pages ([`PageLog::drop_pages`]), and to change the origin; then the new versions may enter as clean
+    /// Drop the pages ([`PageLog::drop_pages`]), and change the origin. Then the new versions may be admitted as clean
     /// ([`PageLog::put_new`]).
     PastLog,
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Where a change goes; `durable`: it is to survive a crash once it is answered.
+    /// Decides where a change goes. A `durable` one survives a crash once it is answered.
     pub fn plan_change(&self, durable: bool) -> Change {
         match (self.settings.policy, durable) {
             (LogPolicy::Through, _) => Change::PastLog,
@@ -47,8 +47,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// A FLUSH: makes durable what was answered before. At most one of the futures runs. `origin` flushes an origin that
-    /// has every change; `past` flushes it for the changes that went past a log which has the others.
+    /// A FLUSH: makes durable every change that was answered before. At most one of the futures runs: `origin` flushes an
+    /// origin that has every change, `past` flushes one that has the changes which went past the log.
     ///
     /// # Errors
     /// If a device fails, or a page is lost.
@@ -67,15 +67,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// A stop: leaves the log as a start should find it, warm under every policy. Whether nothing was changed meanwhile;
-    /// otherwise it is not sealed, and may be released again.
+    /// A stop: seals the log, so that the next start is warm under every policy. Returns false if a change came meanwhile;
+    /// then the log is not sealed, and the caller may try again.
     ///
     /// # Errors
     /// If it cannot be sealed.
     pub async fn release(&self) -> Result<bool, ReleaseError> {
         let policy = self.settings.policy;
         if policy.drains() {
-            // What the origin does not take stays, and counts as dirty.
+            // Pages that the origin refuses stay dirty in the log.
             let _ = self.drain().await;
         }
         self.seal().await.map_err(|errno| match policy.holds_dirty() {

@@ -129,7 +129,7 @@ fn act_with_pages_held(world: &Rc<World>, other: &Log) -> u64 {
     for page in 200..250 {
         now(other.put_new(page, &bytes_of(page, 1), true)).expect("has not failed");
         let buried = now(other.bury_at_once(page..page + 1)).expect("has not failed");
-        recorded += u64::from(buried == Some(true));
+        recorded += u64::from(buried == Burial::Recorded);
         now(other.flush()).expect("flushes");
     }
     world.hook.replace(None);
