@@ -19,10 +19,13 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use crate::area::{Area, Mark};
 use crate::control::Control;
 use crate::earlier;
+use crate::error::Unusable;
 use crate::guard::{self, Guard};
 use crate::here::{self, Armed};
 use crate::instance::Instance;
 use crate::kept::Kept;
+use crate::memory::{self, Start};
+use crate::policy;
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
 use crate::spare::Spare;
@@ -42,12 +45,12 @@ pub fn startup() {
         return report(Level::Warning, "this server is not known; nothing is cached", "");
     };
     if let Some(armed) = here::disarm() {
-        let full = armed.memory.shape().settings.policy == LogPolicy::Full;
+        let is_part = armed.policy().is_part();
         return match begin_anew(armed, &server) {
             Ok(armed) => here::arm(armed),
             Err(error) => {
                 let what = format!("flash cannot be used any more: {error}");
-                match full {
+                match is_part {
                     true => refuse_without(&server, &what),
                     false => report(
                         Level::Warning,
@@ -64,14 +67,14 @@ pub fn startup() {
         Ok(sized) => sized,
         Err(Refused { what, hint }) => return report(Level::Fatal, &what, &hint),
     };
-    let directory = &settings.flash_directory;
-    let needed = || earlier::is_needed(&server, &Path::new(&server.data).join(directory));
+    let (data, directory) = (Path::new(&server.data), &settings.flash_directory);
+    let needed = || earlier::is_needed(data, &data.join(directory));
     if directory.is_empty() && !needed() {
         let hint = "Set larder.flash_directory to a directory on flash.";
         return report(Level::Log, "larder.flash_directory is not set; nothing is cached", hint);
     }
     let started = match directory.is_empty() {
-        true => Err(io::Error::other("larder.flash_directory is not set")),
+        true => Err(Unusable::NotNamed),
         false => start(&server, &settings, geometry),
     };
     match started {
@@ -157,15 +160,19 @@ fn geometry(server: &Instance, settings: &Settings) -> Result<Geometry, Refused>
 }
 
 /// Other shared buffers, and the same log, if it is still good.
-fn begin_anew(armed: Armed, server: &Instance) -> io::Result<Armed> {
+fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
     let armed = Armed { buffers: server.buffers, frames: server.frames, ..armed };
-    let works = Area::of(&armed.memory).get(Mark::Failed) == 0;
-    let full = armed.memory.shape().settings.policy == LogPolicy::Full;
-    let armed = match works && (full || earlier::drained(&armed)) {
-        true => armed,
+    if Area::of(&armed.memory).get(Mark::Failed) != 0 {
         // It would fail again, and the server would begin anew for ever.
-        false if full || !works => return Err(io::Error::other("it failed")),
-        false => earlier::anew(armed, server)?,
+        return Err(Unusable::Failed);
+    }
+    let armed = match armed.policy().is_part() || earlier::drained(&armed) {
+        true => armed,
+        false => {
+            let path = memory::memory_path(Path::new(&server.data), server.control.system);
+            let shape = armed.memory.shape();
+            memory::format(armed, &memory::new_file(&path)?, shape)?.0
+        }
     };
     begin(&armed, server)?;
     Ok(armed)
@@ -180,12 +187,12 @@ fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
     // Whoever died may have changed one and not told.
     area.count(Mark::NamesChanged);
     area.set(Mark::Control, server.control.hash);
-    area.set(Mark::FlashFile, earlier::identity(&armed.flash)?);
-    area.set(Mark::Boot, earlier::boot());
+    area.set(Mark::FlashFile, memory::identity(&armed.flash)?);
+    area.set(Mark::Boot, memory::boot());
     Ok(())
 }
 
-fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> io::Result<()> {
+fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(), Unusable> {
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     earlier::expect_log(Path::new(&server.data), &directory)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
@@ -193,11 +200,11 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> io::Result
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
     let end = BASE + wanted.bytes();
     allot(&flash, end)?;
-    let policy = policy(server, settings);
+    let policy = policy_now(server, settings);
     let log_settings = LogSettings { policy, second_chance: settings.second_chance };
     let user_words = Area::words(server.frames);
     let shape = Shape { log: wanted, settings: log_settings, user_words };
-    let identity = earlier::identity(&flash)?;
+    let identity = memory::identity(&flash)?;
     let make = |memory| Armed {
         memory,
         flash,
@@ -210,21 +217,23 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> io::Result
         directory: directory.clone(),
         version: server.tablespace_version(),
     };
-    let (armed, how) = earlier::memory(server, shape, &directory, identity, make)?;
+    let start = Start { server, shape, directory: &directory, flash: identity };
+    let (armed, how) = earlier::memory(&start, make)?;
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
     begin(&armed, server)?;
-    let pages = armed.join(false).map_err(earlier::number)?.pages().status().valid;
+    let pages = armed.join(false).map_err(Unusable::Join)?.pages().status().valid;
     here::arm(armed);
     let redirected = got::redirect(&hooks::table()).inspect_err(|_| drop(here::disarm()))?;
-    let what = format!("{} MiB of flash, {pages} pages in it ({how})", end >> 20);
+    let (mib, how) = (end >> 20, how.text());
+    let what = format!("{mib} MiB of flash, {pages} pages in it ({how})");
     report(Level::Log, &format!("caching: {what}, {redirected} functions redirected"), "");
     Ok(())
 }
 
 /// The policy of this start. A standby's pages are whole in its log only if they are in its primary's, which it cannot
 /// ask.
-fn policy(server: &Instance, settings: &Settings) -> LogPolicy {
+fn policy_now(server: &Instance, settings: &Settings) -> LogPolicy {
     let data = Path::new(&server.data);
     let label = data.join(guard::NAME).exists() && !Guard::is_at(&data.join(guard::NAME));
     let signal = ["standby.signal", "recovery.signal"]
@@ -232,7 +241,7 @@ fn policy(server: &Instance, settings: &Settings) -> LogPolicy {
         .find(|name| data.join(name).exists())
         .or(label.then_some(guard::NAME));
     match signal {
-        Some(name) if settings.policy.holds_dirty() => {
+        Some(name) if !policy::choose(settings.policy).disk_suffices() => {
             let what = format!("{name} is there: larder.policy is through until the next start");
             report(Level::Log, &what, "");
             LogPolicy::Through
@@ -243,7 +252,7 @@ fn policy(server: &Instance, settings: &Settings) -> LogPolicy {
 
 /// The log's file, which one server has at a time. Directly, where the file system can: the server's pages need no
 /// second place in memory.
-fn open_flash(path: &Path) -> io::Result<OwnedFd> {
+fn open_flash(path: &Path) -> Result<OwnedFd, Unusable> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let direct = options.clone().custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW).open(path);
@@ -254,8 +263,8 @@ fn open_flash(path: &Path) -> io::Result<OwnedFd> {
         other => other?,
     };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::AGAIN) => Err(io::Error::other("another server uses it")),
-        other => Ok(other.map(|()| OwnedFd::from(file))?),
+        Err(rustix::io::Errno::AGAIN) => Err(Unusable::InUse),
+        other => Ok(other.map(|()| OwnedFd::from(file)).map_err(io::Error::from)?),
     }
 }
 
@@ -284,19 +293,16 @@ extern "C" fn at_exit(_: i32, _: usize) {
         let what = format!("the log cannot be closed: {error}; the next start is cold");
         server::say("WARNING", &what);
     }
-    let _ = fs::remove_file(earlier::memory_path(&data, control.system));
+    let _ = fs::remove_file(memory::memory_path(&data, control.system));
 }
 
-fn stop(armed: &Armed, control: &Control) -> io::Result<()> {
-    let pages = Pages::join(&armed.memory, armed.devices(true)).map_err(earlier::number)?;
-    pages.stop().map_err(io::Error::other)?;
+fn stop(armed: &Armed, control: &Control) -> Result<(), Unusable> {
+    let pages = Pages::join(&armed.memory, armed.devices(true)).map_err(Unusable::Join)?;
+    pages.stop()?;
     let names = Area::of(&armed.memory).names().save().collect();
     let log = armed.memory.shape().log;
-    let stamp = match armed.memory.shape().settings.policy {
-        LogPolicy::Full => Kept::new_stamp(),
-        _ => 0,
-    };
+    let stamp = if armed.policy().is_part() { Kept::new_stamp() } else { 0 };
     let (system, control) = (control.system, control.hash);
-    let file = earlier::identity(&armed.flash)?;
-    Kept { system, control, log, stamp, file, names }.save(&armed.directory)
+    let file = memory::identity(&armed.flash)?;
+    Ok(Kept { system, control, log, stamp, file, names }.save(&armed.directory)?)
 }

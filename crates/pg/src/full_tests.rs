@@ -4,7 +4,6 @@
 //! A crash here loses the shared memory; what reached a file stays.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -14,13 +13,14 @@ use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_shared::Shape;
 
 use crate::area::{Area, Mark};
-use crate::commit;
 use crate::control::Control;
 use crate::earlier;
+use crate::error::Unusable;
 use crate::file::Fork;
 use crate::guard::Guard;
 use crate::here::Armed;
 use crate::instance::Instance;
+use crate::memory::{self, How, Start};
 use crate::pool::Pool;
 use crate::spare::Spare;
 
@@ -36,9 +36,8 @@ struct Place {
 
 /// A server over them.
 struct Run {
-    armed: Armed,
     pool: Pool,
-    how: &'static str,
+    how: How,
 }
 
 fn control(hash: u64) -> Control {
@@ -73,7 +72,7 @@ impl Place {
         File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
     }
 
-    fn start(&self, policy: LogPolicy) -> io::Result<Run> {
+    fn start(&self, policy: LogPolicy) -> Result<Run, Unusable> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         let flash = options.open(self.flash.path().join("larder.flash"))?;
@@ -82,7 +81,7 @@ impl Place {
         let log = log.grown_to(300 * PAGE as u64).unwrap();
         flash.set_len(log.bytes())?;
         let flash = Arc::new(OwnedFd::from(flash));
-        let number = earlier::identity(&flash)?;
+        let number = memory::identity(&flash)?;
         let settings = LogSettings { policy, second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(self.server.frames) };
         let make = |memory| Armed {
@@ -97,14 +96,16 @@ impl Place {
             directory: self.flash.path().to_owned(),
             version: self.server.tablespace_version(),
         };
-        let (armed, how) = earlier::memory(&self.server, shape, self.flash.path(), number, make)?;
+        let directory = self.flash.path();
+        let start = Start { server: &self.server, shape, directory, flash: number };
+        let (armed, how) = earlier::memory(&start, make)?;
         let area = Area::of(&armed.memory);
         area.count(Mark::NamesChanged);
         area.set(Mark::Control, self.server.control.hash);
         area.set(Mark::FlashFile, number);
-        area.set(Mark::Boot, earlier::boot());
+        area.set(Mark::Boot, memory::boot());
         let pool = armed.join(false).unwrap();
-        Ok(Run { armed, pool, how })
+        Ok(Run { pool, how })
     }
 
     fn refused(&self) -> String {
@@ -114,13 +115,13 @@ impl Place {
     /// The machine loses its memory.
     fn crash(&self, run: Run) {
         drop(run);
-        fs::remove_file(earlier::memory_path(self.data.path(), 77)).unwrap();
+        fs::remove_file(memory::memory_path(self.data.path(), 77)).unwrap();
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_file(earlier::memory_path(self.data.path(), 77));
+        let _ = fs::remove_file(memory::memory_path(self.data.path(), 77));
     }
 }
 
@@ -135,7 +136,7 @@ impl Run {
     }
 
     fn commit(&self, fork: &Fork) {
-        commit::fork(&self.armed, &self.pool, fork).unwrap();
+        self.pool.commit(fork).unwrap();
     }
 }
 
@@ -143,7 +144,7 @@ impl Run {
 fn what_was_flushed_comes_back_and_nothing_goes_to_the_disk() {
     let place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
-    assert_eq!(run.how, "empty");
+    assert_eq!(run.how, How::Empty);
     for block in 0..10 {
         run.put(&FORK, block, 7);
     }
@@ -151,7 +152,7 @@ fn what_was_flushed_comes_back_and_nothing_goes_to_the_disk() {
     assert_eq!(run.pool.area().get(Mark::WrittenBack), 0);
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
-    assert_eq!(run.how, "recovered from flash");
+    assert_eq!(run.how, How::Recovered);
     assert!((0..10).all(|block| run.has(&FORK, block) == Some(7)));
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
@@ -166,7 +167,7 @@ fn what_was_cut_off_does_not_come_back_though_the_file_has_grown_again() {
         run.put(&FORK, block, 7);
     }
     run.commit(&FORK);
-    run.pool.forget(&FORK, 0, 10..32).unwrap();
+    run.pool.forget(&FORK, 0, 10, &|| Ok(32)).unwrap();
     place.file().set_len(10 * PAGE as u64).unwrap();
     place.file().set_len(32 * PAGE as u64).unwrap();
     place.crash(run);
@@ -188,7 +189,7 @@ fn pages_behind_the_end_of_a_file_and_of_unknown_forks_are_gone_for_good() {
     for block in 0..8 {
         run.put(&other, block, 8);
     }
-    larder_core::pagelog::now(run.pool.pages().log().flush()).unwrap();
+    run.pool.flash().flush_log().unwrap();
     place.file().set_len(10 * PAGE as u64).unwrap();
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
@@ -211,8 +212,8 @@ fn a_fork_that_was_dropped_is_gone_once_pg_control_was_written() {
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
     run.commit(&FORK);
-    run.pool.forget(&FORK, 0, 0..32).unwrap();
-    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    run.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
+    run.pool.commit_control(1).unwrap();
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
     assert_eq!(run.has(&FORK, 3), None);
@@ -248,12 +249,12 @@ fn another_policy_brings_all_of_it_to_the_disk_and_takes_the_guard_away() {
     place.crash(run);
     assert!(Guard::read(place.data.path()).unwrap().is_some());
     let run = place.start(LogPolicy::Bounded).unwrap();
-    assert_eq!(run.how, "empty");
+    assert_eq!(run.how, How::Empty);
     let mut byte = [0];
     place.file().read_exact_at(&mut byte, 3 * PAGE as u64 + 100).unwrap();
     assert_eq!(byte, [7]);
     assert_eq!(Guard::read(place.data.path()).unwrap(), None);
-    assert!(!earlier::is_needed(&place.server, place.flash.path()));
+    assert!(!earlier::is_needed(place.data.path(), place.flash.path()));
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
     let mut place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
-    commit::flash(&run.armed, &run.pool, Some(2)).unwrap();
+    run.pool.commit_control(2).unwrap();
     place.crash(run);
     let is = |text: String, part: &str| assert!(text.contains(part), "{text}");
     place.server.control = control(3);
@@ -279,14 +280,14 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
     fs::rename(back, &guard).unwrap();
     let back = aside(&kept);
     is(place.refused(), "which the data directory needs");
-    assert!(earlier::is_needed(&place.server, Path::new("/nowhere")));
+    assert!(earlier::is_needed(place.data.path(), Path::new("/nowhere")));
     fs::rename(back, &kept).unwrap();
     for control_then in [2, 1] {
         place.server.control = control(control_then);
         let run = place.start(LogPolicy::Full).unwrap();
         assert_eq!(run.has(&FORK, 3), Some(7));
-        commit::flash(&run.armed, &run.pool, Some(2)).unwrap();
-        commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+        run.pool.commit_control(2).unwrap();
+        run.pool.commit_control(1).unwrap();
         place.crash(run);
     }
 }
@@ -296,7 +297,7 @@ fn a_copy_of_flash_beside_a_restored_backup_is_begun_anew() {
     let place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
-    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    run.pool.commit_control(1).unwrap();
     place.crash(run);
     // Base backups have a label instead of the guard.
     let label = place.data.path().join("backup_label");
@@ -308,7 +309,7 @@ fn a_copy_of_flash_beside_a_restored_backup_is_begun_anew() {
     place.refused();
     fs::write(&label, "START WAL LOCATION: 0/2000028").unwrap();
     let run = place.start(LogPolicy::Full).unwrap();
-    assert_eq!((run.how, run.has(&FORK, 3)), ("empty", None));
+    assert_eq!((run.how, run.has(&FORK, 3)), (How::Empty, None));
     assert!(Guard::read(place.data.path()).unwrap().is_some());
 }
 
@@ -355,11 +356,11 @@ fn data_and_flash_put_back_together_are_known_though_the_memory_is_of_later() {
     let mut place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
-    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    run.pool.commit_control(1).unwrap();
     let names = ["larder.flash", "larder.kept", "larder.names"];
     let before = names.map(|name| fs::read(place.flash.path().join(name)).unwrap());
     run.put(&FORK, 3, 8);
-    commit::flash(&run.armed, &run.pool, Some(2)).unwrap();
+    run.pool.commit_control(2).unwrap();
     run.pool.area().set(Mark::Control, 2);
     drop(run);
     // The data directory alone, one pg_control earlier.
@@ -370,7 +371,7 @@ fn data_and_flash_put_back_together_are_known_though_the_memory_is_of_later() {
         file.set_len(bytes.len() as u64).unwrap();
     }
     let run = place.start(LogPolicy::Full).unwrap();
-    assert_eq!((run.how, run.has(&FORK, 3)), ("recovered from flash", Some(7)));
+    assert_eq!((run.how, run.has(&FORK, 3)), (How::Recovered, Some(7)));
     // And the other way round.
     place.server.control = control(2);
     drop(run);
@@ -408,10 +409,10 @@ fn a_damaged_page_that_the_disk_has_is_not_lost_with_a_crash() {
     assert_eq!(pages.map(|page| page[9] = 8).count(), 12);
     fs::write(&flash, bytes).unwrap();
     assert!((0..12).all(|block| run.has(&FORK, block).is_none()));
-    commit::flash(&run.armed, &run.pool, Some(1)).unwrap();
+    run.pool.commit_control(1).unwrap();
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
-    assert_eq!(run.how, "recovered from flash");
+    assert_eq!(run.how, How::Recovered);
     assert!((0..12).all(|block| run.has(&FORK, block).is_none()));
     assert!(run.pool.drain().is_ok(), "nothing is lost");
 }

@@ -13,6 +13,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::error::Unusable;
+
 /// Its name in a data directory.
 pub const NAME: &str = "backup_label";
 const FIRST: &str = "LARDER: this is no backup label. Do not delete it.";
@@ -51,15 +53,13 @@ impl Guard {
     ///
     /// # Errors
     /// If there is a file that cannot be read, or a damaged guard.
-    pub fn read(data: &Path) -> io::Result<Option<Self>> {
+    pub fn read(data: &Path) -> Result<Option<Self>, Unusable> {
         let text = match fs::read(data.join(NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => String::from_utf8_lossy(&other?).into_owned(),
         };
-        let damaged =
-            || io::Error::other(format!("the guard {NAME} in the data directory is damaged"));
         match text.starts_with(FIRST) {
-            true => Self::parse(&text).ok_or_else(damaged).map(Some),
+            true => Self::parse(&text).ok_or(Unusable::DamagedGuard(NAME)).map(Some),
             false => Ok(None),
         }
     }

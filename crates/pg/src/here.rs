@@ -23,6 +23,9 @@ use larder_shared::{Devices, Memory};
 use crate::area::{Area, Mark};
 use crate::disk::Disk;
 use crate::file::{File, Fork};
+use crate::flash::Flash;
+use crate::journal::Journal;
+use crate::policy::{self, Policy};
 use crate::pool::Pool;
 use crate::server;
 use crate::spare::Spare;
@@ -72,7 +75,15 @@ impl Armed {
     /// # Errors
     /// If there is no room.
     pub fn join(&self, sync: bool) -> Result<Pool, Errno> {
-        Pool::join(&self.memory, self.devices(sync), self.segment_blocks)
+        let journal = Journal { directory: self.directory.clone(), spare: Arc::clone(&self.spare) };
+        let flash = Flash::join(&self.memory, self.devices(sync), journal, self.segment_blocks)?;
+        Ok(Pool::new(flash, self.policy()))
+    }
+
+    /// The policy that the memory was made for.
+    #[must_use]
+    pub fn policy(&self) -> &'static dyn Policy {
+        policy::choose(self.memory.shape().settings.policy)
     }
 
     /// The devices, as a member needs them.
@@ -83,7 +94,8 @@ impl Armed {
             data: self.data_directory(),
             version: self.version.clone(),
             segment_blocks: self.segment_blocks,
-            sync: sync || self.memory.shape().settings.policy.outlives_crash(),
+            // The server's checkpoints are content with flash there.
+            sync: sync || self.policy().is_part(),
             open: RefCell::default(),
             spare: Arc::clone(&self.spare),
         };
@@ -204,7 +216,7 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
 fn cannot_join<T>(armed: &Armed, errno: Errno) -> Option<T> {
     Area::of(&armed.memory).set(Mark::Failed, errno.0 as u64);
     server::say("WARNING", &format!("a process cannot join ({errno}); nothing is cached"));
-    if armed.memory.shape().settings.policy.holds_dirty() {
+    if !armed.policy().disk_suffices() {
         std::process::abort(); // it would read what is old on the disk
     }
     None

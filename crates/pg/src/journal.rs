@@ -21,12 +21,14 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::area::{Area, Mark};
 use crate::content::crc;
 use crate::kept::{self, Kept};
 use crate::names::ENTRIES;
+use crate::spare::Spare;
 
 /// Names the latch of names that change, and of the journal.
 pub const LATCH: u64 = u64::MAX;
@@ -36,6 +38,24 @@ const ROW: usize = 4;
 const ROW_BYTES: usize = (ROW + 1) * 8;
 /// So many rows, and all of it is written anew.
 const ROWS_MOST: u64 = 100_000;
+
+/// The journal of a directory on flash.
+pub struct Journal {
+    /// The directory.
+    pub directory: PathBuf,
+    /// For when there are no more descriptors.
+    pub spare: Arc<Spare>,
+}
+
+impl Journal {
+    /// With the latch: makes durable what changed of the names, and with `control` that `pg_control` is about to be that.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn sync(&self, area: &Area, control: Option<u64>) -> io::Result<()> {
+        self.spare.with(|| sync(area, &self.directory, control))
+    }
+}
 
 /// A journal as it was found.
 pub struct Replayed {
@@ -78,11 +98,7 @@ fn read(directory: &Path, stamp: u64) -> io::Result<Vec<[u64; ROW]>> {
     Ok(rows.map(|(_, row)| [row[0], row[1], row[2], row[3]]).collect())
 }
 
-/// With the latch: makes durable what changed of the names, and with `control` that `pg_control` is about to be that.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<()> {
+fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<()> {
     let changed = area.get(Mark::NamesChanged);
     if changed == area.get(Mark::NamesDurable) && control.is_none() {
         return Ok(());

@@ -183,12 +183,12 @@ fn a_fork_that_is_dropped_takes_its_pages_along_and_a_cut_one_its_tail() {
         rig.write(block, 5);
     }
     rig.read(1, 10, 5);
-    rig.pool.forget(&FORK, 1, 2..32).unwrap();
+    rig.pool.forget(&FORK, 1, 2, &|| Ok(32)).unwrap();
     assert_eq!([3, 31, 32, 40].map(|b| rig.has(b)), [Some(5), Some(5), Some(5), None]);
     rig.pool.leaves(1, &page_of(5));
     assert_eq!(rig.has(10), None, "no frame is known to be the same after a cut");
     let before = rig.page(3);
-    rig.pool.forget(&FORK, 0, 0..32).unwrap();
+    rig.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
     assert_ne!(rig.page(3), before);
     assert_eq!([3, 31, 32].map(|b| rig.has(b)), [None; 3]);
 }
@@ -233,7 +233,7 @@ fn what_was_dropped_does_not_come_to_the_disk_and_no_file_grows() {
     rig.pool.absorb(rig.page(20), &page_of(9)).unwrap();
     let file = File::options().write(true).open(rig.directory.path().join("base/5/100")).unwrap();
     {
-        let _still = rig.pool.forget(&FORK, 0, 10..32).unwrap();
+        let _still = rig.pool.forget(&FORK, 0, 10, &|| Ok(32)).unwrap();
         file.set_len(10 * PAGE as u64).unwrap();
     }
     rig.pool.drain().unwrap();
@@ -241,7 +241,7 @@ fn what_was_dropped_does_not_come_to_the_disk_and_no_file_grows() {
     assert_eq!(file.metadata().unwrap().len(), 10 * PAGE as u64);
     rig.pool.absorb(rig.page(3), &page_of(8)).unwrap();
     {
-        let _still = rig.pool.forget(&FORK, 0, 0..32).unwrap();
+        let _still = rig.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
         file.set_len(0).unwrap();
     }
     rig.pool.drain().unwrap();
@@ -253,12 +253,12 @@ fn a_fork_is_not_dropped_while_somebody_brings_a_page_of_it_to_the_disk() {
     let rig = Rig::new(LogPolicy::Bounded);
     rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
     let names = || rig.pool.area().names().find(&FORK);
-    let writing = rig.pool.pages().log().host().latch(names().unwrap().latch(3));
+    let writing = rig.pool.flash().log().host().latch(names().unwrap().latch(3));
     let dropped = AtomicBool::new(false);
     thread::scope(|scope| {
         let cutter = scope.spawn(|| {
             let pool = rig.armed.join(false).unwrap();
-            let _still = pool.forget(&FORK, 0, 0..32).unwrap();
+            let _still = pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
             dropped.store(true, SeqCst);
         });
         while names().is_some() {

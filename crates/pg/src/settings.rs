@@ -215,10 +215,11 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
         Some(text) => return Err(bad("second_chance", text, "Say on or off.")),
     };
     let policy = match get("policy").as_deref() {
-        None | Some("through") => LogPolicy::Through,
-        Some("bounded") => LogPolicy::Bounded,
-        Some("full") => LogPolicy::Full,
-        Some(text) => return Err(bad("policy", text, "Say through, bounded or full.")),
+        None => LogPolicy::Through,
+        Some(text) => LogPolicy::ALL
+            .into_iter()
+            .find(|policy| policy.name() == text)
+            .ok_or_else(|| bad("policy", text, "Say through, bounded or full."))?,
     };
     Ok(Settings {
         flash_directory: get("flash_directory").unwrap_or_default(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the cache says of itself: one JSON object, which the view `larder_stat_cache` spreads into columns.
 
-use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 use serde_json::{Value, json};
 
 use crate::area::Mark;
+use crate::error::Failure;
 use crate::here::{self, Armed};
 use crate::pool::Pool;
 
@@ -16,7 +16,7 @@ use crate::pool::Pool;
 pub fn flush() -> Result<u64, Errno> {
     let flush = |_: &Armed, pool: &Pool| {
         let dirty = pool.pages().status().dirty;
-        pool.drain().map(|()| dirty)
+        pool.drain().map(|()| dirty).map_err(Failure::errno)
     };
     here::with(flush).unwrap_or(Ok(0))
 }
@@ -33,11 +33,7 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
     let blocks = pool.pages().log().geometry().blocks;
     json!({
         "caching": pool.works(),
-        "policy": match pool.policy() {
-            LogPolicy::Through => "through",
-            LogPolicy::Bounded => "bounded",
-            LogPolicy::Full => "full",
-        },
+        "policy": armed.memory.shape().settings.policy.name(),
         "page_bytes": armed.page_bytes,
         "flash_pages": blocks,
         "pages_cached": log.valid,

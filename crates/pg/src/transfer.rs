@@ -11,11 +11,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
 
-use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
+use larder_shared::Locked;
 use libc::{iovec, off_t, ssize_t};
 
-use crate::commit;
+use crate::error::Failure;
 use crate::file::{File, Fork};
 use crate::here::{self, Armed};
 use crate::mutant::{Mutant, is_active};
@@ -104,15 +104,11 @@ unsafe fn read_around(
 ) -> ssize_t {
     let File::Segment(fork, segment) = here::file(fd) else { return real() };
     let newer = here::with(|armed, pool| {
-        if !pool.holds_dirty() {
-            return Vec::new();
-        }
         let (size, start) = (armed.page_bytes as u64, at.max(0) as u64);
-        let Some(number) = pool.area().names().find(&fork) else { return Vec::new() };
-        let blocks = start / size..(start + bytes_of(parts) as u64).div_ceil(size);
-        let page = |block: u64| number.page(pool.block(segment, block));
-        let found = blocks.filter_map(|b| Some((b * size, page(b).and_then(|p| pool.peek(p))?)));
-        found.collect()
+        let first = pool.block(segment, 0);
+        let end = (start + bytes_of(parts) as u64).div_ceil(size);
+        let found = pool.newer(&fork, first + start / size..first + end).into_iter();
+        found.map(|(block, bytes)| ((block - first) * size, bytes)).collect::<Vec<_>>()
     });
     let got = real();
     let end = at.max(0) as u64 + got.max(0) as u64;
@@ -211,13 +207,13 @@ pub fn will_need(
 }
 
 /// What is to be done about a write.
-enum Plan<H> {
+enum Plan {
     /// Flash has it.
     Absorbed,
     /// The disk is to be written; what to tell the cache then, and what keeps others from these pages until then.
-    Direct(Option<Vec<Option<Writing>>>, H),
+    Direct(Option<Vec<Option<Writing>>>, Vec<Locked>),
     /// Nothing may be done.
-    Refused(Errno),
+    Refused(Failure),
 }
 
 /// # Safety
@@ -247,9 +243,9 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     let parts: Vec<iovec> = copies.iter().map(part).collect();
     let (begun, holds) = match plan {
         Plan::Absorbed => return bytes_of(&parts) as ssize_t,
-        Plan::Refused(errno) => {
+        Plan::Refused(failure) => {
             // SAFETY: this thread's own.
-            unsafe { *libc::__errno_location() = errno.0 };
+            unsafe { *libc::__errno_location() = failure.errno().0 };
             return -1;
         }
         Plan::Direct(begun, holds) => (begun, holds),
@@ -271,15 +267,11 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
 }
 
 /// Takes a write, or begins it.
-fn plan(
-    armed: &Armed,
-    pool: &Pool,
-    fd: RawFd,
-    copies: &[Cow<'_, [u8]>],
-    at: off_t,
-) -> Plan<impl Sized + use<>> {
+fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Cow<'_, [u8]>], at: off_t) -> Plan {
     let page_bytes = armed.page_bytes as u64;
-    let File::Segment(fork, segment) = here::file(fd) else { return Plan::Direct(None, None) };
+    let File::Segment(fork, segment) = here::file(fd) else {
+        return Plan::Direct(None, Vec::new());
+    };
     let start = at.max(0) as u64;
     let end = start + copies.iter().map(|copy| copy.len() as u64).sum::<u64>();
     let is_whole = |n: u64| n.is_multiple_of(page_bytes);
@@ -292,33 +284,33 @@ fn plan(
         Ok(absorbs) => {
             absorbs && whole && (end <= size_of_file(fd) || is_active(Mutant::AbsorbsEnd))
         }
-        Err(errno) => return Plan::Refused(errno),
+        Err(failure) => return Plan::Refused(failure),
     };
     if let Some(all) = all.filter(|_| absorbs) {
         let bytes = copies.iter().flat_map(|copy| copy.chunks(armed.page_bytes));
         let taken = all.into_iter().zip(bytes).try_for_each(|(page, b)| pool.absorb(page, b));
-        if let Err(errno) = taken {
-            pool.fail(errno, "flash failed");
-            return Plan::Refused(errno);
+        if let Err(failure) = taken {
+            pool.fail(failure);
+            return Plan::Refused(failure);
         }
         return Plan::Absorbed;
     }
     // What is covered in part stays in part what it was.
-    if !whole && let Err(errno) = pool.settle(&fork) {
-        return Plan::Refused(errno);
+    if !whole && let Err(failure) = pool.settle(&fork) {
+        return Plan::Refused(failure);
     }
     let cleared = numbered.iter().flatten().try_for_each(|page| pool.clear(*page));
-    if let Err(errno) = cleared {
-        pool.fail(errno, "flash failed");
-        return Plan::Refused(errno);
+    if let Err(failure) = cleared {
+        pool.fail(failure);
+        return Plan::Refused(failure);
     }
     let held = numbered.iter().flatten().fold(None, |range: Option<(u64, u64)>, page| {
         Some(range.map_or((*page, *page), |(first, last)| (first.min(*page), last.max(*page))))
     });
-    let holds = held.filter(|_| pool.holds_dirty()).map(|(first, last)| pool.hold(first..last + 1));
+    let holds = held.map_or_else(Vec::new, |(first, last)| pool.hold(&(first..last + 1)));
     let begin = |page: Option<u64>| {
         let writing = pool.begin_write(page?);
-        writing.inspect_err(|errno| pool.fail(*errno, "a page cannot be dropped")).ok()
+        writing.inspect_err(|failure| pool.fail(*failure)).ok()
     };
     let begun = numbered.into_iter().map(begin).collect();
     Plan::Direct(whole.then_some(begun), holds)
@@ -332,18 +324,13 @@ fn size_of_file(fd: RawFd) -> u64 {
 
 /// A file is about to be cut to a length, or to vanish (0). Nothing is brought to it until what this returns is dropped.
 #[must_use]
-pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
+pub fn forget(file: File, length: off_t) -> Option<Vec<Locked>> {
     let File::Segment(fork, segment) = file else { return None };
     here::with(|armed, pool| {
         let from = length.max(0) as u64 / armed.page_bytes as u64;
-        // However long it is: pages behind its end are not in the log, and looking for them costs little. Recording that
-        // they are gone would not.
-        let blocks = match pool.policy() {
-            LogPolicy::Full => armed.blocks_of(&fork, segment).unwrap_or(armed.segment_blocks),
-            _ => armed.segment_blocks,
-        };
-        let forgotten = pool.forget(&fork, segment, from..blocks.max(from));
-        forgotten.inspect_err(|errno| pool.fail(*errno, "pages cannot be dropped")).ok()
+        let on_disk = || armed.blocks_of(&fork, segment);
+        let forgotten = pool.forget(&fork, segment, from, &on_disk);
+        forgotten.inspect_err(|failure| pool.fail(*failure)).ok()
     })
     .flatten()
 }
@@ -351,18 +338,18 @@ pub fn forget(file: File, length: off_t) -> Option<impl Drop + use<>> {
 /// All of the fork that a file is of may change.
 pub fn forget_all(file: File) {
     let File::Segment(fork, _) = file else { return };
-    if let Err(errno) = settle(file) {
-        here::with(|_, pool| pool.fail(errno, "the disk cannot be written"));
-    }
+    let or_fail = |pool: &Pool, done: Result<(), Failure>| {
+        if let Err(failure) = done {
+            pool.fail(failure);
+        }
+    };
+    here::with(|_, pool| or_fail(pool, pool.settle(&fork)));
     drop(forget(File::Segment(fork, 0), 0));
-    here::with(|armed, pool| {
-        let known = commit::names(armed, pool, None);
-        let _ = known.inspect_err(|errno| pool.fail(*errno, "flash failed"));
-    });
+    here::with(|_, pool| or_fail(pool, pool.commit_names()));
 }
 
 /// The disk gets all of a fork that flash alone has.
 pub fn settle(file: File) -> Result<(), Errno> {
     let File::Segment(fork, _) = file else { return Ok(()) };
-    here::with(|_, pool| pool.settle(&fork)).unwrap_or(Ok(()))
+    here::with(|_, pool| pool.settle(&fork)).unwrap_or(Ok(())).map_err(Failure::errno)
 }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong with the cache: while the server runs, and when it starts.
+
+use std::io;
+
+use larder_core::request::Errno;
+use larder_shared::{StartError, StopError};
+
+/// What failed, and the number that a call of the server's returns for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The log, or the device below it.
+    #[error("flash failed ({0})")]
+    Flash(Errno),
+    /// The log may still have what the server drops.
+    #[error("pages cannot be dropped ({0})")]
+    Drop(Errno),
+    /// The disk did not take what flash has.
+    #[error("the disk cannot be written ({0})")]
+    Disk(Errno),
+    /// The journal of names.
+    #[error("larder.names cannot be written ({0})")]
+    Names(Errno),
+}
+
+impl Failure {
+    /// The number.
+    #[must_use]
+    pub fn errno(self) -> Errno {
+        let (Self::Flash(errno) | Self::Drop(errno) | Self::Disk(errno) | Self::Names(errno)) =
+            self;
+        errno
+    }
+}
+
+/// Why flash cannot be used by a start.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// No directory is named.
+    #[error("larder.flash_directory is not set")]
+    NotNamed,
+    /// Its file is locked.
+    #[error("another server uses it")]
+    InUse,
+    /// It failed while the server ran.
+    #[error("it failed")]
+    Failed,
+    /// It failed while the server ran, which then died.
+    #[error("it failed, and the server died; the next start tries it again")]
+    FailedBefore,
+    /// The guard is there, the log is not.
+    #[error("it has no log {0:016x}, which the data directory needs")]
+    NoLog(u64),
+    /// The guard is of another log.
+    #[error("it has another log than the data directory needs")]
+    OtherLog,
+    /// The log is there, the guard is not.
+    #[error("it has pages that a data directory needs, and this one does not say so")]
+    NoGuard,
+    /// The guard cannot be read.
+    #[error("the guard {0} in the data directory is damaged")]
+    DamagedGuard(&'static str),
+    /// The data directory is not as the log's server left it.
+    #[error(
+        "pg_control is another than the server wrote last: the data directory was put back or changed"
+    )]
+    OtherControl,
+    /// Nor is it as the shared memory says.
+    #[error("the data directory was put back or changed since the server died")]
+    PutBack,
+    /// A file system is away.
+    #[error("the tablespace in {0}, whose pages it has, is not there")]
+    NotMounted(String),
+    /// Names of forks do not go together.
+    #[error("larder.names says what cannot be")]
+    WrongNames,
+    /// This process cannot join those who share the memory.
+    #[error("the shared memory has no room for one more process ({0})")]
+    Join(Errno),
+    /// The log on flash was not started.
+    #[error(transparent)]
+    Log(#[from] StartError),
+    /// The log was not stopped.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// Something of it failed just now.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    /// A file cannot be had.
+    #[error(transparent)]
+    File(#[from] io::Error),
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shared memory of a start and the log below it: made, opened, found again after the server died.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_core::pagelog::Geometry;
+use larder_shared::{Memory, Pages, Shape};
+use rustix::fs::{AtFlags, StatxFlags};
+
+use crate::area::{Area, Mark};
+use crate::control;
+use crate::error::Unusable;
+use crate::here::Armed;
+use crate::instance::Instance;
+use crate::mutant::{Mutant, is_active};
+
+/// A start of the server, and the log that it wants.
+pub struct Start<'a> {
+    /// What the server is like.
+    pub server: &'a Instance,
+    /// The log.
+    pub shape: Shape,
+    /// The directory on flash.
+    pub directory: &'a Path,
+    /// Number of the flash file, see [`identity`].
+    pub flash: u64,
+}
+
+/// What the log of a start is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// The memory of the server that died is still there.
+    AsLeft,
+    /// Flash has what a stop left.
+    Warm,
+    /// Flash has what a crash of the machine left.
+    Recovered,
+    /// It is new.
+    Empty,
+}
+
+impl How {
+    /// As the server's log has it.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::AsLeft => "as the last start left it",
+            Self::Warm => "warm after a stop",
+            Self::Recovered => "recovered from flash",
+            Self::Empty => "empty",
+        }
+    }
+}
+
+impl Start<'_> {
+    /// The data directory.
+    #[must_use]
+    pub fn data(&self) -> &Path {
+        Path::new(&self.server.data)
+    }
+
+    /// Where the memory lies, see [`memory_path`].
+    #[must_use]
+    pub fn memory_path(&self) -> PathBuf {
+        memory_path(self.data(), self.server.control.system)
+    }
+
+    /// The memory that a server of this user left that died in this boot, over this flash file.
+    #[must_use]
+    pub fn left(&self) -> Option<Arc<Memory>> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(self.memory_path()).ok()?;
+        if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        let memory = Memory::join(&OwnedFd::from(file)).ok()?;
+        if memory.user_words().len() < Area::words(0) {
+            return None;
+        }
+        let area = Area::of(&memory);
+        let here = area.get(Mark::Boot) == boot() && area.get(Mark::FlashFile) == self.flash;
+        here.then_some(memory)
+    }
+
+    /// Whether `pg_control` is what was written last, or was about to be.
+    #[must_use]
+    pub fn knows_control(&self, area: &Area) -> bool {
+        let known = [Mark::Control, Mark::ControlNext].map(|mark| area.get(mark));
+        known.contains(&self.server.control.hash) || is_active(Mutant::TrustsDirectory)
+    }
+}
+
+/// Whether a log is like another, whoever formatted it.
+#[must_use]
+pub fn is_same(log: Geometry, wanted: Geometry) -> bool {
+    Geometry { volume: 0, ..log } == Geometry { volume: 0, ..wanted }
+}
+
+/// Where the memory of a server lies: a file system in memory, so that it is gone with the boot.
+#[must_use]
+pub fn memory_path(data: &Path, system: u64) -> PathBuf {
+    let data = fs::canonicalize(data).unwrap_or_else(|_| data.to_owned());
+    let hash = control::hash(data.as_os_str().as_encoded_bytes());
+    PathBuf::from(format!("/dev/shm/larder-{system:016x}-{hash:016x}"))
+}
+
+/// A new file for a memory, instead of one that may lie there.
+///
+/// # Errors
+/// If there can be none.
+pub fn new_file(path: &Path) -> io::Result<OwnedFd> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    Ok(OwnedFd::from(options.open(path)?))
+}
+
+/// Starts the log that is on flash in new memory.
+///
+/// # Errors
+/// If it cannot be used.
+pub fn open(armed: &Armed) -> Result<(), Unusable> {
+    Pages::start(&armed.memory, armed.devices(true))?;
+    Ok(())
+}
+
+/// An empty log, and memory for it in this file, which may be that of the memory until now.
+///
+/// # Errors
+/// If flash or the memory cannot be had.
+pub fn format(armed: Armed, file: &OwnedFd, shape: Shape) -> Result<(Armed, How), Unusable> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = since.map_or(0, |since| since.as_nanos() as u64);
+    let volume = time ^ u64::from(std::process::id()) << 40 | 1;
+    let log = Geometry { volume, ..shape.log };
+    let flash = File::from(armed.flash.try_clone()?);
+    for (at, bytes) in log.blank() {
+        flash.write_all_at(&bytes, at)?;
+    }
+    flash.sync_data()?;
+    let memory = Memory::create(file, Shape { log, ..shape })?;
+    let armed = Armed { memory, ..armed };
+    open(&armed)?;
+    Ok((armed, How::Empty))
+}
+
+/// Hash of the boot.
+#[must_use]
+pub fn boot() -> u64 {
+    control::hash(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
+}
+
+/// A number by which a file is known again, and a copy of it is not: that of its inode, with the time at which it was
+/// made, where the file system keeps that, since inodes are used again.
+///
+/// # Errors
+/// If it cannot be told.
+pub fn identity(file: &OwnedFd) -> io::Result<u64> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+    let birth = (stat.stx_btime.tv_sec as u64, u64::from(stat.stx_btime.tv_nsec));
+    let words = [stat.stx_ino, birth.0, birth.1];
+    Ok(control::hash(&words.map(u64::to_le_bytes).concat()))
+}

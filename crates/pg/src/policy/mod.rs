@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Write policies: one implementation of [`Policy`] for each `larder.policy`.
+//!
+//! | `larder.policy` | a changed page goes to | if flash is lost | file |
+//! | --- | --- | --- | --- |
+//! | `through` | the disk, then flash | the server goes on | `through.rs` |
+//! | `bounded` | flash; the disk before a flush of its file returns | the server recovers from its last checkpoint | `bounded.rs` |
+//! | `full` | flash; the disk when it is evicted | the database is lost | `full.rs` |
+//!
+//! The shared memory names the policy, and `choose.rs` maps the name to the implementation. Policies use the operations
+//! of `flash.rs`; the paths of a page in `pool.rs` use both.
+
+mod bounded;
+mod choose;
+mod full;
+mod through;
+
+pub use self::choose::choose;
+
+use std::io;
+use std::ops::Range;
+
+use larder_core::request::Errno;
+use larder_shared::Locked;
+
+use crate::error::Failure;
+use crate::file::Fork;
+use crate::flash::Flash;
+use crate::names::Number;
+
+/// See the module. The default methods are right for a flash that may hold dirty pages and loses them with a crash of the
+/// machine.
+pub trait Policy: Sync {
+    /// Whether flash never holds dirty pages: the server may go on without it at any time.
+    fn disk_suffices(&self) -> bool {
+        false
+    }
+
+    /// Whether flash is a part of the database: the server may not start without it.
+    fn is_part(&self) -> bool {
+        false
+    }
+
+    /// Whether writes go to flash instead of the disk at the moment.
+    ///
+    /// # Errors
+    /// If they no longer do, and dirty pages cannot be written back.
+    fn absorbs(&self, flash: &Flash) -> Result<bool, Failure>;
+
+    /// Flash cannot read a page that it holds. Returns only if the disk has the same version.
+    fn cannot_read(&self, flash: &Flash, errno: Errno);
+
+    /// A read missed. If the log holds the page all the same, the page is corrupt and clean.
+    ///
+    /// # Errors
+    /// If such a page cannot be dropped.
+    fn missed(&self, _flash: &Flash, _page: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// The server is about to write the page to the disk, and the log must not bring an older version back. The caller
+    /// holds nothing.
+    ///
+    /// # Errors
+    /// If the log cannot drop the page.
+    fn clear(&self, _flash: &Flash, _page: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Keeps other processes from writing these pages back while the server writes them.
+    fn hold(&self, flash: &Flash, pages: &Range<u64>) -> Vec<Locked> {
+        flash.hold(pages)
+    }
+
+    /// Keeps other processes from writing any page of a fork back while its file is cut or dropped.
+    fn latch(&self, flash: &Flash, number: Number) -> Vec<Locked> {
+        flash.latch(number)
+    }
+
+    /// The end of the blocks that are dropped when a segment of `all` blocks is cut; `on_disk` counts those in its file.
+    fn forgets(&self, all: u64, _on_disk: &dyn Fn() -> io::Result<u64>) -> u64 {
+        // Pages behind the end of a file are not in the log, and looking for them costs little.
+        all
+    }
+
+    /// Writes all dirty pages back to the disk.
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn drain(&self, flash: &Flash) -> Result<(), Failure> {
+        flash.drain()
+    }
+
+    /// Writes the dirty pages of a fork back to the disk.
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn settle(&self, flash: &Flash, fork: &Fork) -> Result<(), Failure> {
+        flash.settle(fork)
+    }
+
+    /// The server is about to flush a file of the fork.
+    ///
+    /// # Errors
+    /// If pages on flash cannot be made durable.
+    fn commit(&self, flash: &Flash, fork: &Fork) -> Result<(), Failure> {
+        self.settle(flash, fork)
+    }
+
+    /// The server is about to flush all files.
+    ///
+    /// # Errors
+    /// If pages on flash cannot be made durable.
+    fn commit_all(&self, flash: &Flash) -> Result<(), Failure> {
+        self.drain(flash)
+    }
+
+    /// The server is about to write a `pg_control` with this hash, after which it may drop its log of earlier changes.
+    ///
+    /// # Errors
+    /// If pages on flash cannot be made durable.
+    fn commit_control(&self, _flash: &Flash, _hash: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// The number of a fork was retired.
+    ///
+    /// # Errors
+    /// If that cannot be made durable.
+    fn commit_names(&self, _flash: &Flash) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Ends caching after a failure. Returns only if the server may go on without flash.
+    fn failed(&self, flash: &Flash, failure: Failure);
+}
