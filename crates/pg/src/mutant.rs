@@ -4,21 +4,21 @@
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// What lies in a frame enters whatever it is.
+    /// What lies in a frame enters whatever it is (rule P2).
     NoHash,
-    /// ... or although the disk was written since.
+    /// ... or although the disk was written since (rule P2).
     NoEpoch,
-    /// What an earlier start left is used although the server ran without the library.
+    /// What an earlier start left is used although the server ran without the library (rule P7).
     TrustsDirectory,
-    /// Flash takes writes at the end of a file too.
+    /// Flash takes writes at the end of a file too (rule P4).
     AbsorbsEnd,
-    /// Recovery begins with changed pages on flash.
+    /// Recovery begins with changed pages on flash (rule P8).
     NoDrain,
-    /// Where flash is a part of the database: a flush of a file does nothing for what of it is on flash.
+    /// Where flash is a part of the database: a flush of a file does nothing for what of it is on flash (rule P9).
     CommitsNothing,
-    /// ... names of forks are not kept,
+    /// ... names of forks are not kept (rule P9),
     ForgetsNames,
-    /// ... pages that are cut off come back with a crash of the machine.
+    /// ... pages that are cut off come back with a crash of the machine (rule P6).
     NoTombstone,
 }
 

@@ -2,13 +2,9 @@
 //! The paths of a page: read into a frame, out of one, written, gone.
 //!
 //! # Invariants
-//! 1. The log has a version of a page only if that is the page's latest write. A write raises the epoch, drops
-//!    the page, writes the disk, and enters what was written if the epoch is still its own.
-//! 2. A page that leaves a frame clean enters only if the frame's record is known, the page's epoch is that of the
-//!    record, its bytes have the record's hash, and the log has no version. The epoch is looked at under the log's
-//!    lock, so a write either raised it before, and the page does not enter, or drops it afterwards.
-//! 3. What becomes of a file is told before it happens ([`Pool::forget`]).
-//! 4. Each policy has invariants of its own for changed pages (`policy/`).
+//! Rules P1 to P3 of docs/design.md: which version the log has (P1), which pages enter from a frame (P2), and that what
+//! becomes of a file is told before it happens (P3, [`Pool::forget`]). Each policy has rules of its own for changed pages
+//! (`policy/`, P4 to P9).
 //!
 //! Why both hash and epoch: a frame may have been changed without a system call (so its bytes are not the disk's), and
 //! the disk may have been written past the frame (so the bytes are the record's, and old).

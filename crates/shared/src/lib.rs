@@ -16,13 +16,8 @@
 //! | pages read, written, buried, flushed: which is held when | `pages.rs` |
 //!
 //! # Invariants
-//! 1. A process that is gone holds nothing: the kernel gives its mutexes back when its thread has left its last
-//!    system call, so what it was writing is written or is not, and nothing comes later.
-//! 2. Whoever finds the log's lock so repairs the log before anything else; whoever finds a page's hold so ends
-//!    the burial that the dead one had begun there.
-//! 3. Locks are taken in the order: holds (upwards), a latch, the log's lock. A member's own mutex is taken at its start and
-//!    kept; others only try it.
-//! 4. Whoever holds a page neither waits for room nor makes it (`pagelog/held.rs`).
+//! Rules S1 to S4 of docs/design.md: what a dead process holds (S1), who completes its changes (S2), the order of locks
+//! (S3), and that no process waits for room while it holds a page (S4).
 //!
 //! Why not numbers of processes and their start times as names: they need a look at /proc for every question, say
 //! nothing of a thread that ended, and a zombie still has them. Why not a server process with a queue: a copy and

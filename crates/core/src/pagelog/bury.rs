@@ -10,7 +10,7 @@ use crate::mutant;
 use crate::request::Errno;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// The pages are gone, durably (rule 5), and the origin is about to become zero there: a restart makes it so.
+    /// The pages are gone, durably (rule L5), and the origin is about to become zero there: a restart makes it so.
     /// Until it is the host lets nobody read the origin's older bytes. Whether it was recorded; if not, the log never
     /// had these pages, and the next FLUSH is the origin's business.
     ///

@@ -128,7 +128,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         true
     }
 
-    /// Writes the segment of the positions from `first` on, and then the header that counts it (rule 6).
+    /// Writes the segment of the positions from `first` on, and then the header that counts it (rule L6).
     async fn write_segment(&self, first: u64) -> Result<(), Errno> {
         let end = first + self.log.segment();
         self.settle(end.min(self.words.get(Mark::Written))).await?;

@@ -4,7 +4,7 @@
 //! One group, step by step: whole batches with 64 pages or more together are read at once; valid pages that
 //! were asked for are entered once more at the rear (if that is all of them, the first goes anyway); those
 //! that are dirty are written to the origin; the rest is dropped. `Left` moves on. The front follows when
-//! the origin was flushed and what was entered once more is durable (rule 2), for several groups together.
+//! the origin was flushed and what was entered once more is durable (rule L2), for several groups together.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -389,7 +389,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page) == Some(slot)
     }
 
-    /// The front comes to where pages have left, once that is safe (rule 2).
+    /// The front comes to where pages have left, once that is safe (rule L2).
     pub(super) async fn settle_front(&self) -> Result<(), Errno> {
         let (target, need, writes, flushed) = {
             let _guard = self.lock();

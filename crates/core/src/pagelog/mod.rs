@@ -29,21 +29,10 @@
 //! *batch*: two copies of its head, then up to 64 pages. A batch is one write; it never crosses the end
 //! of the ring. `front <= left <= written <= rear`: pages before `front` are gone.
 //!
-//! # Rules (each with a mutant that the tests must kill)
-//! 1. A block is written over only when it is *durable* that the front has passed it, and between rear and
-//!    front there is always an empty batch (hole 1 of 4.5).
-//! 2. The front passes what has left only when all of it that was dirty is durable on the origin and all
-//!    that was entered once more is durable on flash.
-//! 3. A head is accepted only at its own position, with the generation that was in force there (hole 2):
-//!    the chain of heads ends at the first that is not; of its two copies the newer generation's counts. What lies behind the last durable mark counts only if
-//!    all its pages have their checksums.
-//! 4. What recovery finds counts as dirty and not referenced (hole 3).
-//! 5. A tombstone is durable before the origin changes behind the log's back (hole 4).
-//! 6. Header and segments: a segment is durable before the header that counts it is written; the rear never runs two
-//!    segments ahead of it, so that recovery reads at most two segments' heads. Headers alternate between two places.
-//! 7. What a durable mark covers and is not found is damage: it is refused, never dropped.
-//! 8. A dirty page whose checksum does not match is lost, and is told so to whoever asks, until it is
-//!    written anew; the origin's older bytes are never shown in its place.
+//! # Rules
+//! L1 to L10 of docs/design.md: when a block may be written over (L1), when the front moves (L2), which heads count (L3),
+//! what recovery assumes (L4), tombstones (L5), headers and segments (L6), damage (L7, L8), seals (L9), and the death of a
+//! holder of the lock (L10). Each has a mutant or a test that fails without it.
 //!
 //! # Memory
 //! All state lies in a flat run of atomic words without pointers (20 bytes a slot): plain memory of a

@@ -241,7 +241,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         Ok(heads.max_by_key(|head| head.generation))
     }
 
-    /// Rule 3: its own place, its own generation.
+    /// Rule L3: its own place, its own generation.
     fn counts(&self, header: &Header, head: &Head, start: u64) -> bool {
         let generation = match start >= header.begin {
             true => head.generation == header.generation,
@@ -254,7 +254,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         generation && here && fits
     }
 
-    /// Where the chain ends, nothing behind may say that more than that was durable (rule 7).
+    /// Where the chain ends, nothing behind may say that more than that was durable (rule L7).
     async fn look_behind(&mut self, header: &Header, chain: &Chain) -> Result<(), OpenError> {
         let ahead = BUFFERS as u64 * u64::from(self.log.batch_blocks());
         for start in chain.end + 1..=chain.end + ahead {

@@ -3,9 +3,9 @@
 //!
 //! # Invariants
 //! 1. All dirty pages of a fork are written back before a flush of one of its files returns, so the disk is never older
-//!    than the last checkpoint. A write that goes to the disk holds its page meanwhile, as a write-back does.
+//!    than the last checkpoint. A write that goes to the disk holds its page meanwhile, as a write-back does (rule P4).
 //! 2. If a dirty page cannot be read, the process aborts, and the server recovers from its last checkpoint without the
-//!    pages on flash. The disk's older version is never returned.
+//!    pages on flash. The disk's older version is never returned (rule P5).
 //!
 //! Recovery needs the server to flush, and to log whole pages. While its settings say otherwise (`server::is_durable`),
 //! writes go to the disk as under `through`.

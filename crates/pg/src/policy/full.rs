@@ -3,11 +3,11 @@
 //!
 //! # Invariants
 //! 1. The log survives a crash of the machine. So the server writes a page to the disk only after the log has dropped its
-//!    version durably ([`Policy::clear`], [`Flash::bury`]).
+//!    version durably ([`Policy::clear`], [`Flash::bury`]; rule P6).
 //! 2. A flush of a file makes the log durable up to the last page of its fork, and the names of forks with it; the server
 //!    flushes the file itself. All of the log is made durable before `pg_control` is written: forks that were dropped or
-//!    cut get no flush of their own.
-//! 3. If flash fails in any way, the server stops. The disk's older version is never returned.
+//!    cut get no flush of their own (rule P9).
+//! 3. If flash fails in any way, the server stops. The disk's older version is never returned (rules P5 and P6).
 
 use std::io;
 

@@ -57,7 +57,7 @@ pub fn with(name: &'static str, task: &Task) -> Task {
         Some(entry) => entry.profile,
         None if name.starts_with("page-log-") => profile("page-log"),
         None => {
-            let rots = MUTANTS.iter().any(|m| m.name == name && m.rule == 8);
+            let rots = MUTANTS.iter().any(|m| m.name == name && m.rule == "8");
             profile("metadata-rot").filter(|_| rots)
         }
     };
