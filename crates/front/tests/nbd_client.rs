@@ -86,7 +86,7 @@ fn serve(mut stream: UnixStream) -> Option<Why> {
         if let Some(batch) = take_send(&mut session) {
             let sent =
                 batch.iter().try_for_each(|(buf, used)| stream.write_all(&buf[used.clone()]));
-            session.sent(SendBatch::new(), sent.map_err(|_| Errno(32)));
+            session.sent(SendBatch::default(), sent.map_err(|_| Errno(32)));
             continue;
         }
         if let State::Closed(why) = session.state() {

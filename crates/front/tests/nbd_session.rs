@@ -90,7 +90,7 @@ fn run(
         }
         if let Some(batch) = take_send(session) {
             out.extend(bytes_of(&batch));
-            session.sent(SendBatch::new(), Ok(()));
+            session.sent(SendBatch::default(), Ok(()));
             continue;
         }
         let Some((mut buf, from)) = session.take_recv() else { break };
@@ -246,7 +246,7 @@ fn a_client_that_reads_no_replies_is_not_listened_to() {
     let batch = take_send(&mut s).unwrap();
     assert_eq!(parse_replies(&bytes_of(&batch), |_| 0).len(), 8);
     assert!(s.next_request().is_none() && s.take_recv().is_none() && take_send(&mut s).is_none());
-    s.sent(SendBatch::new(), Ok(()));
+    s.sent(SendBatch::default(), Ok(()));
     assert!(s.next_request().is_none());
     assert_eq!(parse_replies(&bytes_of(&take_send(&mut s).unwrap()), |_| 0).len(), 8);
     assert_eq!(input.len(), left);
@@ -268,7 +268,7 @@ fn payload_in_flight_is_bounded() {
         assert!(s.next_request().is_none(), "the data of two reads still waits to be sent");
         while let Some(batch) = take_send(&mut s) {
             served.extend(bytes_of(&batch));
-            s.sent(SendBatch::new(), Ok(()));
+            s.sent(SendBatch::default(), Ok(()));
         }
     }
     let last = feed(&mut s, &mut input);
@@ -323,7 +323,7 @@ fn what_is_in_flight_is_answered_before_the_end() {
         answer(&mut s, &requests[0]);
         assert!(take_send(&mut s).is_some());
         assert_eq!(s.state(), State::Closing(why));
-        s.sent(SendBatch::new(), Ok(()));
+        s.sent(SendBatch::default(), Ok(()));
         assert_eq!((s.state(), s.memory_out()), (State::Closed(why), false));
     }
 }
@@ -341,7 +341,7 @@ fn requests_that_waited_for_room_are_served_after_the_peer_closed() {
     while let Some(request) = open {
         answer(&mut s, &request);
         assert!(take_send(&mut s).is_some());
-        s.sent(SendBatch::new(), Ok(()));
+        s.sent(SendBatch::default(), Ok(()));
         served += 1;
         open = s.next_request();
         if open.is_none()
@@ -381,7 +381,7 @@ fn stopping_drains_and_a_failed_send_ends_it() {
     assert_eq!(s.state(), State::Closing(Why::Stopped));
     answer(&mut s, &requests[0]);
     assert!(take_send(&mut s).is_some());
-    s.sent(SendBatch::new(), Err(Errno(32)));
+    s.sent(SendBatch::default(), Err(Errno(32)));
     assert_eq!(s.state(), State::Closed(Why::Send(Errno(32))));
 }
 

@@ -141,7 +141,7 @@ fn live(mut w: World, dice: Vec<u8>) -> Result<(), TestCaseError> {
             }
             1 => {
                 if w.sending.take().is_some() {
-                    w.session.sent(SendBatch::new(), Ok(()));
+                    w.session.sent(SendBatch::default(), Ok(()));
                 }
             }
             2 if w.sending.is_none() => w.sending = take_send(&mut w.session),
@@ -157,7 +157,7 @@ fn live(mut w: World, dice: Vec<u8>) -> Result<(), TestCaseError> {
         w.answer(0, None);
     }
     if w.sending.take().is_some() {
-        w.session.sent(SendBatch::new(), Err(Errno(32)));
+        w.session.sent(SendBatch::default(), Err(Errno(32)));
     }
     prop_assert!(w.session.in_flight() == 0 && !w.session.memory_out());
     prop_assert!(w.session.take_recv().is_none() && take_send(&mut w.session).is_none());

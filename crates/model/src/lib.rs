@@ -40,13 +40,13 @@ mod ssd;
 mod wire;
 
 pub use array::{Array, ArraySpec};
-pub use cloud::{Cloud, CloudSpec};
+pub use cloud::CloudSpec;
 pub use description::{BadDescription, Description, DeviceSpec, Rated};
 pub use disk::{Disk, DiskSpec, WriteCacheSpec};
 pub use filer::{Filer, FilerSpec};
 pub use fixed::{Fixed, FixedSpec};
 pub use foreseen::{EndsAt, Foreseen};
-pub use ftl::{Ftl, FtlSpec, Wear};
+pub use ftl::{FtlSpec, Wear};
 pub use holland::Holland;
 pub use jitter::Jitter;
 pub use link::{Link, LinkSpec};

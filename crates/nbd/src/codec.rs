@@ -82,8 +82,6 @@ pub mod rep {
     pub const ERR_POLICY: u32 = ERR + 2;
     /// The option's data makes no sense.
     pub const ERR_INVALID: u32 = ERR + 3;
-    /// The option needs something that this build lacks.
-    pub const ERR_PLATFORM: u32 = ERR + 4;
     /// TLS first.
     pub const ERR_TLS_REQD: u32 = ERR + 5;
     /// No such export.
@@ -128,8 +126,6 @@ pub mod can {
     pub const MULTI_CONN: u16 = 1 << 8;
     /// Cache.
     pub const CACHE: u16 = 1 << 10;
-    /// Fast zero.
-    pub const FAST_ZERO: u16 = 1 << 11;
 }
 
 /// Types of requests.

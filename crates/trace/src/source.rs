@@ -119,6 +119,21 @@ impl Lines {
         Place::Line(self.number)
     }
 
+    /// The next record: lines that `decode` finds none in are passed over.
+    pub(crate) fn record(
+        &mut self,
+        mut decode: impl FnMut(&str) -> Result<Option<Record>, String>,
+    ) -> Result<Option<Record>, Failure> {
+        while let Some(line) = self.next()? {
+            match decode(line) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(what) => return Err((self.place(), what)),
+            }
+        }
+        Ok(None)
+    }
+
     /// The next line without its end, as text; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<&str>, Failure> {
         self.number += 1;

@@ -45,47 +45,21 @@ struct MsgHdr {
     flags: i32,
 }
 
-#[derive(Debug)]
-enum Part {
-    /// A range of the batch's own bytes.
-    Bytes(Range<usize>),
-    /// A range of a buffer.
-    Buf(Buf, Range<usize>),
-}
-
-/// What one send transmits, in order: small pieces copied in, and buffers moved in.
+/// What one send transmits, in order: ranges of buffers that are moved in.
 #[derive(Debug, Default)]
 pub struct SendBatch {
-    parts: Vec<Part>,
-    bytes: Vec<u8>,
+    parts: Vec<(Buf, Range<usize>)>,
     total: usize,
 }
 
 impl SendBatch {
-    /// An empty batch.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Appends a copy of `bytes`, for headers.
-    pub fn push_bytes(&mut self, bytes: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        self.total += bytes.len();
-        match self.parts.last_mut() {
-            Some(Part::Bytes(range)) => range.end = self.bytes.len(),
-            _ => self.parts.push(Part::Bytes(start..self.bytes.len())),
-        }
-    }
-
     /// Appends a range of a buffer (as much of it as the buffer has).
     pub fn push(&mut self, buf: Buf, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= buf.len(), "outside the buffer");
         let end = range.end.min(buf.len());
         let range = range.start.min(end)..end;
         self.total += range.len();
-        self.parts.push(Part::Buf(buf, range));
+        self.parts.push((buf, range));
     }
 
     /// How many bytes are to be sent.
@@ -103,25 +77,11 @@ impl SendBatch {
     /// Empties the batch, keeping its memory for the next one.
     pub fn clear(&mut self) {
         self.parts.clear();
-        self.bytes.clear();
         self.total = 0;
-    }
-
-    /// Takes the buffers out, in order.
-    pub fn take_bufs(&mut self) -> impl Iterator<Item = Buf> {
-        self.bytes.clear();
-        self.total = 0;
-        std::mem::take(&mut self.parts).into_iter().filter_map(|part| match part {
-            Part::Buf(buf, _) => Some(buf),
-            Part::Bytes(_) => None,
-        })
     }
 
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.parts.iter().map(|part| match part {
-            Part::Bytes(range) => &self.bytes[range.clone()],
-            Part::Buf(buf, range) => &buf[range.clone()],
-        })
+        self.parts.iter().map(|(buf, range)| &buf[range.clone()])
     }
 }
 

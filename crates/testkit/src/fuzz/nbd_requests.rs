@@ -73,7 +73,9 @@ impl<'a> Server<'a> {
             self.take_requests();
             match (self.roll() + turns) % 4 {
                 0 if !self.open.is_empty() => self.answer(),
-                1 if self.sending.take().is_some() => self.session.sent(SendBatch::new(), Ok(())),
+                1 if self.sending.take().is_some() => {
+                    self.session.sent(SendBatch::default(), Ok(()))
+                }
                 2 if self.sending.is_none() => {
                     let mut batch = Vec::new();
                     let any = self.session.take_send_with(|buf, used| batch.push((buf, used)));
@@ -89,7 +91,7 @@ impl<'a> Server<'a> {
             self.answer();
         }
         if self.sending.take().is_some() {
-            self.session.sent(SendBatch::new(), Err(Errno(32)));
+            self.session.sent(SendBatch::default(), Err(Errno(32)));
         }
         assert!(self.session.in_flight() == 0 && !self.session.memory_out());
     }

@@ -237,17 +237,10 @@ impl Decode for Reader {
             let layout = Layout::find(header, &self.columns);
             self.layout.insert(layout.map_err(|what| (Place::Line(1), what))?)
         };
-        while let Some(line) = self.lines.next()? {
-            if line.trim().is_empty() {
-                continue;
-            }
-            match request(line, layout, &mut self.devices) {
-                Ok(None) => {}
-                Ok(found) => return Ok(found),
-                Err(what) => return Err((self.lines.place(), what)),
-            }
-        }
-        Ok(None)
+        self.lines.record(|line| match line.trim() {
+            "" => Ok(None),
+            _ => request(line, layout, &mut self.devices),
+        })
     }
 }
 

@@ -55,17 +55,10 @@ impl Reader {
 impl Decode for Reader {
     fn next(&mut self) -> Result<Option<Record>, Failure> {
         let Some(version) = self.version()? else { return Ok(None) };
-        while let Some(line) = self.lines.next()? {
-            if line.trim().is_empty() {
-                continue;
-            }
-            match action(line, version, &mut self.files, &mut self.waited_us) {
-                Ok(None) => {}
-                Ok(found) => return Ok(found),
-                Err(what) => return Err((self.lines.place(), what)),
-            }
-        }
-        Ok(None)
+        self.lines.record(|line| match line.trim() {
+            "" => Ok(None),
+            _ => action(line, version, &mut self.files, &mut self.waited_us),
+        })
     }
 }
 

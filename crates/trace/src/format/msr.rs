@@ -34,17 +34,10 @@ impl Reader {
 
 impl Decode for Reader {
     fn next(&mut self) -> Result<Option<Record>, Failure> {
-        while let Some(line) = self.lines.next()? {
-            if line.is_empty() {
-                continue;
-            }
-            match request(line, &mut self.disks, &mut self.first) {
-                Ok(None) => {}
-                Ok(found) => return Ok(found),
-                Err(what) => return Err((self.lines.place(), what)),
-            }
-        }
-        Ok(None)
+        self.lines.record(|line| match line {
+            "" => Ok(None),
+            _ => request(line, &mut self.disks, &mut self.first),
+        })
     }
 }
 
