@@ -3,7 +3,13 @@
 //!
 //! Checks what the compiler and clippy do not: that the engine and the policies name no I/O,
 //! clock, thread or runtime; that files stay short, carry their licence line, and open with a
-//! module document; that the lower crates do not know the upper ones.
+//! module document; that the lower crates do not know the upper ones; that no files import each
+//! other (`circles.rs`); that every rule that is cited is in docs/design.md (`rules.rs`); that conditions on the kind of a cache do
+//! not spread (`kinds.rs`).
+
+mod circles;
+mod kinds;
+mod rules;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -79,7 +85,20 @@ fn tidy(root: &Path) -> Vec<String> {
     for (name, may_use) in MAY_USE {
         check_arrows(root, name, may_use, &mut findings);
     }
+    check_circles(root, &mut findings);
+    rules::check(root, &files, &mut findings);
+    kinds::check(root, &files, &mut findings);
     findings
+}
+
+fn check_circles(root: &Path, findings: &mut Vec<String>) {
+    let Ok(crates) = std::fs::read_dir(root.join("crates")) else { return };
+    for krate in crates.flatten() {
+        for circle in circles::circles(&krate.path().join("src")) {
+            let name = krate.file_name().to_string_lossy().into_owned();
+            findings.push(format!("crates/{name}: import each other: {}", circle.join(", ")));
+        }
+    }
 }
 
 fn sources(dir: &Path, files: &mut Vec<PathBuf>) {
