@@ -208,7 +208,7 @@ impl Volume {
     }
 
     /// A request from within the process; `done` is told the outcome on a worker's thread. A
-    /// write's payload is cut as [`pieces`] cuts it.
+    /// write's payload is cut as [`pieces`](larder_core::request::pieces) cuts it.
     pub fn call(
         &self,
         kind: Kind,

@@ -74,7 +74,7 @@ impl<'a> Server<'a> {
             match (self.roll() + turns) % 4 {
                 0 if !self.open.is_empty() => self.answer(),
                 1 if self.sending.take().is_some() => {
-                    self.session.sent(SendBatch::default(), Ok(()))
+                    self.session.sent(SendBatch::default(), Ok(()));
                 }
                 2 if self.sending.is_none() => {
                     let mut batch = Vec::new();
