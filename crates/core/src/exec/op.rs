@@ -16,7 +16,7 @@ pub const MILLISECOND: Nanos = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DevId(pub u32);
 
-/// The name of an operation between [`Exec::next_io`] and [`Exec::complete`].
+/// The name of an operation between [`Exec::next_io`](super::Exec::next_io) and [`Exec::complete`](super::Exec::complete).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IoId(pub u32);
 
@@ -26,7 +26,7 @@ pub use crate::request::Kind as IoKind;
 /// An operation on a device. Reads and writes use `buf[at .. at + len]`.
 #[derive(Debug)]
 pub struct Io {
-    /// Its name for [`Exec::complete`].
+    /// Its name for [`Exec::complete`](super::Exec::complete).
     pub id: IoId,
     /// The device.
     pub dev: DevId,
