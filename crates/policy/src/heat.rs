@@ -8,6 +8,8 @@
 //! Why a plain vector: a hundred entries are scanned once per miss, and a miss costs a visit to
 //! slow storage anyway.
 
+use alloc::vec::Vec;
+
 /// The default length of the list (SCE 3.1).
 pub const DEFAULT_LENGTH: usize = 100;
 

@@ -5,8 +5,11 @@
 //! happened and at what time, and answer; they know no device, clock, thread or byte.
 //!
 //! Invariants: the same calls give the same answers; every structure is bounded by its settings
-//! or by the number of slots.
+//! or by the number of slots. The crate is built without `std`, so that the compiler keeps I/O, clocks and threads out.
+#![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 pub mod admission;
 pub mod heat;

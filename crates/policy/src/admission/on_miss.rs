@@ -7,7 +7,7 @@
 //! one of the last 128 ended; units are those of one shard, so a stream that is spread over
 //! shards is seen by each of them at its own length.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 /// How many streams are followed at a time (bcache: 128).
 const STREAMS: usize = 128;

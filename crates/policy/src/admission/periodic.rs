@@ -16,6 +16,9 @@
 //! Invariants: no unit and no slot is exchanged twice in one update (the origin's hand turns once,
 //! the flash's at most once); one step of a hand looks at a bounded number of units.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::Nanos;
 
 /// What one request adds.

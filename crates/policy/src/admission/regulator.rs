@@ -9,6 +9,8 @@
 //! Invariants: the ratio of a window without reads is the last one known, and 1 before the first
 //! read, so that a cold cache starts at full speed.
 
+use alloc::vec::Vec;
+
 use crate::Nanos;
 
 /// Buckets of the sliding window.

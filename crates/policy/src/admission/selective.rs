@@ -11,6 +11,8 @@
 //! anybody (design rule 6; the paper has no such bound, and exchanges units of nearly equal heat
 //! for ever).
 
+use alloc::vec::Vec;
+
 use super::{Class, Regulator};
 use crate::Nanos;
 use crate::heat::{DEFAULT_LENGTH, HeatList};
@@ -122,7 +124,7 @@ mod tests {
         }
         assert_eq!(policy.turn(0, 0.05, 0), Some(500_000_000));
         assert_eq!(policy.turn(1, 0.05, 0), None);
-        let taken = std::iter::from_fn(|| policy.next(0, true)).count();
+        let taken = core::iter::from_fn(|| policy.next(0, true)).count();
         assert_eq!(taken, 50);
     }
 

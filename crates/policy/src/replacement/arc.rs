@@ -2,6 +2,9 @@
 //! ARC (Megiddo and Modha, FAST 2003): recency and frequency in two lists, with ghosts of both,
 //! whose hits move the border between them.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::Replacement;
 use super::ghost::Ghosts;
 use super::list::{Links, Queue};

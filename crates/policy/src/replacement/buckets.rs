@@ -5,6 +5,9 @@
 //! The order is by bucket: least recently used (an access to any of its units counts), first
 //! filled, or at random. The bucket that is being filled stays.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::Replacement;
 use super::list::{Links, Queue};
 
@@ -51,7 +54,7 @@ impl Buckets {
         slot / self.per_bucket
     }
 
-    fn slots_of(&self, bucket: u32) -> std::ops::Range<u32> {
+    fn slots_of(&self, bucket: u32) -> core::ops::Range<u32> {
         let first = bucket * self.per_bucket;
         first..(first + self.per_bucket).min(self.slots)
     }

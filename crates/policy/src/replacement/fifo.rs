@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! FIFO: who entered first leaves first. In each set by itself where there are several.
 
+use alloc::vec::Vec;
+
 use super::Replacement;
 use super::list::{Links, Queue};
 

@@ -12,6 +12,9 @@
 //! Why not the paper's search, on and on until somebody is at zero: under it any candidate
 //! displaces somebody, however hot, and each search takes standing from all it passes.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::Replacement;
 
 /// The paper's ceiling.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ghosts: units that left not long ago, remembered by number only, oldest forgotten first.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use hashbrown::HashMap;
 

@@ -10,6 +10,9 @@
 //! Variant (libcachesim's): also the access to a HIR unit that is in Q alone makes room among the
 //! LIR units, which the next new unit takes.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use hashbrown::HashMap;
 
 use super::Replacement;

@@ -3,6 +3,9 @@
 //!
 //! Invariant: a slot is in at most one queue of a set of links at a time.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -52,7 +55,7 @@ impl Queue {
 
     /// The slots from the oldest on.
     pub(super) fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
-        std::iter::successors(self.oldest(), |slot| links.newer(*slot))
+        core::iter::successors(self.oldest(), |slot| links.newer(*slot))
     }
 
     pub(super) fn push(&mut self, links: &mut Links, slot: u32) {

@@ -9,8 +9,11 @@
 //! put there; a use makes that older than it is, never newer, so a slot that comes up with other uses than
 //! it has is put back with those. An entry of a unit that left is dropped when it comes up.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use alloc::collections::{BinaryHeap, VecDeque};
+use core::cmp::Reverse;
 
 use hashbrown::HashMap;
 

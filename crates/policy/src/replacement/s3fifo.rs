@@ -3,6 +3,9 @@
 //! ghosts. Variant: small queue 10 % of the slots, ghosts 90 % (in entries), promotion at a
 //! frequency of 2, frequencies capped at 3.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::Replacement;
 use super::ghost::Ghosts;
 use super::list::{Links, Queue};

@@ -3,6 +3,9 @@
 //! left it, and an LRU for what comes back after that. Variant: the FIFO gives way above 25 % of
 //! the slots, ghosts for 50 %.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::Replacement;
 use super::ghost::Ghosts;
 use super::list::{Links, Queue};

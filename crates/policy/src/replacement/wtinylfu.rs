@@ -7,6 +7,9 @@
 //! How often is estimated by a count-min sketch of bytes, whose counts are halved after so many
 //! requests as 10 per slot.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::Replacement;
 use super::list::{Links, Queue};
 
@@ -35,7 +38,7 @@ impl Sketch {
     /// The unit's counter in each row; a row's counters stand between those of the others.
     fn places(&self, unit: u64) -> [usize; ROWS] {
         let mut hash = unit;
-        std::array::from_fn(|row| {
+        core::array::from_fn(|row| {
             // The finaliser of splitmix64: every bit of the unit changes half of the hash.
             hash = hash.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut mixed = hash;
