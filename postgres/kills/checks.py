@@ -84,7 +84,7 @@ def same_bare(cluster: Cluster, database: str = "postgres") -> None:
 
 def make_status(cluster: Cluster, database: str = "postgres") -> None:
     """Makes the function that the next one calls."""
-    cluster.sql(STATUS.format(cluster.options.library), database)
+    cluster.sql(STATUS.format(cluster.library), database)
 
 
 def status(cluster: Cluster, database: str = "postgres") -> dict[str, int]:

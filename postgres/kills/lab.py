@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from checks import amcheck, digest, expect, expect_no_damage, make_status, status
-from cluster import Cluster, Failed, Options
+from cluster import Cluster, Failed
+from options import Options
 
 # 24 MB: more than shared buffers, less than flash.
 ROWS = 90_000
@@ -34,7 +35,7 @@ class Lab:
     def place(self, **settings: str) -> Cluster:
         """A place for one, which something else makes."""
         named = {name.replace("__", "."): value for name, value in settings.items()}
-        cluster = Cluster(self.options, f"{self.name}-{len(self.clusters)}", self.policy, **named)
+        cluster = self.options.cluster(f"{self.name}-{len(self.clusters)}", self.policy, **named)
         self.clusters.append(cluster)
         return cluster
 

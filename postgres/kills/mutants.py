@@ -6,7 +6,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field, replace
 
-from cluster import Failed, Options
+from cluster import Failed
+from options import Options
 from rounds import Rounds
 from scenarios import every, run_one
 

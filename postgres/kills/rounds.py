@@ -13,8 +13,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from checks import Hits, amcheck, expect_no_damage, make_status, same_bare
-from cluster import Cluster, Failed, Options
+from cluster import Failed
 from load import TABLES, Churn, Ledger, Mix
+from options import Options
 
 DATABASE = "tpcc"
 HELPERS = ["checkpointer", "background writer", "walwriter"]
@@ -86,7 +87,7 @@ class Rounds:
         self.options = options
         self.result = Result(policy, checksums)
         self.numbers = random.Random(f"{options.seed} {policy} {checksums}")
-        self.cluster = Cluster(options, f"rounds-{policy}-{checksums}", policy)
+        self.cluster = options.cluster(f"rounds-{policy}-{checksums}", policy)
         self.hits = Hits()
         self.at = 0
 

@@ -16,8 +16,9 @@ import scenarios_full  # noqa: F401
 import scenarios_kept_back  # noqa: F401
 import scenarios_limits  # noqa: F401
 import scenarios_starts  # noqa: F401
-from cluster import Failed, Options, Skipped
+from cluster import Failed
 from lab import ALL, Lab, Scenario
+from options import Options, Skipped
 
 
 @dataclass

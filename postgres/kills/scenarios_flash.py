@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from checks import digest, expect, make_status, status
-from cluster import EMPTY, Cluster, Failed, Skipped, give
+from cluster import EMPTY, Cluster, Failed, give
 from lab import DISK, Lab, change, expect_data, expect_log, expect_start, read_by_key, scenario
+from options import Skipped
 
 FLASH = "larder.flash"
 

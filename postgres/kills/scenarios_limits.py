@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 from checks import amcheck, digest, expect, expect_no_damage, make_status, status
-from cluster import BIN, EMPTY, LEFT, STOPPED, Failed, Skipped, as_user, give
+from cluster import BIN, EMPTY, LEFT, STOPPED, Failed, as_user, give
 from lab import FULL, Lab, expect_data, expect_log, expect_start, scenario
+from options import Skipped
 from scenarios_flash import mounted
 from scenarios_full import changed, expect_both, expect_refused
 from scenarios_kept_back import QUIET, absorbed

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of run's and its parts
-# A run's directory and its server. Sourced by run.
+# A run's directory and its server, which ../cluster.py makes, starts and stops. Sourced by run.
 
 port=54317
 
@@ -37,6 +37,7 @@ initdb_options() {
 open_run() { # suite
     run=$(mktemp -d "$base/run.$1.XXXXXX")
     cp -r "$here/wrap" "$run/bin"
+    cp "$here/../cluster.py" "$run/bin/cluster"
     # A copy: a build in the meantime must not change the library under a server.
     if [ -n "$library" ]; then cp "$library" "$run/larder.so"; fi
     settings >"$run/settings.conf"
@@ -74,17 +75,15 @@ watch() { # command...
     return "$status"
 }
 
+# The run's cluster, by the server's own programs if `programs` names them, else by those that stand before them.
+cluster() { # create|start|stop options...
+    inside env "PG_BIN=${programs:-$run/bin}" cluster "$1" "$run" --port "$port" "${@:2}"
+}
+
 start_server() {
-    inside initdb -N -A trust -U postgres --no-locale -E UTF8 -D "$run/data" >"$run/initdb.log" 2>&1 || {
-        tail -n 5 "$run/initdb.log" >&2
-        problems+=("initdb failed")
-        return 1
-    }
     # As pg_regress sets them in a server of its own. Sequential scans that join one another, which a
     # small pool makes likely, give rows in another order: the recovery tests turn them off as well.
-    inside tee -a "$run/data/postgresql.conf" >/dev/null <<-CONF
-	listen_addresses = ''
-	unix_socket_directories = '$run'
+    cat >"$run/server.conf" <<-CONF
 	log_line_prefix = '%m [%p] %q%a '
 	log_checkpoints = on
 	log_lock_waits = on
@@ -92,7 +91,13 @@ start_server() {
 	synchronize_seqscans = off
 	$(cat "$run/settings.conf")
 	CONF
-    inside pg_ctl -w -t 120 -l "$run/server.log" start >/dev/null || {
+    chmod a+r "$run/server.conf"
+    cluster create --conf "$run/server.conf" >"$run/initdb.log" 2>&1 || {
+        tail -n 5 "$run/initdb.log" >&2
+        problems+=("initdb failed")
+        return 1
+    }
+    cluster start --seconds 120 >/dev/null 2>&1 || {
         tail -n 20 "$run/server.log" >&2
         problems+=("the server did not start")
         return 1
@@ -100,7 +105,7 @@ start_server() {
 }
 
 stop_server() { # mode
-    inside "$bin/pg_ctl" -w -t 300 -m "$1" stop >/dev/null || {
+    cluster stop --mode "$1" >/dev/null || {
         problems+=("the server did not stop")
         return 1
     }
@@ -109,6 +114,7 @@ stop_server() { # mode
 # What the server answers through the library must be what lies in its files: without the library it
 # has nothing else.
 compare_bare() {
+    local programs=$bin
     say "comparing with the bare server"
     inside pg_dumpall --no-sync -f "$run/served.sql" && stop_server fast || return 1
     if [ "$checksums" = on ] && ! inside pg_checksums --check >"$run/checksums.log" 2>&1; then
@@ -116,15 +122,14 @@ compare_bare() {
     fi
     if [ "$policy" = full ]; then
         # Pages are on flash alone, and a server without the library is refused.
-        if inside "$bin/pg_ctl" -w -t 60 -l "$run/refused.log" -o "-c shared_preload_libraries=" start >/dev/null 2>&1; then
+        if cluster start --seconds 60 --log "$run/refused.log" --set shared_preload_libraries= >/dev/null 2>&1; then
             problems+=("the bare server started under policy full")
             return 1
         fi
-        inside "$bin/pg_ctl" -w -t 300 -l "$run/server.log" -o "-c larder.policy=through" start >/dev/null &&
+        cluster start --set larder.policy=through >/dev/null &&
             stop_server fast || return 1
     fi
-    inside tee -a "$run/data/postgresql.conf" >/dev/null <<<"shared_preload_libraries = ''"
-    inside "$bin/pg_ctl" -w -t 300 -l "$run/server.log" start >/dev/null &&
+    cluster start --set shared_preload_libraries= >/dev/null &&
         inside pg_dumpall --no-sync -f "$run/bare.sql" || return 1
     # Each dump has a random key in its restrict lines.
     if ! inside diff -I '^\\\(un\)\?restrict ' "$run/served.sql" "$run/bare.sql" >"$run/other.diff"; then

@@ -1,23 +1,28 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A server of its own: made, started, stopped, killed, asked.
+"""A PostgreSQL server of its own: made, started, stopped, killed, asked.
 
-A server refuses to run as root, so root runs it as the user of KILLS_USER. What belongs to a cluster is
+The kills, the suites and the mix make their servers with it; the suites, which are a shell script, by its
+commands. A server refuses to run as root, so root runs it as another user. What belongs to a cluster is
 found by its working directory, which is the data directory for every process of a server.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 BIN = Path(os.environ.get("PG_BIN", "/usr/lib/postgresql/15/bin"))
-USER = os.environ.get("KILLS_USER", "postgres")
+USER = os.environ.get("KILLS_USER") or os.environ.get("TPCC_USER") or "postgres"
+# The settings of a start; they override those of postgresql.conf.
+CONF = "start.conf"
 CACHING = re.compile(r"larder: caching: \d+ MiB of flash, (\d+) pages in it \(([^)]*)\)")
 EMPTY, STOPPED, LEFT = "empty", "warm after a stop", "as the last start left it"
 RECOVERED = "recovered from flash"
@@ -25,33 +30,6 @@ RECOVERED = "recovered from flash"
 
 class Failed(Exception):
     """What must not be."""
-
-
-class Skipped(Exception):
-    """What cannot be tried here, and why."""
-
-
-@dataclass
-class Options:
-    """What the command line says."""
-
-    library: Path
-    base: Path
-    policies: list[str]
-    checksums: list[str]
-    flash_size: str = "48MB"
-    shared_buffers: str = "8MB"
-    warehouses: int = 1
-    clients: int = 8
-    rounds: int = 200
-    seed: int = 1
-    port: int = 55100
-    json: bool = False
-    keep: bool = False
-    only: list[str] = field(default_factory=list)
-    mutant: str = ""
-    # All that were made.
-    clusters: list[Cluster] = field(default_factory=list)
 
 
 def as_user(words: list[str]) -> list[str]:
@@ -88,59 +66,45 @@ def tool(words: list[str]) -> str:
 class Cluster:
     """A data directory, and the server that may run in it."""
 
-    def __init__(self, options: Options, name: str, policy: str, **settings: str) -> None:
-        self.options = options
-        self.home = options.base / name
-        self.data = self.home / "data"
-        self.log = self.home / "server.log"
-        self.port = options.port + len(options.clusters)
-        self.mutant = options.mutant
+    def __init__(self, home: Path, port: int, library: Path | None = None, **settings: str) -> None:
+        self.home = home
+        self.data = home / "data"
+        self.log = home / "server.log"
+        self.port = port
+        self.library = library
+        # More of the environment of all that it runs.
+        self.variables: dict[str, str] = {}
         # A command that runs what starts the server.
         self.around: list[str] = []
         # The postmaster that was seen last.
         self.last = 0
-        options.clusters.append(self)
         self.settings = {
             "listen_addresses": "",
-            "unix_socket_directories": str(self.home),
-            "port": str(self.port),
-            "shared_buffers": options.shared_buffers,
-            "max_connections": "60",
-            "log_line_prefix": "%m [%p] %e ",
-            "log_checkpoints": "on",
-            "checkpoint_timeout": "30s",
-            "min_wal_size": "32MB",
-            "max_wal_size": "64MB",
-            "autovacuum_naptime": "1s",
-            "larder.flash_directory": "larder_flash",
-            "larder.flash_size": options.flash_size,
-            "larder.policy": policy,
+            "unix_socket_directories": str(home),
+            "port": str(port),
             **settings,
         }
 
-    def create(self, checksums: str = "on") -> Cluster:
+    def create(self, checksums: str = "on", configuration: str = "") -> Cluster:
         """An empty one."""
-        self.home.mkdir(mode=0o755)
+        self.home.mkdir(mode=0o755, exist_ok=True)
         give(self.home)
         words = ["-N", "-A", "trust", "-U", "postgres", "--no-locale", "-E", "UTF8"]
         if checksums == "on":
             words.append("--data-checksums")
         self.tool("initdb", *words, "-D", str(self.data))
         with open(self.data / "postgresql.conf", "a", encoding="utf8") as file:
-            file.write("include 'kills.conf'\n")
+            file.write(f"{configuration}\ninclude '{CONF}'\n")
         return self
 
     def env(self) -> dict[str, str]:
         """What its tools need."""
-        env = {
+        return {
             "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": str(self.home), "TMPDIR": str(self.home), "LC_ALL": "C",
             "PGHOST": str(self.home), "PGPORT": str(self.port), "PGUSER": "postgres",
-            "PGDATABASE": "postgres", "PGCONNECT_TIMEOUT": "30",
+            "PGDATABASE": "postgres", "PGCONNECT_TIMEOUT": "30", **self.variables,
         }
-        if self.mutant:
-            env["LARDER_PG_MUTANT"] = self.mutant
-        return env
 
     def tool(self, name: str, *words: str, limit: float = 600) -> str:
         """Runs one of PostgreSQL's."""
@@ -152,23 +116,22 @@ class Cluster:
 
     def configure(self, library: bool) -> None:
         """Writes the settings down."""
-        loaded = {"shared_preload_libraries": str(self.options.library) if library else ""}
-        lines = [f"{key} = '{value}'\n" for key, value in {**self.settings, **loaded}.items()]
-        (self.data / "kills.conf").write_text("".join(lines), encoding="utf8")
-        give(self.data / "kills.conf")
+        settings = dict(self.settings)
+        if self.library:
+            settings["shared_preload_libraries"] = str(self.library) if library else ""
+        lines = [f"{key} = '{value}'\n" for key, value in settings.items()]
+        (self.data / CONF).write_text("".join(lines), encoding="utf8")
+        give(self.data / CONF)
 
-    def start(self, library: bool = True, preload: bool = False) -> tuple[int, str]:
+    def start(self, library: bool = True, preload: bool = False, seconds: int = 180) -> tuple[int, str]:
         """Starts it; the pages that are cached then, and where they are from (empty: there is no cache)."""
         self.configure(library and not preload)
         at = self.log_size()
-        words = [str(BIN / "pg_ctl"), "-D", str(self.data), "-w", "-t", "180", "-s", "-l", str(self.log), "start"]
-        env = self.env()
+        words = [str(BIN / "pg_ctl"), "-D", str(self.data), "-w", "-t", str(seconds), "-s", "-l", str(self.log), "start"]
         if preload:
-            env["LD_PRELOAD"] = str(self.options.library)
-            words = ["env", f"LD_PRELOAD={self.options.library}", *words]
-            env.pop("LD_PRELOAD")
+            words = ["env", f"LD_PRELOAD={self.library}", *words]
         try:
-            run([*self.around, *as_user(words)], env, 200)
+            run([*self.around, *as_user(words)], self.env(), seconds + 20)
         except Failed as error:
             raise Failed(f"the server does not start: {error}") from error
         self.postmaster()
@@ -185,9 +148,9 @@ class Cluster:
             return "\n".join(line for line in self.log_from(at).splitlines() if "FATAL" in line or "HINT" in line)
         raise Failed("the server started, and should have been refused")
 
-    def stop(self, mode: str = "fast") -> None:
+    def stop(self, mode: str = "fast", seconds: int = 180) -> None:
         """Stops it, and waits until the last process has gone (a log collector goes last)."""
-        self.tool("pg_ctl", "-D", str(self.data), "-w", "-t", "180", "-s", "-m", mode, "stop", limit=200)
+        self.tool("pg_ctl", "-D", str(self.data), "-w", "-t", str(seconds), "-s", "-m", mode, "stop", limit=seconds + 20)
         self.wait_gone()
 
     def postmaster(self) -> int:
@@ -293,3 +256,39 @@ class Cluster:
         if (self.data / "global/pg_control").exists():
             self.forget_memory()
         shutil.rmtree(self.home)
+
+
+def main() -> None:
+    """The commands. What they run has the environment of this one."""
+    parser = argparse.ArgumentParser(prog="cluster", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    create = commands.add_parser("create", help="an empty cluster in HOME/data, without checksums unless initdb makes them")
+    create.add_argument("--conf", type=Path, help="a file to append to its configuration")
+    start = commands.add_parser("start", help="starts it; its log is HOME/server.log")
+    start.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of this start")
+    start.add_argument("--log", type=Path, help="another log")
+    stop = commands.add_parser("stop", help="stops it")
+    stop.add_argument("--mode", default="fast")
+    for command in (create, start, stop):
+        command.add_argument("home", type=Path, metavar="HOME")
+        command.add_argument("--port", type=int, required=True, help="the number in the name of its socket, in HOME")
+    for command in (start, stop):
+        command.add_argument("--seconds", type=int, default=300, help="no longer than that")
+    words = parser.parse_args()
+    settings = dict(setting.split("=", 1) for setting in getattr(words, "set", []))
+    cluster = Cluster(words.home, words.port, **settings)
+    cluster.variables = dict(os.environ)
+    if words.command == "create":
+        cluster.create("off", words.conf.read_text(encoding="utf8") if words.conf else "")
+    elif words.command == "start":
+        cluster.log = words.log or cluster.log
+        cluster.start(seconds=words.seconds)
+    else:
+        cluster.stop(words.mode, words.seconds)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as error:
+        sys.exit(f"cluster: {error}")
