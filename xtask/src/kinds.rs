@@ -25,11 +25,11 @@ const LEFT: &[(&str, usize)] = &[
     ("core", 16),
     ("front", 0),
     ("io", 0),
-    ("lab", 4),
+    ("lab", 3),
     ("pg", 1),
     ("shared", 0),
     ("sim", 15),
-    ("volume", 28),
+    ("volume", 24),
 ];
 /// The kinds' own files and folders.
 const OWN: &[&str] = &[

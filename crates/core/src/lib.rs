@@ -24,6 +24,7 @@ pub mod pages;
 pub mod request;
 pub mod shape;
 pub mod shard;
+pub mod size;
 pub mod stats;
 
 mod bytes;

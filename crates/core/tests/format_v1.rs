@@ -15,17 +15,15 @@ use std::fmt::Write as _;
 
 use larder_core::config::{Choices, Durability, preset};
 use larder_core::exec::SECOND;
-use larder_core::format::label::{
-    Found, HEADER_BYTES as LABEL_AREA, Label, SECOND_COPY, Section, SectionKind,
-};
-use larder_core::format::{FlashPlan, Keeps};
+use larder_core::format::label::{Found, Label, SECOND_COPY, Section};
+use larder_core::format::{FlashPlan, Frame, Plan, UnitsPlan};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::journal::record::{Block, Tail, pack};
 use larder_core::journal::recover::{Header, Recovered, format};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
-use larder_testkit::memory::Memory;
-use larder_testkit::units::{place, recover_from};
+use larder_testkit::memory::{FLASH, Memory};
+use larder_testkit::units::{LOG_BYTES, recover_from};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 5;
@@ -109,6 +107,7 @@ struct Setup {
     choices: Choices,
     flash: FlashPlan,
     layout: Layout,
+    label: Label,
 }
 
 fn setup(name: &str) -> Setup {
@@ -118,31 +117,18 @@ fn setup(name: &str) -> Setup {
     let unit_bytes = choices.unit_bytes;
     // The last unit is short.
     let shape = Shape::new(19 * unit_bytes + 12_288, unit_bytes, 1);
-    let mut flash = place(&shape, &choices, (VOLUME, LABEL_AREA), SLOTS, 512);
-    flash.base = flash.base.next_multiple_of(1 << 20);
-    let layout = Layout::of(&shape, &flash).unwrap();
-    Setup { shape, choices, flash, layout }
-}
-
-fn label(setup: &Setup) -> Label {
-    let Setup { shape, flash, .. } = setup;
-    let section = |kind, offset, bytes| Section { kind, offset, bytes };
-    let sections = vec![
-        section(SectionKind::Metadata, LABEL_AREA, flash.base - LABEL_AREA),
-        section(SectionKind::Slots, flash.base, SLOTS * shape.unit_bytes),
-    ];
-    let (keeps, log_bytes) = (Keeps::of(&setup.choices), flash.journal.unwrap().log_bytes);
-    let (unit_bytes, origin_bytes) = (shape.unit_bytes, shape.origin_bytes);
-    let (volume, slots, shards) = (VOLUME, SLOTS, 1);
-    Label { volume, unit_bytes, slots, shards, log_bytes, keeps, origin_bytes, sections }
+    let plan = UnitsPlan::of(Frame::DEVICE, shape, SLOTS, 512, &choices, LOG_BYTES);
+    let (flash, layout) = (plan.place(FLASH, VOLUME), plan.layout(VOLUME, 0).unwrap());
+    let label = Plan::Units(plan).label(VOLUME);
+    Setup { shape, choices, flash, layout, label }
 }
 
 /// The beginning of the flash after the steps, as the present code writes it.
 fn make(preset: &str, steps: Steps) -> Vec<u8> {
     let setup = setup(preset);
-    let Setup { shape, flash, layout, .. } = setup;
+    let Setup { shape, flash, layout, label, .. } = setup;
     let mut bytes = vec![0; (flash.base + SLOTS * shape.unit_bytes) as usize];
-    let labels = [0, SECOND_COPY].map(|at| (at, label(&setup).encode().to_vec()));
+    let labels = [0, SECOND_COPY].map(|at| (at, label.encode().to_vec()));
     for (at, what) in format(&layout, VOLUME).into_iter().chain(labels) {
         bytes[at as usize..][..what.len()].copy_from_slice(&what);
     }

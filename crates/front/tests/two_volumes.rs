@@ -11,8 +11,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_core::config::{Limits, preset};
+use larder_core::config::{Durability, Limits, preset};
 use larder_core::request::Kind;
+use larder_core::shape::Shape;
 use larder_front::door::Door;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
@@ -29,12 +30,13 @@ fn volume(name: &str) -> Arc<Volume> {
 }
 
 fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
-    let choices = preset(if name == "a" { "sce" } else { "face" }).unwrap().choices();
-    let flash = Device::mem(16 << 20).with_fault(fault);
-    let mut flash = FlashDevice::prepare(flash, None, 1 << 20, false).unwrap();
-    if choices.log().is_some() {
-        flash = flash.for_volume(16 << 20, &choices, 2).unwrap();
+    let mut choices = preset(if name == "a" { "sce" } else { "face" }).unwrap().choices();
+    if choices.log().is_none() {
+        choices.durability = Durability::Volatile;
     }
+    let flash = Device::mem(16 << 20).with_fault(fault);
+    let shape = Shape::new(16 << 20, choices.unit_bytes, 2);
+    let flash = FlashDevice::prepare(flash, None, shape, &choices, false).unwrap();
     let (name, origin, limits) = (name.to_owned(), Device::mem(16 << 20), Limits::default());
     let volume =
         Volume::start(VolumeConfig { name, origin, choices, limits, workers: 2, state: None })

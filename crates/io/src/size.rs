@@ -8,6 +8,8 @@
 //!
 //! Why not floating point: 2^53 is less than the sizes that can be written.
 
+use larder_core::size::{LETTERS, Size};
+
 /// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
@@ -22,8 +24,6 @@ pub enum SizeError {
     TooLarge(String),
 }
 
-/// Letters of the units in ascending order.
-const LETTERS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 /// More digits than this after the point say nothing any more.
 const MAX_FRACTION_DIGITS: usize = 12;
 
@@ -69,23 +69,10 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     u64::try_from(bytes).map_err(|_| too_large())
 }
 
-/// Writes a size exactly, in the largest binary unit that needs at most two digits after the
-/// point.
+/// Writes a size exactly, see [`Size`].
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
-    for (at, letter) in LETTERS.iter().enumerate().rev() {
-        let unit = 1_u128 << (10 * (at + 1));
-        let hundredths = u128::from(bytes) * 100;
-        if u128::from(bytes) >= unit && hundredths.is_multiple_of(unit) {
-            let (whole, rest) = (hundredths / unit / 100, hundredths / unit % 100);
-            return match (rest / 10, rest % 10) {
-                (0, 0) => format!("{whole}{letter}iB"),
-                (tenth, 0) => format!("{whole}.{tenth}{letter}iB"),
-                _ => format!("{whole}.{rest:02}{letter}iB"),
-            };
-        }
-    }
-    bytes.to_string()
+    Size(bytes).to_string()
 }
 
 /// Writes a size for people: three digits or so, and the unit.

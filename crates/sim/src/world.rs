@@ -13,9 +13,8 @@ use larder_core::config::{CacheSpec, Choices, Limits};
 use larder_core::desk::{Desk, Finished, Requests};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, Nanos};
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, LogsPlan, UnitsPlan};
 use larder_core::journal::recover::Recovered;
-use larder_core::pagelog::Geometry;
 use larder_core::request::{Kind, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -86,32 +85,35 @@ impl World {
     pub fn attach(&mut self, flash: SimDevice, slots: u64, block_bytes: u32) -> DevId {
         self.devices.push(flash);
         let dev = DevId(self.devices.len() as u32 - 1);
+        let unit_bytes = self.shape.unit_bytes;
+        let plan = UnitsPlan::volatile(Frame::BARE, unit_bytes, slots, block_bytes);
         for shard in &self.shards {
-            shard.attach(FlashPlan { dev, base: 0, slots, block_bytes, journal: None }, None);
+            shard.attach(plan.place(dev, 0), None);
         }
         dev
     }
 
-    /// Attaches a flash device with metadata, and what was recovered from it for each shard; how
+    /// Attaches a flash device of units of this volume, and what was recovered from it for each shard; how
     /// many shards are warm.
     pub fn attach_journaled(
         &mut self,
         flash: SimDevice,
-        place: FlashPlan,
+        plan: &UnitsPlan,
+        volume: u64,
         recovered: &[Option<Recovered>],
     ) -> usize {
         self.devices.push(flash);
-        let dev = DevId(self.devices.len() as u32 - 1);
+        let place = plan.place(DevId(self.devices.len() as u32 - 1), volume);
         let shards = self.shards.iter().zip(recovered);
-        shards.filter(|(s, r)| s.attach(FlashPlan { dev, ..place }, r.as_ref())).count()
+        shards.filter(|(shard, found)| shard.attach(place, found.as_ref())).count()
     }
 
-    /// Attaches a flash device with a page log for each shard.
-    pub fn attach_log(&mut self, flash: SimDevice, places: &[Geometry]) -> DevId {
+    /// Attaches a flash device with a page log of this volume for each shard.
+    pub fn attach_logs(&mut self, flash: SimDevice, plan: &LogsPlan, volume: u64) {
         self.devices.push(flash);
         let dev = DevId(self.devices.len() as u32 - 1);
-        self.shards.iter().zip(places).for_each(|(shard, place)| shard.attach_log(dev, *place));
-        dev
+        let places = plan.each(volume);
+        self.shards.iter().zip(places).for_each(|(shard, place)| shard.attach_log(dev, place));
     }
 
     /// Takes a device out: the world is over.

@@ -6,7 +6,7 @@
 
 use larder_core::config::{Choices, Durability, Limits};
 use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
-use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, format, recover};
 use larder_core::request::Kind;
@@ -26,7 +26,7 @@ const SLOTS: u64 = UNITS + 1;
 struct Rig {
     choices: Choices,
     shape: Shape,
-    place: FlashPlan,
+    plan: UnitsPlan,
     layout: Layout,
 }
 
@@ -35,12 +35,9 @@ impl Rig {
         let choices = Choices { durability: Durability::Journal, ..sce() };
         let unit_bytes = choices.unit_bytes;
         let shape = Shape::new(UNITS * unit_bytes, unit_bytes, 1);
-        let (log_bytes, keeps) = (64 << 10, Keeps::of(&choices));
-        let journal = Some(MetadataPlan { base: 0, volume: VOLUME, log_bytes, keeps });
-        let base = Layout::total_bytes(&shape, SLOTS, log_bytes, keeps);
-        let place = FlashPlan { dev: FLASH, base, slots: SLOTS, block_bytes: 512, journal };
-        let layout = Layout::of(&shape, &place).unwrap();
-        Self { choices, shape, place, layout }
+        let plan = UnitsPlan::of(Frame::BARE, shape, SLOTS, 512, &choices, 64 << 10);
+        let layout = plan.layout(VOLUME, 0).unwrap();
+        Self { choices, shape, plan, layout }
     }
 
     fn recover(&self, flash: &Store) -> Option<Recovered> {
@@ -63,7 +60,8 @@ impl Rig {
         let bytes = self.shape.origin_bytes;
         let origin = device(1, 2 * MILLISECOND, origin);
         let mut world = World::new(origin, bytes, 1, &lawful(&self.choices), &Limits::default());
-        assert_eq!(world.attach_journaled(device(2, MILLISECOND, flash), self.place, &[found]), 1);
+        let flash = device(2, MILLISECOND, flash);
+        assert_eq!(world.attach_journaled(flash, &self.plan, VOLUME, &[found]), 1);
         world
     }
 }
@@ -83,7 +81,7 @@ fn what_was_being_written_is_brought_back_before_anybody_misses_it() {
     let rig = Rig::new();
     let pages = || (0..rig.shape.origin_bytes).step_by(4096);
     let all = pages().count() as u64;
-    let mut flash = Store::new(rig.place.base + SLOTS * rig.shape.unit_bytes, |_, b| b.fill(0));
+    let mut flash = Store::new(rig.plan.end(), |_, b| b.fill(0));
     for (at, bytes) in format(&rig.layout, VOLUME) {
         flash.write(at, &bytes, true);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use larder_core::buf::Buf;
 use larder_core::config::{
-    AdmissionChoice, Choices, Eviction, Limits, ReplacementChoice, WritePolicy, preset,
+    AdmissionChoice, Choices, Durability, Eviction, Limits, ReplacementChoice, WritePolicy, preset,
 };
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
 use larder_core::pagelog::LogPolicy;
@@ -113,7 +113,7 @@ fn choices(setup: &Setup) -> Choices {
     let unit_bytes = setup.unit;
     if setup.preset != "sce" {
         let mut choices = preset(setup.preset).unwrap().choices();
-        choices.unit_bytes = unit_bytes;
+        (choices.unit_bytes, choices.durability) = (unit_bytes, Durability::Volatile);
         if let Eviction::Replacement(ReplacementChoice::Buckets { bytes, .. }) =
             &mut choices.eviction
         {
@@ -122,6 +122,7 @@ fn choices(setup: &Setup) -> Choices {
         if let AdmissionChoice::OnExit(settings) = &mut choices.admission {
             settings.batch_pages = 4;
             choices.write = WritePolicy::Logged(LogPolicy::Through);
+            choices.durability = Durability::Log;
         }
         return choices;
     }
@@ -133,7 +134,8 @@ fn choices(setup: &Setup) -> Choices {
     };
     let admission = AdmissionChoice::Selective(settings);
     let eviction = Eviction::Replacement(ReplacementChoice::GClock { ceiling: 1 });
-    Choices { unit_bytes, admission, eviction, ..preset("sce").unwrap().choices() }
+    let durability = Durability::Volatile;
+    Choices { unit_bytes, admission, eviction, durability, ..preset("sce").unwrap().choices() }
 }
 
 fn nanos(span: Duration) -> Nanos {
@@ -226,13 +228,8 @@ impl Rig {
 
     /// Attaches a flash device.
     pub fn attach(&self, device: &Device) -> Result<(), VolumeError> {
-        let flash = FlashDevice::prepare(device.clone(), None, self.setup.unit, false)?;
-        let choices = &self.volume.config().choices;
-        let logs = choices.log().is_some();
-        self.volume.attach(match logs {
-            true => flash.for_volume(BYTES, choices, self.setup.workers)?,
-            false => flash,
-        })
+        let (shape, choices) = (self.volume.shape(), &self.volume.config().choices);
+        self.volume.attach(FlashDevice::prepare(device.clone(), None, shape, choices, false)?)
     }
 
     /// Attaches a new device, healthy and with faults of its own.

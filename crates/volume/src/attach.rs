@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use larder_core::exec::DevId;
 use larder_core::format::label::{Found, Label, SectionKind};
+use larder_core::format::{FlashPlan, LogsPlan, Plan};
 use larder_core::journal::recover::Recovered;
+use larder_io::Device;
 
 use super::error::VolumeError;
 use super::fits::check_memory;
@@ -38,23 +40,29 @@ impl Volume {
                 if attached.leaving { " and still has operations under way" } else { "" },
             )));
         }
-        check_memory(self.memory(flash.slots).worst_bytes())?;
+        check_memory(self.memory(flash.plan.slots()).worst_bytes())?;
         self.check_flash_blocks(&flash)?;
         let (volume, kept) = self.open_flash(&flash)?;
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
-        let (slots, name) = (flash.slots, flash.device.name().to_owned());
+        let (plan, name) = (flash.plan, flash.device.name().to_owned());
         lock(&self.state).attach(dev, flash.clone(), volume, self.mailboxes.len());
-        match kept {
-            Kept::Units(recovered) => self.attach_units(dev, &flash, volume, recovered)?,
-            Kept::Logs { .. } => {
-                self.attach_logs(dev, &flash, volume)?;
+        match plan {
+            Plan::Units(units) => {
+                self.attach_units(units.place(dev, volume), &flash.device, kept.recovered())?;
+            }
+            Plan::Logs(logs) => {
+                self.attach_logs(dev, &flash.device, logs, volume)?;
                 self.note_generations(volume)?;
             }
         }
         let warm = if self.stats()?.units_used > 0 { ", warm" } else { "" };
-        let what = if flash.logs.is_some() { "pages" } else { "units" };
+        let what = match plan {
+            Plan::Units(_) => "units",
+            Plan::Logs(_) => "pages",
+        };
         tracing::info!(
-            "flash {name} attached, {slots} {what}{warm}, volume '{}'",
+            "flash {name} attached, {} {what}{warm}, volume '{}'",
+            plan.slots(),
             self.config.name
         );
         Ok(())
@@ -62,13 +70,12 @@ impl Volume {
 
     fn attach_units(
         &self,
-        dev: DevId,
-        flash: &FlashDevice,
-        volume: u64,
+        place: FlashPlan,
+        device: &Device,
         recovered: Vec<Recovered>,
     ) -> Result<(), VolumeError> {
-        let (place, restores) = (flash.place(dev, volume), !recovered.is_empty());
-        let (device, name) = (flash.device.clone(), flash.device.name().to_owned());
+        let (restores, name) = (!recovered.is_empty(), device.name().to_owned());
+        let device = device.clone();
         let recovered = Arc::new(recovered);
         let warm = self.ask(move |worker| {
             let own = recovered.get(worker.index() as usize);
@@ -85,9 +92,14 @@ impl Volume {
 
     /// The workers open their logs, and say so with events. One that cannot be opened is given up, or refused
     /// where it alone may have something.
-    fn attach_logs(&self, dev: DevId, flash: &FlashDevice, volume: u64) -> Result<(), VolumeError> {
-        let Some(logs) = flash.logs else { return Ok(()) };
-        let device = flash.device.clone();
+    fn attach_logs(
+        &self,
+        dev: DevId,
+        device: &Device,
+        logs: LogsPlan,
+        volume: u64,
+    ) -> Result<(), VolumeError> {
+        let (device, name) = (device.clone(), device.name().to_owned());
         self.ask(move |worker| {
             worker.attach_log(dev, logs.geometry(volume, worker.index()), device.clone());
         })?;
@@ -101,8 +113,7 @@ impl Volume {
         let Some(why) = lock(&self.state).log_refused(dev) else { return Ok(()) };
         self.ask(|worker| worker.shard.detach())?;
         Err(VolumeError::Refused(format!(
-            "flash {}: cannot be used ({why}), and it alone may have some of the data",
-            flash.device.name()
+            "flash {name}: cannot be used ({why}), and it alone may have some of the data"
         )))
     }
 
@@ -139,7 +150,7 @@ impl Volume {
             let waiting = lock(&self.state).waiting_for(dev);
             if waiting == 0 {
                 // Else it would say for ever that it alone may have something.
-                if let Some(Err(error)) = emptied.take().map(|(flash, id)| flash.blank_logs(id)) {
+                if let Some(Err(error)) = emptied.take().map(|(flash, id)| flash.blank(id)) {
                     tracing::warn!("{error}: another start with it needs --format");
                 }
                 tracing::info!("flash {name} detached");
@@ -170,12 +181,11 @@ impl Volume {
 
     /// The volume id of a flash device, and what was recovered from it: nothing if it starts cold.
     fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept), VolumeError> {
-        let unit_bytes = self.config.choices.unit_bytes;
-        let keeps = flash.metadata.is_some() || flash.logs.is_some();
+        let keeps = flash.plan.keeps_metadata();
         let Some(file) = self.config.state.as_ref().filter(|_| keeps) else {
             self.may_be_lost(flash, &Cold::WriteBack)?;
             self.mark_out_of_use()?;
-            let volume = flash.label(unit_bytes)?;
+            let volume = flash.label()?;
             return Ok((volume, flash.nothing_kept()));
         };
         let (name, state) = (flash.device.name().to_owned(), file.load()?);
@@ -190,7 +200,7 @@ impl Volume {
                 // Another flash may have data, and this one is not to be written to then.
                 file.put_out_of_use(None)?;
                 tracing::warn!("flash {name} starts cold: {why}");
-                let volume = flash.label(unit_bytes)?;
+                let volume = flash.label()?;
                 let kept = flash.recover(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
                 })?;
@@ -218,7 +228,7 @@ impl Volume {
         if label.section(SectionKind::Metadata).is_none() && label.log().is_none() {
             return cold(Cold::NoJournal);
         }
-        let wanted = flash.label_of(label.volume, self.config.choices.unit_bytes);
+        let wanted = flash.plan.label(label.volume);
         let fits = label == wanted;
         let named = state.filter(|state| state.volume == format!("{:016x}", label.volume));
         let Some(state) = named else {
@@ -322,7 +332,7 @@ impl Volume {
     fn check_flash_blocks(&self, flash: &FlashDevice) -> Result<(), VolumeError> {
         let (flash_block, block) =
             (flash.device.geometry().block_bytes, self.config.origin.geometry().block_bytes);
-        if self.flash_owns() && flash.logs.is_none() && flash_block > block {
+        if self.flash_owns() && matches!(flash.plan, Plan::Units(_)) && flash_block > block {
             return Err(VolumeError::Usage(format!(
                 "flash {}: has blocks of {flash_block} bytes, the origin of {block}; accepted under no-write-back: at most as large as the origin's",
                 flash.device.name()

@@ -7,66 +7,35 @@
 //! between are: reading terabytes before every start is nobody's wish.
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::config::{Choices, Durability};
+use larder_core::config::Choices;
 use larder_core::exec::{DevId, Io, IoId, IoKind};
-use larder_core::format::label::{
-    Found, HEADER_BYTES, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
-};
-use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
-use larder_core::journal::layout::{Layout, log_bytes};
-use larder_core::journal::recover::{Recovered, Unusable, format, recover};
+use larder_core::format::label::{Found, LABEL_BYTES, Label, SECOND_COPY};
+use larder_core::format::{DeviceSize, Plan, TooSmall, slots_in};
+use larder_core::journal::layout::Layout;
+use larder_core::journal::recover::{Recovered, Unusable, recover};
 use larder_core::request::Errno;
 use larder_core::shape::Shape;
 use larder_io::{Device, format_size};
 
 use super::error::VolumeError;
 use super::kept::Kept;
-use super::logs::Logs;
 use super::raw_io::{LOOK_BYTES, read, read_long, run};
 use super::recovery::Unreadable;
-use super::worker::MOST_WORKERS;
 
 /// How many pages are looked at between the ends.
 pub const SAMPLES: u64 = 256;
-
-/// So few bytes hold no cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{} is too small for a cache; accepted: at least {} (1 MiB of header and one unit)",
-    format_size(*bytes),
-    format_size(*least_bytes)
-)]
-pub struct TooSmall {
-    bytes: u64,
-    least_bytes: u64,
-}
 
 /// A flash device that is ready to be attached.
 #[derive(Clone, Debug)]
 pub struct FlashDevice {
     /// The device.
     pub device: Device,
-    /// Slots on it.
-    pub slots: u64,
+    /// Where things lie on it.
+    pub plan: Plan,
     /// Whatever is on it is not wanted.
     pub(crate) formats: bool,
     /// No state file names it, and it is this volume's all the same.
     pub(crate) adopted: bool,
-    /// What metadata it keeps, if it does.
-    pub(crate) metadata: Option<Metadata>,
-    /// The page logs that it holds instead of slots, if it does; they are counted in blocks.
-    pub(crate) logs: Option<Logs>,
-}
-
-/// The metadata that a device is to keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Metadata {
-    /// The volume's shape.
-    pub shape: Shape,
-    /// Bytes of one log.
-    pub log_bytes: u64,
-    /// What it says besides what is valid where.
-    pub keeps: Keeps,
 }
 
 impl FlashDevice {
@@ -77,31 +46,23 @@ impl FlashDevice {
     pub fn prepare(
         device: Device,
         most_bytes: Option<u64>,
-        unit_bytes: u64,
+        shape: Shape,
+        choices: &Choices,
         format: bool,
     ) -> Result<Self, VolumeError> {
         check_blocks(&device)?;
         // Nothing on flash is ever flushed, so whatever forgets must not be asked again.
         device.vanish_on_loss();
-        let bytes = device.geometry().bytes.min(most_bytes.unwrap_or(u64::MAX));
-        let slots = Self::slots_in(bytes, unit_bytes)
-            .map_err(|e| VolumeError::Usage(format!("{}: {e}", device.name())))?;
+        let size = size_of(&device);
+        let too_small = |e: TooSmall| VolumeError::Usage(format!("{}: {e}", device.name()));
+        let bytes = size.bytes.min(most_bytes.unwrap_or(u64::MAX));
+        slots_in(bytes, shape.unit_bytes).map_err(too_small)?;
+        // That a device was cut short under what it holds says more than that it is too small for a journal.
         if !format {
             check_content(&device)?;
         }
-        let (metadata, logs) = (None, None);
-        Ok(Self { device, slots, formats: format, adopted: false, metadata, logs })
-    }
-
-    /// Slots that so many bytes have room for.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn slots_in(bytes: u64, unit_bytes: u64) -> Result<u64, TooSmall> {
-        match bytes.saturating_sub(HEADER_BYTES) / unit_bytes {
-            0 => Err(TooSmall { bytes, least_bytes: HEADER_BYTES + unit_bytes }),
-            slots => Ok(slots),
-        }
+        let plan = Plan::fit(shape, choices, size, most_bytes).map_err(too_small)?;
+        Ok(Self { device, plan, formats: format, adopted: false })
     }
 
     /// The user says that it belongs to the volume although no state file names it.
@@ -109,57 +70,6 @@ impl FlashDevice {
     pub fn adopted(mut self, adopted: bool) -> Self {
         self.adopted = adopted;
         self
-    }
-
-    /// Makes room for the metadata that the choices ask for, at the cost of some slots, or for page logs.
-    ///
-    /// # Errors
-    /// When no slot is left, or not enough for a log.
-    pub fn for_volume(
-        mut self,
-        origin_bytes: u64,
-        choices: &Choices,
-        workers: u32,
-    ) -> Result<Self, VolumeError> {
-        let unit_bytes = choices.unit_bytes;
-        let shape = Shape::new(origin_bytes, unit_bytes, workers);
-        if let Some(policy) = choices.write.log() {
-            let logs = Logs::fit(&self.device, self.slots * unit_bytes, shape, choices, policy)?;
-            (self.slots, self.logs) = (logs.slots(), Some(logs));
-            return Ok(self);
-        }
-        if choices.durability == Durability::Volatile {
-            return Ok(self);
-        }
-        let keeps = Keeps::of(choices);
-        let log_bytes = log_bytes(self.device.geometry().bytes, keeps, workers);
-        self.with_metadata(Metadata { shape, log_bytes, keeps })
-    }
-
-    fn with_metadata(mut self, metadata: Metadata) -> Result<Self, VolumeError> {
-        let unit_bytes = metadata.shape.unit_bytes;
-        let bytes = HEADER_BYTES + self.slots * unit_bytes;
-        let needed = |slots: u64| slots_at(&metadata, slots) + slots * unit_bytes;
-        while self.slots > 0 && needed(self.slots) > bytes {
-            let over = needed(self.slots) - bytes;
-            self.slots = self.slots.saturating_sub(over.div_ceil(unit_bytes));
-        }
-        if self.slots == 0 {
-            return Err(VolumeError::Usage(format!(
-                "{}: {} is too small for a cache with a journal; accepted: at least {}, or --durability volatile",
-                self.device.name(),
-                format_size(bytes),
-                format_size(needed(1)),
-            )));
-        }
-        self.metadata = Some(metadata);
-        Ok(self)
-    }
-
-    /// Where slots begin.
-    pub(crate) fn slots_at(&self) -> u64 {
-        let at = |m: Metadata| slots_at(&m, self.slots);
-        self.metadata.map_or(HEADER_BYTES, at)
     }
 
     /// What is labelled on the device.
@@ -184,46 +94,12 @@ impl FlashDevice {
         Ok(lost)
     }
 
-    /// The label that it is to bear as this volume.
-    pub(crate) fn label_of(&self, volume: u64, unit_bytes: u64) -> Label {
-        if let Some(logs) = &self.logs {
-            return Label {
-                volume,
-                unit_bytes,
-                slots: self.slots,
-                shards: logs.shape.shards,
-                log_bytes: 0,
-                keeps: logs.keeps(),
-                origin_bytes: logs.shape.origin_bytes,
-                sections: logs.sections(),
-            };
-        }
-        let (slots_at, slots_bytes) = (self.slots_at(), self.slots * unit_bytes);
-        let slots = Section { kind: SectionKind::Slots, offset: slots_at, bytes: slots_bytes };
-        let metadata = self.metadata.map(|_| Section {
-            kind: SectionKind::Metadata,
-            offset: HEADER_BYTES,
-            bytes: slots_at - HEADER_BYTES,
-        });
-        Label {
-            volume,
-            unit_bytes,
-            slots: self.slots,
-            shards: self.metadata.map_or(0, |m| m.shape.shards),
-            log_bytes: self.metadata.map_or(0, |m| m.log_bytes),
-            keeps: self.metadata.map(|m| m.keeps).unwrap_or_default(),
-            origin_bytes: self.metadata.map_or(0, |m| m.shape.origin_bytes),
-            sections: metadata.into_iter().chain([slots]).collect(),
-        }
-    }
-
     /// Labels the device as ours, under a new volume id: the second copy first, so that at every
     /// moment a whole label is there, old or new.
-    pub(crate) fn label(&self, unit_bytes: u64) -> Result<u64, VolumeError> {
+    pub(crate) fn label(&self) -> Result<u64, VolumeError> {
         let volume = random_id(self.device.name())?;
-        let label = self.label_of(volume, unit_bytes);
-        self.format_metadata(volume)?;
-        self.blank_logs(volume)?;
+        let label = self.plan.label(volume);
+        self.blank(volume)?;
         for at in [SECOND_COPY, 0] {
             self.write_label(&label, at)?;
         }
@@ -239,52 +115,26 @@ impl FlashDevice {
     /// The device of this label, as whoever labelled it saw it; nothing if the label contradicts
     /// itself or the device.
     pub(super) fn of_label(device: Device, label: &Label) -> Option<Self> {
-        let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
-        let metadata = label.section(SectionKind::Metadata).map(|_| Metadata {
-            shape: Shape::new(origin_bytes, unit_bytes, label.shards),
-            log_bytes: label.log_bytes,
-            keeps: label.keeps,
-        });
-        let logs = Logs::of_label(label);
-        let slot_bytes = if logs.is_some() { PAGE as u64 } else { unit_bytes };
-        let end = |s: &Section| s.offset.checked_add(s.bytes);
-        // Before anything is read at the lengths that it implies.
-        let inside = |s: &Section| end(s).is_some_and(|end| end <= device.geometry().bytes);
-        let sane = unit_bytes.is_power_of_two()
-            && unit_bytes >= PAGE as u64
-            && label.sections.iter().all(inside)
-            && label.slots.checked_mul(slot_bytes).is_some_and(|b| b <= device.geometry().bytes)
-            && metadata.is_none_or(|m| (1..=MOST_WORKERS).contains(&m.shape.shards))
-            && label.log_bytes <= device.geometry().bytes
-            && origin_bytes.div_ceil(unit_bytes) <= Shape::MOST_UNITS * u64::from(MOST_WORKERS);
-        let (slots, formats, adopted) = (label.slots, false, false);
-        let flash = Self { device, slots, formats, adopted, metadata, logs };
-        (sane && flash.label_of(label.volume, unit_bytes) == *label).then_some(flash)
+        let plan = Plan::of_label(label, size_of(&device)).ok()?;
+        Some(Self { device, plan, formats: false, adopted: false })
     }
 
-    /// Shards whose metadata it keeps.
-    pub(super) fn shards(&self) -> u32 {
-        self.metadata.map_or(0, |m| m.shape.shards)
-    }
-
-    /// Where a shard's metadata lies.
-    pub(super) fn layout(&self, volume: u64, shard: u32) -> Option<Layout> {
-        let shape = self.metadata?.shape.of_shard(shard);
-        Layout::of(&shape, &self.place(DevId(0), volume))
-    }
-
-    /// The metadata of an empty cache, durable. Only under a new volume id: what an older generation
-    /// left in the logs would go on from it.
-    fn format_metadata(&self, volume: u64) -> Result<(), VolumeError> {
-        let layouts = (0..self.shards()).filter_map(|shard| self.layout(volume, shard));
-        for (at, bytes) in layouts.flat_map(|layout| format(&layout, volume)) {
-            for (part, at) in
-                bytes.chunks(LOOK_BYTES as usize).zip((at..).step_by(LOOK_BYTES as usize))
-            {
-                self.write(at, Buf::copy_of(part), "writing the metadata")?;
+    /// Makes it the device of an empty cache, durably.
+    pub(super) fn blank(&self, volume: u64) -> Result<(), VolumeError> {
+        let doing = match self.plan {
+            Plan::Units(_) => "writing the metadata",
+            Plan::Logs(_) => "writing the page logs",
+        };
+        for (at, bytes) in self.plan.blank(volume) {
+            let parts = bytes.chunks(LOOK_BYTES as usize).zip((at..).step_by(LOOK_BYTES as usize));
+            for (part, at) in parts {
+                self.write(at, Buf::copy_of(part), doing)?;
             }
         }
-        Ok(())
+        self.flush().map_err(|errno| {
+            let device = self.device.name().to_owned();
+            VolumeError::Device { device, doing: "flush", errno }
+        })
     }
 
     /// The copy of the label that lies at this byte.
@@ -306,35 +156,37 @@ impl FlashDevice {
     }
 
     /// What a shard's metadata says.
-    pub(super) fn recover_shard(&self, volume: u64, shard: u32) -> Result<Recovered, Unusable> {
-        let layout = self.layout(volume, shard).ok_or(Unusable::Nothing)?;
-        recover(&layout, volume, &mut |at, len| read_long(&self.device, at, len))
+    pub(super) fn recover_shard(
+        &self,
+        layout: &Layout,
+        volume: u64,
+    ) -> Result<Recovered, Unusable> {
+        recover(layout, volume, &mut |at, len| read_long(&self.device, at, len))
     }
 
     /// Whether metadata of this label, as far as it can be recovered, says that flash alone has
     /// something.
     pub(super) fn says_dirty(&self, label: &Label) -> bool {
         let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
-        if let Some(logs) = &flash.logs {
-            let mut looks = logs.each(label.volume).map(|place| flash.look_at(logs, place));
-            return looks.any(|look| look.is_ok_and(|look| look.is_dirty()));
+        match flash.plan {
+            Plan::Logs(logs) => {
+                let mut looks = logs.each(label.volume).map(|place| flash.look_at(&logs, place));
+                looks.any(|look| look.is_ok_and(|look| look.is_dirty()))
+            }
+            Plan::Units(units) => units.layouts(label.volume).any(|layout| {
+                let found = flash.recover_shard(&layout, label.volume);
+                found.is_ok_and(|f| (0..layout.slots).any(|slot| f.dirty(slot, &layout) != 0))
+            }),
         }
-        (0..flash.shards()).any(|shard| {
-            let layout = flash.layout(label.volume, shard);
-            let found = flash.recover_shard(label.volume, shard).ok();
-            layout.zip(found).is_some_and(|(layout, found)| {
-                (0..layout.slots).any(|slot| found.dirty(slot, &layout) != 0)
-            })
-        })
     }
 
     /// What each shard's metadata says, and the device flushed after it was read.
     pub(crate) fn recover(&self, volume: u64) -> Result<Kept, Unreadable> {
-        let kept = match &self.logs {
-            Some(logs) => self.logs_kept(logs, volume)?,
-            None => {
-                let recovered = (0..self.shards()).map(|shard| {
-                    self.recover_shard(volume, shard).map_err(|why| match why {
+        let kept = match &self.plan {
+            Plan::Logs(logs) => self.logs_kept(logs, volume)?,
+            Plan::Units(units) => {
+                let recovered = units.layouts(volume).map(|layout| {
+                    self.recover_shard(&layout, volume).map_err(|why| match why {
                         Unusable::Nothing => Unreadable::NoCheckpoint,
                         Unusable::Damaged => Unreadable::Damaged,
                         Unusable::Device(errno) => Unreadable::Read(errno),
@@ -349,21 +201,17 @@ impl FlashDevice {
 
     /// What it has kept just after it was formatted.
     pub(crate) fn nothing_kept(&self) -> Kept {
-        match self.logs {
-            Some(_) => Kept::Logs { reached: Vec::new(), unclosed: 0, dirty: false, torn: 0 },
-            None => Kept::Units(Vec::new()),
+        match self.plan {
+            Plan::Logs(_) => Kept::Logs { reached: Vec::new(), unclosed: 0, dirty: false, torn: 0 },
+            Plan::Units(_) => Kept::Units(Vec::new()),
         }
     }
+}
 
-    /// The device as the engine sees it.
-    pub(crate) fn place(&self, dev: DevId, volume: u64) -> FlashPlan {
-        let journal = self.metadata.map(|m| {
-            let Metadata { log_bytes, keeps, .. } = m;
-            MetadataPlan { base: HEADER_BYTES, volume, log_bytes, keeps }
-        });
-        let block_bytes = self.device.geometry().block_bytes;
-        FlashPlan { dev, base: self.slots_at(), slots: self.slots, block_bytes, journal }
-    }
+/// A device's sizes.
+pub(super) fn size_of(device: &Device) -> DeviceSize {
+    let geometry = device.geometry();
+    DeviceSize { bytes: geometry.bytes, block_bytes: geometry.block_bytes }
 }
 
 /// Pages are what the engine copies; a device must be able to transfer one.
@@ -430,52 +278,9 @@ fn check_content(device: &Device) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// Where the slots begin when there are so many.
-fn slots_at(metadata: &Metadata, slots: u64) -> u64 {
-    let Metadata { shape, log_bytes, keeps } = metadata;
-    let bytes = Layout::total_bytes(shape, slots, *log_bytes, *keeps);
-    (HEADER_BYTES + bytes).next_multiple_of(HEADER_BYTES)
-}
-
 fn random_id(device: &str) -> Result<u64, VolumeError> {
     let mut id = [0; 8];
     rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
         .map_err(|e| VolumeError::Usage(format!("{device}: no random volume id: {e}")))?;
     Ok(u64::from_le_bytes(id))
-}
-
-#[cfg(test)]
-mod tests {
-    use larder_core::config::preset;
-
-    use super::*;
-
-    /// PT1: every cell of the paper's Table 1, in tenths of a MiB.
-    #[test]
-    fn a_region_is_no_larger_than_the_papers() {
-        let table = [
-            (1, [62, 63, 64, 66]),
-            (2, [83, 84, 85, 88]),
-            (4, [126, 126, 128, 130]),
-            (8, [211, 211, 213, 215]),
-        ];
-        let keeps = Keeps::of(&preset("prwc").unwrap().choices());
-        for (origin_tib, row) in table {
-            let mut ours = Vec::new();
-            for (flash_gib, paper) in [8, 16, 32, 64].into_iter().zip(row) {
-                let (origin_bytes, unit_bytes) = (origin_tib << 40, 1 << 20);
-                let shape = Shape::new(origin_bytes, unit_bytes, 1);
-                let bytes = Layout::total_bytes(
-                    &shape,
-                    flash_gib << 10,
-                    larder_core::journal::layout::LOG_PERIODIC,
-                    keeps,
-                ) / 2;
-                let tenths = (bytes * 10).div_ceil(1 << 20);
-                assert!(tenths <= paper, "{origin_tib} TiB, {flash_gib} GiB: {tenths} > {paper}");
-                ours.push(tenths as f64 / 10.0);
-            }
-            println!("| {origin_tib} | {ours:?} |");
-        }
-    }
 }

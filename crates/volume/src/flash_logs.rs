@@ -5,33 +5,32 @@
 //! any; whoever looked flushed the device afterwards, since what was read may have been in its write cache
 //! alone.
 
-use larder_core::buf::{Buf, PAGE};
+use larder_core::buf::Buf;
 use larder_core::exec::{DevId, Io, IoId, IoKind};
 use larder_core::format::label::Label;
-use larder_core::pagelog::{Geometry, LogSettings, Look, OpenError};
+use larder_core::format::{LogsPlan, Plan};
+use larder_core::pagelog::{Geometry, Look, OpenError};
 use larder_core::request::Errno;
 
-use super::error::VolumeError;
 use super::flash::FlashDevice;
 use super::kept::Kept;
-use super::logs::Logs;
 use super::recovery::Unreadable;
 use super::state_file::{FlashState, StateFile};
 
 impl FlashDevice {
     /// What a shard's log holds.
-    pub(super) fn look_at(&self, logs: &Logs, place: Geometry) -> Result<Look<'_>, OpenError> {
+    pub(super) fn look_at(&self, logs: &LogsPlan, place: Geometry) -> Result<Look<'_>, OpenError> {
         let read = |offset, buf: Buf| {
             let (id, dev, kind, len) = (IoId(0), DevId(0), IoKind::Read, buf.len() as u64);
             let mut io = Io { id, dev, kind, offset, len, buf: Some(buf), at: 0 };
             self.device.run_blocking(&mut io)?;
             io.buf.ok_or(Errno::EIO)
         };
-        Look::new(place, LogSettings { policy: logs.policy, second_chance: false }, read)
+        Look::new(place, logs.settings(), read)
     }
 
     /// What each log has kept.
-    pub(super) fn logs_kept(&self, logs: &Logs, volume: u64) -> Result<Kept, Unreadable> {
+    pub(super) fn logs_kept(&self, logs: &LogsPlan, volume: u64) -> Result<Kept, Unreadable> {
         let (mut all, mut unclosed, mut dirty, mut torn) = (Vec::new(), 0, false, 0);
         for place in logs.each(volume) {
             let look = self.look_at(logs, place).map_err(Unreadable::Log)?;
@@ -56,23 +55,11 @@ impl FlashDevice {
             return false;
         };
         let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
-        let kept = flash.logs.as_ref().and_then(|logs| flash.logs_kept(logs, label.volume).ok());
-        let Some(found) = kept.map(|kept| kept.reached()) else { return false };
+        let Plan::Logs(logs) = flash.plan else { return false };
+        let Ok(found) = flash.logs_kept(&logs, label.volume).map(|kept| kept.reached()) else {
+            return false;
+        };
         let known = |(found, said): (&(u64, u64), &(u64, u64))| found.0 <= said.0;
         found.len() == state.reached.len() && found.iter().zip(&state.reached).all(known)
-    }
-
-    /// Makes the logs empty, durably.
-    pub(super) fn blank_logs(&self, volume: u64) -> Result<(), VolumeError> {
-        let Some(logs) = &self.logs else { return Ok(()) };
-        for (at, bytes) in logs.each(volume).flat_map(|log| log.blank()) {
-            debug_assert_eq!(bytes.len(), PAGE);
-            self.write(at, bytes, "writing the page logs")?;
-        }
-        self.flush().map_err(|errno| VolumeError::Device {
-            device: self.device.name().to_owned(),
-            doing: "flush",
-            errno,
-        })
     }
 }

@@ -12,7 +12,9 @@
 //! and says whether it is in use (`attach.rs`).
 
 use larder_core::buf::PAGE;
-use larder_core::format::label::{Found, Label, SectionKind};
+use larder_core::format::Plan;
+use larder_core::format::label::{Found, Label};
+use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, Unusable};
 use larder_core::pagelog::{Look, OpenError};
 use larder_io::Device;
@@ -113,20 +115,25 @@ fn find(device: &Device) -> Result<Label, VolumeError> {
 }
 
 fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
-    let shards: Vec<ShardReport> = match &flash.logs {
-        Some(logs) => logs.each(label.volume).map(|log| of_log(flash.look_at(logs, log))).collect(),
-        None => {
-            let found = |shard| flash.recover_shard(label.volume, shard);
-            let all = 0..flash.shards();
-            all.map(|shard| of_shard(flash, label.volume, shard, found(shard))).collect()
+    let shards: Vec<ShardReport> = match &flash.plan {
+        Plan::Logs(logs) => {
+            logs.each(label.volume).map(|log| of_log(flash.look_at(logs, log))).collect()
+        }
+        Plan::Units(units) => {
+            let found =
+                |layout: Layout| of_shard(&layout, flash.recover_shard(&layout, label.volume));
+            units.layouts(label.volume).map(found).collect()
         }
     };
     let labels = 2 - flash.lost_labels(label)?.len() as u32;
     let are = |states: &[&str]| shards.iter().all(|s| states.contains(&s.state));
-    let (no_write_back, logs) = (label.keeps.dirty, flash.logs.is_some());
+    let no_write_back = label.keeps.dirty;
+    let (batch_pages, unit_bytes) = match flash.plan {
+        Plan::Logs(logs) => (Some(logs.batch_pages), PAGE as u64),
+        Plan::Units(units) => (None, units.unit_bytes),
+    };
     let used = shards.iter().map(|s| s.units_used).sum();
-    let keeps = logs || label.section(SectionKind::Metadata).is_some();
-    let verdict = match keeps {
+    let verdict = match flash.plan.keeps_metadata() {
         false => "starts cold: it keeps no journal",
         true if are(&["whole"]) && used == 0 => "starts cold: it holds nothing",
         true if are(&["whole"]) => "starts warm",
@@ -138,9 +145,9 @@ fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
         flash: flash.device.name().to_owned(),
         volume: format!("{:016x}", label.volume),
         labels,
-        unit_bytes: if logs { PAGE as u64 } else { label.unit_bytes },
+        unit_bytes,
         slots: label.slots,
-        batch_pages: flash.logs.map(|logs| logs.batch_pages),
+        batch_pages,
         origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
         no_write_back,
         write_policy: write_policy(label),
@@ -180,52 +187,40 @@ fn of_log(found: Result<Look<'_>, OpenError>) -> ShardReport {
     }
 }
 
-fn of_shard(
-    flash: &FlashDevice,
-    volume: u64,
-    shard: u32,
-    found: Result<Recovered, Unusable>,
-) -> ShardReport {
-    let (found, layout) = match (found, flash.layout(volume, shard)) {
-        (Ok(found), Some(layout)) => (found, layout),
-        (Ok(_), None) | (Err(Unusable::Nothing), _) => return nothing("empty"),
-        (Err(Unusable::Damaged), _) => return nothing("damaged"),
-        (Err(Unusable::Device(_)), _) => return nothing("unreadable"),
+fn of_shard(layout: &Layout, found: Result<Recovered, Unusable>) -> ShardReport {
+    let found = match found {
+        Ok(found) => found,
+        Err(Unusable::Nothing) => return nothing("empty"),
+        Err(Unusable::Damaged) => return nothing("damaged"),
+        Err(Unusable::Device(_)) => return nothing("unreadable"),
     };
     let count = |what: &dyn Fn(u32) -> bool| (0..layout.slots).filter(|s| what(*s)).count() as u64;
     ShardReport {
         state: "whole",
         generation: found.tail.generation,
         log_blocks: found.tail.sequence,
-        units_used: count(&|slot| found.unit(slot, &layout).is_some()),
-        units_dirty: count(&|slot| found.dirty(slot, &layout) != 0),
+        units_used: count(&|slot| found.unit(slot, layout).is_some()),
+        units_dirty: count(&|slot| found.dirty(slot, layout) != 0),
         torn_blocks: 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use larder_core::format::Keeps;
+    use larder_core::config::preset;
+    use larder_core::format::{Frame, UnitsPlan};
     use larder_core::shape::Shape;
     use larder_io::{Access, DevSpec};
 
-    use super::super::flash::Metadata;
     use super::*;
 
     fn labelled(origin_bytes: u64) -> Result<Report, VolumeError> {
         let device = Device::open(&DevSpec::Mem(8 << 20), Access::ReadWrite).unwrap();
         let shape = Shape::new(origin_bytes, 1 << 20, 1);
-        let keeps = Keeps { dirty: true, factors: true };
-        let metadata = Some(Metadata { shape, log_bytes: 64 << 10, keeps });
-        let flash = FlashDevice {
-            device: device.clone(),
-            slots: 2,
-            formats: false,
-            adopted: false,
-            metadata,
-            logs: None,
-        };
-        flash.write_label(&flash.label_of(7, 1 << 20), 0).unwrap();
+        let choices = preset("prwc").unwrap().choices();
+        let plan = Plan::Units(UnitsPlan::of(Frame::DEVICE, shape, 2, 512, &choices, 64 << 10));
+        let flash = FlashDevice { device: device.clone(), plan, formats: false, adopted: false };
+        flash.write_label(&plan.label(7), 0).unwrap();
         inspect(&device, false)
     }
 

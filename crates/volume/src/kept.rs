@@ -14,6 +14,14 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
+    /// What the journal of each shard says; nothing of page logs.
+    pub fn recovered(self) -> Vec<Recovered> {
+        match self {
+            Self::Units(recovered) => recovered,
+            Self::Logs { .. } => Vec::new(),
+        }
+    }
+
     /// How far each shard's has come.
     pub fn reached(&self) -> Vec<(u64, u64)> {
         match self {

@@ -7,7 +7,7 @@
 //! | worker thread, and what it is told | `worker/`, `mailbox.rs` |
 //! | clients' connections, without a protocol | [`session`], `connection.rs`, `seat.rs` |
 //! | attach and detach; whether a flash may be used | `attach.rs`, `state_file.rs`, `recovery.rs` |
-//! | layout of a flash device, and what lies on it | `flash.rs`, `logs.rs`, `flash_logs.rs`, `raw_io.rs`, `inspect.rs` |
+//! | layout of a flash device, and what lies on it | `flash.rs`, `flash_logs.rs`, `raw_io.rs`, `inspect.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | recording of requests | `tap.rs`, `record.rs` |
@@ -25,7 +25,6 @@ mod inspect;
 mod kept;
 mod latency;
 mod left;
-mod logs;
 mod mailbox;
 mod misfit;
 mod overlaps;
@@ -46,7 +45,7 @@ pub use self::connection::Accepted;
 pub use self::error::VolumeError;
 pub use self::extents::Seek;
 pub use self::fits::check_memory;
-pub use self::flash::{FlashDevice, TooSmall};
+pub use self::flash::FlashDevice;
 pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
 pub use self::latency::{Histogram, Latencies};
 pub use self::overlaps::{Overlaps, Pass};

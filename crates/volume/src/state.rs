@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use larder_core::config::Memory;
 use larder_core::desk::Requests;
 use larder_core::exec::DevId;
+use larder_core::format::Plan;
 use larder_core::request::Errno;
 use larder_core::shard::CacheStatus;
 use larder_core::stats::Counters;
@@ -55,7 +56,7 @@ impl State {
         self.refused = None;
         self.origin_refuses.clear();
         let (leaving, waiting) = (false, workers);
-        let opening = if flash.logs.is_some() { workers } else { 0 };
+        let opening = if matches!(flash.plan, Plan::Logs(_)) { workers } else { 0 };
         self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
     }
 
@@ -84,7 +85,7 @@ impl State {
     pub fn leave(&mut self) -> Option<(DevId, String, Option<(FlashDevice, u64)>)> {
         let attached = self.attached.as_mut()?;
         attached.leaving = true;
-        let outlives = attached.flash.logs.is_some_and(|logs| logs.policy.outlives_crash());
+        let outlives = matches!(attached.flash.plan, Plan::Logs(logs) if logs.outlives_crash);
         let emptied = outlives.then(|| (attached.flash.clone(), attached.volume));
         Some((attached.dev, attached.flash.device.name().to_owned(), emptied))
     }

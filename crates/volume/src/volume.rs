@@ -201,6 +201,12 @@ impl Volume {
         &self.config
     }
 
+    /// Its sizes.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// Hands a negotiated connection to a worker.
     pub fn welcome(&self, accepted: Accepted) {
         let next = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
@@ -344,7 +350,7 @@ impl Volume {
             (w.desk_requests, w.shard.counters(), cache, w.latencies.clone())
         })?;
         let state = lock(&self.state);
-        let slots = state.attached.as_ref().map_or(0, |a| a.flash.slots);
+        let slots = state.attached.as_ref().map_or(0, |a| a.flash.plan.slots());
         let mut stats = Stats::new(self.memory(slots));
         answers.into_iter().for_each(|(requests, counters, cache, latencies)| {
             stats.add(requests, counters, cache);

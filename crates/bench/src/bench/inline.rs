@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use larder_core::buf::{Buf, PAGE};
 use larder_core::config::{CacheSpec, Limits};
 use larder_core::exec::{DevId, Nanos};
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::request::{Kind, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -38,8 +38,8 @@ impl Inline {
         let unit_bytes = spec.unit_bytes;
         let shape = Shape::new(origin_bytes, unit_bytes, 1);
         let shard = Shard::new(shape, spec, limits.clone(), DevId(0));
-        let flash = FlashPlan { dev: DevId(1), base: 0, slots, block_bytes: 512, journal: None };
-        shard.attach(flash, None);
+        let plan = UnitsPlan::volatile(Frame::BARE, unit_bytes, slots, 512);
+        shard.attach(plan.place(DevId(1), 0), None);
         Self { shard, now: 0, unit_bytes }
     }
 

@@ -33,6 +33,7 @@ use anyhow::{Context, Result, ensure};
 use larder_core::buf::PAGE;
 use larder_core::config::{Choices, Durability, Limits, preset};
 use larder_core::request::Kind;
+use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
 use larder_volume::{FlashDevice, FlashState, StateFile, Volume, VolumeConfig};
 use tempfile::TempDir;
@@ -66,7 +67,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for name in ["sce", "prwc"] {
         let rig = Rig::new(name, &options.dir, scale)?;
-        let mut metadata = Metadata::of(&rig.flash, ORIGIN_BYTES / scale)?;
+        let mut metadata = Metadata::of(&rig.flash)?;
         let mut found = vec![Vec::new(); CRASHES.len()];
         for _ in 0..rounds {
             for ((_, crash), found) in CRASHES.iter().zip(&mut found) {
@@ -127,12 +128,8 @@ impl Rig {
     fn serve(&self) -> Result<Served> {
         let open = |path: &Path| Device::open(&DevSpec::Path(path.to_owned()), Access::ReadWrite);
         let (origin, flash) = (open(&self.origin)?, open(&self.flash)?);
-        let bytes = origin.geometry().bytes;
-        let flash = FlashDevice::prepare(flash, None, self.choices.unit_bytes, false)?.for_volume(
-            bytes,
-            &self.choices,
-            1,
-        )?;
+        let shape = Shape::new(origin.geometry().bytes, self.choices.unit_bytes, 1);
+        let flash = FlashDevice::prepare(flash, None, shape, &self.choices, false)?;
         let volume = Volume::start(VolumeConfig {
             name: NAME.to_owned(),
             origin,
@@ -273,7 +270,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for name in ["sce", "prwc"] {
             let rig = Rig::new(name, dir.path(), 1024).unwrap();
-            let mut metadata = Metadata::of(&rig.flash, ORIGIN_BYTES / 1024).unwrap();
+            let mut metadata = Metadata::of(&rig.flash).unwrap();
             for (_, crash) in CRASHES {
                 metadata.write(&rig.flash, crash).unwrap();
                 assert!(rig.open(metadata.slots()).unwrap().seconds > 0.0);
@@ -285,7 +282,7 @@ mod tests {
     fn a_time_over_its_goal_is_missed() {
         let dir = tempfile::tempdir().unwrap();
         let rig = Rig::new("prwc", dir.path(), 1024).unwrap();
-        let metadata = Metadata::of(&rig.flash, ORIGIN_BYTES / 1024).unwrap();
+        let metadata = Metadata::of(&rig.flash).unwrap();
         let times = [[0.6; 3], [0.7; 3], [0.8; 3], [1.0; 3], [2.1; 3]];
         let opened = |seconds: &f64| Opened { seconds: *seconds, ..Opened::default() };
         let found = times.map(|times| times.iter().map(opened).collect::<Vec<_>>());

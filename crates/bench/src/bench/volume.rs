@@ -10,7 +10,7 @@ use larder_core::buf::{Buf, PAGE};
 use larder_core::config::{Choices, Limits};
 use larder_core::desk::Desk;
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos, SECOND};
-use larder_core::format::FlashPlan;
+use larder_core::format::{Frame, UnitsPlan};
 use larder_core::request::{Kind, Reply, Request, pieces};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -110,8 +110,8 @@ impl Volume {
             driver.attach(FLASH, flash.clone());
             let geometry = flash.geometry();
             let (slots, block_bytes) = (geometry.bytes / unit_bytes, geometry.block_bytes);
-            shard
-                .attach(FlashPlan { dev: FLASH, base: 0, slots, block_bytes, journal: None }, None);
+            let plan = UnitsPlan::volatile(Frame::BARE, unit_bytes, slots, block_bytes);
+            shard.attach(plan.place(FLASH, 0), None);
         }
         let (desk, units, at) = (Desk::default(), origin_bytes / unit_bytes, driver.now());
         Ok(Self { driver, shard, desk, spare: Vec::new(), at, reply: None, unit_bytes, units })

@@ -18,14 +18,12 @@
 use anyhow::{Context, Result, anyhow};
 use larder_core::config::{Choices, Durability, Limits};
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
-use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::{Recovered, recover};
-use larder_core::shape::Shape;
 use larder_lab::jobs::run_jobs;
 use larder_lab::load::clients::{Clients, Plan, What};
 use larder_lab::load::{DATA_BYTES, FLASH_A_BYTES, HOUR, Oltp, Pattern};
 use larder_lab::scenario::volume::{
-    FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, device, place,
+    FLASH, FLASH_PROFILE, SAMPLE, SAN_PROFILE, System, VOLUME, device, plan,
 };
 use larder_model::{SplitMix64, profile};
 use larder_report::{Axis, Figure, Series};
@@ -100,13 +98,14 @@ fn begin(
     let mut world = World::new(origin, DATA_BYTES, 1, &choices.try_into()?, &Limits::default());
     let model = profile(FLASH_PROFILE, FLASH_A_BYTES, seed).map_err(|e| anyhow!("{e}"))?;
     let flash = SimDevice::new(model, metadata, seed, MILLISECOND);
-    world.attach_journaled(flash, place(choices, DATA_BYTES, FLASH_A_BYTES, 1), recovered);
+    let plan = plan(choices, DATA_BYTES, FLASH_A_BYTES, 1);
+    world.attach_journaled(flash, &plan, VOLUME, recovered);
     Ok(world)
 }
 
 fn one(seed: u64, lead: Nanos, span: Nanos) -> Result<Outcome> {
     let journal = choices(Durability::Journal)?;
-    let metadata_bytes = place(&journal, DATA_BYTES, FLASH_A_BYTES, 1).base;
+    let metadata_bytes = plan(&journal, DATA_BYTES, FLASH_A_BYTES, 1).slots_at;
     let empty = Store::new(metadata_bytes, |_, bytes| bytes.fill(0));
     let mut world = begin(&journal, seed, Some(empty), &[None])?;
     warm(&mut world);
@@ -153,17 +152,14 @@ fn restart(start: Start, store: &Store, random: &mut SplitMix64, seed: u64) -> R
 }
 
 fn recovered(choices: &Choices, store: &Store, image: &Image) -> Result<Recovered> {
-    let (origin_bytes, unit_bytes) = (DATA_BYTES, choices.unit_bytes);
-    let shape = Shape::new(origin_bytes, unit_bytes, 1);
-    let place = place(choices, DATA_BYTES, FLASH_A_BYTES, 1);
-    let layout = Layout::of(&shape, &place).context("no metadata is kept")?;
-    let volume = place.journal.map_or(0, |journal| journal.volume);
+    let plan = plan(choices, DATA_BYTES, FLASH_A_BYTES, 1);
+    let layout = plan.layout(VOLUME, 0).context("no metadata is kept")?;
     let read = &mut |at: u64, len: u64| {
         let mut bytes = vec![0; len as usize];
         store.read_image(image, at, &mut bytes);
         Ok(bytes)
     };
-    recover(&layout, volume, read).map_err(|why| anyhow!("nothing can be recovered: {why:?}"))
+    recover(&layout, VOLUME, read).map_err(|why| anyhow!("nothing can be recovered: {why:?}"))
 }
 
 fn samples(world: &mut World, seed: u64, span: Nanos) -> Samples {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use larder_core::config::Memory;
 use larder_core::config::{Choices, Durability, Limits};
+use larder_core::format::slots_in;
+use larder_core::shape::Shape;
 use larder_front::listen::Secure;
 use larder_io::{Access, DevSpec, Device, OpenError, ServerBounds, format_size, rough_size};
 use larder_volume::{FlashDevice, StateFile, VolumeError};
@@ -104,10 +106,10 @@ impl Checked {
                 bail!(BadSetting::new("flash", why));
             }
             let origin = open_device(origin, self.remote)?;
-            let (flash, made) = open_flash(args, &self.choices)?;
             let bytes = origin.geometry().bytes;
-            let fit = |f: FlashDevice| f.for_volume(bytes, &self.choices, self.workers);
-            Ok((origin, flash.map(fit).transpose()?, made))
+            let shape = Shape::new(bytes, self.choices.unit_bytes, self.workers);
+            let (flash, made) = open_flash(args, shape, &self.choices)?;
+            Ok((origin, flash, made))
         };
         let (origin, flash, made) = devices().map_err(|e| self.plan.locate(e))?;
         Ok(Opened { checked: self, origin, flash, made })
@@ -118,7 +120,7 @@ impl Opened {
     /// The memory that it needs.
     pub fn memory(&self) -> Memory {
         let Checked { choices, limits, workers, .. } = &self.checked;
-        let slots = self.flash.as_ref().map_or(0, |f| f.slots);
+        let slots = self.flash.as_ref().map_or(0, |f| f.plan.slots());
         let origin_bytes = if slots > 0 { self.origin.geometry().bytes } else { 0 };
         Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
     }
@@ -146,7 +148,7 @@ impl Opened {
             Some(flash) => tell!(
                 "flash {}: {} {} of {}, preset {}",
                 flash.device.name(),
-                flash.slots,
+                flash.plan.slots(),
                 if self.checked.choices.log().is_some() { "pages" } else { "units" },
                 format_size(self.checked.choices.cached_bytes()),
                 self.checked.plan.args.preset
@@ -230,10 +232,14 @@ fn open_device(spec: &DevSpec, remote: ServerBounds) -> Result<Device, VolumeErr
     }
 }
 
-fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice>, Option<Made>)> {
+fn open_flash(
+    args: &ServeArgs,
+    shape: Shape,
+    choices: &Choices,
+) -> Result<(Option<FlashDevice>, Option<Made>)> {
     let Some(spec) = &args.flash else { return Ok((None, None)) };
     if let Some(bytes) = args.flash_size {
-        let slots = FlashDevice::slots_in(bytes, choices.unit_bytes);
+        let slots = slots_in(bytes, choices.unit_bytes);
         slots.map_err(|e| BadSetting::new("flash_size", e.to_string()))?;
     }
     let made = match (spec, args.flash_size) {
@@ -249,7 +255,7 @@ fn open_flash(args: &ServeArgs, choices: &Choices) -> Result<(Option<FlashDevice
             rough_size(asked)
         );
     }
-    let flash = FlashDevice::prepare(device, args.flash_size, choices.unit_bytes, args.format)?;
+    let flash = FlashDevice::prepare(device, args.flash_size, shape, choices, args.format)?;
     let flash = flash.adopted(args.adopt);
     Ok((Some(flash), made))
 }

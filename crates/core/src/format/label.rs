@@ -17,15 +17,19 @@
 //! A volatile cache has no metadata section: its label only says that the device may be formatted
 //! again.
 
-use super::plan::Keeps;
 use crate::checksum::crc32c;
+use crate::config::Choices;
 
 /// Bytes of one copy of the label.
 pub const LABEL_BYTES: usize = 4096;
 /// Where the second copy lies.
 pub const SECOND_COPY: u64 = 64 << 10;
-/// Where sections may begin.
+/// The first byte behind both copies.
+pub const LABELS_END: u64 = SECOND_COPY + LABEL_BYTES as u64;
+/// Where the first section of a formatted device begins.
 pub const HEADER_BYTES: u64 = 1 << 20;
+/// The most shards that a label describes.
+pub const MOST_SHARDS: u32 = 64;
 
 const MAGIC: [u8; 8] = *b"LARDER\0\x01";
 /// The version of the format ...
@@ -37,6 +41,23 @@ const SECTIONS_AT: usize = 72;
 /// Bytes of an entry in the table of sections.
 fn section_bytes(version: u32) -> usize {
     if version == VERSION { 20 } else { 32 }
+}
+
+/// What metadata says besides which pages are valid where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeps {
+    /// Which regions of a unit are dirty.
+    pub dirty: bool,
+    /// The reference factor of every origin unit.
+    pub factors: bool,
+}
+
+impl Keeps {
+    /// What these choices need.
+    #[must_use]
+    pub fn of(choices: &Choices) -> Self {
+        Self { dirty: choices.write.flash_keeps(), factors: choices.admission.is_periodic() }
+    }
 }
 
 /// What a section holds.

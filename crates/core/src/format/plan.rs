@@ -1,57 +1,225 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where slots and their metadata lie on a flash device.
+//! Where things lie on a flash device: the metadata and slots of a cache of units, or page logs.
+//!
+//! A [`Plan`] is made from choices and sizes, or from a label. It gives the label, the places that the engine needs, and
+//! what formatting writes. Sizes go in, places come out: nothing here knows a device.
+//!
+//! Invariants: `Plan::of_label(&plan.label(volume), size)` is `plan`, for stripes of one unit, which is all that a label
+//! can express. A plan that was made from a label places nothing outside of the device, so whoever reads by it reads a
+//! bounded amount.
 
+use super::label::{Label, Section};
+use super::logs::LogsPlan;
+use super::room::{DeviceSize, TooSmall, slots_in};
+use super::units::UnitsPlan;
 use crate::config::Choices;
-use crate::exec::DevId;
+use crate::shape::Shape;
 
-/// A flash device of slots, as the engine sees it.
+/// Where everything lies, see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlashPlan {
-    /// The driver's number of the device.
-    pub dev: DevId,
-    /// First byte of slot 0.
-    pub base: u64,
-    /// Slots on the device, over all shards.
-    pub slots: u64,
-    /// Offsets and lengths of operations are multiples of this many bytes.
-    pub block_bytes: u32,
-    /// Where metadata is kept, if it is.
-    pub journal: Option<MetadataPlan>,
+pub enum Plan {
+    /// Units in slots.
+    Units(UnitsPlan),
+    /// Pages in logs.
+    Logs(LogsPlan),
 }
 
-impl FlashPlan {
-    /// The volume that the metadata belongs to; 0 without.
-    pub(crate) fn volume(&self) -> u64 {
-        self.journal.map_or(0, |journal| journal.volume)
+/// A label contradicts itself, or the device that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its label does not suit the device")]
+pub struct Unsuitable;
+
+impl Plan {
+    /// The largest cache of these choices that fits into so many bytes of a device.
+    ///
+    /// # Errors
+    /// If none does.
+    pub fn fit(
+        shape: Shape,
+        choices: &Choices,
+        device: DeviceSize,
+        most_bytes: Option<u64>,
+    ) -> Result<Self, TooSmall> {
+        let slots = slots_in(device.bytes.min(most_bytes.unwrap_or(u64::MAX)), shape.unit_bytes)?;
+        if let Some(policy) = choices.write.log() {
+            let (bytes, batch_pages) = (slots * shape.unit_bytes, choices.on_exit().batch_pages);
+            return LogsPlan::fit(shape, bytes, batch_pages, policy).map(Self::Logs);
+        }
+        UnitsPlan::fit(shape, slots, device, choices).map(Self::Units)
+    }
+
+    /// The plan that a label on a device of this size describes.
+    ///
+    /// # Errors
+    /// If the label contradicts itself or the device.
+    pub fn of_label(label: &Label, device: DeviceSize) -> Result<Self, Unsuitable> {
+        let end = |s: &Section| s.offset.checked_add(s.bytes);
+        let inside = |s: &Section| end(s).is_some_and(|end| end <= device.bytes);
+        if !label.sections.iter().all(inside) {
+            return Err(Unsuitable);
+        }
+        let plan = match label.log() {
+            Some(first) => Self::Logs(LogsPlan::of_label(label, first).ok_or(Unsuitable)?),
+            None => Self::Units(UnitsPlan::of_label(label, device).ok_or(Unsuitable)?),
+        };
+        Some(plan).filter(|plan| plan.label(label.volume) == *label).ok_or(Unsuitable)
+    }
+
+    /// The label of a device that is formatted so, as this volume.
+    #[must_use]
+    pub fn label(&self, volume: u64) -> Label {
+        match self {
+            Self::Units(units) => units.label(volume),
+            Self::Logs(logs) => logs.label(volume),
+        }
+    }
+
+    /// Slots, or blocks of all logs.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        match self {
+            Self::Units(units) => units.slots,
+            Self::Logs(logs) => u64::from(logs.shape.shards) * u64::from(logs.blocks),
+        }
+    }
+
+    /// Whether a restart may find anything: a journal, or logs.
+    #[must_use]
+    pub fn keeps_metadata(&self) -> bool {
+        match self {
+            Self::Units(units) => units.metadata.is_some(),
+            Self::Logs(_) => true,
+        }
+    }
+
+    /// First byte behind everything.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        match self {
+            Self::Units(units) => units.end(),
+            Self::Logs(logs) => logs.geometry(0, logs.shape.shards).base,
+        }
+    }
+
+    /// What makes the device that of an empty cache of this volume, in order. To be durable before the label is, and
+    /// only under a new volume id: logs of an earlier cache would go on from it.
+    pub fn blank(&self, volume: u64) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {
+        let (units, logs) = match self {
+            Self::Units(units) => (Some(*units), None),
+            Self::Logs(logs) => (None, Some(*logs)),
+        };
+        let metadata = units.into_iter().flat_map(move |units| units.blank(volume));
+        let headers = logs.into_iter().flat_map(move |logs| logs.blank(volume));
+        metadata.chain(headers)
     }
 }
 
-/// Where the metadata of all shards lies on a flash device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetadataPlan {
-    /// Its first byte.
-    pub base: u64,
-    /// The volume that it belongs to; a new one with every formatting.
-    pub volume: u64,
-    /// Bytes of one shard's log, of which there are two with two copies each.
-    pub log_bytes: u64,
-    /// What it says besides which pages are valid where.
-    pub keeps: Keeps,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Durability, WritePolicy, preset};
+    use crate::format::label::{HEADER_BYTES, MOST_SHARDS, SectionKind};
+    use crate::pagelog::LogPolicy;
 
-/// What metadata says besides which pages are valid where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keeps {
-    /// Which regions of a unit are dirty.
-    pub dirty: bool,
-    /// The reference factor of every origin unit.
-    pub factors: bool,
-}
+    fn device(bytes: u64) -> DeviceSize {
+        DeviceSize { bytes, block_bytes: 512 }
+    }
 
-impl Keeps {
-    /// What these choices need.
-    #[must_use]
-    pub fn of(choices: &Choices) -> Self {
-        Self { dirty: choices.write.flash_keeps(), factors: choices.admission.is_periodic() }
+    fn all_choices() -> Vec<Choices> {
+        let names = ["sce", "prwc", "proc", "slru", "flashcache", "face"];
+        let mut all: Vec<Choices> =
+            names.iter().filter_map(|name| preset(name)).map(|p| p.choices()).collect();
+        let volatile = all.iter().filter(|c| c.write.log().is_none()).cloned();
+        let volatile: Vec<Choices> =
+            volatile.map(|c| Choices { durability: Durability::Volatile, ..c }).collect();
+        let through = all.iter().filter(|c| c.write.log().is_some()).cloned();
+        let write = WritePolicy::Logged(LogPolicy::Through);
+        let through: Vec<Choices> = through.map(|c| Choices { write, ..c }).collect();
+        all.extend(volatile.into_iter().chain(through));
+        assert_eq!(all.len(), 6 + 5 + 1);
+        all
+    }
+
+    #[test]
+    fn a_label_gives_its_plan_back_and_everything_lies_on_the_device() {
+        for choices in all_choices() {
+            for (bytes, shards, origin) in
+                [(16 << 20, 1, 1 << 30), (3 << 30, 4, (1 << 40) - 512), (1 << 40, 64, 1 << 42)]
+            {
+                let shape = Shape::new(origin, choices.unit_bytes, shards);
+                let plan = Plan::fit(shape, &choices, device(bytes), None).expect("fits");
+                assert!(plan.end() <= bytes && plan.slots() > 0, "{plan:?}");
+                let label = plan.label(7);
+                assert_eq!(Plan::of_label(&label, device(bytes)), Ok(plan));
+                assert_eq!(Plan::of_label(&label, device(plan.end())), Ok(plan));
+                assert_eq!(Plan::of_label(&label, device(plan.end() - 1)), Err(Unsuitable));
+                let first = label.sections.iter().map(|s| s.offset).min();
+                assert_eq!(first, Some(HEADER_BYTES));
+                for (at, bytes) in plan.blank(7).filter(|_| shards < 64) {
+                    let end = at + bytes.len() as u64;
+                    let within = |s: &Section| s.offset <= at && end <= s.offset + s.bytes;
+                    assert!(label.sections.iter().any(within), "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_label_that_contradicts_itself_is_unsuitable() {
+        for choices in all_choices() {
+            let shape = Shape::new(1 << 40, choices.unit_bytes, 2);
+            let plan = Plan::fit(shape, &choices, device(3 << 30), None).expect("fits");
+            let good = plan.label(7);
+            let mut changed: Vec<Label> = Vec::new();
+            let mut change = |f: &dyn Fn(&mut Label)| {
+                let mut label = good.clone();
+                f(&mut label);
+                if label != good {
+                    changed.push(label);
+                }
+            };
+            change(&|l| l.unit_bytes = 3 << 20);
+            change(&|l| l.unit_bytes = 512);
+            change(&|l| l.slots += 1);
+            change(&|l| l.slots = u64::MAX);
+            change(&|l| l.sections.clear());
+            change(&|l| l.sections[0].offset = 4096);
+            change(&|l| l.sections[0].offset = u64::MAX - 4096);
+            change(&|l| l.sections[0].bytes += 512);
+            change(&|l| l.sections.reverse());
+            change(&|l| l.sections.push(l.sections[0]));
+            if plan.keeps_metadata() {
+                change(&|l| l.shards = 0);
+                change(&|l| l.shards = MOST_SHARDS + 1);
+            }
+            if good.section(SectionKind::Metadata).is_some() {
+                change(&|l| l.log_bytes = u64::MAX);
+                change(&|l| l.log_bytes += 1 << 30);
+                change(&|l| l.origin_bytes = u64::MAX);
+            }
+            assert!(changed.len() > 7);
+            for label in changed {
+                let found = Plan::of_label(&label, device(3 << 30));
+                assert_eq!(found, Err(Unsuitable), "{label:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_small_says_how_many_bytes_suffice() {
+        for choices in all_choices() {
+            let shape = Shape::new(1 << 40, choices.unit_bytes, 2);
+            let fit = |bytes| Plan::fit(shape, &choices, device(bytes), None);
+            let (mut bytes, mut tried) = (4096, 0);
+            while let Err(small) = fit(bytes) {
+                let (TooSmall::Slots { least, .. }
+                | TooSmall::Journal { least, .. }
+                | TooSmall::Logs { least, .. }) = small;
+                assert!(least > bytes, "{small}");
+                (bytes, tried) = (least, tried + 1);
+            }
+            assert!((1..=3).contains(&tried), "{tried} tries");
+            assert!(fit(bytes - 512).is_err(), "{bytes} bytes, and no fewer, for {choices:?}");
+        }
     }
 }

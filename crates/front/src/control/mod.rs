@@ -149,12 +149,9 @@ fn execute(
         Command::Attach { flash, flash_bytes, format } => {
             let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
             let device = Device::open(&spec, Access::ReadWrite)?;
-            let unit_bytes = volume.config().choices.unit_bytes;
-            let flash = FlashDevice::prepare(device, flash_bytes, unit_bytes, format)?;
-            let config = volume.config();
-            let origin_bytes = config.origin.geometry().bytes;
-            let flash = flash.for_volume(origin_bytes, &config.choices, config.workers)?;
-            let units = flash.slots;
+            let choices = &volume.config().choices;
+            let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, format)?;
+            let units = flash.plan.slots();
             volume.attach(flash)?;
             Ok(json!({ "attached": true, "units_total": units }))
         }

@@ -29,7 +29,7 @@ pub use self::picture::page;
 use self::points::Alone;
 pub use self::points::Point;
 pub use self::words::{other, size};
-use crate::scenario::volume::place;
+use crate::scenario::volume::plan;
 
 /// Requests of a point, unless more are asked for.
 pub const REQUESTS: i64 = 1_000_000;
@@ -228,7 +228,7 @@ fn owns(system: &str) -> bool {
 
 /// Bytes of a flash device with so many bytes of slots: the label and the journal come first.
 fn device_bytes(system: &str, origin_bytes: u64, slot_bytes: u64) -> u64 {
-    let metadata = |choices| place(&choices, origin_bytes, slot_bytes, WORKERS).base;
+    let metadata = |choices| plan(&choices, origin_bytes, slot_bytes, WORKERS).slots_at;
     let before = preset(system).map_or(0, |preset| HEADER_BYTES + metadata(preset.choices()));
     (before + slot_bytes).next_multiple_of(MIB)
 }

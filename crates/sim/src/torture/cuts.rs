@@ -7,8 +7,7 @@
 
 use larder_core::buf::{PAGE, SECTOR};
 use larder_core::journal::entry::Entry;
-use larder_core::journal::layout::Layout;
-use larder_core::journal::recover::{Recovered, Unusable, format, recover};
+use larder_core::journal::recover::{Recovered, Unusable, recover};
 use larder_core::pagelog::LogPolicy;
 use larder_core::shape::Shape;
 use rand::RngExt;
@@ -66,8 +65,8 @@ pub(super) fn recover_shard(
     store: &Store,
     flash: &Image,
 ) -> Result<Recovered, Unusable> {
-    let shape = setup.shape.of_shard(shard);
-    let layout = Layout::of(&shape, &setup.flash(volume)).ok_or(Unusable::Nothing)?;
+    let layout = setup.units().and_then(|units| units.layout(volume, shard));
+    let layout = layout.ok_or(Unusable::Nothing)?;
     let read = &mut |at: u64, len: u64| {
         let mut bytes = vec![0; len as usize];
         store.read_image(flash, at, &mut bytes);
@@ -79,12 +78,7 @@ pub(super) fn recover_shard(
 /// The metadata of an empty cache, as formatting leaves it on flash.
 pub(super) fn formatted(setup: &Setup, volume: u64, flash: &mut Store) -> Vec<Option<Recovered>> {
     let shards = 0..setup.shape.shards;
-    for shard in shards.clone().filter(|_| setup.is_journaled()) {
-        let layout = Layout::of(&setup.shape.of_shard(shard), &setup.flash(volume));
-        for (at, bytes) in layout.iter().flat_map(|layout| format(layout, volume)) {
-            flash.write(at, &bytes, true);
-        }
-    }
+    setup.plan.blank(volume).for_each(|(at, bytes)| flash.write(at, &bytes, true));
     let image = flash.image();
     shards.map(|shard| recover_shard(setup, volume, shard, flash, &image).ok()).collect()
 }
@@ -109,7 +103,7 @@ pub(super) fn judge_cut(moment: &mut Moment<'_>, origin: &Image, flash: &Image) 
             }
         }
     }
-    if moment.attached && setup.log_bytes > 0 {
+    if moment.attached {
         logs::judge(moment, (origin, flash), &mut owners)?;
     }
     judge_volume(moment, &owners, origin, flash)?;
@@ -123,9 +117,8 @@ pub(super) fn judge_cut(moment: &mut Moment<'_>, origin: &Image, flash: &Image) 
 /// What is settled survives: a shard without any change under way is recovered with all its units.
 fn judge_warmth(moment: &mut Moment<'_>, shape: &Shape, found: &Recovered) -> Judged<()> {
     let (setup, shard) = (moment.setup, &moment.world.shards()[shape.shard as usize]);
-    let (Some(status), Some(layout)) =
-        (shard.cache_status(), Layout::of(shape, &setup.flash(moment.volume)))
-    else {
+    let layout = setup.units().and_then(|units| units.layout(moment.volume, shape.shard));
+    let (Some(status), Some(layout)) = (shard.cache_status(), layout) else {
         return Ok(());
     };
     if !setup.trouble.spares_flash() || !shard.journal_settled() {
@@ -177,19 +170,19 @@ fn judge_pages(
     owners: &mut Owners,
 ) -> Judged<()> {
     let setup = moment.setup;
-    let place = setup.flash(moment.volume);
-    let Some(layout) = Layout::of(shape, &place) else { return Ok(()) };
+    let Some(units) = setup.units() else { return Ok(()) };
+    let Some(layout) = units.layout(moment.volume, shape.shard) else { return Ok(()) };
     let undetected = setup.promise() == Promise::Undetected;
-    let mut units = Vec::with_capacity(layout.slots as usize);
+    let mut seen = Vec::with_capacity(layout.slots as usize);
     for slot in 0..layout.slots {
         let Some((unit, pages)) = found.slot(slot, &layout) else { continue };
-        if units.contains(&unit) || u64::from(unit) >= shape.units() {
+        if seen.contains(&unit) || u64::from(unit) >= shape.units() {
             return wrong("8: metadata contradicts itself", format!("unit {unit}"));
         }
-        units.push(unit);
+        seen.push(unit);
         let number = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
         if layout.entry == Entry::Dirty {
-            let slot = (place.base + number * shape.unit_bytes) / SECTOR as u64;
+            let slot = (units.slots_at + number * shape.unit_bytes) / SECTOR as u64;
             let global = shape.unit_offset(unit) / shape.unit_bytes;
             owners.set(global, Owner::Flash(slot));
         }
@@ -200,7 +193,7 @@ fn judge_pages(
             let within = u64::from(page) * PAGE as u64;
             let at = shape.unit_offset(unit) + within;
             let len = shape.origin_bytes.saturating_sub(at).min(PAGE as u64);
-            let ours = (place.base + number * shape.unit_bytes + within) / SECTOR as u64;
+            let ours = (units.slots_at + number * shape.unit_bytes + within) / SECTOR as u64;
             let theirs = at / SECTOR as u64;
             for i in 0..len / SECTOR as u64 {
                 let (a, b) = (flash.get((ours + i) as usize), origin.get((theirs + i) as usize));

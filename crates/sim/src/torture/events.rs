@@ -4,6 +4,7 @@
 
 use larder_core::event::Event;
 use larder_core::exec::MILLISECOND;
+use larder_core::format::label::LABELS_END;
 use larder_core::request::Errno;
 use rand::RngExt;
 
@@ -103,7 +104,10 @@ impl Life<'_> {
                 (faults.slow_share, faults.slow_ns) = (share(0.3), most);
             }
             Trouble::FlashVanishes => faults.vanished = begins,
-            Trouble::FlashShrinks => faults.ends_at = begins.then_some(setup.flash_bytes() / 2),
+            Trouble::FlashShrinks => {
+                let half = (setup.plan.end() - LABELS_END) / 2;
+                faults.ends_at = begins.then_some(LABELS_END + half);
+            }
             Trouble::FlashHangs if begins => faults.hang_share = 0.3,
             Trouble::FlashHangs => device.release(now),
             Trouble::MetadataRot | Trouble::DataRot => {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use larder_core::buf::SECTOR;
 use larder_core::config::AdmissionChoice;
 use larder_core::exec::Nanos;
+use larder_core::format;
 use larder_core::journal::recover::{Recovered, Unusable};
 use larder_core::request::{Errno, Kind};
 use larder_core::shard::Shard;
@@ -86,7 +87,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         volume: rng.random(),
         rng,
         // A log is formatted first; other metadata is found to be missing.
-        attached: setup.log_bytes == 0,
+        attached: setup.logs().is_none(),
         fence_at: None,
         flushed: None,
         clearing: None,
@@ -121,7 +122,7 @@ fn empty(setup: &Setup) -> World {
 
 /// A flash device of somebody else's bytes.
 fn foreign(setup: &Setup) -> Store {
-    Store::new(setup.flash_bytes(), |_, bytes| bytes.fill(0xDB))
+    Store::new(setup.plan.end(), |_, bytes| bytes.fill(0xDB))
 }
 
 impl Life<'_> {
@@ -173,13 +174,13 @@ impl Life<'_> {
     /// Recovers from what the devices hold, and starts the engine over them.
     fn begin(&mut self, origin: Store, mut flash: Store) -> Judged<()> {
         let setup = self.setup;
-        if setup.log_bytes > 0 && !self.attached {
+        if setup.logs().is_some() && !self.attached {
             self.volume = self.rng.random();
             logs::format(setup, self.volume, &mut flash);
         }
         let image = flash.image();
         let mut recovered: Vec<Option<Recovered>> = Vec::new();
-        for shard in 0..if setup.log_bytes > 0 { 0 } else { setup.shape.shards } {
+        for shard in 0..if setup.logs().is_some() { 0 } else { setup.shape.shards } {
             recovered.push(match recover_shard(setup, self.volume, shard, &flash, &image) {
                 Ok(found) if self.attached => Some(found),
                 Err(Unusable::Damaged | Unusable::Device(_)) if !setup.trouble.rots() => {
@@ -203,11 +204,14 @@ impl Life<'_> {
             (device(setup.origin_slowest, origin), device(setup.flash_slowest, flash));
         self.world = World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits);
         self.world.idle_until(Oracle::PAST + 1);
-        let warm = if setup.log_bytes > 0 {
-            self.world.attach_log(flash, &setup.logs(self.volume));
-            0
-        } else {
-            self.world.attach_journaled(flash, setup.flash(self.volume), &recovered)
+        let warm = match &setup.plan {
+            format::Plan::Logs(logs) => {
+                self.world.attach_logs(flash, logs, self.volume);
+                0
+            }
+            format::Plan::Units(units) => {
+                self.world.attach_journaled(flash, units, self.volume, &recovered)
+            }
         };
         if setup.trouble.rots() {
             self.world.device(FLASH).faults.rot.places = places(setup);
@@ -417,7 +421,7 @@ impl Life<'_> {
             // Where flash owns what it holds, its loss is what the contract names.
             Stop::FlashLost if !self.setup.flash_owns() => {
                 // A page log is formatted by whoever attaches it.
-                self.attached &= self.setup.log_bytes == 0;
+                self.attached &= self.setup.logs().is_none();
                 foreign(self.setup)
             }
             _ => flash.after(&flash_left),

@@ -66,7 +66,7 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
         if rng.random_bool(0.0003) {
             steps.push(Step::Detach);
         }
-        if setup.log_bytes > 0 && rng.random_bool(0.003) {
+        if setup.logs().is_some() && rng.random_bool(0.003) {
             steps.push(Step::Settle);
         }
         steps.push(aim.ask(rng));

@@ -21,9 +21,7 @@ const SECTORS: u64 = (PAGE / SECTOR) as u64;
 
 /// Writes empty logs to a flash device.
 pub(super) fn format(setup: &Setup, volume: u64, flash: &mut Store) {
-    for place in setup.logs(volume) {
-        place.blank().iter().for_each(|(at, bytes)| flash.write(*at, bytes, true));
-    }
+    setup.plan.blank(volume).for_each(|(at, bytes)| flash.write(at, &bytes, true));
 }
 
 /// What recovery makes of a log: what it found, and where its valid pages lie, and whether the origin may
@@ -53,8 +51,8 @@ pub(super) fn judge(
     owners: &mut Owners,
 ) -> Judged<()> {
     let setup = moment.setup;
-    let Some(settings) = setup.choices.log() else { return Ok(()) };
-    for (shard, place) in setup.logs(moment.volume).into_iter().enumerate() {
+    let (Some(logs), Some(settings)) = (setup.logs(), setup.choices.log()) else { return Ok(()) };
+    for (shard, place) in logs.each(moment.volume).enumerate() {
         let Some(store) = moment.world.store(FLASH) else { continue };
         let (found, pages) = match recover(setup, place, store, flash) {
             Ok(found) => found,

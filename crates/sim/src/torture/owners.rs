@@ -2,6 +2,7 @@
 //! Where the units of a volume are, once everything has stopped.
 
 use larder_core::buf::{PAGE, SECTOR};
+use larder_core::format::Plan;
 
 use super::history::{Judged, Violation};
 use super::setup::Setup;
@@ -28,7 +29,10 @@ pub(super) enum Owner {
 impl Owners {
     /// The origin has everything.
     pub(super) fn none(setup: &Setup) -> Self {
-        let unit_bytes = if setup.log_bytes > 0 { PAGE as u64 } else { setup.shape.unit_bytes };
+        let unit_bytes = match setup.plan {
+            Plan::Units(units) => units.unit_bytes,
+            Plan::Logs(_) => PAGE as u64,
+        };
         let units = setup.shape.origin_bytes.div_ceil(unit_bytes);
         Self {
             unit_sectors: unit_bytes / SECTOR as u64,

@@ -10,6 +10,8 @@ use larder_core::config::{
     preset,
 };
 use larder_core::exec::{MILLISECOND, Nanos};
+use larder_core::format::label::LABELS_END;
+use larder_core::format::{self, LogsPlan};
 use larder_core::pagelog::{Geometry, LogPolicy};
 use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
 use larder_core::shape::Shape;
@@ -19,7 +21,7 @@ use rand_pcg::Pcg64Mcg;
 use super::load::steps;
 use super::profile::{Cache, PROFILES, Profile, by_weight};
 use super::promise::Trouble;
-use super::setup::Setup;
+use super::setup::{self, Setup};
 use super::step::Step;
 
 const MICRO: Nanos = 1_000;
@@ -67,9 +69,9 @@ impl Plan {
             },
             setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes),
             setup.shape.unit_bytes >> 10,
-            match setup.logs(0).first() {
-                Some(log) => u64::from(log.blocks),
-                None => setup.slots,
+            match setup.plan {
+                format::Plan::Logs(logs) => u64::from(logs.blocks),
+                format::Plan::Units(units) => units.slots,
             },
             setup.shape.shards,
             setup.in_flight,
@@ -84,7 +86,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let unit_bytes = row.units[rng.random_range(0..row.units.len())];
     let shards = row.shards[rng.random_range(0..row.shards.len())];
     let mut choices = choices(preset, durability, unit_bytes, rng);
-    let log_bytes = draw_log(&mut choices, row.log, unit_bytes, rng);
+    let log = draw_log(&mut choices, row.log, unit_bytes, rng);
     let unit_bytes = choices.unit_bytes;
     let units = match unit_bytes >> 10 {
         0..64 => rng.random_range(24..64),
@@ -112,39 +114,43 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         ..Limits::default()
     };
     // A flash that owns takes what the origin takes.
-    let large_blocks = rng.random_bool(0.2) && !choices.write.flash_owns() && log_bytes == 0;
+    let large_blocks = rng.random_bool(0.2) && !choices.write.flash_owns() && log.is_none();
     let mut trouble = row.troubles[rng.random_range(0..row.troubles.len())];
-    let suits = trouble.suits_an_owner() || (log_bytes > 0 && trouble == Trouble::MetadataRot);
+    let suits = trouble.suits_an_owner() || (log.is_some() && trouble == Trouble::MetadataRot);
     if choices.write.flash_owns() && !suits {
         trouble = Trouble::None;
     }
+    let block_bytes = if large_blocks { 4096 } else { 512 };
+    let plan = match log {
+        Some((log, policy)) => format::Plan::Logs(LogsPlan::of(LABELS_END, shape, log, policy)),
+        None => setup::units(shape, slots, block_bytes, &choices),
+    };
     Setup {
         preset,
         choices,
         limits,
         shape,
-        slots,
-        block_bytes: if large_blocks { 4096 } else { 512 },
+        plan,
         in_flight: row.in_flight[rng.random_range(0..row.in_flight.len())],
         origin_slowest: rng.random_range(100..2_000) * MICRO,
         flash_slowest,
         copy: rng.random_range(0..2),
         trouble,
-        log_bytes,
     }
 }
 
-/// Small batches, and a log of a few of them, so that laps are short. Its bytes; 0 where there is none.
+/// Small batches, and a log of a few of them, so that laps are short; nothing where there is none.
 fn draw_log(
     choices: &mut Choices,
     policy: Option<LogPolicy>,
     unit_bytes: u64,
     rng: &mut Pcg64Mcg,
-) -> u64 {
-    let AdmissionChoice::OnExit(settings) = &mut choices.admission else { return 0 };
+) -> Option<(Geometry, LogPolicy)> {
+    let AdmissionChoice::OnExit(settings) = &mut choices.admission else { return None };
     settings.batch_pages = [2, 4, 8][rng.random_range(0..3)];
     settings.reads = rng.random_bool(0.8);
-    choices.write = WritePolicy::Logged(policy.unwrap_or(LogPolicy::Full));
+    let policy = policy.unwrap_or(LogPolicy::Full);
+    choices.write = WritePolicy::Logged(policy);
     choices.unit_bytes = unit_bytes;
     let geometry = Geometry {
         base: 0,
@@ -155,7 +161,7 @@ fn draw_log(
     };
     let least = geometry.least_blocks();
     let geometry = Geometry { blocks: least + rng.random_range(0..2 * least), ..geometry };
-    geometry.bytes()
+    Some((geometry.grown_to(geometry.bytes())?, policy))
 }
 
 /// The preset's choices, with settings under which a thousand requests meet more than hours of

@@ -10,6 +10,7 @@ use std::iter::once;
 use std::ops::Range;
 
 use larder_core::buf::{PAGE, SECTOR};
+use larder_core::format::{LogsPlan, Plan};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::pagelog::Geometry;
 
@@ -18,39 +19,38 @@ use super::setup::Setup;
 
 /// The ranges of flash that the plan's rot strikes.
 pub(super) fn places(setup: &Setup) -> Vec<Range<u64>> {
-    match setup.trouble {
-        Trouble::MetadataRot if setup.log_bytes > 0 => one_copy(setup),
-        Trouble::DataRot if setup.log_bytes > 0 => batches(setup),
-        Trouble::DataRot => once(setup.metadata_bytes()..setup.flash_bytes()).collect(),
-        Trouble::MetadataRot => (0..setup.shape.shards).flat_map(|s| metadata(setup, s)).collect(),
+    match (setup.trouble, &setup.plan) {
+        (Trouble::MetadataRot, Plan::Logs(logs)) => one_copy(logs, setup.copy),
+        (Trouble::DataRot, Plan::Logs(logs)) => batches(logs),
+        (Trouble::DataRot, Plan::Units(units)) => once(units.slots_at..units.end()).collect(),
+        (Trouble::MetadataRot, Plan::Units(units)) => {
+            units.layouts(0).flat_map(|layout| metadata(&layout, setup.copy)).collect()
+        }
         _ => Vec::new(),
     }
 }
 
 /// Of page logs, what rot of one copy strikes: one place of headers, and segments, which the heads of batches repeat.
-fn one_copy(setup: &Setup) -> Vec<Range<u64>> {
+fn one_copy(logs: &LogsPlan, copy: u8) -> Vec<Range<u64>> {
     let page = PAGE as u64;
     let of = |place: Geometry| {
-        let header = place.base + u64::from(setup.copy) * page;
+        let header = place.base + u64::from(copy) * page;
         [header..header + page, place.base + 2 * page..place.block(0)]
     };
-    setup.logs(0).into_iter().flat_map(of).collect()
+    logs.each(0).flat_map(of).collect()
 }
 
 /// Where batches lie.
-fn batches(setup: &Setup) -> Vec<Range<u64>> {
+fn batches(logs: &LogsPlan) -> Vec<Range<u64>> {
     let of = |place: Geometry| place.block(0)..place.base + place.bytes();
-    setup.logs(0).into_iter().map(of).collect()
+    logs.each(0).map(of).collect()
 }
 
-fn metadata(setup: &Setup, shard: u32) -> Vec<Range<u64>> {
-    let Some(layout) = Layout::of(&setup.shape.of_shard(shard), &setup.flash(0)) else {
-        return Vec::new();
-    };
+fn metadata(layout: &Layout, copy: u8) -> Vec<Range<u64>> {
     let log = u64::from(layout.log_blocks) * layout.block_bytes;
     let region = |region| {
-        let header = layout.header(region, setup.copy);
-        let block = layout.log_block(region, setup.copy, 0);
+        let header = layout.header(region, copy);
+        let block = layout.log_block(region, copy, 0);
         let payload = layout.payload(region);
         [header..header + HEADER_BYTES, payload..payload + layout.payload_bytes, block..block + log]
     };

@@ -3,14 +3,13 @@
 
 use larder_core::config::{Choices, Durability, Limits};
 use larder_core::exec::{DevId, Nanos};
-use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
-use larder_core::journal::layout::Layout;
-use larder_core::pagelog::Geometry;
+use larder_core::format::label::LABELS_END;
+use larder_core::format::{Frame, LogsPlan, Plan, UnitsPlan};
 use larder_core::shape::Shape;
 
 use super::promise::{Promise, Trouble};
 
-/// Bytes of a log: the smallest that there is, so that it fills.
+/// Bytes of a journal's log: the smallest that there is, so that it fills.
 const LOG_BYTES: u64 = 16 << 10;
 /// The flash device's number.
 pub(super) const FLASH: DevId = DevId(1);
@@ -26,10 +25,8 @@ pub struct Setup {
     pub limits: Limits,
     /// The volume.
     pub shape: Shape,
-    /// Slots on flash.
-    pub slots: u64,
-    /// Block size of flash.
-    pub block_bytes: u32,
+    /// Where things lie on flash.
+    pub plan: Plan,
     /// Client requests in flight, at most.
     pub in_flight: usize,
     /// The longest that an operation on the origin takes.
@@ -40,8 +37,12 @@ pub struct Setup {
     pub copy: u8,
     /// What goes wrong.
     pub trouble: Trouble,
-    /// Bytes of each shard's page log; 0 for a cache of units.
-    pub log_bytes: u64,
+}
+
+/// The plan of a cache of so many units: nothing but copies of the label before its metadata.
+pub(super) fn units(shape: Shape, slots: u64, block_bytes: u32, choices: &Choices) -> Plan {
+    let frame = Frame::packed(LABELS_END);
+    Plan::Units(UnitsPlan::of(frame, shape, slots, block_bytes, choices, LOG_BYTES))
 }
 
 impl Setup {
@@ -51,9 +52,22 @@ impl Setup {
         self.choices.durability == Durability::Journal
     }
 
-    /// What metadata says besides.
-    fn keeps(&self) -> Keeps {
-        Keeps::of(&self.choices)
+    /// The page logs, where there are any.
+    #[must_use]
+    pub fn logs(&self) -> Option<&LogsPlan> {
+        match &self.plan {
+            Plan::Logs(logs) => Some(logs),
+            Plan::Units(_) => None,
+        }
+    }
+
+    /// The places of units, where they are cached.
+    #[must_use]
+    pub fn units(&self) -> Option<&UnitsPlan> {
+        match &self.plan {
+            Plan::Units(units) => Some(units),
+            Plan::Logs(_) => None,
+        }
     }
 
     /// Whether flash owns what it holds.
@@ -69,44 +83,8 @@ impl Setup {
             // It is the only one to ask.
             Trouble::FlashErrors if self.flash_owns() => Promise::ErrorsPass,
             // A page of a log has a checksum.
-            Trouble::DataRot if self.log_bytes > 0 => Promise::Invisible,
+            Trouble::DataRot if self.logs().is_some() => Promise::Invisible,
             trouble => trouble.promise(),
         }
-    }
-
-    /// Bytes of the metadata, before the first slot.
-    #[must_use]
-    pub fn metadata_bytes(&self) -> u64 {
-        match self.is_journaled() {
-            true => Layout::total_bytes(&self.shape, self.slots, LOG_BYTES, self.keeps()),
-            false => 0,
-        }
-    }
-
-    /// Bytes of the flash device.
-    #[must_use]
-    pub fn flash_bytes(&self) -> u64 {
-        if self.log_bytes > 0 {
-            return u64::from(self.shape.shards) * self.log_bytes;
-        }
-        self.metadata_bytes() + self.slots * self.shape.unit_bytes
-    }
-
-    /// The places of the shards' page logs, where there are any.
-    #[must_use]
-    pub fn logs(&self, volume: u64) -> Vec<Geometry> {
-        let batch = self.choices.on_exit().batch_pages;
-        let logs = 0..if self.log_bytes > 0 { u64::from(self.shape.shards) } else { 0 };
-        let bytes = self.log_bytes;
-        logs.filter_map(|n| Geometry::fit(n * bytes, bytes, batch, volume)).collect()
-    }
-
-    /// The cache's place on flash.
-    #[must_use]
-    pub fn flash(&self, volume: u64) -> FlashPlan {
-        let place = MetadataPlan { base: 0, volume, log_bytes: LOG_BYTES, keeps: self.keeps() };
-        let journal = self.is_journaled().then_some(place);
-        let (slots, block_bytes) = (self.slots, self.block_bytes);
-        FlashPlan { dev: FLASH, base: self.metadata_bytes(), slots, block_bytes, journal }
     }
 }

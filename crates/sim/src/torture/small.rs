@@ -18,7 +18,7 @@ use larder_core::shape::Shape;
 use super::history::{Judged, Violation};
 use super::life::{Life, start};
 use super::promise::Trouble;
-use super::setup::{FLASH, Setup};
+use super::setup::{FLASH, Setup, units};
 use super::step::Step;
 use crate::store::{Image, Store};
 use crate::world::ORIGIN;
@@ -67,19 +67,19 @@ pub fn setup(slots: u64) -> Setup {
         flash_dead_after: 50 * MILLISECOND,
         ..Limits::default()
     };
+    let shape = Shape::new(2 * UNIT, UNIT, 1);
+    let plan = units(shape, slots, 512, &choices);
     Setup {
         preset: "sce",
         choices,
         limits,
-        shape: Shape::new(2 * UNIT, UNIT, 1),
-        slots,
-        block_bytes: 512,
+        shape,
+        plan,
         in_flight: OPERATIONS as usize,
         origin_slowest: 100_000,
         flash_slowest: 60_000,
         copy: 0,
         trouble: Trouble::None,
-        log_bytes: 0,
     }
 }
 

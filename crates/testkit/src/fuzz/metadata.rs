@@ -12,8 +12,8 @@
 use larder_core::checksum::crc32c;
 use larder_core::config::{Choices, Durability, preset};
 use larder_core::exec::{DevId, Io, IoId, IoKind, SECOND};
-use larder_core::format::label::{Found, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind};
-use larder_core::format::{FlashPlan, Keeps};
+use larder_core::format::label::{Found, LABEL_BYTES, Label, SECOND_COPY};
+use larder_core::format::{FlashPlan, Frame, Keeps, Plan, UnitsPlan};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::journal::record::Tail;
 use larder_core::journal::recover::{Header, Recovered, format};
@@ -22,8 +22,8 @@ use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
 use larder_volume::inspect;
 
-use crate::memory::Memory;
-use crate::units::{place, recover_from};
+use crate::memory::{FLASH, Memory};
+use crate::units::{LOG_BYTES, recover_from};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 10;
@@ -59,13 +59,14 @@ impl Image {
             (if kind & 4 == 0 { 512 } else { 4096 }, 1 + u32::from(kind >> 3 & 1));
         let origin_bytes = 18 * choices.unit_bytes + 12 * 1024;
         let shape = Shape::new(origin_bytes, choices.unit_bytes, shards).of_shard(shards - 1);
-        let flash = place(&shape, &choices, (VOLUME, 0), SLOTS, block);
-        let layout = Layout::of(&shape, &flash)?;
+        let plan = |frame| UnitsPlan::of(frame, shape, SLOTS, block, &choices, LOG_BYTES);
+        let bare = plan(Frame::BARE);
+        let (flash, layout) = (bare.place(FLASH, VOLUME), bare.layout(VOLUME, shape.shard)?);
         let mut bytes = vec![0; (flash.base + SLOTS * shape.unit_bytes) as usize];
         for (at, what) in format(&layout, VOLUME) {
             bytes[at as usize..][..what.len()].copy_from_slice(&what);
         }
-        let label = label_of(&shape, &flash).encode();
+        let label = Plan::Units(plan(Frame::DEVICE)).label(VOLUME).encode();
         let mut labels = vec![0; SECOND_COPY as usize + LABEL_BYTES];
         labels[..LABEL_BYTES].copy_from_slice(&label);
         labels[SECOND_COPY as usize..].copy_from_slice(&label);
@@ -162,27 +163,6 @@ impl Image {
             bytes[4..8].copy_from_slice(&crc.to_le_bytes());
             (tail.before, tail.sequence) = (crc, tail.sequence + 1);
         }
-    }
-}
-
-fn label_of(shape: &Shape, flash: &FlashPlan) -> Label {
-    let (keeps, log_bytes) = flash.journal.map(|j| (j.keeps, j.log_bytes)).unwrap_or_default();
-    let metadata = Layout::total_bytes(shape, flash.slots, log_bytes, keeps);
-    let (first, mib) = (1 << 20, 1_u64 << 20);
-    let slots_at = (first + metadata).next_multiple_of(mib);
-    let section = |kind, offset, bytes| Section { kind, offset, bytes };
-    Label {
-        volume: VOLUME,
-        unit_bytes: shape.unit_bytes,
-        slots: flash.slots,
-        shards: shape.shards,
-        log_bytes,
-        keeps,
-        origin_bytes: shape.origin_bytes,
-        sections: vec![
-            section(SectionKind::Metadata, first, slots_at - first),
-            section(SectionKind::Slots, slots_at, flash.slots * shape.unit_bytes),
-        ],
     }
 }
 

@@ -21,6 +21,7 @@ use larder_core::desk::{Desk, Finished};
 use larder_core::event::Event;
 use larder_core::exec::{DevId, MILLISECOND, Nanos};
 use larder_core::extent::Extent;
+use larder_core::format::label::MOST_SHARDS;
 use larder_core::request::{Errno, Kind, Piece, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -36,8 +37,8 @@ use crate::overlaps::{Overlaps, Pass};
 use crate::session::{ClientRequest, Phase, What};
 use crate::tap::{self, Tap};
 
-/// The most workers of a volume: their number fits the top byte of a tag.
-pub const MOST_WORKERS: u32 = 64;
+/// The most workers of a volume: a label describes no more shards, and a worker's number fits the top byte of a tag.
+pub const MOST_WORKERS: u32 = MOST_SHARDS;
 const WORKER_SHIFT: u32 = 56;
 /// All flushes of the origin go to this worker's shard, which remembers a failed one.
 pub(super) const FLUSH_WORKER: u32 = 0;

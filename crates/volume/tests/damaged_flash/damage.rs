@@ -6,18 +6,16 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::SystemTime;
 
-use larder_core::exec::DevId;
 use larder_core::format::label::{
-    Found, HEADER_BYTES as LABEL_AREA, LABEL_BYTES, Label, SECOND_COPY, Section, SectionKind,
+    Found, HEADER_BYTES as LABEL_AREA, LABEL_BYTES, Label, SECOND_COPY,
 };
-use larder_core::format::{FlashPlan, MetadataPlan};
+use larder_core::format::{DeviceSize, Plan};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
 use larder_core::pagelog::Geometry;
-use larder_core::shape::Shape;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use crate::Past;
+use crate::{FLASH_BYTES, Past};
 
 /// The files of a volume.
 #[derive(Clone)]
@@ -70,21 +68,20 @@ type Part = (&'static str, Range<u64>);
 
 /// Of what is there twice, copy `copy`.
 fn structures(label: &Label, copy: u8) -> Vec<Part> {
-    let mut parts = match label.log() {
-        Some(log) => of_log(log, label.volume, copy),
-        None => of_metadata(label, copy),
+    let mut parts = match plan(label) {
+        Plan::Units(units) => of_metadata(&units.layout(label.volume, 0).unwrap(), copy),
+        Plan::Logs(logs) => of_log(&logs.geometry(label.volume, 0), copy),
     };
     let at = u64::from(copy) * SECOND_COPY;
     parts.push(("label", at..at + LABEL_BYTES as u64));
     parts
 }
 
-fn of_metadata(label: &Label, copy: u8) -> Vec<Part> {
-    let Label { volume, unit_bytes, slots, log_bytes, keeps, origin_bytes, .. } = *label;
-    let shape = Shape::new(origin_bytes, unit_bytes, 1);
-    let journal = Some(MetadataPlan { base: LABEL_AREA, volume, log_bytes, keeps });
-    let flash = FlashPlan { dev: DevId(0), base: 0, slots, block_bytes: 512, journal };
-    let layout = Layout::of(&shape, &flash).unwrap();
+fn plan(label: &Label) -> Plan {
+    Plan::of_label(label, DeviceSize { bytes: FLASH_BYTES, block_bytes: 512 }).unwrap()
+}
+
+fn of_metadata(layout: &Layout, copy: u8) -> Vec<Part> {
     let log = u64::from(layout.log_blocks) * layout.block_bytes;
     let of = |at: u64, len: u64| at..at + len;
     let header = |region| of(layout.header(region, copy), HEADER_BYTES);
@@ -102,9 +99,7 @@ fn of_metadata(label: &Label, copy: u8) -> Vec<Part> {
 
 /// One place of headers, and the segments, which the heads of batches repeat. What lies in the ring has
 /// checksums: whoever reads a damaged page where the log alone has it is told so, which is not judged here.
-fn of_log(section: &Section, volume: u64, copy: u8) -> Vec<Part> {
-    let SectionKind::Log { blocks, batch_pages, .. } = section.kind else { panic!("no log") };
-    let log = Geometry { base: section.offset, blocks, page_bytes: 4096, batch_pages, volume };
+fn of_log(log: &Geometry, copy: u8) -> Vec<Part> {
     let header = log.base + u64::from(copy) * 4096;
     vec![("header", header..header + 4096), ("segments", log.base + 2 * 4096..log.block(0))]
 }

@@ -113,9 +113,9 @@ impl Served {
         let config =
             VolumeConfig { name, origin, choices: choices.clone(), limits, workers: 1, state };
         let served = Self(Volume::start(config)?);
-        let flash =
-            FlashDevice::prepare(open(&dir.join("flash"))?.with_fault(fault), None, UNIT, false)?;
-        served.0.attach(flash.for_volume(UNITS * UNIT, &choices, 1)?)?;
+        let flash = open(&dir.join("flash"))?.with_fault(fault);
+        let shape = served.0.shape();
+        served.0.attach(FlashDevice::prepare(flash, None, shape, &choices, false)?)?;
         Ok(served)
     }
 

@@ -10,13 +10,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use larder_core::checksum::crc32c;
-use larder_core::exec::DevId;
-use larder_core::format::label::{Found, LABEL_BYTES, Label, SectionKind};
-use larder_core::format::{FlashPlan, MetadataPlan};
+use larder_core::format::label::{Found, LABEL_BYTES, Label};
+use larder_core::format::{DeviceSize, Plan};
 use larder_core::journal::layout::Layout;
 use larder_core::journal::record::{Record, Tail, pack};
 use larder_core::journal::recover::Header;
-use larder_core::shape::Shape;
 use larder_model::SplitMix64;
 
 /// The generation of the older region, and of the newer.
@@ -42,21 +40,19 @@ pub(super) struct Metadata {
 
 impl Metadata {
     /// What a full cache would hold on the flash of this label.
-    pub(super) fn of(flash: &Path, origin_bytes: u64) -> Result<Self> {
+    pub(super) fn of(flash: &Path) -> Result<Self> {
         let file = File::open(flash).with_context(|| flash.display().to_string())?;
         let mut bytes = vec![0; LABEL_BYTES];
         file.read_exact_at(&mut bytes, 0)?;
         let Found::Label(label) = Label::find(&bytes) else {
             bail!("{}: has no label", flash.display());
         };
-        let base = label.section(SectionKind::Metadata).context("a label without metadata")?.offset;
-        let shape = Shape::new(origin_bytes, label.unit_bytes, label.shards);
-        let Label { volume, log_bytes, keeps, slots, .. } = label;
-        let journal = Some(MetadataPlan { base, volume, log_bytes, keeps });
-        let place =
-            FlashPlan { dev: DevId(0), base: 0, slots, block_bytes: block_bytes(flash)?, journal };
-        let layout = Layout::of(&shape, &place).context("no metadata")?;
-        let payload = payload(&layout, shape.units());
+        let Plan::Units(plan) = Plan::of_label(&label, size_of(flash)?)? else {
+            bail!("{}: holds page logs", flash.display());
+        };
+        let (volume, metadata) = (label.volume, plan.metadata.context("a label without metadata")?);
+        let layout = plan.layout(volume, 0).context("no metadata")?;
+        let payload = payload(&layout, metadata.shape.units());
         let logs = GENERATIONS.map(|generation| full_log(&layout, volume, generation));
         Ok(Self { layout, volume, payload, logs })
     }
@@ -133,11 +129,12 @@ impl Metadata {
     }
 }
 
-/// What the server takes for the block size of the flash.
-fn block_bytes(flash: &Path) -> Result<u32> {
+/// What the server takes for the sizes of the flash.
+fn size_of(flash: &Path) -> Result<DeviceSize> {
     let spec = larder_io::DevSpec::Path(flash.to_owned());
     let device = larder_io::Device::open(&spec, larder_io::Access::ReadOnly)?;
-    Ok(device.geometry().block_bytes)
+    let geometry = device.geometry();
+    Ok(DeviceSize { bytes: geometry.bytes, block_bytes: geometry.block_bytes })
 }
 
 /// Every slot holds a unit, wholly: evenly spread over the origin, the first in the first.

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
-use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::recover;
 use larder_model::{Model, Op, profile};
 use larder_report::Figure;
@@ -21,7 +20,7 @@ use super::super::{Asked, At, Found, Kind, Row};
 use super::{at, bars, range, rounded};
 use crate::load::desktop::{Scale, USERS};
 use crate::scenario::desktop::{Run, Setup};
-use crate::scenario::volume::System;
+use crate::scenario::volume::{System, VOLUME};
 
 /// The paper's Table 2: how much of the update was done, and seconds.
 const TABLE: [(f64, f64); 5] = [(0.0, 0.74), (0.25, 2.41), (0.5, 4.05), (0.75, 5.62), (0.99, 7.15)];
@@ -66,12 +65,10 @@ impl Timed<'_> {
 }
 
 fn try_recovery(setup: &Setup, store: &Store) -> Result<Tried> {
-    let place = setup.place()?;
-    let layout = Layout::of(&setup.shape()?, &place).context("prwc keeps metadata")?;
-    let volume = place.journal.context("prwc keeps metadata")?.volume;
+    let layout = setup.plan()?.layout(VOLUME, 0).context("prwc keeps metadata")?;
     let model = profile(&setup.flash, setup.scale.bytes(setup.flash_gb), setup.seed)?;
     let mut flash = Timed { store, model, now: 0 };
-    let found = recover(&layout, volume, &mut |at, len| Ok(flash.read(at, len)));
+    let found = recover(&layout, VOLUME, &mut |at, len| Ok(flash.read(at, len)));
     let found = found.map_err(|e| anyhow!("nothing to recover: {e:?}"))?;
     Ok(Tried { blocks: found.reached().1 as f64, seconds: flash.now as f64 / SECOND as f64 })
 }
@@ -82,7 +79,7 @@ fn night(seed: u64) -> Result<BTreeMap<u64, Tried>> {
     let setup = Setup::paper(System::Preset("prwc"), USERS[0], seed);
     let setup = Setup { scale: SCALE, ..setup };
     // Metadata only: what slots hold, recovery does not read.
-    let store = Store::new(setup.place()?.base, |_, bytes| bytes.fill(0));
+    let store = Store::new(setup.plan()?.slots_at, |_, bytes| bytes.fill(0));
     let model = profile(&setup.flash, setup.scale.bytes(setup.flash_gb), seed)?;
     let flash = SimDevice::new(model, Some(store), seed, MILLISECOND);
     let mut run = Run::over(&setup, flash)?;

@@ -17,7 +17,7 @@ mod point;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use larder_core::config::{Choices, Limits};
 use larder_core::exec::{MILLISECOND, Nanos};
-use larder_core::format::FlashPlan;
+use larder_core::format::UnitsPlan;
 use larder_core::shape::Shape;
 use larder_core::stats::Counters;
 use larder_model::{DeviceSpec, described};
@@ -28,7 +28,7 @@ pub use self::point::{Settings, look, point};
 use crate::latencies::Latencies;
 use crate::load::desktop::{Ask, DAYS, Desktop, FLASH_GB, Scale, User};
 use crate::load::replay::{Replayed, replay};
-use crate::scenario::volume::{System, device, place};
+use crate::scenario::volume::{System, VOLUME, device, plan};
 
 /// The paper's disk, as a model.
 pub const ORIGIN_PROFILE: &str = "hdd-7200";
@@ -120,9 +120,9 @@ impl Setup {
     ///
     /// # Errors
     /// If the system is not known.
-    pub fn place(&self) -> Result<FlashPlan> {
+    pub fn plan(&self) -> Result<UnitsPlan> {
         let bytes = self.scale.bytes(self.flash_gb);
-        Ok(place(&self.choices()?, self.scale.disk_bytes(), bytes, 1))
+        Ok(plan(&self.choices()?, self.scale.disk_bytes(), bytes, 1))
     }
 
     fn hours(&self, hours: u32) -> Nanos {
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
         let desktop = Desktop::new(&setup.user, setup.scale, setup.seed);
         let mut run = Self { setup, world, desktop, outcome: Outcome::default() };
         if setup.is_cached() {
-            run.world.attach_journaled(flash, setup.place()?, &[None]);
+            run.world.attach_journaled(flash, &setup.plan()?, VOLUME, &[None]);
         }
         Ok(run)
     }
@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
             self.world.settle();
             let bytes = self.setup.scale.bytes(self.setup.flash_gb);
             let flash = device(&self.setup.flash, bytes, self.setup.seed)?;
-            self.world.attach_journaled(flash, self.setup.place()?, &[None]);
+            self.world.attach_journaled(flash, &self.setup.plan()?, VOLUME, &[None]);
         }
         let asks = self.desktop.day(number);
         let (morning, afternoon) = asks.split_at(asks.len() / 2);

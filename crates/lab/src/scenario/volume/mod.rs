@@ -29,7 +29,7 @@ use larder_core::exec::{DevId, Nanos};
 pub use self::outcome::{Outcome, Totals};
 pub use self::passes::{Pass, Passes};
 pub use self::point::{look, point};
-pub use self::run::{device, place, run, run_all, world};
+pub use self::run::{VOLUME, device, plan, run, run_all, world};
 pub use self::settings::Settings;
 pub(crate) use self::trace::OUTSTANDING;
 use crate::load::clients::Plan;

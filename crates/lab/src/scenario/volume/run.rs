@@ -2,23 +2,23 @@
 //! From a setup to its world, and through it.
 
 use anyhow::{Result, anyhow};
-use larder_core::config::{CacheSpec, Choices, Durability};
+use larder_core::config::{CacheSpec, Choices};
 use larder_core::exec::{MILLISECOND, SECOND};
-use larder_core::format::{FlashPlan, Keeps, MetadataPlan};
-use larder_core::journal::layout::{Layout, log_bytes};
+use larder_core::format::{Frame, Keeps, UnitsPlan};
+use larder_core::journal::layout::log_bytes;
 use larder_core::shape::Shape;
 use larder_model::profile;
 use larder_sim::device::SimDevice;
 use larder_sim::world::World;
 
-use super::{FLASH, Outcome, Setup, System, Totals};
+use super::{Outcome, Setup, System, Totals};
 use crate::jobs::run_jobs;
 use crate::latencies::Latencies;
 use crate::load::Oltp;
 use crate::load::clients::{Clients, What};
 
 /// The id of a volume whose metadata is kept.
-const VOLUME: u64 = 1;
+pub const VOLUME: u64 = 1;
 
 /// A modelled device without bytes.
 ///
@@ -40,8 +40,8 @@ pub fn world(setup: &Setup) -> Result<World> {
     let mut world = World::new(origin, setup.data_bytes, 1, &spec, &setup.limits);
     if let System::Preset(_) = setup.system {
         let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
-        let place = place(&setup.choices, setup.data_bytes, setup.flash_bytes, 1);
-        world.attach_journaled(flash, place, &[None]);
+        let plan = plan(&setup.choices, setup.data_bytes, setup.flash_bytes, 1);
+        world.attach_journaled(flash, &plan, VOLUME, &[None]);
     }
     Ok(world)
 }
@@ -49,17 +49,11 @@ pub fn world(setup: &Setup) -> Result<World> {
 /// Where things lie on flash with so many bytes of slots: before them the metadata that the choices
 /// ask for, its log as large as a server makes it.
 #[must_use]
-pub fn place(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32) -> FlashPlan {
-    let unit_bytes = choices.unit_bytes;
-    let (slots, keeps) = (slot_bytes / unit_bytes, Keeps::of(choices));
-    let (mut base, mut journal) = (0, None);
-    if choices.durability == Durability::Journal {
-        let shape = Shape::new(origin_bytes, unit_bytes, shards);
-        let log_bytes = log_bytes(slot_bytes, keeps, shards);
-        base = Layout::total_bytes(&shape, slots, log_bytes, keeps);
-        journal = Some(MetadataPlan { base: 0, volume: VOLUME, log_bytes, keeps });
-    }
-    FlashPlan { dev: FLASH, base, slots, block_bytes: 512, journal }
+pub fn plan(choices: &Choices, origin_bytes: u64, slot_bytes: u64, shards: u32) -> UnitsPlan {
+    let shape = Shape::new(origin_bytes, choices.unit_bytes, shards);
+    let log_bytes = log_bytes(slot_bytes, Keeps::of(choices), shards);
+    let slots = slot_bytes / choices.unit_bytes;
+    UnitsPlan::of(Frame::BARE, shape, slots, 512, choices, log_bytes)
 }
 
 /// Runs one.

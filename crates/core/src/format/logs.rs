@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The places of page logs: one a shard, one behind the other.
+
+use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
+use super::room::TooSmall;
+use crate::buf::PAGE;
+use crate::pagelog::{BATCH_PAGES_MOST, Geometry, LogPolicy, LogSettings};
+use crate::shape::Shape;
+
+/// The places of page logs, see the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogsPlan {
+    /// First byte of the first log.
+    pub at: u64,
+    /// The volume's shape.
+    pub shape: Shape,
+    /// Blocks of each log.
+    pub blocks: u32,
+    /// Pages of a batch.
+    pub batch_pages: u32,
+    /// Whether what a log holds survives a crash; logs of the other policies are alike on flash.
+    pub outlives_crash: bool,
+}
+
+impl LogsPlan {
+    /// A log of so many blocks and pages of a batch for each shard.
+    #[must_use]
+    pub fn of(at: u64, shape: Shape, log: Geometry, policy: LogPolicy) -> Self {
+        let Geometry { blocks, batch_pages, .. } = log;
+        Self { at, shape, blocks, batch_pages, outlives_crash: policy.outlives_crash() }
+    }
+
+    /// The largest that fit into so many bytes behind the label.
+    pub(super) fn fit(
+        shape: Shape,
+        bytes: u64,
+        batch_pages: u32,
+        policy: LogPolicy,
+    ) -> Result<Self, TooSmall> {
+        let (shards, outlives_crash) = (shape.shards, policy.outlives_crash());
+        let of = |blocks| Self { at: HEADER_BYTES, shape, blocks, batch_pages, outlives_crash };
+        if let Some(fits) = Geometry::fit(0, bytes / u64::from(shards), batch_pages, 0) {
+            return Ok(of(fits.blocks));
+        }
+        let least = of(of(0).geometry(0, 0).least_blocks()).geometry(0, 0).bytes();
+        let needed = (u64::from(shards) * least).next_multiple_of(shape.unit_bytes);
+        let (bytes, least) = (HEADER_BYTES + bytes, HEADER_BYTES + needed);
+        Err(TooSmall::Logs { bytes, least, shards, batch_pages })
+    }
+
+    pub(super) fn of_label(label: &Label, first: &Section) -> Option<Self> {
+        let SectionKind::Log { blocks, batch_pages, .. } = first.kind else { return None };
+        let shape = Shape::new(label.origin_bytes, label.unit_bytes, label.shards);
+        let (at, outlives_crash) = (first.offset, label.keeps.dirty);
+        let plan = Self { at, shape, blocks, batch_pages, outlives_crash };
+        let lawful = (1..=MOST_SHARDS).contains(&label.shards)
+            && shape.unit_bytes.is_power_of_two()
+            && shape.unit_bytes >= PAGE as u64
+            && (1..=BATCH_PAGES_MOST).contains(&batch_pages)
+            && blocks >= plan.geometry(0, 0).least_blocks()
+            && at >= LABELS_END;
+        lawful.then_some(plan)
+    }
+
+    pub(super) fn label(&self, volume: u64) -> Label {
+        let section = |log: Geometry| Section {
+            kind: SectionKind::Log {
+                blocks: log.blocks,
+                segment: log.segment() as u32,
+                batch_pages: log.batch_pages,
+            },
+            offset: log.base,
+            bytes: log.bytes(),
+        };
+        let Shape { origin_bytes, unit_bytes, shards, .. } = self.shape;
+        Label {
+            volume,
+            unit_bytes,
+            slots: u64::from(shards) * u64::from(self.blocks),
+            shards,
+            log_bytes: 0,
+            keeps: Keeps { dirty: self.outlives_crash, factors: false },
+            origin_bytes,
+            sections: self.each(volume).map(section).collect(),
+        }
+    }
+
+    /// Where a shard's log lies.
+    #[must_use]
+    pub fn geometry(&self, volume: u64, shard: u32) -> Geometry {
+        let &Self { at, blocks, batch_pages, .. } = self;
+        let first = Geometry { base: at, blocks, page_bytes: PAGE as u32, batch_pages, volume };
+        Geometry { base: at + u64::from(shard) * first.bytes(), ..first }
+    }
+
+    /// Where each shard's log lies.
+    pub fn each(&self, volume: u64) -> impl Iterator<Item = Geometry> + use<> {
+        let plan = *self;
+        (0..plan.shape.shards).map(move |shard| plan.geometry(volume, shard))
+    }
+
+    /// With what settings a log is looked at: what is written is the same under all policies that no crash survives.
+    #[must_use]
+    pub fn settings(&self) -> LogSettings {
+        let policy = if self.outlives_crash { LogPolicy::Full } else { LogPolicy::Through };
+        LogSettings { policy, second_chance: false }
+    }
+
+    pub(super) fn blank(&self, volume: u64) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {
+        let headers = self.each(volume).flat_map(|log| log.blank());
+        headers.map(|(at, header)| (at, header.to_vec()))
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The places of a cache of units: metadata of all shards, and slots.
+
+use super::flash_plan::{FlashPlan, MetadataPlan};
+use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
+use super::room::{DeviceSize, Frame, TooSmall};
+use crate::buf::PAGE;
+use crate::config::{Choices, Durability};
+use crate::exec::DevId;
+use crate::journal::layout::{Layout, log_bytes};
+use crate::journal::recover;
+use crate::shape::Shape;
+
+/// The places of a cache of units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitsPlan {
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+    /// Slots on the device, over all shards.
+    pub slots: u64,
+    /// First byte of slot 0.
+    pub slots_at: u64,
+    /// Bytes of a block of the device.
+    pub block_bytes: u32,
+    /// What comes before the slots; nothing in a volatile cache.
+    pub metadata: Option<Metadata>,
+}
+
+/// The metadata of all shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its first byte.
+    pub at: u64,
+    /// The volume's shape.
+    pub shape: Shape,
+    /// Bytes of one shard's log.
+    pub log_bytes: u64,
+    /// What it says besides which pages are valid where.
+    pub keeps: Keeps,
+}
+
+impl UnitsPlan {
+    /// So many slots of a cache of these choices; with a journal, each shard's log has so many bytes.
+    #[must_use]
+    pub fn of(
+        frame: Frame,
+        shape: Shape,
+        slots: u64,
+        block_bytes: u32,
+        choices: &Choices,
+        log_bytes: u64,
+    ) -> Self {
+        let unit_bytes = shape.unit_bytes;
+        if choices.durability == Durability::Volatile {
+            return Self::volatile(frame, unit_bytes, slots, block_bytes);
+        }
+        let (at, keeps) = (frame.first, Keeps::of(choices));
+        let metadata = Metadata { at, shape, log_bytes, keeps };
+        let slots_at = (at + metadata.bytes(slots)).next_multiple_of(frame.grain);
+        Self { unit_bytes, slots, slots_at, block_bytes, metadata: Some(metadata) }
+    }
+
+    /// So many slots without metadata.
+    #[must_use]
+    pub fn volatile(frame: Frame, unit_bytes: u64, slots: u64, block_bytes: u32) -> Self {
+        let slots_at = frame.first.next_multiple_of(frame.grain);
+        Self { unit_bytes, slots, slots_at, block_bytes, metadata: None }
+    }
+
+    /// As many slots as fit with their metadata where `most` fit without.
+    pub(super) fn fit(
+        shape: Shape,
+        most: u64,
+        device: DeviceSize,
+        choices: &Choices,
+    ) -> Result<Self, TooSmall> {
+        let (unit_bytes, block_bytes) = (shape.unit_bytes, device.block_bytes);
+        let log_bytes = log_bytes(device.bytes, Keeps::of(choices), shape.shards);
+        let of = |slots| Self::of(Frame::DEVICE, shape, slots, block_bytes, choices, log_bytes);
+        let (bytes, needed) = (HEADER_BYTES + most * unit_bytes, |slots: u64| of(slots).end());
+        let mut slots = most;
+        while slots > 0 && needed(slots) > bytes {
+            let over = needed(slots) - bytes;
+            slots = slots.saturating_sub(over.div_ceil(unit_bytes));
+        }
+        match slots {
+            0 => Err(TooSmall::Journal { bytes, least: needed(1) }),
+            slots => Ok(of(slots)),
+        }
+    }
+
+    pub(super) fn of_label(label: &Label, device: DeviceSize) -> Option<Self> {
+        let Label { unit_bytes, slots, shards, log_bytes, keeps, origin_bytes, .. } = *label;
+        let block_bytes = device.block_bytes;
+        let slots_at = label.section(SectionKind::Slots)?.offset;
+        let fits = unit_bytes.is_power_of_two()
+            && unit_bytes >= PAGE as u64
+            && slots.checked_mul(unit_bytes).is_some_and(|bytes| bytes <= device.bytes);
+        let metadata = match label.section(SectionKind::Metadata).filter(|_| fits) {
+            None => None,
+            Some(section) => {
+                let shape = Shape::new(origin_bytes, unit_bytes, shards);
+                let metadata = Metadata { at: section.offset, shape, log_bytes, keeps };
+                let lawful = (1..=MOST_SHARDS).contains(&shards)
+                    && log_bytes <= device.bytes
+                    && shape.units() <= Shape::MOST_UNITS
+                    && metadata.bytes(slots) <= section.bytes;
+                Some(lawful.then_some(metadata)?)
+            }
+        };
+        let plan = Self { unit_bytes, slots, slots_at, block_bytes, metadata };
+        let first = metadata.map_or(slots_at, |metadata| metadata.at);
+        (fits && first >= LABELS_END && first <= slots_at).then_some(plan)
+    }
+
+    pub(super) fn label(&self, volume: u64) -> Label {
+        let &Self { unit_bytes, slots, slots_at, metadata, .. } = self;
+        let section = |kind, offset, bytes| Section { kind, offset, bytes };
+        let own = section(SectionKind::Slots, slots_at, slots * unit_bytes);
+        let metadata_at =
+            |m: Metadata| section(SectionKind::Metadata, m.at, slots_at.saturating_sub(m.at));
+        Label {
+            volume,
+            unit_bytes,
+            slots,
+            shards: metadata.map_or(0, |m| m.shape.shards),
+            log_bytes: metadata.map_or(0, |m| m.log_bytes),
+            keeps: metadata.map(|m| m.keeps).unwrap_or_default(),
+            origin_bytes: metadata.map_or(0, |m| m.shape.origin_bytes),
+            sections: metadata.map(metadata_at).into_iter().chain([own]).collect(),
+        }
+    }
+
+    /// First byte behind the last slot.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.slots_at + self.slots * self.unit_bytes
+    }
+
+    /// Shards whose metadata is kept.
+    #[must_use]
+    pub fn shards(&self) -> u32 {
+        self.metadata.map_or(0, |m| m.shape.shards)
+    }
+
+    /// The device as the engine sees it.
+    #[must_use]
+    pub fn place(&self, dev: DevId, volume: u64) -> FlashPlan {
+        let journal = self.metadata.map(|m| {
+            let Metadata { at, log_bytes, keeps, .. } = m;
+            MetadataPlan { base: at, volume, log_bytes, keeps }
+        });
+        let &Self { slots, slots_at, block_bytes, .. } = self;
+        FlashPlan { dev, base: slots_at, slots, block_bytes, journal }
+    }
+
+    /// Where a shard's metadata lies.
+    #[must_use]
+    pub fn layout(&self, volume: u64, shard: u32) -> Option<Layout> {
+        let shape = self.metadata?.shape.of_shard(shard);
+        Layout::of(&shape, &self.place(DevId(0), volume))
+    }
+
+    /// Where the metadata of each shard lies.
+    pub fn layouts(&self, volume: u64) -> impl Iterator<Item = Layout> + use<> {
+        let plan = *self;
+        (0..plan.shards()).filter_map(move |shard| plan.layout(volume, shard))
+    }
+
+    pub(super) fn blank(&self, volume: u64) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {
+        self.layouts(volume).flat_map(move |layout| recover::format(&layout, volume))
+    }
+}
+
+impl Metadata {
+    fn bytes(&self, slots: u64) -> u64 {
+        Layout::total_bytes(&self.shape, slots, self.log_bytes, self.keeps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::preset;
+    use crate::journal::layout::LOG_PERIODIC;
+
+    /// PT1: every cell of the paper's Table 1, in tenths of a MiB.
+    #[test]
+    fn a_region_is_no_larger_than_the_papers() {
+        let table = [
+            (1, [62, 63, 64, 66]),
+            (2, [83, 84, 85, 88]),
+            (4, [126, 126, 128, 130]),
+            (8, [211, 211, 213, 215]),
+        ];
+        let keeps = Keeps::of(&preset("prwc").expect("a preset").choices());
+        for (origin_tib, row) in table {
+            for (flash_gib, paper) in [8, 16, 32, 64].into_iter().zip(row) {
+                let shape = Shape::new(origin_tib << 40, 1 << 20, 1);
+                let bytes = Layout::total_bytes(&shape, flash_gib << 10, LOG_PERIODIC, keeps) / 2;
+                let tenths = (bytes * 10).div_ceil(1 << 20);
+                assert!(tenths <= paper, "{origin_tib} TiB, {flash_gib} GiB: {tenths} > {paper}");
+            }
+        }
+    }
+}
