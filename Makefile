@@ -3,6 +3,9 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 # Where cargo puts what it builds.
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+# The book, and the program that makes it, which scripts/deps installs.
+BOOK := $(or $(CARGO_TARGET_DIR),target)/book
+MDBOOK := $(or $(CARGO_TARGET_DIR),target)/tools/bin/mdbook
 # What is installed; `make build` makes it.
 LARDER ?= $(RELEASE)/larder
 # The PostgreSQL that install-postgres is for.
@@ -14,7 +17,7 @@ PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
 SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
-	deps-demo deps-demo-postgres bench fuzz clean
+	deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -26,8 +29,9 @@ help:
 	@echo "make bench   every bench, in full"
 	@echo "make fuzz    every fuzz target for SECONDS ($(SECONDS)) each; installs cargo-fuzz"
 	@echo "make build-postgres    the library for PostgreSQL; make install-postgres installs it for PG_CONFIG"
+	@echo "make docs    the book, in $(BOOK); builds mdBook the first time"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
-	@echo "             ($(PREFIX)) and DESTDIR; run make build before"
+	@echo "             ($(PREFIX)) and DESTDIR; run make build before; make uninstall removes them"
 
 build: deps-build
 	$(CARGO) build --release --locked -p larder
@@ -51,6 +55,18 @@ install:
 	install -D -m 644 docs/larder.toml $(DESTDIR)$(PREFIX)/share/doc/larder/larder.toml
 	install -D -m 644 dist/systemd/fuse.conf $(DESTDIR)$(PREFIX)/share/doc/larder/fuse.conf
 
+# What install installs, with the same PREFIX and DESTDIR.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/larder $(DESTDIR)$(PREFIX)/share/man/man1/larder.1 \
+	    $(DESTDIR)$(PREFIX)/share/man/man1/larder-*.1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/larder \
+	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_larder \
+	    $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/larder.fish
+	for unit in larder@.service larder-nbd@.service larder-loop@.service; do \
+	    rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
+	done
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/larder
+
 build-postgres: deps-build
 	$(CARGO) build --release --locked -p larder-pg
 
@@ -72,9 +88,10 @@ demo: build deps-demo
 demo-postgres: build build-postgres deps-demo-postgres
 	$(RELEASE)/larder demo --part postgres --dir target/demo $(ARGS)
 
-# Lints first, then all tests (the model check, every mutant, faults, kill -9, interop).
-test: deps-build deps-test lint
+# Lints and the book first, then all tests (the model check, every mutant, faults, kill -9, interop).
+test: deps-build deps-test lint docs
 	$(CARGO) test --locked --workspace
+	scripts/commands $(or $(CARGO_TARGET_DIR),target)/debug/larder --check
 	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
 	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
 	$(CARGO) test --locked -p larder-shared --features mutants --test mutants
@@ -96,6 +113,15 @@ lint:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(CARGO) deny --log-level error check licenses bans sources
 	$(CARGO) run --locked -q -p xtask -- tidy
+
+# Relative links, anchors and paths are checked by tidy.
+docs: deps-docs
+	scripts/pictures --check
+	$(MDBOOK) build --dest-dir $(abspath $(BOOK)) docs
+	$(CARGO) run --locked -q -p xtask -- tidy
+
+deps-docs:
+	@scripts/deps docs
 
 deps-build:
 	@scripts/deps build

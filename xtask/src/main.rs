@@ -13,16 +13,19 @@
 //! | files that import each other | `circles.rs`; how names are resolved: `modules.rs`, `names.rs` |
 //! | `impl` blocks of one type in several folders | `impls.rs` |
 //! | rules of docs/design.md, cited and broken by mutants | `rules.rs` |
+//! | links and paths in documents | `links.rs`, over `documents.rs` |
 //!
 //! `tidy --figures` prints lengths of files, lines of code, and where the conditions are.
 
 mod arrows;
 mod attributes;
 mod circles;
+mod documents;
 mod figures;
 mod files;
 mod impls;
 mod kinds;
+mod links;
 mod modules;
 mod names;
 mod presets;
@@ -70,6 +73,7 @@ fn tidy(root: &Path) -> Result<Vec<String>, String> {
         circles::check,
         impls::check,
         rules::check,
+        links::check,
     ] {
         check(&tree, &mut findings);
     }
