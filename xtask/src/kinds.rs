@@ -28,7 +28,7 @@ const LEFT: &[(&str, usize)] = &[
     ("lab", 3),
     ("pg", 1),
     ("shared", 0),
-    ("sim", 15),
+    ("sim", 0),
     ("volume", 24),
 ];
 /// The kinds' own files and folders.

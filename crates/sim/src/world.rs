@@ -149,6 +149,12 @@ impl World {
         &mut self.devices[dev.0 as usize]
     }
 
+    /// Whether a read of some device returned a sector of just these bytes that rot had brought about.
+    #[must_use]
+    pub fn served_rotten(&self, sector: &[u8]) -> bool {
+        self.devices.iter().any(|device| device.served_rotten(sector))
+    }
+
     /// Lets a device go on with what it held back.
     pub fn release(&mut self, dev: DevId) {
         let now = self.now;

@@ -16,13 +16,10 @@ use crate::device::Rot;
 use crate::world::ORIGIN;
 
 impl Life<'_> {
-    /// Asks flash to give the origin all that it alone has; a clean mode can leave at once.
+    /// Asks flash to give the origin all that it alone has.
     pub(super) fn clear(&mut self, leave: bool) {
         if !self.attached {
             return;
-        }
-        if !self.setup.flash_owns() {
-            return self.detach();
         }
         // What was asked for before may have passed what was written since.
         let leave = leave || self.clearing.is_some_and(|(_, leave)| leave);
@@ -31,7 +28,10 @@ impl Life<'_> {
     }
 
     /// It is durable that flash is out of use, and then it is not used any more.
-    fn detach(&mut self) {
+    pub(super) fn detach(&mut self) {
+        if !self.attached {
+            return;
+        }
         (self.attached, self.fence_at) = (false, None);
         self.world.detach();
         self.world.fence();

@@ -7,24 +7,23 @@
 
 use std::collections::HashMap;
 
-use larder_core::buf::SECTOR;
+use larder_core::buf::Buf;
 use larder_core::config::AdmissionChoice;
 use larder_core::exec::Nanos;
-use larder_core::format;
-use larder_core::journal::recover::{Recovered, Unusable};
 use larder_core::request::{Errno, Kind};
 use larder_core::shard::Shard;
 use larder_model::Jitter;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::cuts::{self, recover_shard};
+use super::cuts;
 use super::history::{Judged, Line, Seen, Violation, wrong};
-use super::logs;
 use super::moment::Moment;
+use super::on_flash::on_flash;
 use super::owners::Owners;
 use super::plan::Plan;
 use super::promise::{Promise, Trouble};
+use super::reads::{Answer, Judge, Reads, against_history};
 use super::rot::places;
 use super::setup::{FLASH, Setup};
 use super::step::{Step, Stop};
@@ -86,8 +85,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         oracle: Oracle::default(),
         volume: rng.random(),
         rng,
-        // A log is formatted first; other metadata is found to be missing.
-        attached: setup.logs().is_none(),
+        attached: false,
         fence_at: None,
         flushed: None,
         clearing: None,
@@ -164,8 +162,12 @@ impl Life<'_> {
                 self.clear(false);
                 Ok(())
             }
-            Step::Detach => {
+            Step::Leave => {
                 self.clear(true);
+                Ok(())
+            }
+            Step::Detach => {
+                self.detach();
                 Ok(())
             }
         }
@@ -173,27 +175,16 @@ impl Life<'_> {
 
     /// Recovers from what the devices hold, and starts the engine over them.
     fn begin(&mut self, origin: Store, mut flash: Store) -> Judged<()> {
-        let setup = self.setup;
-        if setup.logs().is_some() && !self.attached {
-            self.volume = self.rng.random();
-            logs::format(setup, self.volume, &mut flash);
-        }
-        let image = flash.image();
-        let mut recovered: Vec<Option<Recovered>> = Vec::new();
-        for shard in 0..if setup.logs().is_some() { 0 } else { setup.shape.shards } {
-            recovered.push(match recover_shard(setup, self.volume, shard, &flash, &image) {
-                Ok(found) if self.attached => Some(found),
-                Err(Unusable::Damaged | Unusable::Device(_)) if !setup.trouble.rots() => {
-                    return wrong("8: metadata is lost", format!("of shard {shard}"));
-                }
-                _ => None,
-            });
-        }
-        if recovered.iter().any(Option::is_none) {
-            // Formatted anew: another volume.
-            self.volume = self.rng.random();
-            recovered = cuts::formatted(setup, self.volume, &mut flash);
-        }
+        let (setup, kept) = (self.setup, on_flash(&self.setup.plan));
+        let found = match kept.find(setup, self.volume, self.attached, &flash)? {
+            Some(found) => found,
+            None => {
+                // Formatted anew: another volume.
+                self.volume = self.rng.random();
+                setup.plan.blank(self.volume).for_each(|(at, bytes)| flash.write(at, &bytes, true));
+                kept.find_nothing(setup, self.volume, &flash)
+            }
+        };
         self.attached = true;
         let mut device = |slowest: Nanos, store: Store| {
             let seed = self.rng.random::<u64>();
@@ -204,15 +195,7 @@ impl Life<'_> {
             (device(setup.origin_slowest, origin), device(setup.flash_slowest, flash));
         self.world = World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits);
         self.world.idle_until(Oracle::PAST + 1);
-        let warm = match &setup.plan {
-            format::Plan::Logs(logs) => {
-                self.world.attach_logs(flash, logs, self.volume);
-                0
-            }
-            format::Plan::Units(units) => {
-                self.world.attach_journaled(flash, units, self.volume, &recovered)
-            }
-        };
+        let warm = kept.attach(&mut self.world, flash, self.volume, &found);
         if setup.trouble.rots() {
             self.world.device(FLASH).faults.rot.places = places(setup);
         }
@@ -309,11 +292,7 @@ impl Life<'_> {
             match kind {
                 Kind::Read => {
                     self.judge_latency(now - start)?;
-                    let mut at = offset;
-                    for buf in &finished.bufs {
-                        self.judge_read(at, buf, start, now)?;
-                        at += buf.len() as u64;
-                    }
+                    self.judge_read(offset, &finished.bufs, (start, now), against_history)?;
                 }
                 Kind::Flush => {
                     self.flushed = self.flushed.max(Some(start));
@@ -331,26 +310,21 @@ impl Life<'_> {
         Ok(())
     }
 
-    fn judge_read(&mut self, offset: u64, bytes: &[u8], start: Nanos, now: Nanos) -> Judged<()> {
-        for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
-            if let Some(word) = chunk.get(16..24) {
-                self.seen.mix(word.iter().fold(0, |sum, b| sum << 8 | u64::from(*b)));
-            }
-            if self.is_rotten(chunk) {
-                let right = self.oracle.could_be(sector, chunk, start, now);
-                self.seen.undetected += u64::from(!right);
-                continue;
-            }
-            let read = self.oracle.read_sector(sector, chunk, start, now);
-            read.map_err(|found| Violation::of("3: a read is not linearisable", found))?;
+    fn judge_read(
+        &mut self,
+        mut offset: u64,
+        bufs: &[Buf],
+        (start, end): (Nanos, Nanos),
+        judge: Judge,
+    ) -> Judged<()> {
+        let excuses_rot = self.setup.promise() == Promise::Undetected;
+        let (oracle, world, seen) = (&mut self.oracle, &self.world, &mut self.seen);
+        let mut reads = Reads { oracle, world, seen, excuses_rot };
+        for bytes in bufs {
+            judge(&mut reads, &Answer { offset, bytes, start, end })?;
+            offset += bytes.len() as u64;
         }
         Ok(())
-    }
-
-    /// Whether rot of cached data, which nothing detects, brought these bytes about.
-    fn is_rotten(&mut self, sector: &[u8]) -> bool {
-        let undetected = self.setup.promise() == Promise::Undetected;
-        undetected && self.world.device(FLASH).served_rotten(sector)
     }
 
     /// Rule 6: a miss costs a visit to the origin, and no more.
@@ -418,10 +392,8 @@ impl Life<'_> {
         }
         self.oracle.restart(&found);
         let flash = match stop {
-            // Where flash owns what it holds, its loss is what the contract names.
-            Stop::FlashLost if !self.setup.flash_owns() => {
-                // A page log is formatted by whoever attaches it.
-                self.attached &= self.setup.logs().is_none();
+            Stop::FlashLost => {
+                self.attached = false;
                 foreign(self.setup)
             }
             _ => flash.after(&flash_left),
@@ -437,7 +409,6 @@ impl Life<'_> {
         let (bytes, step) = (self.setup.shape.origin_bytes, self.setup.shape.unit_bytes);
         let step = step.clamp(16 << 10, 64 << 10);
         let hits = self.world.requests().read_hits;
-        let mut truth = Vec::new();
         for offset in (0..bytes).step_by(step as usize) {
             let len = step.min(bytes - offset);
             let start = self.world.now();
@@ -454,34 +425,8 @@ impl Life<'_> {
             if let Err(errno) = finished.result {
                 return wrong("1: a read after a crash failed", errno.to_string());
             }
-            let mut at = offset;
-            for buf in &finished.bufs {
-                if self.setup.flash_owns() {
-                    // The oracle knows what was found on either device.
-                    self.judge_read(at, buf, start, self.world.now())?;
-                    at += buf.len() as u64;
-                    continue;
-                }
-                truth.resize(buf.len(), 0);
-                if let Some(store) = &self.world.device(ORIGIN).store {
-                    store.read(at, &mut truth);
-                }
-                let pairs = buf.chunks(SECTOR).zip(truth.chunks(SECTOR)).zip(at / SECTOR as u64..);
-                for ((ours, theirs), sector) in pairs.filter(|((a, b), _)| a != b) {
-                    if self.is_rotten(ours) {
-                        self.seen.undetected += 1;
-                        continue;
-                    }
-                    let of = |bytes| crate::oracle::value(sector, bytes);
-                    let what = format!("flash returns {:?}, the origin {:?}", of(ours), of(theirs));
-                    return Err(Violation::new(
-                        "9: a stale page after a crash",
-                        Some(sector),
-                        what,
-                    ));
-                }
-                at += buf.len() as u64;
-            }
+            let span = (start, self.world.now());
+            self.judge_read(offset, &finished.bufs, span, self.setup.kind.read_back)?;
         }
         self.seen.warm_hits += self.world.requests().read_hits - hits;
         Ok(())

@@ -11,7 +11,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use super::history::{RECOVERIES, REQUESTS};
-use super::profile::Profile;
+use super::profile::{Profile, by_weight};
 use super::promise::Trouble;
 use super::rot::flippable;
 use super::setup::Setup;
@@ -44,7 +44,7 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
     let cuts = (RECOVERIES.saturating_sub(crashes)).div_ceil(OUTCOMES) + rng.random_range(0..3);
     // When crashes and cuts come: after so many requests.
     let mut stops: Vec<u32> = (1..crashes).map(|_| rng.random_range(0..requests)).collect();
-    if row.name == "restart-loop" {
+    if row.bursts {
         for i in (0..stops.len()).filter(|i| i % 3 > 0).collect::<Vec<_>>() {
             stops[i] = stops[i / 3 * 3] + rng.random_range(0..4);
         }
@@ -54,20 +54,16 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
     let mut steps = Vec::with_capacity(2 * requests as usize);
     for number in 0..requests {
         for _ in stops.iter().filter(|s| **s == number) {
-            steps.push(crash(rng));
+            steps.push(crash(setup, rng));
         }
         for _ in cuts.iter().filter(|c| **c == number) {
             steps.push(Step::Cut(rng.random(), OUTCOMES));
         }
         trouble(setup, rng, &mut steps);
-        if setup.flash_owns() && rng.random_bool(0.003) {
-            steps.push(Step::Flush);
-        }
-        if rng.random_bool(0.0003) {
-            steps.push(Step::Detach);
-        }
-        if setup.logs().is_some() && rng.random_bool(0.003) {
-            steps.push(Step::Settle);
+        for (chance, step) in setup.kind.asks {
+            if rng.random_bool(*chance) {
+                steps.push(*step);
+            }
         }
         steps.push(aim.ask(rng));
         if rng.random_bool(pace) {
@@ -78,17 +74,15 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
         }
     }
     // Those that drew a number beyond the last request.
-    steps.extend(stops.iter().filter(|s| **s >= requests).map(|_| crash(rng)));
+    steps.extend(stops.iter().filter(|s| **s >= requests).map(|_| crash(setup, rng)));
     steps.push(Step::Crash(rng.random(), Stop::Power, true));
     steps
 }
 
-fn crash(rng: &mut Pcg64Mcg) -> Step {
-    let stop = match rng.random_range(0..12) {
-        0 => Stop::FlashLost,
-        1 | 2 => Stop::Process,
-        _ => Stop::Power,
-    };
+fn crash(setup: &Setup, rng: &mut Pcg64Mcg) -> Step {
+    let stops = setup.kind.stops;
+    let sum = stops.iter().map(|stop| stop.0).sum();
+    let (_, stop) = *by_weight(stops, |stop| stop.0, rng.random_range(0..sum));
     Step::Crash(rng.random(), stop, rng.random_bool(0.7))
 }
 
@@ -125,7 +119,7 @@ impl Aim<'_> {
             (mix.zero, Kind::Zero { fua, may_unmap: true }),
             (mix.flush, Kind::Flush),
         ];
-        let kind = super::profile::by_weight(&kinds, |k| k.0, drawn).1;
+        let kind = by_weight(&kinds, |k| k.0, drawn).1;
         if kind == Kind::Flush {
             return Step::Ask(kind, 0, 0);
         }

@@ -12,19 +12,23 @@
 //!
 //! Why not random decisions on the way: a list of steps can be shortened, and a person can read it.
 
+mod choices;
 pub mod corpus;
 mod cuts;
 mod events;
 pub mod history;
+pub mod kinds;
 mod life;
 pub mod load;
-mod logs;
 mod moment;
 pub mod mutants;
+mod on_flash;
 mod owners;
+mod places;
 pub mod plan;
 pub mod profile;
 pub mod promise;
+mod reads;
 mod rot;
 pub mod runner;
 pub mod setup;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the units of a volume are, once everything has stopped.
 
-use larder_core::buf::{PAGE, SECTOR};
-use larder_core::format::Plan;
+use larder_core::buf::SECTOR;
 
 use super::history::{Judged, Violation};
 use super::setup::Setup;
@@ -29,10 +28,7 @@ pub(super) enum Owner {
 impl Owners {
     /// The origin has everything.
     pub(super) fn none(setup: &Setup) -> Self {
-        let unit_bytes = match setup.plan {
-            Plan::Units(units) => units.unit_bytes,
-            Plan::Logs(_) => PAGE as u64,
-        };
+        let unit_bytes = setup.choices.cached_bytes();
         let units = setup.shape.origin_bytes.div_ceil(unit_bytes);
         Self {
             unit_sectors: unit_bytes / SECTOR as u64,

@@ -4,24 +4,17 @@
 //! Invariants: a plan decides everything that its run does; running it twice gives the same.
 //! Why a list and not decisions on the way: the shrinker leaves steps out and runs the rest.
 
-use larder_core::buf::{PAGE, SECTOR};
-use larder_core::config::{
-    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, Placement, WritePolicy,
-    preset,
-};
+use larder_core::buf::SECTOR;
+use larder_core::config::{Limits, preset};
 use larder_core::exec::{MILLISECOND, Nanos};
-use larder_core::format::label::LABELS_END;
-use larder_core::format::{self, LogsPlan};
-use larder_core::pagelog::{Geometry, LogPolicy};
-use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
 use larder_core::shape::Shape;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use super::load::steps;
+use super::places::Sizes;
 use super::profile::{Cache, PROFILES, Profile, by_weight};
-use super::promise::Trouble;
-use super::setup::{self, Setup};
+use super::setup::Setup;
 use super::step::Step;
 
 const MICRO: Nanos = 1_000;
@@ -62,17 +55,10 @@ impl Plan {
             "profile {}, preset {} {}, {} units of {} KiB, {} slots, {} shards, {} in flight, trouble {:?}",
             self.profile,
             setup.preset,
-            match setup.choices.log() {
-                Some(log) => format!("{:?}", log.policy).to_lowercase(),
-                None if setup.is_journaled() => "journaled".to_owned(),
-                None => "volatile".to_owned(),
-            },
+            setup.kind.name,
             setup.shape.origin_bytes.div_ceil(setup.shape.unit_bytes),
             setup.shape.unit_bytes >> 10,
-            match setup.plan {
-                format::Plan::Logs(logs) => u64::from(logs.blocks),
-                format::Plan::Units(units) => units.slots,
-            },
+            setup.plan.slots(),
             setup.shape.shards,
             setup.in_flight,
             setup.trouble,
@@ -82,11 +68,17 @@ impl Plan {
 
 /// Draws the volume.
 fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
-    let Cache { preset, durability, .. } = row.cache(|range| rng.random_range(range));
+    let Cache { preset: name, kind, also, .. } = row.cache(|range| rng.random_range(range));
     let unit_bytes = row.units[rng.random_range(0..row.units.len())];
     let shards = row.shards[rng.random_range(0..row.shards.len())];
-    let mut choices = choices(preset, durability, unit_bytes, rng);
-    let log = draw_log(&mut choices, row.log, unit_bytes, rng);
+    let Some(preset) = preset(name) else { unreachable!("the rows name presets that exist") };
+    let mut choices = preset.choices();
+    choices.durability = kind.durability;
+    choices.write = kind.write.unwrap_or(choices.write);
+    let blocks = (kind.tune)(&mut choices, unit_bytes, rng);
+    if let Some(write) = also.filter(|_| rng.random_bool(0.2)) {
+        choices.write = write;
+    }
     let unit_bytes = choices.unit_bytes;
     let units = match unit_bytes >> 10 {
         0..64 => rng.random_range(24..64),
@@ -113,20 +105,12 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         flash_dead_after: 60 * MILLISECOND,
         ..Limits::default()
     };
-    // A flash that owns takes what the origin takes.
-    let large_blocks = rng.random_bool(0.2) && !choices.write.flash_owns() && log.is_none();
-    let mut trouble = row.troubles[rng.random_range(0..row.troubles.len())];
-    let suits = trouble.suits_an_owner() || (log.is_some() && trouble == Trouble::MetadataRot);
-    if choices.write.flash_owns() && !suits {
-        trouble = Trouble::None;
-    }
-    let block_bytes = if large_blocks { 4096 } else { 512 };
-    let plan = match log {
-        Some((log, policy)) => format::Plan::Logs(LogsPlan::of(LABELS_END, shape, log, policy)),
-        None => setup::units(shape, slots, block_bytes, &choices),
-    };
+    let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
+    let trouble = kind.bears(row.troubles[rng.random_range(0..row.troubles.len())]);
+    let plan = (kind.plan)(&Sizes { shape, slots, block_bytes, blocks }, &choices);
     Setup {
-        preset,
+        preset: name,
+        kind,
         choices,
         limits,
         shape,
@@ -137,72 +121,4 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         copy: rng.random_range(0..2),
         trouble,
     }
-}
-
-/// Small batches, and a log of a few of them, so that laps are short; nothing where there is none.
-fn draw_log(
-    choices: &mut Choices,
-    policy: Option<LogPolicy>,
-    unit_bytes: u64,
-    rng: &mut Pcg64Mcg,
-) -> Option<(Geometry, LogPolicy)> {
-    let AdmissionChoice::OnExit(settings) = &mut choices.admission else { return None };
-    settings.batch_pages = [2, 4, 8][rng.random_range(0..3)];
-    settings.reads = rng.random_bool(0.8);
-    let policy = policy.unwrap_or(LogPolicy::Full);
-    choices.write = WritePolicy::Logged(policy);
-    choices.unit_bytes = unit_bytes;
-    let geometry = Geometry {
-        base: 0,
-        blocks: 0,
-        page_bytes: PAGE as u32,
-        batch_pages: settings.batch_pages,
-        volume: 0,
-    };
-    let least = geometry.least_blocks();
-    let geometry = Geometry { blocks: least + rng.random_range(0..2 * least), ..geometry };
-    Some((geometry.grown_to(geometry.bytes())?, policy))
-}
-
-/// The preset's choices, with settings under which a thousand requests meet more than hours of
-/// a real load.
-fn choices(name: &str, durability: Durability, unit_bytes: u64, rng: &mut Pcg64Mcg) -> Choices {
-    let Some(preset) = preset(name) else { unreachable!("the rows name presets that exist") };
-    let mut choices = preset.choices();
-    choices.durability = durability;
-    if choices.unit_bytes >= FRAGMENT_BYTES_LEAST {
-        choices.unit_bytes = unit_bytes;
-    }
-    if let Placement::Sets { ways, .. } = &mut choices.placement {
-        *ways = rng.random_range(1..9);
-    }
-    if unit_bytes < FRAGMENT_BYTES_LEAST
-        && let AdmissionChoice::Selective(_) = choices.admission
-    {
-        let client_waits = rng.random_bool(0.5);
-        let settings = OnMissSettings { client_waits, on_write: true, bypass_bytes: 0 };
-        choices.admission = AdmissionChoice::OnMiss(settings);
-    }
-    if let Some(settings) = choices.selective_mut() {
-        let class = |workers, target_miss_ratio, period_ns| Class {
-            workers,
-            target_miss_ratio,
-            min_free_ratio: 0.0,
-            period_ns,
-        };
-        *settings = SelectiveSettings {
-            classes: vec![class(4, 0.2, 0), class(2, 0.0, rng.random_range(0..200) * MICRO)],
-            list_length: rng.random_range(2..20),
-            window_ns: 5 * MILLISECOND,
-            displace_heat: 1,
-        };
-    }
-    if let Some(settings) = choices.periodic_mut() {
-        settings.period = rng.random_range(500..8_000) * MICRO;
-        settings.hot = [0, 20, 50][rng.random_range(0..3)];
-    }
-    if name == "sce" && rng.random_bool(0.2) {
-        choices.write = WritePolicy::WriteThrough;
-    }
-    choices
 }

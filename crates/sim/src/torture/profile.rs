@@ -7,71 +7,60 @@
 
 use std::ops::Range;
 
-use super::promise::Trouble;
-use larder_core::config::{Durability, preset};
-use larder_core::pagelog::LogPolicy;
+use larder_core::config::WritePolicy;
 
-/// A preset with what of its metadata is durable.
+use super::kinds::{JOURNALED, Kind, LOG_BOUNDED, LOG_FULL, LOG_THROUGH, VOLATILE, WRITE_BACK};
+use super::promise::Trouble;
+
+/// A preset with a kind of cache that it makes.
 #[derive(Clone, Copy, Debug)]
 pub struct Cache {
     /// The preset's name.
     pub preset: &'static str,
-    /// What of its metadata is durable.
-    pub durability: Durability,
+    /// The kind.
+    pub kind: &'static Kind,
     /// How many seeds of a row take it, of the sum of those that the row takes.
     pub weight: u32,
+    /// The write policy that it has now and then, instead of the preset's.
+    pub also: Option<WritePolicy>,
 }
 
-const fn journaled(preset: &'static str, weight: u32) -> Cache {
-    Cache { preset, durability: Durability::Journal, weight }
-}
-
-const fn volatile(preset: &'static str, weight: u32) -> Cache {
-    Cache { preset, durability: Durability::Volatile, weight }
-}
-
-const fn logged(preset: &'static str, weight: u32) -> Cache {
-    Cache { preset, durability: Durability::Log, weight }
+const fn cache(preset: &'static str, kind: &'static Kind, weight: u32) -> Cache {
+    Cache { preset, kind, weight, also: None }
 }
 
 impl Cache {
-    /// Whether it is a log of pages.
-    fn logs(&self) -> bool {
-        self.durability == Durability::Log
-    }
-
-    /// Whether it is a cache of units.
-    fn has_units(&self) -> bool {
-        !self.logs()
-    }
-
-    /// Whether flash owns what it holds.
-    fn owns(&self) -> bool {
-        self.has_units() && preset(self.preset).is_some_and(|p| p.choices().write.flash_owns())
-    }
-
-    fn is_journaled(&self) -> bool {
-        self.durability == Durability::Journal
+    const fn or(self, write: WritePolicy) -> Self {
+        Self { also: Some(write), ..self }
     }
 }
 
-/// What may be tortured. A row of the swarm takes all of them, or those that it is about.
+/// What may be tortured. A row of the swarm takes those of the kinds that it is about.
 pub const CACHES: &[Cache] = &[
-    journaled("sce", 12),
-    volatile("sce", 3),
-    journaled("prwc", 8),
-    journaled("proc", 3),
-    journaled("slru", 2),
-    volatile("slru", 1),
-    journaled("flashcache", 2),
-    volatile("flashcache", 1),
-    journaled("enhanceio", 1),
-    volatile("enhanceio", 1),
-    journaled("bcache", 1),
-    volatile("bcache", 1),
-    logged("face", 3),
-    logged("face-basic", 1),
+    cache("sce", &JOURNALED, 12).or(WritePolicy::WriteThrough),
+    cache("sce", &VOLATILE, 3).or(WritePolicy::WriteThrough),
+    cache("prwc", &WRITE_BACK, 8),
+    cache("proc", &JOURNALED, 3),
+    cache("slru", &JOURNALED, 2),
+    cache("slru", &VOLATILE, 1),
+    cache("flashcache", &JOURNALED, 2),
+    cache("flashcache", &VOLATILE, 1),
+    cache("enhanceio", &JOURNALED, 1),
+    cache("enhanceio", &VOLATILE, 1),
+    cache("bcache", &JOURNALED, 1),
+    cache("bcache", &VOLATILE, 1),
+    cache("face", &LOG_FULL, 3),
+    cache("face-basic", &LOG_FULL, 1),
+    cache("face", &LOG_BOUNDED, 3),
+    cache("face-basic", &LOG_BOUNDED, 1),
+    cache("face", &LOG_THROUGH, 3),
+    cache("face-basic", &LOG_THROUGH, 1),
 ];
+
+const UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED, &WRITE_BACK];
+const WITH_JOURNAL: &[&Kind] = &[&JOURNALED, &WRITE_BACK];
+/// The origin has everything.
+const CLEAN_UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED];
 
 /// How often each kind of request comes, of their sum.
 #[derive(Clone, Copy, Debug)]
@@ -99,8 +88,8 @@ pub struct Profile {
     pub what: &'static str,
     /// How many seeds of the sum of all rows take it; with 0 it runs by name alone.
     pub weight: u32,
-    /// Which of the caches it takes.
-    pub takes: fn(&Cache) -> bool,
+    /// The kinds of the caches that it takes.
+    pub takes: &'static [&'static Kind],
     /// Bytes of a unit, where the preset lets that be chosen.
     pub units: &'static [u64],
     /// Shards.
@@ -117,10 +106,10 @@ pub struct Profile {
     pub hot: u32,
     /// The share of requests in percent that follow the one before.
     pub scan: u32,
-    /// What a log of pages does with those that change.
-    pub log: Option<LogPolicy>,
     /// Crashes.
     pub crashes: Range<u32>,
+    /// Whether most crashes follow another at once.
+    pub bursts: bool,
     /// Rest after a request: one in so many, for up to so many milliseconds.
     pub rest: (u32, u64),
     /// What else goes wrong.
@@ -133,7 +122,7 @@ const EVERYDAY: Profile = Profile {
     name: "everyday",
     what: "a mixed load, several crashes",
     weight: 6,
-    takes: Cache::has_units,
+    takes: UNITS,
     units: &[4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
     shards: &[1, 1, 2],
     stripes: &[1],
@@ -142,8 +131,8 @@ const EVERYDAY: Profile = Profile {
     mix: MIXED,
     hot: 30,
     scan: 5,
-    log: None,
     crashes: 3..6,
+    bursts: false,
     rest: (40, 15),
     troubles: &[Trouble::None],
 };
@@ -151,7 +140,7 @@ const EVERYDAY: Profile = Profile {
 /// What the rows of page logs have in common.
 const PAGE_LOG: Profile = Profile {
     weight: 2,
-    takes: Cache::logs,
+    takes: &[&LOG_FULL],
     units: &[16 * KIB, 64 * KIB, 64 * KIB],
     hot: 50,
     rest: (30, 8),
@@ -190,7 +179,7 @@ pub const PROFILES: &[Profile] = &[
         name: "tiny-cache",
         what: "one or two slots, so that units leave all the time",
         weight: 3,
-        takes: Cache::is_journaled,
+        takes: WITH_JOURNAL,
         slots: 0..3,
         ..EVERYDAY
     },
@@ -198,7 +187,7 @@ pub const PROFILES: &[Profile] = &[
         name: "log-edge",
         what: "first writes to ever new regions fill the log; checkpoints follow each other",
         weight: 3,
-        takes: Cache::is_journaled,
+        takes: WITH_JOURNAL,
         units: &[64 * KIB, 128 * KIB, 256 * KIB],
         slots: 8..11,
         mix: Mix { read: 35, write: 60, flush: 2, trim: 0, zero: 3 },
@@ -210,8 +199,9 @@ pub const PROFILES: &[Profile] = &[
         name: "restart-loop",
         what: "crash upon crash, often before the life after the last one did anything",
         weight: 2,
-        takes: Cache::is_journaled,
+        takes: WITH_JOURNAL,
         crashes: 9..16,
+        bursts: true,
         in_flight: &[1, 4, 16],
         ..EVERYDAY
     },
@@ -219,7 +209,7 @@ pub const PROFILES: &[Profile] = &[
         name: "no-write-back",
         what: "flash owns what it holds, and units are exchanged all the time",
         weight: 4,
-        takes: Cache::owns,
+        takes: &[&WRITE_BACK],
         slots: 1..9,
         rest: (12, 8),
         troubles: &[
@@ -237,7 +227,7 @@ pub const PROFILES: &[Profile] = &[
         name: "volatile",
         what: "caches whose metadata does not survive",
         weight: 2,
-        takes: |cache| cache.durability == Durability::Volatile,
+        takes: &[&VOLATILE],
         units: &[4 * KIB, 64 * KIB, 64 * KIB, 256 * KIB],
         rest: (0, 0),
         troubles: &[
@@ -253,7 +243,7 @@ pub const PROFILES: &[Profile] = &[
         name: "flash-fails",
         what: "flash fails operations, is full, slow, hangs, vanishes and returns, or shrinks",
         weight: 4,
-        takes: |cache| cache.has_units() && !cache.owns(),
+        takes: CLEAN_UNITS,
         troubles: &[
             Trouble::FlashErrors,
             Trouble::FlashFull,
@@ -275,7 +265,7 @@ pub const PROFILES: &[Profile] = &[
         name: "metadata-rot",
         what: "one copy of the metadata on flash loses, misplaces or repeats writes, or flips bits",
         weight: 3,
-        takes: Cache::is_journaled,
+        takes: WITH_JOURNAL,
         troubles: &[Trouble::MetadataRot],
         ..EVERYDAY
     },
@@ -283,7 +273,7 @@ pub const PROFILES: &[Profile] = &[
         name: "data-rot",
         what: "cached data on flash does the same: wrong bytes are undetected by contract",
         weight: 1,
-        takes: |cache| cache.has_units() && !cache.owns(),
+        takes: CLEAN_UNITS,
         troubles: &[Trouble::DataRot],
         ..EVERYDAY
     },
@@ -291,7 +281,7 @@ pub const PROFILES: &[Profile] = &[
         name: "runs",
         what: "small units, several of which a shard owns in a row, so that requests lie in runs of them",
         weight: 0,
-        takes: Cache::has_units,
+        takes: UNITS,
         units: &[4 * KIB, 4 * KIB, 64 * KIB],
         shards: &[2, 2, 3],
         stripes: &[2, 4, 7],
@@ -301,7 +291,6 @@ pub const PROFILES: &[Profile] = &[
         name: "page-log",
         what: "a log of pages that is part of the durable state, over several laps",
         weight: 6,
-        log: Some(LogPolicy::Full),
         troubles: &[
             Trouble::None,
             Trouble::None,
@@ -318,13 +307,12 @@ pub const PROFILES: &[Profile] = &[
         name: "page-log-trims",
         what: "a log of pages, a third of which is soon dropped again",
         mix: Mix { read: 25, write: 40, flush: 5, trim: 12, zero: 18 },
-        log: Some(LogPolicy::Full),
         ..PAGE_LOG
     },
     Profile {
         name: "page-log-unflushed",
         what: "a log of pages that a FLUSH brings to the origin",
-        log: Some(LogPolicy::Bounded),
+        takes: &[&LOG_BOUNDED],
         troubles: &[
             Trouble::None,
             Trouble::None,
@@ -337,7 +325,7 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "page-log-through",
         what: "a log of clean pages",
-        log: Some(LogPolicy::Through),
+        takes: &[&LOG_THROUGH],
         troubles: &[
             Trouble::None,
             Trouble::FlashErrors,
@@ -359,9 +347,15 @@ pub fn profile(name: &str) -> Option<&'static Profile> {
 }
 
 impl Profile {
+    /// Whether it takes caches of this kind.
+    #[must_use]
+    pub fn takes(&self, kind: &Kind) -> bool {
+        self.takes.iter().any(|own| own.name == kind.name)
+    }
+
     /// Draws one of its caches.
     pub(super) fn cache(&self, draw: impl FnOnce(Range<u32>) -> u32) -> Cache {
-        let taken: Vec<Cache> = CACHES.iter().filter(|c| (self.takes)(c)).copied().collect();
+        let taken: Vec<Cache> = CACHES.iter().filter(|c| self.takes(c.kind)).copied().collect();
         let sum = taken.iter().map(|c| c.weight).sum();
         *by_weight(&taken, |c| c.weight, draw(0..sum))
     }

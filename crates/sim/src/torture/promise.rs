@@ -70,20 +70,6 @@ impl Trouble {
         matches!(self, Self::None | Self::OriginErrors | Self::OriginFlushErrors)
     }
 
-    /// Whether it can come to a volume whose flash owns what it holds. Of hangs and losses of that
-    /// device nothing is promised; metadata of it is kept twice, but payloads are not.
-    #[must_use]
-    pub fn suits_an_owner(self) -> bool {
-        matches!(
-            self,
-            Self::None
-                | Self::FlashErrors
-                | Self::FlashSlow
-                | Self::OriginErrors
-                | Self::OriginFlushErrors
-        )
-    }
-
     /// Whether what recovery finds may be damaged.
     #[must_use]
     pub fn rots(self) -> bool {

@@ -16,9 +16,11 @@ use larder_core::request::Kind;
 use larder_core::shape::Shape;
 
 use super::history::{Judged, Violation};
+use super::kinds::JOURNALED;
 use super::life::{Life, start};
+use super::places::{Sizes, units};
 use super::promise::Trouble;
-use super::setup::{FLASH, Setup, units};
+use super::setup::{FLASH, Setup};
 use super::step::Step;
 use crate::store::{Image, Store};
 use crate::world::ORIGIN;
@@ -68,9 +70,11 @@ pub fn setup(slots: u64) -> Setup {
         ..Limits::default()
     };
     let shape = Shape::new(2 * UNIT, UNIT, 1);
-    let plan = units(shape, slots, 512, &choices);
+    let sizes = Sizes { shape, slots, block_bytes: 512, blocks: 0 };
+    let plan = units(&sizes, &choices);
     Setup {
         preset: "sce",
+        kind: &JOURNALED,
         choices,
         limits,
         shape,

@@ -46,8 +46,10 @@ pub enum Step {
     Fault(Fault),
     /// The administrator asks that the origin have everything.
     Flush,
-    /// The administrator takes the flash device away.
+    /// The administrator takes a flash device away that has nothing of its own.
     Detach,
+    /// The administrator asks that the origin have everything, and takes the flash device away then.
+    Leave,
     /// The volume is about to stop: all of the cache's state is made durable.
     Settle,
 }
@@ -80,6 +82,7 @@ impl fmt::Display for Step {
             }
             Self::Flush => write!(f, "the origin is to have everything"),
             Self::Detach => write!(f, "flash is taken away"),
+            Self::Leave => write!(f, "flash is taken away when the origin has everything"),
             Self::Settle => write!(f, "all state is made durable"),
             Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
             Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),

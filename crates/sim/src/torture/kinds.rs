@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kinds of caches, as torture knows them: what is drawn for a kind, what may happen to it, and what it promises.
+//!
+//! A volume is drawn with a cache of one kind ([`profile`](super::profile)). From then on its steps and judges come from
+//! the kind's row, so that neither drawing nor running a history asks what kind it is. A new kind is a row.
+
+use larder_core::config::{Choices, Durability, WritePolicy};
+use larder_core::format::Plan;
+use larder_core::pagelog::LogPolicy;
+use rand_pcg::Pcg64Mcg;
+
+use super::choices::{tune_log, tune_units};
+use super::places::{self, Sizes};
+use super::promise::{Promise, Trouble};
+use super::reads::{Judge, against_history, against_origin};
+use super::step::{Step, Stop};
+
+/// A kind of cache, see the module.
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name in headlines, which no other has.
+    pub name: &'static str,
+    pub(super) durability: Durability,
+    /// The write policy, where it is not the preset's.
+    pub(super) write: Option<WritePolicy>,
+    /// Shrinks the choices to the volume, whose units have so many bytes; blocks of a page log.
+    pub(super) tune: fn(&mut Choices, u64, &mut Pcg64Mcg) -> u32,
+    /// Where things lie on flash.
+    pub(super) plan: fn(&Sizes, &Choices) -> Plan,
+    /// The larger of the block sizes that its flash may have.
+    pub(super) large_block_bytes: u32,
+    /// What an administrator may ask for before a request, and how probable that is.
+    pub(super) asks: &'static [(f64, Step)],
+    /// How everything stops, and how often of the sum.
+    pub(super) stops: &'static [(u32, Stop)],
+    /// Troubles that do not come to it, since nothing is promised under them.
+    pub(super) excludes: &'static [Trouble],
+    /// What is promised otherwise than in the table of troubles.
+    pub(super) promises: &'static [(Trouble, Promise)],
+    /// Whether the origin alone holds what every answered FLUSH and FUA write promised.
+    pub(super) outlives_flash: bool,
+    /// What a read after a crash is held against.
+    pub(super) read_back: Judge,
+}
+
+const FLUSHES: (f64, Step) = (0.003, Step::Flush);
+const DETACHES: (f64, Step) = (0.0003, Step::Detach);
+const LEAVES: (f64, Step) = (0.0003, Step::Leave);
+const SETTLES: (f64, Step) = (0.003, Step::Settle);
+
+/// Units whose metadata does not survive; the origin has everything.
+pub const VOLATILE: Kind = Kind {
+    name: "volatile",
+    durability: Durability::Volatile,
+    write: None,
+    tune: tune_units,
+    plan: places::units,
+    large_block_bytes: 4096,
+    asks: &[DETACHES],
+    stops: &[(1, Stop::FlashLost), (2, Stop::Process), (9, Stop::Power)],
+    excludes: &[],
+    promises: &[],
+    outlives_flash: true,
+    read_back: against_origin,
+};
+
+/// Units with a journal; the origin has everything.
+pub const JOURNALED: Kind = Kind { name: "journaled", durability: Durability::Journal, ..VOLATILE };
+
+/// Units with a journal; flash owns what it holds.
+pub const WRITE_BACK: Kind = Kind {
+    name: "write-back",
+    // It takes what the origin takes.
+    large_block_bytes: 512,
+    asks: &[FLUSHES, LEAVES],
+    // The loss of flash is what the contract names.
+    stops: &[(1, Stop::Power), (2, Stop::Process), (9, Stop::Power)],
+    excludes: &[
+        Trouble::FlashFull,
+        Trouble::FlashHangs,
+        Trouble::FlashVanishes,
+        Trouble::FlashShrinks,
+        // Metadata is kept twice, but payloads are not.
+        Trouble::MetadataRot,
+        Trouble::DataRot,
+    ],
+    // Flash is the only one to ask.
+    promises: &[(Trouble::FlashErrors, Promise::ErrorsPass)],
+    outlives_flash: false,
+    read_back: against_history,
+    ..JOURNALED
+};
+
+/// A page log of clean pages.
+pub const LOG_THROUGH: Kind = Kind {
+    name: "through",
+    durability: Durability::Log,
+    write: Some(WritePolicy::Logged(LogPolicy::Through)),
+    tune: tune_log,
+    plan: places::passing_logs,
+    large_block_bytes: 512,
+    asks: &[DETACHES, SETTLES],
+    // A page has a checksum.
+    promises: &[(Trouble::DataRot, Promise::Invisible)],
+    ..VOLATILE
+};
+
+/// A page log that is part of the durable state.
+pub const LOG_FULL: Kind = Kind {
+    name: "full",
+    write: Some(WritePolicy::Logged(LogPolicy::Full)),
+    plan: places::lasting_logs,
+    asks: &[FLUSHES, LEAVES, SETTLES],
+    stops: WRITE_BACK.stops,
+    excludes: &[
+        Trouble::FlashFull,
+        Trouble::FlashHangs,
+        Trouble::FlashVanishes,
+        Trouble::FlashShrinks,
+        Trouble::DataRot,
+    ],
+    promises: WRITE_BACK.promises,
+    outlives_flash: false,
+    read_back: against_history,
+    ..LOG_THROUGH
+};
+
+/// A page log that a FLUSH brings to the origin.
+pub const LOG_BOUNDED: Kind = Kind {
+    name: "bounded",
+    write: Some(WritePolicy::Logged(LogPolicy::Bounded)),
+    plan: places::passing_logs,
+    outlives_flash: true,
+    ..LOG_FULL
+};
+
+impl Kind {
+    /// The trouble that comes to it where this one was drawn.
+    pub(super) fn bears(&self, drawn: Trouble) -> Trouble {
+        if self.excludes.contains(&drawn) { Trouble::None } else { drawn }
+    }
+
+    /// What is promised under a trouble.
+    #[must_use]
+    pub fn promise(&self, trouble: Trouble) -> Promise {
+        let own = self.promises.iter().find(|(of, _)| *of == trouble);
+        own.map_or_else(|| trouble.promise(), |(_, promise)| *promise)
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages in logs.
+//!
+//! The engine opens a log itself. After a power cut its own recovery looks at the images of the devices: every page that
+//! it finds valid is the only truth of that page; where it counts as clean it is also what the origin holds.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use larder_core::buf::{Buf, PAGE, SECTOR};
+use larder_core::format::LogsPlan;
+use larder_core::pagelog::{Found as Seen, Geometry, Look, OpenError};
+
+use super::{Found, OnFlash, as_written};
+use crate::device::SimDevice;
+use crate::store::{Image, Store};
+use crate::torture::history::{Judged, Violation, wrong};
+use crate::torture::moment::Moment;
+use crate::torture::owners::{Owner, Owners};
+use crate::torture::promise::Trouble;
+use crate::torture::setup::{FLASH, Setup};
+use crate::world::World;
+
+/// Sectors of a page.
+const SECTORS: u64 = (PAGE / SECTOR) as u64;
+
+impl OnFlash for LogsPlan {
+    fn find(&self, _: &Setup, _: u64, in_use: bool, _: &Store) -> Judged<Option<Found>> {
+        Ok(in_use.then(Vec::new))
+    }
+
+    fn find_nothing(&self, _: &Setup, _: u64, _: &Store) -> Found {
+        Vec::new()
+    }
+
+    fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, _: &Found) -> usize {
+        world.attach_logs(flash, self, volume);
+        0
+    }
+
+    fn judge(
+        &self,
+        moment: &mut Moment<'_>,
+        left: (&Image, &Image),
+        owners: &mut Owners,
+    ) -> Judged<()> {
+        let setup = moment.setup;
+        for (shard, place) in self.each(moment.volume).enumerate() {
+            let Some(store) = moment.world.store(FLASH) else { continue };
+            let (found, pages) = match recover(setup, place, store, left.1) {
+                Ok(found) => found,
+                // The origin has everything, or everything that was flushed.
+                Err(_) if !self.outlives_crash => continue,
+                Err(error) => {
+                    return wrong("8: metadata is lost", format!("of shard {shard}: {error}"));
+                }
+            };
+            let settled = moment.world.shards()[shard].journal_settled();
+            if settled && setup.trouble.spares_flash() {
+                moment.seen.settled += 1;
+                let status = moment.world.shards()[shard].cache_status();
+                let valid = status.map_or(0, |s| s.units_used);
+                if pages.len() as u64 != valid {
+                    let what = format!("{} of {valid} pages of shard {shard}", pages.len());
+                    return wrong("9: recovery forgets what was durable", what);
+                }
+            }
+            for page in found.redo.iter().cloned().flatten() {
+                owners.set(page, Owner::Zero);
+            }
+            for (page, (at, dirty)) in pages {
+                let sector = at / SECTOR as u64;
+                moment.seen.dirty += u64::from(dirty);
+                if dirty {
+                    owners.set(page, Owner::Flash(sector));
+                } else {
+                    judge_clean(moment, page * SECTORS, sector, left)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One place of headers, and segments, which the heads of batches repeat.
+    fn one_copy(&self, copy: u8) -> Vec<Range<u64>> {
+        let page = PAGE as u64;
+        let of = |place: Geometry| {
+            let header = place.base + u64::from(copy) * page;
+            [header..header + page, place.base + 2 * page..place.block(0)]
+        };
+        self.each(0).flat_map(of).collect()
+    }
+
+    /// Batches.
+    fn data(&self) -> Vec<Range<u64>> {
+        self.each(0).map(|place| place.block(0)..place.base + place.bytes()).collect()
+    }
+}
+
+/// What recovery makes of a log: what it found, and where its valid pages lie, and whether the origin may
+/// lack them.
+type Recovered = (Seen, BTreeMap<u64, (u64, bool)>);
+
+fn recover(
+    setup: &Setup,
+    place: Geometry,
+    store: &Store,
+    image: &Image,
+) -> Result<Recovered, OpenError> {
+    let Some(settings) = setup.choices.log() else { return Err(OpenError::NoHeader) };
+    let read = |offset, mut buf: Buf| {
+        store.read_image(image, offset, &mut buf);
+        Ok(buf)
+    };
+    let look = Look::new(place, settings, read)?;
+    let pages = look.pages().map(|(page, at, dirty)| (page, (at, dirty))).collect();
+    Ok((look.found, pages))
+}
+
+/// A clean page is what the origin holds, unless rot struck it, which its checksum shows to whoever reads it.
+fn judge_clean(
+    moment: &mut Moment<'_>,
+    theirs: u64,
+    ours: u64,
+    (origin, flash): (&Image, &Image),
+) -> Judged<()> {
+    let sectors = moment.setup.shape.origin_bytes / SECTOR as u64;
+    for i in (0..SECTORS).take_while(|i| theirs + i < sectors) {
+        let (a, b) = (flash.get((ours + i) as usize), origin.get((theirs + i) as usize));
+        let (Some(a), Some(b)) = (a, b) else { continue };
+        moment.seen.pages += 1;
+        let rots = moment.setup.trouble == Trouble::DataRot;
+        if a.content != as_written(theirs + i, b.content) && !rots {
+            let (a, b) = (a.content, b.content);
+            let what = format!("the log holds {a:?} at sector {ours}, the origin {b:?}");
+            let rule = "9: recovery takes a stale page for valid";
+            return Err(Violation::new(rule, Some(theirs + i), what));
+        }
+    }
+    Ok(())
+}

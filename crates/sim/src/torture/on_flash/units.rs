@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Units in slots, with or without a journal.
+
+use std::ops::Range;
+
+use larder_core::buf::{PAGE, SECTOR};
+use larder_core::format::UnitsPlan;
+use larder_core::journal::entry::Entry;
+use larder_core::journal::layout::{HEADER_BYTES, Layout};
+use larder_core::journal::recover::{Recovered, Unusable, recover};
+use larder_core::shape::Shape;
+
+use super::{Found, OnFlash, as_written};
+use crate::device::SimDevice;
+use crate::store::{Image, Store};
+use crate::torture::history::{Judged, Violation, wrong};
+use crate::torture::moment::Moment;
+use crate::torture::owners::{Owner, Owners};
+use crate::torture::promise::Promise;
+use crate::torture::setup::{FLASH, Setup};
+use crate::world::World;
+
+impl OnFlash for UnitsPlan {
+    fn find(
+        &self,
+        setup: &Setup,
+        volume: u64,
+        in_use: bool,
+        flash: &Store,
+    ) -> Judged<Option<Found>> {
+        let image = flash.image();
+        let mut all: Vec<Option<Recovered>> = Vec::new();
+        for shard in 0..setup.shape.shards {
+            all.push(match recover_shard(self, volume, shard, flash, &image) {
+                Ok(found) if in_use => Some(found),
+                Err(Unusable::Damaged | Unusable::Device(_)) if !setup.trouble.rots() => {
+                    return wrong("8: metadata is lost", format!("of shard {shard}"));
+                }
+                _ => None,
+            });
+        }
+        Ok(Some(all).filter(|all| all.iter().all(Option::is_some)))
+    }
+
+    fn find_nothing(&self, setup: &Setup, volume: u64, flash: &Store) -> Found {
+        let (image, shards) = (flash.image(), 0..setup.shape.shards);
+        shards.map(|shard| recover_shard(self, volume, shard, flash, &image).ok()).collect()
+    }
+
+    fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, found: &Found) -> usize {
+        world.attach_journaled(flash, self, volume, found)
+    }
+
+    fn judge(
+        &self,
+        moment: &mut Moment<'_>,
+        left: (&Image, &Image),
+        owners: &mut Owners,
+    ) -> Judged<()> {
+        for shard in 0..self.shards() {
+            let Some(store) = moment.world.store(FLASH) else { continue };
+            match recover_shard(self, moment.volume, shard, store, left.1) {
+                Ok(found) => {
+                    let shape = moment.setup.shape.of_shard(shard);
+                    judge_pages(self, moment, &shape, &found, left, owners)?;
+                    judge_warmth(self, moment, &shape, &found)?;
+                }
+                Err(_) if moment.setup.trouble.rots() => moment.seen.cold += 1,
+                Err(why) => {
+                    return wrong("8: metadata is lost", format!("of shard {shard}: {why:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Payloads too: the second copy of one is the older region with its log.
+    fn one_copy(&self, copy: u8) -> Vec<Range<u64>> {
+        self.layouts(0).flat_map(|layout| metadata(&layout, copy)).collect()
+    }
+
+    fn data(&self) -> Vec<Range<u64>> {
+        std::iter::once(self.slots_at..self.end()).collect()
+    }
+}
+
+/// What is recovered of a shard from an image of flash.
+fn recover_shard(
+    plan: &UnitsPlan,
+    volume: u64,
+    shard: u32,
+    store: &Store,
+    flash: &Image,
+) -> Result<Recovered, Unusable> {
+    let layout = plan.layout(volume, shard).ok_or(Unusable::Nothing)?;
+    let read = &mut |at: u64, len: u64| {
+        let mut bytes = vec![0; len as usize];
+        store.read_image(flash, at, &mut bytes);
+        Ok(bytes)
+    };
+    recover(&layout, volume, read)
+}
+
+/// What is settled survives: a shard without any change under way is recovered with all its units.
+fn judge_warmth(
+    plan: &UnitsPlan,
+    moment: &mut Moment<'_>,
+    shape: &Shape,
+    found: &Recovered,
+) -> Judged<()> {
+    let shard = &moment.world.shards()[shape.shard as usize];
+    let layout = plan.layout(moment.volume, shape.shard);
+    let (Some(status), Some(layout)) = (shard.cache_status(), layout) else {
+        return Ok(());
+    };
+    if !moment.setup.trouble.spares_flash() || !shard.journal_settled() {
+        return Ok(());
+    }
+    moment.seen.settled += 1;
+    let units = (0..layout.slots).filter(|slot| found.unit(*slot, &layout).is_some()).count();
+    if units as u64 == status.units_logged {
+        return Ok(());
+    }
+    let what = format!("{units} of {} units of shard {}", status.units_logged, shape.shard);
+    wrong("9: recovery forgets what was durable", what)
+}
+
+/// Every page that recovery finds valid is what the origin holds, unless flash alone has it, and
+/// recovery knows that.
+fn judge_pages(
+    plan: &UnitsPlan,
+    moment: &mut Moment<'_>,
+    shape: &Shape,
+    found: &Recovered,
+    (origin, flash): (&Image, &Image),
+    owners: &mut Owners,
+) -> Judged<()> {
+    let Some(layout) = plan.layout(moment.volume, shape.shard) else { return Ok(()) };
+    let undetected = moment.setup.promise() == Promise::Undetected;
+    let mut seen = Vec::with_capacity(layout.slots as usize);
+    for slot in 0..layout.slots {
+        let Some((unit, pages)) = found.slot(slot, &layout) else { continue };
+        if seen.contains(&unit) || u64::from(unit) >= shape.units() {
+            return wrong("8: metadata contradicts itself", format!("unit {unit}"));
+        }
+        seen.push(unit);
+        let number = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
+        if layout.entry == Entry::Dirty {
+            let slot = (plan.slots_at + number * shape.unit_bytes) / SECTOR as u64;
+            let global = shape.unit_offset(unit) / shape.unit_bytes;
+            owners.set(global, Owner::Flash(slot));
+        }
+        let dirty = found.dirty(slot, &layout);
+        moment.seen.dirty += u64::from(dirty != 0);
+        let is_clean = |page: &u32| dirty >> (page / layout.touch_pages()) & 1 == 0;
+        for page in pages.into_iter().filter(is_clean) {
+            let within = u64::from(page) * PAGE as u64;
+            let at = shape.unit_offset(unit) + within;
+            let len = shape.origin_bytes.saturating_sub(at).min(PAGE as u64);
+            let ours = (plan.slots_at + number * shape.unit_bytes + within) / SECTOR as u64;
+            let theirs = at / SECTOR as u64;
+            for i in 0..len / SECTOR as u64 {
+                let (a, b) = (flash.get((ours + i) as usize), origin.get((theirs + i) as usize));
+                let (Some(a), Some(b)) = (a, b) else { continue };
+                moment.seen.pages += 1;
+                if a.content == as_written(theirs + i, b.content) {
+                    continue;
+                }
+                if undetected && a.tainted {
+                    moment.seen.undetected += 1;
+                    continue;
+                }
+                let what = format!(
+                    "recovered slot {slot}, page {page} of unit {unit}: flash holds {:?}, the origin {:?}",
+                    a.content, b.content
+                );
+                let rule = "9: recovery takes a stale page for valid";
+                return Err(Violation::new(rule, Some(theirs + i), what));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn metadata(layout: &Layout, copy: u8) -> Vec<Range<u64>> {
+    let log = u64::from(layout.log_blocks) * layout.block_bytes;
+    let region = |region| {
+        let header = layout.header(region, copy);
+        let block = layout.log_block(region, copy, 0);
+        let payload = layout.payload(region);
+        [header..header + HEADER_BYTES, payload..payload + layout.payload_bytes, block..block + log]
+    };
+    [0, 1].into_iter().flat_map(region).collect()
+}
