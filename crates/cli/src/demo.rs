@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use larder_bench::demo::postgres::Scale;
-use larder_bench::demo::{self, DemoOptions, Part};
+use larder_bench::demo;
+use larder_bench::demo::options::{DemoOptions, Part};
+use larder_bench::demo::outcome::Interrupted;
+use larder_bench::demo::postgres::setup::Scale;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit;
@@ -61,11 +63,11 @@ pub fn demo(args: &DemoArgs) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     let (dir, json) = (args.dir.clone(), args.json);
-    let part = match args.part {
-        PartArg::Replay => Part::Replay,
-        PartArg::Oltp => Part::Oltp,
-        PartArg::All => Part::All,
-        PartArg::Postgres => Part::Postgres,
+    let parts = match args.part {
+        PartArg::Replay => vec![Part::Replay],
+        PartArg::Oltp => vec![Part::Oltp],
+        PartArg::All => vec![Part::Replay, Part::Oltp],
+        PartArg::Postgres => vec![Part::Postgres],
     };
     let scale = match (args.full, args.restart) {
         (true, _) => Scale::full(),
@@ -74,9 +76,9 @@ pub fn demo(args: &DemoArgs) -> Result<()> {
     };
     let (library, device) = (args.library.clone(), args.device.clone());
     let postgres = Scale { library, device, ..scale };
-    let options = DemoOptions { part, dir, json, interrupted, postgres, ..DemoOptions::default() };
+    let options = DemoOptions { parts, dir, json, interrupted, postgres, ..DemoOptions::default() };
     // 128 + SIGINT, as for any program that a signal ends.
-    let code = |e: &anyhow::Error| if e.is::<demo::Interrupted>() { 130 } else { 1 };
+    let code = |e: &anyhow::Error| if e.is::<Interrupted>() { 130 } else { 1 };
     let answer_no = |e: anyhow::Error| exit::Coded { code: code(&e), message: format!("{e:#}") };
     Ok(demo::run(&options).map_err(answer_no)?)
 }

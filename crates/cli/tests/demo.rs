@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The demo's second part with the real command: it runs small, leaves nothing behind when it is
+//! The database in a file system with the real command: it runs small, leaves nothing behind when it is
 //! interrupted, and clears what a killed one left. Needs root, FUSE, loop devices and `sqlite3`;
 //! where the machine lacks one, the tests say so and do nothing.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use larder_bench::demo;
 use larder_bench::demo::oltp::memory::CGROUPS;
-use larder_bench::demo::oltp::{Scale, needs};
-use larder_bench::demo::{self, DemoOptions, Part};
+use larder_bench::demo::oltp::needs;
+use larder_bench::demo::oltp::setup::Scale;
+use larder_bench::demo::options::{DemoOptions, Part};
+use larder_bench::demo::window::Window;
 use larder_front::fuse::mounts::below;
 use larder_testkit::command::{PATIENCE, run};
 use rustix::process::{Pid, Signal, kill_process};
@@ -48,12 +51,11 @@ fn both_rows_are_run_and_nothing_is_lost() {
             rows: 24 << 10,
             memory_bytes: 8 << 20,
             clients: 2,
-            warm_up_seconds: 1,
-            measured_seconds: 1,
+            window: Window { warm_up_seconds: 1, measured_seconds: 1 },
             cgroups: cgroups.into(),
         };
         let options = DemoOptions {
-            part: Part::Oltp,
+            parts: vec![Part::Oltp],
             dir: dir.path().to_owned(),
             larder: Some(env!("CARGO_BIN_EXE_larder").into()),
             oltp,

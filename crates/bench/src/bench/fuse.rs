@@ -24,8 +24,8 @@ use super::nbd::servers::{Guard, Noise, nbdkit_version};
 use super::quiet::{Counted, Watch};
 use super::row::{Goal, Row, median};
 use super::{BenchOptions, progress};
-use crate::demo::oltp::mounts::Loop;
 use crate::demo::server::{Server, Spec};
+use crate::demo::system::mounts::Loop;
 
 const NAME: &str = "fuse";
 const MIB: u64 = 1 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a replay counts.
+//! What the clients of a load count.
 //!
 //! Invariants: a request counts in the measured window, or in a second, when its answer came in
 //! it; latencies run from the request's first byte sent to its answer received and are kept in
@@ -16,11 +16,11 @@ pub enum Class {
     Read,
     /// Writes.
     Write,
-    /// Flushes, which are no requests of the trace and count for nothing but themselves.
+    /// Flushes, which are no requests of a trace and count for nothing but themselves.
     Flush,
 }
 
-/// The counts of a replay, or of one of its connections.
+/// The counts of a load, or of one of its clients.
 #[derive(Clone, Debug)]
 pub struct Tally {
     window: std::ops::Range<Duration>,
@@ -34,8 +34,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Reads and writes answered in each second since the start.
     pub seconds: Vec<u64>,
-    /// Pages that were read and found right since the start.
-    pub verified_pages: u64,
+    /// Pages, or rows of a table, that were read and found right since the start.
+    pub verified: u64,
     /// Writes since the start that waited for an overlapping one.
     pub held_writes: u64,
 }
@@ -51,7 +51,7 @@ impl Tally {
             flushes: Latencies::new(),
             bytes: 0,
             seconds: Vec::new(),
-            verified_pages: 0,
+            verified: 0,
             held_writes: 0,
         }
     }
@@ -85,7 +85,7 @@ impl Tally {
         self.bytes += other.bytes;
         self.seconds.resize(self.seconds.len().max(other.seconds.len()), 0);
         self.seconds.iter_mut().zip(&other.seconds).for_each(|(sum, n)| *sum += n);
-        self.verified_pages += other.verified_pages;
+        self.verified += other.verified;
         self.held_writes += other.held_writes;
     }
 
@@ -125,16 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_connections_add_up() {
+    fn counts_of_clients_add_up() {
         let mut sum = Tally::new(Duration::ZERO..SECOND);
         let mut one = Tally::new(Duration::ZERO..SECOND);
         one.add(Class::Write, 10, SECOND / 2, SECOND);
-        one.verified_pages = 3;
+        one.verified = 3;
         let mut two = one.clone();
         two.add(Class::Read, 1, SECOND * 2, SECOND);
         sum.merge(&one);
         sum.merge(&two);
-        assert_eq!((sum.requests(), sum.bytes, sum.verified_pages), (2, 20, 6));
+        assert_eq!((sum.requests(), sum.bytes, sum.verified), (2, 20, 6));
         assert_eq!(sum.seconds, [2, 0, 1]);
     }
 }

@@ -20,9 +20,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::command;
+use crate::demo::system::command;
 
-/// Rows of a page of 4 KiB.
+/// Bytes of its pages.
+pub const PAGE_BYTES: u64 = 4096;
+/// Rows of a page.
 pub const ROWS_PER_PAGE: u64 = 4;
 /// Bytes of a row's filler, such that four rows fill a page but for what versions grow by.
 const FILLER: usize = 980;
@@ -52,7 +54,7 @@ pub fn filler(id: u32) -> String {
 /// It cannot be made.
 pub fn make(path: &Path, rows: u32, stopped: impl Fn() -> Result<()>) -> Result<()> {
     let sql = format!(
-        "PRAGMA page_size=4096; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; \
+        "PRAGMA page_size={PAGE_BYTES}; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; \
          CREATE TABLE account (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, filler TEXT NOT \
          NULL); \
          WITH RECURSIVE ids(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM ids WHERE id < {}) \
@@ -261,7 +263,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, log) = (dir.path().join("db"), dir.path().join("log"));
         make(&path, 1000, go_on).unwrap();
-        let pages = path.metadata().unwrap().len() / 4096;
+        let pages = path.metadata().unwrap().len() / PAGE_BYTES;
         assert!((1000 / ROWS_PER_PAGE..1000 / ROWS_PER_PAGE + 5).contains(&pages), "{pages}");
         let (client, mut conversation) = Client::open(&path, &log, |_| Ok(())).unwrap();
         let answer = conversation.ask(&update_statement(7), 2).unwrap();

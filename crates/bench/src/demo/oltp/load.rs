@@ -1,33 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The transactions, and the clients that make them.
 //!
-//! Purpose: closed-loop: each client sends the next transaction when one is answered. Nine of ten
-//! read four rows by key, one changes a row and is answered when that is on the device. Keys are
-//! drawn by Zipf's law, and popular ones lie anywhere in the table.
+//! Purpose: nine of ten read four rows by key, one changes a row and is answered when that is on the
+//! device. Keys are drawn by Zipf's law, and popular ones lie anywhere in the table.
 //!
-//! Invariants: every row read is the one that was asked for, in a version that it may have (the
-//! [`Book`] of the replay, a row standing for a page); an update brings the next version. When a
-//! load ends, in whatever way, its clients' processes are on their way out, within a bound.
+//! Invariants: every row read is the one that was asked for, in a version that it may have (in the
+//! [`Book`] a row is a page); an update brings the next version. When a load ends, in whatever way,
+//! its clients' processes are on their way out, within a bound.
 //!
 //! Why one update at a time: SQLite has one writer, and programs that know it queue before it
 //! rather than let it poll. A client's wait for its turn is part of its latency.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use larder_lab::load::zipf::Zipf;
 use larder_model::SplitMix64;
 
-use super::super::book::Book;
-use super::super::content::PAGE_BYTES;
-use super::super::replay::watch;
-use super::super::tally::{Class, Tally};
-use super::super::workload::{Step, Verb};
-use super::database::{self, Client, Conversation};
+use super::database::{self, Client, Conversation, PAGE_BYTES};
 use super::memory::Memory;
+use super::setup::Scale;
+use crate::demo::book::Book;
+use crate::demo::clients::{self, Clock};
+use crate::demo::tally::{Class, Tally};
 
 /// Rows that a reading transaction reads.
 pub const READ_ROWS: usize = 4;
@@ -41,100 +37,52 @@ const SCATTER: u64 = 2_654_435_761;
 const END_BOUND: Duration = Duration::from_secs(30);
 /// How long killed processes may take.
 const KILL_BOUND: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(5);
-
-/// What is run.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// Rows of the table.
-    pub rows: u32,
-    /// Seed of the clients' choices.
-    pub seed: u64,
-    /// What counts, since the start.
-    pub window: (Duration, Duration),
-}
-
-impl Plan {
-    fn window(&self) -> Range<Duration> {
-        self.window.0..self.window.1
-    }
-}
 
 /// What the clients share.
 struct Load<'a> {
-    plan: Plan,
+    rows: u32,
     zipf: Zipf,
     book: &'a Book,
     memory: &'a Memory,
-    start: Instant,
-    /// Held by who updates.
+    /// Held by the client that updates.
     turn: Mutex<()>,
-    answered: AtomicU64,
-    stop: AtomicBool,
 }
 
-/// Runs the load with these clients; `second` is told which second ended and how many transactions
-/// were answered, and may end it; `abort` makes whoever still waits for a device fail.
+/// Runs the load with these clients, who choose by `seed`; `second` is told which second ended and
+/// how many transactions were answered, and may end it; `abort` makes whoever still waits for a
+/// device fail.
 ///
 /// # Errors
 /// A row is wrong, a client fails, or `second` says so.
 pub fn run(
-    clients: &mut [Client],
-    conversations: Vec<Conversation>,
+    clients: Vec<(Client, Conversation)>,
     (book, memory): (&Book, &Memory),
-    plan: Plan,
-    mut second: impl FnMut(u64, u64) -> Result<()>,
-    abort: impl Fn(),
+    (scale, seed): (&Scale, u64),
+    second: impl FnMut(u64, u64) -> Result<()>,
+    abort: impl FnOnce(),
 ) -> Result<Tally> {
-    let load = Load {
-        plan,
-        zipf: Zipf::new(plan.rows, ZIPF),
-        book,
-        memory,
-        start: Instant::now(),
-        turn: Mutex::new(()),
-        answered: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
+    let (rows, zipf, turn) = (scale.rows, Zipf::new(scale.rows, ZIPF), Mutex::new(()));
+    let load = Load { rows, zipf, book, memory, turn };
+    let (mut clients, conversations): (Vec<_>, Vec<_>) = clients.into_iter().unzip();
+    let numbered = (1..).zip(conversations);
+    let session = |(number, conversation), clock: &Clock, tally: &mut Tally| {
+        let random = SplitMix64::new(seed << 8 | number);
+        Session { load: &load, clock, conversation, random, tally }.run()
     };
-    std::thread::scope(|scope| {
-        let load = &load;
-        let threads: Vec<_> = (1..)
-            .zip(conversations)
-            .map(|(n, conversation)| scope.spawn(move || Session::new(load, conversation, n).run()))
-            .collect();
-        let answered = |s| second(s, load.answered.load(Ordering::Relaxed));
-        let watched = watch(load.start, plan.window.1, &load.stop, answered);
-        load.stop.store(true, Ordering::SeqCst);
-        let finished = || threads.iter().all(|t| t.is_finished());
-        let in_time = wait(END_BOUND, finished);
+    let finish = |ended: clients::Ended<'_>| {
+        let in_time = ended(END_BOUND);
         if !in_time {
             clients.iter_mut().for_each(Client::kill);
-            if !wait(KILL_BOUND, finished) {
+            if !ended(KILL_BOUND) {
                 abort();
             }
         }
-        let mut sum = Tally::new(plan.window());
-        let mut result = Ok(());
-        for thread in threads {
-            match thread.join() {
-                Ok(Ok(tally)) => sum.merge(&tally),
-                Ok(Err(error)) => result = result.and(Err(error)),
-                Err(_) => result = result.and(Err(anyhow!("a client's thread panicked"))),
-            }
-        }
-        // Who is told to stop may see failures besides; the reason comes first.
-        watched.and(result)?;
         ensure!(in_time, "a transaction was not done within {} s", END_BOUND.as_secs());
-        Ok(sum)
-    })
-}
-
-fn wait(bound: Duration, holds: impl Fn() -> bool) -> bool {
-    let begin = Instant::now();
-    while !holds() && begin.elapsed() < bound {
-        std::thread::sleep(POLL);
-    }
-    holds()
+        Ok(())
+    };
+    let tally = clients::run(numbered, scale.window, session, second, finish)?;
+    clients.into_iter().try_for_each(Client::close)?;
+    Ok(tally)
 }
 
 /// The row of a rank.
@@ -142,59 +90,42 @@ fn key(rank: u32, rows: u32) -> u32 {
     (u64::from(rank) * SCATTER % u64::from(rows)) as u32
 }
 
-/// A row, as the book's page.
-fn row(verb: Verb, key: u32) -> Step {
-    Step { verb, page: key, pages: 1 }
-}
-
 struct Session<'a> {
     load: &'a Load<'a>,
+    clock: &'a Clock,
     conversation: Conversation,
     random: SplitMix64,
-    tally: Tally,
+    tally: &'a mut Tally,
 }
 
-impl<'a> Session<'a> {
-    fn new(load: &'a Load<'a>, conversation: Conversation, number: u64) -> Self {
-        let random = SplitMix64::new(load.plan.seed << 8 | number);
-        Self { load, conversation, random, tally: Tally::new(load.plan.window()) }
-    }
-
-    fn run(mut self) -> Result<Tally> {
-        let result = self.go();
-        if result.is_err() {
-            self.load.stop.store(true, Ordering::SeqCst);
-        }
-        result.map(|()| self.tally)
-    }
-
-    fn go(&mut self) -> Result<()> {
-        while !self.load.stop.load(Ordering::SeqCst) {
+impl Session<'_> {
+    fn run(mut self) -> Result<()> {
+        while !self.clock.stopped() {
             if self.random.below(UPDATE_EVERY) == 0 { self.update()? } else { self.read()? }
         }
         Ok(())
     }
 
     fn draw(&mut self) -> u32 {
-        key(self.load.zipf.draw(&mut self.random), self.load.plan.rows)
+        key(self.load.zipf.draw(&mut self.random), self.load.rows)
     }
 
     fn read(&mut self) -> Result<()> {
         let keys: [u32; READ_ROWS] = std::array::from_fn(|_| self.draw());
         let book = self.load.book;
-        let oldest = keys.map(|key| book.begin_read(&row(Verb::Read, key)));
+        let oldest = keys.map(|key| book.begin_read(key..key + 1));
         let sent = Instant::now();
         let lines = self.conversation.ask(&database::read_statement(&keys), keys.len())?;
         self.answered(Class::Read, keys.len(), sent);
         for ((key, oldest), line) in keys.into_iter().zip(oldest).zip(lines) {
             let version = database::parse_row(key, &line)?;
-            for lawful in book.end_read(&row(Verb::Read, key), &oldest) {
+            for lawful in book.end_read(key..key + 1, &oldest) {
                 if !lawful.contains(&version) {
                     bail!("account {key} reads as version {version} and must be one of {lawful:?}");
                 }
             }
         }
-        self.tally.verified_pages += READ_ROWS as u64;
+        self.tally.verified += READ_ROWS as u64;
         self.load.memory.touched(READ_ROWS as u64)
     }
 
@@ -202,15 +133,14 @@ impl<'a> Session<'a> {
         let key = self.draw();
         let sent = Instant::now();
         let turn = self.load.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let step = row(Verb::Write, key);
-        let version =
-            self.load.book.begin_write(&step).and_then(|versions| versions.first().copied());
+        let versions = self.load.book.begin_write(key..key + 1);
+        let version = versions.and_then(|versions| versions.first().copied());
         let version = version.with_context(|| format!("account {key} is updated twice at once"))?;
         let answer = self.conversation.ask(&database::update_statement(key), 2)?;
         if answer != [version.to_string().as_str(), database::SAFE] {
             bail!("the update of account {key} to version {version} was answered {answer:?}");
         }
-        self.load.book.end_write(&step);
+        self.load.book.end_write(key..key + 1);
         drop(turn);
         self.answered(Class::Write, 1, sent);
         self.load.memory.touched(1)
@@ -218,9 +148,8 @@ impl<'a> Session<'a> {
 
     /// Counts a transaction over so many rows, each of which lies in a page.
     fn answered(&mut self, class: Class, rows: usize, sent: Instant) {
-        let (now, ended) = (Instant::now(), self.load.start.elapsed());
-        self.load.answered.fetch_add(1, Ordering::Relaxed);
-        self.tally.add(class, (rows * PAGE_BYTES) as u64, ended, now - sent);
+        let bytes = rows as u64 * PAGE_BYTES;
+        self.clock.answered(self.tally, class, bytes, sent..Instant::now());
     }
 }
 
@@ -228,8 +157,9 @@ impl<'a> Session<'a> {
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::command;
     use super::*;
+    use crate::demo::system::command;
+    use crate::demo::window::Window;
 
     const ROWS: u32 = 2000;
 
@@ -250,19 +180,14 @@ mod tests {
         database::make(&path, ROWS, || Ok(()))?;
         let memory = Memory::limit(dir.path(), 1 << 20, &path)?;
         let open = |_| Client::open(&path, &dir.path().join("log"), |_| Ok(()));
-        let (mut clients, mut conversations): (Vec<_>, Vec<_>) =
-            (0..3).map(open).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let mut clients = (0..3).map(open).collect::<Result<Vec<_>>>()?;
         if !spoil.is_empty() {
-            conversations[0].ask(&format!("{spoil};SELECT 1;\n"), 1)?;
+            clients[0].1.ask(&format!("{spoil};SELECT 1;\n"), 1)?;
         }
-        let window = (Duration::ZERO, Duration::from_secs(1));
-        let plan = Plan { rows: ROWS, seed: 1, window };
-        let with = (book, &memory);
-        let tally = run(&mut clients, conversations, with, plan, |_, _| Ok(()), || ())?;
-        for client in clients {
-            client.close()?;
-        }
-        let updates = book.completed(0, ROWS as usize).into_iter().map(u64::from).sum();
+        let window = Window { warm_up_seconds: 0, measured_seconds: 1 };
+        let scale = Scale { rows: ROWS, window, ..Scale::default() };
+        let tally = run(clients, (book, &memory), (&scale, 1), |_, _| Ok(()), || ())?;
+        let updates = book.writes();
         database::verify(&path, ROWS, updates, || Ok(())).map(|()| (tally, updates))
     }
 
@@ -274,7 +199,7 @@ mod tests {
         }
         let (tally, updates) = short(&Book::new(ROWS as usize), "").unwrap();
         assert!(tally.reads.count() > 0 && tally.writes.count() > 0);
-        assert!(updates >= tally.writes.count() && tally.verified_pages >= 4 * tally.reads.count());
+        assert!(updates >= tally.writes.count() && tally.verified >= 4 * tally.reads.count());
         let wrong = |spoil| short(&Book::new(ROWS as usize), spoil).unwrap_err().to_string();
         let error = wrong("UPDATE account SET version = 3");
         assert!(error.contains("reads as version") || error.contains("was answered"), "{error}");

@@ -21,6 +21,8 @@ use anyhow::{Context, Result};
 use larder_io::format_size;
 use rustix::fs::Advice;
 
+use super::database::PAGE_BYTES;
+
 /// Where cgroups are, on every Linux.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 const PREFIX: &str = "larder-demo-";
@@ -30,7 +32,6 @@ const POLL: Duration = Duration::from_millis(5);
 /// Version 1: where the controller has its tree, and the file of the bound.
 const V1: (&str, &str) = ("memory", "memory.limit_in_bytes");
 const V2_BOUND: &str = "memory.max";
-const PAGE_BYTES: u64 = 4096;
 
 /// The bound, see the module.
 #[derive(Debug)]
@@ -157,6 +158,7 @@ fn remove_leftovers(tree: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::system::command;
 
     #[test]
     fn without_cgroups_the_file_is_forgotten_in_time() {
@@ -202,10 +204,10 @@ mod tests {
             return;
         };
         let made = made.clone();
-        let mut child = super::super::command::command("sleep").arg("1000").spawn().unwrap();
+        let mut child = command::command("sleep").arg("1000").spawn().unwrap();
         let adopted = memory.adopt(child.id());
         let procs = std::fs::read_to_string(made.join("cgroup.procs")).unwrap();
-        super::super::command::end(&mut child);
+        command::end(&mut child);
         adopted.unwrap();
         assert!(procs.lines().any(|pid| pid == child.id().to_string()), "{procs}");
         drop(memory);

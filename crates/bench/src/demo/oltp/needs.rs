@@ -8,10 +8,10 @@
 //! first loop device, the first mount) is tried on a plain file, before Larder is part of it, so
 //! that no fault of Larder's can pass for a machine that lacks something.
 
-use std::fmt;
 use std::path::Path;
 
-use super::command;
+use crate::demo::outcome::Skipped;
+use crate::demo::system::command;
 
 /// `CAP_SYS_ADMIN`, without which not even root mounts.
 const SYS_ADMIN: u64 = 1 << 21;
@@ -24,18 +24,6 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("mount", "mount"),
     ("umount", "mount"),
 ];
-
-/// The part is left out, because of this.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped(pub String);
-
-impl fmt::Display for Skipped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skipped {}
 
 /// What of the machine counts.
 #[derive(Clone, Debug)]

@@ -1,108 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The second part's table, the sentences below it, and its JSON.
+//! What the rows of the database have besides, their table, and the sentences below it.
 
-use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, Table, presets};
+use anyhow::Result;
 use larder_io::format_size;
 use serde::Serialize;
-use serde_json::Value;
 
-use super::super::report::{latency, mib, percent, wrap};
 use super::load::{READ_ROWS, UPDATE_EVERY, ZIPF};
-use super::row::{Kind, Row};
+use super::setup::Setup;
+use crate::demo::report::{Report, latency, mib, percent};
+use crate::demo::row::Row;
+use crate::demo::served::row::{Details, HEADER, Measured, Words, cells};
+use crate::demo::served::way::{Medium, Way};
 
-/// What was measured, the same for both rows.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Setup {
-    /// Which SQLite.
-    pub sqlite: String,
-    /// Rows of its table.
-    pub rows: u32,
-    /// The size of its file at the start.
-    pub database_bytes: u64,
-    /// The memory that it is allowed.
-    pub memory_bytes: u64,
-    /// How that is seen to.
-    pub memory: String,
-    /// The size of the volume.
-    pub volume_bytes: u64,
-    /// The size of the flash.
-    pub flash_bytes: u64,
-    /// The model of the slow device.
-    pub profile: String,
-    /// Its seed, and that of the load.
-    pub seed: u64,
-    /// Clients.
-    pub clients: usize,
-    /// Seconds of each row before anything counts.
-    pub warm_up_seconds: u64,
-    /// Seconds that count.
-    pub measured_seconds: u64,
+/// The rows, in their order.
+pub const WAYS: [Way; 2] = [Way { name: "direct", medium: Medium::Device }, Way::LARDER];
+const WORDS: Words = Words { unit: "tx/s", change: "update", asked: "pages" };
+
+/// What the database's clients measure besides.
+#[derive(Clone, Debug, Serialize)]
+pub struct Transactions {
+    /// Of transactions that update.
+    pub update_p50_us: f64,
+    /// Of those that update.
+    pub update_p99_us: f64,
+    /// Transactions that update.
+    pub updates: u64,
+    /// Updates acknowledged since the start of the row, all of which the database had in the end.
+    pub updates_since_start: u64,
+    /// Rows of the table that were read and found right since the start of the row.
+    pub verified_rows: u64,
 }
 
-/// A row with what it was measured on: an element of `oltp.json`.
-#[derive(Serialize)]
-struct Entry<'a> {
-    #[serde(flatten)]
-    row: &'a Row,
-    setup: &'a Setup,
+/// A row of `oltp.json`; throughput and latencies are of transactions.
+pub type OltpRow = Row<Details<Transactions>>;
+
+/// Puts a row together, with so many updates acknowledged since its start.
+///
+/// # Errors
+/// Nothing was measured, or what was measured is not what the row stands for.
+pub fn row(measured: &Measured, updates_since_start: u64) -> Result<OltpRow> {
+    let tally = &measured.tally;
+    let load = Transactions {
+        update_p50_us: tally.writes.quantile_us(0.50),
+        update_p99_us: tally.writes.quantile_us(0.99),
+        updates: tally.writes.count(),
+        updates_since_start,
+        verified_rows: tally.verified,
+    };
+    // A page that comes from the page cache is one that the volume was not asked for.
+    measured.row(tally.bytes, load)
 }
 
-/// The rows as JSON values.
+/// The report.
 ///
 /// # Errors
 /// A figure is no number.
-pub fn json(rows: &[Row], setup: &Setup) -> Result<Vec<Value>> {
-    let value = |row| serde_json::to_value(Entry { row, setup });
-    rows.iter().map(value).collect::<Result<_, _>>().context("cannot write the rows as JSON")
-}
-
-/// The rows for people, and how to read them.
-#[must_use]
-pub fn text(rows: &[Row], setup: &Setup) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL);
-    table.set_header([
-        "row",
-        "throughput",
-        "p50",
-        "p99",
-        "hit ratio",
-        "device reads",
-        "flash written",
-        "RAM",
-    ]);
-    for row in rows {
-        table.add_row(cells(row));
-    }
-    table.column_iter_mut().skip(1).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
-    format!("{table}\n\n{}\n{}", wrap(&measured(rows, setup)), wrap(&reading(rows)))
-}
-
-fn cells(row: &Row) -> [String; 8] {
-    let latencies = |all, read, update| {
-        format!("{}\nread {}\nupdate {}", latency(all), latency(read), latency(update))
+pub fn report(rows: &[OltpRow], setup: &Setup) -> Result<Report> {
+    let line = |row: &OltpRow| {
+        let load = &row.details.load;
+        cells(row, WORDS, (load.update_p50_us, load.update_p99_us))
     };
-    let cached = |words: String| if row.name == Kind::Direct { "-".to_owned() } else { words };
-    let written = || {
-        format!("{}\nin all {}", mib(row.flash_write_bytes), mib(row.flash_write_since_start_bytes))
-    };
-    [
-        row.name.name().to_owned(),
-        format!("{:.0} tx/s", row.throughput),
-        latencies(row.p50_us, row.read_p50_us, row.update_p50_us),
-        latencies(row.p99_us, row.read_p99_us, row.update_p99_us),
-        cached(percent(row.hit_ratio)),
-        format!("{}\n{} of pages", mib(row.device_reads), percent(row.device_read_ratio)),
-        cached(written()),
-        format!("declared {}\nprocess {}", mib(row.memory_bytes), mib(row.rss_bytes)),
-    ]
+    Report::new(HEADER, rows, line, setup, &[explain(rows, setup), reading(rows)])
 }
 
 /// What was measured.
-fn measured(rows: &[Row], s: &Setup) -> String {
-    let verified: u64 = rows.iter().map(|r| r.verified_rows).sum();
-    let updates: u64 = rows.iter().map(|r| r.updates_since_start).sum();
+fn explain(rows: &[OltpRow], s: &Setup) -> String {
+    let verified: u64 = rows.iter().map(|r| r.details.load.verified_rows).sum();
+    let updates: u64 = rows.iter().map(|r| r.details.load.updates_since_start).sum();
     format!(
         "Measured: SQLite {} (WAL, synchronous=FULL) in an ext4 on a loop device on the FUSE file of \
          `larder serve`; {} of data, the database may use {}. {} clients, one transaction at a time \
@@ -115,75 +79,69 @@ fn measured(rows: &[Row], s: &Setup) -> String {
         s.sqlite,
         mib(s.database_bytes),
         s.memory,
-        s.clients,
+        s.scale.clients,
         UPDATE_EVERY - 1,
-        s.warm_up_seconds,
-        s.measured_seconds,
-        format_size(s.volume_bytes),
+        s.scale.window.warm_up_seconds,
+        s.scale.window.measured_seconds,
+        format_size(s.scale.volume_bytes),
         s.profile,
-        format_size(s.flash_bytes),
+        format_size(s.scale.flash_bytes),
     )
 }
 
-fn reading(rows: &[Row]) -> String {
-    let row = |kind| rows.iter().find(|r| r.name == kind);
-    let (Some(direct), Some(larder)) = (row(Kind::Direct), row(Kind::Larder)) else {
-        return String::new();
-    };
+fn reading(rows: &[OltpRow]) -> String {
+    let [direct, larder] = rows else { return String::new() };
     format!(
         "How to read it: the database finds {} of its pages neither in its memory nor in the page \
          cache of `direct`, and waits for the slow device. With `larder` {} of what it asks the \
          volume for comes from flash: {:.1} times the transactions, half of the reading ones within \
          {} instead of {}. A commit waits for the slow device in both rows.",
-        percent(direct.device_read_ratio),
+        percent(direct.details.device_read_ratio),
         percent(larder.hit_ratio),
         larder.throughput / direct.throughput,
-        latency(larder.read_p50_us),
-        latency(direct.read_p50_us),
+        latency(larder.details.read_p50_us),
+        latency(direct.details.read_p50_us),
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::tests::row;
+    use super::super::setup::Scale;
     use super::*;
+    use crate::demo::served::row::tests::measured;
 
     #[test]
-    fn every_row_and_figure_is_in_the_table_and_the_file() {
+    fn every_row_and_figure_is_in_the_report() {
         let setup = Setup {
             sqlite: "3.40.1".into(),
-            rows: 1000,
             database_bytes: 3 << 20,
-            memory_bytes: 1 << 20,
             memory: "1MiB, somehow".into(),
-            volume_bytes: 8 << 20,
-            flash_bytes: 9 << 20,
             profile: "san-1g".into(),
             seed: 1,
-            clients: 4,
-            warm_up_seconds: 5,
-            measured_seconds: 3,
+            scale: Scale::default(),
         };
-        let rows = [row(Kind::Direct, 40).unwrap(), row(Kind::Larder, 4).unwrap()];
-        let text = text(&rows, &setup);
+        let rows = WAYS.map(|way| row(&measured(way), 2).unwrap());
+        assert_eq!(rows[1].details.load.updates, 30);
+        let report = report(&rows, &setup).unwrap();
+        let words = report.text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "direct",
-            "11 tx/s",
-            "read 500 µs",
-            "update 3.0 ms",
-            "75.0 %",
-            "97.6 % of pages",
+            "20 tx/s",
+            "read 100 µs",
+            "update 900 µs",
+            "100.0 %",
+            "250.0 % of pages",
             "process 5.0 MiB",
             "3.0 MiB of data, the database may use 1MiB, somehow",
             "9 of 10 read 4 rows",
             "the 4 updates",
             "1.0 times",
         ] {
-            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(words.contains(part) || text.contains(part), "{part}: {text}");
+            assert!(words.contains(part) || report.text.contains(part), "{part}: {}", report.text);
         }
-        let values = json(&rows, &setup).unwrap();
-        assert_eq!((&values[0]["name"], &values[1]["name"]), (&"direct".into(), &"larder".into()));
-        assert_eq!(values[1]["setup"]["profile"], "san-1g");
+        let names = [&report.rows[0]["name"], &report.rows[1]["name"]];
+        assert_eq!(names, ["direct", "larder"]);
+        let setup = &report.rows[1]["setup"];
+        assert_eq!((&setup["profile"], &setup["warm_up_seconds"]), (&"san-1g".into(), &8.into()));
     }
 }

@@ -8,15 +8,16 @@
 //! The log of changes lies in `wal` beside `data`, by a relative link: the cluster can then be used below any path.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::oltp::command::{run_command, wait};
 use super::tools::Tools;
+use crate::demo::system::command::{run_command, wait};
+use crate::demo::system::processes::end_below;
 use crate::process::tail;
 
 /// A clean stop writes all that is dirty, to a slow disk.
@@ -28,6 +29,8 @@ const HURRY_BOUND: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 /// The configuration that is written anew for each start.
 const CONFIGURATION: &str = "demo.conf";
+/// The demo's database.
+pub const DATABASE: &str = "tpcc";
 /// The superuser, whoever runs the server.
 const SUPERUSER: &str = "postgres";
 
@@ -142,7 +145,7 @@ impl Server<'_> {
     #[must_use]
     pub fn aimed(&self, mut command: Command) -> Command {
         command.env("PGHOST", &self.cluster.sockets).env("PGPORT", "5432");
-        command.env("PGUSER", SUPERUSER).env("PGDATABASE", super::DATABASE);
+        command.env("PGUSER", SUPERUSER).env("PGDATABASE", DATABASE);
         command.env("TMPDIR", &self.cluster.sockets).env_remove("PGOPTIONS");
         command
     }
@@ -200,56 +203,5 @@ impl Drop for Server<'_> {
         let _ = self.child.kill();
         let _ = end_below(&self.cluster.data());
         let _ = self.child.wait();
-    }
-}
-
-/// Processes whose working directory is this one or lies below it.
-fn processes(directory: &Path) -> Vec<Pid> {
-    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
-    let pid = |entry: fs::DirEntry| {
-        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        fs::read_link(entry.path().join("cwd")).ok()?.starts_with(directory).then_some(pid)
-    };
-    all.flatten().filter_map(pid).collect()
-}
-
-/// Kills the processes that work in a directory of the demo's, and waits until they are gone.
-///
-/// # Errors
-/// One does not go.
-pub fn end_below(directory: &Path) -> Result<()> {
-    let begin = Instant::now();
-    loop {
-        let left = processes(directory);
-        if left.is_empty() {
-            return Ok(());
-        }
-        for pid in left {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        ensure!(begin.elapsed() < HURRY_BOUND, "processes in {} do not end", directory.display());
-        std::thread::sleep(POLL);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_works_below_is_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let (inside, outside) = (dir.path().join("in"), dir.path().join("in2"));
-        fs::create_dir(&inside).unwrap();
-        fs::create_dir(&outside).unwrap();
-        let sleep = |at: &Path| Command::new("sleep").arg("100").current_dir(at).spawn().unwrap();
-        let (mut ours, mut other) = (sleep(&inside), sleep(&outside));
-        // A child counts as gone once it is waited for.
-        let waited = std::thread::spawn(move || ours.wait().unwrap());
-        end_below(&inside.canonicalize().unwrap()).unwrap();
-        assert!(!waited.join().unwrap().success());
-        assert!(other.try_wait().unwrap().is_none());
-        other.kill().unwrap();
-        other.wait().unwrap();
     }
 }

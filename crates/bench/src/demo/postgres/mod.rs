@@ -7,41 +7,42 @@
 //! the cache took.
 //!
 //! Invariants: every row begins from the same bytes, has the same load and settings, and the same time to warm up; the
-//! time that counts has a whole checkpoint in it, from its begin to its flushes ([`Scale::restart`]: none). After each row,
+//! time that counts has a whole checkpoint in it, from its begin to its flushes ([`Scale::restart`](setup::Scale::restart): none). After each row,
 //! all processes killed and recovered, the database is checked with the cache (the disk being quick) and then on the disk
 //! alone, by stock PostgreSQL. Nothing is left behind but the JSON.
 //!
 //! Why loaded past the model: nothing is learnt from a slow load.
 
 pub mod cluster;
-pub mod place;
+pub mod directories;
 pub mod report;
 pub mod row;
+pub mod setup;
 pub mod shared;
 pub mod slow;
 pub mod tools;
 pub mod tpcc;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use larder_io::format_size;
 use serde_json::Value;
 
-use self::cluster::{Cluster, Server};
-use self::place::Place;
-use self::report::Setup;
-use self::row::{Kind, Measured, Row, Snapshot};
+use self::cluster::{Cluster, DATABASE, Server};
+use self::directories::Directories;
+use self::row::{Kind, Measured, PostgresRow, Snapshot};
+use self::setup::{Scale, Setup};
 use self::slow::Slow;
 use self::tools::Tools;
 use self::tpcc::Tpcc;
-use super::DemoOptions;
-use super::oltp::command::run_command;
+use super::options::DemoOptions;
+use super::place::utf8;
 use super::progress::Progress;
+use super::report::Report;
+use super::system::command::run_command;
 
-/// The database.
-const DATABASE: &str = "tpcc";
 /// The model of a disk that takes no time.
 const QUICK: &str = "none";
 /// What a start after a kill has to replay.
@@ -49,126 +50,45 @@ const REPLAY: &str = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_l
 /// A check of everything may take so long.
 const CHECK_BOUND: Duration = Duration::from_secs(1800);
 
-/// How large, and how long.
-#[derive(Clone, Debug)]
-pub struct Scale {
-    /// The library; without, the one beside this program.
-    pub library: Option<PathBuf>,
-    /// The model of the slow disk.
-    pub device: String,
-    /// Warehouses, of 105 MB each.
-    pub warehouses: u32,
-    /// Shared buffers.
-    pub shared_buffers_bytes: u64,
-    /// Flash, of the database.
-    pub flash_ratio: f64,
-    /// Clients.
-    pub clients: usize,
-    /// Seconds between checkpoints; all rows for each.
-    pub checkpoint_seconds: Vec<u64>,
-    /// Seconds of each row before anything counts.
-    pub warm_up_seconds: u64,
-    /// Seconds of each row that count ...
-    pub measured_seconds: u64,
-    /// ... and intervals of checkpoints, at least. Behind them all of it is killed.
-    pub measured_intervals: u64,
-}
-
-impl Default for Scale {
-    fn default() -> Self {
-        Self {
-            library: None,
-            device: "cloud".to_owned(),
-            warehouses: 6,
-            shared_buffers_bytes: 32 << 20,
-            flash_ratio: 0.2,
-            clients: 8,
-            checkpoint_seconds: vec![30],
-            warm_up_seconds: 25,
-            measured_seconds: 60,
-            // A checkpoint is spread over almost all of the time until the next begins.
-            measured_intervals: 2,
-        }
-    }
-}
-
-impl Scale {
-    /// A larger one, for longer, with frequent and with rare checkpoints.
-    #[must_use]
-    pub fn full() -> Self {
-        Self {
-            warehouses: 20,
-            shared_buffers_bytes: 64 << 20,
-            checkpoint_seconds: vec![60, 300],
-            warm_up_seconds: 240,
-            measured_seconds: 300,
-            ..Self::default()
-        }
-    }
-
-    /// Killed in the middle of an interval that is as long as it is by default.
-    #[must_use]
-    pub fn restart() -> Self {
-        Self {
-            checkpoint_seconds: vec![300],
-            measured_seconds: 150,
-            measured_intervals: 0,
-            ..Self::default()
-        }
-    }
-
-    /// Seconds that count.
-    fn measured_seconds(&self, checkpoint_seconds: u64) -> u64 {
-        self.measured_seconds.max(self.measured_intervals * checkpoint_seconds)
-    }
-}
-
 /// Makes the database and runs every row.
 ///
 /// # Errors
-/// [`Skipped`](super::oltp::needs::Skipped) where the machine lacks something; else a row cannot be run, data is wrong,
+/// [`Skipped`](super::outcome::Skipped) where the machine lacks something; else a row cannot be run, data is wrong,
 /// or a row without a cache is cached.
-pub fn measure(options: &DemoOptions) -> Result<(Vec<Row>, Setup)> {
+pub fn measure(options: &DemoOptions, progress: &mut Progress) -> Result<Report> {
     let scale = &options.postgres;
     let library = match &scale.library {
         Some(library) => library.clone(),
         None => options.program()?.with_file_name("liblarder_pg.so"),
     };
     let tools = Tools::find(&library)?;
-    let begin = Instant::now();
     // The database, its copy, and what is written meanwhile.
     let needed = u64::from(scale.warehouses) * (110 << 20) * 3 + (1 << 30);
-    let place = Place::new(options, &tools, &library, needed)?;
+    let place = Directories::new(options, &tools, &library, needed)?;
     let tpcc = Tpcc::unpack(&place.scripts())?;
     let mut demo = Demo { options, tools: &tools, place: &place, tpcc, flash_bytes: 0 };
-    let mut progress = Progress::new();
-    let prepared = demo.prepare(&mut progress);
-    // Whatever else went wrong when it was interrupted comes from that.
-    let database_bytes = options.stopped().and(prepared)?;
-    let mut rows: Vec<Row> = Vec::new();
+    let database_bytes = demo.prepare(progress)?;
+    let mut rows: Vec<PostgresRow> = Vec::new();
     for seconds in &scale.checkpoint_seconds {
         let first = rows.len();
         for kind in Kind::all() {
             let memory = rows.iter().skip(first).map(|row| row.memory_bytes).max().unwrap_or(0);
-            let run = demo.row(&kind, *seconds, memory, &mut progress);
-            let run = run.with_context(|| format!("row {}", kind.name()));
-            let mut row = options.stopped().and(run)?;
+            let row = demo.row(&kind, *seconds, memory, progress);
+            let mut row = row.with_context(|| format!("row {}", kind.name()))?;
             if let Some(off) = rows.get(first) {
                 row.compare(off);
             }
             rows.push(row);
         }
     }
-    let setup = demo.setup(database_bytes)?;
-    progress.begin(&format!("done after {:.0} s", begin.elapsed().as_secs_f64()));
-    Ok((rows, setup))
+    report::report(&rows, &demo.setup(database_bytes)?)
 }
 
 /// What the rows share.
 struct Demo<'a> {
     options: &'a DemoOptions,
     tools: &'a Tools,
-    place: &'a Place,
+    place: &'a Directories,
     tpcc: Tpcc,
     flash_bytes: u64,
 }
@@ -219,19 +139,12 @@ impl Demo<'_> {
     }
 
     fn setup(&self, database_bytes: u64) -> Result<Setup> {
-        let s = self.scale();
         Ok(Setup {
             postgresql: self.tools.version()?,
-            warehouses: s.warehouses,
             database_bytes,
-            shared_buffers_bytes: s.shared_buffers_bytes,
             flash_bytes: self.flash_bytes,
-            device: s.device.clone(),
             seed: self.options.seed,
-            clients: s.clients,
-            warm_up_seconds: s.warm_up_seconds,
-            measured_seconds: s.measured_seconds,
-            measured_intervals: s.measured_intervals,
+            scale: self.scale().clone(),
         })
     }
 
@@ -254,7 +167,7 @@ impl Demo<'_> {
 
     /// Those of the cache.
     fn cached(&self, policy: &str) -> Result<Vec<(&'static str, String)>> {
-        let text = |path: PathBuf| Ok::<_, anyhow::Error>(super::utf8(&path)?.to_owned());
+        let text = |path: PathBuf| Ok::<_, anyhow::Error>(utf8(&path)?.to_owned());
         Ok(vec![
             ("shared_preload_libraries", text(self.place.library())?),
             ("larder.flash_directory", text(self.place.flash())?),
@@ -277,7 +190,7 @@ impl Demo<'_> {
         checkpoint: u64,
         memory: u64,
         progress: &mut Progress,
-    ) -> Result<Row> {
+    ) -> Result<PostgresRow> {
         let stopped = || self.stopped();
         let buffers = self.scale().shared_buffers_bytes;
         let buffers = if *kind == Kind::Grown { buffers + memory } else { buffers };
@@ -297,7 +210,7 @@ impl Demo<'_> {
         let server = cluster.start(&settings, stopped)?;
         if let Kind::On(_) = kind {
             let library = self.place.library();
-            let library = super::utf8(&library)?.replace('\'', "''");
+            let library = utf8(&library)?.replace('\'', "''");
             let function = format!(
                 "create function larder_status() returns text as '{library}', 'larder_status' language c strict"
             );
@@ -316,7 +229,7 @@ impl Demo<'_> {
         slow.unmount()?;
         self.check(kind, &settings, progress)?;
         self.place.clear_flash()?;
-        Row::new(Measured {
+        PostgresRow::new(Measured {
             kind: kind.clone(),
             checkpoint_seconds: checkpoint,
             shared_buffers_bytes: buffers,
@@ -339,8 +252,9 @@ impl Demo<'_> {
     ) -> Result<([Snapshot; 2], tpcc::Figures)> {
         let (stopped, s, seed) = (|| self.stopped(), self.scale(), self.options.seed);
         let (at, seconds) = ((self.tools, server), s.measured_seconds(checkpoint));
-        progress.update(|| format!("{}: warming up for {} s", kind.name(), s.warm_up_seconds));
-        self.tpcc.go(at, (s.warm_up_seconds, s.clients, seed), stopped)?;
+        progress
+            .update(|| format!("{}: warming up for {} s", kind.name(), s.window.warm_up_seconds));
+        self.tpcc.go(at, (s.window.warm_up_seconds, s.clients, seed), stopped)?;
         // The window begins at the same point of a checkpoint's time in each row.
         server.sql(DATABASE, "checkpoint")?;
         let before = snapshot(kind, server, slow)?;

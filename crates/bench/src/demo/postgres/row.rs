@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::row::LEAST_DEVICE_RATIO;
 use super::slow::{Counts, Traffic};
 use super::tpcc::Figures;
+use crate::demo::row::{Row, ensure_uncached};
 
 /// PostgreSQL's page.
 pub const PAGE_BYTES: u64 = 8192;
@@ -82,11 +82,9 @@ pub struct Measured {
     pub restart_disk: Traffic,
 }
 
-/// A row of the table and of `postgres.json`.
+/// What the rows of PostgreSQL have besides.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Its name.
-    pub name: &'static str,
+pub struct Details {
     /// The cache's policy.
     pub policy: Option<&'static str>,
     /// Seconds between checkpoints.
@@ -96,8 +94,6 @@ pub struct Row {
     /// What the load says of itself.
     #[serde(flatten)]
     pub load: Figures,
-    /// Pages that flash had of those that were asked of it.
-    pub hit_ratio: Option<f64>,
     /// Pages read from the slow disk, of those that the server read into shared buffers.
     pub disk_read_ratio: f64,
     /// Pages that the server read into shared buffers.
@@ -115,9 +111,7 @@ pub struct Row {
     /// Pages written to flash.
     pub flash_pages_written: Option<u64>,
     /// Bytes of a write to flash, in the mean: pages, and two heads.
-    pub flash_write_bytes: Option<u64>,
-    /// Memory of the cache, beside shared buffers.
-    pub memory_bytes: u64,
+    pub flash_write_mean_bytes: Option<u64>,
     /// The log of changes that was replayed for it.
     pub replay_bytes: u64,
     /// From the start after `kill -9` of all processes until connections are taken.
@@ -128,7 +122,42 @@ pub struct Row {
     pub cache: Option<Value>,
 }
 
-impl Row {
+/// A row of `postgres.json`; throughput and latencies are of all five transactions, hits and device
+/// reads of pages of the data directory.
+pub type PostgresRow = Row<Details>;
+
+/// What the cache did in the window.
+struct Cached {
+    hit_ratio: f64,
+    pages_written: u64,
+    writes: u64,
+    owed_pages: i64,
+}
+
+impl Cached {
+    fn new(before: &Snapshot, after: &Snapshot) -> Result<Self> {
+        let cache = after.cache.as_ref().context("the cache says nothing of itself")?;
+        ensure!(cache["caching"] == true, "the cache did not work; the server's log says why");
+        let change = |key: &str| {
+            let at = |snapshot: &Snapshot| snapshot.cache.as_ref().and_then(|c| c[key].as_i64());
+            at(after).unwrap_or_default() - at(before).unwrap_or_default()
+        };
+        let count = |key| u64::try_from(change(key)).unwrap_or_default();
+        Ok(Self {
+            hit_ratio: count("hits") as f64 / count("reads").max(1) as f64,
+            pages_written: count("pages_written_to_flash"),
+            writes: count("writes_to_flash"),
+            owed_pages: change("pages_dirty"),
+        })
+    }
+
+    /// Bytes written to flash: pages, and two heads a write.
+    fn bytes_written(&self) -> u64 {
+        (self.pages_written + 2 * self.writes) * PAGE_BYTES
+    }
+}
+
+impl PostgresRow {
     /// Puts a row together.
     ///
     /// # Errors
@@ -138,65 +167,53 @@ impl Row {
             measured;
         let [before, after] = snapshots;
         let disk = after.disk.data.since(&before.disk.data);
-        let wal = after.disk.wal.since(&before.disk.wal);
         let blocks_read = after.blocks_read.saturating_sub(before.blocks_read);
         ensure!(blocks_read > 0, "the server read no page in the measured time");
-        let disk_read_ratio = (disk.read_bytes / PAGE_BYTES) as f64 / blocks_read as f64;
-        let on = matches!(kind, Kind::On(_));
-        ensure!(
-            on || disk_read_ratio >= LEAST_DEVICE_RATIO,
-            "the page cache answers: {:.0} % of the pages that the server read reached the disk, and the comparison \
-             means nothing",
-            disk_read_ratio * 100.0
-        );
-        let of = |key: &str| {
-            let at = |snapshot: &Snapshot| snapshot.cache.as_ref().and_then(|c| c[key].as_u64());
-            Some(at(&after)?.saturating_sub(at(&before)?))
-        };
-        let hit_ratio =
-            of("reads").zip(of("hits")).map(|(reads, hits)| hits as f64 / reads.max(1) as f64);
-        if on {
-            let cache = after.cache.as_ref().context("the cache says nothing of itself")?;
-            ensure!(cache["caching"] == true, "the cache did not work; the server's log says why");
+        let policy = if let Kind::On(policy) = kind { Some(policy) } else { None };
+        let cached = policy.map(|_| Cached::new(&before, &after)).transpose()?;
+        if cached.is_none() {
+            ensure_uncached(kind.name(), disk.read_bytes, blocks_read * PAGE_BYTES)?;
         }
-        let owed = |snapshot: &Snapshot| {
-            let pages = snapshot.cache.as_ref().and_then(|c| c["pages_dirty"].as_i64());
-            pages.unwrap_or_default()
-        };
-        let owed_pages = owed(&after) - owed(&before);
+        let owed_pages = cached.as_ref().map_or(0, |c| c.owed_pages);
         let pages_written = (disk.write_bytes / PAGE_BYTES).cast_signed() + owed_pages;
         let transactions = load.transactions_per_second * load.seconds;
+        let mean = |c: &Cached| c.bytes_written() / c.writes.max(1);
         Ok(Self {
             name: kind.name(),
-            policy: if let Kind::On(policy) = kind { Some(policy) } else { None },
-            checkpoint_seconds,
-            shared_buffers_bytes,
-            hit_ratio,
-            disk_read_ratio,
-            blocks_read,
-            owed_pages,
-            disk_writes_per_transaction: pages_written as f64 / transactions.max(1.0),
-            disk,
-            wal,
-            disk_writes_saved_ratio: None,
-            flash_pages_written: of("pages_written_to_flash"),
-            flash_write_bytes: of("pages_written_to_flash")
-                .zip(of("writes_to_flash"))
-                .map(|(pages, writes)| (pages + 2 * writes) * PAGE_BYTES / writes.max(1)),
+            throughput: load.transactions_per_second,
+            p50_us: load.p50_ms * 1e3,
+            p95_us: load.p95_ms * 1e3,
+            p99_us: load.p99_ms * 1e3,
+            hit_ratio: cached.as_ref().map_or(0.0, |c| c.hit_ratio),
+            device_reads: disk.read_bytes,
+            flash_write_bytes: cached.as_ref().map_or(0, Cached::bytes_written),
             memory_bytes: measured.memory_bytes,
-            replay_bytes: measured.replay_bytes,
-            restart_seconds: measured.restart_seconds,
-            restart_disk: measured.restart_disk,
-            cache: after.cache,
-            load,
+            details: Details {
+                policy,
+                checkpoint_seconds,
+                shared_buffers_bytes,
+                disk_read_ratio: (disk.read_bytes / PAGE_BYTES) as f64 / blocks_read as f64,
+                blocks_read,
+                owed_pages,
+                disk_writes_per_transaction: pages_written as f64 / transactions.max(1.0),
+                disk,
+                wal: after.disk.wal.since(&before.disk.wal),
+                disk_writes_saved_ratio: None,
+                flash_pages_written: cached.as_ref().map(|c| c.pages_written),
+                flash_write_mean_bytes: cached.as_ref().map(mean),
+                replay_bytes: measured.replay_bytes,
+                restart_seconds: measured.restart_seconds,
+                restart_disk: measured.restart_disk,
+                cache: after.cache,
+                load,
+            },
         })
     }
 
     /// Compares with the row without a cache and with the same checkpoints.
     pub fn compare(&mut self, off: &Self) {
-        let saved =
-            1.0 - self.disk_writes_per_transaction / off.disk_writes_per_transaction.max(1e-9);
-        self.disk_writes_saved_ratio = Some(saved);
+        let writes = |row: &Self| row.details.disk_writes_per_transaction;
+        self.details.disk_writes_saved_ratio = Some(1.0 - writes(self) / writes(off).max(1e-9));
     }
 }
 
@@ -207,7 +224,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A hundred pages read, so many of them from the disk.
-    pub fn row(kind: Kind, from_disk: u64) -> Result<Row> {
+    pub fn row(kind: Kind, from_disk: u64) -> Result<PostgresRow> {
         let snapshot = |times: u64| {
             let mut disk = Counts::default();
             disk.data.read_bytes = times * from_disk * PAGE_BYTES;
@@ -220,8 +237,13 @@ pub(super) mod tests {
             });
             Snapshot { disk, blocks_read: times * 100, cache }
         };
-        let load = Figures { transactions_per_second: 10.0, seconds: 2.5, ..Figures::default() };
-        Row::new(Measured {
+        let load = Figures {
+            transactions_per_second: 10.0,
+            seconds: 2.5,
+            p50_ms: 7.0,
+            ..Figures::default()
+        };
+        PostgresRow::new(Measured {
             kind: kind.clone(),
             checkpoint_seconds: 30,
             shared_buffers_bytes: 64 << 20,
@@ -238,20 +260,25 @@ pub(super) mod tests {
     fn figures_are_of_the_window() {
         let off = row(Kind::Off, 101).unwrap();
         let mut on = row(Kind::On("through"), 60).unwrap();
-        assert_eq!((on.hit_ratio, on.flash_pages_written), (Some(0.4), Some(14)));
-        assert_eq!(on.flash_write_bytes, Some(9 * PAGE_BYTES));
-        assert!((on.disk_read_ratio - 0.6).abs() < 1e-9);
-        assert!((off.disk_writes_per_transaction - 2.0).abs() < 1e-9 && off.hit_ratio.is_none());
-        assert!((on.disk_writes_per_transaction - 2.4).abs() < 1e-9, "ten pages more are owed");
-        on.disk_writes_per_transaction = 0.5;
+        assert!((on.hit_ratio - 0.4).abs() < 1e-9 && off.hit_ratio.abs() < 1e-9);
+        assert!((on.throughput - 10.0).abs() < 1e-9 && (on.p50_us - 7e3).abs() < 1e-9);
+        assert_eq!((on.device_reads, on.flash_write_bytes), (60 * PAGE_BYTES, 18 * PAGE_BYTES));
+        let (on_details, off_details) = (&mut on.details, &off.details);
+        assert_eq!(on_details.flash_pages_written, Some(14));
+        assert_eq!(on_details.flash_write_mean_bytes, Some(9 * PAGE_BYTES));
+        assert!((on_details.disk_read_ratio - 0.6).abs() < 1e-9);
+        assert!((off_details.disk_writes_per_transaction - 2.0).abs() < 1e-9);
+        let writes = on_details.disk_writes_per_transaction;
+        assert!((writes - 2.4).abs() < 1e-9, "ten pages more are owed");
+        on_details.disk_writes_per_transaction = 0.5;
         on.compare(&off);
-        assert_eq!(on.disk_writes_saved_ratio, Some(0.75));
+        assert_eq!(on.details.disk_writes_saved_ratio, Some(0.75));
     }
 
     #[test]
     fn a_row_without_a_cache_that_is_cached_fails() {
         assert!(row(Kind::Off, 25).is_ok() && row(Kind::On("bounded"), 0).is_ok());
         let error = row(Kind::Grown, 24).unwrap_err().to_string();
-        assert!(error.contains("the page cache answers"), "{error}");
+        assert!(error.contains("something else caches"), "{error}");
     }
 }

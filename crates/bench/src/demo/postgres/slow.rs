@@ -4,7 +4,8 @@
 //! Invariants: the mount goes with its guard on every path, and its server with it.
 //!
 //! Why a process of its own: its time does not mix with the demo's, and a demo that is killed leaves a mount that
-//! answers until the next demo clears it.
+//! answers until the next demo clears it. Why not [`Process`](crate::process::Process): that one ends with the demo, and
+//! the next demo would not find the database's processes by a directory that is gone.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::super::oltp::command;
-use super::super::oltp::mounts;
 use crate::demo::slow_dir::STATS;
+use crate::demo::system::{command, mounts};
 use crate::process::tail;
 
 const START_BOUND: Duration = Duration::from_secs(10);

@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{Gid, Uid};
 
-use super::super::oltp::command::{self, run_command};
-use super::super::oltp::needs::Skipped;
+use crate::demo::outcome::Skipped;
+use crate::demo::system::command::{self, run_command};
 
 /// Where Debian has each version.
 const VERSIONS: &str = "/usr/lib/postgresql";

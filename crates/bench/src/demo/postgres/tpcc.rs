@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::super::oltp::command::run_command;
 use super::cluster::Server;
 use super::tools::Tools;
+use crate::demo::system::command::run_command;
 
 macro_rules! files {
     ($($name:literal)*) => {
@@ -36,7 +36,11 @@ pub struct Figures {
     /// Of new-order.
     pub new_order_p95_ms: f64,
     /// Of all five.
+    pub p50_ms: f64,
+    /// Of all five.
     pub p95_ms: f64,
+    /// Of all five.
+    pub p99_ms: f64,
     /// Serialization failures and deadlocks.
     pub failed: u64,
     /// From the first to the last transaction.

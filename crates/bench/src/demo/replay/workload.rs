@@ -11,8 +11,9 @@ use std::collections::HashSet;
 
 use anyhow::{Context, bail, ensure};
 
-use super::content::PAGE_BYTES;
 use larder_trace::{Extents, Op, Packed, Record, TraceError};
+
+use crate::demo::device_file::PAGE_BYTES;
 
 /// Alignment of extents: the cache's unit, so that devices share none.
 pub const EXTENT_BYTES: u64 = 1 << 20;
@@ -45,6 +46,12 @@ pub struct Step {
 }
 
 impl Step {
+    /// Its pages.
+    #[must_use]
+    pub fn range(&self) -> std::ops::Range<u32> {
+        self.page..self.page + self.pages
+    }
+
     /// Its first byte on the volume.
     #[must_use]
     pub fn offset_bytes(&self) -> u64 {
@@ -102,7 +109,7 @@ impl Workload {
             format!("its devices span {volume_bytes} bytes; accepted are less than 16 TiB")
         })?;
         let steps: Vec<Step> = kept.iter().map(|r| step(r, &packed, r.dev == log)).collect();
-        let touched: HashSet<u32> = steps.iter().flat_map(|s| s.page..s.page + s.pages).collect();
+        let touched: HashSet<u32> = steps.iter().flat_map(Step::range).collect();
         let writes = steps.iter().filter(|s| s.verb != Verb::Read).count();
         let touched_bytes = (touched.len() * PAGE_BYTES) as u64;
         Ok(Self { steps, volume_bytes, touched_bytes, writes })

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_core::config::{Limits, preset};
 use larder_front::listen::{ListenSpec, Listener};
@@ -13,8 +14,10 @@ use larder_nbd::uri::{Address, Uri};
 use larder_volume::seat::Seats;
 use larder_volume::{Volume, VolumeConfig};
 
-use super::super::files;
+use super::super::verify::verify;
 use super::*;
+use crate::demo::device_file;
+use crate::demo::window::Window;
 
 const PAGES: u32 = 64;
 
@@ -30,7 +33,8 @@ impl Served {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("origin");
         let bytes = u64::from(pages) * PAGE_BYTES as u64;
-        files::make(&path, bytes, |page, into| content::fill(page, 0, into), || Ok(())).unwrap();
+        device_file::make(&path, bytes, |page, into| content::fill(page, 0, into), || Ok(()))
+            .unwrap();
         let origin = Device::open(&DevSpec::Path(path), Access::ReadWrite).unwrap();
         let choices = preset("sce").unwrap().choices();
         let (name, limits) = (String::new(), Limits::default());
@@ -53,13 +57,16 @@ impl Served {
         (0..count).map(|_| Client::connect(&uri, &Options::default()).unwrap()).collect()
     }
 
-    fn stop(&self) {
+    /// Stops, and looks at the file.
+    fn verify(&self, book: &Book) {
         self.volume.stop(Duration::from_secs(30), |_| {}, || false).unwrap();
+        verify(&self.origin(), book, || Ok(())).unwrap();
     }
 }
 
-fn plan(measured: Duration) -> Plan {
-    Plan { depth: 4, warm_up: Duration::ZERO, measured, flush_every: 3 }
+fn scale(measured_seconds: u64) -> Scale {
+    let window = Window { warm_up_seconds: 0, measured_seconds };
+    Scale { depth: 4, flush_every: 3, window, ..Scale::default() }
 }
 
 /// Few pages and many overlaps, so that requests meet.
@@ -75,33 +82,29 @@ fn steps() -> Vec<Step> {
 #[test]
 fn everything_read_is_verified_and_the_file_holds_what_was_written() {
     let (served, book) = (Served::start(PAGES), Book::new(PAGES as usize));
-    let span = Duration::from_millis(500);
     let mut seen = Vec::new();
     let second = |second, answered| {
         seen.push((second, answered));
         Ok(())
     };
-    let tally = replay(served.clients(3), &steps(), &book, plan(span), second).unwrap();
+    let tally = replay(served.clients(3), &steps(), &book, &scale(1), second).unwrap();
     assert!(tally.reads.count() > 0 && tally.writes.count() > 0 && tally.flushes.count() > 0);
-    assert!(tally.verified_pages >= tally.reads.count());
+    assert!(tally.verified >= tally.reads.count());
     assert_eq!(seen.len(), 1);
     // The rows of the demo go on from one another in the same way.
-    replay(served.clients(2), &steps(), &book, plan(span), |_, _| Ok(())).unwrap();
-    served.stop();
-    assert_eq!(files::verify(&served.origin(), &book, || Ok(())).unwrap(), u64::from(PAGES));
-    assert!(book.completed(0, PAGES as usize).iter().any(|v| *v > 1));
+    replay(served.clients(2), &steps(), &book, &scale(1), |_, _| Ok(())).unwrap();
+    served.verify(&book);
+    assert!((0..PAGES).any(|page| book.completed(page) > 1));
 }
 
 #[test]
 fn a_wrong_byte_ends_the_replay() {
     let (served, book) = (Served::start(PAGES), Book::new(PAGES as usize));
     // The book thinks that page 9 was written once, and the volume lost it.
-    let lost = Step { verb: Verb::Write, page: 9, pages: 1 };
-    assert!(book.begin_write(&lost).is_some());
-    book.end_write(&lost);
+    assert!(book.begin_write(9..10).is_some());
+    book.end_write(9..10);
     let read = Step { verb: Verb::Read, page: 8, pages: 4 };
-    let result =
-        replay(served.clients(2), &[read], &book, plan(Duration::from_secs(60)), |_, _| Ok(()));
+    let result = replay(served.clients(2), &[read], &book, &scale(60), |_, _| Ok(()));
     let error = result.unwrap_err().to_string();
     assert!(error.contains("wrong data") && error.contains("page 9, sector 0"), "{error}");
     assert!(error.contains("must be version 1; it reads as its version 0 (stale)"), "{error}");
@@ -111,8 +114,7 @@ fn a_wrong_byte_ends_the_replay() {
 fn a_failed_request_names_itself() {
     let (served, book) = (Served::start(PAGES), Book::new(2 * PAGES as usize));
     let beyond = Step { verb: Verb::Read, page: PAGES, pages: 1 };
-    let result =
-        replay(served.clients(1), &[beyond], &book, plan(Duration::from_secs(60)), |_, _| Ok(()));
+    let result = replay(served.clients(1), &[beyond], &book, &scale(60), |_, _| Ok(()));
     let error = format!("{:#}", result.unwrap_err());
     assert!(error.contains("Read of 4096 bytes at 262144: EINVAL"), "{error}");
 }
@@ -121,8 +123,7 @@ fn a_failed_request_names_itself() {
 fn whoever_watches_may_end_it() {
     let (served, book) = (Served::start(PAGES), Book::new(PAGES as usize));
     let second = |_, _| Err(anyhow!("enough"));
-    let result = replay(served.clients(2), &steps(), &book, plan(Duration::from_secs(60)), second);
+    let result = replay(served.clients(2), &steps(), &book, &scale(60), second);
     assert_eq!(result.unwrap_err().to_string(), "enough");
-    served.stop();
-    files::verify(&served.origin(), &book, || Ok(())).unwrap();
+    served.verify(&book);
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Directories of the demo: the database, its copy, where it is mounted slow, flash, sockets.
+//! Directories of the database: its files, their copy, where they are mounted slow, flash, sockets.
 //!
-//! Invariants: as those of [`Files`]: all of it goes with the guard, and what a killed demo left goes when the next one
-//! begins, its processes first. What the library keeps in shared memory goes too.
+//! Invariants: those of [`Place`]; what the library keeps in shared memory goes with the guard too.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,95 +10,92 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::super::DemoOptions;
-use super::super::files::Files;
-use super::super::oltp::command;
 use super::shared;
 use super::tools::Tools;
+use crate::demo::options::DemoOptions;
+use crate::demo::place::Place;
+use crate::demo::system::command;
 
 /// A copy may take so long.
 const COPY_BOUND: Duration = Duration::from_secs(900);
 
 /// See the module.
-pub struct Place {
-    files: Files,
-    top: PathBuf,
+pub struct Directories {
+    place: Place,
 }
 
-impl Place {
+impl Directories {
     /// Makes the directories.
     ///
     /// # Errors
     /// They cannot be made, or not be got to by the server's user.
     pub fn new(options: &DemoOptions, tools: &Tools, library: &Path, bytes: u64) -> Result<Self> {
-        let files = Files::new(&options.dir.join("work"), bytes)?;
-        let origin = files.origin();
-        let top = origin.parent().context("a file has a directory")?.to_owned();
-        for directory in [&top, files.sockets()] {
+        let place = Place::new(options, bytes)?;
+        for directory in [place.devices(), place.sockets()] {
             // Others must get through.
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         }
-        let place = Self { files, top };
-        for directory in [place.source(), place.mount_point(), place.sockets()] {
+        let all = Self { place };
+        for directory in [all.source(), all.mount_point(), all.sockets()] {
             fs::create_dir(&directory)?;
             tools.give(&directory)?;
         }
-        tools.reach(&place.source())?;
-        fs::copy(library, place.library()).with_context(|| library.display().to_string())?;
-        Ok(place)
+        tools.reach(&all.source())?;
+        fs::copy(library, all.library()).with_context(|| library.display().to_string())?;
+        Ok(all)
     }
 
     /// The directory below the slow one.
     #[must_use]
     pub fn source(&self) -> PathBuf {
-        self.top.join("source")
+        self.place.devices().join("source")
     }
 
     /// The copy that each row begins from.
     fn kept(&self) -> PathBuf {
-        self.top.join("kept")
+        self.place.devices().join("kept")
     }
 
     /// The slow directory.
     #[must_use]
     pub fn mount_point(&self) -> PathBuf {
-        self.files.mount_point()
+        self.place.mount_point()
     }
 
     /// The directory on flash.
     #[must_use]
     pub fn flash(&self) -> PathBuf {
-        self.files.flash()
+        self.place.flash()
     }
 
     /// The library, where the server's user gets to it.
     #[must_use]
     pub fn library(&self) -> PathBuf {
-        self.top.join("larder.so")
+        self.place.devices().join("larder.so")
     }
 
     /// The load.
     #[must_use]
     pub fn scripts(&self) -> PathBuf {
-        self.top.join("tpcc")
+        self.place.devices().join("tpcc")
     }
 
     /// The server's socket.
     #[must_use]
     pub fn sockets(&self) -> PathBuf {
-        self.files.sockets().join("pg")
+        self.place.sockets().join("pg")
     }
 
     /// What the server says.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.top.join("server.log")
+        self.place.devices().join("server.log")
     }
 
     /// What the slow directory's server says.
     #[must_use]
     pub fn slow_log(&self) -> PathBuf {
-        self.top.join("slow-dir.log")
+        self.place.devices().join("slow-dir.log")
     }
 
     /// Keeps what is in the source.
@@ -133,14 +129,14 @@ impl Place {
     /// # Errors
     /// It cannot be noted.
     pub fn owns(&self, identifier: u64) -> Result<()> {
-        shared::note(&self.top, identifier)
+        shared::note(self.place.devices(), identifier)
     }
 
     /// Memory that it takes.
     #[must_use]
     pub fn shared_bytes(&self) -> u64 {
         let bytes = |path: &PathBuf| path.metadata().map_or(0, |meta| meta.blocks() * 512);
-        shared::files(&self.top).iter().map(bytes).sum()
+        shared::files(self.place.devices()).iter().map(bytes).sum()
     }
 
     /// Removes flash and that memory.
@@ -148,7 +144,7 @@ impl Place {
     /// # Errors
     /// They cannot be removed.
     pub fn clear_flash(&self) -> Result<()> {
-        shared::clear(&self.top)?;
+        shared::clear(self.place.devices())?;
         if self.flash().exists() {
             fs::remove_dir_all(self.flash()).context("the flash of the row")?;
         }
@@ -156,9 +152,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Directories {
     fn drop(&mut self) {
-        let _ = shared::clear(&self.top);
+        let _ = shared::clear(self.place.devices());
     }
 }
 

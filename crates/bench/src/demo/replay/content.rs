@@ -13,10 +13,10 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Bytes of a page, the unit of versions.
-pub const PAGE_BYTES: usize = 4096;
+use crate::demo::device_file::PAGE_BYTES;
+
 /// Bytes of a sector, the unit of consistency.
-pub const SECTOR_BYTES: usize = 512;
+const SECTOR_BYTES: usize = 512;
 
 const WORD: usize = size_of::<u64>();
 const MAGIC: u64 = u64::from_le_bytes(*b"demopage");
@@ -57,37 +57,29 @@ fn word(sector: &[u8], at: usize) -> u64 {
 /// A sector that is not what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Its page.
-    pub page: u32,
+    page: u32,
     /// Its place in the page.
-    pub sector: usize,
+    sector: usize,
     /// The versions that were lawful.
-    pub lawful: RangeInclusive<u32>,
-    /// What was there.
-    pub found: Found,
+    lawful: RangeInclusive<u32>,
+    found: Found,
 }
 
 /// What a sector holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Zeroes.
+enum Found {
     Zeroes,
     /// This version of this sector of this page, whole.
     Content {
-        /// The page.
         page: u32,
-        /// The version.
         version: u32,
-        /// The sector.
         sector: usize,
     },
     /// Nothing that was ever written.
     Unknown,
 }
 
-/// What there is in a sector.
-#[must_use]
-pub fn identify(sector: &[u8]) -> Found {
+fn identify(sector: &[u8]) -> Found {
     if sector.iter().all(|b| *b == 0) {
         return Found::Zeroes;
     }
