@@ -51,10 +51,10 @@ fn check_links(document: &Document, all: &[Document], root: &Path, findings: &mu
         let page = all.iter().find(|d| d.name == name);
         if page.is_none() && !root.join(&name).exists() {
             findings.push(format!("{at}: {target} does not exist"));
-        } else if !anchor.is_empty() {
-            if !page.is_some_and(|d| d.anchors().iter().any(|a| a == anchor)) {
-                findings.push(format!("{at}: {name} has no heading #{anchor}"));
-            }
+        } else if !anchor.is_empty()
+            && !page.is_some_and(|d| d.anchors().iter().any(|a| a == anchor))
+        {
+            findings.push(format!("{at}: {name} has no heading #{anchor}"));
         }
     }
 }

@@ -14,8 +14,10 @@
 //! | `impl` blocks of one type in several folders | `impls.rs` |
 //! | rules of docs/design.md, cited and broken by mutants | `rules.rs` |
 //! | links and paths in documents | `links.rs`, over `documents.rs` |
+//! | plain English, and no history in documents | `idioms.rs`; the phrases: `idioms.txt` |
 //!
 //! `tidy --figures` prints lengths of files, lines of code, and where the conditions are.
+//! `tidy --idioms` prints every phrase that is left.
 
 mod arrows;
 mod attributes;
@@ -23,6 +25,7 @@ mod circles;
 mod documents;
 mod figures;
 mod files;
+mod idioms;
 mod impls;
 mod kinds;
 mod links;
@@ -39,7 +42,7 @@ use std::process::ExitCode;
 
 use self::tree::Tree;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy [--figures]";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy [--figures|--idioms]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +52,10 @@ fn main() -> ExitCode {
         ["tidy"] => tidy(&root),
         ["tidy", "--figures"] => Tree::read(&root).map(|tree| {
             println!("{}", figures::figures(&tree));
+            Vec::new()
+        }),
+        ["tidy", "--idioms"] => Tree::read(&root).map(|tree| {
+            println!("{}", idioms::list(&tree));
             Vec::new()
         }),
         _ => {
@@ -74,6 +81,7 @@ fn tidy(root: &Path) -> Result<Vec<String>, String> {
         impls::check,
         rules::check,
         links::check,
+        idioms::check,
     ] {
         check(&tree, &mut findings);
     }
