@@ -14,6 +14,7 @@
 //! | `impl` blocks of one type in several folders | `impls.rs` |
 //! | rules of docs/design.md, cited and broken by mutants | `rules.rs` |
 //! | links and paths in documents | `links.rs`, over `documents.rs` |
+//! | commands in documents | `commands.rs` |
 //! | plain English, and no history in documents | `idioms.rs`; the phrases: `idioms.txt` |
 //!
 //! `tidy --figures` prints lengths of files, lines of code, and where the conditions are.
@@ -22,6 +23,7 @@
 mod arrows;
 mod attributes;
 mod circles;
+mod commands;
 mod documents;
 mod figures;
 mod files;
@@ -81,6 +83,7 @@ fn tidy(root: &Path) -> Result<Vec<String>, String> {
         impls::check,
         rules::check,
         links::check,
+        commands::check,
         idioms::check,
     ] {
         check(&tree, &mut findings);
