@@ -53,6 +53,7 @@ pub fn again(
         return Err(Unusable::NotMounted(place));
     }
     // Where flash is older than the memory says, it was put back, and with it the data directory, which it knows.
+    let settings = LogSettings { policy: LogPolicy::Full, ..start.shape.settings };
     let ours =
         |memory: &Arc<Memory>| memory.shape().log == kept.log && replayed.is_of(&Area::of(memory));
     if let Some(memory) = start.left().filter(ours) {
@@ -67,12 +68,11 @@ pub fn again(
             return Err(Unusable::PutBack);
         }
         let same = memory.user_words().len() == start.shape.user_words
-            && memory.shape().settings.policy == LogPolicy::Full;
+            && memory.shape().settings.policy == settings.policy;
         if same && area.get(Mark::Failed) == 0 {
             return Ok((make(memory), How::AsLeft));
         }
     }
-    let settings = LogSettings { policy: LogPolicy::Full, ..start.shape.settings };
     let shape = Shape { log: kept.log, settings, ..start.shape };
     let armed = make(Memory::create(&memory::new_file(&start.memory_path())?, shape)?);
     if !kept.restore(Area::of(&armed.memory).names()) {

@@ -26,9 +26,10 @@ use std::rc::{Rc, Weak};
 use self::log::{LogState, OpenLog, Opened, Opening};
 use self::parting::Parting;
 use self::units::clean::Clean;
+use self::units::exchanges::Exchanges;
 use self::units::unit_cache::UnitCache;
 use self::units::write_back::WriteBack;
-use crate::config::{CacheSpec, KindSpec, LogSpec};
+use crate::config::{CacheSpec, Contents, KindSpec, LogSpec};
 use crate::context::Context;
 use crate::event::Event;
 use crate::exec::{DevId, IoKind, MILLISECOND, WaitList};
@@ -81,6 +82,15 @@ impl Current {
         match &*self.cache.borrow() {
             Cache::Clean(clean) => Some(Rc::clone(clean)),
             _ => None,
+        }
+    }
+
+    /// The cache, if its units can be exchanged.
+    pub(crate) fn exchanges(&self) -> Option<Rc<dyn Exchanges>> {
+        match self.get() {
+            Cache::Clean(clean) => Some(clean),
+            Cache::WriteBack(cache) => Some(cache),
+            Cache::PassThrough | Cache::Log(_) => None,
         }
     }
 
@@ -228,9 +238,8 @@ impl Current {
         let (KindSpec::Log(spec), Some(me)) = (&self.kind, self.me.upgrade()) else { return };
         self.parting.leaving.set(false);
         self.parting.hold_back.set(false);
-        let bounded = !spec.settings.policy.holds_dirty();
         let (device, limits) = (self.cx.device(), &self.cx.limits);
-        let flash = Rc::new(Flash::new(dev, device, limits, bounded, self.owner()));
+        let flash = Rc::new(Flash::new(dev, device, limits, spec.contents, self.owner()));
         let (device, waiting) = (Rc::clone(flash.device()), WaitList::default());
         let opening = Rc::new(Opening { device, waiting });
         self.cache.replace(Cache::Log(LogState::Opening(Rc::clone(&opening))));
@@ -393,19 +402,14 @@ fn status<J: Journal>(units: &UnitCache<J>, units_dirty: u64) -> CacheStatus {
 }
 
 impl Owner for Current {
-    /// In a clean mode the volume goes on in pass-through with an alarm. Where flash may hold dirty data it is the only
-    /// one to ask, and stays.
+    /// A device with copies is closed, and the volume goes on in pass-through with an alarm. One that may hold dirty data
+    /// stays in use.
     fn give_up(&self, device: &Rc<Attached>, why: String) {
         if device.closed() {
             return;
         }
         let dev = device.dev;
-        let only_one_to_ask = match &self.kind {
-            KindSpec::Clean(_) => false,
-            KindSpec::WriteBack(_) => true,
-            KindSpec::Log(spec) => spec.settings.policy.holds_dirty(),
-        };
-        if only_one_to_ask {
+        if device.contents == Contents::Dirty {
             return device.tell(Event::FlashErrs { dev, why });
         }
         device.close();

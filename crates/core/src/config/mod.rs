@@ -27,4 +27,6 @@ pub use self::presets::{
     presets,
 };
 pub use self::spec::{CacheSpec, Rejected};
-pub(crate) use self::spec::{CleanSpec, FlashCopy, KindSpec, LogSpec, SlotSpec, WriteBackSpec};
+pub(crate) use self::spec::{
+    CleanSpec, Contents, FlashCopy, KindSpec, LogSpec, SlotSpec, WriteBackSpec,
+};

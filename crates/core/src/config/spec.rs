@@ -7,7 +7,7 @@
 use super::choices::{
     AdmissionChoice, Choices, Durability, Eviction, Placement, ReplacementChoice, WritePolicy,
 };
-use crate::pagelog::LogSettings;
+use crate::pagelog::{LogPolicy, LogSettings};
 
 /// A choice that does not go with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +46,15 @@ pub(crate) struct SlotSpec {
     pub replacement: Option<ReplacementChoice>,
 }
 
+/// What a flash device holds, which decides what becomes of it when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// Copies of what the origin has: an operation that takes too long is abandoned, and so is a device that fails.
+    Copies,
+    /// Dirty data: only the flash can answer, so its operations have no time limit, and it stays in use.
+    Dirty,
+}
+
 /// A clean cache of units.
 #[derive(Clone, Debug)]
 pub(crate) struct CleanSpec {
@@ -74,6 +83,7 @@ pub(crate) struct WriteBackSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct LogSpec {
     pub settings: LogSettings,
+    pub contents: Contents,
     /// Whether pages enter that were read from the origin.
     pub admits_reads: bool,
 }
@@ -82,7 +92,10 @@ impl CacheSpec {
     /// Whether a FLUSH goes to every shard: each has dirty data of its own; else the first shard flushes the devices.
     #[must_use]
     pub fn flushes_every_shard(&self) -> bool {
-        matches!(&self.kind, KindSpec::Log(spec) if spec.settings.policy.holds_dirty())
+        match &self.kind {
+            KindSpec::Clean(_) | KindSpec::WriteBack(_) => false,
+            KindSpec::Log(spec) => spec.contents == Contents::Dirty,
+        }
     }
 }
 
@@ -117,7 +130,7 @@ fn rejected<T>(
     Err(Rejected { setting, reason, accepted })
 }
 
-fn log(choices: &Choices, policy: crate::pagelog::LogPolicy) -> Result<LogSpec, Rejected> {
+fn log(choices: &Choices, policy: LogPolicy) -> Result<LogSpec, Rejected> {
     let AdmissionChoice::OnExit(settings) = &choices.admission else {
         return rejected("admission", "a page log takes what is written", "on exit");
     };
@@ -131,8 +144,12 @@ fn log(choices: &Choices, policy: crate::pagelog::LogPolicy) -> Result<LogSpec, 
     if choices.durability != Durability::Log {
         return rejected("durability", "a page log has its own metadata", "log");
     }
+    let contents = match policy {
+        LogPolicy::Through => Contents::Copies,
+        LogPolicy::Bounded | LogPolicy::Full => Contents::Dirty,
+    };
     let settings_of_log = LogSettings { policy, second_chance };
-    Ok(LogSpec { settings: settings_of_log, admits_reads: settings.reads })
+    Ok(LogSpec { settings: settings_of_log, contents, admits_reads: settings.reads })
 }
 
 fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {

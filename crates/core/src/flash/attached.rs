@@ -8,20 +8,23 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::health::Health;
+use crate::config::Contents;
 use crate::event::{Event, Events};
 use crate::exec::DevId;
 
 /// See the module.
 pub(crate) struct Attached {
     pub(crate) dev: DevId,
+    pub(crate) contents: Contents,
     pub(crate) health: Health,
     closed: Cell<bool>,
     events: Events,
 }
 
 impl Attached {
-    pub(crate) fn new(dev: DevId, events: Events) -> Rc<Self> {
-        Rc::new(Self { dev, health: Health::default(), closed: Cell::new(false), events })
+    pub(crate) fn new(dev: DevId, contents: Contents, events: Events) -> Rc<Self> {
+        let (health, closed) = (Health::default(), Cell::new(false));
+        Rc::new(Self { dev, contents, health, closed, events })
     }
 
     /// Whether the flash device is no longer to be used.

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use super::attached::Attached;
 use super::guards::{Guards, InFlight};
 use crate::buf::Buf;
-use crate::config::Limits;
+use crate::config::{Contents, Limits};
 use crate::event::{Event, Events};
 use crate::exec::{DevId, Ended, Exec, IoKind, Nanos};
 use crate::mutant;
@@ -105,23 +105,22 @@ pub(crate) struct Flash {
 }
 
 impl Flash {
-    /// A device that is about to be used; `bounded`: the origin has everything, so that an operation that takes too long
-    /// is given up for the origin's answer.
+    /// A device that is about to be used.
     pub(crate) fn new(
         dev: DevId,
         (exec, stats, events): (&Exec<InFlight>, &Rc<Stats>, &Events),
         limits: &Limits,
-        bounded: bool,
+        contents: Contents,
         owner: Weak<dyn Owner>,
     ) -> Self {
         let bounds = Bounds {
-            operation: bounded.then_some(limits.flash_timeout),
+            operation: (contents == Contents::Copies).then_some(limits.flash_timeout),
             silence: limits.flash_dead_after,
             overdue: limits.flash_timeout,
             errors: limits.flash_errors,
             error_window: limits.flash_error_window,
         };
-        let device = Attached::new(dev, events.clone());
+        let device = Attached::new(dev, contents, events.clone());
         Self { device, exec: exec.clone(), stats: Rc::clone(stats), bounds, owner }
     }
 

@@ -19,6 +19,7 @@
 
 use crate::checksum::crc32c;
 use crate::config::Choices;
+use crate::journal::entry::Entry;
 
 /// Bytes of one copy of the label.
 pub const LABEL_BYTES: usize = 4096;
@@ -43,6 +44,10 @@ fn section_bytes(version: u32) -> usize {
     if version == VERSION { 20 } else { 32 }
 }
 
+/// Under periodic update all shards' logs together are no larger than this, so that a region is no larger
+/// than the paper's (PRWC Table 1): there a unit is touched once while it stays.
+pub const LOG_PERIODIC: u64 = 5 << 18;
+
 /// What metadata says besides which pages are valid where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeps {
@@ -57,6 +62,24 @@ impl Keeps {
     #[must_use]
     pub fn of(choices: &Choices) -> Self {
         Self { dirty: choices.write.flash_keeps(), factors: choices.admission.is_periodic() }
+    }
+
+    /// The entry of a slot.
+    #[must_use]
+    pub fn entry(self) -> Entry {
+        if self.dirty { Entry::Dirty } else { Entry::Valid }
+    }
+
+    /// How many reference factors are kept, of so many origin units.
+    #[must_use]
+    pub fn factors(self, units: u64) -> u64 {
+        if self.factors { units } else { 0 }
+    }
+
+    /// The most bytes that one log of all shards takes together.
+    #[must_use]
+    pub fn logs_most(self) -> u64 {
+        if self.factors { LOG_PERIODIC } else { u64::MAX }
     }
 }
 

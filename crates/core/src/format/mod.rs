@@ -16,7 +16,7 @@ mod room;
 mod units;
 
 pub use self::flash_plan::{FlashPlan, MetadataPlan};
-pub use self::label::Keeps;
+pub use self::label::{Keeps, LOG_PERIODIC};
 pub use self::logs::LogsPlan;
 pub use self::plan::{Plan, Unsuitable};
 pub use self::room::{DeviceSize, Frame, TooSmall, slots_in};

@@ -182,7 +182,7 @@ impl Metadata {
 mod tests {
     use super::*;
     use crate::config::preset;
-    use crate::journal::layout::LOG_PERIODIC;
+    use crate::format::LOG_PERIODIC;
 
     /// PT1: every cell of the paper's Table 1, in tenths of a MiB.
     #[test]

@@ -19,12 +19,6 @@ pub enum Entry {
 const UNIT: usize = 4;
 
 impl Entry {
-    /// Of a cache that may hold dirty data, or of one that may not.
-    #[must_use]
-    pub fn of(dirty: bool) -> Self {
-        if dirty { Self::Dirty } else { Self::Valid }
-    }
-
     /// Bytes of an entry, for units of so many pages.
     #[must_use]
     pub fn bytes(self, pages: u32) -> usize {

@@ -25,15 +25,11 @@ const LOG_SHARE: u64 = 512;
 /// ... within these bounds. All that is written to it between two checkpoints must fit.
 const LOG_LEAST: u64 = 64 << 10;
 const LOG_MOST: u64 = 16 << 20;
-/// Under periodic update all shards' logs together are no larger than this, so that a region is no larger
-/// than the paper's (PRWC Table 1): there a unit is touched once while it stays.
-pub const LOG_PERIODIC: u64 = 5 << 18;
 
 /// Bytes of the log of each of `workers` shards on a flash device of so many bytes.
 #[must_use]
 pub fn log_bytes(flash_bytes: u64, keeps: Keeps, workers: u32) -> u64 {
-    let share = flash_bytes / LOG_SHARE;
-    let all = if keeps.factors { share.min(LOG_PERIODIC) } else { share };
+    let all = (flash_bytes / LOG_SHARE).min(keeps.logs_most());
     let each = all / u64::from(workers.max(1));
     each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST)
 }
@@ -79,8 +75,8 @@ impl Layout {
             pages,
             payload_bytes,
             log_blocks: (log_bytes / block_bytes) as u32,
-            entry: Entry::of(keeps.dirty),
-            factors: if keeps.factors { shape.units() as u32 } else { 0 },
+            entry: keeps.entry(),
+            factors: keeps.factors(shape.units()) as u32,
         })
     }
 
@@ -93,9 +89,8 @@ impl Layout {
     }
 
     fn sizes(shape: &Shape, slots: u32, log_bytes: u64, keeps: Keeps) -> (u64, u64) {
-        let entry = Entry::of(keeps.dirty).bytes(shape.pages_per_unit()) as u64;
-        let factors = if keeps.factors { shape.units() * FACTOR_BYTES } else { 0 };
-        let payload = u64::from(slots) * entry + factors;
+        let entry = keeps.entry().bytes(shape.pages_per_unit()) as u64;
+        let payload = u64::from(slots) * entry + keeps.factors(shape.units()) * FACTOR_BYTES;
         (payload.next_multiple_of(ALIGN), log_bytes.max(LOG_LEAST_LAWFUL).next_multiple_of(ALIGN))
     }
 

@@ -4,7 +4,6 @@
 //! A request on a page is answered with an [`Errno`], as a device answers it; these say more where the caller decides
 //! by it, or reports it.
 
-use super::policy::LogSettings;
 use crate::request::Errno;
 
 /// Why a log cannot be used.
@@ -40,16 +39,6 @@ pub enum OpenError {
         /// How.
         errno: Errno,
     },
-}
-
-impl OpenError {
-    /// Whether the log may alone have something for all that is known.
-    #[must_use]
-    pub fn may_lose(&self, settings: LogSettings) -> bool {
-        let policy = settings.policy;
-        let unknown = matches!(self, Self::Device { .. } | Self::Origin(_));
-        policy.outlives_crash() || (policy.holds_dirty() && unknown)
-    }
 }
 
 /// Why a log was not sealed.

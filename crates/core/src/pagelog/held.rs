@@ -26,14 +26,8 @@ pub enum Burial {
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// As [`bury`](Self::bury), with the pages held.
-    ///
-    /// # Errors
-    /// If the log has failed.
-    pub async fn bury_at_once(&self, pages: Range<u64>) -> Result<Burial, Errno> {
-        if !self.settings.policy.outlives_crash() {
-            return self.drop_pages(pages).await.map(|()| Burial::Unrecorded);
-        }
+    /// Puts a tombstone of pages that a crash could bring back, if there is room at once.
+    pub(super) async fn entomb_at_once(&self, pages: Range<u64>) -> Result<Burial, Errno> {
         self.unseal().await?;
         let entered = {
             let _guard = self.lock();
@@ -49,25 +43,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Ends a burial of a page that somebody began who died: nobody knows whether the tombstone counts. Whether the
-    /// log has no version of the page, so that the origin is to be made zero. If it has one, that is older than
-    /// a burial which never counted, or newer.
-    ///
-    /// # Errors
-    /// If the log has failed.
-    pub async fn bury_absent(&self, page: u64) -> Result<bool, Errno> {
-        self.unseal().await?;
+    /// As above, of a page that the log has no version of, for a burial that somebody began who died: nobody knows whether
+    /// the tombstone counts. Whether it has none.
+    pub(super) async fn entomb_absent(&self, page: u64) -> Result<bool, Errno> {
         let entered = {
             let _guard = self.lock();
+            let pages = page..page + 1;
             if self.words.find(page).is_some() {
                 return Ok(false);
             }
-            let pages = page..page + 1;
-            match self.settings.policy.outlives_crash() && self.may_come_back(&pages) {
-                // What is kept for the front's sake will do: deaths are rare.
-                true => self.try_enter(&Put { urgent: true, ..self.tombstone(&pages) }),
-                false => return Ok(true),
+            if !self.may_come_back(&pages) {
+                return Ok(true);
             }
+            // What is kept for the front's sake will do: deaths are rare.
+            self.try_enter(&Put { urgent: true, ..self.tombstone(&pages) })
         };
         match entered {
             Ok(position) => self.settle(position).await.map(|()| true),

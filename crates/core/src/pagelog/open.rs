@@ -63,15 +63,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         settings: LogSettings,
     ) -> Result<(Self, Found), OpenError> {
         let words = Words::new(memory, log.blocks);
-        let mut reader = Reader {
-            host: &host,
-            words: &words,
-            log: &log,
-            policy: settings.policy,
-            read_bytes: 0,
-            torn: 0,
-        };
-        let found = reader.find().await?;
+        let mut reader = Reader { host: &host, words: &words, log: &log, read_bytes: 0, torn: 0 };
+        let found = settings.policy.find(&mut reader).await?;
         let log = Self { host, words, log, settings };
         log.set_marks(&found);
         Ok((log, found))
@@ -89,10 +82,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if !found.redo.is_empty() {
             self.host.flush_origin().await.map_err(OpenError::Origin)?;
         }
-        // What a stop left dirty would not outlive a crash once the log is open.
-        if self.settings.policy.drains() && found.rear > found.front {
-            self.drain().await.map_err(OpenError::Origin)?;
-        }
+        self.take_over(found).await.map_err(OpenError::Origin)?;
         if mutant::is_active("page-log-generation-volatile") {
             return Ok(());
         }

@@ -142,10 +142,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     if self.words.slot(slot) & DIRTY != 0 {
                         return Err(read.err().unwrap_or(Errno::EIO));
                     }
-                    // After a crash it would count again, so it stays where that matters.
-                    if !self.settings.policy.outlives_crash() {
-                        self.words.drop_valid(slot);
-                    }
+                    self.drop_unreadable(slot);
                     return Ok(Got::Miss);
                 }
             }

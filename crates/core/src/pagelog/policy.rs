@@ -4,6 +4,8 @@
 //! Invariant: `through` never holds a dirty page; only under `full` does the log survive a crash. `ops.rs` derives
 //! the operations from that; a user of a log asks for those, not for the policy.
 
+use super::error::OpenError;
+
 /// What happens to pages that change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPolicy {
@@ -50,8 +52,14 @@ impl LogPolicy {
         self == Self::Full
     }
 
-    /// Whether dirty pages are in the log until a FLUSH or a stop, and would be lost with a crash.
-    pub(super) fn drains(self) -> bool {
-        self.holds_dirty() && !self.outlives_crash()
+    /// Whether a log that cannot be used for this reason may hold what the origin lacks.
+    #[must_use]
+    pub fn may_lose(self, error: &OpenError) -> bool {
+        match self {
+            Self::Through => false,
+            // A crash has lost it; after a stop it is there, and whether there was a stop is not known.
+            Self::Bounded => matches!(error, OpenError::Device { .. } | OpenError::Origin(_)),
+            Self::Full => true,
+        }
     }
 }

@@ -21,7 +21,6 @@ use super::error::OpenError;
 use super::format::{Entry, Head, Header, decode_segment};
 use super::geometry::{Geometry, HEADS};
 use super::host::Host;
-use super::policy::LogPolicy;
 use super::words::{BUFFERS, DIRTY, Kind, VALID, Words, kind_of, page_of, slot_word};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
@@ -60,7 +59,6 @@ pub(super) struct Reader<'a, H, M> {
     pub host: &'a H,
     pub words: &'a Words<M>,
     pub log: &'a Geometry,
-    pub policy: LogPolicy,
     pub read_bytes: u64,
     pub torn: u64,
 }
@@ -83,21 +81,18 @@ struct Chain {
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
-    /// Reads the log into its memory, which is all zero.
-    pub async fn find(&mut self) -> Result<Found, OpenError> {
-        let header = self.header().await?;
-        if !self.policy.outlives_crash() && header.sealed.is_none() {
-            return Ok(self.cold(header));
+    /// Reads a sealed log into its memory, which is all zero; nothing if it is not sealed, or its seal is damaged.
+    pub async fn sealed(&mut self, header: Header) -> Result<Option<Found>, OpenError> {
+        let Some(seal) = header.sealed else { return Ok(None) };
+        if self.load_segments(&header, header.front..seal.rear).await? {
+            return Ok(Some(self.warm(header, header.front, seal.rear)));
         }
-        if let Some(seal) = header.sealed {
-            if self.load_segments(&header, header.front..seal.rear).await? {
-                return Ok(self.warm(header, header.front, seal.rear));
-            }
-            if !self.policy.outlives_crash() {
-                return Ok(self.cold(header));
-            }
-            (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
-        }
+        (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
+        Ok(None)
+    }
+
+    /// Reads what a crash left into memory that is all zero.
+    pub async fn replay(&mut self, header: Header) -> Result<Found, OpenError> {
         let mut chain = match self.batch_behind_segments(&header).await? {
             Some(start) => self.follow(&header, start).await?,
             None => self.whole_chain(&header).await?,
@@ -133,7 +128,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     }
 
     /// What it held does not count; positions that were ever used are not used again.
-    fn cold(&self, header: Header) -> Found {
+    pub fn cold(&self, header: Header) -> Found {
         let used = header.front.max(header.segments).max(header.begin);
         let next = used + 3 * u64::from(self.log.blocks);
         let rear = next.next_multiple_of(self.log.segment());
@@ -154,7 +149,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         self.host.read_flash(offset, buf).await.map_err(|errno| OpenError::Device { offset, errno })
     }
 
-    async fn header(&mut self) -> Result<Header, OpenError> {
+    pub async fn header(&mut self) -> Result<Header, OpenError> {
         let mut newest: Option<Header> = None;
         for place in 0..2 {
             let bytes = self.read(self.log.header(place), PAGE as u64).await?;
@@ -334,13 +329,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     fn set(&self, position: u64, (word, crc): Entry, sealed: bool) {
         let slot = self.log.slot(position);
         let kind = kind_of(word);
-        let dirty = self.policy.holds_dirty() && !mutant::is_active("page-log-rebuilt-clean");
+        let mutant = |name, flag| if mutant::is_active(name) { flag } else { 0 };
         let flags = match kind {
             Kind::Head | Kind::Tombstone => 0,
-            Kind::Page | Kind::Lost if sealed && !mutant::is_active("page-log-seal-forgets") => {
-                word & (VALID | DIRTY)
+            Kind::Page | Kind::Lost if sealed => {
+                word & (VALID | DIRTY) | mutant("page-log-seal-forgets", VALID)
             }
-            Kind::Page | Kind::Lost => VALID | if dirty { DIRTY } else { 0 },
+            Kind::Page | Kind::Lost => VALID | DIRTY & !mutant("page-log-rebuilt-clean", DIRTY),
         };
         self.words.set_crc(slot, crc);
         self.words.set_slot(slot, slot_word(kind, page_of(word), flags));

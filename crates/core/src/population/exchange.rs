@@ -2,25 +2,20 @@
 //! The update procedure (PRWC 2.6): now and then, hot units enter in exchange for cold ones.
 //!
 //! One exchange at a time, each at the pace that population keeps (`pace.rs`): while clients use the origin, a rest follows
-//! each exchange that is in proportion to the time it took. When the update is over, the whole state is written anew, with the reference
-//! factors. In a clean cache a unit is evicted and another populated as ever; a write-back cache exchanges them with
-//! clients kept out.
+//! each exchange that is in proportion to the time it took. When the update is over, the whole state is written anew,
+//! with the reference factors. What an exchange is depends on the kind of cache (`cache/units/exchanges.rs`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use larder_policy::admission::{Periodic, Slots, Step, Swap};
+use larder_policy::admission::{Periodic, Slots, Step};
 
 use super::demand::Population;
-use super::step::{Haste, populate};
 use super::workers::mend;
-use crate::cache::units::clean::Clean;
+use crate::cache::Current;
+use crate::cache::units::exchanges::Exchanges;
 use crate::cache::units::table::Table;
-use crate::cache::units::unit_cache::UnitCache;
-use crate::cache::units::write_back::WriteBack;
-use crate::cache::{Cache, Current};
 use crate::context::Context;
-use crate::journal::Journal;
 
 /// What the hands see of a cache.
 struct View<'a>(&'a Table);
@@ -50,62 +45,33 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>) {
         if parting.has_begun() {
             continue;
         }
-        match current.get() {
-            Cache::Clean(clean) => {
-                parting.updating.set(true);
-                let replace = async |swap| replace(&clean, swap).await;
-                update(policy, &clean.units, &current, replace).await;
-                clean.units.save();
-            }
-            Cache::WriteBack(cache) => {
-                parting.updating.set(true);
-                let exchange = async |swap| exchange(&cache, swap).await;
-                update(policy, &cache.units, &current, exchange).await;
-                cache.units.save();
-            }
-            Cache::PassThrough | Cache::Log(_) => {}
+        if let Some(cache) = current.exchanges() {
+            parting.updating.set(true);
+            update(&cx, policy, &*cache, &current).await;
+            cache.save();
         }
         parting.updating.set(false);
     }
 }
 
 /// One update.
-async fn update<J: Journal>(
+async fn update(
+    cx: &Context,
     policy: &RefCell<Periodic>,
-    units: &UnitCache<J>,
+    cache: &dyn Exchanges,
     current: &Current,
-    swap: impl AsyncFn(Swap),
 ) {
-    policy.borrow_mut().begin(units.table.slots());
-    while !units.flash.closed() && units.flash.usable() && !current.parting.has_begun() {
-        let free = units.table.used() < units.table.slots();
-        let step = policy.borrow_mut().step(&View(&units.table), free);
+    let (table, flash) = (cache.table(), cache.flash());
+    policy.borrow_mut().begin(table.slots());
+    while !flash.closed() && flash.usable() && !current.parting.has_begun() {
+        let free = table.used() < table.slots();
+        let step = policy.borrow_mut().step(&View(table), free);
         match step {
             Step::Done => break,
             // Clients' turn: the hands pass many units in one step.
-            Step::More => units.cx.exec.sleep(1).await,
-            Step::Swap(found) => swap(found).await,
+            Step::More => cx.exec.sleep(1).await,
+            Step::Swap(found) => cache.exchange(found).await,
         }
     }
-    units.cx.stats.add(|c| c.updates += 1);
-}
-
-/// In a clean cache: one unit is evicted, another is populated; nobody waits for either.
-async fn replace(clean: &Clean, swap: Swap) {
-    if let Some(slot) = swap.outgoing {
-        if !clean.units.evict(slot) {
-            return; // in use at the moment: at the next update, then
-        }
-        clean.units.cx.stats.add(|c| c.evictions += 1);
-    }
-    populate(&clean.units, swap.incoming, Haste::Yields).await;
-}
-
-/// In a write-back cache.
-async fn exchange(cache: &WriteBack, swap: Swap) {
-    let cx = &cache.units.cx;
-    cx.pace.begin_step(&cx.exec).await;
-    let began = cx.exec.now();
-    cache.exchange(swap).await;
-    cx.pace.end_step(&cx.exec, began);
+    cx.stats.add(|c| c.updates += 1);
 }

@@ -218,7 +218,7 @@ impl OpenLog {
 /// A log that cannot be used.
 fn refused(device: &Attached, spec: &LogSpec, error: &OpenError) -> Opened {
     let (dev, why) = (device.dev, error.to_string());
-    if error.may_lose(spec.settings) {
+    if spec.settings.policy.may_lose(error) {
         device.tell(Event::LogRefused { dev, why });
         return Opened::Refused;
     }

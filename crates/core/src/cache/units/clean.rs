@@ -25,7 +25,7 @@ use super::table::{Table, WriteTarget};
 use super::unit_cache::{Bytes, UnitCache};
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
-use crate::config::{CleanSpec, FlashCopy};
+use crate::config::{CleanSpec, Contents, FlashCopy};
 use crate::context::Context;
 use crate::exec::IoKind;
 use crate::fill::Fill;
@@ -69,7 +69,7 @@ impl Clean {
         if found.is_some() && !warm {
             restored = table();
         }
-        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, true, owner));
+        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Copies, owner));
         let kept = found.filter(|_| warm);
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), kept.map(|(_, f)| f));

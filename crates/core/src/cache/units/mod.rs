@@ -8,10 +8,11 @@
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache | `clean.rs` |
 //! | paths of a write-back cache; its dirty data | `write_back.rs`; `dirty_map.rs` |
-//! | clients kept out of units that are exchanged | `gate.rs` |
+//! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
 
 pub(crate) mod clean;
 pub(crate) mod dirty_map;
+pub(crate) mod exchanges;
 mod gate;
 pub(crate) mod restore;
 pub(crate) mod table;

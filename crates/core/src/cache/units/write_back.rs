@@ -29,7 +29,7 @@ use super::restore::Contradiction;
 use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
 use crate::buf::{Buf, PAGE};
-use crate::config::WriteBackSpec;
+use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;
 use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, SECOND};
@@ -78,7 +78,7 @@ impl WriteBack {
             found.held(layout).for_each(|held| dirty.restore(held.slot, held.dirty));
             cx.population.restore(found.factors(layout));
         }
-        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, false, owner));
+        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner));
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
             let held = found.iter().flat_map(|(layout, found)| found.held(layout));
@@ -219,7 +219,7 @@ impl WriteBack {
     }
 
     /// Exchanges two units, see the module. What does not work out is tried at the next update.
-    pub(crate) async fn exchange(&self, swap: Swap) {
+    pub(super) async fn swap(&self, swap: Swap) {
         let (table, cx) = (&self.units.table, &self.units.cx);
         if self.units.log().is_some_and(Log::has_failed) {
             return;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use larder_core::config::preset;
-use larder_core::format::Keeps;
-use larder_core::journal::layout::{LOG_PERIODIC, Layout};
+use larder_core::format::{Keeps, LOG_PERIODIC};
+use larder_core::journal::layout::Layout;
 use larder_core::shape::Shape;
 use larder_report::number;
 
