@@ -29,7 +29,7 @@ const LEFT: &[(&str, usize)] = &[
     ("pg", 0),
     ("shared", 0),
     ("sim", 0),
-    ("volume", 24),
+    ("volume", 0),
 ];
 /// The kinds' own files and folders.
 const OWN: &[&str] = &[

@@ -178,7 +178,7 @@ impl Shard {
     /// Copies dirty data to the origin, in the background; with `leave` nothing stays cached. With one clear under way,
     /// another follows it: it may have passed what was written since.
     pub fn clear(&self, leave: bool) {
-        if self.current.parting.ask(leave) {
+        if self.current.asks_clear(leave) {
             self.cx.exec.spawn(Rc::clone(&self.current).clear());
         }
     }

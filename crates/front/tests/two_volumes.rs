@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_core::config::{Durability, Limits, preset};
+use larder_core::format::Wishes;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_front::door::Door;
@@ -36,7 +37,7 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     }
     let flash = Device::mem(16 << 20).with_fault(fault);
     let shape = Shape::new(16 << 20, choices.unit_bytes, 2);
-    let flash = FlashDevice::prepare(flash, None, shape, &choices, false).unwrap();
+    let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default()).unwrap();
     let (name, origin, limits) = (name.to_owned(), Device::mem(16 << 20), Limits::default());
     let volume =
         Volume::start(VolumeConfig { name, origin, choices, limits, workers: 2, state: None })

@@ -10,6 +10,7 @@ use larder_core::config::{
     AdmissionChoice, Choices, Durability, Eviction, Limits, ReplacementChoice, WritePolicy, preset,
 };
 use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
+use larder_core::format::Wishes;
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_front::fuse::FuseDoor;
@@ -229,7 +230,13 @@ impl Rig {
     /// Attaches a flash device.
     pub fn attach(&self, device: &Device) -> Result<(), VolumeError> {
         let (shape, choices) = (self.volume.shape(), &self.volume.config().choices);
-        self.volume.attach(FlashDevice::prepare(device.clone(), None, shape, choices, false)?)
+        self.volume.attach(FlashDevice::prepare(
+            device.clone(),
+            None,
+            shape,
+            choices,
+            Wishes::default(),
+        )?)
     }
 
     /// Attaches a new device, healthy and with faults of its own.

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a flash device comes and goes: attached warm or cold, detached, failed, released.
 //!
-//! Where metadata is kept, the state file decides whether what is on the flash may be used (design
-//! rule 10), and it is made to say "out of use" before the first write that goes on without the
-//! flash is answered.
+//! Whether what is on a flash may be used is decided by [`admit`], which writes nothing; here it is carried out. The
+//! state file says "out of use" before the first write that goes on without the flash is answered (design rule 10).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use larder_core::exec::DevId;
-use larder_core::format::label::{Found, Label, SectionKind};
-use larder_core::format::{FlashPlan, LogsPlan, Plan};
+use larder_core::format::label::Found;
+use larder_core::format::{
+    Asked, Decision, FlashPlan, Kept, LogsKept, LogsPlan, OriginFacts, Plan, Records, Vouched,
+    Warm, WhyCold, admit,
+};
 use larder_core::journal::recover::Recovered;
 use larder_io::Device;
 
 use super::error::VolumeError;
 use super::fits::check_memory;
-use super::flash::FlashDevice;
-use super::kept::Kept;
-use super::misfit::misfit;
-use super::recovery::{Cold, Recovery};
-use super::state_file::{FORMAT, FlashState, StateFile};
+use super::flash::{FlashDevice, label_of, refused, size_of};
+use super::raw_io::Raw;
 use super::volume::{Volume, lock};
 use super::worker::{FLUSH_WORKER, Message, Worker};
 
@@ -41,7 +40,9 @@ impl Volume {
             )));
         }
         check_memory(self.memory(flash.plan.slots()).worst_bytes())?;
-        self.check_flash_blocks(&flash)?;
+        let origin_block = self.config.origin.geometry().block_bytes;
+        let blocks = flash.plan.check_blocks(origin_block, self.config.choices.write);
+        blocks.map_err(|e| VolumeError::Usage(format!("flash {}: {e}", flash.device.name())))?;
         let (volume, kept) = self.open_flash(&flash)?;
         let dev = DevId(self.next_dev.fetch_add(1, Ordering::Relaxed));
         let (plan, name) = (flash.plan, flash.device.name().to_owned());
@@ -52,7 +53,7 @@ impl Volume {
             }
             Plan::Logs(logs) => {
                 self.attach_logs(dev, &flash.device, logs, volume)?;
-                self.note_generations(volume)?;
+                self.note_opened(volume)?;
             }
         }
         let warm = if self.stats()?.units_used > 0 { ", warm" } else { "" };
@@ -74,14 +75,13 @@ impl Volume {
         device: &Device,
         recovered: Vec<Recovered>,
     ) -> Result<(), VolumeError> {
-        let (restores, name) = (!recovered.is_empty(), device.name().to_owned());
-        let device = device.clone();
+        let (device, name) = (device.clone(), device.name().to_owned());
         let recovered = Arc::new(recovered);
-        let warm = self.ask(move |worker| {
+        let refused = self.ask(move |worker| {
             let own = recovered.get(worker.index() as usize);
             worker.attach(place, device.clone(), own)
         })?;
-        if self.flash_owns() && restores && warm.contains(&false) {
+        if refused.contains(&true) {
             self.ask(|worker| worker.shard.detach())?;
             return Err(VolumeError::Refused(format!(
                 "{name}: its metadata contradicts itself, and it alone has some of the data; nothing was written to it"
@@ -172,173 +172,69 @@ impl Volume {
         if lock(&self.state).attached.is_none() {
             return Ok(());
         }
-        if self.flash_owns() {
-            self.clear(true, bound)?;
-        }
-        self.mark_clean()?;
+        self.clear(true, bound)?;
+        self.note_cleaned()?;
         self.mark_out_of_use()
     }
 
-    /// The volume id of a flash device, and what was recovered from it: nothing if it starts cold.
+    /// The volume id of a flash device, and what its metadata says: nothing if it starts cold.
     fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept), VolumeError> {
-        let keeps = flash.plan.keeps_metadata();
-        let Some(file) = self.config.state.as_ref().filter(|_| keeps) else {
-            self.may_be_lost(flash, &Cold::WriteBack)?;
-            self.mark_out_of_use()?;
-            let volume = flash.label()?;
-            return Ok((volume, flash.nothing_kept()));
-        };
-        let (name, state) = (flash.device.name().to_owned(), file.load()?);
-        match self.recover(flash, state.as_ref())? {
-            Recovery::Warm(volume, kept) => {
-                kept.log_losses(&name);
-                self.mark_in_use(file, volume, &kept)?;
+        let (name, state) = (flash.device.name(), self.config.state.as_ref());
+        let found = label_of(&flash.device)?;
+        match self.decide(flash, &found)? {
+            Decision::Refused(why) => Err(refused(&flash.device, &why)),
+            Decision::Warm(Warm { volume, kept, vouched }) => {
+                say_vouched(name, vouched);
+                say_losses(name, &kept);
+                self.note_attached(volume, &kept)?;
                 Ok((volume, kept))
             }
-            Recovery::Cold(why) => {
-                self.may_be_lost(flash, &why)?;
+            Decision::Cold { why, loses_dirty } => {
+                if loses_dirty {
+                    tracing::warn!("flash {name}: what it alone had is given up, as --format says");
+                }
+                if let (Some(file), Found::Label(label)) = (state, &found) {
+                    file.give_up(label.volume)?;
+                }
                 // Another flash may have data, and this one is not to be written to then.
-                file.put_out_of_use(None)?;
+                self.mark_out_of_use()?;
+                if state.is_none() || !flash.plan.keeps_metadata() {
+                    return Ok((flash.label()?, Kept::nothing(&flash.plan)));
+                }
                 tracing::warn!("flash {name} starts cold: {why}");
                 let volume = flash.label()?;
-                let kept = flash.recover(volume).map_err(|why| {
+                let kept = flash.kept(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
                 })?;
-                self.mark_in_use(file, volume, &kept)?;
+                self.note_attached(volume, &kept)?;
                 Ok((volume, kept))
             }
         }
     }
 
-    /// What is on the flash, or why it may not be used.
-    fn recover(
-        &self,
-        flash: &FlashDevice,
-        state: Option<&FlashState>,
-    ) -> Result<Recovery, VolumeError> {
-        let cold = |why| Ok(Recovery::Cold(why));
-        let recovered = |volume| match flash.recover(volume) {
-            Ok(kept) => Recovery::Warm(volume, kept),
-            Err(why) => Recovery::Cold(why.into()),
-        };
-        let Found::Label(label) = flash.found()? else { return cold(Cold::New) };
-        if flash.formats {
-            return cold(Cold::FormatGiven);
-        }
-        if label.section(SectionKind::Metadata).is_none() && label.log().is_none() {
-            return cold(Cold::NoJournal);
-        }
-        let wanted = flash.plan.label(label.volume);
-        let fits = label == wanted;
-        let named = state.filter(|state| state.volume == format!("{:016x}", label.volume));
-        let Some(state) = named else {
-            if flash.adopted && self.is_nobodys(&label)? {
-                if !fits {
-                    return cold(Cold::Misfit(misfit(&label, &wanted)));
-                }
-                tracing::warn!("flash {}: adopted on the user's word", flash.device.name());
-                return Ok(recovered(label.volume));
+    /// What to do with a flash on which this label was found.
+    fn decide(&self, flash: &FlashDevice, found: &Found) -> Result<Decision, VolumeError> {
+        let (mut own, mut naming) = (None, None);
+        if let Some(file) = &self.config.state {
+            own = file.load()?;
+            if let Found::Label(label) = found {
+                naming = file.of_flash(label.volume)?.map(|(_, record)| record);
             }
-            return cold(match state {
-                Some(_) => Cold::OtherFlash,
-                None => Cold::Unnamed,
-            });
-        };
-        if !state.in_use {
-            return cold(Cold::OutOfUse);
-        }
-        if !fits {
-            return cold(Cold::Misfit(misfit(&label, &wanted)));
-        }
-        if state.dirty && !self.flash_owns() {
-            return cold(Cold::WriteBack);
-        }
-        if state.origin_bytes != self.config.origin.geometry().bytes {
-            return cold(Cold::OriginResized);
         }
         let modified = self.config.origin.modified_before_open_ns();
-        let modified = modified.and_then(|ns| i64::try_from(ns).ok());
-        if state.origin_mtime_ns.is_some() && state.origin_mtime_ns != modified {
-            let why = Cold::OriginChanged;
-            if !(flash.adopted && state.dirty) {
-                return cold(why);
-            }
-            tracing::warn!("flash {}: used on the user's word, though {why}", flash.device.name());
-        }
-        let recovered = recovered(label.volume);
-        if let Recovery::Warm(_, kept) = &recovered {
-            let reached = kept.reached();
-            let mut shards = reached.iter().zip(&state.reached);
-            if shards.any(|(found, reached)| found < reached) {
-                return cold(Cold::PutBack);
-            }
-        }
-        Ok(recovered)
-    }
-
-    /// Whether no state file that can be seen names this flash, which alone may have data: only then
-    /// may it be adopted.
-    fn is_nobodys(&self, label: &Label) -> Result<bool, VolumeError> {
-        let volume = format!("{:016x}", label.volume);
-        let known = self.config.state.as_ref().map(|file| file.of_flash(&volume)).transpose()?;
-        let dirty = label.keeps.dirty || label.log().is_some();
-        Ok(known.flatten().is_none() && dirty && self.flash_owns())
-    }
-
-    /// Refuses to format a flash that alone may have some of the data, of this volume or another,
-    /// unless that is wanted.
-    fn may_be_lost(&self, flash: &FlashDevice, why: &Cold) -> Result<(), VolumeError> {
-        let Found::Label(label) = flash.found()? else { return Ok(()) };
-        let file = self.config.state.as_ref();
-        let known = file.map(|f| f.of_flash(&format!("{:016x}", label.volume))).transpose()?;
-        let known = known.flatten();
-        let said = known.as_ref().map(|(_, state)| state.dirty);
-        let clean = match label.keeps.dirty {
-            // The file may be an old one that was put back.
-            true => {
-                said == Some(false)
-                    && (!flash.says_dirty(&label) || flash.was_emptied(&label, &known))
-            }
-            // A stop may have left some of it in logs that do not outlive a crash.
-            false => said != Some(true) && !(label.log().is_some() && flash.says_dirty(&label)),
+        let records = Records { own: own.as_ref(), naming: naming.as_ref() };
+        let asked = Asked {
+            plan: &flash.plan,
+            device: size_of(&flash.device),
+            write: self.config.choices.write,
+            wishes: flash.wishes,
+            origin: OriginFacts {
+                bytes: self.config.origin.geometry().bytes,
+                modified_ns: modified.and_then(|ns| i64::try_from(ns).ok()),
+            },
+            records: self.config.state.is_some().then_some(records),
         };
-        if !clean && !flash.formats {
-            return Err(VolumeError::Refused(format!(
-                "flash {}: cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, with --adopt if only its state file is lost or the origin is what it was but for its time, or lose that with --format",
-                flash.device.name()
-            )));
-        }
-        if !clean {
-            let name = flash.device.name();
-            tracing::warn!("flash {name}: what it alone had is given up, as --format says");
-        }
-        if let Some((file, state)) = known {
-            file.store(&FlashState { in_use: false, dirty: false, ..state })?;
-        }
-        Ok(())
-    }
-
-    /// Whether flash owns what it holds.
-    pub(super) fn flash_owns(&self) -> bool {
-        self.config.choices.write.flash_owns()
-    }
-
-    /// Whether that outlives a crash: then the origin is not to be used without it.
-    fn flash_keeps(&self) -> bool {
-        self.config.choices.write.flash_keeps()
-    }
-
-    /// What the origin can take, a flash that owns must take; a log takes whole pages.
-    fn check_flash_blocks(&self, flash: &FlashDevice) -> Result<(), VolumeError> {
-        let (flash_block, block) =
-            (flash.device.geometry().block_bytes, self.config.origin.geometry().block_bytes);
-        if self.flash_owns() && matches!(flash.plan, Plan::Units(_)) && flash_block > block {
-            return Err(VolumeError::Usage(format!(
-                "flash {}: has blocks of {flash_block} bytes, the origin of {block}; accepted under no-write-back: at most as large as the origin's",
-                flash.device.name()
-            )));
-        }
-        Ok(())
+        Ok(admit(found, &asked, &Raw(&flash.device)))
     }
 
     /// Copies what flash alone has to the origin; with `leave`, nothing stays cached. Goes on after
@@ -367,81 +263,6 @@ impl Volume {
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Writes down that this flash may be used for the origin, and no other.
-    fn mark_in_use(&self, file: &StateFile, volume: u64, kept: &Kept) -> Result<(), VolumeError> {
-        let volume = format!("{volume:016x}");
-        file.put_out_of_use(Some(&volume))?;
-        file.store(&FlashState {
-            format: FORMAT,
-            volume,
-            in_use: true,
-            // What a stop left in logs that do not outlive a crash is brought to the origin before they open.
-            dirty: self.flash_keeps() || matches!(kept, Kept::Logs { dirty: true, .. }),
-            origin: file.origin().to_owned(),
-            origin_bytes: self.config.origin.geometry().bytes,
-            origin_mtime_ns: None,
-            reached: kept.reached(),
-        })
-    }
-
-    /// The logs are of a new generation each: what was found is an earlier copy from now on, and nothing that a crash
-    /// may take is dirty. How far they come in it a crash may take back.
-    fn note_generations(&self, volume: u64) -> Result<(), VolumeError> {
-        let Some(file) = &self.config.state else { return Ok(()) };
-        let generation = |worker: &mut Worker| Some((worker.shard.cache_status()?.reached.0, 0));
-        let reached = self.ask(generation)?;
-        let Some(reached) = reached.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
-        match file.load()? {
-            Some(state) if state.in_use && state.volume == format!("{volume:016x}") => {
-                file.store(&FlashState { reached, dirty: self.flash_keeps(), ..state })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn origin_mtime(&self) -> Option<i64> {
-        let identity = self.config.origin.identity().ok().flatten()?;
-        // Block devices have none.
-        i64::try_from(identity.mtime_ns).ok().filter(|ns| *ns != 0)
-    }
-
-    /// Makes it durable that what is on the flash may not be used any more.
-    ///
-    /// # Errors
-    /// When the state file cannot be written.
-    pub fn mark_out_of_use(&self) -> Result<(), VolumeError> {
-        let Some(file) = &self.config.state else { return Ok(()) };
-        file.put_out_of_use(None)
-    }
-
-    /// Writes down that nothing is on flash that the origin does not have.
-    fn mark_clean(&self) -> Result<(), VolumeError> {
-        let Some(file) = &self.config.state else { return Ok(()) };
-        match file.load()? {
-            Some(state) if state.dirty => file.store(&FlashState { dirty: false, ..state }),
-            _ => Ok(()),
-        }
-    }
-
-    /// After a stop in good order: an origin that is written to from now on is told by its time.
-    /// Where no flash was attached, or a worker was lost, nothing is known that the file does not say.
-    pub(super) fn note_origin(&self) -> Result<(), VolumeError> {
-        let Some(file) = &self.config.state else { return Ok(()) };
-        let left = lock(&self.left);
-        if left.len() < self.mailboxes.len() {
-            return Ok(());
-        }
-        match file.load()? {
-            Some(state) if state.in_use => {
-                let dirty = self.flash_owns() && left.values().any(|left| left.dirty);
-                let reached = left.values().map(|left| left.reached).collect();
-                let origin_mtime_ns = self.origin_mtime();
-                file.store(&FlashState { origin_mtime_ns, dirty, reached, ..state })
-            }
-            _ => Ok(()),
         }
     }
 
@@ -489,5 +310,33 @@ impl Volume {
         // The workers' handles go with those messages; ours is gone already.
         let _ = self.ask(|_| ());
         lock(&self.state).forget(dev);
+    }
+}
+
+/// Tells the log of the process what the user vouched for.
+fn say_vouched(flash: &str, vouched: Option<Vouched>) {
+    match vouched {
+        None => {}
+        Some(Vouched::Flash) => tracing::warn!("flash {flash}: adopted on the user's word"),
+        Some(Vouched::Origin) => {
+            let why = WhyCold::OriginChanged;
+            tracing::warn!("flash {flash}: used on the user's word, though {why}");
+        }
+    }
+}
+
+/// Tells the log of the process what of the metadata does not count.
+fn say_losses(flash: &str, kept: &Kept) {
+    let &Kept::Logs(LogsKept { unclosed, torn, .. }) = kept else { return };
+    if unclosed > 0 {
+        tracing::warn!(
+            "flash {flash} starts cold: {unclosed} of its page logs were not closed, as after a crash"
+        );
+    }
+    if torn > 0 {
+        tracing::warn!(
+            "flash {flash}: the last {torn} blocks of its page logs do not count: the first batch of them is \
+             not whole, as after a power cut, or damaged since"
+        );
     }
 }

@@ -16,7 +16,6 @@ use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-use larder_core::config::Choices;
 use larder_core::extent::Extent;
 use larder_io::Device;
 
@@ -44,8 +43,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    pub fn new(origin: Device, choices: &Choices) -> Self {
-        let origin = (!choices.write.flash_owns()).then_some(origin);
+    pub fn new(origin: Option<Device>) -> Self {
         Self { origin, thread: Mutex::default() }
     }
 

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Getting a flash device ready: is it ours to write to, how many units fit, and its label.
+//! Getting a flash device ready: is it ours to write to, what fits, and its label.
 //!
-//! A device of zeroes is new and is labelled; one with a label of ours is labelled again (a
-//! volatile cache has nothing to keep); anything else is foreign and refused unless the user says
-//! `--format`. A device is taken for zero when its first and last MiB and [`SAMPLES`] places
-//! between are: reading terabytes before every start is nobody's wish.
+//! A device of zeroes is new and is labelled; one with a label of ours is decided on when it is attached; anything else
+//! is foreign and refused unless the user says `--format`. A device is taken for zero when its first and last MiB and
+//! [`SAMPLES`] places between are: reading terabytes before every start is nobody's wish.
 
 use larder_core::buf::{Buf, PAGE};
 use larder_core::config::Choices;
-use larder_core::exec::{DevId, Io, IoId, IoKind};
+use larder_core::exec::IoKind;
 use larder_core::format::label::{Found, LABEL_BYTES, Label, SECOND_COPY};
-use larder_core::format::{DeviceSize, Plan, TooSmall, slots_in};
-use larder_core::journal::layout::Layout;
-use larder_core::journal::recover::{Recovered, Unusable, recover};
-use larder_core::request::Errno;
+use larder_core::format::{
+    DeviceSize, Kept, Medium, Owner, Plan, TooSmall, Unreadable, WhyRefused, Wishes, owner,
+    slots_in,
+};
 use larder_core::shape::Shape;
-use larder_io::{Device, format_size};
+use larder_io::Device;
 
 use super::error::VolumeError;
-use super::kept::Kept;
-use super::raw_io::{LOOK_BYTES, read, read_long, run};
-use super::recovery::Unreadable;
+use super::raw_io::{LOOK_BYTES, Raw, read, run};
 
 /// How many pages are looked at between the ends.
 pub const SAMPLES: u64 = 256;
@@ -32,23 +29,21 @@ pub struct FlashDevice {
     pub device: Device,
     /// Where things lie on it.
     pub plan: Plan,
-    /// Whatever is on it is not wanted.
-    pub(crate) formats: bool,
-    /// No state file names it, and it is this volume's all the same.
-    pub(crate) adopted: bool,
+    /// What the user says of it.
+    pub(crate) wishes: Wishes,
 }
 
 impl FlashDevice {
-    /// Looks at the device; writes nothing.
+    /// Looks at a device on which a volume of this shape is to be cached; writes nothing.
     ///
     /// # Errors
-    /// When it holds foreign data and `format` is not given, is too small, or fails.
+    /// When it holds foreign data and is not to be formatted, is too small, or fails.
     pub fn prepare(
         device: Device,
         most_bytes: Option<u64>,
         shape: Shape,
         choices: &Choices,
-        format: bool,
+        wishes: Wishes,
     ) -> Result<Self, VolumeError> {
         check_blocks(&device)?;
         // Nothing on flash is ever flushed, so whatever forgets must not be asked again.
@@ -58,40 +53,11 @@ impl FlashDevice {
         let bytes = size.bytes.min(most_bytes.unwrap_or(u64::MAX));
         slots_in(bytes, shape.unit_bytes).map_err(too_small)?;
         // That a device was cut short under what it holds says more than that it is too small for a journal.
-        if !format {
-            check_content(&device)?;
+        if !wishes.formats {
+            check_owner(&device)?;
         }
         let plan = Plan::fit(shape, choices, size, most_bytes).map_err(too_small)?;
-        Ok(Self { device, plan, formats: format, adopted: false })
-    }
-
-    /// The user says that it belongs to the volume although no state file names it.
-    #[must_use]
-    pub fn adopted(mut self, adopted: bool) -> Self {
-        self.adopted = adopted;
-        self
-    }
-
-    /// What is labelled on the device.
-    pub(crate) fn found(&self) -> Result<Found, VolumeError> {
-        Self::look(&self.device)
-    }
-
-    /// What is labelled on a device.
-    pub(super) fn look(device: &Device) -> Result<Found, VolumeError> {
-        let bytes = device.geometry().bytes;
-        Ok(Label::find(&read(device, 0, LOOK_BYTES.min(bytes))?))
-    }
-
-    /// Where copies of its label are lost.
-    pub(super) fn lost_labels(&self, label: &Label) -> Result<Vec<u64>, VolumeError> {
-        let (wanted, mut lost) = (label.encode(), Vec::new());
-        for at in [0, SECOND_COPY] {
-            if read(&self.device, at, LABEL_BYTES as u64)?[..] != wanted[..] {
-                lost.push(at);
-            }
-        }
-        Ok(lost)
+        Ok(Self { device, plan, wishes })
     }
 
     /// Labels the device as ours, under a new volume id: the second copy first, so that at every
@@ -101,22 +67,15 @@ impl FlashDevice {
         let label = self.plan.label(volume);
         self.blank(volume)?;
         for at in [SECOND_COPY, 0] {
-            self.write_label(&label, at)?;
+            write_label(&self.device, &label, at)?;
         }
-        if self.found()? != Found::Label(label) {
+        if label_of(&self.device)? != Found::Label(label) {
             return Err(VolumeError::Refused(format!(
                 "{}: does not keep what is written to it",
                 self.device.name()
             )));
         }
         Ok(volume)
-    }
-
-    /// The device of this label, as whoever labelled it saw it; nothing if the label contradicts
-    /// itself or the device.
-    pub(super) fn of_label(device: Device, label: &Label) -> Option<Self> {
-        let plan = Plan::of_label(label, size_of(&device)).ok()?;
-        Some(Self { device, plan, formats: false, adopted: false })
     }
 
     /// Makes it the device of an empty cache, durably.
@@ -128,83 +87,20 @@ impl FlashDevice {
         for (at, bytes) in self.plan.blank(volume) {
             let parts = bytes.chunks(LOOK_BYTES as usize).zip((at..).step_by(LOOK_BYTES as usize));
             for (part, at) in parts {
-                self.write(at, Buf::copy_of(part), doing)?;
+                write(&self.device, at, Buf::copy_of(part), doing)?;
             }
         }
-        self.flush().map_err(|errno| {
+        Raw(&self.device).flush().map_err(|errno| {
             let device = self.device.name().to_owned();
             VolumeError::Device { device, doing: "flush", errno }
         })
     }
 
-    /// The copy of the label that lies at this byte.
-    pub(super) fn write_label(&self, label: &Label, at: u64) -> Result<(), VolumeError> {
-        let buf = Buf::copy_of(&label.encode());
-        self.write(at, buf, "writing the label")
-    }
-
-    /// Writes, durably.
-    pub(super) fn write(&self, at: u64, buf: Buf, doing: &'static str) -> Result<(), VolumeError> {
-        run(&self.device, IoKind::Write { fua: true }, at, buf, doing).map(drop)
-    }
-
-    /// Makes durable what was written, and what was read.
-    pub(super) fn flush(&self) -> Result<(), Errno> {
-        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Flush);
-        let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
-        self.device.run_blocking(&mut io)
-    }
-
-    /// What a shard's metadata says.
-    pub(super) fn recover_shard(
-        &self,
-        layout: &Layout,
-        volume: u64,
-    ) -> Result<Recovered, Unusable> {
-        recover(layout, volume, &mut |at, len| read_long(&self.device, at, len))
-    }
-
-    /// Whether metadata of this label, as far as it can be recovered, says that flash alone has
-    /// something.
-    pub(super) fn says_dirty(&self, label: &Label) -> bool {
-        let Some(flash) = Self::of_label(self.device.clone(), label) else { return false };
-        match flash.plan {
-            Plan::Logs(logs) => {
-                let mut looks = logs.each(label.volume).map(|place| flash.look_at(&logs, place));
-                looks.any(|look| look.is_ok_and(|look| look.is_dirty()))
-            }
-            Plan::Units(units) => units.layouts(label.volume).any(|layout| {
-                let found = flash.recover_shard(&layout, label.volume);
-                found.is_ok_and(|f| (0..layout.slots).any(|slot| f.dirty(slot, &layout) != 0))
-            }),
-        }
-    }
-
-    /// What each shard's metadata says, and the device flushed after it was read.
-    pub(crate) fn recover(&self, volume: u64) -> Result<Kept, Unreadable> {
-        let kept = match &self.plan {
-            Plan::Logs(logs) => self.logs_kept(logs, volume)?,
-            Plan::Units(units) => {
-                let recovered = units.layouts(volume).map(|layout| {
-                    self.recover_shard(&layout, volume).map_err(|why| match why {
-                        Unusable::Nothing => Unreadable::NoCheckpoint,
-                        Unusable::Damaged => Unreadable::Damaged,
-                        Unusable::Device(errno) => Unreadable::Read(errno),
-                    })
-                });
-                Kept::Units(recovered.collect::<Result<_, _>>()?)
-            }
-        };
-        self.flush().map_err(Unreadable::Flush)?;
+    /// What its metadata says, and the device flushed after it was read.
+    pub(super) fn kept(&self, volume: u64) -> Result<Kept, Unreadable> {
+        let kept = Kept::read(&self.plan, volume, &Raw(&self.device))?;
+        Raw(&self.device).flush().map_err(Unreadable::Flush)?;
         Ok(kept)
-    }
-
-    /// What it has kept just after it was formatted.
-    pub(crate) fn nothing_kept(&self) -> Kept {
-        match self.plan {
-            Plan::Logs(_) => Kept::Logs { reached: Vec::new(), unclosed: 0, dirty: false, torn: 0 },
-            Plan::Units(_) => Kept::Units(Vec::new()),
-        }
     }
 }
 
@@ -212,6 +108,33 @@ impl FlashDevice {
 pub(super) fn size_of(device: &Device) -> DeviceSize {
     let geometry = device.geometry();
     DeviceSize { bytes: geometry.bytes, block_bytes: geometry.block_bytes }
+}
+
+/// What is labelled on a device.
+pub(super) fn label_of(device: &Device) -> Result<Found, VolumeError> {
+    let bytes = device.geometry().bytes;
+    Ok(Label::find(&read(device, 0, LOOK_BYTES.min(bytes))?))
+}
+
+/// Where copies of a device's label are lost.
+pub(super) fn lost_labels(device: &Device, label: &Label) -> Result<Vec<u64>, VolumeError> {
+    let (wanted, mut lost) = (label.encode(), Vec::new());
+    for at in [0, SECOND_COPY] {
+        if read(device, at, LABEL_BYTES as u64)?[..] != wanted[..] {
+            lost.push(at);
+        }
+    }
+    Ok(lost)
+}
+
+/// Writes the copy of the label that lies at this byte.
+pub(super) fn write_label(device: &Device, label: &Label, at: u64) -> Result<(), VolumeError> {
+    write(device, at, Buf::copy_of(&label.encode()), "writing the label")
+}
+
+/// Writes, durably.
+fn write(device: &Device, at: u64, buf: Buf, doing: &'static str) -> Result<(), VolumeError> {
+    run(device, IoKind::Write { fua: true }, at, buf, doing).map(drop)
 }
 
 /// Pages are what the engine copies; a device must be able to transfer one.
@@ -226,56 +149,34 @@ pub(crate) fn check_blocks(device: &Device) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// What may alone have data must be all there.
-fn check_whole(device: &Device, label: &Label) -> Result<(), VolumeError> {
-    let bytes = device.geometry().bytes;
-    let ends = label.sections.iter().map(|s| s.offset.saturating_add(s.bytes));
-    let end = ends.max().unwrap_or(0);
-    if label.keeps.dirty && end > bytes {
-        return Err(VolumeError::Refused(format!(
-            "{}: holds {} of a cache of {}, and it alone may have some of the data; accepted: the whole device, or --format to lose that",
-            device.name(),
-            format_size(bytes),
-            format_size(end),
-        )));
+/// Whether the device is ours to write to.
+fn check_owner(device: &Device) -> Result<(), VolumeError> {
+    let owner = owner(&label_of(device)?, device.geometry().bytes);
+    match owner.map_err(|why| refused(device, &why))? {
+        Owner::Larder => Ok(()),
+        Owner::NobodyIfZero if is_zero(device)? => Ok(()),
+        Owner::NobodyIfZero => Err(refused(device, &WhyRefused::Foreign)),
     }
-    Ok(())
 }
 
-fn check_content(device: &Device) -> Result<(), VolumeError> {
-    let (name, bytes) = (device.name(), device.geometry().bytes);
-    let head = read(device, 0, LOOK_BYTES.min(bytes))?;
-    let refuse = |what: String| {
-        Err(VolumeError::Refused(format!(
-            "{name}: {what}; give --format to overwrite it, or another device"
-        )))
-    };
-    match Label::find(&head) {
-        Found::Label(label) => return check_whole(device, &label),
-        Found::Unknown { version } => {
-            return refuse(format!(
-                "holds a Larder cache of format version {version}, newer than this program"
-            ));
-        }
-        Found::Damaged => return refuse("holds a damaged Larder label".to_owned()),
-        Found::Nothing => {}
-    }
-    let block = u64::from(device.geometry().block_bytes);
+/// A device is refused.
+pub(super) fn refused(device: &Device, why: &WhyRefused) -> VolumeError {
+    let flash = if matches!(why, WhyRefused::MayHoldDirty(_)) { "flash " } else { "" };
+    VolumeError::Refused(format!("{flash}{}: {why}", device.name()))
+}
+
+/// Whether the places that are looked at are zero.
+fn is_zero(device: &Device) -> Result<bool, VolumeError> {
+    let (bytes, block) = (device.geometry().bytes, u64::from(device.geometry().block_bytes));
+    let zero = |at, len| read(device, at, len).map(|bytes| bytes.iter().all(|b| *b == 0));
     let tail_len = LOOK_BYTES.min(bytes) / block * block;
-    let tail = read(device, bytes - tail_len, tail_len)?;
-    let zero = |bytes: &Buf| bytes.iter().all(|b| *b == 0);
-    let mut clean = zero(&head) && zero(&tail);
+    let mut clean = zero(0, LOOK_BYTES.min(bytes))? && zero(bytes - tail_len, tail_len)?;
     let stride = (bytes / (SAMPLES + 1)).next_multiple_of(PAGE as u64);
     let places = (1..=SAMPLES).map(|i| i * stride).take_while(|at| at + PAGE as u64 <= bytes);
     for at in places {
-        clean = clean && zero(&read(device, at, PAGE as u64)?);
+        clean = clean && zero(at, PAGE as u64)?;
     }
-    if !clean {
-        return refuse(
-            "holds data that is not Larder's (it is neither zero nor labelled)".to_owned(),
-        );
-    }
-    Ok(())
+    Ok(clean)
 }
 
 fn random_id(device: &str) -> Result<u64, VolumeError> {

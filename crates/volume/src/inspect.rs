@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What lies on a flash device, and what a start would make of it: `larder check`.
 //!
-//! Reads only, and says for each shard whether its metadata or its page log can be recovered, as
-//! [`recover`](larder_core::journal::recover) and [`Look`] do at a start. A repair writes the lost copy of the
-//! label, which is known, and nothing else: what else is there twice, a start writes anew.
+//! Reads only, and says for each shard whether its metadata or its page log can be recovered, by the functions that a
+//! start uses. A repair writes the lost copy of the label, which is known, and nothing else: what else is there twice, a
+//! start writes anew.
 //!
 //! Why not damaged metadata: where the origin has everything a start formats it anew by itself, under
 //! a new volume id, and where flash may alone have data nobody knows what would be right.
 //!
 //! Whether a start would *use* what is there is decided by the state file too, which names the flash
-//! and says whether it is in use (`attach.rs`).
+//! and says whether it is in use ([`admit`](larder_core::format::admit)).
 
 use larder_core::buf::PAGE;
-use larder_core::format::Plan;
 use larder_core::format::label::{Found, Label};
+use larder_core::format::{
+    Plan, ShardState, Unreadable, Used, look_at_journal, look_at_log, outlook,
+};
 use larder_core::journal::layout::Layout;
-use larder_core::journal::recover::{Recovered, Unusable};
+use larder_core::journal::recover::Recovered;
 use larder_core::pagelog::{Look, OpenError};
 use larder_io::Device;
 use serde::Serialize;
 
 use super::error::VolumeError;
-use super::flash::FlashDevice;
-use super::misfit::write_policy;
+use super::flash::{label_of, lost_labels, size_of, write_label};
+use super::raw_io::Raw;
 
 /// What is on a device.
 #[derive(Clone, Debug, Serialize)]
@@ -62,9 +64,8 @@ pub struct Report {
 /// What one shard's metadata says.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardReport {
-    /// `whole`, `damaged`, `empty` (no checkpoint was ever completed), `open` (a page log that does not count,
-    /// since it was not closed) or `unreadable`.
-    pub state: &'static str,
+    /// Whether it can be recovered.
+    pub state: ShardState,
     /// The region in force's generation, or the log's.
     pub generation: u64,
     /// Blocks of its log that are written.
@@ -83,18 +84,18 @@ pub struct ShardReport {
 /// When it cannot be read or written, or holds nothing of ours.
 pub fn inspect(device: &Device, repair: bool) -> Result<Report, VolumeError> {
     let label = find(device)?;
-    let flash = FlashDevice::of_label(device.clone(), &label).ok_or_else(|| {
+    let plan = Plan::of_label(&label, size_of(device)).map_err(|unsuitable| {
         VolumeError::Refused(format!(
-            "{}: its label does not suit the device, which may have been cut short or be another; accepted: the whole device",
+            "{}: {unsuitable}, which may have been cut short or be another; accepted: the whole device",
             device.name()
         ))
     })?;
     let mut repaired = Vec::new();
-    for at in flash.lost_labels(&label)?.into_iter().filter(|_| repair) {
-        flash.write_label(&label, at)?;
+    for at in lost_labels(device, &label)?.into_iter().filter(|_| repair) {
+        write_label(device, &label, at)?;
         repaired.push(format!("the copy of the label at byte {at}"));
     }
-    Ok(Report { repaired, ..report(&flash, &label)? })
+    Ok(Report { repaired, ..report(device, &plan, &label)? })
 }
 
 fn find(device: &Device) -> Result<Label, VolumeError> {
@@ -104,7 +105,7 @@ fn find(device: &Device) -> Result<Label, VolumeError> {
             device.name()
         )))
     };
-    match FlashDevice::look(device)? {
+    match label_of(device)? {
         Found::Label(label) => Ok(label),
         Found::Unknown { version } => {
             refuse(&format!("holds format version {version}, newer than this program"))
@@ -114,35 +115,27 @@ fn find(device: &Device) -> Result<Label, VolumeError> {
     }
 }
 
-fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
-    let shards: Vec<ShardReport> = match &flash.plan {
+fn report(device: &Device, plan: &Plan, label: &Label) -> Result<Report, VolumeError> {
+    let (raw, volume) = (Raw(device), label.volume);
+    let shards: Vec<ShardReport> = match plan {
         Plan::Logs(logs) => {
-            logs.each(label.volume).map(|log| of_log(flash.look_at(logs, log))).collect()
+            logs.each(volume).map(|at| of_log(look_at_log(logs, at, &raw))).collect()
         }
         Plan::Units(units) => {
-            let found =
-                |layout: Layout| of_shard(&layout, flash.recover_shard(&layout, label.volume));
-            units.layouts(label.volume).map(found).collect()
+            let found = |at: Layout| of_shard(&at, look_at_journal(&at, volume, &raw));
+            units.layouts(volume).map(found).collect()
         }
     };
-    let labels = 2 - flash.lost_labels(label)?.len() as u32;
-    let are = |states: &[&str]| shards.iter().all(|s| states.contains(&s.state));
-    let no_write_back = label.keeps.dirty;
-    let (batch_pages, unit_bytes) = match flash.plan {
+    let labels = 2 - lost_labels(device, label)?.len() as u32;
+    let states: Vec<ShardState> = shards.iter().map(|s| s.state).collect();
+    let Used { write_policy, no_write_back } = Used::of(label);
+    let (batch_pages, unit_bytes) = match plan {
         Plan::Logs(logs) => (Some(logs.batch_pages), PAGE as u64),
         Plan::Units(units) => (None, units.unit_bytes),
     };
     let used = shards.iter().map(|s| s.units_used).sum();
-    let verdict = match flash.plan.keeps_metadata() {
-        false => "starts cold: it keeps no journal",
-        true if are(&["whole"]) && used == 0 => "starts cold: it holds nothing",
-        true if are(&["whole"]) => "starts warm",
-        true if no_write_back => "is refused: it may alone have data, and cannot say which",
-        true if are(&["whole", "open"]) => "starts cold where its log was not closed",
-        true => "starts cold: the origin has everything",
-    };
     Ok(Report {
-        flash: flash.device.name().to_owned(),
+        flash: device.name().to_owned(),
         volume: format!("{:016x}", label.volume),
         labels,
         unit_bytes,
@@ -150,17 +143,18 @@ fn report(flash: &FlashDevice, label: &Label) -> Result<Report, VolumeError> {
         batch_pages,
         origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
         no_write_back,
-        write_policy: write_policy(label),
+        write_policy,
         units_used: used,
         units_dirty: shards.iter().map(|s| s.units_dirty).sum(),
-        verdict,
-        damaged: labels < 2 || !are(&["whole", "open"]),
+        verdict: outlook(label, &states, used),
+        damaged: labels < 2
+            || states.iter().any(|s| !matches!(s, ShardState::Whole | ShardState::Open)),
         shards,
         repaired: Vec::new(),
     })
 }
 
-fn nothing(state: &'static str) -> ShardReport {
+fn nothing(state: ShardState) -> ShardReport {
     ShardReport {
         state,
         generation: 0,
@@ -174,11 +168,11 @@ fn nothing(state: &'static str) -> ShardReport {
 fn of_log(found: Result<Look<'_>, OpenError>) -> ShardReport {
     let look = match found {
         Ok(look) => look,
-        Err(OpenError::Device { .. }) => return nothing("unreadable"),
-        Err(_) => return nothing("damaged"),
+        Err(OpenError::Device { .. }) => return nothing(ShardState::Unreadable),
+        Err(_) => return nothing(ShardState::Damaged),
     };
     ShardReport {
-        state: if look.found.warm { "whole" } else { "open" },
+        state: if look.found.warm { ShardState::Whole } else { ShardState::Open },
         generation: look.found.reached().0,
         log_blocks: look.used(),
         units_used: look.pages().count() as u64,
@@ -187,16 +181,16 @@ fn of_log(found: Result<Look<'_>, OpenError>) -> ShardReport {
     }
 }
 
-fn of_shard(layout: &Layout, found: Result<Recovered, Unusable>) -> ShardReport {
+fn of_shard(layout: &Layout, found: Result<Recovered, Unreadable>) -> ShardReport {
     let found = match found {
         Ok(found) => found,
-        Err(Unusable::Nothing) => return nothing("empty"),
-        Err(Unusable::Damaged) => return nothing("damaged"),
-        Err(Unusable::Device(_)) => return nothing("unreadable"),
+        Err(Unreadable::NoCheckpoint) => return nothing(ShardState::Empty),
+        Err(Unreadable::Read(_)) => return nothing(ShardState::Unreadable),
+        Err(_) => return nothing(ShardState::Damaged),
     };
     let count = |what: &dyn Fn(u32) -> bool| (0..layout.slots).filter(|s| what(*s)).count() as u64;
     ShardReport {
-        state: "whole",
+        state: ShardState::Whole,
         generation: found.tail.generation,
         log_blocks: found.tail.sequence,
         units_used: count(&|slot| found.unit(slot, layout).is_some()),
@@ -219,8 +213,7 @@ mod tests {
         let shape = Shape::new(origin_bytes, 1 << 20, 1);
         let choices = preset("prwc").unwrap().choices();
         let plan = Plan::Units(UnitsPlan::of(Frame::DEVICE, shape, 2, 512, &choices, 64 << 10));
-        let flash = FlashDevice { device: device.clone(), plan, formats: false, adopted: false };
-        flash.write_label(&plan.label(7), 0).unwrap();
+        write_label(&device, &plan.label(7), 0).unwrap();
         inspect(&device, false)
     }
 

@@ -20,6 +20,6 @@ pub(crate) struct Left {
 pub(crate) struct FlashLeft {
     /// Whether flash alone has something.
     pub dirty: bool,
-    /// How far the journal has come, see `FlashState`.
+    /// How far the journal has come, see `StateRecord`.
     pub reached: (u64, u64),
 }

@@ -6,8 +6,8 @@
 //! | handle that everybody shares; start | `volume.rs` |
 //! | worker thread, and what it is told | `worker/`, `mailbox.rs` |
 //! | clients' connections, without a protocol | [`session`], `connection.rs`, `seat.rs` |
-//! | attach and detach; whether a flash may be used | `attach.rs`, `state_file.rs`, `recovery.rs` |
-//! | layout of a flash device, and what lies on it | `flash.rs`, `flash_logs.rs`, `raw_io.rs`, `inspect.rs` |
+//! | attach and detach; state file, and what is noted there | `attach.rs`; `state_file.rs`, `notes.rs` |
+//! | flash device that is prepared, labelled, looked at | `flash.rs`, `raw_io.rs`, `inspect.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | recording of requests | `tap.rs`, `record.rs` |
@@ -20,17 +20,14 @@ mod error;
 mod extents;
 mod fits;
 mod flash;
-mod flash_logs;
 mod inspect;
-mod kept;
 mod latency;
 mod left;
 mod mailbox;
-mod misfit;
+mod notes;
 mod overlaps;
 mod raw_io;
 mod record;
-mod recovery;
 pub mod seat;
 pub mod session;
 mod state;
@@ -51,7 +48,7 @@ pub use self::latency::{Histogram, Latencies};
 pub use self::overlaps::{Overlaps, Pass};
 pub use self::record::Recording;
 pub use self::state::{Stats, Status};
-pub use self::state_file::{FlashState, StateFile};
+pub use self::state_file::StateFile;
 pub use self::tap::Recorded;
 pub use self::volume::Volume;
 pub use self::worker::MOST_WORKERS;

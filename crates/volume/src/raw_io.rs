@@ -3,6 +3,7 @@
 
 use larder_core::buf::Buf;
 use larder_core::exec::{DevId, Io, IoId, IoKind};
+use larder_core::format::Medium;
 use larder_core::format::label::LABEL_BYTES;
 use larder_core::request::Errno;
 use larder_io::Device;
@@ -33,16 +34,20 @@ pub(crate) fn run(
     io.buf.ok_or_else(|| failed(Errno::EIO))
 }
 
-/// Reads any number of bytes.
-pub(crate) fn read_long(device: &Device, offset: u64, len: u64) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::with_capacity(len as usize);
-    while (bytes.len() as u64) < len {
-        let step = (len - bytes.len() as u64).min(LOOK_BYTES);
-        let (at, buf) = (offset + bytes.len() as u64, Some(Buf::with_len(step as usize)));
-        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Read);
-        let mut io = Io { id, dev, kind, offset: at, len: step, buf, at: 0 };
-        device.run_blocking(&mut io)?;
-        bytes.extend_from_slice(&io.buf.ok_or(Errno::EIO)?);
+/// A device that is looked at.
+pub(crate) struct Raw<'a>(pub &'a Device);
+
+impl Medium for Raw<'_> {
+    fn fill(&self, at: u64, buf: Buf) -> Result<Buf, Errno> {
+        let (id, dev, kind, len) = (IoId(0), DevId(0), IoKind::Read, buf.len() as u64);
+        let mut io = Io { id, dev, kind, offset: at, len, buf: Some(buf), at: 0 };
+        self.0.run_blocking(&mut io)?;
+        io.buf.ok_or(Errno::EIO)
     }
-    Ok(bytes)
+
+    fn flush(&self) -> Result<(), Errno> {
+        let (id, dev, kind) = (IoId(0), DevId(0), IoKind::Flush);
+        let mut io = Io { id, dev, kind, offset: 0, len: 0, buf: None, at: 0 };
+        self.0.run_blocking(&mut io)
+    }
 }

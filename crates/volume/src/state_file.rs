@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state off the flash: whether what lies on a flash device may be used (design rule 10).
+//! The file of a volume's [`StateRecord`]: `DIR/NAME.json` (design rule 10).
 //!
-//! One small file per volume, `DIR/NAME.json`. It names the flash's volume id and says whether
-//! that flash is in use. Before the first write that goes on without the flash it is made to say
-//! "out of use", durably; a flash whose id it does not name, or that is out of use, starts cold.
+//! The file counts for volumes without a journal too. They write to the origin, so whatever an earlier run left on flash
+//! for it, under this name or another in the same directory, is put out of use before they serve. Two directories know
+//! nothing of each other; docs/semantics.md says so.
 //!
-//! It counts for volumes without a journal too: they write to the origin, so whatever an earlier run
-//! left on flash for it, under this name or another in the same directory, is put out of use before
-//! they serve. Two directories know nothing of each other; docs/semantics.md says so.
+//! An origin that somebody wrote to while it was not served is told by its time where the origin is a file. Of a block
+//! device nobody keeps such a time, and docs/semantics.md says so.
 //!
-//! It also remembers how far the flash's journal had come, so that an earlier copy of the flash that was
-//! put back is told from the one that is meant, unless it was copied after the last start.
-//!
-//! It also remembers the origin: its size and, after a stop in good order, when the origin was
-//! last modified. An origin that somebody wrote to meanwhile is told by that where the origin is
-//! a file; of a block device nobody keeps such a time, and docs/semantics.md says so.
-//!
-//! Volumes of different origins need different names: one that comes under a name that is taken is
-//! the name's volume from then on, and the flash that was named before starts cold.
+//! Volumes of different origins need different names: one that comes under a name that is taken is the name's volume from
+//! then on, and the flash that was named before starts cold.
 //!
 //! Why a file and not a place on the origin: the origin's bytes are all the client's.
 
@@ -25,37 +17,9 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use larder_core::format::{FORMAT, StateRecord, superseded};
 
 use super::error::VolumeError;
-
-/// What the file says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FlashState {
-    /// The version of this file.
-    pub format: u32,
-    /// The flash's volume id, in hexadecimal.
-    pub volume: String,
-    /// Whether that flash may be used.
-    pub in_use: bool,
-    /// Whether it may alone have what was written to the volume.
-    pub dirty: bool,
-    /// The origin, by the place where it lies.
-    pub origin: String,
-    /// Size of the origin.
-    pub origin_bytes: u64,
-    /// When the origin was last modified, in nanoseconds since 1970: known after a stop in good
-    /// order and only for files.
-    pub origin_mtime_ns: Option<i64>,
-    /// How far the journal of each shard had come at the last start or stop: its generation, and
-    /// blocks of that log. A flash that has come less far is an earlier one that was put back.
-    #[serde(default)]
-    pub reached: Vec<(u64, u64)>,
-}
-
-/// The version of the file.
-pub const FORMAT: u32 = 1;
 
 /// The file, see the module.
 #[derive(Clone, Debug)]
@@ -96,7 +60,7 @@ impl StateFile {
     ///
     /// # Errors
     /// When it cannot be read or understood.
-    pub fn load(&self) -> Result<Option<FlashState>, VolumeError> {
+    pub fn load(&self) -> Result<Option<StateRecord>, VolumeError> {
         let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -108,7 +72,7 @@ impl StateFile {
                 self.path.display()
             ))
         };
-        let state: FlashState =
+        let state: StateRecord =
             serde_json::from_slice(&bytes).map_err(|e| wrong(in_one_line(&e.to_string())))?;
         if state.format != FORMAT {
             return Err(wrong(format!("is of version {}", state.format)));
@@ -116,24 +80,26 @@ impl StateFile {
         Ok(Some(state))
     }
 
-    /// All in its directory that say that a flash is in use for this volume or this origin.
-    fn in_use_here(&self) -> Result<Vec<(Self, FlashState)>, VolumeError> {
-        let mut all = self.all_here()?;
-        let ours =
-            |f: &Self, s: &FlashState| s.in_use && (s.origin == self.origin || f.path == self.path);
-        all.retain(|(file, state)| ours(file, state));
-        Ok(all)
-    }
-
-    /// The one in its directory that names this flash, whatever volume it is of.
+    /// The record in its directory that names this flash, whatever volume it is of.
     ///
     /// # Errors
     /// When the directory or a file in it cannot be read or understood.
-    pub fn of_flash(&self, volume: &str) -> Result<Option<(Self, FlashState)>, VolumeError> {
-        Ok(self.all_here()?.into_iter().find(|(_, state)| state.volume == volume))
+    pub fn of_flash(&self, volume: u64) -> Result<Option<(Self, StateRecord)>, VolumeError> {
+        Ok(self.all_here()?.into_iter().find(|(_, record)| record.names(volume)))
     }
 
-    fn all_here(&self) -> Result<Vec<(Self, FlashState)>, VolumeError> {
+    /// Makes it durable that the flash of this id, if a record names it, holds no dirty data and is out of use.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub fn give_up(&self, volume: u64) -> Result<(), VolumeError> {
+        match self.of_flash(volume)? {
+            Some((file, record)) => file.store(&record.cleaned().out_of_use()),
+            None => Ok(()),
+        }
+    }
+
+    fn all_here(&self) -> Result<Vec<(Self, StateRecord)>, VolumeError> {
         let Some(dir) = self.path.parent() else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
@@ -152,39 +118,36 @@ impl StateFile {
         Ok(found)
     }
 
-    /// Makes it durable that no flash may be used for this volume or this origin, but for what
-    /// `keeps` says.
+    /// Makes it durable that no flash may be used for this volume or this origin, but for the flash
+    /// `keeps`, if this file names it.
     ///
     /// # Errors
     /// When a file cannot be read or written, or names a flash that alone has some of the data:
     /// nothing is written then.
-    pub fn put_out_of_use(&self, keeps: Option<&str>) -> Result<(), VolumeError> {
-        let mut others = self.in_use_here()?;
-        others.retain(|(file, state)| file.path != self.path || keeps != Some(&state.volume));
-        if let Some((file, state)) = others.iter().find(|(_, state)| state.dirty) {
-            return Err(VolumeError::Refused(format!(
+    pub fn put_out_of_use(&self, keeps: Option<u64>) -> Result<(), VolumeError> {
+        let own = |file: &Self| file.path == self.path;
+        match superseded(self.all_here()?, own, &self.origin, keeps) {
+            Ok(records) => records.iter().try_for_each(|(file, record)| file.store(record)),
+            Err((file, record)) => Err(VolumeError::Refused(format!(
                 "origin {}: flash {} alone has some of its data, says {}; start with that flash and the \
                  preset that it had, and run `larder detach`; or remove that file to lose the data",
-                in_one_line(&state.origin),
-                in_one_line(&state.volume),
+                in_one_line(&record.origin),
+                in_one_line(&record.volume),
                 file.path.display()
-            )));
+            ))),
         }
-        for (file, state) in others {
-            file.store(&FlashState { in_use: false, ..state })?;
-        }
-        Ok(())
     }
 
     /// Replaces what it says, durably; the directory is made if need be.
     ///
     /// # Errors
     /// When it cannot be written; the old file is still whole then.
-    pub fn store(&self, state: &FlashState) -> Result<(), VolumeError> {
+    pub fn store(&self, state: &StateRecord) -> Result<(), VolumeError> {
         let dir = self.path.parent().unwrap_or_else(|| Path::new("."));
         fs::create_dir_all(dir).map_err(|e| cannot(dir, "make", &e))?;
         let text = serde_json::to_vec_pretty(state)
             .map_err(|e| cannot(&self.path, "write", &std::io::Error::other(e)))?;
+        debug_assert_eq!(serde_json::from_slice(&text).ok().as_ref(), Some(state));
         // Two processes may store at the same time, each a whole file.
         let new = self.path.with_extension(format!("{}.new", std::process::id()));
         let write = || {
@@ -215,10 +178,10 @@ fn cannot(path: &Path, doing: &str, error: &std::io::Error) -> VolumeError {
 mod tests {
     use super::*;
 
-    fn state(volume: &str, origin: &str) -> FlashState {
-        FlashState {
+    fn state(volume: u64, origin: &str) -> StateRecord {
+        StateRecord {
             format: FORMAT,
-            volume: volume.to_owned(),
+            volume: format!("{volume:016x}"),
             in_use: true,
             dirty: false,
             origin: origin.to_owned(),
@@ -234,10 +197,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, origin: &str| StateFile::new(dir.path(), name, origin);
         let in_use = |name: &str| file(name, "").load().unwrap().unwrap().in_use;
-        file("a", "/san").store(&state("1", "/san")).unwrap();
-        file("b", "/san").store(&state("2", "/san")).unwrap();
-        file("c", "/other").store(&state("3", "/other")).unwrap();
-        file("a", "/san").put_out_of_use(Some("1")).unwrap();
+        file("a", "/san").store(&state(1, "/san")).unwrap();
+        file("b", "/san").store(&state(2, "/san")).unwrap();
+        file("c", "/other").store(&state(3, "/other")).unwrap();
+        file("a", "/san").put_out_of_use(Some(1)).unwrap();
         assert_eq!(["a", "b", "c"].map(in_use), [true, false, true]);
         // The same name with another origin.
         file("c", "/san").put_out_of_use(None).unwrap();
@@ -250,14 +213,14 @@ mod tests {
     fn what_flash_alone_has_is_not_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| StateFile::new(dir.path(), name, "/san");
-        file("clean").store(&state("1", "/san")).unwrap();
-        file("dirty").store(&FlashState { dirty: true, ..state("2", "/san") }).unwrap();
+        file("clean").store(&state(1, "/san")).unwrap();
+        file("dirty").store(&StateRecord { dirty: true, ..state(2, "/san") }).unwrap();
         for name in ["clean", "dirty", "new"] {
             let refused = file(name).put_out_of_use(None).unwrap_err();
-            assert!(refused.to_string().contains("flash 2 alone has"), "{refused}");
+            assert!(refused.to_string().contains("flash 0000000000000002 alone has"), "{refused}");
         }
         assert!(file("clean").load().unwrap().unwrap().in_use, "nothing was written");
-        file("dirty").put_out_of_use(Some("2")).unwrap();
+        file("dirty").put_out_of_use(Some(2)).unwrap();
         assert!(!file("clean").load().unwrap().unwrap().in_use);
     }
 
@@ -266,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = StateFile::new(&dir.path().join("sub"), "päck/chen", "/san");
         assert_eq!(file.load().unwrap(), None);
-        let state = state("00ff", "/san");
+        let state = state(0xff, "/san");
         file.store(&state).unwrap();
         assert_eq!(file.load().unwrap(), Some(state));
         assert_ne!(
@@ -283,7 +246,8 @@ mod tests {
         fs::write(file.path(), r#"{"a\nb\u001b[1m": 1}"#).unwrap();
         let refused = file.load().unwrap_err().to_string();
         assert!(refused.contains(r"a\nb\u{1b}[1m") && !refused.contains(char::is_control));
-        let strange = FlashState { dirty: true, ..self::state("1\n2", "/s\tan") };
+        let strange =
+            StateRecord { dirty: true, volume: "1\n2".to_owned(), ..self::state(0, "/s\tan") };
         file.store(&strange).unwrap();
         let refused = file.put_out_of_use(None).unwrap_err().to_string();
         assert!(refused.contains(r"/s\tan") && !refused.contains(char::is_control));

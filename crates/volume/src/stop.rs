@@ -10,7 +10,6 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use larder_core::exec::{Io, IoId, IoKind};
-use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 use larder_io::Device;
 
@@ -62,24 +61,26 @@ impl Volume {
         }
         let lost = self.given_up.load(Ordering::SeqCst);
         if lost > 0 || !self.has_stopped() {
-            let keeps = self.config.choices.write.log().is_some_and(LogPolicy::holds_dirty);
-            let more = if keeps { "; what no FLUSH covered may be lost" } else { "" };
+            let more = if self.spec.flushes_every_shard() {
+                "; what no FLUSH covered may be lost"
+            } else {
+                ""
+            };
             return Err(VolumeError::TooSlow(format!(
                 "stopped with {lost} requests or connections left{more}"
             )));
         }
         let flash = lock(&self.state).attached.as_ref().map(|a| a.flash.device.clone());
-        if let Some(flash) = flash.filter(|_| self.flash_owns()) {
-            self.flush_device(flash, deadline, &hurry)?;
+        for device in self.spec.written(self.config.origin.clone(), flash) {
+            self.flush_device(device, deadline, &hurry)?;
         }
-        self.flush_device(self.config.origin.clone(), deadline, &hurry)?;
         match self.flush_failed.get() {
             Some(errno) => Err(self.flush_error(*errno)),
             None if self.unsettled.load(Ordering::SeqCst) => Err(VolumeError::TooSlow(
                 "stopped before the page logs were closed; what no FLUSH covered may be lost"
                     .to_owned(),
             )),
-            None => self.note_origin(),
+            None => self.note_stopped(),
         }
     }
 

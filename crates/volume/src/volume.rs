@@ -46,7 +46,7 @@ const ANSWER_BOUND: Duration = Duration::from_secs(10);
 pub struct Volume {
     pub(crate) config: VolumeConfig,
     /// The cache that its choices make.
-    spec: CacheSpec,
+    pub(crate) spec: CacheSpec,
     shape: Shape,
     pub(crate) mailboxes: Arc<Vec<Mailbox<Message>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -122,7 +122,7 @@ impl Volume {
             flush_failed: Arc::default(),
             left: Arc::default(),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
-            map: Arc::new(Map::new(config.origin.clone(), &config.choices)),
+            map: Arc::new(Map::new(spec.with_holes(config.origin.clone()))),
             mailboxes,
             state: Mutex::default(),
             change: Mutex::default(),
@@ -264,9 +264,7 @@ impl Volume {
     /// # Errors
     /// When a device fails, or it is not done within `bound`.
     pub fn flush(&self, bound: Duration) -> Result<(), VolumeError> {
-        if self.flash_owns() {
-            self.clear(false, bound)?;
-        }
+        self.clear(false, bound)?;
         let (answer, answered) = channel();
         self.call(Kind::Flush, 0, 0, Vec::new(), move |result| drop(answer.send(result)));
         match answered.recv_timeout(bound) {

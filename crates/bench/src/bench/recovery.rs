@@ -32,10 +32,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use larder_core::buf::PAGE;
 use larder_core::config::{Choices, Durability, Limits, preset};
+use larder_core::format::{StateRecord, Wishes};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
-use larder_volume::{FlashDevice, FlashState, StateFile, Volume, VolumeConfig};
+use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig};
 use tempfile::TempDir;
 
 use self::metadata::{Crash, Metadata};
@@ -129,7 +130,7 @@ impl Rig {
         let open = |path: &Path| Device::open(&DevSpec::Path(path.to_owned()), Access::ReadWrite);
         let (origin, flash) = (open(&self.origin)?, open(&self.flash)?);
         let shape = Shape::new(origin.geometry().bytes, self.choices.unit_bytes, 1);
-        let flash = FlashDevice::prepare(flash, None, shape, &self.choices, false)?;
+        let flash = FlashDevice::prepare(flash, None, shape, &self.choices, Wishes::default())?;
         let volume = Volume::start(VolumeConfig {
             name: NAME.to_owned(),
             origin,
@@ -151,7 +152,7 @@ impl Rig {
     fn open(&self, slots: u64) -> Result<Opened> {
         // Metadata that was made up may lie behind what the last life reached.
         if let Some(state) = self.state().load()? {
-            self.state().store(&FlashState { reached: Vec::new(), ..state })?;
+            self.state().store(&StateRecord { reached: Vec::new(), ..state })?;
         }
         let (watch, ticks) = (Watch::begin(None)?, process_ticks("self", false)?);
         let began = Instant::now();

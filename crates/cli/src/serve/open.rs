@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use larder_core::config::Memory;
 use larder_core::config::{Choices, Durability, Limits};
-use larder_core::format::slots_in;
+use larder_core::format::{Wishes, slots_in};
 use larder_core::shape::Shape;
 use larder_front::listen::Secure;
 use larder_io::{Access, DevSpec, Device, OpenError, ServerBounds, format_size, rough_size};
@@ -255,8 +255,8 @@ fn open_flash(
             rough_size(asked)
         );
     }
-    let flash = FlashDevice::prepare(device, args.flash_size, shape, choices, args.format)?;
-    let flash = flash.adopted(args.adopt);
+    let wishes = Wishes { formats: args.format, adopted: args.adopt };
+    let flash = FlashDevice::prepare(device, args.flash_size, shape, choices, wishes)?;
     Ok((Some(flash), made))
 }
 

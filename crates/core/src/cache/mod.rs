@@ -315,6 +315,12 @@ impl Current {
         }
     }
 
+    /// Asks for a clear; whether [`clear`](Self::clear) must be started. A cache that never holds dirty data has nothing
+    /// to copy.
+    pub(crate) fn asks_clear(&self, leave: bool) -> bool {
+        self.kind.contents() == Contents::Dirty && self.parting.ask(leave)
+    }
+
     /// Copies all dirty data to the origin. Ends when nothing is dirty and no further clear was asked for, or when a
     /// device fails.
     pub(crate) async fn clear(self: Rc<Self>) {

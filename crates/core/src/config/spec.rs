@@ -89,12 +89,35 @@ pub(crate) struct LogSpec {
 }
 
 impl CacheSpec {
-    /// Whether a FLUSH goes to every shard: each has dirty data of its own; else the first shard flushes the devices.
+    /// Whether a FLUSH goes to every shard: each has dirty data of its own, which is lost if the process ends before the
+    /// shard is settled. Else the first shard flushes the devices.
     #[must_use]
     pub fn flushes_every_shard(&self) -> bool {
         match &self.kind {
             KindSpec::Clean(_) | KindSpec::WriteBack(_) => false,
             KindSpec::Log(spec) => spec.contents == Contents::Dirty,
+        }
+    }
+
+    /// The devices that answered writes lie on, in the order in which a stop flushes them.
+    pub fn written<D>(&self, origin: D, flash: Option<D>) -> impl Iterator<Item = D> {
+        let flash = flash.filter(|_| self.kind.contents() == Contents::Dirty);
+        flash.into_iter().chain([origin])
+    }
+
+    /// The device whose holes are those of the volume: none if flash may have data there.
+    pub fn with_holes<D>(&self, origin: D) -> Option<D> {
+        (self.kind.contents() == Contents::Copies).then_some(origin)
+    }
+}
+
+impl KindSpec {
+    /// What flash holds.
+    pub fn contents(&self) -> Contents {
+        match self {
+            Self::Clean(_) => Contents::Copies,
+            Self::WriteBack(_) => Contents::Dirty,
+            Self::Log(spec) => spec.contents,
         }
     }
 }

@@ -162,6 +162,12 @@ impl Label {
         self.sections.iter().find(|s| matches!(s.kind, SectionKind::Log { .. }))
     }
 
+    /// Whether a restart may find anything: a journal, or logs.
+    #[must_use]
+    pub fn keeps_metadata(&self) -> bool {
+        self.section(SectionKind::Metadata).is_some() || self.log().is_some()
+    }
+
     /// The label's bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; LABEL_BYTES] {

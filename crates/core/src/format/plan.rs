@@ -10,9 +10,9 @@
 
 use super::label::{Label, Section};
 use super::logs::LogsPlan;
-use super::room::{DeviceSize, TooSmall, slots_in};
+use super::room::{DeviceSize, LargeBlocks, TooSmall, slots_in};
 use super::units::UnitsPlan;
-use crate::config::Choices;
+use crate::config::{Choices, WritePolicy};
 use crate::shape::Shape;
 
 /// Where everything lies, see the module.
@@ -80,6 +80,19 @@ impl Plan {
         match self {
             Self::Units(units) => units.slots,
             Self::Logs(logs) => u64::from(logs.shape.shards) * u64::from(logs.blocks),
+        }
+    }
+
+    /// What the origin can take, a flash that may hold dirty data must take. A log takes whole pages.
+    ///
+    /// # Errors
+    /// If the flash's blocks are too large for that.
+    pub fn check_blocks(&self, origin: u32, write: WritePolicy) -> Result<(), LargeBlocks> {
+        match self {
+            Self::Units(units) if write.flash_owns() && units.block_bytes > origin => {
+                Err(LargeBlocks { flash: units.block_bytes, origin })
+            }
+            Self::Units(_) | Self::Logs(_) => Ok(()),
         }
     }
 

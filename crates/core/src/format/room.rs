@@ -33,6 +33,18 @@ impl Frame {
     }
 }
 
+/// A flash that may hold dirty data has larger blocks than the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "has blocks of {flash} bytes, the origin of {origin}; accepted under no-write-back: at most as large as the origin's"
+)]
+pub struct LargeBlocks {
+    /// Bytes of a block of the flash.
+    pub flash: u32,
+    /// Bytes of a block of the origin.
+    pub origin: u32,
+}
+
 /// A device holds no cache of these choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooSmall {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use larder_core::format::Wishes;
 use larder_io::{Access, DevSpec, Device};
 use larder_nbd::deadline::Deadlined;
 use larder_volume::{FlashDevice, Volume, VolumeError};
@@ -150,7 +151,8 @@ fn execute(
             let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
             let device = Device::open(&spec, Access::ReadWrite)?;
             let choices = &volume.config().choices;
-            let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, format)?;
+            let wishes = Wishes { formats: format, adopted: false };
+            let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, wishes)?;
             let units = flash.plan.slots();
             volume.attach(flash)?;
             Ok(json!({ "attached": true, "units_total": units }))

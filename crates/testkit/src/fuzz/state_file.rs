@@ -43,8 +43,9 @@ fn check_in(data: &[u8], dir: &Path) {
         }
     });
     let own = said[0].clone();
-    let keeps = own.as_ref().map(|state| state.volume.clone());
-    let outcome = files[0].put_out_of_use(keeps.as_deref());
+    // An id as this program writes it, or a text that names no flash.
+    let keeps = own.as_ref().and_then(|state| u64::from_str_radix(&state.volume, 16).ok());
+    let outcome = files[0].put_out_of_use(keeps);
     for (file, before) in files.iter().zip(&said) {
         let Some(before) = before else { continue };
         let after = file.load().expect("still a state file").expect("still there");

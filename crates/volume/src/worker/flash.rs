@@ -15,14 +15,20 @@ use larder_io::Device;
 use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
 
 impl Worker {
-    /// Begins to cache on a device, unless it was given up meanwhile; whether it is warm.
+    /// Begins to cache on a device, unless it was given up meanwhile. Whether the shard refuses it: its metadata
+    /// contradicts itself and may describe dirty data.
     pub fn attach(
         &mut self,
         flash: FlashPlan,
         device: Device,
         recovered: Option<&Recovered>,
     ) -> bool {
-        self.takes(flash.dev, device) && self.shard.attach(flash, recovered)
+        let dev = flash.dev;
+        if !self.takes(dev, device) {
+            return false;
+        }
+        self.shard.attach(flash, recovered);
+        !self.shard.uses(dev)
     }
 
     /// Begins to open a page log on a device, unless it was given up meanwhile.

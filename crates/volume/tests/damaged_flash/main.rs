@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
 use larder_core::config::{AdmissionChoice, Choices, Limits, WritePolicy, preset};
+use larder_core::format::Wishes;
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::Class;
 use larder_core::request::{Errno, Kind, pieces};
@@ -115,7 +116,7 @@ impl Served {
         let served = Self(Volume::start(config)?);
         let flash = open(&dir.join("flash"))?.with_fault(fault);
         let shape = served.0.shape();
-        served.0.attach(FlashDevice::prepare(flash, None, shape, &choices, false)?)?;
+        served.0.attach(FlashDevice::prepare(flash, None, shape, &choices, Wishes::default())?)?;
         Ok(served)
     }
 

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a flash starts cold, or is refused.
+
+use std::fmt;
+
+use super::kept::Unreadable;
+use super::label::{Label, Section, SectionKind};
+use crate::size::Size;
+
+/// Why a flash starts cold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WhyCold {
+    /// It has no label.
+    #[error("it is new")]
+    New,
+    /// The user does not want what is there.
+    #[error("--format was given")]
+    FormatGiven,
+    /// It was formatted for a volatile cache.
+    #[error("it kept no journal")]
+    NoJournal,
+    /// It was formatted for another cache.
+    #[error("{0}")]
+    Misfit(Box<Misfit>),
+    /// The volume's state record is of another formatting.
+    #[error("the state file names another flash, or an older formatting of it")]
+    OtherFlash,
+    /// The volume has no state record.
+    #[error("there is no state file that names it")]
+    Unnamed,
+    /// The state record says so.
+    #[error("it was detached, or failed, and writes went on without it")]
+    OutOfUse,
+    /// It may hold dirty data, and this volume's choices know none.
+    #[error("it was used under write-back")]
+    WriteBack,
+    /// The origin is not what the state record describes.
+    #[error("the origin has another size")]
+    OriginResized,
+    /// The origin is not what the state record describes.
+    #[error("the origin was written to while it was not served")]
+    OriginChanged,
+    /// What is there is unknown.
+    #[error("it {0}")]
+    Unreadable(#[from] Unreadable),
+    /// It is behind what the state record says.
+    #[error("it is as it was before the last start or stop, a copy that was put back")]
+    PutBack,
+}
+
+/// Why a flash is refused: nothing is written to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WhyRefused {
+    /// Of a cache that may hold dirty data a part is missing.
+    #[error(
+        "holds {} of a cache of {}, and it alone may have some of the data; accepted: the whole device, or --format to lose that",
+        Size(*bytes),
+        Size(*needed)
+    )]
+    CutShort {
+        /// Bytes of the device.
+        bytes: u64,
+        /// Bytes that the label describes.
+        needed: u64,
+    },
+    /// A later program formatted it.
+    #[error(
+        "holds a Larder cache of format version {version}, newer than this program; give --format to overwrite it, or another device"
+    )]
+    Version {
+        /// The version of its format.
+        version: u32,
+    },
+    /// Both copies of its label are damaged.
+    #[error("holds a damaged Larder label; give --format to overwrite it, or another device")]
+    DamagedLabel,
+    /// It has no label, and is not empty.
+    #[error(
+        "holds data that is not Larder's (it is neither zero nor labelled); give --format to overwrite it, or another device"
+    )]
+    Foreign,
+    /// It would start cold, and may hold dirty data.
+    #[error(
+        "cannot be used ({0}), and it alone may have some of the data; start it with the settings that it had, with --adopt if only its state file is lost or the origin is what it was but for its time, or lose that with --format"
+    )]
+    MayHoldDirty(WhyCold),
+}
+
+/// A flash was formatted for another cache than the one that wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    /// The label that was found.
+    pub found: Label,
+    /// The label that would fit.
+    pub wanted: Label,
+}
+
+/// The use of a flash, as far as its label says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// The write policies under which it may have been used.
+    pub write_policy: &'static str,
+    /// Whether a crash may have left dirty data.
+    pub no_write_back: bool,
+}
+
+impl Used {
+    /// The use of a flash with this label.
+    #[must_use]
+    pub fn of(label: &Label) -> Self {
+        let no_write_back = label.keeps.dirty;
+        let write_policy = match (label.log().is_some(), no_write_back) {
+            (true, true) => "full",
+            (true, false) => "through or bounded",
+            (false, true) => "no-write-back",
+            (false, false) => "async, through or around",
+        };
+        Self { write_policy, no_write_back }
+    }
+}
+
+/// First byte behind everything that a label describes.
+pub(super) fn end(label: &Label) -> u64 {
+    let end = |s: &Section| s.offset.saturating_add(s.bytes);
+    label.sections.iter().map(end).max().unwrap_or_default()
+}
+
+/// What of a cache its label says, in the words of the settings.
+fn says(label: &Label) -> Vec<(&'static str, String)> {
+    let log = label.log().map(|section| section.kind);
+    let kind = if log.is_some() { "page logs" } else { "units" };
+    let mut says = vec![
+        ("a cache of", kind.to_owned()),
+        ("--write-policy", Used::of(label).write_policy.to_owned()),
+        ("an origin of", Size(label.origin_bytes).to_string()),
+        ("--unit", Size(label.unit_bytes).to_string()),
+        ("--workers", label.shards.to_string()),
+    ];
+    if let Some(SectionKind::Log { batch_pages, .. }) = log {
+        says.push(("--batch-pages", batch_pages.to_string()));
+    }
+    let factors = if label.keeps.factors { "periodic updates" } else { "none" };
+    says.push(("reference factors for", factors.to_owned()));
+    says.push(("a flash size of", Size(end(label)).to_string()));
+    says
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (found, wanted) = (says(&self.found), says(&self.wanted));
+        let other = |what| wanted.iter().find(|(name, _)| *name == what);
+        let differ = found.iter().filter_map(|(what, was)| {
+            let (_, is) = other(*what)?;
+            (is != was).then(|| format!("{what} {was} (now {is})"))
+        });
+        // Of two kinds of cache that is enough.
+        let differ: Vec<String> =
+            if found[0] == wanted[0] { differ.collect() } else { differ.take(2).collect() };
+        match differ.is_empty() {
+            true => f.write_str("it was formatted for the same cache with another layout"),
+            false => write!(f, "it was formatted for {}", differ.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::label::Keeps;
+
+    use super::*;
+
+    fn misfit(found: &Label, wanted: &Label) -> String {
+        Misfit { found: found.clone(), wanted: wanted.clone() }.to_string()
+    }
+
+    #[test]
+    fn what_differs_is_said_with_both_values() {
+        let section = |kind, bytes| Section { kind, offset: 1 << 20, bytes };
+        let units = Label {
+            volume: 1,
+            unit_bytes: 1 << 20,
+            slots: 9,
+            shards: 2,
+            log_bytes: 4096,
+            keeps: Keeps { dirty: false, factors: false },
+            origin_bytes: 1 << 30,
+            sections: vec![section(SectionKind::Slots, 3 << 20)],
+        };
+        let fewer = Label { shards: 1, ..units.clone() };
+        assert_eq!(misfit(&units, &fewer), "it was formatted for --workers 2 (now 1)");
+        let kind = SectionKind::Log { blocks: 64, segment: 16, batch_pages: 32 };
+        let keeps = Keeps { dirty: true, factors: false };
+        let log = Label { sections: vec![section(kind, 3 << 20)], keeps, ..fewer.clone() };
+        let said = misfit(&units, &log);
+        assert!(said.contains("a cache of units (now page logs)"), "{said}");
+        assert!(!said.contains("workers"), "{said}");
+        let kind = SectionKind::Log { blocks: 64, segment: 16, batch_pages: 64 };
+        let larger = Label {
+            sections: vec![section(kind, 4 << 20)],
+            keeps: Keeps::default(),
+            volume: 2,
+            ..log.clone()
+        };
+        let said = misfit(&log, &larger);
+        let all = [
+            "--batch-pages 32 (now 64)",
+            "full (now through or bounded)",
+            "a flash size of 4MiB (now 5MiB)",
+        ];
+        assert!(all.iter().all(|what| said.contains(what)), "{said}");
+    }
+}

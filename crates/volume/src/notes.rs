@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a volume notes in its state file, and when.
+
+use larder_core::format::{Kept, StateRecord};
+
+use super::error::VolumeError;
+use super::volume::{Volume, lock};
+use super::worker::Worker;
+
+impl Volume {
+    /// This flash may be used for the origin, and no other.
+    pub(super) fn note_attached(&self, volume: u64, kept: &Kept) -> Result<(), VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(()) };
+        file.put_out_of_use(Some(volume))?;
+        let (origin, bytes) = (file.origin(), self.config.origin.geometry().bytes);
+        file.store(&StateRecord::attached(volume, kept, self.config.choices.write, origin, bytes))
+    }
+
+    /// The page logs of this flash were opened.
+    pub(super) fn note_opened(&self, volume: u64) -> Result<(), VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(()) };
+        let generation = |worker: &mut Worker| Some(worker.shard.cache_status()?.reached.0);
+        let generations = self.ask(generation)?.into_iter().collect::<Option<Vec<_>>>();
+        match (file.load()?, generations) {
+            (Some(record), Some(generations)) if record.in_use && record.names(volume) => {
+                file.store(&record.opened(&generations, self.config.choices.write))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes it durable that what is on the flash may not be used any more.
+    ///
+    /// # Errors
+    /// When the state file cannot be written.
+    pub fn mark_out_of_use(&self) -> Result<(), VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(()) };
+        file.put_out_of_use(None)
+    }
+
+    /// Nothing is on flash that the origin does not have.
+    pub(super) fn note_cleaned(&self) -> Result<(), VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(()) };
+        match file.load()? {
+            Some(record) if record.dirty => file.store(&record.cleaned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The volume stopped in good order. Where no flash was attached, or a worker was lost, nothing is known that the
+    /// file does not say.
+    pub(super) fn note_stopped(&self) -> Result<(), VolumeError> {
+        let Some(file) = &self.config.state else { return Ok(()) };
+        let left = lock(&self.left);
+        if left.len() < self.mailboxes.len() {
+            return Ok(());
+        }
+        match file.load()? {
+            Some(record) if record.in_use => {
+                let dirty = left.values().any(|left| left.dirty);
+                let reached = left.values().map(|left| left.reached).collect();
+                file.store(&record.stopped(reached, dirty, self.origin_mtime()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn origin_mtime(&self) -> Option<i64> {
+        let identity = self.config.origin.identity().ok().flatten()?;
+        // Block devices have none.
+        i64::try_from(identity.mtime_ns).ok().filter(|ns| *ns != 0)
+    }
+}
