@@ -13,7 +13,7 @@ use crate::tree::Tree;
 const PHRASES: &str = include_str!("idioms.txt");
 /// What is left, by document or folder. Whoever rewrites a text lowers the number.
 const LEFT: &[(&str, usize)] =
-    &[("ARCHITECTURE.md", 13), ("docs/roadmap.md", 13), ("postgres/", 9), ("crates/", 1550)];
+    &[("ARCHITECTURE.md", 13), ("docs/roadmap.md", 13), ("crates/", 1550)];
 /// Words that date a text.
 const HISTORY: &[&str] = &[
     "today",
