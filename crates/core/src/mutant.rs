@@ -177,6 +177,11 @@ pub const MUTANTS: &[Mutant] = &[
         "a log is left while a write that it showed is under way",
     ),
     mutant(
+        "page-log-attach-over-writes",
+        "3",
+        "a log is opened while changes of the origin from before are under way",
+    ),
+    mutant(
         "page-log-no-repair",
         "L10",
         "what a dead holder of the log's lock left is taken as it is",

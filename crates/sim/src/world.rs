@@ -116,6 +116,12 @@ impl World {
         self.shards.iter().zip(places).for_each(|(shard, place)| shard.attach_log(dev, place));
     }
 
+    /// The device that was attached last.
+    #[must_use]
+    pub fn newest(&self) -> DevId {
+        DevId(self.devices.len() as u32 - 1)
+    }
+
     /// Takes a device out: the world is over.
     pub fn take_store(&mut self, dev: DevId) -> Option<Store> {
         self.devices.get_mut(dev.0 as usize)?.store.take()
@@ -159,6 +165,12 @@ impl World {
     pub fn release(&mut self, dev: DevId) {
         let now = self.now;
         self.devices[dev.0 as usize].release(now);
+    }
+
+    /// Lets all devices go on with what they held back.
+    pub fn release_all(&mut self) {
+        let now = self.now;
+        self.devices.iter_mut().for_each(|device| device.release(now));
     }
 
     /// A client's request; `data` is what a write writes. Flushes have no range.

@@ -3,9 +3,10 @@
 
 use std::sync::atomic::AtomicBool;
 
+use larder_core::config::presets;
 use larder_sim::torture::history::Seen;
 use larder_sim::torture::plan::Plan;
-use larder_sim::torture::profile::{PROFILES, Profile, profile};
+use larder_sim::torture::profile::{CACHES, PROFILES, Profile, profile};
 use larder_sim::torture::promise::{PROMISES, Promise};
 use larder_sim::torture::runner::{Outcome, Task, torture};
 use larder_sim::torture::{corpus, run, small};
@@ -60,6 +61,30 @@ fn crash_upon_crash() {
 fn flash_that_fails_is_given_up_and_fenced() {
     let seen = sweep("flash-fails", 100..140);
     assert!(seen.given_up > 30 && seen.errors == 0, "{seen:?}");
+}
+
+#[test]
+fn flash_comes_and_goes_while_clients_are_at_work() {
+    let seen = sweep("attach", 100..160);
+    assert!(seen.attached > 150 && seen.given_up > 20 && seen.cleared > 50, "{seen:?}");
+    assert!(seen.warm > 200 && seen.dirty > 1_000, "{seen:?}");
+}
+
+#[test]
+fn any_choices_that_go_together() {
+    let seen = sweep("lawful", 100..160);
+    assert!(seen.attached > 20 && seen.given_up > 20 && seen.errors > 50, "{seen:?}");
+    assert!(seen.warm > 200 && seen.dirty > 1_000 && seen.warm_hits > 1_000, "{seen:?}");
+}
+
+#[test]
+fn every_preset_is_tortured() {
+    for preset in presets() {
+        assert!(CACHES.iter().any(|cache| cache.preset == preset.name), "{}", preset.name);
+    }
+    for cache in CACHES {
+        assert!(PROFILES.iter().any(|row| row.takes(cache.kind)), "{}", cache.kind.name);
+    }
 }
 
 #[test]

@@ -253,6 +253,12 @@ impl Current {
         spec: LogSpec,
         place: Geometry,
     ) {
+        // Changes of the origin from before do not hold their pages in this log: one that ended after a change in the log
+        // would undo it there.
+        let over_writes = mutant::is_active("page-log-attach-over-writes");
+        while !over_writes && self.cx.claims.count() > 0 && !opening.device.closed() {
+            self.cx.exec.sleep(MILLISECOND).await;
+        }
         let opened = OpenLog::open(Rc::clone(&self.cx), flash, spec, place).await;
         let cache = match opened {
             Opened::Open(open) => Cache::Log(LogState::Open(open)),

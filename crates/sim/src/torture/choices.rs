@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The choices of a tiny volume: those of a preset, with settings under which a thousand requests meet more than hours
-//! of a real load.
+//! The choices of a tiny volume: those of a preset, or any that go together, with settings under which a thousand
+//! requests meet more than hours of a real load.
 
 use larder_core::buf::PAGE;
-use larder_core::config::{AdmissionChoice, Choices, FRAGMENT_BYTES_LEAST, Placement};
+use larder_core::config::{
+    AdmissionChoice, Choices, Eviction, FRAGMENT_BYTES_LEAST, Limits, Placement, ReplacementChoice,
+    WritePolicy,
+};
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::pagelog::Geometry;
-use larder_core::policy::admission::{Class, OnMissSettings, SelectiveSettings};
+use larder_core::policy::admission::{Class, OnMissSettings, PeriodicSettings, SelectiveSettings};
+use larder_core::policy::replacement::BucketOrder;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 const MICRO: Nanos = 1_000;
+
+/// Draws choices for units of so many bytes; blocks of a page log.
+pub(super) type Tune = fn(&mut Choices, u64, &mut Pcg64Mcg) -> u32;
 
 /// Choices of a cache of units.
 pub(super) fn tune_units(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
@@ -60,4 +67,100 @@ pub(super) fn tune_log(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mc
     let least = log.least_blocks();
     let log = Geometry { blocks: least + rng.random_range(0..2 * least), ..log };
     log.grown_to(log.bytes()).map_or(log.blocks, |log| log.blocks)
+}
+
+/// Any choices of a clean cache of units.
+pub(super) fn any_units(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
+    choices.unit_bytes = unit_bytes;
+    choices.placement = Placement::Anywhere;
+    choices.write = match rng.random_range(0..10) {
+        0 | 1 => WritePolicy::WriteAround,
+        2..5 => WritePolicy::WriteThrough,
+        _ => WritePolicy::AsyncWriteThrough,
+    };
+    match rng.random_range(0..10) {
+        0 => any_update(choices, rng),
+        1..8 if unit_bytes >= FRAGMENT_BYTES_LEAST => {
+            choices.admission = AdmissionChoice::Selective(any_selective(rng));
+            choices.eviction = Eviction::Replacement(any_replacement(rng));
+        }
+        _ => any_on_miss(choices, rng),
+    }
+    0
+}
+
+/// Any choices of a cache whose units are exchanged by updates alone.
+pub(super) fn any_updated(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
+    choices.unit_bytes = unit_bytes;
+    any_update(choices, rng);
+    0
+}
+
+/// Any choices of page logs.
+pub(super) fn any_log(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
+    choices.eviction = Eviction::LogOrder { second_chance: rng.random_bool(0.5) };
+    tune_log(choices, unit_bytes, rng)
+}
+
+fn any_update(choices: &mut Choices, rng: &mut Pcg64Mcg) {
+    let (period, hot) = (rng.random_range(200..20_000) * MICRO, rng.random_range(0..60));
+    choices.admission = AdmissionChoice::Periodic(PeriodicSettings { period, hot });
+    choices.eviction = Eviction::Update;
+}
+
+fn any_selective(rng: &mut Pcg64Mcg) -> SelectiveSettings {
+    let class = |workers, target_miss_ratio, min_free_ratio, period_ns| Class {
+        workers,
+        target_miss_ratio,
+        min_free_ratio,
+        period_ns,
+    };
+    SelectiveSettings {
+        classes: vec![
+            class(rng.random_range(1..9), 0.35, 0.1, 0),
+            class(rng.random_range(1..5), 0.15, 0.0, 0),
+            class(2, 0.0, 0.0, rng.random_range(1..500) * MICRO),
+        ],
+        list_length: rng.random_range(2..100),
+        window_ns: 5 * MILLISECOND,
+        displace_heat: rng.random_range(1..4),
+    }
+}
+
+fn any_replacement(rng: &mut Pcg64Mcg) -> ReplacementChoice {
+    let named = ReplacementChoice::NAMED;
+    let any = named[rng.random_range(0..named.len())].1;
+    let clock = ReplacementChoice::GClock { ceiling: rng.random_range(1..5) };
+    if rng.random_bool(0.3) { clock } else { any }
+}
+
+/// Every miss enters, in sets, in buckets or anywhere.
+fn any_on_miss(choices: &mut Choices, rng: &mut Pcg64Mcg) {
+    choices.admission = AdmissionChoice::OnMiss(OnMissSettings {
+        client_waits: rng.random_bool(0.5),
+        on_write: rng.random_bool(0.7),
+        bypass_bytes: [0, 4 * choices.unit_bytes][rng.random_range(0..2)],
+    });
+    let replacement = match rng.random_range(0..4) {
+        0 => {
+            let ways = rng.random_range(1..9);
+            choices.placement = Placement::Sets { ways, hashed: rng.random_bool(0.5) };
+            [ReplacementChoice::Lru, ReplacementChoice::Fifo][rng.random_range(0..2)]
+        }
+        1 => {
+            let order = [BucketOrder::Lru, BucketOrder::Fifo, BucketOrder::Random(rng.random())];
+            let bytes = choices.unit_bytes * rng.random_range(1..5);
+            ReplacementChoice::Buckets { bytes, order: order[rng.random_range(0..3)] }
+        }
+        _ => any_replacement(rng),
+    };
+    choices.eviction = Eviction::Replacement(replacement);
+}
+
+/// Any limits beside the time limits, which go with the device.
+pub(super) fn any_limits(limits: &mut Limits, rng: &mut Pcg64Mcg) {
+    limits.write_through_bytes = [4 << 10, 64 << 10, 8 << 20][rng.random_range(0..3)];
+    limits.population_io_bytes = 4096 << rng.random_range(0..9);
+    limits.population_share = [0.0, 0.01, 0.25, 1.0][rng.random_range(0..4)];
+    limits.flash_errors = rng.random_range(1..40);
 }

@@ -12,7 +12,6 @@ use super::history::{Judged, Violation};
 use super::moment::Moment;
 use super::on_flash::on_flash;
 use super::owners::Owners;
-use super::setup::FLASH;
 use crate::device::SimDevice;
 use crate::store::Image;
 use crate::world::ORIGIN;
@@ -60,7 +59,7 @@ pub(super) fn judge_cut(moment: &mut Moment<'_>, origin: &Image, flash: &Image) 
         on_flash(&setup.plan).judge(moment, (origin, flash), &mut owners)?;
     }
     judge_volume(moment, &owners, origin, flash)?;
-    if setup.kind.outlives_flash {
+    if setup.kind.outlives_flash && owners.any() {
         // Whatever becomes of flash.
         judge_volume(moment, &Owners::none(setup), origin, flash)?;
     }
@@ -75,7 +74,7 @@ fn judge_volume(
     flash_left: &Image,
 ) -> Judged<()> {
     let Some(origin) = moment.world.store(ORIGIN) else { return Ok(()) };
-    let flash = moment.world.store(FLASH).unwrap_or(origin);
+    let flash = moment.world.store(moment.flash).unwrap_or(origin);
     for sector in moment.oracle.touched() {
         let value = owners.value(sector, (origin, origin_left), (flash, flash_left))?;
         if let Some(flushed) = moment.flushed {

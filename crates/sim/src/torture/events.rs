@@ -10,7 +10,6 @@ use rand::RngExt;
 
 use super::life::Life;
 use super::promise::Trouble;
-use super::setup::FLASH;
 use super::step::Fault;
 use crate::device::Rot;
 use crate::world::ORIGIN;
@@ -58,7 +57,9 @@ impl Life<'_> {
         self.follow_clear();
         let now = self.world.now();
         for event in self.world.take_events() {
-            if let Event::FlashFailed { .. } = event {
+            if let Event::FlashFailed { dev, .. } = event
+                && dev == self.flash
+            {
                 self.seen.given_up += 1;
                 let delay = if self.attached { self.rng.random_range(0..5) } else { 0 };
                 self.fence_at.get_or_insert(now + delay * MILLISECOND);
@@ -74,7 +75,7 @@ impl Life<'_> {
         let (setup, now) = (self.setup, self.world.now());
         let begins = match fault {
             Fault::Flip(sector, bit) => {
-                if let Some(store) = self.world.device(FLASH).store.as_mut() {
+                if let Some(store) = self.world.device(self.flash).store.as_mut() {
                     store.flip(sector, bit);
                 }
                 return;
@@ -89,7 +90,7 @@ impl Life<'_> {
             let flushes = setup.trouble == Trouble::OriginFlushErrors;
             origin.flush_errors = if flushes { share(0.2) } else { 0.0 };
         }
-        let device = self.world.device(FLASH);
+        let device = self.world.device(self.flash);
         let faults = &mut device.faults;
         match setup.trouble {
             Trouble::FlashErrors => {

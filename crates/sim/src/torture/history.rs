@@ -44,6 +44,8 @@ pub struct Seen {
     pub settled: u64,
     /// Times that flash was given up.
     pub given_up: u64,
+    /// Times that flash was attached while clients were at work.
+    pub attached: u64,
     /// Wrong sectors that nothing detects, by contract.
     pub undetected: u64,
     /// A digest of everything that clients saw.
@@ -83,6 +85,7 @@ impl std::ops::AddAssign for Seen {
         self.cleared += more.cleared;
         self.settled += more.settled;
         self.given_up += more.given_up;
+        self.attached += more.attached;
         self.undetected += more.undetected;
         self.digest = self.digest.wrapping_add(more.digest);
     }

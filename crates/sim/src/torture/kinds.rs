@@ -7,9 +7,8 @@
 use larder_core::config::{Choices, Durability, WritePolicy};
 use larder_core::format::Plan;
 use larder_core::pagelog::LogPolicy;
-use rand_pcg::Pcg64Mcg;
 
-use super::choices::{tune_log, tune_units};
+use super::choices::{Tune, any_log, any_units, any_updated, tune_log, tune_units};
 use super::places::{self, Sizes};
 use super::promise::{Promise, Trouble};
 use super::reads::{Judge, against_history, against_origin};
@@ -23,14 +22,18 @@ pub struct Kind {
     pub(super) durability: Durability,
     /// The write policy, where it is not the preset's.
     pub(super) write: Option<WritePolicy>,
-    /// Shrinks the choices to the volume, whose units have so many bytes; blocks of a page log.
-    pub(super) tune: fn(&mut Choices, u64, &mut Pcg64Mcg) -> u32,
+    /// Shrinks the preset's choices to the volume; blocks of a page log.
+    pub(super) tune: Tune,
+    /// Draws any choices of the kind instead; blocks of a page log.
+    pub(super) any: Tune,
     /// Where things lie on flash.
     pub(super) plan: fn(&Sizes, &Choices) -> Plan,
     /// The larger of the block sizes that its flash may have.
     pub(super) large_block_bytes: u32,
     /// What an administrator may ask for before a request, and how probable that is.
     pub(super) asks: &'static [(f64, Step)],
+    /// How flash is taken away.
+    pub(super) leaves: Step,
     /// How everything stops, and how often of the sum.
     pub(super) stops: &'static [(u32, Stop)],
     /// Troubles that do not come to it, since nothing is promised under them.
@@ -54,25 +57,31 @@ pub const VOLATILE: Kind = Kind {
     durability: Durability::Volatile,
     write: None,
     tune: tune_units,
+    any: any_units,
     plan: places::units,
     large_block_bytes: 4096,
     asks: &[DETACHES],
+    leaves: Step::Detach,
     stops: &[(1, Stop::FlashLost), (2, Stop::Process), (9, Stop::Power)],
-    excludes: &[],
+    // There is none.
+    excludes: &[Trouble::MetadataRot],
     promises: &[],
     outlives_flash: true,
     read_back: against_origin,
 };
 
 /// Units with a journal; the origin has everything.
-pub const JOURNALED: Kind = Kind { name: "journaled", durability: Durability::Journal, ..VOLATILE };
+pub const JOURNALED: Kind =
+    Kind { name: "journaled", durability: Durability::Journal, excludes: &[], ..VOLATILE };
 
 /// Units with a journal; flash owns what it holds.
 pub const WRITE_BACK: Kind = Kind {
     name: "write-back",
+    any: any_updated,
     // It takes what the origin takes.
     large_block_bytes: 512,
     asks: &[FLUSHES, LEAVES],
+    leaves: Step::Leave,
     // The loss of flash is what the contract names.
     stops: &[(1, Stop::Power), (2, Stop::Process), (9, Stop::Power)],
     excludes: &[
@@ -97,9 +106,11 @@ pub const LOG_THROUGH: Kind = Kind {
     durability: Durability::Log,
     write: Some(WritePolicy::Logged(LogPolicy::Through)),
     tune: tune_log,
+    any: any_log,
     plan: places::passing_logs,
     large_block_bytes: 512,
     asks: &[DETACHES, SETTLES],
+    excludes: &[],
     // A page has a checksum.
     promises: &[(Trouble::DataRot, Promise::Invisible)],
     ..VOLATILE
@@ -111,6 +122,7 @@ pub const LOG_FULL: Kind = Kind {
     write: Some(WritePolicy::Logged(LogPolicy::Full)),
     plan: places::lasting_logs,
     asks: &[FLUSHES, LEAVES, SETTLES],
+    leaves: Step::Leave,
     stops: WRITE_BACK.stops,
     excludes: &[
         Trouble::FlashFull,

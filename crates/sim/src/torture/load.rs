@@ -65,6 +65,11 @@ pub(super) fn steps(row: &Profile, setup: &Setup, rng: &mut Pcg64Mcg) -> Vec<Ste
                 steps.push(*step);
             }
         }
+        if row.plugs > 0.0 && rng.random_bool(row.plugs) {
+            let away = rng.random_bool(0.4);
+            let same = rng.random_bool(0.5);
+            steps.push(if away { setup.kind.leaves } else { Step::Attach(same) });
+        }
         steps.push(aim.ask(rng));
         if rng.random_bool(pace) {
             steps.push(Step::Go(rng.random_range(1..6)));
@@ -111,15 +116,16 @@ impl Aim<'_> {
     fn ask(&mut self, rng: &mut Pcg64Mcg) -> Step {
         let mix = self.row.mix;
         let fua = rng.random_bool(0.1);
-        let drawn = rng.random_range(0..mix.read + mix.write + mix.flush + mix.trim + mix.zero);
         let kinds = [
             (mix.read, Kind::Read),
             (mix.write, Kind::Write { fua }),
             (mix.trim, Kind::Trim { fua }),
             (mix.zero, Kind::Zero { fua, may_unmap: true }),
             (mix.flush, Kind::Flush),
+            (mix.fill, Kind::Zero { fua, may_unmap: false }),
         ];
-        let kind = by_weight(&kinds, |k| k.0, drawn).1;
+        let sum = kinds.iter().map(|kind| kind.0).sum();
+        let kind = by_weight(&kinds, |k| k.0, rng.random_range(0..sum)).1;
         if kind == Kind::Flush {
             return Step::Ask(kind, 0, 0);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A moment of a life, as a power cut in it is judged.
 
-use larder_core::exec::Nanos;
+use larder_core::exec::{DevId, Nanos};
 
 use super::history::Seen;
 use super::setup::Setup;
@@ -13,6 +13,8 @@ pub(super) struct Moment<'a> {
     pub setup: &'a Setup,
     pub world: &'a World,
     pub oracle: &'a Oracle,
+    /// The flash device that was attached last.
+    pub flash: DevId,
     /// The id of the volume on flash.
     pub volume: u64,
     /// The state off the flash says that flash is in use.

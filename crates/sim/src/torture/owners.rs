@@ -36,6 +36,11 @@ impl Owners {
         }
     }
 
+    /// Whether the origin lacks any.
+    pub(super) fn any(&self) -> bool {
+        self.slots.iter().any(|owner| *owner != Owner::Origin)
+    }
+
     /// Says where a unit is.
     pub(super) fn set(&mut self, unit: u64, owner: Owner) {
         if let Some(slot) = self.slots.get_mut(unit as usize) {

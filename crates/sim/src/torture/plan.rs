@@ -11,6 +11,7 @@ use larder_core::shape::Shape;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
+use super::choices::any_limits;
 use super::load::steps;
 use super::places::Sizes;
 use super::profile::{Cache, PROFILES, Profile, by_weight};
@@ -41,7 +42,7 @@ impl Plan {
         let mut rng = Pcg64Mcg::new(u128::from(seed) << 64 | 0x70_4742_4535);
         let sum: u32 = PROFILES.iter().map(|p| p.weight).sum();
         let drawn = by_weight(PROFILES, |p| p.weight, rng.random_range(0..sum));
-        let row = row.unwrap_or(drawn);
+        let row = row.or_else(|| drawn_before(seed)).unwrap_or(drawn);
         let setup = draw(row, &mut rng);
         let steps = steps(row, &setup, &mut rng);
         Self { seed, profile: row.name, setup, salt: rng.random(), steps }
@@ -66,6 +67,19 @@ impl Plan {
     }
 }
 
+/// The row that a seed takes whatever the weights say.
+fn drawn_before(seed: u64) -> Option<&'static Profile> {
+    let mut rng = Pcg64Mcg::new(u128::from(seed) << 64 | 0x6265_666f_7265);
+    let mut drawn: u32 = rng.random_range(0..100);
+    PROFILES.iter().find(|row| match drawn.checked_sub(row.percent) {
+        Some(rest) => {
+            drawn = rest;
+            false
+        }
+        None => true,
+    })
+}
+
 /// Draws the volume.
 fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let Cache { preset: name, kind, also, .. } = row.cache(|range| rng.random_range(range));
@@ -75,8 +89,9 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let mut choices = preset.choices();
     choices.durability = kind.durability;
     choices.write = kind.write.unwrap_or(choices.write);
-    let blocks = (kind.tune)(&mut choices, unit_bytes, rng);
-    if let Some(write) = also.filter(|_| rng.random_bool(0.2)) {
+    let tune = if row.any { kind.any } else { kind.tune };
+    let blocks = tune(&mut choices, unit_bytes, rng);
+    if let Some(write) = also.filter(|_| !row.any && rng.random_bool(0.2)) {
         choices.write = write;
     }
     let unit_bytes = choices.unit_bytes;
@@ -96,7 +111,7 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
     let slots = (units * tenths / 10).max(1) + rng.random_range(0..2);
     let slots = slots.clamp(u64::from(shards), units.max(u64::from(shards)));
     let flash_slowest = rng.random_range(50..1_000) * MICRO;
-    let limits = Limits {
+    let mut limits = Limits {
         write_through_bytes: rng.random_range(1..64) * (64 << 10),
         population_io_bytes: [16 << 10, 64 << 10, 1 << 20][rng.random_range(0..3)],
         population_share: [0.25, 1.0, 1.0][rng.random_range(0..3)],
@@ -105,6 +120,9 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         flash_dead_after: 60 * MILLISECOND,
         ..Limits::default()
     };
+    if row.any {
+        any_limits(&mut limits, rng);
+    }
     let block_bytes = if rng.random_bool(0.2) { kind.large_block_bytes } else { 512 };
     let trouble = kind.bears(row.troubles[rng.random_range(0..row.troubles.len())]);
     let plan = (kind.plan)(&Sizes { shape, slots, block_bytes, blocks }, &choices);

@@ -58,6 +58,8 @@ pub const CACHES: &[Cache] = &[
 ];
 
 const UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED, &WRITE_BACK];
+const EVERY: &[&Kind] =
+    &[&VOLATILE, &JOURNALED, &WRITE_BACK, &LOG_THROUGH, &LOG_BOUNDED, &LOG_FULL];
 const WITH_JOURNAL: &[&Kind] = &[&JOURNALED, &WRITE_BACK];
 /// The origin has everything.
 const CLEAN_UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED];
@@ -75,9 +77,11 @@ pub struct Mix {
     pub trim: u32,
     /// Zeroings.
     pub zero: u32,
+    /// Zeroings that keep their blocks allocated.
+    pub fill: u32,
 }
 
-const MIXED: Mix = Mix { read: 45, write: 42, flush: 7, trim: 2, zero: 4 };
+const MIXED: Mix = Mix { read: 45, write: 42, flush: 7, trim: 2, zero: 4, fill: 0 };
 
 /// A row of the swarm, see the module.
 #[derive(Debug)]
@@ -86,8 +90,11 @@ pub struct Profile {
     pub name: &'static str,
     /// What it is about.
     pub what: &'static str,
-    /// How many seeds of the sum of all rows take it; with 0 it runs by name alone.
+    /// How many seeds of the sum of all rows take it.
     pub weight: u32,
+    /// How many of 100 seeds take it before the weights are asked. A row that is added this way, with a weight of 0,
+    /// changes no history of the others.
+    pub percent: u32,
     /// The kinds of the caches that it takes.
     pub takes: &'static [&'static Kind],
     /// Bytes of a unit, where the preset lets that be chosen.
@@ -106,6 +113,10 @@ pub struct Profile {
     pub hot: u32,
     /// The share of requests in percent that follow the one before.
     pub scan: u32,
+    /// Whether choices and limits are any that go together, instead of the preset's.
+    pub any: bool,
+    /// How probable it is, before a request, that flash is taken away or attached.
+    pub plugs: f64,
     /// Crashes.
     pub crashes: Range<u32>,
     /// Whether most crashes follow another at once.
@@ -122,6 +133,7 @@ const EVERYDAY: Profile = Profile {
     name: "everyday",
     what: "a mixed load, several crashes",
     weight: 6,
+    percent: 0,
     takes: UNITS,
     units: &[4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
     shards: &[1, 1, 2],
@@ -131,6 +143,8 @@ const EVERYDAY: Profile = Profile {
     mix: MIXED,
     hot: 30,
     scan: 5,
+    any: false,
+    plugs: 0.0,
     crashes: 3..6,
     bursts: false,
     rest: (40, 15),
@@ -154,7 +168,7 @@ pub const PROFILES: &[Profile] = &[
         name: "hot-overwrite",
         what: "few pages are written and read again and again, by many at once",
         weight: 3,
-        mix: Mix { read: 35, write: 58, flush: 3, trim: 1, zero: 3 },
+        mix: Mix { read: 35, write: 58, flush: 3, trim: 1, zero: 3, fill: 0 },
         in_flight: &[16, 48],
         hot: 90,
         ..EVERYDAY
@@ -163,7 +177,7 @@ pub const PROFILES: &[Profile] = &[
         name: "scan",
         what: "sequential streams through a small cache",
         weight: 2,
-        mix: Mix { read: 70, write: 25, flush: 3, trim: 0, zero: 2 },
+        mix: Mix { read: 70, write: 25, flush: 3, trim: 0, zero: 2, fill: 0 },
         scan: 75,
         slots: 2..6,
         ..EVERYDAY
@@ -172,7 +186,7 @@ pub const PROFILES: &[Profile] = &[
         name: "flush-storm",
         what: "every third request is a FLUSH",
         weight: 2,
-        mix: Mix { read: 20, write: 45, flush: 33, trim: 0, zero: 2 },
+        mix: Mix { read: 20, write: 45, flush: 33, trim: 0, zero: 2, fill: 0 },
         ..EVERYDAY
     },
     Profile {
@@ -190,7 +204,7 @@ pub const PROFILES: &[Profile] = &[
         takes: WITH_JOURNAL,
         units: &[64 * KIB, 128 * KIB, 256 * KIB],
         slots: 8..11,
-        mix: Mix { read: 35, write: 60, flush: 2, trim: 0, zero: 3 },
+        mix: Mix { read: 35, write: 60, flush: 2, trim: 0, zero: 3, fill: 0 },
         hot: 0,
         rest: (12, 25),
         ..EVERYDAY
@@ -281,10 +295,75 @@ pub const PROFILES: &[Profile] = &[
         name: "runs",
         what: "small units, several of which a shard owns in a row, so that requests lie in runs of them",
         weight: 0,
+        percent: 2,
         takes: UNITS,
         units: &[4 * KIB, 4 * KIB, 64 * KIB],
         shards: &[2, 2, 3],
         stripes: &[2, 4, 7],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "attach",
+        what: "flash is taken away, and it or another is attached, while requests are under way",
+        weight: 0,
+        percent: 4,
+        takes: EVERY,
+        units: &[16 * KIB, 64 * KIB, 64 * KIB, 128 * KIB],
+        plugs: 0.02,
+        rest: (30, 8),
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::None,
+            Trouble::FlashErrors,
+            Trouble::FlashHangs,
+            Trouble::FlashSlow,
+            Trouble::FlashVanishes,
+            Trouble::OriginErrors,
+            Trouble::OriginFlushErrors,
+        ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "lawful",
+        what: "any choices that go together, with any unit and any limits",
+        weight: 0,
+        percent: 4,
+        takes: EVERY,
+        units: &[
+            4 * KIB,
+            4 * KIB,
+            8 * KIB,
+            64 * KIB,
+            64 * KIB,
+            128 * KIB,
+            256 * KIB,
+            512 * KIB,
+            1024 * KIB,
+            2048 * KIB,
+            8192 * KIB,
+        ],
+        shards: &[1, 1, 2, 3],
+        stripes: &[1, 1, 2, 5],
+        slots: 0..11,
+        in_flight: &[1, 4, 16, 64],
+        mix: Mix { read: 50, write: 36, flush: 5, trim: 3, zero: 3, fill: 3 },
+        any: true,
+        plugs: 0.004,
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::None,
+            Trouble::FlashErrors,
+            Trouble::FlashFull,
+            Trouble::FlashHangs,
+            Trouble::FlashSlow,
+            Trouble::FlashVanishes,
+            Trouble::FlashShrinks,
+            Trouble::OriginErrors,
+            Trouble::OriginFlushErrors,
+            Trouble::MetadataRot,
+        ],
         ..EVERYDAY
     },
     Profile {
@@ -306,7 +385,7 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "page-log-trims",
         what: "a log of pages, a third of which is soon dropped again",
-        mix: Mix { read: 25, write: 40, flush: 5, trim: 12, zero: 18 },
+        mix: Mix { read: 25, write: 40, flush: 5, trim: 12, zero: 18, fill: 0 },
         ..PAGE_LOG
     },
     Profile {

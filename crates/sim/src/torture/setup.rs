@@ -2,15 +2,12 @@
 //! The volume of a history: what it is made of, and where things lie on its flash.
 
 use larder_core::config::{Choices, Limits};
-use larder_core::exec::{DevId, Nanos};
+use larder_core::exec::Nanos;
 use larder_core::format::Plan;
 use larder_core::shape::Shape;
 
 use super::kinds::Kind;
 use super::promise::{Promise, Trouble};
-
-/// The flash device's number.
-pub(super) const FLASH: DevId = DevId(1);
 
 /// The volume, and the engine's settings.
 #[derive(Clone, Debug)]

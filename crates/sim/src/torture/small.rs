@@ -20,7 +20,7 @@ use super::kinds::JOURNALED;
 use super::life::{Life, start};
 use super::places::{Sizes, units};
 use super::promise::Trouble;
-use super::setup::{FLASH, Setup};
+use super::setup::Setup;
 use super::step::Step;
 use crate::store::{Image, Store};
 use crate::world::ORIGIN;
@@ -155,7 +155,7 @@ fn state(life: &mut Life<'_>) -> (u32, usize, u32, usize, usize) {
         let store = life.world.device(dev).store.as_ref();
         store.map_or((0, 0), |s| (s.snapshot(), s.unflushed().count()))
     };
-    let (origin, flash) = (of(ORIGIN), of(FLASH));
+    let (origin, flash) = (of(ORIGIN), of(life.flash));
     (origin.0, origin.1, flash.0, flash.1, life.asked.len())
 }
 
@@ -168,7 +168,7 @@ fn subsets(life: &mut Life<'_>, tried: &mut Tried) -> Judged<()> {
         writes
     };
     let origin = writes(life.world.device(ORIGIN).store.as_ref());
-    let flash = writes(life.world.device(FLASH).store.as_ref());
+    let flash = writes(life.world.device(life.flash).store.as_ref());
     let ours =
         flash.len().min(WRITES / 2).max(WRITES.saturating_sub(origin.len()).min(flash.len()));
     let theirs = origin.len().min(WRITES - ours);
@@ -186,7 +186,7 @@ fn subsets(life: &mut Life<'_>, tried: &mut Tried) -> Judged<()> {
             if let Some(store) = &life.world.device(ORIGIN).store {
                 store.cut_into(&mut left, |_, write| kept(write, &origin, theirs, 0));
             }
-            if let Some(store) = &life.world.device(FLASH).store {
+            if let Some(store) = &life.world.device(life.flash).store {
                 store.cut_into(&mut flash_left, |_, write| kept(write, &flash, ours, theirs));
             }
             tried.states += 1;

@@ -50,6 +50,8 @@ pub enum Step {
     Detach,
     /// The administrator asks that the origin have everything, and takes the flash device away then.
     Leave,
+    /// The administrator attaches a flash device, where there is none: the last one, or else another.
+    Attach(bool),
     /// The volume is about to stop: all of the cache's state is made durable.
     Settle,
 }
@@ -83,6 +85,8 @@ impl fmt::Display for Step {
             Self::Flush => write!(f, "the origin is to have everything"),
             Self::Detach => write!(f, "flash is taken away"),
             Self::Leave => write!(f, "flash is taken away when the origin has everything"),
+            Self::Attach(true) => write!(f, "flash is attached again"),
+            Self::Attach(false) => write!(f, "another flash is attached"),
             Self::Settle => write!(f, "all state is made durable"),
             Self::Fault(Fault::Begins) => write!(f, "the trouble begins"),
             Self::Fault(Fault::Ends) => write!(f, "the trouble ends"),

@@ -18,7 +18,7 @@ use crate::torture::history::{Judged, Violation, wrong};
 use crate::torture::moment::Moment;
 use crate::torture::owners::{Owner, Owners};
 use crate::torture::promise::Trouble;
-use crate::torture::setup::{FLASH, Setup};
+use crate::torture::setup::Setup;
 use crate::world::World;
 
 /// Sectors of a page.
@@ -46,7 +46,7 @@ impl OnFlash for LogsPlan {
     ) -> Judged<()> {
         let setup = moment.setup;
         for (shard, place) in self.each(moment.volume).enumerate() {
-            let Some(store) = moment.world.store(FLASH) else { continue };
+            let Some(store) = moment.world.store(moment.flash) else { continue };
             let (found, pages) = match recover(setup, place, store, left.1) {
                 Ok(found) => found,
                 // The origin has everything, or everything that was flushed.

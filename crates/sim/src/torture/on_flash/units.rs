@@ -17,7 +17,7 @@ use crate::torture::history::{Judged, Violation, wrong};
 use crate::torture::moment::Moment;
 use crate::torture::owners::{Owner, Owners};
 use crate::torture::promise::Promise;
-use crate::torture::setup::{FLASH, Setup};
+use crate::torture::setup::Setup;
 use crate::world::World;
 
 impl OnFlash for UnitsPlan {
@@ -58,7 +58,7 @@ impl OnFlash for UnitsPlan {
         owners: &mut Owners,
     ) -> Judged<()> {
         for shard in 0..self.shards() {
-            let Some(store) = moment.world.store(FLASH) else { continue };
+            let Some(store) = moment.world.store(moment.flash) else { continue };
             match recover_shard(self, moment.volume, shard, store, left.1) {
                 Ok(found) => {
                     let shape = moment.setup.shape.of_shard(shard);
