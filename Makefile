@@ -88,7 +88,7 @@ demo: build deps-demo
 demo-postgres: build build-postgres deps-demo-postgres
 	$(RELEASE)/larder demo --part postgres --dir target/demo $(ARGS)
 
-# Lints and the book first, then all tests (the model check, every mutant, faults, kill -9, interop).
+# Lints and the book first, then all tests (torture, every mutant, faults, kill -9, interop).
 test: deps-build deps-test lint docs
 	$(CARGO) test --locked --workspace
 	scripts/commands $(or $(CARGO_TARGET_DIR),target)/debug/larder --check

@@ -5,7 +5,6 @@
 //! model, bytes and faults; [`Oracle`](oracle::Oracle) says what reads may return.
 #![forbid(unsafe_code)]
 
-pub mod check;
 pub mod device;
 pub mod faults;
 pub mod oracle;

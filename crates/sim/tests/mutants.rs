@@ -1,51 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every named mutant of the engine must be caught, by the model check (rules 3-7) and by torture
-//! (all rules), and the same seed must pass without it. Run with `--features mutants`.
+//! Torture must catch every named mutant of the engine, and the same seed must pass without it. Run with
+//! `--features mutants`.
 #![cfg(feature = "mutants")]
 
 use std::sync::atomic::AtomicBool;
 
-use larder_core::mutant::{MUTANTS, activate};
-use larder_sim::check::{Check, TROUBLES, run};
+use larder_core::mutant::activate;
 use larder_sim::scenario;
 use larder_sim::torture::plan::Plan;
 use larder_sim::torture::runner::Task;
 use larder_sim::torture::shrink::shrink;
 use larder_sim::torture::{self, corpus, mutants, small};
-
-/// The first of `seeds` with which the model check catches what is active.
-fn first_catch(seeds: u64) -> Option<(Check, String)> {
-    (0..seeds).find_map(|seed| {
-        let unit_bytes = [4 << 10, 64 << 10, 256 << 10, 1 << 20][(seed % 4) as usize];
-        let trouble = TROUBLES[(seed / 4 % 5) as usize];
-        let in_flight = [4, 64][(seed / 20 % 2) as usize];
-        let check =
-            Check { seed, unit_bytes, in_flight, requests: 600, shards: 1, trouble, preset: None };
-        run(&check).err().map(|violation| (check, violation))
-    })
-}
-
-#[test]
-fn the_model_check_catches_what_breaks_rules_3_to_7() {
-    let mut survivors = Vec::new();
-    // One needs a long steady load, one a flash that owns what it holds, some a page log.
-    let elsewhere = ["displace-anything", "flush-skips-flash"];
-    let rules = ["3", "4", "5", "6", "7"];
-    let units = |name: &str| !elsewhere.contains(&name) && !name.starts_with("page-log-");
-    for mutant in MUTANTS.iter().filter(|m| rules.contains(&m.rule) && units(m.name)) {
-        activate(Some(mutant.name));
-        let caught = first_catch(600);
-        activate(None);
-        match caught {
-            Some((check, why)) => {
-                println!("{}: seed {}: {why}", mutant.name, check.seed);
-                assert!(run(&check).is_ok(), "{check:?} fails without {} too", mutant.name);
-            }
-            None => survivors.push(mutant.name),
-        }
-    }
-    assert!(survivors.is_empty(), "not caught: {survivors:?}");
-}
 
 #[test]
 fn torture_catches_every_mutant() {
