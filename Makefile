@@ -95,7 +95,7 @@ test: deps-build deps-test lint docs
 	scripts/readme $(or $(CARGO_TARGET_DIR),target)/debug/larder
 	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
 	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
-	$(CARGO) test --locked -p larder-shared --features mutants --test mutants
+	$(CARGO) test --locked -p larder-shared --features mutants --test mutants --test flush_beside
 	$(CARGO) test --locked -p larder-pg --features mutants --lib mutant
 	$(MAKE) test-postgres
 

@@ -22,6 +22,8 @@ const fn mutant(name: &'static str, rule: &'static str, what: &'static str) -> M
 
 /// The rule whose mutants only the death of a process shows.
 pub const DEATHS: &str = "L10";
+/// The rule whose mutants only several processes show.
+pub const SHARED: &str = "S5";
 
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
@@ -191,6 +193,11 @@ pub const MUTANTS: &[Mutant] = &[
         "L10",
         "an older version is dropped before the newer one counts",
     ),
+    mutant(
+        "shared-counted-early",
+        "S5",
+        "a change past the log is counted before the origin has it",
+    ),
 ];
 
 #[cfg(feature = "mutants")]
@@ -206,19 +213,20 @@ mod active {
         ACTIVE.set(name);
     }
 
-    pub(crate) fn is_active(name: &str) -> bool {
+    /// Whether the mutant of this name is active.
+    #[must_use]
+    pub fn is_active(name: &str) -> bool {
         debug_assert!(super::MUTANTS.iter().any(|m| m.name == name), "unknown mutant {name}");
         ACTIVE.get() == Some(name)
     }
 }
 
 #[cfg(feature = "mutants")]
-pub use active::activate;
-#[cfg(feature = "mutants")]
-pub(crate) use active::is_active;
+pub use active::{activate, is_active};
 
 /// Whether the mutant of this name is active.
 #[cfg(not(feature = "mutants"))]
-pub(crate) const fn is_active(_: &str) -> bool {
+#[must_use]
+pub const fn is_active(_: &str) -> bool {
     false
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Host, PageLog, now};
+use larder_core::mutant;
+use larder_core::pagelog::{Burials, Host, PageLog, now};
 use larder_core::request::Errno;
 use rustix::fs::Timespec;
 use rustix::thread::futex;
@@ -95,8 +96,7 @@ impl Member {
             slow: Slow::default(),
         }));
         // Records that nobody came across keep their entries from being used again.
-        let open = open_burials(memory);
-        (0..HOLDS).filter(|hold| open & 1 << hold != 0).for_each(|h| drop(member.take_hold(h)));
+        member.await_burials();
         Ok(member)
     }
 
@@ -164,20 +164,32 @@ impl Member {
         self.0.entry.end_burial();
     }
 
+    /// The origin refused a burial, and the log has what it says.
+    pub(crate) fn count_refused(&self) {
+        self.0.memory.control(Control::BurialsRefused).fetch_add(1, AcqRel);
+    }
+
+    /// Waits for the burials of the living, and completes those of the dead.
+    fn await_burials(&self) {
+        let open = open_burials(&self.0.memory);
+        (0..HOLDS).filter(|hold| open & 1 << hold != 0).for_each(|h| drop(self.take_hold(h)));
+    }
+
     fn take_hold(&self, hold: usize) -> Locked {
         let (locked, died) = Locked::lock(&self.0.memory, hold_mutex(hold));
         if died {
             let log = self.log();
             members::end_burials(&self.0.memory, hold, |page| {
-                // What the log has is older than the burial, which then never counted, or newer than it.
-                if !log.has(page)
-                    && let Err(error) = self.zero(page)
-                {
+                // A log that has failed records nothing any more; the origin's older bytes must not show.
+                let absent = now(log.bury_absent(page)).unwrap_or_else(|_| !log.has(page));
+                if absent && let Err(error) = self.zero(page) {
                     // The next who takes the hold tries again; nobody may see the old bytes until then.
                     eprintln!("larder: page {page} cannot be made zero on the origin: {error}");
                     std::process::abort();
                 }
             });
+            // The dead one may have changed the origin without having counted it.
+            self.count_direct();
         }
         locked
     }
@@ -200,16 +212,33 @@ impl Member {
     }
 
     fn zero(&self, page: u64) -> Result<(), Errno> {
-        self.count_direct();
-        self.0.devices.origin.write(page, &[Buf::zeroed(self.page_bytes())], self)
+        self.change_past_log(|| {
+            self.0.devices.origin.write(page, &[Buf::zeroed(self.page_bytes())], self)
+        })
     }
 
     pub(crate) fn page_bytes(&self) -> usize {
         self.0.memory.shape().log.page_bytes as usize
     }
 
-    /// The origin is about to change past the log.
-    pub(crate) fn count_direct(&self) {
+    /// Changes the origin past the log, and counts that once the origin has it (rule S5): a flush that began before may
+    /// not cover it.
+    pub(crate) fn change_past_log(
+        &self,
+        change: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let early = mutant::is_active("shared-counted-early");
+        if early {
+            self.count_direct();
+        }
+        let changed = change();
+        if !early {
+            self.count_direct();
+        }
+        changed
+    }
+
+    fn count_direct(&self) {
         self.0.memory.control(Control::Direct).fetch_add(1, AcqRel);
     }
 
@@ -275,6 +304,16 @@ impl Host for Member {
 
     async fn hold(&self, page: u64) -> Locked {
         self.take_hold(hold_of(page))
+    }
+
+    fn burials(&self) -> Burials {
+        let count = |control| self.0.memory.control(control).load(Acquire);
+        let (ended, refused) = (Control::BurialsEnded, Control::BurialsRefused);
+        Burials { ended: count(ended), refused: count(refused) }
+    }
+
+    async fn burials_of_now(&self) {
+        self.await_burials();
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {

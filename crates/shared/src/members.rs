@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::locked::Locked;
-use crate::memory::{HOLDS, LATCHES, MEMBERS, Memory};
+use crate::memory::{Control, HOLDS, LATCHES, MEMBERS, Memory};
 
 const TAKEN: usize = 0;
 const FIRST: usize = 1;
@@ -80,8 +80,14 @@ impl Entry {
 
     /// They are, or nothing has become of it.
     pub fn end_burial(&self) {
+        count_burial(&self.memory);
         self.memory.member(self.index)[OPEN].store(0, Release);
     }
+}
+
+/// A burial ended. Counted before its record goes: a flush that finds no record finds the count.
+fn count_burial(memory: &Memory) {
+    memory.control(Control::BurialsEnded).fetch_add(1, AcqRel);
 }
 
 /// The holds of these pages, a bit each.
@@ -110,11 +116,12 @@ pub(crate) fn end_burials(memory: &Memory, hold: usize, mut bury: impl FnMut(u64
         let first = words[FIRST].load(Acquire);
         let pages = first..first + words[COUNT].load(Acquire);
         pages.filter(|page| hold_of(*page) == hold).for_each(&mut bury);
+        count_burial(memory);
         words[OPEN].fetch_and(!(1 << hold), AcqRel);
     }
 }
 
-/// Holds that the dead left with a burial in them.
+/// Holds with a burial in them, of the living or left by the dead.
 pub(crate) fn open_burials(memory: &Arc<Memory>) -> u64 {
     let open = |index| memory.member(index)[OPEN].load(Acquire);
     (0..MEMBERS).fold(0, |all, index| all | open(index))

@@ -55,6 +55,9 @@ pub(crate) enum Control {
     Waiting,
     /// Who makes room before it is needed; 0: whoever comes.
     Ahead,
+    /// Burials that ended, and those that the origin refused.
+    BurialsEnded,
+    BurialsRefused,
 }
 
 /// Which log a memory is for.

@@ -7,7 +7,9 @@
 //! - read: what the log has needs no hold. What it has not is read from the origin under the hold, if the
 //!   log still has not got it then.
 //! - write, where the log takes changed pages: a put, no hold. Else: hold, drop, write the origin, put if there is room.
-//! - bury: hold all pages, bury at once, make the origin zero; if there is no room, begin again when there is.
+//! - bury: hold all pages, bury at once, make the origin zero; if there is no room, begin again when there is. A version
+//!   that is put meanwhile is not undone: it goes to the origin under the hold, behind the zeroes.
+//! - flush: what went past the log is counted (rule S5); burials in progress are waited for where a crash loses the log.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -126,8 +128,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
             let host = self.log.host();
             let _hold = now(host.hold(page));
             now(self.log.drop_pages(page..page + 1))?;
-            host.count_direct();
-            now(host.write_origin(page, Buf::copy_of(bytes)))?;
+            host.change_past_log(|| now(host.write_origin(page, Buf::copy_of(bytes))))?;
             now(self.log.put_new(page, bytes, false))?;
         }
         now(self.log.work());
@@ -146,16 +147,17 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
                 host.begin_burial(&pages);
                 let buried = now(self.log.bury_at_once(pages.clone()));
                 let zeroed = match buried {
-                    Ok(Burial::Recorded | Burial::Unrecorded) => {
-                        let zeroed = now(host.zero_origin(pages.clone()));
-                        zeroed.inspect_err(|errno| self.put_zero(&pages, *errno))
-                    }
+                    Ok(Burial::Recorded | Burial::Unrecorded) => self.zero(pages.clone()),
                     Ok(Burial::NoRoom) => Ok(()),
-                    Err(errno) => Err(errno),
+                    // The log may have dropped them before it failed.
+                    Err(_) => {
+                        let mut absent = pages.clone().filter(|page| !self.log.has(*page));
+                        absent.try_for_each(|page| self.zero(page..page + 1))
+                    }
                 };
                 host.end_burial();
                 zeroed?;
-                if buried != Ok(Burial::NoRoom) {
+                if buried? != Burial::NoRoom {
                     return Ok(());
                 }
             }
@@ -163,17 +165,23 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         }
     }
 
-    /// The origin refused to be zero where a tombstone says so: the log has zeroes instead, at once, since the pages
-    /// are held. Nobody may see the origin's older bytes.
-    fn put_zero(&self, pages: &Range<u64>, refused: Errno) {
-        let zero = Buf::zeroed(self.log.host().page_bytes());
-        let mut pages = pages.clone();
-        if !pages.all(|page| matches!(now(self.log.put_new(page, &zero, true)), Ok(New::Entered))) {
-            eprintln!(
-                "larder: the origin cannot be made zero ({refused}), and the log has no room"
-            );
-            std::process::abort();
+    /// Makes the origin zero where the log has dropped pages, which are held. Where the origin refuses, the log has zeroes
+    /// instead, at once, or what somebody put meanwhile. Nobody may see the origin's older bytes.
+    fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
+        let host = self.log.host();
+        let Err(refused) = now(host.zero_origin(pages.clone())) else { return Ok(()) };
+        let zero = Buf::zeroed(host.page_bytes());
+        for page in pages {
+            let put = now(self.log.put_new(page, &zero, true));
+            if put != Ok(New::Entered) && !self.log.has(page) {
+                eprintln!(
+                    "larder: the origin cannot be made zero ({refused}), and the log has no room"
+                );
+                std::process::abort();
+            }
         }
+        host.count_refused();
+        Err(refused)
     }
 
     /// Makes durable all that was written before.

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use larder_core::mutant::{DEATHS, MUTANTS};
+use larder_core::mutant::{DEATHS, MUTANTS, SHARED};
 
 use super::corpus;
 use super::profile::profile;
@@ -47,7 +47,7 @@ pub fn named(name: &str) -> Option<&'static str> {
 
 /// The names of all that one process can show.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    MUTANTS.iter().filter(|m| m.rule != DEATHS).map(|m| m.name)
+    MUTANTS.iter().filter(|m| ![DEATHS, SHARED].contains(&m.rule)).map(|m| m.name)
 }
 
 /// The task with this mutant, in the row of the swarm that shows it.
