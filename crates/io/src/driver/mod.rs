@@ -20,6 +20,7 @@
 //!
 //! Why not an async runtime: the engine is its own executor and wants one system call per turn.
 
+mod attached;
 mod late;
 mod net;
 mod ops;
@@ -38,16 +39,19 @@ use larder_core::exec::{DevId, Io, IoId, Nanos};
 use larder_core::request::Errno;
 use slab::Slab;
 
-use self::late::Late;
+use self::attached::Attached;
+use self::late::{Late, earlier};
 use self::net::Net;
 use self::ops::Op;
 use self::remote::Remote;
 use self::ring::{Ring, Tag, Wait};
 use self::spin::Spin;
-use crate::clock::{self, exact_timers};
+use crate::clock;
 use crate::device::file::ZERO_CHUNK;
+use crate::device::nbd::Finished;
 use crate::device::{Base, Device};
 use crate::errno::from_sys;
+use crate::fault::Verdict;
 use crate::waker::Waker;
 
 pub use self::net::{NetEvent, SendBatch};
@@ -66,21 +70,10 @@ pub struct Done {
     pub buf: Option<Buf>,
 }
 
-/// A device as attached; stays until its last operation has ended.
-struct DeviceEntry {
-    device: Device,
-    in_flight: u32,
-    detached: bool,
-    /// This driver's number with the device's model.
-    member: u32,
-    /// This driver's number with the device's connections.
-    remote: u32,
-}
-
 /// The driver, see the module. It stays on the thread that made it.
 pub struct Driver {
     ring: Ring,
-    devices: Slab<DeviceEntry>,
+    devices: Slab<Attached>,
     ids: Vec<(DevId, u32)>,
     ops: Slab<Op>,
     done: VecDeque<Done>,
@@ -142,16 +135,7 @@ impl Driver {
     /// Makes a device known as `id`, in the place of the one that was.
     pub fn attach(&mut self, id: DevId, device: Device) {
         self.detach(id);
-        if let Some(fault) = device.fault() {
-            fault.subscribe(self.waker.clone());
-        }
-        let member = device.slow().map_or(0, |slow| {
-            exact_timers();
-            slow.join(self.waker.clone())
-        });
-        let remote = device.nbd().map_or(0, |nbd| nbd.join(self.waker.clone()));
-        let entry = DeviceEntry { device, in_flight: 0, detached: false, member, remote };
-        let index = self.devices.insert(entry);
+        let index = self.devices.insert(Attached::new(device, &self.waker));
         self.ids.push((id, index as u32));
     }
 
@@ -164,17 +148,11 @@ impl Driver {
     }
 
     fn free_device(&mut self, index: usize) {
-        let DeviceEntry { device, in_flight, detached, member, remote } = &self.devices[index];
-        if !detached || *in_flight > 0 {
-            return;
+        let on = &self.devices[index];
+        if on.is_over() {
+            on.leave();
+            self.devices.remove(index);
         }
-        if let Some(slow) = device.slow() {
-            slow.leave(*member);
-        }
-        if let Some(nbd) = device.nbd() {
-            nbd.leave(*remote);
-        }
-        self.devices.remove(index);
     }
 
     /// Starts an operation; its end comes from [`next_done`](Self::next_done) with the same
@@ -253,6 +231,68 @@ impl Driver {
         }
         self.free_device(device as usize);
         self.push_done(owner, io, result);
+    }
+
+    /// Starts an operation on a device with faults or a model.
+    fn start_late(&mut self, owner: u32, io: Io, index: u32) {
+        let device = &self.devices[index as usize].device;
+        let verdict = device.fault().map_or(Verdict::Run(0), |fault| fault.judge(&io));
+        match verdict {
+            Verdict::Fail(errno) => self.push_done(owner, io, Err(errno)),
+            Verdict::Hold => {
+                let key = self.insert(Op::new(owner, io, index));
+                self.late.hold(key as u32);
+            }
+            Verdict::Run(delay) => {
+                let key = self.insert(Op::new(owner, io, index));
+                self.begin_late(key, delay);
+            }
+        }
+    }
+
+    /// Begins an operation that has more than the device itself to wait for.
+    fn begin_late(&mut self, key: usize, delay: Nanos) {
+        let op = &mut self.ops[key];
+        let on = &self.devices[op.device as usize];
+        self.late.add_gates((key as u32, op), on, (clock::now(), delay));
+        self.begin(key);
+    }
+
+    /// Opens gates that are due and begins what is not held any more; returns when to come again.
+    fn run_late(&mut self) -> Option<Nanos> {
+        let now = clock::now();
+        while let Some(key) = self.late.due(now) {
+            self.open_gate(key as usize, Ok(()));
+        }
+        for key in self.late.take_held() {
+            let op = &self.ops[key as usize];
+            let fault = self.devices[op.device as usize].device.fault();
+            match fault.map_or(Verdict::Run(0), |fault| fault.judge_held(&op.io)) {
+                Verdict::Hold => self.late.hold(key),
+                Verdict::Fail(errno) => self.open_gate(key as usize, Err(errno)),
+                Verdict::Run(delay) => self.begin_late(key as usize, delay),
+            }
+        }
+        let mut finished = std::mem::take(&mut self.late.finished);
+        let next = self.late.collect(&self.devices, now, &mut finished);
+        for key in finished.drain(..) {
+            self.open_gate(key as usize, Ok(()));
+        }
+        self.late.finished = finished;
+        next
+    }
+
+    /// Takes back what servers are done with.
+    fn collect_remote(&mut self) {
+        let mut finished = std::mem::take(&mut self.remote.finished);
+        self.remote.collect(&self.devices, &mut finished);
+        for Finished { key, result, buf, .. } in finished.drain(..) {
+            if let Some(op) = self.ops.get_mut(key as usize) {
+                op.io.buf = buf;
+                self.open_gate(key as usize, result);
+            }
+        }
+        self.remote.finished = finished;
     }
 
     /// Hands everything queued to the kernel and takes what it has done, in one system call; with
@@ -377,12 +417,5 @@ impl Driver {
     /// What happened on a connection, if anything.
     pub fn next_net(&mut self) -> Option<NetEvent> {
         self.net.next_event()
-    }
-}
-
-fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

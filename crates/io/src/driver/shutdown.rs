@@ -42,15 +42,8 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        for (_, entry) in &self.devices {
-            if let Some(slow) = entry.device.slow() {
-                slow.leave(entry.member);
-            }
-            if let Some(nbd) = entry.device.nbd() {
-                nbd.leave(entry.remote);
-            }
-        }
-        for key in std::mem::take(&mut self.late.held) {
+        self.devices.iter().for_each(|(_, on)| on.leave());
+        for key in self.late.take_held() {
             let index = self.ops[key as usize].device as usize;
             if let Some(fault) = self.devices[index].device.fault() {
                 fault.forget_held();

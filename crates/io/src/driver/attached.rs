@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A device as a driver has attached it.
+//!
+//! Invariants: a driver joins the model and the connections of a device once, and leaves both when nothing of its own is
+//! in flight there any more.
+
+use crate::clock::exact_timers;
+use crate::device::Device;
+use crate::waker::Waker;
+
+/// See the module. It stays until its last operation has ended.
+pub(super) struct Attached {
+    pub(super) device: Device,
+    pub(super) in_flight: u32,
+    pub(super) detached: bool,
+    /// This driver's number with the device's model.
+    pub(super) member: u32,
+    /// This driver's number with the device's connections.
+    pub(super) remote: u32,
+}
+
+impl Attached {
+    /// Whatever ends an operation of the device wakes the driver.
+    pub(super) fn new(device: Device, waker: &Waker) -> Self {
+        if let Some(fault) = device.fault() {
+            fault.subscribe(waker.clone());
+        }
+        let member = device.slow().map_or(0, |slow| {
+            exact_timers();
+            slow.join(waker.clone())
+        });
+        let remote = device.nbd().map_or(0, |nbd| nbd.join(waker.clone()));
+        Self { device, in_flight: 0, detached: false, member, remote }
+    }
+
+    /// Whether nothing needs it any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.detached && self.in_flight == 0
+    }
+
+    pub(super) fn leave(&self) {
+        if let Some(slow) = self.device.slow() {
+            slow.leave(self.member);
+        }
+        if let Some(nbd) = self.device.nbd() {
+            nbd.leave(self.remote);
+        }
+    }
+}
