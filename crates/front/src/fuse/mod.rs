@@ -16,6 +16,7 @@
 //! fuse:PATH` then name the same thing, as for a socket.
 
 mod bytes;
+pub mod error;
 pub mod files;
 mod gate;
 pub mod mount;
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 use larder_volume::{Volume, VolumeError};
 
 use self::bytes::Bytes;
+use self::error::MountError;
 use self::files::Files;
 use self::gate::Gate;
 use self::mount::{Mount, Unmounted};
@@ -79,11 +81,11 @@ impl FuseDoor {
         Ok(Self { volume: Arc::clone(volume), mount, place, gate, file, closed: false })
     }
 
-    fn mount(place: &Place, volume: &Arc<Volume>) -> Result<(Mount, Gate, PathBuf), String> {
+    fn mount(place: &Place, volume: &Arc<Volume>) -> Result<(Mount, Gate, PathBuf), MountError> {
         let export = &volume.config().name;
         let name = OsString::from(if export.is_empty() { DEFAULT_NAME } else { export });
         if place.is_dir && Path::new(&name).file_name() != Some(&name) {
-            return Err(format!("the export's name {export:?} cannot be a file's; use a file"));
+            return Err(MountError::ExportName(export.clone()));
         }
         let file = if place.is_dir { place.path.join(&name) } else { place.path.clone() };
         let gate = Gate::default();
@@ -94,7 +96,7 @@ impl FuseDoor {
         let threads = cores.clamp(2, MOST_READERS);
         if let Err(e) = files::serve(files, device, threads) {
             let _ = mount.detach();
-            return Err(format!("the kernel's greeting failed: {e}"));
+            return Err(MountError::Greeting(e));
         }
         Ok((mount, gate, file))
     }

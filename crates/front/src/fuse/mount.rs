@@ -19,9 +19,10 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use super::error::{DEVICE, HELPER, MountError};
 use super::mounts;
 use super::place::Place;
-use super::unmount::{FS_TYPE, HELPER, by_helper, detach, missing_helper};
+use super::unmount::{FS_TYPE, by_helper, detach};
 
 /// The subtype of it, as fusermount3 wants it.
 const SUBTYPE: &str = "larder";
@@ -29,7 +30,6 @@ const SUBTYPE: &str = "larder";
 pub const MOST_REQUEST: u32 = 1 << 20;
 /// Lets other users in.
 const ALL: &str = ",allow_other";
-const DEVICE: &str = "/dev/fuse";
 
 /// A mount of ours.
 pub struct Mount {
@@ -41,31 +41,26 @@ pub struct Mount {
 /// Mounts at a place, for this user or for all; what the kernel asks comes through the descriptor.
 ///
 /// # Errors
-/// One line that says what is missing.
-pub fn mount(place: &Place, source: &str, all: bool) -> Result<(OwnedFd, Mount), String> {
-    let fd = match mount_directly(place, source, all) {
-        Ok(fd) => fd,
-        Err(Failure::NotAllowed) => mount_by_helper(place, source, all)?,
-        Err(Failure::For(what)) => return Err(what),
+/// What is missing, or who refuses.
+pub fn mount(place: &Place, source: &str, all: bool) -> Result<(OwnedFd, Mount), MountError> {
+    let fd = match mount_directly(place, source, all)? {
+        Some(fd) => fd,
+        None => mount_by_helper(place, source, all)?,
     };
     let device = mounts::top(&place.path).map(|mounted| mounted.device);
     Ok((fd, Mount { path: place.path.clone(), device }))
 }
 
-enum Failure {
-    NotAllowed,
-    For(String),
-}
-
-fn mount_directly(place: &Place, source: &str, all: bool) -> Result<OwnedFd, Failure> {
-    let device =
-        File::options().read(true).write(true).open(DEVICE).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => {
-                Failure::For(format!("{DEVICE} is missing; load the module fuse"))
-            }
-            io::ErrorKind::PermissionDenied => Failure::NotAllowed,
-            _ => Failure::For(format!("{DEVICE}: {e}")),
-        })?;
+/// None: this process may not.
+fn mount_directly(place: &Place, source: &str, all: bool) -> Result<Option<OwnedFd>, MountError> {
+    let device = match File::options().read(true).write(true).open(DEVICE) {
+        Ok(device) => device,
+        Err(e) => match e.kind() {
+            io::ErrorKind::NotFound => return Err(MountError::NoDevice),
+            io::ErrorKind::PermissionDenied => return Ok(None),
+            _ => return Err(MountError::Device(e)),
+        },
+    };
     let options = format!(
         "fd={},rootmode={:o},user_id={},group_id={},default_permissions{},max_read={MOST_REQUEST}",
         device.as_raw_fd(),
@@ -74,19 +69,19 @@ fn mount_directly(place: &Place, source: &str, all: bool) -> Result<OwnedFd, Fai
         rustix::process::getgid().as_raw(),
         if all { ALL } else { "" },
     );
-    let options = std::ffi::CString::new(options).map_err(|e| Failure::For(e.to_string()))?;
+    let options = std::ffi::CString::new(options)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     match rustix::mount::mount(source, &place.path, FS_TYPE, flags, options.as_c_str()) {
-        Ok(()) => Ok(device.into()),
-        Err(Errno::PERM) => Err(Failure::NotAllowed),
-        Err(Errno::NODEV) => Err(Failure::For("this kernel has no FUSE".to_owned())),
-        Err(e) => Err(Failure::For(format!("cannot mount there: {e}"))),
+        Ok(()) => Ok(Some(device.into())),
+        Err(Errno::PERM) => Ok(None),
+        Err(Errno::NODEV) => Err(MountError::NoFuse),
+        Err(e) => Err(MountError::Mount(e)),
     }
 }
 
 /// The helper mounts for users and sends the descriptor back over a socket, here its stdin.
-fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, String> {
-    let sockets = UnixStream::pair().map_err(|e| e.to_string())?;
+fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, MountError> {
+    let sockets = UnixStream::pair().map_err(MountError::Socket)?;
     let (ours, its) = (sockets.0, OwnedFd::from(sockets.1));
     let options = format!(
         "fsname={source},subtype={SUBTYPE},nosuid,nodev,default_permissions{},max_read={MOST_REQUEST}",
@@ -95,15 +90,15 @@ fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, St
     let mut command = Command::new(HELPER);
     command.args(["-o", &options, "--"]).arg(&place.path).env("_FUSE_COMMFD", "0");
     let command = command.stdin(its).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(missing_helper)?;
+    let child = command.spawn().map_err(MountError::helper)?;
     // The command holds the other end of the socket.
     let _ = command.stdin(Stdio::null());
     let fd = receive(&ours);
-    let ended = child.wait_with_output().map_err(|e| format!("{HELPER}: {e}"))?;
+    let ended = child.wait_with_output().map_err(MountError::Helper)?;
     fd.ok_or_else(|| {
         let words = String::from_utf8_lossy(&ended.stderr);
         let line = words.lines().next().unwrap_or("it sent no descriptor");
-        format!("not permitted to mount there: {line}")
+        MountError::HelperMount(line.to_owned())
     })
 }
 
@@ -161,7 +156,7 @@ impl Mount {
     ///
     /// # Errors
     /// When the kernel does not want to.
-    pub fn detach(&self) -> Result<(), String> {
+    pub fn detach(&self) -> Result<(), MountError> {
         if self.is_on_top() { detach(&self.path) } else { Ok(()) }
     }
 }

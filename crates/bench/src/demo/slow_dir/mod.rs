@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use larder_front::fuse::error::MountError;
 use larder_front::fuse::files::serve_session;
 use larder_front::fuse::mount::{self, Mount, Unmounted};
 use larder_front::fuse::place::Place;
@@ -112,8 +113,8 @@ impl SlowDir {
         let (kernel, told) = Kernel::new();
         let files = Files::new(Arc::clone(&nodes), disk, kernel, options);
         let all = rustix::process::geteuid().is_root();
-        let (fd, mount) =
-            mount::mount(&place, "larder-slow", all).map_err(|e| usage(&options.at, &e))?;
+        let unmounted = |e: MountError| usage(&options.at, &e.to_string());
+        let (fd, mount) = mount::mount(&place, "larder-slow", all).map_err(unmounted)?;
         let ending = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&ending);
         match serve_session(files, fd, READERS, move || ends.load(Relaxed)) {
@@ -123,7 +124,7 @@ impl SlowDir {
             }
             Err(e) => {
                 let _ = mount.detach();
-                Err(usage(&options.at, &format!("the kernel's greeting failed: {e}")))
+                Err(unmounted(MountError::Greeting(e)))
             }
         }
     }
