@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
-use larder_lab::hits::replay::Capacity;
+use larder_lab::hits::replay::{Capacity, NoShare};
 
 use crate::choices::DurabilityArg;
 use crate::trace::read::ReadArgs;
@@ -110,9 +110,7 @@ fn unit(text: &str) -> Result<u64, String> {
 
 fn capacity(text: &str) -> Result<Capacity, String> {
     if text.contains('%') {
-        return text.parse().map_err(|()| {
-            format!("'{text}' is no share; accepted: above 0% to 100%, up to four decimals")
-        });
+        return text.parse().map_err(|e: NoShare| e.to_string());
     }
     size(text).map(Capacity::Bytes)
 }

@@ -23,26 +23,31 @@ pub enum Capacity {
     Millionths(u32),
 }
 
+/// A text that is no share of a trace's units.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no share; accepted: above 0% to 100%, up to four decimals")]
+pub struct NoShare(String);
+
 /// A share as the user writes it, exactly: `5%`, `0.25%`.
 impl FromStr for Capacity {
-    type Err = ();
+    type Err = NoShare;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let number = text.strip_suffix('%').ok_or(())?;
-        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-        let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-        if whole.is_empty() || part.len() > 4 || !digits(whole) || !digits(part) {
-            return Err(());
-        }
-        let part: u32 = format!("{part:0<4}").parse().map_err(|_| ())?;
-        let whole: u32 = whole.parse().map_err(|_| ())?;
-        let millionths = whole.checked_mul(10_000).and_then(|n| n.checked_add(part)).ok_or(())?;
-        if (1..=1_000_000).contains(&millionths) {
-            Ok(Self::Millionths(millionths))
-        } else {
-            Err(())
-        }
+    fn from_str(text: &str) -> Result<Self, NoShare> {
+        millionths(text).map(Self::Millionths).ok_or_else(|| NoShare(text.to_owned()))
     }
+}
+
+fn millionths(text: &str) -> Option<u32> {
+    let number = text.strip_suffix('%')?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || part.len() > 4 || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let part: u32 = format!("{part:0<4}").parse().ok()?;
+    let whole: u32 = whole.parse().ok()?;
+    let millionths = whole.checked_mul(10_000)?.checked_add(part)?;
+    (1..=1_000_000).contains(&millionths).then_some(millionths)
 }
 
 /// What decides who leaves.
@@ -208,7 +213,7 @@ mod tests {
         assert_eq!(share("0.25%"), Ok(Capacity::Millionths(2500)));
         assert_eq!(share("100%"), Ok(Capacity::Millionths(1_000_000)));
         for bad in ["", "%", "5", "0%", "101%", "-1%", "1e1%", "0.00001%", ".5%", "5.x%"] {
-            assert_eq!(share(bad), Err(()), "{bad}");
+            assert_eq!(share(bad), Err(NoShare(bad.to_owned())), "{bad}");
         }
     }
 }
