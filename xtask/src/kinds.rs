@@ -25,7 +25,7 @@ const LEFT: &[(&str, usize)] = &[
     ("core", 0),
     ("front", 0),
     ("io", 0),
-    ("lab", 3),
+    ("lab", 0),
     ("pg", 0),
     ("shared", 0),
     ("sim", 0),

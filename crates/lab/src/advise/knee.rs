@@ -34,8 +34,8 @@ pub fn knee(savings: &[f64]) -> Option<usize> {
 /// A preset at its knee.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Whether flash alone has what was written.
-    pub flash_owns: bool,
+    /// Of the latency of a preset with a share of 1, how much its own may be at most to be preferred.
+    pub share: f64,
     /// The mean latency that counts.
     pub us: f64,
     /// Whether it pays.
@@ -56,7 +56,7 @@ pub fn choose(candidates: &[Candidate]) -> Option<usize> {
     let mut chosen: Option<(usize, &Candidate)> = None;
     for (place, one) in candidates.iter().enumerate() {
         let better = chosen.is_none_or(|(_, other)| {
-            let share = if one.flash_owns && !other.flash_owns { PRWC_SHARE } else { 1.0 };
+            let share = (one.share / other.share).min(1.0);
             match (one.pays, other.pays) {
                 (true, true) if one.lasts() != other.lasts() => one.lasts(),
                 (pays, other_pays) if pays != other_pays => pays,
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn flash_that_owns_must_be_faster_by_a_fifth_and_flash_must_last() {
-        let sce = |us, years| Candidate { flash_owns: false, us, pays: true, years };
-        let prwc = |us, years| Candidate { flash_owns: true, us, pays: true, years };
+        let sce = |us, years| Candidate { share: 1.0, us, pays: true, years };
+        let prwc = |us, years| Candidate { share: PRWC_SHARE, us, pays: true, years };
         let useless = |one| Candidate { pays: false, ..one };
         let long = Some(10.0);
         assert_eq!(choose(&[sce(100.0, long), prwc(81.0, long)]), Some(0));

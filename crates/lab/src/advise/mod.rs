@@ -10,6 +10,7 @@
 //! assumed is said with it; "no" is an answer.
 
 pub mod endurance;
+mod entrants;
 pub mod knee;
 mod picture;
 mod points;
@@ -24,6 +25,7 @@ use serde::Serialize;
 use toml::Table;
 
 use self::endurance::{Endurance, Wear};
+use self::entrants::{Entrant, entrants};
 use self::knee::Candidate;
 pub use self::picture::page;
 use self::points::Alone;
@@ -76,6 +78,9 @@ pub struct Misses {
 pub struct Advised {
     /// The preset at its knee.
     pub point: Point,
+    /// What to know before it is used; part of the words alone.
+    #[serde(skip)]
+    pub warning: &'static str,
     /// Of `prwc`: from one update to the next.
     pub update_seconds: Option<i64>,
     /// What a flash device must have for that: metadata too.
@@ -143,17 +148,22 @@ pub fn advise(asked: &Asked) -> Result<Advice> {
         bail!("{}: has no requests; accepted: at least one", asked.name);
     }
     let alone = points::alone(asked)?;
-    let (mut points, mut best) = (Vec::new(), Vec::new());
-    for (system, settings) in candidates(&alone) {
-        let all = alone.behind(asked, system, &settings)?;
+    let entrants = entrants(&alone);
+    let (mut points, mut candidates, mut best) = (Vec::new(), Vec::new(), Vec::new());
+    for entrant in &entrants {
+        let all = alone.behind(asked, entrant.preset, &entrant.settings)?;
         let savings: Vec<f64> = all.iter().map(|p| alone.point.us() - p.us()).collect();
-        best.extend(knee::knee(&savings).map(|place| advised(asked, &alone, &all[place])));
+        if let Some(place) = knee::knee(&savings) {
+            let advised = advised(asked, &alone, entrant, &all[place]);
+            candidates.push(candidate(&alone, entrant, &advised));
+            best.push(advised);
+        }
         points.extend(all);
     }
-    let choices: Vec<Candidate> = best.iter().map(|one| candidate(&alone, one)).collect();
-    let advised = knee::choose(&choices).map(|place| best.swap_remove(place));
-    let pays = advised.as_ref().is_some_and(|advised| candidate(&alone, advised).pays);
-    let assumptions = words::assumptions(asked, &found, &alone, &points);
+    let chosen = knee::choose(&candidates);
+    let pays = chosen.is_some_and(|place| candidates[place].pays);
+    let advised = chosen.map(|place| best.swap_remove(place));
+    let assumptions = words::assumptions(asked, &found, &alone, &entrants);
     Ok(Advice {
         requests: found.totals.all.requests,
         replayed_requests: alone.requests,
@@ -179,24 +189,14 @@ fn seconds(found: &Info) -> Option<f64> {
     (us > 0).then_some(us as f64 / 1e6)
 }
 
-/// The presets that make sense, with what is not theirs by default: careful ones first. What is
-/// never written gains nothing by writes that stay on flash.
-fn candidates(alone: &Alone) -> Vec<(&'static str, Table)> {
-    let mut all = vec![("sce", Table::new())];
-    if alone.writes > 0 {
-        let seconds = ("update_seconds".to_owned(), alone.update_seconds().into());
-        all.push(("prwc", Table::from_iter([seconds])));
-    }
-    all
-}
-
-fn advised(asked: &Asked, alone: &Alone, point: &Point) -> Advised {
+fn advised(asked: &Asked, alone: &Alone, entrant: &Entrant, point: &Point) -> Advised {
     let factor = |of: fn(&Point) -> Option<f64>| Some(of(&alone.point)? / of(point)?);
     let saved = point.origin_operations as f64 / alone.point.origin_operations.max(1) as f64;
     let device_bytes = device_bytes(&point.system, alone.origin_bytes, point.flash_bytes);
     let endurance = asked.endurance.unwrap_or_default();
     Advised {
-        update_seconds: owns(&point.system).then(|| alone.update_seconds()),
+        warning: entrant.warning,
+        update_seconds: entrant.update_seconds,
         device_bytes,
         read_factor: factor(|p| p.read_us_mean),
         write_factor: factor(|p| p.write_us_mean),
@@ -212,18 +212,13 @@ fn advised(asked: &Asked, alone: &Alone, point: &Point) -> Advised {
     }
 }
 
-fn candidate(alone: &Alone, advised: &Advised) -> Candidate {
+fn candidate(alone: &Alone, entrant: &Entrant, advised: &Advised) -> Candidate {
     Candidate {
-        flash_owns: owns(&advised.point.system),
+        share: entrant.share,
         us: advised.point.us(),
         pays: knee::pays(alone.point.means(), advised.point.means()),
         years: advised.wear.years,
     }
-}
-
-/// Whether flash alone has what was written.
-fn owns(system: &str) -> bool {
-    preset(system).is_some_and(|preset| preset.choices().write.flash_owns())
 }
 
 /// Bytes of a flash device with so many bytes of slots: the label and the journal come first.

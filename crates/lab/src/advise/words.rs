@@ -4,8 +4,9 @@
 use larder_report::number;
 use larder_trace::info::Info;
 
+use super::entrants::Entrant;
 use super::points::Alone;
-use super::{Advised, Asked, MIB, Point, knee, owns, seconds};
+use super::{Advised, Asked, MIB, Point, knee, seconds};
 use crate::scenario::volume::OUTSTANDING;
 
 /// A size for people.
@@ -50,15 +51,9 @@ pub(super) fn verdict(pays: bool, alone: &Point, advised: Option<&Advised>) -> S
     if let Some(years) = wear.years.filter(|years| *years < knee::LEAST_YEARS) {
         text += &format!("; but flash would be worn out after {} years", number(years));
     }
-    if owns(&point.system) {
-        text += SAFETY;
-    }
+    text += advised.warning;
     text
 }
-
-/// What is to be known before flash owns what was written.
-const SAFETY: &str =
-    "; what was written is on flash alone until it leaves: who loses the flash loses it";
 
 /// What else there is, at its knee.
 #[must_use]
@@ -71,7 +66,7 @@ pub fn other(other: &Advised) -> String {
         "or {system} with {}: {read} for a read, {write} for a write{}{}",
         size(*flash_bytes),
         years.unwrap_or_default(),
-        if owns(system) { SAFETY } else { "" }
+        other.warning
     )
 }
 
@@ -80,7 +75,7 @@ pub(super) fn assumptions(
     asked: &Asked,
     found: &Info,
     alone: &Alone,
-    points: &[Point],
+    entrants: &[Entrant],
 ) -> Vec<String> {
     let requests = found.totals.all.requests;
     let mut all = vec![format!(
@@ -107,16 +102,7 @@ pub(super) fn assumptions(
     let endurance = asked.endurance.unwrap_or_default();
     let given = if asked.endurance.is_some() { "" } else { ", unless --endurance says otherwise" };
     all.push(format!("Flash is {}{given}.", endurance.words()));
-    if points.iter().any(|point| owns(&point.system)) {
-        all.push(format!(
-            "prwc exchanges units every {} s here (by default every hour), and is advised over sce only where \
-             it takes at most {} of the latency, or where it pays and sce does not or would wear flash out within \
-             {} years.",
-            alone.update_seconds(),
-            knee::PRWC_SHARE,
-            knee::LEAST_YEARS
-        ));
-    }
+    all.extend(entrants.iter().filter_map(|entrant| entrant.assumption.clone()));
     all
 }
 

@@ -125,6 +125,11 @@ impl Setup {
         Ok(plan(&self.choices()?, self.scale.disk_bytes(), bytes, 1))
     }
 
+    /// Whether there is flash, and no metadata on it: it is cold after a power failure.
+    fn is_volatile(&self) -> Result<bool> {
+        Ok(self.is_cached() && self.plan()?.metadata.is_none())
+    }
+
     fn hours(&self, hours: u32) -> Nanos {
         self.scale.day() / u64::from(HOURS) * u64::from(hours)
     }

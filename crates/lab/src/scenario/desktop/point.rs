@@ -24,7 +24,7 @@
 //! engine did for them. `rest` is the second half of the eighth day, or of the day of the backup,
 //! which is `backup`.
 
-use larder_core::config::{Durability, PRESETS, UNIT_BYTES_MOST};
+use larder_core::config::{PRESETS, UNIT_BYTES_MOST};
 use larder_core::stats::Counters;
 use larder_model::profiles;
 use serde::Deserialize;
@@ -122,14 +122,7 @@ impl Settings {
     pub fn setup(&self) -> Result<Setup, String> {
         let (system, user) = (self.system()?, self.user()?);
         self.in_range()?;
-        let volatile = |choices: &larder_core::config::Choices| {
-            choices.durability == Durability::Volatile && system != System::NoCache
-        };
-        let choices = system.choices().map_err(|e| e.to_string())?;
-        if self.reset == Reset::Daily && !volatile(&choices) {
-            return bad("reset", "daily", "a system whose content a power failure takes, as slru");
-        }
-        Ok(Setup {
+        let setup = Setup {
             system,
             resets: self.reset == Reset::Daily,
             user,
@@ -143,7 +136,11 @@ impl Settings {
             disk_cache: self.disk_cache,
             flash: self.profile("flash", &self.flash)?,
             seed: self.seed,
-        })
+        };
+        if setup.resets && !setup.is_volatile().map_err(|e| e.to_string())? {
+            return bad("reset", "daily", "a system whose content a power failure takes, as slru");
+        }
+        Ok(setup)
     }
 
     fn system(&self) -> Result<System, String> {

@@ -260,14 +260,21 @@ impl Settings {
             Some("around") => WritePolicy::WriteAround,
             Some(other) => return bad("writes", other, "async, through, around"),
         };
-        choices.durability = match self.durability.as_deref() {
-            None => choices.durability,
-            Some("journal") => Durability::Journal,
-            Some("volatile") if !choices.write.flash_owns() => Durability::Volatile,
-            Some(other) => {
-                return bad("durability", other, "journal, and volatile where flash owns nothing");
-            }
-        };
+        if let Some(name) = self.durability.as_deref() {
+            let known = [("journal", Durability::Journal), ("volatile", Durability::Volatile)];
+            let found = known.iter().find(|(known, _)| *known == name);
+            let changed = found.and_then(|(_, other)| choices.clone().with_durability(*other).ok());
+            choices = match changed {
+                Some(changed) => changed,
+                None => {
+                    return bad(
+                        "durability",
+                        name,
+                        "journal, and volatile where flash owns nothing",
+                    );
+                }
+            };
+        }
         match (choices.periodic_mut(), self.update_seconds) {
             (_, None) => {}
             (Some(settings), Some(seconds)) => {

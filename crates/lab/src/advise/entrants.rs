@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The presets that are tried, and what each of them has to make up for.
+
+use toml::Table;
+
+use super::knee::{LEAST_YEARS, PRWC_SHARE};
+use super::points::Alone;
+
+/// A preset that is tried.
+pub(super) struct Entrant {
+    pub(super) preset: &'static str,
+    /// Settings that differ from its defaults.
+    pub(super) settings: Table,
+    /// From one update to the next, where it has updates.
+    pub(super) update_seconds: Option<i64>,
+    /// Of the latency of a preset with a share of 1, how much its own may be at most to be advised instead.
+    pub(super) share: f64,
+    /// What the advice must warn of.
+    pub(super) warning: &'static str,
+    /// What its points rest on.
+    pub(super) assumption: Option<String>,
+}
+
+/// What is to be known before flash owns what was written.
+const SAFETY: &str =
+    "; what was written is on flash alone until it leaves: who loses the flash loses it";
+
+/// The presets that make sense: careful ones first. What is never written gains nothing by writes
+/// that stay on flash.
+pub(super) fn entrants(alone: &Alone) -> Vec<Entrant> {
+    let sce = Entrant {
+        preset: "sce",
+        settings: Table::new(),
+        update_seconds: None,
+        share: 1.0,
+        warning: "",
+        assumption: None,
+    };
+    if alone.writes == 0 {
+        return vec![sce];
+    }
+    let seconds = alone.update_seconds();
+    let prwc = Entrant {
+        preset: "prwc",
+        settings: Table::from_iter([("update_seconds".to_owned(), seconds.into())]),
+        update_seconds: Some(seconds),
+        share: PRWC_SHARE,
+        warning: SAFETY,
+        assumption: Some(format!(
+            "prwc exchanges units every {seconds} s here (by default every hour), and is advised over sce only where \
+             it takes at most {PRWC_SHARE} of the latency, or where it pays and sce does not or would wear flash out \
+             within {LEAST_YEARS} years."
+        )),
+    };
+    vec![sce, prwc]
+}
