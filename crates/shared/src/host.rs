@@ -164,7 +164,7 @@ impl Member {
         self.0.entry.end_burial();
     }
 
-    /// The origin refused a burial, and the log has what it says.
+    /// The origin refused a burial, and the log has zeroes instead.
     pub(crate) fn count_refused(&self) {
         self.0.memory.control(Control::BurialsRefused).fetch_add(1, AcqRel);
     }

@@ -166,7 +166,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     }
 
     /// Makes the origin zero where the log has dropped pages, which are held. Where the origin refuses, the log has zeroes
-    /// instead, at once, or what somebody put meanwhile. Nobody may see the origin's older bytes.
+    /// instead, at once, or a version that another process put meanwhile. No read may return the origin's older bytes.
     fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
         let host = self.log.host();
         let Err(refused) = now(host.zero_origin(pages.clone())) else { return Ok(()) };

@@ -32,7 +32,7 @@ const OLD: u8 = 1;
 const NEW: u8 = 2;
 const ZERO: u8 = 0;
 
-/// A write that waits: it says that it is there, and goes on when it may.
+/// Holds a write back: it reports its arrival, and proceeds when it is released.
 struct Gate {
     reached: Sender<()>,
     go_on: Receiver<()>,
@@ -54,7 +54,7 @@ impl Disk {
         self.0.lock().expect("no panic").durable.get(&page).copied().unwrap_or(0)
     }
 
-    /// The next write waits; what says so, and what lets it go on.
+    /// The next write waits: a channel that reports it, and one that releases it.
     fn shut(&self) -> (Receiver<()>, Sender<()>) {
         let ((reached, is_there), (go, go_on)) = (channel(), channel());
         self.0.lock().expect("no panic").gate = Some(Gate { reached, go_on });
@@ -72,7 +72,7 @@ impl Origin for Disk {
         let gate = self.0.lock().expect("no panic").gate.take();
         if let Some(Gate { reached, go_on }) = gate {
             reached.send(()).expect("the test waits");
-            go_on.recv_timeout(PATIENCE).expect("the test goes on");
+            go_on.recv_timeout(PATIENCE).expect("is released");
         }
         let mut state = self.0.lock().expect("no panic");
         state.written.extend((page..).zip(pages).map(|(page, bytes)| (page, bytes[0])));
@@ -119,7 +119,7 @@ impl Rig {
         Self { mutant: None, disk, flash, file, memory, first }
     }
 
-    /// A member on a thread of its own does this; it stands in its next write of the origin until the sender says go.
+    /// A member on a thread of its own does this; its next write of the origin waits until the sender releases it.
     fn stands(
         &self,
         act: impl FnOnce(Pages) -> Result<(), Errno> + Send + 'static,
@@ -143,7 +143,7 @@ impl Rig {
     }
 }
 
-/// Lets a write go on that stands, in a while.
+/// Releases a write that waits, after a moment.
 fn in_a_moment(go: Sender<()>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         thread::sleep(MOMENT);
