@@ -161,12 +161,6 @@ impl World {
         self.devices.iter().any(|device| device.served_rotten(sector))
     }
 
-    /// Lets a device go on with what it held back.
-    pub fn release(&mut self, dev: DevId) {
-        let now = self.now;
-        self.devices[dev.0 as usize].release(now);
-    }
-
     /// Lets all devices go on with what they held back.
     pub fn release_all(&mut self) {
         let now = self.now;
