@@ -166,7 +166,7 @@ fn what_cannot_be_an_origin_gets_one_line() {
         (read_only.as_str(), "read-only"),
         (there_is_none.as_str(), "cannot connect"),
         ("nbd://", "host is missing"),
-        ("nbds://x/?tls-psk-file=/k", "not known"),
+        ("nbds://x/?tls-psk-file=/k", "unknown query"),
         ("nbd://127.0.0.1:1/x", "cannot connect"),
     ] {
         let words = place.serve(&["--origin", origin]);

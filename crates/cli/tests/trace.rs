@@ -86,7 +86,7 @@ fn what_is_wrong_is_one_line_that_says_what_and_where() {
         (trace(&["convert", &bad, &bad]), "is also the input"),
         (trace(&["convert", TRACE, &out]), "by its flag: btr"),
         (trace(&["convert", &bad, &words("o.btr")]), "line 3"),
-        (trace(&["convert", TRACE, &words("d.csv")]), "is there and no regular file"),
+        (trace(&["convert", TRACE, &words("d.csv")]), "exists and is not a regular file"),
     ] {
         let ended = larder_says(&words.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(ended.code, 2, "{words:?}: {}", ended.err);

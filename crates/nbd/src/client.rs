@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small blocking client that keeps many requests on their way.
+//! A small blocking client that keeps many requests in flight.
 //!
-//! Purpose: tests, benches and the demo. [`Client::submit`] and [`Client::wait`] pipeline,
-//! [`Client::read_at`] and its like are for those who want one thing done, and
-//! [`Client::split`] gives two halves for two threads.
+//! Purpose: tests, benches, the demo and the NBD device. [`Client::submit`] and [`Client::wait`] pipeline requests,
+//! [`Client::read_at`] and similar methods complete one request, and [`Client::split`] gives two halves for two
+//! threads.
 //!
-//! Invariants: a server that sends garbage, lies about lengths or falls silent causes an error:
-//! nothing here panics, memory is bounded by what this client asked for itself, and after an error
-//! of the stream the connection is not used again.
+//! Invariants: a server that sends garbage, wrong lengths or nothing causes an error. The client never panics, its
+//! memory is bounded by its own requests, and it does not use a connection again after an error of the stream.
 //!
-//! One thread that submits without waiting can lock up with the server, each end waiting for the
-//! other to read; keep at most some 64 requests open, or use the two halves.
+//! One thread that submits without waiting can deadlock with the server, each end waiting for the other to read. Keep
+//! at most about 64 requests in flight, or use the two halves.
 //!
-//! Why no fallback to `EXPORT_NAME`: it cannot say why it fails, and every server of the last ten
-//! years knows `GO`.
+//! Why no fallback to `EXPORT_NAME`: it cannot state why it fails, and maintained servers support `GO`.
 
 mod error;
 mod halves;
@@ -33,10 +31,10 @@ use super::deadline::{Deadlined, Timeouts};
 use super::tls;
 use super::uri::{Address, Uri};
 
-/// Trims and zeroes of the helpers are cut to this.
+/// Longest trim or zeroing that one request asks for.
 const STEP: u64 = 1 << 30;
 
-/// A connection to an export, see the module.
+/// A connection to an export.
 #[derive(Debug)]
 pub struct Client {
     sender: Sender,
@@ -47,7 +45,7 @@ impl Client {
     /// Connects to the server of a URI and negotiates its export.
     ///
     /// # Errors
-    /// There is no such server or export, or the server breaks the protocol.
+    /// The server or the export does not exist, or the server breaks the protocol.
     pub fn connect(uri: &Uri, options: &Options) -> Result<Self, ClientError> {
         let connected = Stream::connect(&uri.address, options.connect_timeout);
         let stream =
@@ -68,7 +66,7 @@ impl Client {
         Self::begin(bounded, info, options)
     }
 
-    /// Negotiates over a connection that exists.
+    /// Negotiates over an open connection.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -94,16 +92,16 @@ impl Client {
         Ok(Self { sender, receiver })
     }
 
-    /// What the server said about the export.
+    /// The server's description of the export.
     #[must_use]
     pub fn info(&self) -> &Info {
         self.sender.info()
     }
 
-    /// Its connection, to end it from another thread.
+    /// A clone of the connection's socket, with which another thread can shut it down.
     ///
     /// # Errors
-    /// The system's.
+    /// The socket cannot be cloned.
     pub fn stream(&self) -> std::io::Result<Stream> {
         self.sender.stream()
     }
@@ -122,31 +120,31 @@ impl Client {
         self.sender.submit(kind, offset, len, data)
     }
 
-    /// Waits for the answer to some request; see [`Receiver::wait`].
+    /// Waits for any reply; see [`Receiver::wait`].
     ///
     /// # Errors
-    /// As for [`Receiver::wait`], and [`ClientError::Usage`] if no answer is due.
+    /// As for [`Receiver::wait`], and [`ClientError::Usage`] if no request is in flight.
     pub fn wait(&mut self) -> Result<Completion, ClientError> {
         if self.sender.open() == 0 && self.receiver.stashed() == 0 {
-            return Err(ClientError::Usage("waiting without a request"));
+            return Err(ClientError::Usage("no request is in flight"));
         }
         self.receiver.wait()
     }
 
-    /// How many requests are not answered yet.
+    /// Requests without a reply.
     #[must_use]
     pub fn open(&self) -> usize {
         self.sender.open()
     }
 
-    /// The two halves, for two threads.
+    /// Splits the client into two halves for two threads.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
     }
 
-    /// Asks one thing and waits for its answer; other answers are kept for [`wait`](Self::wait).
-    fn ask(
+    /// Sends one request and waits for its reply; other replies are kept for [`wait`](Self::wait).
+    fn request(
         &mut self,
         kind: Kind,
         offset: u64,
@@ -164,7 +162,7 @@ impl Client {
     pub fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<(), ClientError> {
         let (mut at, step) = (offset, self.step());
         for part in into.chunks_mut(step) {
-            part.copy_from_slice(&self.ask(Kind::Read, at, part.len() as u64, &[])?);
+            part.copy_from_slice(&self.request(Kind::Read, at, part.len() as u64, &[])?);
             at += part.len() as u64;
         }
         Ok(())
@@ -177,28 +175,28 @@ impl Client {
     pub fn write_at(&mut self, offset: u64, data: &[u8], fua: bool) -> Result<(), ClientError> {
         let (mut at, step) = (offset, self.step());
         for part in data.chunks(step) {
-            self.ask(Kind::Write { fua }, at, part.len() as u64, part)?;
+            self.request(Kind::Write { fua }, at, part.len() as u64, part)?;
             at += part.len() as u64;
         }
         Ok(())
     }
 
-    /// The longest read or write that is aligned.
+    /// The longest read or write that the server accepts, aligned to its block size.
     fn step(&self) -> usize {
         let info = self.info();
         let block = info.min_block_bytes.max(1);
         (info.max_payload_bytes.min(MAX_PAYLOAD) / block * block).max(block) as usize
     }
 
-    /// Makes every write answered before now durable.
+    /// Makes every write acknowledged before this call durable.
     ///
     /// # Errors
     /// The server's error, or the stream's.
     pub fn flush(&mut self) -> Result<(), ClientError> {
-        self.ask(Kind::Flush, 0, 0, &[]).map(drop)
+        self.request(Kind::Flush, 0, 0, &[]).map(drop)
     }
 
-    /// Gives a range up.
+    /// Trims a range.
     ///
     /// # Errors
     /// The server's error, or the stream's.
@@ -219,16 +217,16 @@ impl Client {
         while done < len {
             let step = STEP.min(len - done);
             let at = offset.checked_add(done).ok_or(ClientError::Usage("offset overflows"))?;
-            self.ask(kind, at, step, &[])?;
+            self.request(kind, at, step, &[])?;
             done += step;
         }
         Ok(())
     }
 
-    /// What a range is, from its beginning on, perhaps not to its end; with `one`, the first extent.
+    /// The extents from the beginning of a range, possibly not to its end; with `one`, only the first.
     ///
     /// # Errors
-    /// The server's error, or the stream's, or the context was not agreed upon.
+    /// The server's error, or the stream's, or `base:allocation` was not negotiated.
     pub fn extents(
         &mut self,
         offset: u64,
@@ -242,10 +240,10 @@ impl Client {
         Ok(completion.extents)
     }
 
-    /// Says good-bye and closes the connection.
+    /// Sends a disconnect request and closes the connection.
     ///
     /// # Errors
-    /// The stream's.
+    /// The stream's error.
     pub fn disconnect(self) -> Result<(), ClientError> {
         self.sender.disconnect()
     }

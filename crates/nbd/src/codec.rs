@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of the NBD protocol: numbers, headers, and error numbers.
+//! The wire format of NBD: magic numbers, headers and error numbers.
 //!
-//! Purpose: the only place that knows a magic number or the order of a header's fields. All of it
-//! is big-endian and of fixed size; what has a length is taken apart with [`Cursor`].
+//! Purpose: the only place that knows a magic number or the order of a header's fields. All fields are big-endian and
+//! headers have a fixed size; [`Cursor`] decodes data of variable length.
 //!
-//! Invariants: decoding looks at nothing outside of the slice given and cannot panic; a header
-//! with a wrong magic does not decode; `decode(encode(x)) == x`.
+//! Invariants: decoding reads only the given slice and cannot panic; a header with a wrong magic does not decode;
+//! `decode(encode(x)) == x`.
 //!
 //! Why not a derive: there are seven headers, and their fields are not aligned.
 
 use larder_core::request::Errno;
 
-/// First eight bytes of a server: `NBDMAGIC`.
+/// First eight bytes that a server sends: `NBDMAGIC`.
 pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// Second eight bytes of a newstyle server, and the start of every option: `IHAVEOPT`.
+/// Second eight bytes of a newstyle server, and the first of every option: `IHAVEOPT`.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// The start of every answer to an option.
+/// First bytes of a reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// The start of a request.
+/// First bytes of a request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// The start of a simple reply.
+/// First bytes of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// The start of a chunk of a structured reply.
+/// First bytes of a chunk of a structured reply.
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
 /// The port that IANA reserves for NBD.
@@ -29,20 +29,20 @@ pub const PORT: u16 = 10809;
 /// The longest string (name, description, message) that the protocol allows.
 pub const MAX_STRING: usize = 4096;
 
-/// The largest payload of a read or write unless an export says otherwise: what every client may
-/// assume that a server takes.
+/// The largest payload of a read or write unless the export states another: every client may assume that a server
+/// accepts it.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
-/// Handshake flag, both directions: fixed newstyle is understood.
+/// Handshake flag, both directions: fixed newstyle is supported.
 pub const FIXED_NEWSTYLE: u16 = 1 << 0;
-/// Handshake flag, both directions: no 124 zeroes after `EXPORT_NAME`.
+/// Handshake flag, both directions: the reply to `EXPORT_NAME` has no 124 zeroes.
 pub const NO_ZEROES: u16 = 1 << 1;
-/// How many zeroes follow the answer to `EXPORT_NAME` unless both sides said [`NO_ZEROES`].
+/// Zeroes that follow the reply to `EXPORT_NAME` unless both sides set [`NO_ZEROES`].
 pub const EXPORT_ZEROES: usize = 124;
 
-/// Options that a client may ask for.
+/// Options that a client may request.
 pub mod opt {
-    /// Choose an export and begin; cannot answer with an error.
+    /// Choose an export and begin transmission; cannot return an error.
     pub const EXPORT_NAME: u32 = 1;
     /// End the negotiation.
     pub const ABORT: u32 = 2;
@@ -52,7 +52,7 @@ pub mod opt {
     pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
-    /// Describe an export and begin.
+    /// Describe an export and begin transmission.
     pub const GO: u32 = 7;
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
@@ -64,7 +64,7 @@ pub mod opt {
     pub const EXTENDED_HEADERS: u32 = 11;
 }
 
-/// Kinds of answers to an option.
+/// Kinds of replies to an option.
 pub mod rep {
     /// Done.
     pub const ACK: u32 = 1;
@@ -76,25 +76,25 @@ pub mod rep {
     pub const META_CONTEXT: u32 = 4;
     /// Set in every error.
     pub const ERR: u32 = 1 << 31;
-    /// The option is not known here.
+    /// The option is unknown.
     pub const ERR_UNSUP: u32 = ERR + 1;
-    /// The option is forbidden here.
+    /// The option is forbidden.
     pub const ERR_POLICY: u32 = ERR + 2;
-    /// The option's data makes no sense.
+    /// The option's data is malformed.
     pub const ERR_INVALID: u32 = ERR + 3;
-    /// TLS first.
+    /// TLS is required first.
     pub const ERR_TLS_REQD: u32 = ERR + 5;
-    /// No such export.
+    /// The export does not exist.
     pub const ERR_UNKNOWN: u32 = ERR + 6;
-    /// The server is going away.
+    /// The server is shutting down.
     pub const ERR_SHUTDOWN: u32 = ERR + 7;
-    /// The client must promise to obey the block size.
+    /// The client must first request the block size and so promise to obey it.
     pub const ERR_BLOCK_SIZE_REQD: u32 = ERR + 8;
-    /// The option or its answer is too long.
+    /// The option or its reply is too long.
     pub const ERR_TOO_BIG: u32 = ERR + 9;
 }
 
-/// Facts about an export.
+/// Items of information about an export.
 pub mod info {
     /// Bytes and transmission flags.
     pub const EXPORT: u16 = 0;
@@ -106,11 +106,11 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Transmission flags: what an export can do.
+/// Transmission flags: what an export supports.
 pub mod can {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
-    /// Writes are refused.
+    /// Writes are rejected.
     pub const READ_ONLY: u16 = 1 << 1;
     /// Flush.
     pub const FLUSH: u16 = 1 << 2;
@@ -134,24 +134,24 @@ pub mod cmd {
     pub const READ: u16 = 0;
     /// Write; the payload follows the header.
     pub const WRITE: u16 = 1;
-    /// Disconnect; not answered.
+    /// Disconnect; it has no reply.
     pub const DISC: u16 = 2;
     /// Flush.
     pub const FLUSH: u16 = 3;
     /// Trim.
     pub const TRIM: u16 = 4;
-    /// Cache: the client will soon want this range.
+    /// Cache: the client will soon read this range.
     pub const CACHE: u16 = 5;
     /// Write zeroes.
     pub const WRITE_ZEROES: u16 = 6;
     /// Block status.
     pub const BLOCK_STATUS: u16 = 7;
 
-    /// Flag: durable before the answer.
+    /// Flag: durable before the reply.
     pub const FLAG_FUA: u16 = 1 << 0;
-    /// Flag of write zeroes: no hole.
+    /// Flag of write zeroes: do not deallocate.
     pub const FLAG_NO_HOLE: u16 = 1 << 1;
-    /// Flag of read: one chunk.
+    /// Flag of read: reply in one chunk.
     pub const FLAG_DF: u16 = 1 << 2;
     /// Flag of write zeroes: fail unless faster than a write.
     pub const FLAG_FAST_ZERO: u16 = 1 << 4;
@@ -161,7 +161,7 @@ pub mod cmd {
 pub mod chunk {
     /// The last chunk of its reply.
     pub const FLAG_DONE: u16 = 1 << 0;
-    /// Nothing (more) to say.
+    /// No payload; ends a reply.
     pub const NONE: u16 = 0;
     /// Offset and data.
     pub const OFFSET_DATA: u16 = 1;
@@ -178,11 +178,10 @@ pub mod chunk {
 /// "Operation not permitted", for writes to a read-only export.
 pub const EPERM: Errno = Errno(1);
 
-/// The protocol's number for an error.
+/// The wire number of an error.
 ///
-/// The protocol reserves `EOVERFLOW` and `ENOTSUP` for cases that this server does not have (an
-/// unfragmented read that is too long, fast zeroes), so these become `EINVAL`; what it has no
-/// number for is `EIO`.
+/// The protocol reserves `EOVERFLOW` and `ENOTSUP` for cases that this server does not have (an unfragmented read that
+/// is too long, fast zeroes), so these become `EINVAL`. Errors without a number become `EIO`.
 #[must_use]
 pub fn wire_error(errno: Errno) -> u32 {
     match errno.0 {
@@ -198,7 +197,7 @@ pub fn wire_error(errno: Errno) -> u32 {
     }
 }
 
-/// The error of a number on the wire; unexpected ones count as `EINVAL`, as the protocol says.
+/// The error of a wire number; the protocol requires that unexpected numbers count as `EINVAL`.
 #[must_use]
 pub fn errno_of_wire(error: u32) -> Errno {
     match error {
@@ -207,7 +206,7 @@ pub fn errno_of_wire(error: u32) -> Errno {
     }
 }
 
-/// Takes a slice apart from the front; every method is `None` when too little is left.
+/// Decodes a slice from its beginning; every method returns `None` when too few bytes are left.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a>(pub &'a [u8]);
 
@@ -238,7 +237,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string with its length in the 32 bits before it.
+    /// A string that is preceded by its length in 32 bits.
     pub fn string(&mut self) -> Option<&'a str> {
         let len = self.u32()? as usize;
         if len > MAX_STRING {
@@ -247,14 +246,14 @@ impl<'a> Cursor<'a> {
         std::str::from_utf8(self.bytes(len)?).ok()
     }
 
-    /// `Some` if nothing is left.
+    /// `Some` if no bytes are left.
     #[must_use]
     pub fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
 
-/// Lays fields one after the other into an array of exactly their size.
+/// Writes fields one after the other into an array of exactly their size.
 struct Layout<const N: usize> {
     bytes: [u8; N],
     at: usize,
@@ -284,7 +283,7 @@ impl<const N: usize> Layout<N> {
     }
 }
 
-/// The server's first words.
+/// The greeting, which the server sends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// Handshake flags.
@@ -314,7 +313,7 @@ impl Greeting {
 /// The header of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// Which one, see [`opt`].
+    /// The option, see [`opt`].
     pub option: u32,
     /// Bytes of data that follow.
     pub len: u32,
@@ -340,12 +339,12 @@ impl OptionHeader {
     }
 }
 
-/// The header of an answer to an option.
+/// The header of a reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionReply {
-    /// The option that is answered.
+    /// The option that this replies to.
     pub option: u32,
-    /// The kind of answer, see [`rep`].
+    /// The kind of reply, see [`rep`].
     pub kind: u32,
     /// Bytes of data that follow.
     pub len: u32,
@@ -379,7 +378,7 @@ pub struct RequestHeader {
     pub flags: u16,
     /// Type, see [`cmd`].
     pub command: u16,
-    /// The client's name for it; comes back with the reply.
+    /// The client's identifier of the request; the reply repeats it.
     pub cookie: u64,
     /// First byte.
     pub offset: u64,
@@ -398,10 +397,10 @@ impl RequestHeader {
         l.u64(self.cookie).u64(self.offset).u32(self.len).bytes
     }
 
-    /// From bytes; the wrong magic if it is one.
+    /// From bytes.
     ///
     /// # Errors
-    /// The first four bytes, if they are not a request's.
+    /// The first four bytes, if they are not the magic of a request.
     pub fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, u32> {
         let magic = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         if magic != REQUEST_MAGIC {
@@ -424,7 +423,7 @@ impl RequestHeader {
 /// A simple reply; after a successful read the data follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimpleReply {
-    /// Zero or an error on the wire.
+    /// Zero or a wire error.
     pub error: u32,
     /// The request's cookie.
     pub cookie: u64,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A blocking stream that must be done by a certain time.
+//! A blocking stream with a deadline.
 //!
-//! Purpose: a negotiation is many small reads. A timeout per read lets a peer that sends one byte
-//! at a time hold a thread for ever; [`Deadlined`] sets the socket's timeout to what is left of
-//! the whole before every operation.
+//! Purpose: a negotiation is many small reads. With a timeout per read, a peer that sends one byte at a time would
+//! occupy a thread indefinitely. [`Deadlined`] sets the socket's timeout to the remaining time before every operation.
 //!
-//! Invariants: no read or write begins after the deadline, and none waits beyond it. A timeout
-//! shows as [`io::ErrorKind::TimedOut`], whatever the system calls it.
+//! Invariants: no read or write begins after the deadline, and none waits beyond it. A timeout is reported as
+//! [`io::ErrorKind::TimedOut`], whatever the system calls it.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,10 +14,10 @@ use std::time::{Duration, Instant};
 
 /// A stream whose operations can be bounded in time.
 pub trait Timeouts {
-    /// Bounds every later read and write; `None` waits for ever.
+    /// Bounds every later read and write; `None` removes the bound.
     ///
     /// # Errors
-    /// What the socket says.
+    /// The socket rejects the timeout.
     fn set_timeouts(&self, each: Option<Duration>) -> io::Result<()>;
 }
 
@@ -42,7 +41,7 @@ impl<T: Timeouts> Timeouts for &T {
     }
 }
 
-/// A stream with a deadline, see the module.
+/// A stream with a deadline.
 #[derive(Debug)]
 pub struct Deadlined<S> {
     stream: S,
@@ -50,16 +49,16 @@ pub struct Deadlined<S> {
 }
 
 impl<S: Timeouts> Deadlined<S> {
-    /// Bounds all of what follows on the stream by `span` from now.
+    /// Sets the deadline of the stream to `span` from now.
     pub fn new(stream: S, span: Duration) -> Self {
         let far = Duration::from_secs(1 << 30);
         Self { stream, until: Instant::now() + span.min(far) }
     }
 
-    /// The stream, without a bound on its operations.
+    /// The stream, without a deadline.
     ///
     /// # Errors
-    /// The socket's timeouts could not be taken off.
+    /// The socket's timeouts could not be removed.
     pub fn into_inner(self) -> io::Result<S> {
         self.stream.set_timeouts(None)?;
         Ok(self.stream)
@@ -70,12 +69,12 @@ impl<S: Timeouts> Deadlined<S> {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // The kernel rounds down to its tick, and zero means for ever.
+        // The kernel rounds down to its tick, and zero would mean no timeout.
         self.stream.set_timeouts(Some(left.max(Duration::from_millis(1))))
     }
 }
 
-/// One name for a timeout: sockets say `WouldBlock`.
+/// Sockets report a timeout as `WouldBlock`.
 fn timed_out(e: io::Error) -> io::Error {
     if e.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { e }
 }
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dripping_peer_does_not_outlast_the_deadline() {
+    fn a_peer_that_sends_byte_by_byte_does_not_exceed_the_deadline() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let drip = std::thread::spawn(move || {
             while theirs.write_all(&[1]).is_ok() {
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_times_out_and_the_stream_comes_back_unbounded() {
+    fn a_silent_peer_times_out_and_the_stream_is_returned_without_a_bound() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut stream = Deadlined::new(ours, Duration::from_millis(20));
         let e = stream.read(&mut [0]).unwrap_err();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Block status: what is data and what is a hole, as the context `base:allocation` says it.
+//! Block status: which ranges are data or holes, in the context `base:allocation`.
 //!
-//! Purpose: the bytes of a reply of descriptors, and how a client asks for contexts; both ends use
-//! them.
+//! Purpose: the wire format of descriptors and of the options with which a client requests contexts; servers and
+//! clients use it.
 //!
-//! Invariants: decoding keeps at most [`MOST_KEPT`] extents, whatever comes; an empty descriptor
-//! does not decode.
+//! Invariants: decoding keeps at most [`MOST_KEPT`] extents, whatever the peer sends; an empty descriptor does not
+//! decode.
 
 use std::io::Read;
 
@@ -13,15 +13,15 @@ use larder_core::extent::{Extent, push};
 
 use crate::codec::Cursor;
 
-/// The one context that is known here.
+/// The only supported context.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// What a client lists all contexts of its namespace with.
+/// The query with which a client lists all contexts of the namespace.
 pub const BASE: &str = "base:";
-/// The number that the server gives it.
+/// The number that the server assigns to the context.
 pub const CONTEXT: u32 = 1;
 /// Flag of a request: one descriptor, not longer than the request.
 pub const FLAG_REQ_ONE: u16 = 1 << 3;
-/// The type of the chunk that has descriptors.
+/// The type of a chunk with descriptors.
 pub const CHUNK: u16 = 5;
 
 /// Flag of a descriptor: nothing is allocated.
@@ -29,13 +29,13 @@ const HOLE: u32 = 1 << 0;
 /// Flag of a descriptor: reads as zeroes.
 const ZERO: u32 = 1 << 1;
 
-/// Extents that are kept of a reply; what follows them can be asked for again.
+/// Extents kept from a reply; the client can request the rest again.
 pub const MOST_KEPT: usize = 1024;
-/// The longest chunk that is read: what known servers send at most, and as much again.
+/// The longest chunk that is read: twice what known servers send at most.
 const MOST_BYTES: u32 = 16 << 20;
 
-/// A context and its descriptors, as the payload of a chunk. Longer extents than a descriptor can
-/// say are cut, and end the list.
+/// The payload of a chunk: a context and its descriptors. An extent that is too long for a descriptor is truncated and
+/// ends the list.
 #[must_use]
 pub fn encode(context: u32, extents: &[Extent]) -> Vec<u8> {
     let mut out = context.to_be_bytes().to_vec();
@@ -51,11 +51,10 @@ pub fn encode(context: u32, extents: &[Extent]) -> Vec<u8> {
     out
 }
 
-/// Reads the payload of a chunk of `len` bytes: its context, and its first descriptors. `None` if
-/// it is malformed.
+/// Reads the payload of a chunk of `len` bytes and returns its context and first extents, or `None` if it is malformed.
 ///
 /// # Errors
-/// The stream's.
+/// The stream's error.
 pub fn read(from: &mut impl Read, len: u32) -> std::io::Result<Option<(u32, Vec<Extent>)>> {
     if !(12..=MOST_BYTES).contains(&len) || !(len - 4).is_multiple_of(8) {
         return Ok(None);
@@ -77,7 +76,7 @@ pub fn read(from: &mut impl Read, len: u32) -> std::io::Result<Option<(u32, Vec<
     Ok(Some((u32::from_be_bytes(context), list)))
 }
 
-/// The data of the options about contexts: an export, and what is asked for of it.
+/// Encodes the data of the options about contexts: an export and the requested contexts.
 #[must_use]
 pub fn query(export: &str, contexts: &[&str]) -> Vec<u8> {
     let mut out = (export.len() as u32).to_be_bytes().to_vec();
@@ -90,13 +89,13 @@ pub fn query(export: &str, contexts: &[&str]) -> Vec<u8> {
     out
 }
 
-/// The other way round: the export's name, and the queries. `None` if it is malformed.
+/// Decodes what [`query`] encodes: the export's name and the queries. `None` if it is malformed.
 #[must_use]
 pub fn parse_query(data: &[u8]) -> Option<(&str, Vec<&str>)> {
     let mut c = Cursor(data);
     let (export, count) = (c.string()?, c.u32()?);
     let mut queries = Vec::new();
-    // Each takes four bytes at least, so this ends with the data.
+    // Each query takes at least four bytes, so the data bounds the loop.
     for _ in 0..count {
         queries.push(c.string()?);
     }
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_come_back() {
+    fn descriptors_round_trip() {
         let list = [
             Extent::data(512),
             Extent::hole(4096),
@@ -122,14 +121,14 @@ mod tests {
         assert_eq!(bytes[12..20], [0, 0, 0x10, 0, 0, 0, 0, 3]);
         let got = read(&mut &bytes[..], bytes.len() as u32).unwrap();
         assert_eq!(got, Some((9, list.to_vec())));
-        // What does not fit is cut, and what follows it is not told.
+        // An extent that is too long is truncated, and the extents after it are omitted.
         let long = encode(1, &[Extent::data(1 << 40), Extent::hole(5)]);
         let got = read(&mut &long[..], long.len() as u32).unwrap();
         assert_eq!(got, Some((1, vec![Extent::data(u64::from(u32::MAX))])));
     }
 
     #[test]
-    fn garbage_is_no_reply_and_memory_is_bounded() {
+    fn malformed_payloads_are_rejected_and_memory_is_bounded() {
         let empty = encode(1, &[Extent::data(512), Extent::data(0)]);
         assert_eq!(read(&mut &empty[..], empty.len() as u32).unwrap(), None);
         for len in [0, 4, 11, 13, 19, MOST_BYTES + 4, u32::MAX] {
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_come_back_and_malformed_ones_do_not() {
+    fn queries_round_trip_and_malformed_ones_are_rejected() {
         let data = query("disk", &[BASE, "x:y", ""]);
         assert_eq!(parse_query(&data), Some(("disk", vec![BASE, "x:y", ""])));
         assert_eq!(parse_query(&query("", &[])), Some(("", vec![])));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How an export is named: `nbd://host[:port]/export` and `nbd+unix:///export?socket=PATH`, and
-//! with TLS `nbds://` and `nbds+unix://`.
+//! Names of exports: `nbd://host[:port]/export` and `nbd+unix:///export?socket=PATH`, and with TLS `nbds://` and
+//! `nbds+unix://`.
 //!
-//! Purpose: the URIs of NetworkBlockDevice/nbd's `doc/uri.md`, without user names and shared keys.
-//! The export is everything behind the path's first slash, percent-decoded. With TLS
-//! `tls-certificates=DIR` names a directory with `ca-cert.pem` and, for servers that ask for them,
-//! `client-cert.pem` and `client-key.pem`; `tls-hostname=NAME` the server's name where the host is
-//! not it. `tls-ca=FILE` is ours: the authority alone.
+//! Purpose: the URIs of `doc/uri.md` of NetworkBlockDevice/nbd, without user names and pre-shared keys. The export is
+//! everything after the first slash of the path, percent-decoded. With TLS, `tls-certificates=DIR` names a directory
+//! with `ca-cert.pem` and, for servers that require client certificates, `client-cert.pem` and `client-key.pem`.
+//! `tls-hostname=NAME` is the server's name if it differs from the host. `tls-ca=FILE` is a Larder extension: the
+//! authority's certificate alone.
 //!
-//! Invariants: whatever does not parse gets one line that says what would be accepted; nothing is
-//! ignored silently. `Uri::parse(&uri.to_string()) == Ok(uri)`.
+//! Invariants: a URI that does not parse gets a one-line error with the accepted forms; nothing is ignored silently.
+//! `Uri::parse(&uri.to_string()) == Ok(uri)`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,35 +19,35 @@ use std::str::FromStr;
 
 use super::codec::{MAX_STRING, PORT};
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// By TCP.
+    /// TCP.
     Tcp {
         /// Name or address, IPv6 without brackets.
         host: String,
         /// Port.
         port: u16,
     },
-    /// By a unix socket.
+    /// A unix socket.
     Unix(PathBuf),
 }
 
 /// An export of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// The server.
+    /// The server's address.
     pub address: Address,
-    /// The export's name; empty for the default.
+    /// The export's name; empty for the default export.
     pub export: String,
-    /// Present with TLS.
+    /// The TLS parameters; `None` without TLS.
     pub tls: Option<Names>,
 }
 
-/// Whom to trust and who to be, with TLS.
+/// TLS parameters: which authority the client trusts, and its own identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// A directory with `ca-cert.pem`, and perhaps `client-cert.pem` and `client-key.pem`.
+    /// A directory with `ca-cert.pem`, and optionally `client-cert.pem` and `client-key.pem`.
     pub certificates: Option<PathBuf>,
     /// The authority's certificate, instead of the one in the directory.
     pub ca: Option<PathBuf>,
@@ -55,11 +55,11 @@ pub struct Names {
     pub hostname: Option<String>,
 }
 
-/// A URI that is not understood.
+/// A URI that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{uri:?}: {what}; accepted are nbd://HOST[:PORT]/EXPORT and nbd+unix:///EXPORT?socket=PATH, and \
-     nbds with tls-certificates=DIR"
+    "{uri:?}: {what}; accepted: nbd://HOST[:PORT]/EXPORT and nbd+unix:///EXPORT?socket=PATH, and nbds \
+     with tls-certificates=DIR"
 )]
 pub struct UriError {
     uri: String,
@@ -74,10 +74,10 @@ impl FromStr for Uri {
 }
 
 impl Uri {
-    /// Understands a URI.
+    /// Parses a URI.
     ///
     /// # Errors
-    /// Anything but the accepted forms.
+    /// The URI has none of the accepted forms.
     pub fn parse(s: &str) -> Result<Self, UriError> {
         parse(s).map_err(|what| UriError { uri: s.chars().take(256).collect(), what })
     }
@@ -93,24 +93,24 @@ fn parse(s: &str) -> Result<Uri, &'static str> {
         _ => return Err("unknown scheme"),
     };
     if rest.contains('#') {
-        return Err("a fragment (#) is not understood");
+        return Err("a fragment (#) is not supported");
     }
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let export = String::from_utf8(decode(path)?).map_err(|_| "the export is not UTF-8")?;
     if export.len() > MAX_STRING || export.contains('\0') {
-        return Err("the export's name is too long or has a NUL character");
+        return Err("the export's name is longer than 4096 bytes or contains a NUL character");
     }
     let (socket, names) = parse_query(query)?;
     if !tls && names != Names::default() {
-        return Err("a parameter of TLS needs the scheme nbds or nbds+unix");
+        return Err("a TLS parameter needs the scheme nbds or nbds+unix");
     }
     let tls = tls.then_some(names);
     let address = match (unix, socket) {
         (true, Some(_)) if !authority.is_empty() => return Err("a unix socket has no host"),
         (true, Some(path)) => Address::Unix(path),
-        (true, None) => return Err("the socket is missing"),
-        (false, Some(_)) => return Err("a socket needs the scheme nbd+unix"),
+        (true, None) => return Err("the parameter socket=PATH is missing"),
+        (false, Some(_)) => return Err("the parameter socket=PATH needs the scheme nbd+unix"),
         (false, None) => parse_authority(authority)?,
     };
     Ok(Uri { address, export, tls })
@@ -132,7 +132,7 @@ fn parse_query(query: &str) -> Result<(Option<PathBuf>, Names), &'static str> {
                 }
                 continue;
             }
-            _ => return Err("a query parameter that is not known"),
+            _ => return Err("an unknown query parameter"),
         };
         if value.is_empty() || place.replace(PathBuf::from(value)).is_some() {
             return Err("a path is empty or given twice");
@@ -148,7 +148,7 @@ fn parse_authority(authority: &str) -> Result<Address, &'static str> {
     let (host, port) = if let Some(v6) = authority.strip_prefix('[') {
         let (host, rest) = v6.split_once(']').ok_or("a bracket is not closed")?;
         if !rest.is_empty() && !rest.starts_with(':') {
-            return Err("something between the bracket and the port");
+            return Err("unexpected text between the bracket and the port");
         }
         (host, rest.strip_prefix(':'))
     } else {
@@ -286,8 +286,8 @@ mod tests {
         for (text, why) in [
             ("/dev/sda", "not a URI"),
             ("http://x/", "unknown scheme"),
-            ("nbds://x/?tls-psk-file=/k", "not known"),
-            ("nbds://x/?tls-verify-peer=false", "not known"),
+            ("nbds://x/?tls-psk-file=/k", "unknown query"),
+            ("nbds://x/?tls-verify-peer=false", "unknown query"),
             ("nbds://x/?tls-hostname=", "name is empty"),
             ("nbds://x/?tls-ca=a&tls-ca=b", "twice"),
             ("nbd:///x", "host is missing"),
@@ -302,13 +302,13 @@ mod tests {
             ("nbd://x/a#b", "fragment"),
             ("nbd://x/?socket=/s", "nbd+unix"),
             ("nbd://x/?tls-hostname=y", "needs the scheme nbds"),
-            ("nbd+unix:///x", "socket is missing"),
+            ("nbd+unix:///x", "socket=PATH is missing"),
             ("nbd+unix:///x?socket=", "empty"),
             ("nbd+unix:///x?socket=a&socket=b", "twice"),
             ("nbd+unix://host/x?socket=a", "no host"),
         ] {
             let e = Uri::parse(text).unwrap_err().to_string();
-            assert!(e.contains(why) && e.contains("accepted are"), "{text}: {e}");
+            assert!(e.contains(why) && e.contains("accepted: nbd"), "{text}: {e}");
         }
     }
 }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Heat of the fragments that missed most recently (SCE 3.1, 3.6; paper-tables 1.4 no. 4).
+//! Heat of the fragments that missed most recently (SCE, sections 3.1 and 3.6).
 //!
-//! A bounded list, most recent first. A miss moves its fragment to the front and adds one to its
-//! heat; who falls off the end loses it. So heat is the number of misses while on the list, and
-//! it decays by leaving. Ties go to the more recent.
+//! A bounded list, most recent first. A miss moves its fragment to the start of the list and adds one to its heat; a
+//! fragment that drops off the end loses its heat. Heat is thus the number of misses while on the list, and it needs no
+//! other decay; the paper leaves this open. Of equally hot fragments the more recent one wins.
 //!
-//! Why a plain vector: a hundred entries are scanned once per miss, and a miss costs a visit to
-//! slow storage anyway.
+//! Why a plain vector: a hundred entries are scanned once per miss, and a miss reads slow storage anyway.
 
 use alloc::vec::Vec;
 
-/// The default length of the list (SCE 3.1).
+/// The default length of the list (SCE, section 3.1).
 pub const DEFAULT_LENGTH: usize = 100;
 
-/// The list, see the module.
+/// The list.
 #[derive(Debug)]
 pub struct HeatList {
     length: usize,
@@ -40,9 +39,9 @@ impl HeatList {
         self.entries.push((fragment, heat.saturating_add(1)));
     }
 
-    /// Takes the hottest fragment off the list, with its heat, if that is at least `least`.
+    /// Removes and returns the hottest fragment and its heat, if the heat is at least `least`.
     pub fn take_hottest(&mut self, least: u32) -> Option<(u64, u32)> {
-        // `max_by_key` returns the last of equals, which is the most recent.
+        // `max_by_key` returns the last of equal entries, which is the most recent.
         let (at, hottest) = self.entries.iter().enumerate().max_by_key(|(_, (_, heat))| *heat)?;
         if hottest.1 < least {
             return None;
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_falls_off_the_end_loses_its_heat() {
+    fn a_fragment_that_drops_off_the_end_loses_its_heat() {
         let mut list = HeatList::new(3);
         for f in [9, 9, 9, 1, 2, 3, 9] {
             list.missed(f);

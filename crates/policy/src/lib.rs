@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pure cache decisions: who enters (admission, by heat), who leaves (replacement).
+//! Pure cache decisions: admission (by heat or on a miss) and replacement.
 //!
-//! Purpose: three of a cache's five choices live here, one short file each. They are told what
-//! happened and at what time, and answer; they know no device, clock, thread or byte.
+//! Each policy is one short file. The engine passes events and the time, and the policy returns a decision. A policy
+//! knows no device, clock, thread or byte.
 //!
-//! Invariants: the same calls give the same answers; every structure is bounded by its settings
-//! or by the number of slots. The crate is built without `std`, so that the compiler keeps I/O, clocks and threads out.
+//! Invariants: equal calls give equal decisions; every structure is bounded by its settings or by the number of slots.
+//! The crate is built without `std`, so the compiler rejects I/O, clocks and threads.
 #![no_std]
 #![forbid(unsafe_code)]
 

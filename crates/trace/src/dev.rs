@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices by name: formats that name them get numbers in the order of their appearance.
+//! Devices by name: formats with device names number them in the order of their first appearance.
 
-/// A name is remembered up to this length.
+/// The longest device name.
 const NAME_BYTES: usize = 4096;
 
-/// The names so far; at most 256, since a record's device is a byte.
+/// The names found so far; at most 256, because a record's device is a byte.
 #[derive(Default)]
 pub(crate) struct Devices(Vec<String>);
 
 impl Devices {
-    /// The number of a device that was seen before.
+    /// The number of a device that appeared before.
     pub(crate) fn known(&self, name: &str) -> Option<u8> {
         self.0.iter().position(|known| known == name).map(|n| n as u8)
     }
 
-    /// The number of a device, a new one if it is new.
+    /// The number of a device; assigns one at its first appearance.
     pub(crate) fn number(&mut self, name: &str) -> Result<u8, String> {
         if let Some(known) = self.known(name) {
             return Ok(known);
         }
         let number = u8::try_from(self.0.len())
-            .map_err(|_| "is of a 257th device; accepted: at most 256".to_owned())?;
+            .map_err(|_| "names a 257th device; accepted: at most 256".to_owned())?;
         if name.len() > NAME_BYTES {
-            return Err(format!("has a device's name of {} bytes; accepted: 4096", name.len()));
+            return Err(format!(
+                "has a device name of {} bytes; accepted: at most 4096",
+                name.len()
+            ));
         }
         self.0.push(name.to_owned());
         Ok(number)

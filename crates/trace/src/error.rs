@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a trace cannot be read or written: always one line.
+//! Errors of reading and writing a trace; their text is one line.
 
 use std::fmt;
 
-/// Where in a trace.
+/// A position in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The file as a whole.
@@ -19,14 +19,14 @@ pub enum Place {
 pub struct TraceError {
     /// The file.
     pub file: String,
-    /// Where in it.
+    /// The position in the file.
     pub place: Place,
     /// What is wrong and what is accepted.
     pub what: String,
 }
 
 impl TraceError {
-    /// Something is wrong with the file as a whole.
+    /// An error of the file as a whole.
     pub(crate) fn file(file: &str, what: impl Into<String>) -> Self {
         Self { file: file.to_owned(), place: Place::File, what: what.into() }
     }
@@ -34,7 +34,7 @@ impl TraceError {
 
 impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whatever the file holds, the message stays one line.
+        // Content of the file may be quoted, so control characters are replaced to keep one line.
         let what: String =
             self.what.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         match self.place {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The devices of a trace as one volume: each has an extent of its own, in the order of their
-//! numbers.
+//! Places the devices of a trace on one volume: each has its own extent, in the order of their numbers.
 //!
-//! Invariants: an extent spans what its device's requests touch, out to multiples of the alignment,
-//! and no more; no two overlap; neighbours on a device stay neighbours on the volume.
+//! Invariants: an extent is the range that the device's requests span, extended to multiples of the alignment. Extents
+//! do not overlap. Adjacent bytes of a device stay adjacent on the volume.
 //!
-//! Why not pack page by page: a cache of large units depends on neighbours.
+//! Why not pack page by page: a cache with large units depends on adjacency.
 
 use crate::record::Record;
 
-/// What the requests of each device span, and where that lies on the volume once all were added.
+/// The range that the requests of each device span.
 #[derive(Clone, Debug)]
 pub struct Extents {
     align_bytes: u64,
@@ -18,20 +17,20 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Of no requests yet; extents begin and end at multiples of `align_bytes`.
+    /// Without requests; extents begin and end at multiples of `align_bytes`.
     #[must_use]
     pub fn new(align_bytes: u64) -> Self {
         Self { align_bytes: align_bytes.max(1), spans: [None; 256] }
     }
 
-    /// One more request.
+    /// Adds a request.
     pub fn add(&mut self, record: &Record) {
         let (first, end) = (record.offset_bytes, record.end_bytes());
         let span = self.spans[usize::from(record.dev)].get_or_insert((first, end));
         *span = (span.0.min(first), span.1.max(end));
     }
 
-    /// Where they lie.
+    /// Assigns each device its place on the volume.
     #[must_use]
     pub fn pack(&self) -> Packed {
         let mut packed = Packed { shifts: [0; 256], bytes: 0 };
@@ -45,22 +44,22 @@ impl Extents {
     }
 }
 
-/// Where each device lies on the volume.
+/// The place of each device on the volume.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    /// What is added, modulo 2^64, to a place on a device.
+    /// Added, modulo 2^64, to an offset on the device.
     shifts: [u64; 256],
     bytes: u64,
 }
 
 impl Packed {
-    /// The volume's size; nothing without requests.
+    /// The volume's size; 0 without requests.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The bytes of a request on the volume; it must be one of those that were added.
+    /// The range of a request on the volume; the request must be one of those that were added.
     #[must_use]
     pub fn place(&self, record: &Record) -> std::ops::Range<u64> {
         let shift = self.shifts[usize::from(record.dev)];
@@ -76,7 +75,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn devices_lie_behind_one_another_and_only_what_is_used() {
+    fn devices_are_adjacent_and_only_their_used_ranges_are_placed() {
         let record = |dev, offset, len| Record::new(0, dev, Op::Read, offset, len).unwrap();
         let records = [
             record(4, 100 * MIB + 4096, 8192),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Block traces: readers and writers of several formats, and what a trace is like.
+//! Block traces: readers and writers of several formats, and statistics.
 //!
-//! [`Trace`] names a file and how it is understood; [`Records`] are its requests, in order.
-//! [`Writer`] writes them again. [`info`] computes what `larder trace info` shows.
+//! [`Trace`] is a file and how to read it; [`Records`] are its requests, in order. [`Writer`] writes requests. [`info`]
+//! computes what `larder trace info` shows.
 //!
-//! Invariants: memory does not grow with the trace (where a figure needs that, it says how much
-//! before it begins); every record is lawful (see [`Record`]); what is malformed ends the reading
-//! with one line that says where, what and what is accepted; after it nothing more is yielded.
+//! Invariants: memory does not grow with the trace, except for statistics that report the memory before they begin.
+//! Every record is valid (see [`Record`]). Malformed input ends the iteration with a one-line error that states where,
+//! what, and what is accepted.
 #![forbid(unsafe_code)]
 
 mod dev;

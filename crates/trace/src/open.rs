@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace as a file that can be read several times, and its records.
+//! A trace file that can be read several times, and its records.
 //!
-//! Records are decoded a batch at a time, so that the format's decoder is a virtual call per batch
-//! and not per record.
+//! Records are decoded in batches, so that the decoder is one virtual call a batch instead of one a record.
 
 use std::fs::File;
 use std::io::{BufRead, Read};
@@ -14,20 +13,20 @@ use crate::format::{Format, blkparse, btr, csv, fio, msr, oracle, vscsi};
 use crate::record::Record;
 use crate::source::{BATCH, Decode, Failure, Stream, cannot_read, decompress};
 
-/// The trace that the project ships, as `btr.zst`: PostgreSQL 15 under pgbench with a
-/// Zipf-distributed update load, recorded below the file system.
+/// The trace shipped with Larder, as `btr.zst`: PostgreSQL 15 under pgbench with Zipf-distributed updates, recorded
+/// below the file system.
 static PG15_ZIPF_UPDATE: &[u8] = include_bytes!("../data/pg15_zipf_update.btr.zst");
 
-/// How a trace is to be understood.
+/// How to read a trace.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Its format; by default its name or beginning tells.
+    /// The format; by default its name or first bytes identify it.
     pub format: Option<Format>,
-    /// Columns of a CSV; by default their names tell.
+    /// Columns of a CSV; by default recognised by name.
     pub columns: Columns,
-    /// Which event of blkparse is a request.
+    /// The blkparse event that counts as a request.
     pub event: char,
-    /// Only requests of this device.
+    /// Return only requests of this device.
     pub dev: Option<u8>,
 }
 
@@ -51,10 +50,10 @@ impl Trace {
         Self { path: path.to_owned(), options }
     }
 
-    /// Its records from the first on.
+    /// Opens the trace and returns its records from the first.
     ///
     /// # Errors
-    /// It cannot be opened, or its format is not known.
+    /// The file cannot be opened, or its format is unknown.
     pub fn records(&self) -> Result<Records, TraceError> {
         let name = self.path.display().to_string();
         let cannot = |error| TraceError::file(&name, format!("cannot be opened: {error}"));
@@ -71,7 +70,7 @@ impl Trace {
     }
 }
 
-/// The records of a trace, in order, each lawful; an error is the last that comes.
+/// The records of a trace, in order. An error is the last item.
 pub struct Records {
     name: String,
     decoder: Box<dyn Decode>,
@@ -83,19 +82,19 @@ pub struct Records {
 }
 
 impl Records {
-    /// The records of the trace that the project ships.
+    /// The records of the trace shipped with Larder.
     ///
     /// # Errors
-    /// The decompressor cannot be made.
+    /// The decompressor cannot be created.
     pub fn shipped() -> Result<Self, TraceError> {
         let options = Options { format: Some(Format::Btr), ..Options::default() };
         Self::from_reader(PG15_ZIPF_UPDATE, "pg15_zipf_update.btr.zst", &options)
     }
 
-    /// Records of a stream, plain or compressed; `name` is for messages.
+    /// Records of a stream, plain or compressed; `name` is used in messages.
     ///
     /// # Errors
-    /// It cannot be read, or its format is not known.
+    /// The stream cannot be read, or its format is unknown.
     pub fn from_reader(
         raw: impl Read + Send + 'static,
         name: &str,
@@ -106,14 +105,14 @@ impl Records {
         let head = stream.fill_buf().map_err(cannot)?;
         let Some(format) = options.format.or_else(|| Format::by_content(head)) else {
             let what = format!(
-                "its format is not to be seen from its name or beginning; accepted: --format {}",
+                "neither its name nor its first bytes identify its format; accepted: --format {}",
                 Format::names()
             );
             return Err(TraceError::file(name, what));
         };
         let version = vscsi::version(head);
         if format == Format::Vscsi && version.is_none() && !head.is_empty() {
-            let what = "its first records are of no version; accepted: vscsi versions 1 and 2";
+            let what = "its first records have no known version; accepted: vscsi versions 1 and 2";
             return Err(TraceError::file(name, what));
         }
         let decoder = decoder(format, version, stream, options);
@@ -121,10 +120,10 @@ impl Records {
         Ok(Self { name, decoder, batch, next: 0, failure: None, ended: false, dev })
     }
 
-    /// The next records, all that are at hand: for loops that must be fast. `None` at the end.
+    /// The next decoded records; `None` at the end. For loops where the iterator's cost per record matters.
     ///
     /// # Errors
-    /// The trace is malformed here; nothing comes after that.
+    /// The trace is malformed here; no further records follow.
     pub fn next_batch(&mut self) -> Result<Option<&[Record]>, TraceError> {
         if self.next == self.batch.len() && !self.refill()? {
             return Ok(None);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of a trace: decompressed, cut into records of one size or into lines, and what decodes them.
+//! The bytes of a trace: decompression, and division into records of one size or into lines.
 //!
-//! Invariants: a line is bounded, so that a file without line ends takes no memory; places count
-//! in the decompressed stream.
+//! Invariants: the length of a line is bounded, so a file without line ends does not exhaust memory; positions count in
+//! the decompressed stream.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::error::Place;
 use crate::record::Record;
 
-/// Records are decoded so many at a time.
+/// Records decoded at a time.
 pub(crate) const BATCH: usize = 1024;
 
-/// A line may have so many bytes.
+/// The longest line.
 const LINE_BYTES: usize = 16 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What is wrong, and where; the file's name comes later.
+/// What is wrong, and where; the caller adds the file's name.
 pub(crate) type Failure = (Place, String);
 
 /// A format's decoder.
@@ -24,7 +24,7 @@ pub(crate) trait Decode: Send {
     /// The next record; `None` at the end.
     fn next(&mut self) -> Result<Option<Record>, Failure>;
 
-    /// Up to [`BATCH`] records; those before a failure are there.
+    /// Decodes up to [`BATCH`] records; keeps those before a failure.
     fn batch(&mut self, batch: &mut Vec<Record>) -> Result<(), Failure> {
         while batch.len() < BATCH
             && let Some(record) = self.next()?
@@ -38,7 +38,7 @@ pub(crate) trait Decode: Send {
 /// The decompressed stream.
 pub(crate) type Stream = BufReader<Box<dyn Read + Send>>;
 
-/// Decompresses zstd and gzip, which begin with marks of their own; all else is as it is.
+/// Decompresses zstd and gzip, recognised by their magic numbers; other streams are plain.
 pub(crate) fn decompress(raw: impl Read + Send + 'static) -> io::Result<Stream> {
     let mut raw = BufReader::with_capacity(BUFFER_BYTES, raw);
     let head = raw.fill_buf()?;
@@ -67,7 +67,7 @@ impl<const N: usize> Chunks<N> {
         Self { stream, at_bytes: 0 }
     }
 
-    /// The next record with its place; `None` at the end.
+    /// The next record and its position; `None` at the end.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<(u64, [u8; N])>, Failure> {
         let at_bytes = self.at_bytes;
@@ -75,15 +75,15 @@ impl<const N: usize> Chunks<N> {
         if let Some(whole) = self.stream.buffer().first_chunk::<N>() {
             bytes = *whole;
             self.stream.consume(N);
-        } else if !self.slowly(&mut bytes)? {
+        } else if !self.across_buffers(&mut bytes)? {
             return Ok(None);
         }
         self.at_bytes += N as u64;
         Ok(Some((at_bytes, bytes)))
     }
 
-    /// A record that crosses the end of the buffer; false at the end.
-    fn slowly(&mut self, bytes: &mut [u8; N]) -> Result<bool, Failure> {
+    /// Reads a record that crosses the end of the buffer; false at the end.
+    fn across_buffers(&mut self, bytes: &mut [u8; N]) -> Result<bool, Failure> {
         let place = Place::Byte(self.at_bytes);
         let mut found = 0;
         while found < N {
@@ -119,7 +119,7 @@ impl Lines {
         Place::Line(self.number)
     }
 
-    /// The next record: lines that `decode` finds none in are passed over.
+    /// The next record; skips lines that hold none.
     pub(crate) fn record(
         &mut self,
         mut decode: impl FnMut(&str) -> Result<Option<Record>, String>,
@@ -134,7 +134,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// The next line without its end, as text; `None` at the end.
+    /// The next line without its line end; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<&str>, Failure> {
         self.number += 1;
         self.line.clear();
@@ -165,7 +165,7 @@ impl Lines {
         let place = Place::Line(self.number);
         match std::str::from_utf8(&self.line) {
             Ok(text) => Ok(Some(text.trim_end_matches('\r'))),
-            Err(_) => Err((place, "is no text; accepted: ASCII or UTF-8".to_owned())),
+            Err(_) => Err((place, "is not text; accepted: ASCII or UTF-8".to_owned())),
         }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes a trace: `btr`, CSV, fio's iolog or `oracleGeneral`, plain or as zstd.
+//! Writes a trace as `btr`, CSV, fio's iolog or `oracleGeneral`, plain or compressed with zstd.
 //!
-//! Invariant: the file has its name only once all of it is there; until then, and after an error,
-//! a file of that name is what it was.
+//! Invariant: the file gets its name only when it is complete. Before that, and after an error, an existing file of
+//! that name is unchanged.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -36,9 +36,9 @@ impl Out {
     }
 }
 
-/// A trace that is being written.
+/// A trace being written.
 pub struct Writer {
-    /// Nothing once it is finished.
+    /// `None` after `finish`.
     out: Option<Out>,
     format: Format,
     fio: fio::State,
@@ -47,17 +47,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a trace at `path`, whose name tells the format if `format` does not, and `.zst` that
-    /// it is to be compressed.
+    /// Creates a trace at `path`. The name states the format if `format` does not, and `.zst` that the trace is
+    /// compressed.
     ///
     /// # Errors
-    /// The file cannot be made, or the format has no writer.
+    /// The file cannot be created, or the format has no writer.
     pub fn create(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
         let name = path.display().to_string();
         let writable = "btr, csv, fio, oracleGeneral";
         let Some(format) = format.or_else(|| Format::by_extension(path)) else {
             let what = format!(
-                "its name tells no format; accepted: one that ends in .FORMAT, or FORMAT by its flag: {writable}"
+                "its name states no format; accepted: a name that ends in .FORMAT, or FORMAT by its flag: {writable}"
             );
             return Err(TraceError::file(&name, what));
         };
@@ -73,9 +73,9 @@ impl Writer {
             let what = "gzip is only read; accepted for writing: plain, .zst";
             return Err(TraceError::file(&name, what));
         }
-        // It is made beside and then given the name: a device or a pipe would be gone.
+        // The trace is written to another file and renamed, which would replace a device or a pipe.
         if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-            let what = "is there and no regular file; accepted: a new file, or one to replace";
+            let what = "exists and is not a regular file; accepted: a new file, or one to replace";
             return Err(TraceError::file(&name, what));
         }
         let mut part = path.as_os_str().to_owned();
@@ -101,8 +101,7 @@ impl Writer {
         make().map_err(|error| TraceError::file(&name, format!("cannot be written: {error}")))
     }
 
-    /// The file that is written until all of it is there; what is left of an earlier one is
-    /// overwritten.
+    /// The file that is written until the trace is complete; an existing one is overwritten.
     #[must_use]
     pub fn part(&self) -> &Path {
         &self.part
@@ -111,23 +110,23 @@ impl Writer {
     /// Adds a request.
     ///
     /// # Errors
-    /// It cannot be written, or the format cannot say it.
+    /// The record cannot be written, or the format cannot express it.
     pub fn write(&mut self, record: &Record) -> Result<(), TraceError> {
         let Some(out) = self.out.as_mut().map(Out::writer) else { return Ok(()) };
         let written = match self.format {
             Format::Csv => csv::write(record, out),
             Format::Fio => fio::write(record, &mut self.fio, out),
             Format::OracleGeneral => oracle::write(record, out),
-            // The others were refused when the writer was made.
+            // `create` rejected the formats without a writer.
             _ => btr::write(record, out),
         };
         written.map_err(|error| cannot(&self.path, &error))
     }
 
-    /// Ends the trace: now it is there.
+    /// Completes the trace and gives the file its name.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written or renamed.
     pub fn finish(mut self) -> Result<(), TraceError> {
         let Some(out) = self.out.take() else { return Ok(()) };
         let finished = out.finish().and_then(|()| std::fs::rename(&self.part, &self.path));
@@ -136,7 +135,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What was not finished goes; after that the file of this name has gone already.
+    /// Removes an unfinished file; after `finish` it no longer exists.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.part);
     }

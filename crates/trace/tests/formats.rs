@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every format: samples by hand, round trips through the writers, and inputs that are damaged.
+//! Every format: handwritten samples, round trips through the writers, and damaged input.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -19,7 +19,7 @@ fn record(ts_us: u64, dev: u8, op: Op, offset: u64, len: u64) -> Record {
     Record::new(ts_us, dev, op, offset, len).unwrap()
 }
 
-/// What a text says without naming its format.
+/// The records of a text whose format must be recognised.
 fn text(bytes: &str) -> Vec<Result<Record, String>> {
     records(None, bytes.as_bytes())
 }
@@ -65,7 +65,7 @@ const MSR: &str = "128166372003061629,hm,0,Read,383496192,32768,413\r\n\
 const CSV: &str = "time_ms;Device;Type;LBA;Size\n1.5;sda;R;8;4096\n2;\"sdb\";Write;0;512\n";
 
 #[test]
-fn samples_by_hand_say_what_they_say() {
+fn handwritten_samples_decode() {
     let (r, w) = (Op::Read, Op::Write);
     let found: Vec<_> = text(FIO2).into_iter().map(Result::unwrap).collect();
     assert_eq!(found, [record(0, 1, w, 8192, 512), record(250, 0, r, 0, 4096)]);
@@ -79,7 +79,7 @@ fn samples_by_hand_say_what_they_say() {
     assert_eq!(found, [record(0, 0, r, 383_496_192, 32768), record(3, 1, w, 512, 4096)]);
     let found: Vec<_> = text(CSV).into_iter().map(Result::unwrap).collect();
     assert_eq!(found, [record(1500, 0, r, 4096, 4096), record(2000, 1, w, 0, 512)]);
-    // TEST UNIT READY moves nothing.
+    // TEST UNIT READY transfers nothing.
     for version in [vscsi1, vscsi2] {
         let requests = [version(0x28, 512, 3, 9), version(0, 0, 0, 10), version(0x8a, 4096, 0, 11)];
         let found: Vec<_> = records(None, &requests.concat());
@@ -88,7 +88,7 @@ fn samples_by_hand_say_what_they_say() {
 }
 
 #[test]
-fn another_event_and_named_columns_can_be_asked_for() {
+fn another_event_and_named_columns_can_be_chosen() {
     let options = Options { event: 'C', ..Options::default() };
     let found = Records::from_reader(BLKPARSE.as_bytes(), "t", &options).unwrap();
     let found: Vec<_> = found.map(Result::unwrap).collect();
@@ -107,14 +107,14 @@ fn another_event_and_named_columns_can_be_asked_for() {
 }
 
 #[test]
-fn one_device_can_be_taken_alone() {
+fn one_device_can_be_selected() {
     let options = Options { dev: Some(1), ..Options::default() };
     let found = Records::from_reader(FIO2.as_bytes(), "t", &options).unwrap();
     assert_eq!(found.map(|r| r.unwrap().dev).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
-fn what_is_malformed_ends_the_reading_with_its_place() {
+fn malformed_input_ends_the_iteration_with_its_position() {
     let fio = "fio version 3 iolog\n0 /x add\n";
     let blk = "8,0 0 1 0.5 1 Q R 0 + 8 [x]\n";
     let csv = "offset,length,op,time_us,dev\n0,1,r,1,0\n";
@@ -136,7 +136,7 @@ fn what_is_malformed_ends_the_reading_with_its_place() {
         ("csv", csv, "0,1,r,1,sda", "device 'sda'"),
         ("csv", csv, "0,1,r", "3 fields"),
         ("csv", csv, "18446744073709551615,1,r,1,0", "16 TiB"),
-        ("csv", "", "a,b", "names no place"),
+        ("csv", "", "a,b", "no column for the offset"),
     ] {
         let format = Some(Format::by_name(name).unwrap());
         let input = format!("{good}{bad}\n{bad}\n");
@@ -150,7 +150,7 @@ fn what_is_malformed_ends_the_reading_with_its_place() {
 }
 
 #[test]
-fn binary_records_are_checked_and_their_place_named() {
+fn binary_records_are_checked_and_errors_state_their_position() {
     let btr = |offset: u64, len: u32, op: u8, reserved: u16| {
         let mut bytes = 7_u64.to_le_bytes().to_vec();
         bytes.extend(offset.to_le_bytes());
@@ -179,7 +179,7 @@ fn binary_records_are_checked_and_their_place_named() {
         (Format::Vscsi, vscsi1(8, 1, 0, 0), vscsi1(8, 1, u64::MAX, 0), "sector"),
         (Format::Vscsi, vscsi2(8, 1, 0, 0), vscsi2(256, 1, 0, 0), "0x0100"),
     ] {
-        // Two good ones first, since these tell the version.
+        // The first two records are valid, because they determine the version.
         let place = format!("t: byte {}: ", 2 * good.len());
         let found = records(Some(format), &[good.clone(), good, bad].concat());
         let line = found.last().unwrap().as_ref().unwrap_err();
@@ -189,7 +189,7 @@ fn binary_records_are_checked_and_their_place_named() {
 }
 
 #[test]
-fn compression_is_seen_and_damage_in_it_told() {
+fn compression_is_recognised_and_damage_in_it_reported() {
     let plain: Vec<u8> = MSR.repeat(500).into_bytes();
     let zstd = zstd::encode_all(&plain[..], 1).unwrap();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_written_comes_back(records in prop::collection::vec(any_record(), 0..200)) {
+    fn written_records_read_back(records in prop::collection::vec(any_record(), 0..200)) {
         for name in ["t.btr", "t.btr.zst", "t.csv", "t.csv.zst"] {
             prop_assert_eq!(&written(name, &records), &records);
         }
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_come_back_as_objects(records in prop::collection::vec(any_record(), 0..20)) {
+    fn pages_read_back_as_objects(records in prop::collection::vec(any_record(), 0..20)) {
         let seconds = |r: &Record| Record { ts_us: r.ts_us % 1_000_000_000, ..*r };
         let records: Vec<Record> = records.iter().map(seconds).collect();
         let found = written("t.oracleGeneral", &records);
@@ -248,7 +248,7 @@ proptest! {
         prop_assert_eq!(found.iter().flat_map(Record::pages).collect::<Vec<_>>(), pages);
     }
 
-    /// Any damage gives lawful records and then at most one line of error.
+    /// Any damage gives valid records and then at most one line of error.
     #[test]
     fn damaged_input_never_panics(
         which in 0..9_usize,
@@ -292,7 +292,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_finished_leaves_nothing_and_what_cannot_be_written_is_told() {
+fn an_unfinished_trace_leaves_no_file_and_unwritable_ones_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(&dir.path().join("t.csv"), None).unwrap();
     writer.write(&record(0, 0, Op::Read, 0, 1)).unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures of traces: of the shipped one, and of generated ones whose figures are known.
+//! Statistics of the shipped trace and of generated traces with known statistics.
 #![allow(clippy::unwrap_used)]
 
-use larder_trace::info::{Info, Told, info};
+use larder_trace::info::{Info, Progress, info};
 use larder_trace::{Op, Options, Record, Trace, Writer};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -20,14 +20,14 @@ fn page(ts_us: u64, page: u64) -> Record {
     Record::new(ts_us, 0, Op::Read, page * 4096, 4096).unwrap()
 }
 
-/// Figures of the shipped trace that other programs computed: accesses, pages, LRU.
+/// Compares with figures that other programs computed: accesses, pages, LRU.
 #[test]
-fn the_shipped_trace_is_what_it_is_known_to_be() {
+fn the_shipped_trace_has_its_known_statistics() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/pg15_zipf_update.btr.zst");
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     let trace = Trace::new(path.as_ref(), Options::default());
-    let found = info(&trace, false, |t| told.push(t)).unwrap();
-    assert!(matches!(told[..], [Told::Exact(_)]), "{told:?}");
+    let found = info(&trace, false, |t| reports.push(t)).unwrap();
+    assert!(matches!(reports[..], [Progress::Exact(_)]), "{reports:?}");
     let (all, reuse) = (found.totals.all, &found.reuse);
     assert_eq!((all.requests, all.accesses, reuse.unique), (238_118, 476_972, 99_084));
     assert_eq!(found.totals.devices[&0].accesses, 465_794);
@@ -43,7 +43,7 @@ fn the_shipped_trace_is_what_it_is_known_to_be() {
 
 /// Zipf over 200,000 pages, so that the sample is a twelfth of them.
 #[test]
-fn the_sample_is_near_the_exact_curve() {
+fn the_sampled_curve_is_close_to_the_exact_one() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let records = (0..1_000_000).map(|n| {
         let share: f64 = rng.random();
@@ -61,14 +61,14 @@ fn a_loop_has_one_distance_and_equal_windows() {
     assert_eq!((curve.distance(0.01), curve.distance(0.99)), (Some(999), Some(999)));
     assert_eq!(curve.miss_ratio(999), 1.0);
     assert!((curve.miss_ratio(1000) - 1.0 / 48.0).abs() < 1e-12);
-    assert_eq!(found.sample_error, Some(0.0), "all of so few pages are in the sample");
+    assert_eq!(found.sample_error, Some(0.0), "with so few pages all are in the sample");
     let windows = &found.reuse.working_set;
     assert!(windows.len() == 48 && windows.iter().all(|w| w.unique == 1000 && w.accesses == 1000));
     assert_eq!(windows[47].begin, 47_000);
 }
 
 #[test]
-fn an_empty_trace_has_no_figures_but_zeros() {
+fn an_empty_trace_has_zero_statistics() {
     let found = info_of([]);
     assert_eq!((found.totals.all.requests, found.reuse.unique), (0, 0));
     assert_eq!(found.reuse.curve.distance(0.5), None);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_io::rough_size;
-use larder_trace::info::{EXACT_MOST_BYTES, Info, Told, Traffic, info};
+use larder_trace::info::{EXACT_MOST_BYTES, Info, Progress, Traffic, info};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde_json::{Value, json};
 
@@ -38,15 +38,15 @@ pub fn show(args: &InfoArgs) -> Result<()> {
     let trace = Trace::new(&args.input.trace, args.input.read.options());
     let mut last = Instant::now();
     let found = info(&trace, args.exact, |told| match told {
-        Told::Requests { pass, requests } if last.elapsed() >= TELL_EVERY => {
+        Progress::Requests { pass, requests } if last.elapsed() >= TELL_EVERY => {
             last = Instant::now();
             out::tell!("pass {pass} of 2: {requests} requests");
         }
-        Told::Requests { .. } => {}
-        Told::Exact(bytes) => {
+        Progress::Requests { .. } => {}
+        Progress::Exact(bytes) => {
             out::tell!("exact reuse takes up to {} of memory", rough_size(bytes));
         }
-        Told::TooLarge(bytes) => out::tell!(
+        Progress::TooLarge(bytes) => out::tell!(
             "exact reuse would take up to {}, above {}: estimated from a sample; accepted: --exact",
             rough_size(bytes),
             rough_size(EXACT_MOST_BYTES)

@@ -19,7 +19,7 @@ mod words;
 use anyhow::{Result, bail};
 use larder_core::config::preset;
 use larder_core::format::label::HEADER_BYTES;
-use larder_trace::info::{Info, Told, info};
+use larder_trace::info::{Info, Progress, info};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde::Serialize;
 use toml::Table;
@@ -138,10 +138,10 @@ pub struct Advice {
 /// The trace is malformed or empty, or there is no such device profile.
 pub fn advise(asked: &Asked) -> Result<Advice> {
     let tell = |told| match told {
-        Told::Requests { pass, requests } => {
+        Progress::Requests { pass, requests } => {
             crate::tell!("{}: pass {pass} of 2: {requests} requests", asked.name);
         }
-        Told::Exact(_) | Told::TooLarge(_) => {}
+        Progress::Exact(_) | Progress::TooLarge(_) => {}
     };
     let found = info(&asked.trace, false, tell)?;
     if found.totals.all.requests == 0 {

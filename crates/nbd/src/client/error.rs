@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a client gets no answer.
+//! Errors of the client.
 
 use larder_core::request::Errno;
 
 use crate::tls::TlsError;
 
-/// What went wrong.
+/// Why a request or a negotiation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection.
+    /// The connection could not be made.
     #[error("cannot connect to {uri}: {error}")]
     Connect {
-        /// Where to.
+        /// The server's URI.
         uri: String,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
     /// The stream failed.
@@ -22,31 +22,31 @@ pub enum ClientError {
     /// The server closed the connection.
     #[error("the NBD server closed the connection")]
     Closed,
-    /// The server did not answer in time.
-    #[error("the NBD server did not answer in time")]
+    /// The server did not reply within the time limit.
+    #[error("the NBD server did not reply within the time limit")]
     TimedOut,
-    /// The server refused the export.
-    #[error("the NBD server refused export {export:?}: {why}")]
+    /// The server rejected the export.
+    #[error("the NBD server rejected export {export:?}: {why}")]
     Refused {
-        /// Which.
+        /// The export's name.
         export: String,
-        /// The server's words, or ours for its number.
+        /// The server's text, or Larder's for its error number.
         why: String,
     },
-    /// The server does not keep to the protocol.
+    /// The server broke the protocol.
     #[error("the NBD server broke the protocol: {0}")]
     Protocol(&'static str),
-    /// The server has no TLS.
-    #[error("the NBD server refused TLS: {0}")]
+    /// The server does not support TLS.
+    #[error("the NBD server rejected TLS: {0}")]
     NoTls(String),
-    /// There is no TLS with this server.
+    /// TLS could not be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The request cannot be sent.
-    #[error("this cannot be asked of the NBD server: {0}")]
+    /// The request is invalid and was not sent.
+    #[error("invalid request to the NBD server: {0}")]
     Usage(&'static str),
-    /// The server answered with an error.
-    #[error("the NBD server answered: {0}")]
+    /// The server replied with an error.
+    #[error("the NBD server replied with an error: {0}")]
     Remote(#[from] Errno),
 }
 

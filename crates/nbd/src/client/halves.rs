@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sending and the receiving half of a connection.
 //!
-//! Invariants: a request is known to the receiver before its first byte is sent; a reply that
-//! names no open request ends the connection; a read's data is allocated when its first byte is
-//! announced, at the length that was asked for.
+//! Invariants: the receiver knows a request before its first byte is sent. A reply that matches no request in flight
+//! ends the connection. The buffer of a read is allocated when its first reply header arrives, at the length of the
+//! request.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufReader, Read, Write};
@@ -24,14 +24,14 @@ use crate::codec::{
 };
 use crate::status;
 
-/// A shorter payload is copied behind its header, and both are sent at once.
+/// A payload up to this length is copied after its header, and both are sent together.
 const COPY_BYTES: usize = 64 << 10;
-/// The most chunks of one reply.
+/// The most chunks of a reply.
 const MAX_CHUNKS: usize = 1 << 16;
-/// The most vectors kept for reuse, and the longest.
+/// The most buffers kept for reuse, and the capacity of the largest.
 const SPARES: usize = 64;
 const SPARE_BYTES: usize = 1 << 20;
-/// How much is read at a time when nothing of it matters.
+/// Bytes read at a time when the content is discarded.
 const DRAIN_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -46,14 +46,14 @@ impl Shared {
     }
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What [`Sender::submit`] returned.
+    /// The cookie that [`Sender::submit`] returned.
     pub cookie: u64,
-    /// A read's data (empty for others), or the server's error.
+    /// The data of a read (empty for other requests), or the server's error.
     pub result: Result<Vec<u8>, Errno>,
-    /// What was asked about with [`Sender::queue_status`]; empty for others.
+    /// The extents requested by [`Sender::queue_status`]; empty for other requests.
     pub extents: Vec<Extent>,
 }
 
@@ -84,7 +84,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// What the server said about the export.
+    /// The server's description of the export.
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.info
@@ -94,23 +94,23 @@ impl Sender {
         self.stream.try_clone()
     }
 
-    /// The cookie that the next request will have.
+    /// The cookie of the next request.
     #[must_use]
     pub fn next_cookie(&self) -> u64 {
         self.next
     }
 
-    /// How many requests are not answered yet, those queued included.
+    /// Requests without a reply, queued ones included.
     #[must_use]
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Acquire)
     }
 
-    /// Sends a request and all that were queued; its cookie. A write's `data` is `len` bytes,
-    /// empty for the other kinds. Alignment and bounds are left to the server to judge.
+    /// Sends a request and all queued ones, and returns its cookie. `data` has `len` bytes for a write and is empty for
+    /// other kinds. The server checks alignment and bounds.
     ///
     /// # Errors
-    /// The server does not offer this, the length is unlawful, or the stream failed.
+    /// The server does not offer the request, the length is invalid, or the stream failed.
     pub fn submit(
         &mut self,
         kind: Kind,
@@ -123,7 +123,7 @@ impl Sender {
         Ok(cookie)
     }
 
-    /// As [`submit`](Self::submit), but waits for [`push`](Self::push) to be sent with others.
+    /// As [`submit`](Self::submit), but sends nothing before [`push`](Self::push), unless the payload is long.
     ///
     /// # Errors
     /// As for [`submit`](Self::submit).
@@ -138,10 +138,10 @@ impl Sender {
         let has_payload = matches!(kind, Kind::Read | Kind::Write { .. });
         let longest = if has_payload { self.info.max_payload_bytes } else { u32::MAX };
         let len = u32::try_from(len).ok().filter(|len| *len <= longest);
-        let len = len.ok_or(ClientError::Usage("longer than the maximum"))?;
+        let len = len.ok_or(ClientError::Usage("the length exceeds the server's maximum"))?;
         let want = if command == cmd::WRITE { len as usize } else { 0 };
         if data.len() != want {
-            return Err(ClientError::Usage("the data is not as long as the request says"));
+            return Err(ClientError::Usage("the length of the data differs from the request's"));
         }
         let cookie = self.next;
         let wants = if kind == Kind::Read { Wants::Data } else { Wants::Nothing };
@@ -155,13 +155,13 @@ impl Sender {
         Ok(cookie)
     }
 
-    /// As [`queue`](Self::queue), asks what a range is; with `one`, of its first extent alone.
+    /// As [`queue`](Self::queue), requests the extents of a range; with `one`, only the first.
     ///
     /// # Errors
-    /// The context `base:allocation` was not agreed upon.
+    /// The context `base:allocation` was not negotiated.
     pub fn queue_status(&mut self, offset: u64, len: u32, one: bool) -> Result<u64, ClientError> {
         if self.info.allocation.is_none() {
-            return Err(ClientError::Usage("the server does not tell what is allocated"));
+            return Err(ClientError::Usage("the context base:allocation was not negotiated"));
         }
         let flags = if one { status::FLAG_REQ_ONE } else { 0 };
         let (command, cookie) = (cmd::BLOCK_STATUS, self.next);
@@ -169,7 +169,7 @@ impl Sender {
         Ok(cookie)
     }
 
-    /// The receiver knows a request before its first byte is sent.
+    /// Registers a request and queues its header, in this order: the receiver must know it before the server replies.
     fn put(&mut self, wants: Wants, header: &RequestHeader) {
         self.next += 1;
         let ask = Ask { wants, offset: header.offset, len: header.len };
@@ -178,10 +178,10 @@ impl Sender {
         self.out.extend(header.encode());
     }
 
-    /// Sends what was queued.
+    /// Sends the queued requests.
     ///
     /// # Errors
-    /// The stream's.
+    /// The stream's error.
     pub fn push(&mut self) -> Result<(), ClientError> {
         let mut out = std::mem::take(&mut self.out);
         let result = if out.is_empty() { Ok(()) } else { self.write(&out) };
@@ -190,7 +190,7 @@ impl Sender {
         result
     }
 
-    /// A write that fails may have sent a part, so nothing may follow it.
+    /// A write that fails may have sent a part, so the connection is not used again.
     fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         if self.broken {
             return Err(ClientError::Closed);
@@ -202,7 +202,7 @@ impl Sender {
 
     fn command(&self, kind: Kind) -> Result<(u16, u16), ClientError> {
         let offered = |flag| {
-            let missing = ClientError::Usage("the server does not offer it for this export");
+            let missing = ClientError::Usage("the server does not support it for this export");
             if self.info.can(flag) { Ok(()) } else { Err(missing) }
         };
         let fua_flag = |fua| match fua {
@@ -225,10 +225,10 @@ impl Sender {
         }
     }
 
-    /// Says good-bye; nothing can be sent afterwards. What is open may still be answered.
+    /// Sends a disconnect request; nothing can be sent afterwards. Requests in flight may still get their reply.
     ///
     /// # Errors
-    /// The stream's.
+    /// The stream's error.
     pub fn disconnect(mut self) -> Result<(), ClientError> {
         let (flags, command, cookie, offset, len) = (0, cmd::DISC, 0, 0, 0);
         self.out.extend(RequestHeader { flags, command, cookie, offset, len }.encode());
@@ -237,7 +237,7 @@ impl Sender {
     }
 }
 
-/// Receives answers.
+/// Receives replies.
 #[derive(Debug)]
 pub struct Receiver {
     stream: BufReader<Stream>,
@@ -250,10 +250,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Waits for the next answer, in the order in which the server gives them.
+    /// Waits for the next reply, in the order of arrival.
     ///
     /// # Errors
-    /// The stream's, or the server broke the protocol. A receiver that failed fails for ever.
+    /// The stream's error, or the server broke the protocol. After an error every call fails.
     pub fn wait(&mut self) -> Result<Completion, ClientError> {
         match self.stash.pop_front() {
             Some(completion) => Ok(completion),
@@ -261,16 +261,16 @@ impl Receiver {
         }
     }
 
-    /// Takes a read's data back to be used again: new memory costs more than the read itself
-    /// when many long ones are on their way.
+    /// Takes a buffer back for reuse. With many long reads in flight, allocating memory costs more than the reads
+    /// themselves.
     pub fn recycle(&mut self, data: Vec<u8>) {
         if (1..=SPARE_BYTES).contains(&data.capacity()) && self.spare.len() < SPARES {
             self.spare.push(data);
         }
     }
 
-    /// Reads on without understanding, until the server ends the connection. For a connection
-    /// that broke the protocol: when it is over, so are the requests that it had.
+    /// Discards input until the server closes the connection. For a connection whose server broke the protocol: once it
+    /// is closed, none of its requests is in flight at the server.
     pub fn drain(mut self) {
         let mut bytes = vec![0; DRAIN_BYTES];
         loop {
@@ -283,7 +283,7 @@ impl Receiver {
         }
     }
 
-    /// Waits for one answer and keeps the others.
+    /// Waits for one reply and keeps the others.
     pub(super) fn wait_for(&mut self, cookie: u64) -> Result<Completion, ClientError> {
         loop {
             let completion = self.next()?;
@@ -316,7 +316,7 @@ impl Receiver {
         result
     }
 
-    /// Reads one message; what it completes.
+    /// Receives one message, and returns the completion if it completes a request.
     fn message(&mut self) -> Result<Option<Completion>, ClientError> {
         let mut magic = [0; 4];
         self.stream.read_exact(&mut magic)?;
@@ -333,11 +333,11 @@ impl Receiver {
         self.stream.read_exact(&mut rest)?;
         let SimpleReply { error, cookie } =
             SimpleReply::decode_rest(&rest).ok_or(ClientError::Protocol("a short reply"))?;
-        let unknown = ClientError::Protocol("a reply to no open request");
+        let unknown = ClientError::Protocol("a reply that matches no request");
         let ask = self.shared.asks().remove(&cookie).ok_or(unknown)?;
         let structured = ask.wants == Wants::Status && error == 0;
         if ask.reads() && self.info.structured || structured {
-            return Err(ClientError::Protocol("a simple reply where a structured one is due"));
+            return Err(ClientError::Protocol("a simple reply where a structured one is required"));
         }
         let extents = Vec::new();
         if error != 0 {
@@ -360,7 +360,7 @@ impl Receiver {
         let mut partial = match self.partial.remove(&header.cookie) {
             Some(partial) => partial,
             None => {
-                let unknown = ClientError::Protocol("a chunk for no open request");
+                let unknown = ClientError::Protocol("a chunk that matches no request");
                 let ask = self.shared.asks().remove(&header.cookie).ok_or(unknown)?;
                 let spare = if ask.reads() { self.spare.pop() } else { None };
                 let data = spare.unwrap_or_default();
@@ -369,7 +369,7 @@ impl Receiver {
         };
         partial.chunks += 1;
         if partial.chunks > MAX_CHUNKS {
-            return Err(ClientError::Protocol("more chunks than a reply may have"));
+            return Err(ClientError::Protocol("a reply has too many chunks"));
         }
         partial.take(&header, self.info.allocation, &mut self.stream)?;
         if header.flags & chunk::FLAG_DONE == 0 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The client's side of the negotiation.
 //!
-//! Invariants: an answer has at most [`MAX_REPLY_BYTES`] of data, an option at most
-//! [`MAX_REPLIES`] answers; time is the stream's business.
+//! Invariants: a reply has at most [`MAX_REPLY_BYTES`] of data, an option at most [`MAX_REPLIES`] replies. The stream
+//! bounds the time.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::status::{self, BASE_ALLOCATION};
 const MAX_REPLY_BYTES: u32 = 64 << 10;
 const MAX_REPLIES: usize = 1024;
 
-/// How to connect.
+/// Settings of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The bound on connecting and negotiating.
+    /// Time limit for connecting and negotiating.
     pub connect_timeout: Duration,
-    /// The bound on each read from and write to the socket afterwards; `None` waits for ever.
+    /// Time limit for each read and write of the socket afterwards; `None` has no limit.
     pub io_timeout: Option<Duration>,
-    /// Ask for structured replies.
+    /// Request structured replies.
     pub structured: bool,
-    /// With structured replies, ask for the context `base:allocation`.
+    /// With structured replies, request the context `base:allocation`.
     pub allocation: bool,
 }
 
@@ -42,26 +42,26 @@ impl Default for Options {
     }
 }
 
-/// What the server said about the export.
+/// The server's description of the export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Size.
     pub bytes: u64,
     /// Transmission flags, see [`can`].
     pub flags: u16,
-    /// Requests must be aligned to this.
+    /// Requests must be aligned to this many bytes.
     pub min_block_bytes: u32,
-    /// Requests better are aligned to this.
+    /// Requests should be aligned to this many bytes.
     pub preferred_block_bytes: u32,
     /// The longest read or write; never above [`MAX_PAYLOAD`].
     pub max_payload_bytes: u32,
-    /// Structured replies were agreed upon.
+    /// Structured replies were negotiated.
     pub structured: bool,
-    /// The server's number for the context `base:allocation`, if that was agreed upon.
+    /// The server's number for the context `base:allocation`, if it was negotiated.
     pub allocation: Option<u32>,
-    /// The canonical name, if the server told it.
+    /// The canonical name, if the server sent it.
     pub name: Option<String>,
-    /// The description, if the server told it.
+    /// The description, if the server sent it.
     pub description: Option<String>,
 }
 
@@ -72,21 +72,23 @@ impl Info {
         self.flags & flags == flags
     }
 
-    /// Writes are refused.
+    /// Whether the export rejects writes.
     #[must_use]
     pub fn read_only(&self) -> bool {
         self.can(can::READ_ONLY)
     }
 }
 
-/// Chooses the export of a name; what it is like.
+/// Negotiates the export and returns its description.
 pub(super) fn choose<S: Read + Write>(
     stream: &mut S,
     export: &str,
     options: &Options,
 ) -> Result<Info, ClientError> {
     if export.len() > MAX_STRING || export.contains('\0') {
-        return Err(ClientError::Usage("an export name above 4096 bytes or with a NUL character"));
+        return Err(ClientError::Usage(
+            "an export name must have at most 4096 bytes and no NUL character",
+        ));
     }
     let structured = options.structured && ask_structured(stream)?;
     let wanted = structured && options.allocation;
@@ -94,28 +96,28 @@ pub(super) fn choose<S: Read + Write>(
     Ok(Info { allocation, ..go(stream, export, structured)? })
 }
 
-/// The first words of both sides.
+/// Exchanges greetings.
 pub(super) fn greet<S: Read + Write>(stream: &mut S) -> Result<(), ClientError> {
     let mut bytes = [0; Greeting::LEN];
     stream.read_exact(&mut bytes)?;
-    let greeting =
-        Greeting::decode(&bytes).ok_or(ClientError::Protocol("it does not greet as NBD does"))?;
+    let greeting = Greeting::decode(&bytes)
+        .ok_or(ClientError::Protocol("the greeting is not that of an NBD server"))?;
     if greeting.flags & FIXED_NEWSTYLE == 0 {
-        return Err(ClientError::Protocol("it does not know the fixed newstyle negotiation"));
+        return Err(ClientError::Protocol("it does not support the fixed newstyle negotiation"));
     }
     let flags = u32::from(greeting.flags & (FIXED_NEWSTYLE | NO_ZEROES));
     stream.write_all(&flags.to_be_bytes())?;
     Ok(())
 }
 
-/// Asks for TLS, which begins with the next byte. Nothing that came before is believed: what is
-/// asked for later is asked for again.
+/// Requests TLS, which begins with the next byte. Options negotiated before TLS are not trusted; the caller requests
+/// them again.
 pub(super) fn start_tls<S: Read + Write>(stream: &mut S) -> Result<(), ClientError> {
     send(stream, opt::STARTTLS, &[])?;
     match receive(stream, opt::STARTTLS)? {
         (rep::ACK, _) => Ok(()),
         (kind, data) if kind & rep::ERR != 0 => Err(ClientError::NoTls(refusal(kind, &data))),
-        _ => Err(ClientError::Protocol("an unexpected answer about TLS")),
+        _ => Err(ClientError::Protocol("an unexpected reply to STARTTLS")),
     }
 }
 
@@ -125,17 +127,17 @@ fn send<S: Write>(stream: &mut S, option: u32, data: &[u8]) -> Result<(), Client
     Ok(stream.write_all(&out)?)
 }
 
-/// The next answer to `option`: its kind and data.
+/// Receives the next reply to `option`: its kind and data.
 fn receive<S: Read>(stream: &mut S, option: u32) -> Result<(u32, Vec<u8>), ClientError> {
     let mut header = [0; OptionReply::LEN];
     stream.read_exact(&mut header)?;
     let reply = OptionReply::decode(&header)
-        .ok_or(ClientError::Protocol("an answer to an option has the wrong magic"))?;
+        .ok_or(ClientError::Protocol("a reply to an option has the wrong magic"))?;
     if reply.option != option {
-        return Err(ClientError::Protocol("an answer to an option that was not asked"));
+        return Err(ClientError::Protocol("a reply to an option that was not requested"));
     }
     if reply.len > MAX_REPLY_BYTES {
-        return Err(ClientError::Protocol("an answer to an option is longer than 64 KiB"));
+        return Err(ClientError::Protocol("a reply to an option is longer than 64 KiB"));
     }
     let mut data = vec![0; reply.len as usize];
     stream.read_exact(&mut data)?;
@@ -147,11 +149,11 @@ fn ask_structured<S: Read + Write>(stream: &mut S) -> Result<bool, ClientError> 
     match receive(stream, opt::STRUCTURED_REPLY)? {
         (rep::ACK, _) => Ok(true),
         (kind, _) if kind & rep::ERR != 0 => Ok(false),
-        _ => Err(ClientError::Protocol("an unexpected answer about structured replies")),
+        _ => Err(ClientError::Protocol("an unexpected reply to STRUCTURED_REPLY")),
     }
 }
 
-/// Asks for `base:allocation`; the server's number for it, if it has it.
+/// Requests `base:allocation` and returns the server's number for it, if the server supports it.
 fn ask_allocation<S: Read + Write>(
     stream: &mut S,
     export: &str,
@@ -165,15 +167,15 @@ fn ask_allocation<S: Read + Write>(
             (rep::META_CONTEXT, data) => {
                 let (id, name) = data.split_first_chunk().ok_or_else(malformed)?;
                 if name != BASE_ALLOCATION.as_bytes() || found.is_some() {
-                    return Err(ClientError::Protocol("a metadata context that was not asked for"));
+                    return Err(ClientError::Protocol("a metadata context that was not requested"));
                 }
                 found = Some(u32::from_be_bytes(*id));
             }
             (kind, _) if kind & rep::ERR != 0 => return Ok(None),
-            _ => return Err(ClientError::Protocol("an unexpected answer about contexts")),
+            _ => return Err(ClientError::Protocol("an unexpected reply to SET_META_CONTEXT")),
         }
     }
-    Err(ClientError::Protocol("too many answers about contexts"))
+    Err(ClientError::Protocol("too many replies to SET_META_CONTEXT"))
 }
 
 fn go<S: Read + Write>(
@@ -192,23 +194,23 @@ fn go<S: Read + Write>(
         let (kind, data) = receive(stream, opt::GO)?;
         match kind {
             rep::ACK if has_export => return finish(found),
-            rep::ACK => return Err(ClientError::Protocol("it did not tell the export's size")),
+            rep::ACK => return Err(ClientError::Protocol("it did not send the export's size")),
             rep::INFO => {
                 let fact = learn(&mut found, &data)
-                    .ok_or(ClientError::Protocol("a malformed fact about the export"))?;
+                    .ok_or(ClientError::Protocol("malformed information about the export"))?;
                 has_export |= fact == info::EXPORT;
             }
             _ if kind & rep::ERR != 0 => {
                 let why = refusal(kind, &data);
                 return Err(ClientError::Refused { export: export.to_owned(), why });
             }
-            _ => return Err(ClientError::Protocol("an unknown answer about the export")),
+            _ => return Err(ClientError::Protocol("an unexpected reply to GO")),
         }
     }
-    Err(ClientError::Protocol("too many answers about the export"))
+    Err(ClientError::Protocol("too many replies to GO"))
 }
 
-/// What holds unless the server says otherwise.
+/// The values that hold unless the server sends others.
 fn defaults(structured: bool) -> Info {
     Info {
         bytes: 0,
@@ -223,7 +225,7 @@ fn defaults(structured: bool) -> Info {
     }
 }
 
-/// Takes in one fact; which it was, or `None` if it is malformed.
+/// Records one item of information and returns its type, or `None` if it is malformed.
 fn learn(found: &mut Info, data: &[u8]) -> Option<u16> {
     let mut c = Cursor(data);
     let fact = c.u16()?;
@@ -249,7 +251,7 @@ fn learn(found: &mut Info, data: &[u8]) -> Option<u16> {
     Some(fact)
 }
 
-/// Believes what makes sense.
+/// Validates the description.
 fn finish(mut info: Info) -> Result<Info, ClientError> {
     let (min, preferred) = (info.min_block_bytes, info.preferred_block_bytes);
     let sizes = min.is_power_of_two()
@@ -258,10 +260,10 @@ fn finish(mut info: Info) -> Result<Info, ClientError> {
         && preferred >= min.max(512)
         && info.max_payload_bytes >= min;
     if !sizes {
-        return Err(ClientError::Protocol("it tells unlawful block sizes"));
+        return Err(ClientError::Protocol("its block sizes are invalid"));
     }
     if !info.can(can::HAS_FLAGS) {
-        return Err(ClientError::Protocol("its flags lack the one that is always set"));
+        return Err(ClientError::Protocol("its transmission flags lack HAS_FLAGS"));
     }
     info.max_payload_bytes = info.max_payload_bytes.min(MAX_PAYLOAD);
     Ok(info)
@@ -270,12 +272,12 @@ fn finish(mut info: Info) -> Result<Info, ClientError> {
 fn refusal(kind: u32, data: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(data).chars().take(256).collect();
     let known = match kind {
-        rep::ERR_UNSUP => "it does not know that option",
+        rep::ERR_UNSUP => "unknown option",
         rep::ERR_POLICY => "forbidden by policy",
         rep::ERR_INVALID => "invalid request",
-        rep::ERR_TLS_REQD => "TLS is required; use an address with nbds",
+        rep::ERR_TLS_REQD => "TLS is required; use an nbds URI",
         rep::ERR_UNKNOWN => "no such export",
-        rep::ERR_SHUTDOWN => "it is shutting down",
+        rep::ERR_SHUTDOWN => "the server is shutting down",
         rep::ERR_BLOCK_SIZE_REQD => "block sizes must be negotiated",
         _ => "an unknown error",
     };

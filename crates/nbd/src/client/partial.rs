@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A request that waits for its answer, and a structured reply whose chunks are arriving.
+//! A request in flight, and a structured reply whose chunks are arriving.
 //!
-//! Invariants: a read's chunks lie within it and overlap none; it ends well only when they cover
-//! it, and a question of status only when it was answered.
+//! Invariants: the chunks of a read lie within it and do not overlap. A read succeeds only when they cover it, and a
+//! status request only when it received a status.
 
 use std::io::Read;
 
@@ -13,10 +13,10 @@ use super::error::ClientError;
 use crate::codec::{ChunkHeader, Cursor, chunk, errno_of_wire};
 use crate::status;
 
-/// The most bytes of an error chunk.
+/// The longest error chunk.
 const MAX_ERROR_BYTES: u32 = 64 << 10;
 
-/// What an open request expects.
+/// What a request in flight expects in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wants {
     Nothing,
@@ -37,27 +37,27 @@ impl Ask {
     }
 }
 
-/// A read whose chunks are arriving (or another request that has got one).
+/// A read whose chunks are arriving, or another request that received a chunk.
 #[derive(Debug)]
 pub(super) struct Partial {
     pub(super) ask: Ask,
     pub(super) data: Vec<u8>,
-    /// What is there already, sorted; chunks must not overlap.
+    /// Ranges that have arrived, sorted.
     covered: Vec<(u32, u32)>,
-    /// The answer to a question of status.
+    /// The reply to a status request.
     pub(super) extents: Vec<Extent>,
     error: Option<Errno>,
     pub(super) chunks: usize,
 }
 
 impl Partial {
-    /// A reply of which nothing has come; `data` is memory to use.
+    /// A reply without chunks; `data` is reused as its buffer.
     pub(super) fn new(ask: Ask, data: Vec<u8>) -> Self {
         let (covered, extents) = (Vec::new(), Vec::new());
         Self { ask, data, covered, extents, error: None, chunks: 0 }
     }
 
-    /// Reads a chunk's payload.
+    /// Receives a chunk's payload.
     pub(super) fn take(
         &mut self,
         h: &ChunkHeader,
@@ -85,7 +85,9 @@ impl Partial {
             status::CHUNK if self.ask.wants == Wants::Status && self.extents.is_empty() => {
                 let (id, extents) = status::read(from, h.len)?.ok_or_else(malformed)?;
                 if Some(id) != context {
-                    return Err(ClientError::Protocol("a status of another context"));
+                    return Err(ClientError::Protocol(
+                        "a status of a context that was not negotiated",
+                    ));
                 }
                 self.extents = extents;
                 Ok(())
@@ -103,7 +105,7 @@ impl Partial {
         }
     }
 
-    /// Where a content chunk lies in the data; it must be in the read and overlap no other.
+    /// The range of a content chunk in the data. It must lie in the read and overlap no other chunk.
     fn place(&mut self, offset: u64, len: u32) -> Result<std::ops::Range<usize>, ClientError> {
         let outside = ClientError::Protocol("a chunk lies outside of its read");
         let at = offset.checked_sub(self.ask.offset).and_then(|at| u32::try_from(at).ok());
@@ -117,7 +119,7 @@ impl Partial {
             return Err(ClientError::Protocol("the chunks of a reply overlap"));
         }
         self.covered.insert(next, (at, end));
-        // Content of an earlier read, if any, is overwritten: only a fully covered read succeeds.
+        // A reused buffer keeps old content here: only a fully covered read succeeds.
         self.data.resize(self.ask.len as usize, 0);
         Ok(at as usize..end as usize)
     }
@@ -131,12 +133,12 @@ impl Partial {
         }
         let covered: u64 = self.covered.iter().map(|(start, end)| u64::from(end - start)).sum();
         if self.ask.wants == Wants::Status && without_status {
-            return Err(ClientError::Protocol("a status ended without a word"));
+            return Err(ClientError::Protocol("a status request ended without a status"));
         }
         if self.ask.reads() && covered != u64::from(self.ask.len) {
             return Err(ClientError::Protocol("a read ended without all of its data"));
         }
-        // A read of nothing had no chunk that would have cut old content off.
+        // A read of zero bytes had no chunk that would have resized a reused buffer.
         self.data.truncate(if self.ask.reads() { self.ask.len as usize } else { 0 });
         Ok(Ok(self.data))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection by TCP or by a unix socket.
+//! A connection over TCP or a unix socket.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use crate::deadline::Timeouts;
 use crate::uri::Address;
 
-/// See the module.
+/// A connected socket.
 #[derive(Debug)]
 pub enum Stream {
-    /// By TCP.
+    /// TCP.
     Tcp(TcpStream),
-    /// By a unix socket.
+    /// A unix socket.
     Unix(UnixStream),
 }
 
@@ -42,7 +42,7 @@ impl From<Stream> for OwnedFd {
 }
 
 impl Stream {
-    /// Connects within `span`; every address of a host is tried.
+    /// Connects within `span`; tries every address of a host.
     pub(super) fn connect(address: &Address, span: Duration) -> io::Result<Self> {
         let (host, port) = match address {
             Address::Unix(path) => return connect_unix(path).map(Self::Unix),
@@ -67,10 +67,10 @@ impl Stream {
         Err(last)
     }
 
-    /// The same connection once more, to end it from another thread.
+    /// Duplicates the socket, so that another thread can shut it down.
     ///
     /// # Errors
-    /// What the system says.
+    /// The socket cannot be duplicated.
     pub fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(s) => s.try_clone().map(Self::Tcp),
@@ -78,10 +78,10 @@ impl Stream {
         }
     }
 
-    /// Ends one or both directions, for every clone.
+    /// Shuts down one or both directions, for every clone.
     ///
     /// # Errors
-    /// What the system says.
+    /// The socket cannot be shut down.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Self::Tcp(s) => s.shutdown(how),
@@ -90,9 +90,8 @@ impl Stream {
     }
 }
 
-/// A server that is gone is noticed on an idle connection too. What is not acknowledged yet is the
-/// business of the kernel's retransmissions, which last much longer: see `larder-io`'s NBD device
-/// for why they are left alone.
+/// Keepalive detects a dead server on an idle connection. Unacknowledged data is covered by the kernel's
+/// retransmissions, which last much longer; the NBD device in `larder-io` states why Larder does not shorten them.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -101,7 +100,7 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(stream, 6)?)
 }
 
-/// A path that begins with NUL is a name in Linux's abstract namespace.
+/// A path that begins with NUL is a name in the abstract namespace of Linux.
 fn connect_unix(path: &std::path::Path) -> io::Result<UnixStream> {
     match path.as_os_str().as_bytes() {
         [0, name @ ..] => {

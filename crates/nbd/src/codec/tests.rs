@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every header against bytes written down by hand from the protocol's text.
+//! Compares every header with bytes written by hand from the protocol's text.
 
 use super::*;
 
@@ -75,7 +75,7 @@ fn replies() {
 }
 
 #[test]
-fn errors_map_to_the_protocols_few() {
+fn errors_map_to_the_protocols_numbers() {
     for errno in [EPERM, Errno::EIO, Errno::ENOMEM, Errno::EINVAL, Errno::ENOSPC, Errno::ESHUTDOWN]
     {
         assert_eq!(errno_of_wire(wire_error(errno)), errno);

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TLS for both ends of NBD: certificates, the handshake after `STARTTLS`, and the connection
-//! afterwards.
+//! TLS for NBD servers and clients: certificates, the handshake after `STARTTLS`, and the encrypted connection.
 //!
-//! Purpose: from a stream on which both sides agreed on TLS to a plain socket. A thread, in `pump`,
-//! stands between the two: whoever holds the plain socket (a worker's ring, a client's two halves) need
-//! not know.
+//! Purpose: to turn a stream on which both sides agreed on TLS into a plain socket. A thread (`pump`) copies between
+//! the two, so the user of the plain socket (a worker's ring, a client's two halves) needs no knowledge of TLS.
 //!
-//! Invariants: nothing is trusted but the authorities in the files that the user named, neither
-//! the system's nor any built in; a client always verifies the server's name. Keys and
-//! certificates are read when a server starts and whenever a client connects. TLS 1.2 and 1.3.
+//! Invariants: only the authorities in the files that the user named are trusted, neither the system's nor built-in
+//! ones. A client always verifies the server's name. Keys and certificates are read when a server starts and whenever a
+//! client connects. TLS 1.2 and 1.3.
 //!
-//! Why rustls with `ring`: memory-safe, and it builds with a C compiler alone.
+//! Why rustls with `ring`: it is memory-safe, and it builds with only a C compiler.
 
 mod pump;
 
@@ -33,29 +31,29 @@ use rustls::{
 use crate::deadline::{Deadlined, Timeouts};
 use crate::uri::Names;
 
-/// Why there is no TLS.
+/// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be used.
     #[error("TLS: {}: {what}; accepted: a PEM file with {accepted}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         what: String,
-        /// What should be in it.
+        /// What the file must contain.
         accepted: &'static str,
     },
-    /// The URI does not say whom to trust.
+    /// The URI names no trusted authority.
     #[error("TLS: no authority to trust; accepted: tls-certificates=DIR or tls-ca=FILE in the URI")]
     NoAuthority,
-    /// A name that no certificate can be for.
-    #[error("TLS: {0:?} is no name of a server; accepted: a DNS name or an IP address")]
+    /// A name for which no certificate can exist.
+    #[error("TLS: {0:?} is not a server name; accepted: a DNS name or an IP address")]
     Name(String),
-    /// What the files say does not fit together.
+    /// The contents of the files do not match each other.
     #[error("TLS: {0}")]
     Setup(String),
-    /// The handshake did not succeed.
+    /// The handshake failed.
     #[error("TLS: the handshake failed: {0}")]
     Handshake(io::Error),
 }
@@ -104,16 +102,15 @@ fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
     Ok(Arc::new(store))
 }
 
-/// A server's side: its certificate, and whose clients it takes.
+/// The server's side: its certificate, and which clients it accepts.
 #[derive(Clone, Debug)]
 pub struct ServerTls(Arc<ServerConfig>);
 
 impl ServerTls {
-    /// Reads the files. With `client_ca` only clients with a certificate of that authority are
-    /// let in.
+    /// Reads the files. With `client_ca`, only clients with a certificate of that authority are accepted.
     ///
     /// # Errors
-    /// A file that cannot be used.
+    /// A file cannot be used.
     pub fn load(cert: &Path, key_file: &Path, client_ca: Option<&Path>) -> Result<Self, TlsError> {
         let builder = versions(ServerConfig::builder_with_provider(provider()))?;
         let builder = match client_ca {
@@ -128,11 +125,11 @@ impl ServerTls {
         Ok(Self(Arc::new(config.map_err(setup)?)))
     }
 
-    /// Shakes hands with a client; a plain socket to it. The bound on the stream holds for the
+    /// Performs the handshake with a client and returns a plain socket to it. The stream's deadline applies to the
     /// handshake.
     ///
     /// # Errors
-    /// The client is not let in, breaks the protocol or is too slow.
+    /// The client is not accepted, breaks the protocol or is too slow.
     pub fn accept<S>(&self, stream: Deadlined<S>) -> Result<UnixStream, TlsError>
     where
         S: Timeouts + Read + Write + Into<OwnedFd>,
@@ -142,7 +139,7 @@ impl ServerTls {
     }
 }
 
-/// Shakes hands with the server that a URI names; a plain socket to it.
+/// Performs the handshake with the server of a URI and returns a plain socket to it.
 pub(crate) fn connect<S>(
     names: &Names,
     host: Option<&str>,
@@ -172,7 +169,7 @@ fn client_config(names: &Names) -> Result<ClientConfig, TlsError> {
     }
 }
 
-/// Shakes hands and puts a pump between the stream and the socket that is returned.
+/// Performs the handshake and starts a pump between the stream and the returned socket.
 fn secure<S>(mut connection: Connection, mut stream: Deadlined<S>) -> Result<UnixStream, TlsError>
 where
     S: Timeouts + Read + Write + Into<OwnedFd>,

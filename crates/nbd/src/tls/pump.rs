@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread between a TLS connection and the plain socket that stands for it.
+//! The thread between a TLS connection and the plain socket that represents it.
 //!
 //! ```text
 //! network  <- outer: TLS records ->  pump  <- inner: plain bytes ->  worker's ring, or a client
 //! ```
 //!
-//! Invariants: bounded: at most [`CHUNK`] bytes of each direction are here beside what the TLS
-//! library holds of one chunk; nothing more is read from a side before the other side has taken
-//! what came. The end of a direction is passed on in that direction alone, so that the last
-//! answers still go out to whoever says no more; when a side is gone altogether so is the other,
-//! within [`PARTING`].
+//! Invariants: memory is bounded, because at most [`CHUNK`] bytes of each direction are buffered here, beside one chunk
+//! in the TLS library; the pump reads no more from a side before the other side has taken the previous bytes. The end
+//! of one direction is passed on in that direction only, so that replies still reach a peer that has stopped sending.
+//! When one side is closed in both directions, so is the other, within [`LINGER`].
 //!
-//! Why a thread and a socket pair: the session lends its memory to the ring, and a client has one
-//! half in each of two threads. TLS in either would be a second way to do the same thing.
+//! Why a thread and a socket pair: the session lends its memory to the ring, and a client has its halves in two
+//! threads. TLS in either would duplicate that code.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -23,36 +22,36 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::Connection;
 
-/// How much is moved at a time.
+/// Bytes moved at a time.
 const CHUNK: usize = 64 << 10;
-/// How long the last bytes may take when nobody is there any more who sent them.
-const PARTING: Duration = Duration::from_secs(5);
+/// Time limit for sending the last bytes after the inner side has closed.
+const LINGER: Duration = Duration::from_secs(5);
 
 struct Pump {
     connection: Connection,
     outer: UnixStream,
     inner: UnixStream,
-    /// Bytes for the inner side: `at..end` of it.
+    /// Buffer of bytes for the inner side; `at..end` is not delivered yet.
     down: Vec<u8>,
     at: usize,
     end: usize,
     up: Vec<u8>,
-    /// The network has sent its last byte; and the inner side knows.
+    /// The network has sent its last byte, and the inner socket was shut down for it.
     outer_ended: bool,
-    inner_told: bool,
-    /// The inner side has sent its last byte; and the network knows.
+    inner_shut: bool,
+    /// The inner side has sent its last byte, and the network socket was shut down for it.
     inner_ended: bool,
-    outer_told: bool,
-    /// The inner side is closed altogether, since then.
+    outer_shut: bool,
+    /// When the inner side closed both directions.
     gone: Option<Instant>,
-    /// The network side is.
+    /// The network side has closed both directions.
     outer_gone: bool,
 }
 
-/// Begins to pump; the socket that stands for the connection.
+/// Starts the pump and returns the plain socket.
 pub(super) fn start(mut connection: Connection, outer: OwnedFd) -> io::Result<UnixStream> {
     let (inner, plain) = UnixStream::pair()?;
-    // Whatever its family is: only reads, writes and shutdowns are done on it.
+    // The socket may be of another family: it is only read, written and shut down.
     let outer = UnixStream::from(outer);
     outer.set_nonblocking(true)?;
     inner.set_nonblocking(true)?;
@@ -66,9 +65,9 @@ pub(super) fn start(mut connection: Connection, outer: OwnedFd) -> io::Result<Un
         end: 0,
         up: vec![0; CHUNK],
         outer_ended: false,
-        inner_told: false,
+        inner_shut: false,
         inner_ended: false,
-        outer_told: false,
+        outer_shut: false,
         gone: None,
         outer_gone: false,
     };
@@ -76,7 +75,7 @@ pub(super) fn start(mut connection: Connection, outer: OwnedFd) -> io::Result<Un
     Ok(plain)
 }
 
-/// Bytes moved; `None`: not now.
+/// The bytes moved, or `None` if the socket would block.
 fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(n) => Ok(Some(n)),
@@ -86,11 +85,11 @@ fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
 }
 
 impl Pump {
-    /// Pumps until both sides have ended or one has failed.
+    /// Pumps until both sides have ended or one failed.
     fn run(mut self) {
         if let Err(e) = self.pump() {
             tracing::debug!("a TLS connection ended: {e}");
-            // The alert that says why, if there is one.
+            // Sends the alert that states the cause, if there is one.
             let _ = self.connection.write_tls(&mut self.outer);
         }
         let _ = self.outer.shutdown(Shutdown::Both);
@@ -101,15 +100,15 @@ impl Pump {
         loop {
             self.move_down()?;
             self.move_up()?;
-            let parted = self.gone.is_some() && self.outer_told;
-            if parted || (self.inner_told && self.outer_told) {
+            let parted = self.gone.is_some() && self.outer_shut;
+            if parted || (self.inner_shut && self.outer_shut) {
                 return Ok(());
             }
             self.wait()?;
         }
     }
 
-    /// From the network to the inner side, as far as it goes.
+    /// Moves bytes from the network to the inner side until one of them blocks.
     fn move_down(&mut self) -> io::Result<()> {
         loop {
             while self.at < self.end && self.gone.is_none() {
@@ -128,7 +127,7 @@ impl Pump {
                 Err(e) => return Err(e),
             }
             if self.outer_ended {
-                if !std::mem::replace(&mut self.inner_told, true) {
+                if !std::mem::replace(&mut self.inner_shut, true) {
                     let _ = self.inner.shutdown(Shutdown::Write);
                 }
                 return Ok(());
@@ -142,7 +141,7 @@ impl Pump {
         }
     }
 
-    /// From the inner side to the network, as far as it goes.
+    /// Moves bytes from the inner side to the network until one of them blocks.
     fn move_up(&mut self) -> io::Result<()> {
         loop {
             while self.connection.wants_write() {
@@ -151,7 +150,7 @@ impl Pump {
                 }
             }
             if self.inner_ended {
-                if !std::mem::replace(&mut self.outer_told, true) {
+                if !std::mem::replace(&mut self.outer_shut, true) {
                     self.outer.shutdown(Shutdown::Write)?;
                 }
                 return Ok(());
@@ -170,7 +169,7 @@ impl Pump {
         }
     }
 
-    /// Waits until something can go on.
+    /// Waits until a direction can continue.
     fn wait(&mut self) -> io::Result<()> {
         let waits_down = self.at < self.end;
         let (mut outer, mut inner) = (PollFlags::empty(), PollFlags::empty());
@@ -178,12 +177,12 @@ impl Pump {
         outer.set(PollFlags::OUT, self.connection.wants_write());
         inner.set(PollFlags::OUT, waits_down);
         inner.set(PollFlags::IN, !self.inner_ended && !self.connection.wants_write());
-        let left = self.gone.map(|since| PARTING.saturating_sub(since.elapsed()));
+        let left = self.gone.map(|since| LINGER.saturating_sub(since.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(ErrorKind::TimedOut.into());
         }
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        // A side that is gone says so for ever: it is looked at only when there is a use for it.
+        // A closed side is always ready in poll(2), so it is polled only while it is of use.
         let mut fds = Vec::with_capacity(2);
         if self.gone.is_none() {
             fds.push(PollFd::new(&self.inner, inner));
@@ -203,7 +202,7 @@ impl Pump {
             self.gone = Some(Instant::now());
             (self.at, self.end) = (0, 0);
         }
-        // Its last bytes are read first; then it has nothing more to say, and hears nothing.
+        // Its last bytes are read first; then the connection is over.
         self.outer_gone = outer_gone;
         if outer_gone && self.outer_ended {
             return Err(ErrorKind::ConnectionReset.into());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admission: which units enter the cache, and when.
+//! Admission: which units are cached, and when.
 //!
-//! Three policies, which differ in what they are asked: [`Selective`] collects misses for background workers,
-//! [`OnMiss`] decides about a unit with the very request that missed it, [`Periodic`] exchanges units now and then.
+//! Three policies with different interfaces: [`Selective`] collects misses for background workers, [`OnMiss`] decides
+//! within the request that missed, and [`Periodic`] exchanges units at intervals.
 //!
-//! Why no common trait: a caller must know which of the three it drives, and a method that two of three policies answer
-//! with "no" hides that.
+//! Why no common trait: the caller must know which of the three it drives, and a method that two of them answer with
+//! "no" would hide that.
 
 mod on_miss;
 mod periodic;

@@ -1,41 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admission on every miss, inline: what flashcache, EnhanceIO and bcache do with 4 KiB blocks, and
-//! a read-only segment cache (`slru`) with whole segments.
+//! Admission on every miss, in the request: flashcache, EnhanceIO and bcache do this with 4 KiB blocks, and a read-only
+//! segment cache (`slru`) with whole segments.
 //!
-//! A sequential stream is let through without entering once it is longer than the bypass (bcache;
-//! a backup would push everything out). Streams are told by requests that begin where an earlier
-//! one of the last 128 ended; units are those of one shard, so a stream that is spread over
-//! shards is seen by each of them at its own length.
+//! A sequential stream that is longer than the bypass is not admitted (as in bcache); otherwise a backup would displace
+//! everything. A request continues a stream if it begins where one of the last 128 streams ended. A shard sees only its
+//! own units, so the bypass is divided by the number of shards.
 
 use alloc::collections::VecDeque;
 
-/// How many streams are followed at a time (bcache: 128).
+/// Streams that are tracked at a time (as in bcache).
 const STREAMS: usize = 128;
 
 /// Settings of admission on miss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnMissSettings {
-    /// Whether the client's answer waits until flash has what it missed (flashcache, EnhanceIO:
-    /// yes; bcache answers first).
+    /// Whether a read that missed completes only after the flash write (flashcache, EnhanceIO); bcache completes it
+    /// before.
     pub client_waits: bool,
-    /// Whether writes to what is not resident let it enter.
+    /// Whether a write to a unit that is not resident admits it.
     pub on_write: bool,
-    /// Streams longer than so many bytes do not enter; 0: all enter.
+    /// Streams longer than this are not admitted; 0 admits all.
     pub bypass_bytes: u64,
 }
 
-/// A run of requests, each of which began where the one before ended.
+/// Requests, each of which began where the one before ended.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     next_unit: u64,
     bytes: u64,
 }
 
-/// The policy, see the module.
+/// State of admission on miss.
 #[derive(Debug)]
 pub struct OnMiss {
     settings: OnMissSettings,
-    /// The bypass in one shard's bytes.
+    /// The bypass of one shard.
     bypass_bytes: u64,
     streams: VecDeque<Stream>,
     bypassing: bool,
@@ -50,13 +49,13 @@ impl OnMiss {
         Self { settings: settings.clone(), bypass_bytes, streams, bypassing: false }
     }
 
-    /// Whether the client's answer waits until flash has what it missed.
+    /// Whether a read that missed completes only after the flash write.
     #[must_use]
     pub fn client_waits(&self) -> bool {
         self.settings.client_waits
     }
 
-    /// A client asks for `bytes` of `unit`, to be told before its hit or miss.
+    /// A client requests `bytes` of `unit`; the caller reports this before the hit or miss.
     pub fn asked(&mut self, unit: u64, bytes: u64) {
         if self.settings.bypass_bytes == 0 {
             return;
@@ -98,16 +97,16 @@ mod tests {
     }
 
     #[test]
-    fn a_long_stream_does_not_enter_while_others_do() {
+    fn a_long_stream_is_not_admitted_while_others_are() {
         let mut policy = policy(64 << 10);
-        let entered = (1000..1064).filter(|u| miss(&mut policy, *u)).count();
-        assert_eq!(entered, 16, "the first 64 KiB");
+        let admitted = (1000..1064).filter(|u| miss(&mut policy, *u)).count();
+        assert_eq!(admitted, 16, "the first 64 KiB");
         assert!(miss(&mut policy, 7));
-        assert!(!miss(&mut policy, 1064), "it goes on after another's request");
+        assert!(!miss(&mut policy, 1064), "the stream continues after a request of another");
     }
 
     #[test]
-    fn without_a_bypass_everything_enters() {
+    fn without_a_bypass_every_miss_is_admitted() {
         let mut policy = policy(0);
         assert!((0..100_000).all(|u| miss(&mut policy, u)));
         assert!(policy.admits_write() && !policy.client_waits());

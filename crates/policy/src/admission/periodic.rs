@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Periodic update (PRWC 2.5 and 2.6): now and then what became hot enters in exchange for what
-//! went cold.
+//! Periodic update (PRWC, sections 2.5 and 2.6): at intervals, hot units are admitted in exchange for cold ones.
 //!
-//! Every origin unit has a reference factor (RF): 20 more for each request to it, but requests in
-//! a row to the same unit count once. A unit whose RF lies above 50 is hot. An update first lets
-//! all RF decay by a fifth while more units are hot than there are slots. Then two hands turn: the
-//! one over the origin, from its beginning and once around, stops at hot units that are not
-//! cached; the one over flash goes on from where it last was and stops at slots whose unit is
-//! cold. What both stop at is exchanged. Until flash was full once, every unit that was asked for
-//! counts as hot, and enters free slots.
+//! Every origin unit has a reference factor (RF). A request adds 20; consecutive requests to the same unit count once.
+//! A unit with an RF above 50 is hot.
 //!
-//! Resolutions (paper-tables 3.5): a request that spans units counts for each; decay is repeated
-//! and floors; RF saturates at 16 bits. With several shards "in a row" is meant within a shard.
+//! An update first reduces all RF by a fifth until no more units are hot than there are slots. Then two hands advance.
+//! The origin hand starts at unit 0, passes every unit once and stops at hot units that are not cached. The flash hand
+//! continues at the slot where the last update ended and stops at slots whose unit is cold. The two units are
+//! exchanged. Until the flash was full once, every unit that was requested counts as hot and takes a free slot.
 //!
-//! Invariants: no unit and no slot is exchanged twice in one update (the origin's hand turns once,
-//! the flash's at most once); one step of a hand looks at a bounded number of units.
+//! Where the paper is ambiguous: a request that spans units counts for each of them, decay is repeated and rounds down,
+//! and RF saturates at 16 bits. With several shards, "consecutive" means consecutive within one shard.
+//!
+//! Invariants: an update exchanges no unit and no slot twice (each hand passes its range at most once); one step of a
+//! hand examines a bounded number of units.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::Nanos;
 
-/// What one request adds.
+/// RF that one request adds.
 const HIT: u16 = 20;
-/// Units that a hand passes in one step.
+/// Units or slots that a hand passes in one step.
 const STEP: u32 = 1 << 16;
 
 /// Settings of periodic update.
@@ -31,64 +30,64 @@ const STEP: u32 = 1 << 16;
 pub struct PeriodicSettings {
     /// From the end of one update to the beginning of the next, in nanoseconds.
     pub period: Nanos,
-    /// A unit with a higher RF is hot.
+    /// A unit whose RF exceeds this is hot.
     pub hot: u16,
 }
 
 impl Default for PeriodicSettings {
-    /// Hourly, one of the two periods that the paper names.
+    /// One hour, one of the two periods that the paper evaluates.
     fn default() -> Self {
         Self { period: 3_600_000_000_000, hot: 50 }
     }
 }
 
-/// What is cached where, as the hands need to know it.
+/// The mapping between slots and units, as far as the hands need it.
 pub trait Slots {
-    /// Slots.
+    /// Number of slots.
     fn count(&self) -> u32;
     /// The unit in a slot.
     fn unit_in(&self, slot: u32) -> Option<u32>;
-    /// Whether the unit has a slot.
+    /// Whether `unit` is cached.
     fn is_cached(&self, unit: u32) -> bool;
 }
 
-/// A unit that is to enter, in exchange for what is in a slot or into a free one.
+/// A unit to admit, and the slot that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// The unit.
+    /// The unit to admit.
     pub incoming: u32,
-    /// The slot whose unit leaves; none where a slot is free.
+    /// The slot whose unit is evicted; `None` if a slot is free.
     pub outgoing: Option<u32>,
 }
 
 /// One step of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// To be exchanged; to be asked again afterwards.
+    /// The caller exchanges these units, then calls `step` again.
     Swap(Swap),
-    /// Nothing found so far; to be asked again.
+    /// Nothing found in this step; the caller calls `step` again.
     More,
-    /// The update is over.
+    /// The update is complete.
     Done,
 }
 
-/// Periodic update, see the module.
+/// State of periodic update.
 pub struct Periodic {
     settings: PeriodicSettings,
     factors: Vec<u16>,
     last: Option<u64>,
-    /// Flash was full once.
+    /// Whether the flash was full once.
     filled: bool,
     origin_hand: u32,
     flash_hand: u32,
-    /// Slots that the flash's hand passed in this update.
+    /// Slots that the flash hand has passed in this update.
     passed: u32,
-    /// A hot unit that waits for a slot.
+    /// A hot unit for which the flash hand searches a slot.
     waiting: Option<u32>,
 }
 
 impl Periodic {
-    /// The policy for so many units.
+    /// The policy for an origin of `units` units.
     #[must_use]
     pub fn new(settings: &PeriodicSettings, units: u64) -> Self {
         Self {
@@ -115,12 +114,12 @@ impl Periodic {
         &self.factors
     }
 
-    /// Puts back what [`factors`](Self::factors) was in an earlier run.
+    /// Restores the factors that [`factors`](Self::factors) returned in an earlier run.
     pub fn restore(&mut self, factors: impl Iterator<Item = u16>) {
         self.factors.iter_mut().zip(factors).for_each(|(own, old)| *own = old);
     }
 
-    /// Begins an update over so many slots.
+    /// Begins an update of a cache with `slots` slots.
     pub fn begin(&mut self, slots: u32) {
         let hot = self.settings.hot;
         while self.factors.iter().filter(|rf| **rf > hot).count() > slots as usize {
@@ -129,7 +128,7 @@ impl Periodic {
         (self.origin_hand, self.passed, self.waiting) = (0, 0, None);
     }
 
-    /// Goes on with the update.
+    /// Advances the update by one step; `free` is whether a slot is free.
     pub fn step(&mut self, slots: &dyn Slots, free: bool) -> Step {
         self.filled |= !free;
         let units = self.factors.len() as u32;
@@ -164,7 +163,7 @@ impl Periodic {
         self.factors.get(unit as usize).is_none_or(|rf| *rf <= self.settings.hot)
     }
 
-    /// A client asks for `unit`.
+    /// Records a client's request to `unit`.
     pub fn asked(&mut self, unit: u64) {
         if self.last.replace(unit) == Some(unit) {
             return;
@@ -179,7 +178,7 @@ impl Periodic {
 mod tests {
     use super::*;
 
-    /// Slots as a plain list.
+    /// A mapping for tests.
     struct Table(Vec<Option<u32>>);
 
     impl Slots for Table {
@@ -198,7 +197,7 @@ mod tests {
         Periodic::new(&PeriodicSettings::default(), units)
     }
 
-    /// One update; what was exchanged.
+    /// Runs one update and returns the exchanges: admitted unit, evicted unit.
     fn update(policy: &mut Periodic, table: &mut Table) -> Vec<(u32, Option<u32>)> {
         policy.begin(table.count());
         let mut swaps = Vec::new();
@@ -216,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Requests to unit, each after one to another (the last).
+    /// Requests `unit` so often, each time followed by a request to another unit.
     fn ask(policy: &mut Periodic, unit: u64, times: usize) {
         for _ in 0..times {
             policy.asked(unit);
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_a_row_count_once_and_the_third_makes_hot() {
+    fn consecutive_requests_count_once_and_three_make_a_unit_hot() {
         let mut policy = policy(4);
         (0..9).for_each(|_| policy.asked(2));
         assert_eq!(policy.factors()[2], 20);
@@ -238,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn until_flash_is_full_whatever_was_touched_enters_first_come() {
+    fn until_the_flash_is_full_one_request_admits_in_unit_order() {
         let (mut policy, mut table) = (policy(8), Table(vec![None; 3]));
         [6, 1, 4, 2].into_iter().for_each(|unit| ask(&mut policy, unit, 1));
         assert_eq!(update(&mut policy, &mut table), [(1, None), (2, None), (4, None)]);
-        // Full: one request is not enough any more.
+        // The flash is full: one request no longer makes a unit hot.
         ask(&mut policy, 7, 1);
         assert_eq!(update(&mut policy, &mut table), []);
         ask(&mut policy, 7, 2);
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hand_over_flash_goes_on_where_it_was_and_spares_the_hot() {
+    fn the_flash_hand_continues_where_it_stopped_and_keeps_hot_units() {
         let (mut policy, mut table) = (policy(16), Table((0..4).map(Some).collect()));
         ask(&mut policy, 1, 3);
         ask(&mut policy, 8, 3);
@@ -259,14 +258,14 @@ mod tests {
         assert_eq!(update(&mut policy, &mut table), [(9, Some(2))], "1 is hot");
         ask(&mut policy, 10, 3);
         assert_eq!(update(&mut policy, &mut table), [(10, Some(3))]);
-        // Five are hot, four fit: all decay to 48, and then nothing is.
+        // Five units are hot and four fit: all decay to 48, so none is hot.
         ask(&mut policy, 11, 3);
         assert_eq!(update(&mut policy, &mut table), []);
         assert_eq!(policy.factors()[1], 48);
     }
 
     #[test]
-    fn nothing_is_exchanged_twice_in_an_update() {
+    fn an_update_exchanges_no_unit_twice() {
         let (mut policy, mut table) = (policy(400_000), Table((0..4).map(Some).collect()));
         [100_000, 200_000, 300_000, 399_999].into_iter().for_each(|u| ask(&mut policy, u, 4));
         let swaps = update(&mut policy, &mut table);

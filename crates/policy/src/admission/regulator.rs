@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many population workers run, by miss ratio and free share (SCE 3.6, Algorithm 1).
+//! The number of population workers that run, by miss ratio and free share (SCE, section 3.6, Algorithm 1).
 //!
-//! Algorithm 1 as printed never promotes once the cache is full, which would make eviction dead
-//! code. Resolved as paper-tables 1.4 no. 1-3 do: three classes of workers, of which the first
-//! whose conditions hold is in force; `miss >= target` and strictly `free > min_free` (no
-//! condition where `min_free` is zero); the miss ratio is that of a sliding window.
+//! Algorithm 1 as printed never promotes once the cache is full, which would make eviction dead code. It is read here
+//! as follows. There are three classes of workers, and the first whose conditions hold is in force. The conditions are
+//! `miss >= target` and `free > min_free`; there is no condition on free space where `min_free` is zero. The miss ratio
+//! is that of a sliding window.
 //!
-//! Invariants: the ratio of a window without reads is the last one known, and 1 before the first
-//! read, so that a cold cache starts at full speed.
+//! Invariants: a window without reads has the last known ratio, and the ratio is 1 before the first read, so that a
+//! cold cache starts at full speed.
 
 use alloc::vec::Vec;
 
@@ -19,7 +19,7 @@ const BUCKETS: u64 = 10;
 /// A class of population workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Class {
-    /// How many workers run while this class is in force.
+    /// Workers that run while this class is in force.
     pub workers: u32,
     /// It is in force while at least this share of reads misses (`target_missrate`).
     pub target_miss_ratio: f64,
@@ -30,17 +30,15 @@ pub struct Class {
 }
 
 impl Class {
-    /// The paper's three classes: 8 / 4 / 1 workers, 35 % / 15 %, 10 % free, 500 ms.
+    /// The paper's three classes: 8, 4 and 1 workers; miss ratios of 35 % and 15 %; 10 % free; 500 ms.
     pub const PAPER: [Self; 3] = [
         Self { workers: 8, target_miss_ratio: 0.35, min_free_ratio: 0.10, period_ns: 0 },
         Self { workers: 4, target_miss_ratio: 0.15, min_free_ratio: 0.0, period_ns: 0 },
         Self { workers: 1, target_miss_ratio: 0.0, min_free_ratio: 0.0, period_ns: 500_000_000 },
     ];
-
-    /// The paper's classes, and one more before the last: while more than a tenth of the cache is
-    /// free, the last worker does not rest. In the paper's order a cache that has room and misses
-    /// less than 15 % takes two units a second, however much is still missing (measured by
-    /// `larder bench warm-up`: the final hit ratio stays at 0.91 instead of 0.94).
+    /// The paper's classes with one more before the last: while more than a tenth of the cache is free, the last worker
+    /// does not sleep. With the paper's classes a cache that has room and misses less than 15 % admits two units a
+    /// second, however much is missing: in `larder bench warm-up` the final hit ratio stays at 0.91 instead of 0.94.
     pub const DEFAULT: [Self; 4] = [
         Self::PAPER[0],
         Self::PAPER[1],
@@ -48,8 +46,8 @@ impl Class {
         Self::PAPER[2],
     ];
 
-    /// This class's share for one of `shards` shards: fewer workers or, where there is only one,
-    /// a longer period, so that the volume as a whole populates at the same rate.
+    /// This class's share for one of `shards` shards: fewer workers, and a longer period where the number does not
+    /// divide evenly, so that the whole volume populates at the same rate.
     #[must_use]
     pub fn share_of(self, shards: u32) -> Self {
         let workers = self.workers.div_ceil(shards.max(1));
@@ -58,7 +56,7 @@ impl Class {
     }
 }
 
-/// The regulator, see the module.
+/// Measures the miss ratio and chooses the class.
 #[derive(Debug)]
 pub struct Regulator {
     classes: Vec<Class>,
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_cache_starts_at_full_speed_and_a_window_forgets() {
+    fn a_cold_cache_starts_at_full_speed_and_old_reads_leave_the_window() {
         let mut r = Regulator::new(Class::PAPER.to_vec(), SECOND);
         assert_eq!(r.class(1.0, 0).unwrap().workers, 8);
         r.served(true, 0);

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selective admission (SCE 3.1, 3.6): the hottest of the most recent misses, in the background.
+//! Selective admission (SCE, sections 3.1 and 3.6): background workers populate the hottest of the most recent misses.
 //!
-//! Each worker has a heat list of its own; a missed fragment is hashed to one of the workers
-//! that run at the moment. Hashing over the running ones (paper-tables 1.4 no. 5 leaves it open)
-//! keeps every fragment a candidate when only one worker is left; hashing over all eight would
-//! hide seven eighths of them for ever. Lists of resting workers are dropped: what they hold is
-//! no longer recent.
+//! Each worker has its own heat list, and a missed fragment is hashed to one of the running workers. The paper does not
+//! say over which workers to hash. Hashing over the running ones keeps every fragment a candidate when only one worker
+//! runs; hashing over all eight would hide seven eighths of the fragments for as long as that lasts. When a worker
+//! stops running, its list is cleared: the entries are no longer recent.
 //!
-//! When no slot is free, a candidate must have missed at least `displace_heat` times to displace
-//! anybody (design rule 6; the paper has no such bound, and exchanges units of nearly equal heat
-//! for ever).
+//! When no slot is free, a candidate needs at least `displace_heat` misses to displace a unit (design rule 6). The
+//! paper has no such bound and would exchange units of nearly equal heat continuously.
 
 use alloc::vec::Vec;
 
@@ -17,16 +15,16 @@ use super::{Class, Regulator};
 use crate::Nanos;
 use crate::heat::{DEFAULT_LENGTH, HeatList};
 
-/// Settings of selective admission; the defaults are the paper's.
+/// Settings of selective admission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectiveSettings {
     /// Worker classes, fastest first.
     pub classes: Vec<Class>,
-    /// How many recent misses a worker chooses among.
+    /// Fragments on each worker's heat list.
     pub list_length: usize,
-    /// Span over which the miss ratio is taken.
+    /// Span over which the miss ratio is measured.
     pub window_ns: Nanos,
-    /// Misses that a fragment needs before it may displace another.
+    /// Misses that a fragment needs before it may displace a unit.
     pub displace_heat: u32,
 }
 
@@ -41,7 +39,7 @@ impl Default for SelectiveSettings {
     }
 }
 
-/// The policy, see the module.
+/// State of selective admission.
 #[derive(Debug)]
 pub struct Selective {
     regulator: Regulator,
@@ -82,7 +80,7 @@ impl Selective {
         self.regulator.served(hit, now);
     }
 
-    /// A read of `unit` missed, at a time when this share of the cache was free; the worker that has a new candidate.
+    /// A read of `unit` missed while this share of the cache was free; returns the worker that has a new candidate.
     pub fn missed(&mut self, unit: u64, free_ratio: f64, now: Nanos) -> Option<u32> {
         self.class(free_ratio, now);
         if self.running == 0 {
@@ -95,15 +93,13 @@ impl Selective {
         Some(worker)
     }
 
-    /// Whether `worker` may run now: how long it sleeps before it takes its next candidate, or `None` while it has to
-    /// rest until woken.
+    /// How long `worker` sleeps before it takes its next candidate; `None` while it is not to run.
     pub fn turn(&mut self, worker: u32, free_ratio: f64, now: Nanos) -> Option<Nanos> {
         let class = self.class(free_ratio, now)?;
         (worker < class.workers).then_some(class.period_ns)
     }
 
-    /// The unit that `worker` is to populate next; when there is no `room`, only one that is hot enough to displace
-    /// another.
+    /// The unit that `worker` populates next. Without `room` only a unit hot enough to displace another is returned.
     pub fn next(&mut self, worker: u32, room: bool) -> Option<u64> {
         let least = if room { 1 } else { self.displace_heat };
         let (unit, _) = self.lists.get_mut(worker as usize)?.take_hottest(least)?;

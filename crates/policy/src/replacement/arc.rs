@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ARC (Megiddo and Modha, FAST 2003): recency and frequency in two lists, with ghosts of both,
-//! whose hits move the border between them.
+//! ARC (Megiddo and Modha, FAST 2003): one list for recency, one for frequency. Hits on the ghosts of either list move
+//! the boundary between them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use super::Replacement;
 use super::ghost::Ghosts;
 use super::list::{Links, Queue};
 
-/// The policy, see the module.
+/// State of ARC.
 #[derive(Debug)]
 pub struct Arc {
     links: Links,
@@ -20,16 +20,16 @@ pub struct Arc {
     is_often: Vec<bool>,
     units: Vec<u64>,
     slots: u32,
-    /// How many slots the units seen once may have.
+    /// How many slots the units seen once may occupy.
     target: f64,
-    /// The slot that is about to leave, and becomes a ghost if it does.
-    leaving: Option<u32>,
-    /// The border was moved for this unit already, when its victim was chosen.
+    /// The slot chosen last as victim; it becomes a ghost if the engine removes it.
+    evicting: Option<u32>,
+    /// The unit for which the boundary was already moved when its victim was chosen.
     adapted: Option<u64>,
 }
 
 impl Arc {
-    /// The policy over `slots` slots.
+    /// ARC over `slots` slots.
     #[must_use]
     pub fn new(slots: u32) -> Self {
         Self {
@@ -42,12 +42,12 @@ impl Arc {
             units: vec![0; slots as usize],
             slots,
             target: 0.0,
-            leaving: None,
+            evicting: None,
             adapted: None,
         }
     }
 
-    /// A ghost is coming back: the list that let it go was too short.
+    /// Grows the list whose ghost `unit` is: it evicted the unit too early.
     fn adapt(&mut self, unit: u64) {
         if self.adapted == Some(unit) {
             return;
@@ -73,7 +73,7 @@ impl Replacement for Arc {
         self.is_often[slot as usize] = known;
         let queue = if known { &mut self.often } else { &mut self.once };
         queue.push(&mut self.links, slot);
-        // |T1| + |B1| <= c, and all four <= 2c.
+        // The paper's bounds: |T1| + |B1| <= c, and all four lists <= 2c.
         while self.once_ghosts.len() > 0
             && self.once.len() as usize + self.once_ghosts.len() > self.slots as usize
         {
@@ -93,7 +93,7 @@ impl Replacement for Arc {
     }
 
     fn removed(&mut self, slot: u32) {
-        let ghost = self.leaving.take() == Some(slot);
+        let ghost = self.evicting.take() == Some(slot);
         let unit = self.units[slot as usize];
         if self.is_often[slot as usize] {
             self.often.remove(&mut self.links, slot);
@@ -108,15 +108,15 @@ impl Replacement for Arc {
         }
     }
 
-    fn victim(&mut self, incoming: u64, _set: u32, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+    fn victim(&mut self, incoming: u64, _set: u32, may_evict: &dyn Fn(u32) -> bool) -> Option<u32> {
         self.adapt(incoming);
         let (once, target) = (f64::from(self.once.len()), self.target);
         let tie = self.often_ghosts.has(incoming) && once == target;
         let from_once = once > 0.0 && (once > target || tie);
-        let oldest = |queue: &Queue| queue.iter(&self.links).find(|s| may_leave(*s));
+        let oldest = |queue: &Queue| queue.iter(&self.links).find(|s| may_evict(*s));
         let (first, second) =
             if from_once { (&self.once, &self.often) } else { (&self.often, &self.once) };
-        self.leaving = oldest(first).or_else(|| oldest(second));
-        self.leaving
+        self.evicting = oldest(first).or_else(|| oldest(second));
+        self.evicting
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whole buckets leave (bcache): slots are filled bucket after bucket, and when room is needed all
-//! of one bucket's units go, so that flash is written in long runs.
+//! Eviction of whole buckets (as in bcache): slots are filled bucket by bucket, and all units of a bucket are evicted
+//! together, so that flash is written in long runs.
 //!
-//! The order is by bucket: least recently used (an access to any of its units counts), first
-//! filled, or at random. The bucket that is being filled stays.
+//! The bucket to evict is the least recently used (an access to any of its units counts), the first filled, or a random
+//! one.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,35 +11,35 @@ use alloc::vec::Vec;
 use super::Replacement;
 use super::list::{Links, Queue};
 
-/// Which bucket leaves.
+/// Which bucket is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketOrder {
-    /// Least recently used.
+    /// The least recently used.
     Lru,
-    /// First filled.
+    /// The first filled.
     Fifo,
-    /// At random, from this seed.
+    /// A random one, from this seed.
     Random(u64),
 }
 
-/// The policy, see the module.
+/// State of bucket eviction.
 #[derive(Debug)]
 pub struct Buckets {
     order: BucketOrder,
     random: u64,
     per_bucket: u32,
-    /// Buckets with units, in the order in which they leave.
+    /// Buckets that hold units, in order of eviction.
     links: Links,
     queue: Queue,
     /// Units in each bucket.
     filled: Vec<u32>,
-    /// The bucket that is leaving: all its units go before another's.
-    leaving: Option<u32>,
+    /// The bucket in eviction: all its units are evicted before another bucket's.
+    evicting: Option<u32>,
     slots: u32,
 }
 
 impl Buckets {
-    /// Over `slots` slots in buckets of `per_bucket`.
+    /// Over `slots` slots in buckets of `per_bucket` slots.
     #[must_use]
     pub fn new(slots: u32, per_bucket: u32, order: BucketOrder) -> Self {
         let per_bucket = per_bucket.clamp(1, slots.max(1));
@@ -47,7 +47,7 @@ impl Buckets {
         let (links, queue) = (Links::new(buckets), Queue::default());
         let filled = vec![0; buckets as usize];
         let random = if let BucketOrder::Random(seed) = order { seed } else { 0 };
-        Self { order, random, per_bucket, links, queue, filled, leaving: None, slots }
+        Self { order, random, per_bucket, links, queue, filled, evicting: None, slots }
     }
 
     fn of(&self, slot: u32) -> u32 {
@@ -59,13 +59,13 @@ impl Buckets {
         first..(first + self.per_bucket).min(self.slots)
     }
 
-    /// A bucket that has a unit that may leave.
-    fn choose(&mut self, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+    /// A bucket with at least one evictable unit.
+    fn choose(&mut self, may_evict: &dyn Fn(u32) -> bool) -> Option<u32> {
         let skip = match self.order {
             BucketOrder::Random(_) => self.random() % u64::from(self.queue.len().max(1)),
             _ => 0,
         };
-        let fits = |bucket: &u32| self.slots_of(*bucket).any(may_leave);
+        let fits = |bucket: &u32| self.slots_of(*bucket).any(may_evict);
         let found = self.queue.iter(&self.links).skip(skip as usize).find(fits);
         found.or_else(|| self.queue.iter(&self.links).find(fits))
     }
@@ -104,7 +104,7 @@ impl Replacement for Buckets {
         self.filled[bucket as usize] -= 1;
         if self.filled[bucket as usize] == 0 {
             self.queue.remove(&mut self.links, bucket);
-            self.leaving.take_if(|b| *b == bucket);
+            self.evicting.take_if(|b| *b == bucket);
         }
     }
 
@@ -112,15 +112,15 @@ impl Replacement for Buckets {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
-        let leaving = self.leaving.filter(|b| self.slots_of(*b).any(may_leave));
-        self.leaving = leaving.or_else(|| self.choose(may_leave));
-        // From its end, so that the free slots are taken again from its beginning.
-        self.slots_of(self.leaving?).rev().find(|slot| may_leave(*slot))
+        let evicting = self.evicting.filter(|b| self.slots_of(*b).any(may_evict));
+        self.evicting = evicting.or_else(|| self.choose(may_evict));
+        // From the bucket's end, so that its free slots are refilled from the beginning.
+        self.slots_of(self.evicting?).rev().find(|slot| may_evict(*slot))
     }
 
-    fn leaves_together(&self) -> u32 {
+    fn evicted_together(&self) -> u32 {
         self.per_bucket
     }
 }
@@ -142,18 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_leaves_as_a_whole_and_an_access_to_one_keeps_all() {
+    fn a_bucket_is_evicted_whole_and_an_access_to_one_unit_renews_it() {
         let mut buckets = full(BucketOrder::Lru);
         buckets.accessed(1);
         let first = buckets.victim(99, 0, &|_| true);
-        assert_eq!(first, Some(7), "bucket 1: bucket 0 was used later");
+        assert_eq!(first, Some(7), "bucket 1: bucket 0 was used more recently");
         let mut fifo = full(BucketOrder::Fifo);
         fifo.accessed(1);
         assert_eq!(next(&mut fifo), Some(3));
     }
 
     #[test]
-    fn at_random_everybody_leaves_in_the_end() {
+    fn random_order_evicts_every_slot_eventually() {
         let mut buckets = full(BucketOrder::Random(1));
         let mut gone = [false; 10];
         for _ in 0..10 {

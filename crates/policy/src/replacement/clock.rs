@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CLOCK, second chance: FIFO, but who was used since it was last looked at goes to the back
-//! once more. One bit a slot, beside the queue.
+//! CLOCK (second chance): FIFO, except that a slot that was used since it was last examined becomes the newest again
+//! instead of being evicted. Each slot has a mark beside the queue.
 
 use super::Replacement;
 use super::list::Marked;
 
-/// The policy, see the module.
+/// State of CLOCK.
 #[derive(Debug)]
 pub struct Clock(Marked);
 
@@ -34,12 +34,12 @@ impl Replacement for Clock {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
-        // Twice around: the first may only take marks away.
+        // Two passes over the queue: the first may do no more than clear marks.
         for _ in 0..2 * self.0.queue.len() {
             let slot = self.0.queue.oldest()?;
-            if self.0.leaves(slot, may_leave) {
+            if self.0.evicts(slot, may_evict) {
                 return Some(slot);
             }
             let Marked { links, queue, .. } = &mut self.0;

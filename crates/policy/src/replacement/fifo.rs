@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! FIFO: who entered first leaves first. In each set by itself where there are several.
+//! FIFO: the oldest unit is evicted first. A set-associative cache has one queue a set.
 
 use alloc::vec::Vec;
 
 use super::Replacement;
 use super::list::{Links, Queue};
 
-/// The policy, see the module.
+/// State of FIFO.
 #[derive(Debug)]
 pub struct Fifo {
     links: Links,
@@ -15,7 +15,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// Over `slots` slots in sets of `ways` neighbours; a last, smaller set stays unused.
+    /// FIFO over `slots` slots in sets of `ways` neighbours; slots beyond the last whole set are unused.
     #[must_use]
     pub fn new(slots: u32, ways: u32) -> Self {
         let ways = ways.clamp(1, slots.max(1));
@@ -35,7 +35,7 @@ impl Replacement for Fifo {
         self.sets[(slot / self.ways) as usize].remove(&mut self.links, slot);
     }
 
-    fn victim(&mut self, _incoming: u64, set: u32, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
-        self.sets.get(set as usize)?.iter(&self.links).find(|slot| may_leave(*slot))
+    fn victim(&mut self, _incoming: u64, set: u32, may_evict: &dyn Fn(u32) -> bool) -> Option<u32> {
+        self.sets.get(set as usize)?.iter(&self.links).find(|slot| may_evict(*slot))
     }
 }

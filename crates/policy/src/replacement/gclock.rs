@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generalised CLOCK (SCE 3.5): a counter per unit, +1 per access up to a ceiling, -1 per pass of
-//! the hand, victim at zero.
+//! Generalised CLOCK (SCE, section 3.5): each unit has a counter, raised by an access up to a ceiling and lowered by
+//! each pass of the hand. The victim is a unit whose counter is zero.
 //!
-//! A unit enters with a count of one (paper-tables 1.4 no. 6). The hand moves no faster than
-//! requests come: one slot for as many requests as the ceiling says, saved up for one search. So
-//! during a revolution the clients ask for `ceiling` units per slot, a unit that gets its share of
-//! that reaches the ceiling, and one that gets less than a quarter of it falls to zero. When
-//! everything that a search may pass is in use, nobody is displaced (design rule 6); the
-//! decrements stay, so what is no longer accessed is found by a later search.
+//! A unit starts with a count of one; the paper leaves this open. The hand moves no faster than requests arrive: one
+//! slot for every `ceiling` requests, up to a credit for one search. During a revolution the clients thus make
+//! `ceiling` requests per slot. A unit that gets its share of them reaches the ceiling, and one that gets less than one
+//! request a revolution falls to zero. When all slots that a search may pass are in use, nothing is displaced (design
+//! rule 6). The decrements stay, so a later search finds units that are no longer accessed.
 //!
-//! Why not the paper's search, on and on until somebody is at zero: under it any candidate
-//! displaces somebody, however hot, and each search takes standing from all it passes.
+//! Why not the paper's search, which continues until a counter is zero: any candidate would displace a unit, however
+//! hot, and each search would lower the counters of all units that it passes.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,13 +24,13 @@ const SEARCH_SHARE: u32 = 8;
 /// ... but at least this many, and never more than one revolution.
 const SEARCH_LEAST: u32 = 64;
 
-/// The policy, see the module.
+/// State of generalised CLOCK.
 #[derive(Debug)]
 pub struct GClock {
     counts: Vec<u8>,
     hand: u32,
     ceiling: u8,
-    /// What the hand may move, in slots times the ceiling.
+    /// How far the hand may move, in slots times the ceiling.
     credit: u64,
     most_credit: u64,
 }
@@ -76,14 +75,14 @@ impl Replacement for GClock {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
         let slots = self.counts.len() as u32;
         while self.may_search() {
             self.credit -= u64::from(self.ceiling);
             let slot = self.hand;
             self.hand = if slot + 1 >= slots { 0 } else { slot + 1 };
-            if !may_leave(slot) {
+            if !may_evict(slot) {
                 continue;
             }
             let count = &mut self.counts[slot as usize];
@@ -106,13 +105,13 @@ mod tests {
         clock
     }
 
-    /// Requests that find nothing in the cache.
+    /// Requests that do not hit.
     fn misses(clock: &mut GClock, count: u32) {
         (0..count).for_each(|_| clock.requested());
     }
 
     #[test]
-    fn the_least_used_leaves_and_the_ceiling_bounds_how_long_the_rest_stays() {
+    fn the_least_used_is_evicted_and_the_ceiling_bounds_how_long_others_stay() {
         let mut clock = full(3);
         (0..100).for_each(|_| clock.accessed(1));
         clock.accessed(2);
@@ -122,15 +121,15 @@ mod tests {
                 clock.victim(0, 0, &|_| true)
             })
         };
-        assert_eq!(search(), Some(0), "one access less than 2, three less than 1");
+        assert_eq!(search(), Some(0), "its count is the lowest");
     }
 
     #[test]
-    fn what_may_not_leave_stays_and_the_search_is_bounded() {
+    fn pinned_slots_stay_and_the_search_is_bounded() {
         let mut clock = full(1000);
         assert_eq!(clock.victim(0, 0, &|_| false), None);
         misses(&mut clock, 10_000);
-        // All at one: a search passes an eighth of them and gives up.
+        // All counters are one: a search passes an eighth of the slots and finds no victim.
         assert_eq!(clock.victim(0, 0, &|_| true), None);
         assert!(!clock.may_search());
         let mut found = 0;
@@ -141,10 +140,9 @@ mod tests {
         assert!(found > 0);
     }
 
-    /// The fewer requests go elsewhere, the hotter is what is resident: as often as all others
-    /// together is enough to stay for ever.
+    /// A unit that receives its share of the requests is at the ceiling whenever the hand arrives.
     #[test]
-    fn what_gets_its_share_of_the_requests_is_never_displaced() {
+    fn a_unit_with_its_share_of_the_requests_is_never_displaced() {
         let mut clock = full(64);
         for _ in 0..1000 {
             for slot in 0..64 {
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_less_leaves_however_many_requests_come() {
+    fn a_unit_with_less_than_its_share_is_evicted() {
         let mut clock = full(64);
         for round in 0..1000 {
             for slot in 0..64 {

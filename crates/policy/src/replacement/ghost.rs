@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ghosts: units that left not long ago, remembered by number only, oldest forgotten first.
+//! Ghosts: the numbers of units that were evicted recently. The oldest is forgotten first.
 
 use alloc::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-/// A bounded memory of units in the order in which they left.
+/// A bounded set of units in order of eviction.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     most: usize,
-    /// Each unit with the turn in which it was remembered last.
+    /// Each unit with the turn in which it was added last.
     turns: HashMap<u64, u64>,
     order: VecDeque<(u64, u64)>,
     turn: u64,
@@ -28,7 +28,7 @@ impl Ghosts {
         self.turns.contains_key(&unit)
     }
 
-    /// Remembers a unit; forgets the oldest beyond the bound.
+    /// Adds a unit; beyond the bound the oldest is forgotten.
     pub(super) fn add(&mut self, unit: u64) {
         self.turn += 1;
         self.turns.insert(unit, self.turn);
@@ -36,14 +36,14 @@ impl Ghosts {
         while self.turns.len() > self.most {
             self.forget_oldest();
         }
-        // Units taken out leave their place in the order; clear them out now and then.
+        // A unit that was taken out stays in `order`; remove such entries before they dominate.
         if self.order.len() > 2 * self.turns.len() + 16 {
             let turns = &self.turns;
             self.order.retain(|(unit, turn)| turns.get(unit) == Some(turn));
         }
     }
 
-    /// Takes a unit out; whether it was there.
+    /// Removes a unit; returns whether it was present.
     pub(super) fn take(&mut self, unit: u64) -> bool {
         self.turns.remove(&unit).is_some()
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_is_forgotten_and_a_second_leaving_counts_anew() {
+    fn the_oldest_is_forgotten_and_a_second_eviction_renews_a_ghost() {
         let mut ghosts = Ghosts::new(2);
         ghosts.add(1);
         ghosts.add(2);

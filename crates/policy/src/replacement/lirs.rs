@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! LIRS (Jiang and Zhang, SIGMETRICS 2002): units whose last two accesses were close together (LIR)
-//! stay; the others (HIR) have 1 % of the slots and leave in turn.
+//! LIRS (Jiang and Zhang, SIGMETRICS 2002). The cache keeps the LIR units, whose last two accesses were close together.
+//! The other units (HIR) have 1 % of the slots and are evicted in order of their last access.
 //!
-//! The stack S has, by their last access, all LIR units and what was accessed since the oldest of
-//! them, whether resident or a ghost; the queue Q has the resident HIR units. An access to a HIR
-//! unit that is in S makes it LIR, and the oldest LIR unit HIR. S has at most twice as many entries
-//! as there are slots; ghosts go first, who left longest ago before.
+//! The stack S is ordered by last access. It holds all LIR units and every unit accessed since the oldest LIR unit,
+//! resident or ghost. The queue Q holds the resident HIR units. An access to a HIR unit in S makes that unit LIR and
+//! makes the oldest LIR unit HIR. S has at most twice as many entries as there are slots: beyond that, the ghosts that
+//! were evicted longest ago are removed from it.
 //!
-//! Variant (libcachesim's): also the access to a HIR unit that is in Q alone makes room among the
-//! LIR units, which the next new unit takes.
+//! Variant (as in libcachesim): an access to a HIR unit that is only in Q also demotes a LIR unit when the LIR share is
+//! full. The next inserted unit becomes LIR in its place.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,11 +24,11 @@ enum Standing {
     Lir,
     /// In S and Q.
     Hir,
-    /// In Q alone.
+    /// In Q only.
     HirOutside,
 }
 
-/// The policy, see the module. An entry of S is a slot or, from the number of slots on, a ghost.
+/// State of LIRS. An entry of S is a slot or, from the number of slots on, a ghost.
 #[derive(Debug)]
 pub struct Lirs {
     slots: u32,
@@ -38,24 +38,24 @@ pub struct Lirs {
     stack: Queue,
     queue_links: Links,
     queue: Queue,
-    /// Ghosts by the time at which they left.
+    /// Ghosts, oldest eviction first.
     ghost_links: Links,
     ghosts: Queue,
     ghost_of: HashMap<u64, u32>,
     free_ghosts: Vec<u32>,
     standing: Vec<Standing>,
-    /// Of slots and ghosts.
+    /// Units of slots and of ghosts.
     units: Vec<u64>,
-    /// The slot that is about to leave, and becomes a ghost if it does.
-    leaving: Option<u32>,
+    /// The slot chosen last as victim; it becomes a ghost if the engine removes it.
+    evicting: Option<u32>,
 }
 
 impl Lirs {
-    /// The policy over `slots` slots.
+    /// LIRS over `slots` slots.
     #[must_use]
     pub fn new(slots: u32) -> Self {
         let hirs_most = (slots / 100).max(1);
-        // The stack is cut after each access, so a ghost more than fits may be there for a moment.
+        // `inserted` trims the stack last, so one ghost more than the bound may exist until then.
         let ghosts = slots + hirs_most + 2;
         let entries = slots + ghosts;
         Self {
@@ -72,7 +72,7 @@ impl Lirs {
             free_ghosts: (slots..entries).rev().collect(),
             standing: vec![Standing::HirOutside; slots as usize],
             units: vec![0; entries as usize],
-            leaving: None,
+            evicting: None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Lirs {
         self.stack.renew(&mut self.stack_links, slot);
     }
 
-    /// The oldest of the stack is LIR; what was older has nothing to compare with.
+    /// Removes entries from the old end of S until its oldest entry is LIR.
     fn prune(&mut self) {
         while let Some(entry) = self.stack.oldest() {
             if entry >= self.slots {
@@ -94,7 +94,7 @@ impl Lirs {
         }
     }
 
-    /// Takes a ghost out of everything.
+    /// Removes a ghost from all structures.
     fn forget(&mut self, ghost: u32) {
         self.stack.remove(&mut self.stack_links, ghost);
         self.ghosts.remove(&mut self.ghost_links, ghost);
@@ -102,7 +102,7 @@ impl Lirs {
         self.free_ghosts.push(ghost);
     }
 
-    /// The oldest LIR unit becomes HIR, if there are too many.
+    /// Makes the oldest LIR units HIR until at most `most` are LIR.
     fn demote(&mut self, most: u32) {
         while self.lirs > most {
             self.prune();
@@ -166,7 +166,7 @@ impl Replacement for Lirs {
     }
 
     fn removed(&mut self, slot: u32) {
-        let ghost = self.leaving.take() == Some(slot);
+        let ghost = self.evicting.take() == Some(slot);
         match self.standing[slot as usize] {
             Standing::Lir => {
                 self.stack.remove(&mut self.stack_links, slot);
@@ -194,12 +194,12 @@ impl Replacement for Lirs {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
-        let hir = self.queue.iter(&self.queue_links).find(|slot| may_leave(*slot));
-        let resident = |entry: &u32| *entry < self.slots && may_leave(*entry);
-        self.leaving = hir.or_else(|| self.stack.iter(&self.stack_links).find(resident));
-        self.leaving
+        let hir = self.queue.iter(&self.queue_links).find(|slot| may_evict(*slot));
+        let resident = |entry: &u32| *entry < self.slots && may_evict(*entry);
+        self.evicting = hir.or_else(|| self.stack.iter(&self.stack_links).find(resident));
+        self.evicting
     }
 }
 
@@ -225,16 +225,16 @@ mod tests {
         false
     }
 
-    /// LRU has no hit in a loop that is larger than it; of LIRS all but the HIR share hits.
+    /// LRU never hits in a loop longer than the cache; LIRS hits for all slots but the HIR share.
     #[test]
-    fn a_loop_keeps_its_lir_units() {
+    fn lir_units_hit_in_a_loop_longer_than_the_cache() {
         let (mut policy, mut slots) = (Lirs::new(10), Vec::new());
         let hits = (0..1000).filter(|n| access(&mut policy, &mut slots, n % 20)).count();
         assert!((440..=450).contains(&hits), "{hits}");
     }
 
     #[test]
-    fn ghosts_and_stack_stay_bounded() {
+    fn ghosts_and_stack_are_bounded() {
         let (mut policy, mut slots) = (Lirs::new(8), Vec::new());
         let mut unit = 1_u64;
         for n in 0..20_000_u64 {

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The links of all slots. A slot's two stand together, since they are always read together.
+/// The links of all slots. Both links of a slot are adjacent because they are read together.
 #[derive(Debug)]
 pub(super) struct Links(Vec<Pair>);
 
@@ -19,7 +19,7 @@ struct Pair {
     newer: u32,
 }
 
-/// One queue over the links; the newest entered last.
+/// One queue over the links; the newest slot was pushed last.
 #[derive(Debug)]
 pub(super) struct Queue {
     oldest: u32,
@@ -38,7 +38,7 @@ impl Links {
         Self(vec![Pair { older: NONE, newer: NONE }; slots as usize])
     }
 
-    /// The slot that entered the same queue just after this one.
+    /// The slot that was pushed to the same queue just after this one.
     pub(super) fn newer(&self, slot: u32) -> Option<u32> {
         Some(self.0[slot as usize].newer).filter(|s| *s != NONE)
     }
@@ -53,7 +53,7 @@ impl Queue {
         Some(self.oldest).filter(|s| *s != NONE)
     }
 
-    /// The slots from the oldest on.
+    /// The slots, oldest first.
     pub(super) fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
         core::iter::successors(self.oldest(), |slot| links.newer(*slot))
     }
@@ -68,7 +68,7 @@ impl Queue {
         self.len += 1;
     }
 
-    /// Makes a slot of the queue its newest.
+    /// Makes a slot of this queue its newest.
     pub(super) fn renew(&mut self, links: &mut Links, slot: u32) {
         if self.newest != slot {
             self.remove(links, slot);
@@ -91,7 +91,7 @@ impl Queue {
 }
 
 impl Queue {
-    /// Puts `new`, which is in no queue, into the place of `old`.
+    /// Puts `new`, which is in no queue, in the place of `old`.
     pub(super) fn replace(&mut self, links: &mut Links, old: u32, new: u32) {
         let Pair { older, newer } = links.0[old as usize];
         links.0[new as usize] = Pair { older, newer };
@@ -106,7 +106,7 @@ impl Queue {
     }
 }
 
-/// A queue of slots, each with a mark that it was used: what CLOCK and SIEVE have in common.
+/// A queue of slots, each with a mark that it was used; CLOCK and SIEVE share it.
 #[derive(Debug)]
 pub(super) struct Marked {
     pub(super) links: Links,
@@ -120,7 +120,7 @@ impl Marked {
         Self { links: Links::new(slots), queue: Queue::default(), used }
     }
 
-    /// Enters the slot as the newest, not used yet.
+    /// Pushes the slot as the newest, unmarked.
     pub(super) fn insert(&mut self, slot: u32) {
         self.used[slot as usize] = false;
         self.queue.push(&mut self.links, slot);
@@ -134,14 +134,13 @@ impl Marked {
         self.queue.remove(&mut self.links, slot);
     }
 
-    /// Looks at a slot: true if it is the one to leave; else its mark is gone, unless it may not
-    /// leave at all.
-    pub(super) fn leaves(&mut self, slot: u32, may_leave: &dyn Fn(u32) -> bool) -> bool {
-        let may = may_leave(slot);
+    /// Whether this slot is the victim: evictable and unmarked. Clears the mark of an evictable slot.
+    pub(super) fn evicts(&mut self, slot: u32, may_evict: &dyn Fn(u32) -> bool) -> bool {
+        let may = may_evict(slot);
         let used = &mut self.used[slot as usize];
-        let leaves = may && !*used;
+        let evicts = may && !*used;
         *used &= !may;
-        leaves
+        evicts
     }
 }
 
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_keep_the_order_of_entry() {
+    fn queues_keep_the_order_of_insertion() {
         let (mut links, mut queue) = (Links::new(5), Queue::default());
         (0..5).for_each(|s| queue.push(&mut links, s));
         queue.remove(&mut links, 2);

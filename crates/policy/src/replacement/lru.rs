@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! LRU: who was not used for longest leaves. In each set by itself where there are several.
+//! LRU: the least recently used unit is evicted first. A set-associative cache has one queue a set.
 
 use alloc::vec::Vec;
 
 use super::Replacement;
 use super::list::{Links, Queue};
 
-/// The policy, see the module.
+/// State of LRU.
 #[derive(Debug)]
 pub struct Lru {
     links: Links,
@@ -15,7 +15,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// Over `slots` slots in sets of `ways` neighbours; a last, smaller set stays unused.
+    /// LRU over `slots` slots in sets of `ways` neighbours; slots beyond the last whole set are unused.
     #[must_use]
     pub fn new(slots: u32, ways: u32) -> Self {
         let ways = ways.clamp(1, slots.max(1));
@@ -23,7 +23,8 @@ impl Lru {
         Self { links: Links::new(slots), sets, ways }
     }
 
-    /// With one set alone there is nothing to divide, which would take longer than all else.
+    /// The set of a slot. A single set is special-cased because the division would cost more than the rest of an
+    /// access.
     fn set_of(&self, slot: u32) -> usize {
         if self.sets.len() == 1 { 0 } else { (slot / self.ways) as usize }
     }
@@ -45,7 +46,7 @@ impl Replacement for Lru {
         self.sets[set].remove(&mut self.links, slot);
     }
 
-    fn victim(&mut self, _incoming: u64, set: u32, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
-        self.sets.get(set as usize)?.iter(&self.links).find(|slot| may_leave(*slot))
+    fn victim(&mut self, _incoming: u64, set: u32, may_evict: &dyn Fn(u32) -> bool) -> Option<u32> {
+        self.sets.get(set as usize)?.iter(&self.links).find(|slot| may_evict(*slot))
     }
 }

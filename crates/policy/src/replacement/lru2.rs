@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! LRU-2 (O'Neil, O'Neil and Weikum, SIGMOD 1993): whose last use but one was longest ago leaves.
+//! LRU-2 (O'Neil, O'Neil and Weikum, SIGMOD 1993): evicts the unit whose second-last use was longest ago.
 //!
-//! A unit that was used once has no last use but one and leaves before all others, of these the one
-//! whose use was longest ago. The last use of as many units as there are slots is remembered after
-//! they left, so that a unit that comes back soon is one that was used twice.
+//! A unit that was used once has no second-last use and is evicted before all others; among such units the one used
+//! longest ago goes first. The last use of evicted units is remembered, for as many units as there are slots, so that a
+//! unit that returns soon counts as used twice.
 //!
-//! Cost: O(1) a use, O(log n) a search. Who leaves first is kept in a heap by the uses that a slot had when it was
-//! put there; a use makes that older than it is, never newer, so a slot that comes up with other uses than
-//! it has is put back with those. An entry of a unit that left is dropped when it comes up.
+//! Cost: O(1) a use, O(log n) a search. A heap orders the slots by the uses that each had when it was pushed. A use
+//! makes the heap entry too old, never too new. So an entry that comes up with outdated uses is pushed again with the
+//! current ones, and an entry of a removed unit is dropped.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,30 +19,30 @@ use hashbrown::HashMap;
 
 use super::Replacement;
 
-/// Uses of a unit by the clock of the policy; 0 is never.
+/// The last two uses of a unit by the policy's clock; 0 is never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Uses {
     before: u64,
     last: u64,
 }
 
-/// The policy, see the module.
+/// State of LRU-2.
 #[derive(Debug)]
 pub struct Lru2 {
     clock: u64,
     uses: Vec<Uses>,
     units: Vec<u64>,
-    /// Who leaves first: by last use but one, then by last use.
+    /// Slots in order of eviction: by second-last use, then by last use.
     order: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    /// The last use of each slot's entry that counts; 0 of slots without a unit.
+    /// For each slot the last use in its current heap entry; 0 if the slot has no unit.
     queued: Vec<u64>,
-    /// The last use of units that left, and the order in which they did.
+    /// The last use of removed units, and the order in which they were removed.
     departed: HashMap<u64, u64>,
     departures: VecDeque<(u64, u64)>,
 }
 
 impl Lru2 {
-    /// Over `slots` slots.
+    /// LRU-2 over `slots` slots.
     #[must_use]
     pub fn new(slots: u32) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Replacement for Lru2 {
         self.units[at] = unit;
         self.uses[at] = Uses { before, last };
         self.queue(slot);
-        // Entries of units that left are dropped when they come up, or here.
+        // Bounds the heap: entries of removed units that have not come up yet are dropped here.
         if self.order.len() > 2 * self.queued.len() + 16 {
             let queued = &self.queued;
             self.order.retain(|Reverse((_, last, slot))| queued[*slot as usize] == *last);
@@ -106,7 +106,7 @@ impl Replacement for Lru2 {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
         let mut passed = Vec::new();
         let mut found = None;
@@ -121,7 +121,7 @@ impl Replacement for Lru2 {
                 self.queue(slot);
             } else {
                 passed.push(slot);
-                found = may_leave(slot).then_some(slot);
+                found = may_evict(slot).then_some(slot);
             }
         }
         passed.into_iter().for_each(|slot| self.queue(slot));
@@ -138,22 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn the_last_use_but_one_decides_and_once_is_less_than_twice() {
+    fn the_second_last_use_decides_and_units_used_once_go_first() {
         let mut policy = Lru2::new(3);
         (0..3).for_each(|slot| policy.inserted(slot, slot.into()));
         policy.accessed(0);
-        assert_eq!(coldest(&mut policy), 1, "used once, before 2 was");
+        assert_eq!(coldest(&mut policy), 1, "1 and 2 were used once, 1 earlier");
         policy.accessed(1);
         policy.accessed(2);
-        // Last uses but one: 0 at 1, 1 at 2, 2 at 3.
-        assert_eq!(coldest(&mut policy), 0, "though 1 was used before it last");
+        // Second-last uses: slot 0 at 1, slot 1 at 2, slot 2 at 3.
+        assert_eq!(coldest(&mut policy), 0, "although slot 1 has the older last use");
         policy.accessed(0);
         assert_eq!(coldest(&mut policy), 1);
         assert_eq!(policy.victim(99, 0, &|slot| slot == 2), Some(2));
     }
 
     #[test]
-    fn who_comes_back_soon_was_used_twice_and_much_later_once() {
+    fn a_unit_that_returns_soon_counts_as_used_twice() {
         let mut policy = Lru2::new(2);
         policy.inserted(0, 7);
         policy.inserted(1, 8);
@@ -174,9 +174,9 @@ mod tests {
         assert!(policy.departed.len() <= 2 && policy.order.len() <= 2 * 2 + 16);
     }
 
-    /// Against a list that is searched from end to end.
+    /// Compares with an exhaustive search over a plain list.
     #[test]
-    fn it_is_as_if_all_were_looked_at() {
+    fn victims_equal_those_of_an_exhaustive_search() {
         const SLOTS: u32 = 16;
         let mut policy = Lru2::new(SLOTS);
         let mut plain: Vec<(u32, u64, u64, u64)> = Vec::new(); // slot, unit, before, last

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replacement: who leaves the cache. One file per policy behind one trait.
+//! Replacement: which unit is evicted. One trait, one file a policy.
 //!
-//! Slots are numbered from zero; the policy keeps its own memory per slot. The engine decides
-//! which slots may leave at all (a slot with an operation under way may not, design rule 5) and
-//! passes that as a predicate. Where a cache is set-associative, the slots of a set are
-//! neighbours, and FIFO and LRU keep one queue per set.
+//! Slots are numbered from zero, and a policy keeps its own state per slot. The engine decides which slots are
+//! evictable (a slot with an operation in flight is not, design rule 5) and passes a predicate. In a set-associative
+//! cache the slots of a set are neighbours; FIFO and LRU keep one queue per set.
 
 mod arc;
 mod buckets;
@@ -36,33 +35,33 @@ pub use twoq::TwoQ;
 pub use update::Update;
 pub use wtinylfu::WTinyLfu;
 
-/// Who leaves, see the module.
+/// A replacement policy.
 pub trait Replacement {
-    /// A unit entered this slot.
+    /// A unit was put into `slot`.
     fn inserted(&mut self, slot: u32, unit: u64);
 
     /// The slot's unit was read or written.
     fn accessed(&mut self, slot: u32);
 
-    /// The slot's unit left, for whatever reason.
+    /// The slot's unit was removed, evicted or not.
     fn removed(&mut self, slot: u32);
 
-    /// A client asked for something, resident or not.
+    /// A client made a request, whether or not it hit.
     fn requested(&mut self) {}
 
-    /// Whether a search for a victim has a chance. Between searches policies that take standing
-    /// from whom they pass want to see some requests.
+    /// Whether a search for a victim may succeed. A policy that lowers the counts of slots it passes needs some
+    /// requests between two searches.
     fn may_search(&self) -> bool {
         true
     }
 
-    /// How many victims in a row belong together: the engine has all of them leave at once.
-    fn leaves_together(&self) -> u32 {
+    /// How many consecutive victims form one group; the engine evicts a group at once.
+    fn evicted_together(&self) -> u32 {
         1
     }
 
-    /// The slot of `set` whose unit is to leave so that `incoming` can enter, among those of which
-    /// `may_leave` holds; `None` when all that could be looked at in bounded time are worth
-    /// keeping. The engine removes that unit (or, if it changes its mind, does not).
-    fn victim(&mut self, incoming: u64, set: u32, may_leave: &dyn Fn(u32) -> bool) -> Option<u32>;
+    /// The slot of `set` to evict so that `incoming` can be admitted, among the slots for which `may_evict` holds.
+    /// `None` if every slot that the search may examine is worth keeping. The engine removes that unit, or keeps it and
+    /// drops `incoming`.
+    fn victim(&mut self, incoming: u64, set: u32, may_evict: &dyn Fn(u32) -> bool) -> Option<u32>;
 }

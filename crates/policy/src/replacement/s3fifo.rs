@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue that new units must survive, a main queue, and
-//! ghosts. Variant: small queue 10 % of the slots, ghosts 90 % (in entries), promotion at a
-//! frequency of 2, frequencies capped at 3.
+//! S3-FIFO (Yang et al., SOSP 2023): new units go to a small queue, and those used there move to a main queue. Ghosts
+//! remember what the small queue evicted.
+//!
+//! Variant: the small queue has 10 % of the slots, the ghosts 90 % (in entries). A unit is promoted at a frequency of
+//! 2, and frequencies are capped at 3.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,7 +16,7 @@ const CAP: u8 = 3;
 const PROMOTE: u8 = 2;
 const IN_MAIN: u8 = 0x80;
 
-/// The policy, see the module.
+/// State of S3-FIFO.
 #[derive(Debug)]
 pub struct S3Fifo {
     links: Links,
@@ -26,14 +28,14 @@ pub struct S3Fifo {
     units: Vec<u64>,
     main_most: u32,
     small_most: u32,
-    /// Whether anybody has been displaced; until then what the small queue cannot take goes to main.
+    /// Whether a victim was ever requested. Until then units that overflow the small queue go to main.
     displaced: bool,
-    /// The slot that is about to leave the small queue, and becomes a ghost if it does.
-    leaving: Option<u32>,
+    /// The slot of the small queue chosen last as victim; it becomes a ghost if the engine removes it.
+    evicting: Option<u32>,
 }
 
 impl S3Fifo {
-    /// The policy over `slots` slots.
+    /// S3-FIFO over `slots` slots.
     #[must_use]
     pub fn new(slots: u32) -> Self {
         Self {
@@ -46,12 +48,12 @@ impl S3Fifo {
             main_most: slots - (slots / 10),
             small_most: slots / 10,
             displaced: false,
-            leaving: None,
+            evicting: None,
         }
     }
 
-    /// The oldest of the small queue that may leave; who proved itself moves to main.
-    fn oldest_of_small(&mut self, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+    /// The oldest evictable slot of the small queue. Slots at the promotion frequency move to main on the way.
+    fn oldest_of_small(&mut self, may_evict: &dyn Fn(u32) -> bool) -> Option<u32> {
         for _ in 0..self.small.len() {
             let slot = self.small.oldest()?;
             let state = &mut self.state[slot as usize];
@@ -59,7 +61,7 @@ impl S3Fifo {
                 *state = IN_MAIN;
                 self.small.remove(&mut self.links, slot);
                 self.main.push(&mut self.links, slot);
-            } else if may_leave(slot) {
+            } else if may_evict(slot) {
                 return Some(slot);
             } else {
                 self.small.remove(&mut self.links, slot);
@@ -69,11 +71,11 @@ impl S3Fifo {
         None
     }
 
-    fn oldest_of_main(&mut self, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+    fn oldest_of_main(&mut self, may_evict: &dyn Fn(u32) -> bool) -> Option<u32> {
         for _ in 0..self.main.len() * u32::from(CAP + 1) {
             let slot = self.main.oldest()?;
             let state = &mut self.state[slot as usize];
-            if *state == IN_MAIN && may_leave(slot) {
+            if *state == IN_MAIN && may_evict(slot) {
                 return Some(slot);
             }
             *state = IN_MAIN | (*state & !IN_MAIN).saturating_sub(1);
@@ -110,7 +112,7 @@ impl Replacement for S3Fifo {
             return;
         }
         self.small.remove(&mut self.links, slot);
-        if self.leaving.take() == Some(slot) {
+        if self.evicting.take() == Some(slot) {
             self.ghosts.add(self.units[slot as usize]);
         }
     }
@@ -119,23 +121,23 @@ impl Replacement for S3Fifo {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
         self.displaced = true;
-        self.leaving = None;
-        // Who is promoted from the small queue may make main too long: look again.
+        self.evicting = None;
+        // Promotions from the small queue may make main too long, so both are examined twice.
         for _ in 0..2 {
             let main_first = self.main.len() > self.main_most || self.small.len() == 0;
             if !main_first {
-                self.leaving = self.oldest_of_small(may_leave);
+                self.evicting = self.oldest_of_small(may_evict);
             }
             let victim = self
-                .leaving
-                .or_else(|| if main_first { self.oldest_of_main(may_leave) } else { None });
+                .evicting
+                .or_else(|| if main_first { self.oldest_of_main(may_evict) } else { None });
             if victim.is_some() {
                 return victim;
             }
         }
-        self.oldest_of_main(may_leave)
+        self.oldest_of_main(may_evict)
     }
 }

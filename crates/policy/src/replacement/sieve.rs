@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIEVE (Zhang et al., NSDI 2024): FIFO with a hand that passes over who was used, from the
-//! oldest to the newest, without moving anybody. New units are looked at soon, proven ones stay.
+//! SIEVE (Zhang et al., NSDI 2024): FIFO with a hand that moves from the oldest slot to the newest and skips slots that
+//! were used, without moving them. New units are examined soon, and used ones stay.
 
 use super::Replacement;
 use super::list::{Marked, NONE};
 
-/// The policy, see the module.
+/// State of SIEVE.
 #[derive(Debug)]
 pub struct Sieve {
     marked: Marked,
@@ -44,11 +44,11 @@ impl Replacement for Sieve {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
         for _ in 0..2 * self.marked.queue.len() {
             let slot = if self.hand == NONE { self.marked.queue.oldest()? } else { self.hand };
-            if self.marked.leaves(slot, may_leave) {
+            if self.marked.evicts(slot, may_evict) {
                 self.hand = slot;
                 return Some(slot);
             }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! 2Q, full version (Johnson and Shasha, VLDB 1994): a FIFO for what is seen once, ghosts of what
-//! left it, and an LRU for what comes back after that. Variant: the FIFO gives way above 25 % of
-//! the slots, ghosts for 50 %.
+//! 2Q, full version (Johnson and Shasha, VLDB 1994): a FIFO for units seen once, ghosts of the units that it evicted,
+//! and an LRU for units that return while their ghost exists.
+//!
+//! Variant: the FIFO is evicted from while it has more than 25 % of the slots; there are ghosts for 50 %.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,7 +11,7 @@ use super::Replacement;
 use super::ghost::Ghosts;
 use super::list::{Links, Queue};
 
-/// The policy, see the module.
+/// State of 2Q.
 #[derive(Debug)]
 pub struct TwoQ {
     links: Links,
@@ -20,14 +21,14 @@ pub struct TwoQ {
     is_often: Vec<bool>,
     units: Vec<u64>,
     once_most: u32,
-    /// The slot that is about to leave, and for which unit.
-    leaving: Option<(u32, u64)>,
-    /// A unit whose ghost was found while room was made for it.
+    /// The slot chosen last as victim, and the unit that needs it.
+    evicting: Option<(u32, u64)>,
+    /// The incoming unit, if its ghost was found while its victim was removed.
     returning: Option<u64>,
 }
 
 impl TwoQ {
-    /// The policy over `slots` slots.
+    /// 2Q over `slots` slots.
     #[must_use]
     pub fn new(slots: u32) -> Self {
         Self {
@@ -38,7 +39,7 @@ impl TwoQ {
             is_often: vec![false; slots as usize],
             units: vec![0; slots as usize],
             once_most: slots / 4,
-            leaving: None,
+            evicting: None,
             returning: None,
         }
     }
@@ -54,23 +55,23 @@ impl Replacement for TwoQ {
     }
 
     fn accessed(&mut self, slot: u32) {
-        // Accesses soon after the first say little: who is in the FIFO stays where it is.
+        // A unit in the FIFO keeps its place: accesses soon after the first say little about reuse.
         if self.is_often[slot as usize] {
             self.often.renew(&mut self.links, slot);
         }
     }
 
     fn removed(&mut self, slot: u32) {
-        let leaving = self.leaving.take();
+        let evicting = self.evicting.take();
         if self.is_often[slot as usize] {
             self.often.remove(&mut self.links, slot);
             return;
         }
         self.once.remove(&mut self.links, slot);
-        if let Some((victim, incoming)) = leaving
+        if let Some((victim, incoming)) = evicting
             && victim == slot
         {
-            // Before the new ghost pushes it out.
+            // Before adding the new ghost, which could displace this one.
             if self.ghosts.take(incoming) {
                 self.returning = Some(incoming);
             }
@@ -78,16 +79,16 @@ impl Replacement for TwoQ {
         }
     }
 
-    fn victim(&mut self, incoming: u64, _set: u32, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+    fn victim(&mut self, incoming: u64, _set: u32, may_evict: &dyn Fn(u32) -> bool) -> Option<u32> {
         self.returning = None;
-        let oldest = |queue: &Queue| queue.iter(&self.links).find(|slot| may_leave(*slot));
+        let oldest = |queue: &Queue| queue.iter(&self.links).find(|slot| may_evict(*slot));
         let (first, second) = if self.once.len() > self.once_most {
             (&self.once, &self.often)
         } else {
             (&self.often, &self.once)
         };
         let victim = oldest(first).or_else(|| oldest(second));
-        self.leaving = victim.map(|slot| (slot, incoming));
+        self.evicting = victim.map(|slot| (slot, incoming));
         victim
     }
 }
@@ -97,13 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_back_after_it_left_outlives_what_is_seen_once() {
+    fn a_unit_that_returns_outlives_units_seen_once() {
         let mut policy = TwoQ::new(4);
         (0..4).for_each(|slot| policy.inserted(slot, u64::from(slot)));
         assert_eq!(policy.victim(9, 0, &|_| true), Some(0), "first in, first out");
         policy.removed(0);
         policy.inserted(0, 9);
-        // Unit 0 left a ghost, and its return is not seen once.
+        // Unit 0 has a ghost, so its return puts it into the LRU.
         assert_eq!(policy.victim(0, 0, &|_| true), Some(1));
         policy.removed(1);
         policy.inserted(1, 0);

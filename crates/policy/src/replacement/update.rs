@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nobody leaves but by a periodic update, whose own hand over flash chooses the cold (PRWC 2.6).
+//! No eviction on demand: only a periodic update evicts, and its flash hand chooses the cold units (PRWC, section 2.6).
 
 use super::Replacement;
 
-/// See the module.
+/// The policy; it has no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Update;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! W-TinyLFU (Einziger, Friedman and Manes, TOS 2017): a small LRU window takes what is new; who
-//! falls out of it enters the main part only if it was asked for more often, of late, than the one
-//! who would have to leave. Variant: the window has 1 % of the slots; the main part is a segmented
-//! LRU, 80 % of it for those that were accessed in it.
+//! W-TinyLFU (Einziger, Friedman and Manes, TOS 2017). New units go to a small LRU window. The unit that the window
+//! evicts is admitted to the main part only if it was requested more often recently than the main part's victim.
 //!
-//! How often is estimated by a count-min sketch of bytes, whose counts are halved after so many
-//! requests as 10 per slot.
+//! Variant: the window has 1 % of the slots. The main part is a segmented LRU; 80 % of it is protected, for units that
+//! were accessed in the main part.
+//!
+//! A count-min sketch of bytes estimates the frequencies. All counts are halved after every 10 requests per slot.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,10 +16,10 @@ use super::list::{Links, Queue};
 const ROWS: usize = 4;
 /// Counters of a row per slot, before rounding up to a power of two.
 const COUNTERS_PER_SLOT: usize = 2;
-/// Requests per slot after which the past counts half.
+/// Requests per slot after which all counts are halved.
 const PERIOD_PER_SLOT: u64 = 10;
 
-/// How often units were asked for: never too low but for the halving, rarely too high.
+/// Request counts of units. Apart from the halving an estimate is never too low, and rarely too high.
 #[derive(Debug)]
 struct Sketch {
     counts: Vec<u8>,
@@ -35,11 +35,11 @@ impl Sketch {
         Self { counts: vec![0; width * ROWS], mask: width as u64 - 1, seen: 0, period }
     }
 
-    /// The unit's counter in each row; a row's counters stand between those of the others.
+    /// The unit's counter in each row. Counters of the rows are interleaved.
     fn places(&self, unit: u64) -> [usize; ROWS] {
         let mut hash = unit;
         core::array::from_fn(|row| {
-            // The finaliser of splitmix64: every bit of the unit changes half of the hash.
+            // The finaliser of splitmix64: each bit of the unit changes half of the bits of the hash.
             hash = hash.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut mixed = hash;
             mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -56,7 +56,7 @@ impl Sketch {
         let places = self.places(unit);
         let least = self.count(unit);
         for place in places {
-            // Only the smallest are wrong for certain (conservative update).
+            // Conservative update: only the smallest counters are known to be too low.
             if self.counts[place] == least {
                 self.counts[place] = least.saturating_add(1);
             }
@@ -76,7 +76,7 @@ enum Part {
     Protected,
 }
 
-/// The policy, see the module.
+/// State of W-TinyLFU.
 #[derive(Debug)]
 pub struct WTinyLfu {
     links: Links,
@@ -91,7 +91,7 @@ pub struct WTinyLfu {
 }
 
 impl WTinyLfu {
-    /// The policy over `slots` slots.
+    /// W-TinyLFU over `slots` slots.
     #[must_use]
     pub fn new(slots: u32) -> Self {
         let window_most = (slots / 100).max(1);
@@ -117,7 +117,7 @@ impl WTinyLfu {
         (queue, &mut self.links)
     }
 
-    /// Makes the slot the newest of a part.
+    /// Makes the slot the newest of `part`.
     fn push(&mut self, slot: u32, part: Part) {
         self.part[slot as usize] = part;
         let (queue, links) = self.queue(part);
@@ -166,11 +166,11 @@ impl Replacement for WTinyLfu {
         &mut self,
         _incoming: u64,
         _set: u32,
-        may_leave: &dyn Fn(u32) -> bool,
+        may_evict: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
-        let oldest = |queue: &Queue| queue.iter(&self.links).find(|slot| may_leave(*slot));
+        let oldest = |queue: &Queue| queue.iter(&self.links).find(|slot| may_evict(*slot));
         let main = oldest(&self.probation).or_else(|| oldest(&self.protected));
-        // With room in the window nobody falls out of it.
+        // While the window has room, it evicts nothing.
         let full = self.window.len() >= self.window_most;
         let candidate = if full || main.is_none() { oldest(&self.window) } else { None };
         let (Some(candidate), Some(resident)) = (candidate, main) else {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_close_and_halved_in_time() {
+    fn counts_are_close_and_halved_after_a_period() {
         let mut sketch = Sketch::new(1000);
         for unit in 0..1000 {
             (0..=unit % 7).for_each(|_| sketch.add(unit));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_does_not_displace_what_is_asked_for_often() {
+    fn a_scan_does_not_displace_frequent_units() {
         let mut policy = WTinyLfu::new(100);
         (0..100).for_each(|slot| policy.inserted(slot, u64::from(slot)));
         for _ in 0..3 {
@@ -211,7 +211,7 @@ mod tests {
             policy.removed(slot);
             policy.inserted(slot, unit);
         }
-        // Only who shares all four counters with units that are asked for often.
+        // Only units that share all four counters with frequent ones.
         assert!(displaced <= 5, "{displaced}");
     }
 }

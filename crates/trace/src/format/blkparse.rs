@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `blkparse`: what blkparse prints by default.
+//! `blkparse`: the default output of blkparse.
 //!
-//! A line an event: `major,minor cpu sequence seconds.nanoseconds pid action RWBS sector + sectors
-//! [process]`. A request passes through several events; one kind is taken, Q (queued) unless the
-//! user names another. Of RWBS the operation counts: R reads, W writes; discards, flushes without
-//! data and what has no sectors are skipped. Devices get numbers in the order of their appearance.
-//! The summary that blkparse prints below the events ends the trace.
+//! One line an event: `major,minor cpu sequence seconds.nanoseconds pid action RWBS sector + sectors [process]`. A
+//! request causes several events; the reader takes one kind, Q (queued) unless the user names another. RWBS gives the
+//! operation: R reads, W writes; discards, flushes without data and events without sectors are skipped. Devices are
+//! numbered in the order of their first appearance. The summary that blkparse prints after the events ends the trace.
 
 use crate::dev::Devices;
 use crate::fields::{self, shown};
@@ -14,7 +13,7 @@ use crate::source::{Decode, Failure, Lines, Stream};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Whether a first line is one of this format.
+/// Whether a first line belongs to this format.
 pub(crate) fn looks_like(line: &str) -> bool {
     let mut fields = line.split_ascii_whitespace();
     fields.next().is_some_and(is_device)
@@ -71,7 +70,9 @@ fn event(line: &str, wanted: char, devices: &mut Devices) -> Result<Option<Recor
     let device = next("device")?;
     if !is_device(device) {
         let device = shown(device);
-        return Err(format!("{device} is no device; accepted: MAJOR,MINOR or the final summary"));
+        return Err(format!(
+            "{device} is not a device; accepted: MAJOR,MINOR or the final summary"
+        ));
     }
     fields::number("cpu", next("cpu")?, 1)?;
     fields::number("sequence", next("sequence number")?, 1)?;
@@ -82,7 +83,7 @@ fn event(line: &str, wanted: char, devices: &mut Devices) -> Result<Option<Recor
         return Ok(None);
     }
     let rwbs = next("RWBS")?;
-    // A flush that comes before the data is an F in front.
+    // A leading F is a flush before the data.
     let op = match rwbs.trim_start_matches('F').chars().next() {
         Some('R') => Op::Read,
         Some('W') => Op::Write,
@@ -97,7 +98,7 @@ fn event(line: &str, wanted: char, devices: &mut Devices) -> Result<Option<Recor
     let offset = fields::number("sector", sector, SECTOR_BYTES)?;
     let (plus, sectors) = (fields.next(), fields.next());
     let (Some("+"), Some(sectors)) = (plus, sectors) else {
-        return Err("has no '+ SECTORS' behind the sector; accepted: SECTOR + SECTORS".to_owned());
+        return Err("has no '+ SECTORS' after the sector; accepted: SECTOR + SECTORS".to_owned());
     };
     let len = fields::number("sectors", sectors, SECTOR_BYTES)?;
     let dev = devices.number(device)?;

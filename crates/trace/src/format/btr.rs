@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `btr`: little-endian records of 24 bytes, usually compressed with zstd.
 //!
-//! `u64 ts_us | u64 offset | u32 length | u8 op | u8 dev | u16 0`, one after the other. `op` is 0
-//! for a read, 1 for a write and 2 for unknown, which is replayed as a read.
+//! A record is `u64 ts_us | u64 offset | u32 length | u8 op | u8 dev | u16 0`. `op` is 0 for a read, 1 for a write and
+//! 2 for unknown, which is replayed as a read.
 
 use std::io::{self, Write};
 
@@ -46,7 +46,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Record, String> {
     Record::new(ts_us, dev, op, offset_bytes, u64::from(len_bytes))
 }
 
-/// The next `N` bytes; the caller knows that they are there.
+/// The next `N` bytes; the caller guarantees that they exist.
 pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     let (head, tail) = rest.split_at(N);
     *rest = tail;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `csv`: a header, then a line a request; commas, semicolons or tabs between the fields, which
-//! contain none themselves.
+//! `csv`: a header, then one line a request. Fields are separated by commas, semicolons or tabs and contain none
+//! themselves.
 //!
-//! Columns are named by the user ([`Columns`]) or known by well-known names, which also tell their
-//! unit. Only the place is needed: without a length a request is one page, without an operation it
-//! is unknown, without a device it is of device 0. An operation is a word, since of numbers nobody
+//! The user names the columns ([`Columns`]), or the reader recognises well-known names, which also imply the unit. Only
+//! the offset is required. Without a length a request has one page, without an operation it is unknown, without a
+//! device it has device 0. An operation is a word, because numbers for reads and writes differ between programs. Empty
+//! requests are skipped.
 //! can say which is a read. Empty requests are skipped.
 
 use std::io::{self, Write};
@@ -34,7 +35,7 @@ const TIMES: &[(&str, f64)] = &[
     ("timestamp_s", 1e6),
     ("time_seconds", 1e6),
 ];
-/// Well-known names of the place with their unit in bytes.
+/// Well-known names of offsets with their unit in bytes.
 const OFFSETS: &[(&str, u64)] = &[
     ("offset_bytes", 1),
     ("offset", 1),
@@ -45,7 +46,7 @@ const OFFSETS: &[(&str, u64)] = &[
     ("page", PAGE_BYTES),
     ("page_id", PAGE_BYTES),
 ];
-/// The same of the length.
+/// Well-known names of lengths with their unit in bytes.
 const LENGTHS: &[(&str, u64)] = &[
     ("length_bytes", 1),
     ("len_bytes", 1),
@@ -63,8 +64,8 @@ const DEVICES: &[&str] = &["dev", "device", "disk", "volume"];
 /// A column by its name, with the unit of its values.
 type Named<T> = Option<(String, T)>;
 
-/// Columns as the user names them: `time=COLUMN:us,offset=COLUMN:512,length=COLUMN:1,op=COLUMN,
-/// dev=COLUMN`. Units of time are s, ms, us, ns; those of place and length are bytes.
+/// Columns named by the user: `time=COLUMN:us,offset=COLUMN:512,length=COLUMN:1,op=COLUMN,dev=COLUMN`. Units of time
+/// are s, ms, us and ns; units of offset and length are bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Columns {
     time: Named<f64>,
@@ -72,12 +73,12 @@ pub struct Columns {
     length: Named<u64>,
     op: Named<()>,
     dev: Named<()>,
-    /// As the user said it.
+    /// The user's text.
     text: String,
 }
 
 impl Columns {
-    /// As the user said it; empty by default.
+    /// The user's text; empty by default.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -92,7 +93,7 @@ impl FromStr for Columns {
         for part in text.split(',') {
             let wrong = || {
                 format!(
-                    "column {} is not understood; accepted: time=NAME:UNIT (s, ms, us, ns), \
+                    "column {} cannot be parsed; accepted: time=NAME:UNIT (s, ms, us, ns), \
                      offset=NAME:BYTES, length=NAME:BYTES, op=NAME, dev=NAME",
                     shown(part)
                 )
@@ -128,7 +129,7 @@ pub(crate) fn looks_like(line: &str) -> bool {
     Layout::find(line, &Columns::default()).is_ok()
 }
 
-/// Where each field stands, and its unit.
+/// The index and unit of each field.
 struct Layout {
     separator: char,
     time: Option<(usize, f64)>,
@@ -136,7 +137,7 @@ struct Layout {
     length: Option<(usize, u64)>,
     op: Option<usize>,
     dev: Option<usize>,
-    /// A line has more fields than this.
+    /// The largest index: a line needs more fields than this.
     last: usize,
 }
 
@@ -144,7 +145,7 @@ fn bare(field: &str) -> &str {
     field.trim().trim_matches('"')
 }
 
-/// Finds a column: the user's, or the first known one.
+/// Finds a column: the user's, or else the first well-known one.
 fn find<T: Copy>(
     header: &[&str],
     named: &Named<T>,
@@ -178,7 +179,7 @@ impl Layout {
         let Some(offset) = find(&header, &columns.offset, OFFSETS)? else {
             let names: Vec<&str> = OFFSETS.iter().map(|(name, _)| *name).collect();
             return Err(format!(
-                "the header names no place; accepted: a column {}, or --columns offset=NAME:BYTES",
+                "the header has no column for the offset; accepted: a column {}, or --columns offset=NAME:BYTES",
                 names.join(", ")
             ));
         };
@@ -195,8 +196,8 @@ pub(crate) struct Reader {
     devices: DeviceColumn,
 }
 
-/// Devices are numbers, which are themselves (so that what we write comes back), or all of them
-/// are names, which get numbers in the order of their appearance: the first tells.
+/// Either all devices are numbers and keep their value, so that a written trace reads back equal, or all are names,
+/// numbered in the order of their first appearance. The first device decides.
 #[derive(Default)]
 enum DeviceColumn {
     #[default]
@@ -216,7 +217,10 @@ impl DeviceColumn {
         match self {
             Self::Names(names) => names.number(field),
             _ => field.parse().map_err(|_| {
-                format!("device {}; accepted: 0 to 255, as the first is a number", shown(field))
+                format!(
+                    "device {}; accepted: 0 to 255, because the first device is a number",
+                    shown(field)
+                )
             }),
         }
     }
@@ -252,7 +256,7 @@ fn request(
     let fields: Vec<&str> = line.split(layout.separator).map(bare).collect();
     if fields.len() <= layout.last {
         let (has, need) = (fields.len(), layout.last + 1);
-        return Err(format!("{has} fields; accepted: at least {need}, as the header has"));
+        return Err(format!("{has} fields; accepted: at least {need}, by the header"));
     }
     let ts_us = layout.time.map(|(at, unit)| fields::time("time", fields[at], unit)).transpose()?;
     let offset = fields::number("offset", fields[layout.offset.0], layout.offset.1)?;

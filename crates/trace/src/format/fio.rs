@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `fio`: the iolog of fio, versions 2 and 3.
 //!
-//! The first line is `fio version N iolog`. Then comes a line an action: `FILE ACTION` with `add`,
-//! `open` or `close`, and `FILE ACTION OFFSET LENGTH` with `read` or `write` (`trim`, `sync` and
-//! `datasync` are skipped). In version 3 each begins with microseconds since the start; version 2
-//! has `FILE wait MICROSECONDS` instead. Files are the devices, numbered in the order in which they
-//! were added. Written is version 3.
+//! The first line is `fio version N iolog`. Each further line is an action: `FILE ACTION` with `add`, `open` or
+//! `close`, or `FILE ACTION OFFSET LENGTH` with `read` or `write`; `trim`, `sync` and `datasync` are skipped. In
+//! version 3 a line begins with the microseconds since the start; version 2 has `FILE wait MICROSECONDS` instead. Files
+//! are devices, numbered in the order of their `add`. The writer writes version 3.
 
 use std::io::{self, Write};
 
@@ -89,7 +88,7 @@ fn action(
         }
         other => {
             return Err(format!(
-                "action {} is not known; accepted: add, open, close, read, write, trim, sync, \
+                "action {} is unknown; accepted: add, open, close, read, write, trim, sync, \
                  datasync, and wait in version 2",
                 shown(other)
             ));
@@ -105,14 +104,14 @@ fn action(
     Record::new(ts_us, dev, op, offset, len).map(Some)
 }
 
-/// What the writer remembers: how many files were added.
+/// State of the writer.
 #[derive(Default)]
 pub(crate) struct State {
     begun: bool,
     added: u16,
 }
 
-/// Writes the first line, also of a trace without requests.
+/// Writes the first line; called also for a trace without requests.
 pub(crate) fn begin(state: &mut State, out: &mut dyn Write) -> io::Result<()> {
     if !std::mem::replace(&mut state.begun, true) {
         writeln!(out, "fio version 3 iolog")?;
@@ -123,7 +122,7 @@ pub(crate) fn begin(state: &mut State, out: &mut dyn Write) -> io::Result<()> {
 pub(crate) fn write(record: &Record, state: &mut State, out: &mut dyn Write) -> io::Result<()> {
     begin(state, out)?;
     let Record { ts_us, offset_bytes, len_bytes, op, dev } = record;
-    // All up to this one, so that a reader counts them as we do.
+    // Adds all files up to this one, so that a reader assigns the same numbers.
     while state.added <= u16::from(*dev) {
         writeln!(out, "{ts_us} dev{0} add\n{ts_us} dev{0} open", state.added)?;
         state.added += 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Formats: one file each, with its reader and, where there is one, its writer.
+//! Formats: one file each, with a reader and for some a writer.
 //!
-//! A format is named by the user, or known by its file's name, or by how the file begins. Bytes
-//! alone do not tell `btr` and `oracleGeneral` from noise, so these two need a name.
+//! The user names the format, or the file's name or first bytes identify it. The bytes of `btr` and `oracleGeneral`
+//! have no signature, so these two need a name.
 
 pub(crate) mod blkparse;
 pub(crate) mod btr;
@@ -21,20 +21,20 @@ pub enum Format {
     Btr,
     /// fio's iolog, versions 2 and 3.
     Fio,
-    /// What blkparse prints by default.
+    /// The default output of blkparse.
     Blkparse,
-    /// Fields with commas between them and a header.
+    /// Separated fields with a header.
     Csv,
-    /// Binary records of VMware's vscsi, versions 1 and 2.
+    /// Binary records of VMware's vscsi traces, versions 1 and 2.
     Vscsi,
-    /// The CSV without a header of the MSR Cambridge traces.
+    /// The MSR Cambridge traces: CSV without a header.
     Msr,
     /// Binary records of libCacheSim.
     OracleGeneral,
 }
 
 impl Format {
-    /// The names that the command line takes.
+    /// The names that the command line accepts.
     pub const NAMED: &[(&str, Self)] = &[
         ("btr", Self::Btr),
         ("fio", Self::Fio),
@@ -45,31 +45,31 @@ impl Format {
         ("oracleGeneral", Self::OracleGeneral),
     ];
 
-    /// By its name, in any case.
+    /// The format with this name, in any case.
     ///
     /// # Errors
-    /// What is accepted.
+    /// The name is unknown; the error lists the accepted ones.
     pub fn by_name(name: &str) -> Result<Self, String> {
         let found = Self::NAMED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found
             .map(|(_, format)| *format)
-            .ok_or_else(|| format!("format '{name}' is not known; accepted: {}", Self::names()))
+            .ok_or_else(|| format!("format '{name}' is unknown; accepted: {}", Self::names()))
     }
 
-    /// Its name.
+    /// The format's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMED.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
     }
 
-    /// All names, with commas.
+    /// All names, separated by commas.
     #[must_use]
     pub fn names() -> String {
         let names: Vec<&str> = Self::NAMED.iter().map(|(name, _)| *name).collect();
         names.join(", ")
     }
 
-    /// By the ends of a file's name, those of compression left aside.
+    /// The format by a file's extensions; extensions of compression are skipped.
     #[must_use]
     pub fn by_extension(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
@@ -88,7 +88,7 @@ impl Format {
         })
     }
 
-    /// By the first bytes of the decompressed stream.
+    /// The format by the first bytes of the decompressed stream.
     #[must_use]
     pub(crate) fn by_content(head: &[u8]) -> Option<Self> {
         let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();

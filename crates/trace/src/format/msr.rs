@@ -2,16 +2,16 @@
 //! `msr`: the MSR Cambridge traces. CSV without a header, seven fields:
 //! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
 //!
-//! Times are in 100 ns since 1601 and become microseconds since the first request. `Type` is
-//! `Read` or `Write`; offset and size are in bytes. Disks, told apart by host and number, get
-//! device numbers in the order of their appearance. Empty requests are skipped.
+//! Times are in 100 ns since 1601; the reader converts them to microseconds since the first request. `Type` is `Read`
+//! or `Write`; offset and size are in bytes. Disks are identified by host and number, and are numbered in the order of
+//! their first appearance. Empty requests are skipped.
 
 use crate::dev::Devices;
 use crate::fields;
 use crate::record::Record;
 use crate::source::{Decode, Failure, Lines, Stream};
 
-/// Whether a first line is one of this format.
+/// Whether a first line belongs to this format.
 pub(crate) fn looks_like(line: &str) -> bool {
     let fields: Vec<&str> = line.split(',').collect();
     fields.len() == 7

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `oracleGeneral` of libCacheSim: little-endian records of 24 bytes,
-//! `u32 ts_seconds | u64 object | u32 size | i64 next`.
+//! `oracleGeneral` of libCacheSim: little-endian records of 24 bytes, `u32 ts_seconds | u64 object | u32 size | i64
+//! next`.
 //!
-//! An object is a page: `object` is the page's number over all devices, `dev << 32 | page`, which
-//! is how [`Record::pages`] counts. `size` and `next` (the number of the request that asks for the
-//! object again) are not used. Written is a record for every page of a request, `next` as -1,
-//! "never": knowing it takes memory as large as the trace.
+//! An object is a page: `object` is the page's number over all devices, `dev << 32 | page`, the numbers of
+//! [`Record::pages`]. The reader ignores `size` and `next` (the number of the next request for the object). The writer
+//! writes one record for every page of a request, with `next` as -1 ("never"), because computing it takes memory as
+//! large as the trace.
 //!
-//! Why not other numbers too, as hashes of names are: they are no places on a device.
+//! Why not accept other numbers, such as hashes of names: they are no offsets on a device.
 
 use std::io::{self, Write};
 
@@ -46,7 +46,9 @@ impl Decode for Reader {
 
 pub(crate) fn write(record: &Record, out: &mut dyn Write) -> io::Result<()> {
     let seconds = u32::try_from(record.ts_us / 1_000_000).map_err(|_| {
-        io::Error::other("a time is above 2^32 seconds; accepted by oracleGeneral: below")
+        io::Error::other(
+            "a time exceeds what oracleGeneral can store; accepted: less than 2^32 seconds",
+        )
     })?;
     for page in record.pages() {
         let mut bytes = [0; RECORD_BYTES];

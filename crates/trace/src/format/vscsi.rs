@@ -2,10 +2,11 @@
 //! `vscsi`: binary records of VMware's vscsi traces, little-endian, in two versions.
 //!
 //! Version 1, 32 bytes: `u32 sn | u32 length | u32 nsg | u16 cmd | u16 ver | u64 sector | u64 ts_us`.
-//! Version 2, 40 bytes: `u16 cmd | u16 ver | u32 sn | u32 length | u32 nsg | u64 sector | u64 ts_us |
-//! u64 response_us`. The version stands in the upper byte of `ver`; a file has one, which its
-//! first records tell. `cmd` is the SCSI operation code; what neither reads nor writes is skipped,
-//! and so is what is empty. Sectors are of 512 bytes.
+//!
+//! Version 2, 40 bytes: `u16 cmd | u16 ver | u32 sn | u32 length | u32 nsg | u64 sector | u64 ts_us | u64 response_us`.
+//!
+//! The upper byte of `ver` is the version. A file has one version, which its first records state. `cmd` is the SCSI
+//! operation code; commands that neither read nor write and empty requests are skipped. A sector has 512 bytes.
 
 use super::btr::take;
 use crate::error::Place;
@@ -16,7 +17,7 @@ const SECTOR_BYTES: u64 = 512;
 const V1_BYTES: usize = 32;
 const V2_BYTES: usize = 40;
 
-/// The version, by the first one or two records.
+/// The version, according to the first two records (or one, if there is only one).
 pub(crate) fn version(head: &[u8]) -> Option<u8> {
     let all = |record_bytes: usize, at: usize, version: u8| {
         let mut records = head.chunks_exact(record_bytes).take(2).peekable();

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reuse distances (Olken): how many other pages were accessed since the last access to this one,
-//! which is the smallest LRU cache, less one, in which this access hits.
+//! Reuse distances (Olken): how many other pages were accessed since the last access to this one. The smallest LRU
+//! cache in which the access hits has one page more.
 //!
-//! Every page stands at the position of its last access. A Fenwick tree over positions counts the
-//! pages behind one, in logarithmic time; when positions run out, pages move together.
+//! Each page has the position of its last access. A Fenwick tree over positions counts the pages after a position in
+//! logarithmic time. When the positions are used up, gaps are removed.
 
 use hashbrown::HashMap;
 
-/// Memory of a page at worst: its entry in a table, its position, twice to four times a place and a
-/// node of the tree, its window, and a count of distances.
+/// Memory of a page at worst: its table entry, its position, two to four slots and tree nodes, its window, and a count
+/// of distances.
 pub(super) const BYTES_PER_PAGE: u64 = 112;
 
-const NOBODY: u32 = u32::MAX;
+const NO_PAGE: u32 = u32::MAX;
 const LEAST_POSITIONS: usize = 1 << 12;
 
-/// The pages so far, by their last access.
+/// The pages accessed so far, by last access.
 #[derive(Default)]
 pub(super) struct Distances {
     ids: HashMap<u64, u32>,
-    /// Where each page stands.
+    /// The position of each page.
     position: Vec<u32>,
-    /// Who stands at each position; shorter than the tree.
+    /// The page at each position; shorter than the tree.
     at: Vec<u32>,
     /// Fenwick tree: node `n` (from 1) counts the pages at the last `n & -n` positions up to it.
     tree: Vec<u32>,
@@ -31,20 +31,20 @@ impl Distances {
         self.position.len() as u64
     }
 
-    /// The number of a page, and how many others were accessed since; `None` at its first access.
+    /// The number of a page, and how many other pages were accessed since its last access; `None` at its first access.
     pub(super) fn access(&mut self, page: u64) -> (u32, Option<u32>) {
         if self.at.len() + 1 >= self.tree.len() {
-            self.move_together();
+            self.compact();
         }
         let next = self.position.len() as u32;
         let id = *self.ids.entry(page).or_insert(next);
         let mut distance = None;
         if id == next {
-            self.position.push(NOBODY);
+            self.position.push(NO_PAGE);
         } else {
             let before = self.position[id as usize];
             distance = Some(self.pages() as u32 - self.up_to(before));
-            self.at[before as usize] = NOBODY;
+            self.at[before as usize] = NO_PAGE;
             self.change(before, u32::wrapping_sub);
         }
         self.position[id as usize] = self.at.len() as u32;
@@ -71,9 +71,9 @@ impl Distances {
         }
     }
 
-    /// Positions without gaps, and as many free ones.
-    fn move_together(&mut self) {
-        self.at.retain(|id| *id != NOBODY);
+    /// Removes gaps between positions and makes room for as many new ones as there are pages.
+    fn compact(&mut self) {
+        self.at.retain(|id| *id != NO_PAGE);
         for (position, id) in self.at.iter().enumerate() {
             self.position[*id as usize] = position as u32;
         }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_those_of_a_list_that_is_searched() {
+    fn distances_equal_those_of_a_linear_search() {
         let (mut distances, mut list) = (Distances::default(), Vec::<u64>::new());
         let mut seed = 1_u64;
         for n in 0..30_000_u64 {

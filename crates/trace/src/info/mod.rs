@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a trace is like: its mix, sizes, sequentiality, reuse, working set and LRU miss ratios.
+//! Statistics of a trace: operation mix, sizes, sequentiality, reuse, working set and LRU miss ratios.
 //!
-//! The trace is read twice. The first pass counts what needs no memory and chooses a sample of
-//! pages (`sample.rs`); the second takes reuse distances (`distances.rs`) of the sample and, if the
-//! estimated memory allows, of all pages.
+//! The trace is read twice. The first pass computes what needs no memory per page and chooses a sample of pages
+//! (`sample.rs`). The second computes reuse distances (`distances.rs`) of the sample and, if the estimated memory
+//! allows, of all pages.
 //!
-//! Invariant: without the exact part memory is bounded, however long the trace.
+//! Invariant: without the exact part, memory is bounded whatever the length of the trace.
 
 mod curve;
 mod distances;
@@ -23,77 +23,81 @@ use distances::{BYTES_PER_PAGE, Distances};
 use sample::Sample;
 use working_set::WorkingSet;
 
-/// Memory that exact distances may take unless the user asks for them: 1 GiB.
+/// Memory that exact distances may take unless the user requests them: 1 GiB.
 pub const EXACT_MOST_BYTES: u64 = 1 << 30;
 
-/// Requests between two words of progress.
-const TOLD_EVERY: u64 = 1 << 20;
+/// Requests between two progress reports.
+const REPORT_EVERY: u64 = 1 << 20;
 
-/// What is told meanwhile.
+/// A progress report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// So many requests of this pass (1 or 2) are done.
+pub enum Progress {
+    /// This many requests of a pass are processed.
     Requests {
-        /// 1 or 2.
+        /// The pass, 1 or 2.
         pass: u32,
-        /// Requests of it.
+        /// Requests of this pass.
         requests: u64,
     },
-    /// Exact distances will take about so many bytes of memory.
+    /// Exact distances will take about this many bytes of memory.
     Exact(u64),
-    /// They would take about so many, which is above [`EXACT_MOST_BYTES`]; they are left out.
+    /// Exact distances are omitted: they would take about this many bytes, above [`EXACT_MOST_BYTES`].
     TooLarge(u64),
 }
 
-/// Reuse of pages: of all or estimated from a sample.
+/// Reuse of pages, of all pages or estimated from a sample.
 #[derive(Clone, Debug)]
 pub struct Reuse {
-    /// Whether all pages were looked at.
+    /// Whether all pages were examined.
     pub exact: bool,
-    /// Different pages.
+    /// Distinct pages.
     pub unique: u64,
-    /// The same of each device, in the order of [`Totals::devices`].
+    /// Distinct pages of each device, in the order of [`Totals::devices`].
     pub unique_of: Vec<u64>,
-    /// Miss ratios of LRU, and reuse distances.
+    /// Miss ratios of LRU and reuse distances.
     pub curve: Curve,
-    /// Different pages over time.
+    /// Distinct pages over time.
     pub working_set: Vec<Window>,
 }
 
-/// All of it.
+/// All statistics of a trace.
 #[derive(Clone, Debug)]
 pub struct Info {
-    /// What needs no memory.
+    /// Statistics that need no memory per page.
     pub totals: Totals,
     /// Reuse, exact or from the sample.
     pub reuse: Reuse,
     /// Miss ratios of LRU from the sample.
     pub sampled: Curve,
-    /// Share of the pages that are in the sample.
+    /// Share of the pages in the sample.
     pub sample_ratio: f64,
     /// Pages in the sample.
     pub sample_pages: u64,
-    /// Mean absolute error of the sample's miss ratios, where the exact ones are known.
+    /// Mean absolute error of the sample's miss ratios, if the exact ones are known.
     pub sample_error: Option<f64>,
 }
 
-/// Looks at a trace; `exact` asks for exact reuse however much memory it takes.
+/// Computes the statistics of a trace; `exact` requests exact reuse, however much memory it takes.
 ///
 /// # Errors
 /// The trace is malformed.
-pub fn info(trace: &Trace, exact: bool, mut tell: impl FnMut(Told)) -> Result<Info, TraceError> {
+pub fn info(
+    trace: &Trace,
+    exact: bool,
+    mut report: impl FnMut(Progress),
+) -> Result<Info, TraceError> {
     let (mut totals, mut sample) = (Totals::default(), Sample::default());
-    each(trace.records()?, 1, &mut tell, |record| {
+    each(trace.records()?, 1, &mut report, |record| {
         totals.add(record);
         record.pages().for_each(|page| sample.add(page));
     })?;
     let bytes = sample.estimated_pages().saturating_mul(BYTES_PER_PAGE);
     let exact = exact || bytes <= EXACT_MOST_BYTES;
-    tell(if exact { Told::Exact(bytes) } else { Told::TooLarge(bytes) });
+    report(if exact { Progress::Exact(bytes) } else { Progress::TooLarge(bytes) });
 
     let mut all = exact.then(|| Side::new(&totals, 1.0));
     let mut some = Side::new(&totals, sample.ratio());
-    each(trace.records()?, 2, &mut tell, |record| {
+    each(trace.records()?, 2, &mut report, |record| {
         for page in record.pages() {
             if let Some(all) = &mut all {
                 all.access(page, record.ts_us);
@@ -120,22 +124,22 @@ pub fn info(trace: &Trace, exact: bool, mut tell: impl FnMut(Told)) -> Result<In
 fn each(
     mut records: Records,
     pass: u32,
-    tell: &mut impl FnMut(Told),
+    report: &mut impl FnMut(Progress),
     mut see: impl FnMut(&crate::Record),
 ) -> Result<(), TraceError> {
-    let (mut requests, mut told) = (0_u64, 0);
+    let (mut requests, mut reported) = (0_u64, 0);
     while let Some(batch) = records.next_batch()? {
         batch.iter().for_each(&mut see);
         requests += batch.len() as u64;
-        if requests / TOLD_EVERY > told {
-            told = requests / TOLD_EVERY;
-            tell(Told::Requests { pass, requests });
+        if requests / REPORT_EVERY > reported {
+            reported = requests / REPORT_EVERY;
+            report(Progress::Requests { pass, requests });
         }
     }
     Ok(())
 }
 
-/// The second pass over all pages or over the sample.
+/// The second pass, over all pages or over the sample.
 struct Side {
     distances: Distances,
     counts: Vec<u64>,
@@ -171,7 +175,7 @@ impl Side {
         self.counts[distance as usize] += 1;
     }
 
-    /// What is not in the sample only moves time on.
+    /// A page outside the sample only advances time.
     fn skip_or_access(&mut self, sampled: bool, page: u64, ts_us: u64) {
         if sampled {
             self.access(page, ts_us);

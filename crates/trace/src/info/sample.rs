@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sample of pages by hash (SHARDS, Waldspurger et al., FAST 2015): a page is in it or not, in
-//! all its accesses, so distances within the sample are those of the trace times the ratio.
+//! A sample of pages by hash (SHARDS, Waldspurger et al., FAST 2015). All accesses of a page are sampled or none, so
+//! distances in the sample are those of the trace times the sampling ratio.
 //!
-//! The ratio is chosen so that the sample has [`SAMPLE_PAGES`] pages: those with the smallest
-//! hashes; the largest of these says how many pages there are. A trace with fewer is taken whole.
+//! The sample has the [`SAMPLE_PAGES`] pages with the smallest hashes. The largest of these hashes gives the sampling
+//! ratio and so the estimated number of pages. A trace with fewer pages is sampled completely.
 
 use std::collections::BinaryHeap;
 
 use hashbrown::HashSet;
 
-/// Pages of a sample.
+/// Pages of the sample.
 const SAMPLE_PAGES: usize = 16 << 10;
 
-/// The finaliser of splitmix64: a bijection, so that different pages have different hashes.
+/// The finaliser of splitmix64: a bijection, so different pages have different hashes.
 fn hash(page: u64) -> u64 {
     let mut mixed = page.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ fn hash(page: u64) -> u64 {
 pub(super) struct Sample {
     largest_first: BinaryHeap<u64>,
     members: HashSet<u64>,
-    /// The largest hash that is in it.
+    /// The largest hash in the sample.
     most: u64,
 }
 
@@ -49,12 +49,12 @@ impl Sample {
         }
     }
 
-    /// Whether a page is in it.
+    /// Whether the sample contains a page.
     pub(super) fn has(&self, page: u64) -> bool {
         hash(page) <= self.most
     }
 
-    /// The share of all numbers that are in it; 1 when all pages are.
+    /// The sampled share of all page numbers; 1 if all pages are sampled.
     pub(super) fn ratio(&self) -> f64 {
         (self.most as f64 + 1.0) / 2_f64.powi(64)
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_pages_are_taken_whole_and_many_are_estimated() {
+    fn few_pages_are_all_sampled_and_many_are_estimated() {
         let mut sample = Sample::default();
         (0..SAMPLE_PAGES as u64).for_each(|page| sample.add(page * 7));
         assert!(sample.ratio() == 1.0 && sample.has(3));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be counted without remembering pages: the mix, sizes, times and sequentiality.
+//! Statistics that need no memory per page: operation mix, sizes, times and sequentiality.
 
 use std::collections::BTreeMap;
 
 use crate::record::{Op, Record};
 
-/// Ends of earlier requests of a device that a sequential one may follow.
+/// How many earlier ends of a device's requests count as continued by a sequential request.
 const RECENT: usize = 32;
 
 /// Requests of a trace or of one of its devices.
@@ -13,30 +13,30 @@ const RECENT: usize = 32;
 pub struct Traffic {
     /// Requests of all kinds.
     pub requests: u64,
-    /// Of which read.
+    /// Reads.
     pub reads: u64,
-    /// Of which wrote.
+    /// Writes.
     pub writes: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Of which were written.
+    /// Bytes written.
     pub write_bytes: u64,
-    /// Pages of 4 KiB asked for.
+    /// Pages of 4 KiB accessed.
     pub accesses: u64,
-    /// Requests that began where the one before, on their device, ended.
+    /// Requests that begin where the previous request of their device ended.
     pub follows: u64,
-    /// Requests that began where one of the 32 before, on their device, ended.
+    /// Requests that begin where one of the previous 32 requests of their device ended.
     pub follows_recent: u64,
 }
 
-/// See the module.
+/// The counters of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// All requests.
     pub all: Traffic,
-    /// Those of each device, in the order of their numbers.
+    /// Requests of each device, in the order of their numbers.
     pub devices: BTreeMap<u8, Traffic>,
-    /// How large requests are.
+    /// Sizes of the requests.
     pub sizes: Sizes,
     ends: BTreeMap<u8, Ends>,
     times_us: Option<(u64, u64)>,
@@ -69,14 +69,14 @@ impl Totals {
         self.times_us.map(|(first, _)| first)
     }
 
-    /// From the earliest to the latest request; 0 of a trace without times.
+    /// From the earliest to the latest request; 0 for a trace without times.
     #[must_use]
     pub fn duration_us(&self) -> u64 {
         self.times_us.map_or(0, |(first, last)| last - first)
     }
 }
 
-/// Where the last requests of a device ended.
+/// The ends of a device's recent requests.
 #[derive(Clone, Debug, Default)]
 struct Ends {
     ring: Vec<u64>,
@@ -84,7 +84,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Whether the request follows the last one, and any of the recent ones.
+    /// Whether the request continues the previous one, and whether it continues a recent one.
     fn add(&mut self, record: &Record) -> (bool, bool) {
         let begin = record.offset_bytes;
         let follows = self.ring.get(self.last) == Some(&begin);
@@ -100,7 +100,7 @@ impl Ends {
     }
 }
 
-/// Sizes of requests, to within 1/256: exact for multiples of 512 bytes up to 128 KiB.
+/// Sizes of requests with a precision of 1/256: exact for multiples of 512 bytes up to 128 KiB.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
     counts: Vec<u64>,
@@ -123,14 +123,14 @@ impl Sizes {
         self.most = self.most.max(bytes);
     }
 
-    /// The size that so large a share of the requests does not exceed.
+    /// The size that this share of the requests does not exceed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let mut sum = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
             sum += count;
             if sum as f64 >= share * self.total as f64 && sum > 0 {
-                // A bucket of the second half of each range is its own, the first is of the one below.
+                // The first range uses both halves of the buckets, every later one only its upper half.
                 let shift = (bucket >> BITS).saturating_sub(1);
                 return ((bucket - (shift << BITS)) as u64) << shift;
             }
@@ -138,7 +138,7 @@ impl Sizes {
         0
     }
 
-    /// The largest.
+    /// The largest size.
     #[must_use]
     pub fn most(&self) -> u32 {
         self.most
@@ -165,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn sequential_is_by_device_and_recent_ends_count_apart() {
+    fn sequentiality_is_per_device_and_recent_ends_count_separately() {
         let mut totals = Totals::default();
         let mut add = |dev, offset, len| {
             totals.add(&Record::new(5, dev, Op::Write, offset, len).unwrap());
         };
-        // Two streams on device 0 take turns; device 1 has one of its own in between.
+        // Device 0 has two interleaved streams; device 1 has one, interleaved with them.
         for n in 0..10 {
             add(0, n * 4096, 4096);
             add(1, n * 512, 512);

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The working set over time: different pages in each of [`WINDOWS`] equal spans of time, or, of a
-//! trace without times, of accesses.
+//! The working set over time: distinct pages in each of [`WINDOWS`] equal spans of time or, in a trace without times,
+//! of accesses.
 
 use super::Totals;
 
-/// Spans into which a trace is cut.
+/// Spans into which a trace is divided.
 const WINDOWS: u64 = 48;
 
 /// A span of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Where it begins: microseconds after the first request, or accesses.
+    /// Its beginning: microseconds after the first request, or accesses.
     pub begin: u64,
-    /// Accesses in it.
+    /// Accesses in the window.
     pub accesses: u64,
-    /// Different pages in it.
+    /// Distinct pages in the window.
     pub unique: u64,
 }
 
 pub(super) struct WorkingSet {
     windows: Vec<Window>,
-    /// The span of each page's last access.
+    /// The window of each page's last access.
     last: Vec<u8>,
     begin_us: u64,
-    /// Microseconds, or accesses where there are no times.
+    /// Microseconds, or accesses in a trace without times.
     length: u64,
     timed: bool,
     accesses: u64,
@@ -40,7 +40,7 @@ impl WorkingSet {
         Self { windows, last: Vec::new(), begin_us, length, timed, accesses: 0 }
     }
 
-    /// An access, to the page of this number if it is one of those that are looked at.
+    /// Records an access; `page` is the page's number if it is sampled.
     pub(super) fn access(&mut self, ts_us: u64, page: Option<u32>) {
         let at = if self.timed { ts_us.saturating_sub(self.begin_us) } else { self.accesses };
         self.accesses += 1;

@@ -236,7 +236,7 @@ impl Table {
 
     /// How many units the replacement policy gives up at a time.
     pub(crate) fn evicts_together(&self) -> u32 {
-        self.entries.borrow().replacement.leaves_together()
+        self.entries.borrow().replacement.evicted_together()
     }
 
     /// Removes the unit that the replacement policy gives up for another, if there is one.
