@@ -353,11 +353,7 @@ fn an_unmount_ends_it_and_a_killed_one_is_cleared_by_the_next() {
     assert!(fs::read(mounted.at().join("x")).is_err() && !below(dir).is_empty());
     let next = serve(dir, "none");
     mounted.child = next;
-    assert!(
-        mounted.log().contains("clearing away the mount of a dead server"),
-        "{}",
-        mounted.log()
-    );
+    assert!(mounted.log().contains("removing the mount of a dead server"), "{}", mounted.log());
     assert_eq!(fs::read(mounted.at().join("x")).unwrap(), b"kept");
     // One that is in use waits for its users, but not for a second signal.
     let user = File::open(mounted.at().join("x")).unwrap();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A way into a volume, of whatever kind: what `--listen` opens.
+//! A front door of a volume, of any kind: what `--listen` opens.
 //!
-//! Invariants: a door that was opened is closed on every path; sockets are closed before a mount
-//! in use is waited for.
+//! Invariants: an open door is closed on every path; sockets are closed before the wait for users of a mount.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +18,15 @@ use crate::nbd::export::Exports;
 pub enum Door {
     /// A socket for NBD clients.
     Socket(Listener),
-    /// A file, by FUSE.
+    /// A file, over FUSE.
     File(Box<FuseDoor>),
 }
 
 impl Door {
-    /// Opens it; an export's place is its volume's. TLS is for sockets, if it is given.
+    /// Opens a door. An export's index is that of its volume. `secure` is the TLS of sockets.
     ///
     /// # Errors
-    /// When the address cannot be bound, or nothing can be mounted there.
+    /// The address cannot be bound, or the path cannot be mounted.
     pub fn open(
         spec: &ListenSpec,
         volumes: Arc<Vec<Arc<Volume>>>,
@@ -42,7 +41,7 @@ impl Door {
         match volumes.as_slice() {
             [volume] => Ok(Self::File(Box::new(FuseDoor::open(path, volume)?))),
             _ => Err(VolumeError::Usage(format!(
-                "{spec}: is one volume; accepted: a file of its own for each"
+                "{spec}: serves a single volume; accepted: one fuse:PATH for each volume"
             ))),
         }
     }
@@ -56,7 +55,7 @@ impl Door {
         }
     }
 
-    /// How a client names it.
+    /// The text with which a client names an export.
     #[must_use]
     pub fn words(&self, export: &str) -> String {
         match self {
@@ -65,7 +64,7 @@ impl Door {
         }
     }
 
-    /// The volume of a file; clients of a socket choose theirs.
+    /// The volume of a file; `None` for a socket, whose clients choose theirs.
     #[must_use]
     pub fn volume(&self) -> Option<&Arc<Volume>> {
         match self {
@@ -74,8 +73,8 @@ impl Door {
         }
     }
 
-    /// Closes doors side by side, within `bound`: no client comes in any more, and users of files
-    /// have until half of it to go. `hurry` is asked whether to wait no longer.
+    /// Closes doors in parallel, within `bound`: new clients are rejected, and users of files have half of `bound` to
+    /// close them. `hurry` returns whether to stop waiting.
     pub fn close(doors: Vec<Self>, bound: Duration, hurry: impl Fn() -> bool + Sync) {
         let hurry = &hurry;
         let files: Vec<_> = doors.into_iter().filter_map(Self::file).collect();
@@ -83,7 +82,7 @@ impl Door {
             for door in files {
                 let name = "larder-close".to_owned();
                 let close = move || door.close(bound, hurry);
-                // A door that no thread closes is dropped, which closes it without waiting.
+                // Without a thread the door is dropped, which closes it without waiting.
                 if let Err(e) = std::thread::Builder::new().name(name).spawn_scoped(scope, close) {
                     tracing::error!("cannot start a thread: {e}");
                 }
@@ -91,7 +90,7 @@ impl Door {
         });
     }
 
-    /// The file; a socket is closed.
+    /// The file; closes a socket.
     fn file(self) -> Option<Box<FuseDoor>> {
         match self {
             Self::Socket(_) => None,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The front doors of a volume.
 //!
-//! [`nbd`] and [`fuse`] are the protocols; [`listen`] accepts clients of sockets; [`door`] is either
-//! way in; [`control`] is the operator's socket. The volume behind a door, and its worker threads,
-//! are in `larder-volume`: a worker serves a connection through [`larder_volume::session`] and knows
-//! no protocol.
+//! [`nbd`] and [`fuse`] are the protocols; [`listen`] accepts the clients of sockets; [`door`] covers both kinds;
+//! [`control`] is the operator's socket. The volume and its worker threads are in `larder-volume`: a worker serves a
+//! connection through [`larder_volume::session`] and knows no protocol.
 
 pub mod control;
 pub mod door;

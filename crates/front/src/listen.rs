@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listeners: where clients come in, and the negotiation before a worker gets them.
+//! Listeners: accept clients and negotiate with them before a worker takes over the connection.
 //!
-//! Each listener has a thread that accepts, and each negotiation a short-lived one of its own, so
-//! that a slow or hostile client keeps nobody waiting: it has [`NEGOTIATION_BOUND`] for all of it.
-//! Connections are bounded in number; one too many is closed at once.
+//! Each listener has an accepting thread, and each negotiation its own short-lived thread, so that a slow or hostile
+//! client delays no other. A negotiation is limited to [`NEGOTIATION_BOUND`]. The numbers of negotiations and of
+//! connections are bounded; the listener closes further ones.
 //!
-//! With TLS a connection gets a thread more, which stands between the network and the plain socket
-//! that the worker gets; the handshake is part of the negotiation and of its bound.
+//! A TLS connection has one more thread, between the network and the plain socket that the worker gets. The TLS
+//! handshake is part of the negotiation and of its time limit.
 //!
-//! A stale unix socket (nobody listens on it) is replaced, a live one refused.
+//! A stale unix socket, on which no process listens, is replaced; a live one is refused.
 
 use std::fmt;
 use std::io;
@@ -36,17 +36,17 @@ use crate::nbd::session::{Limits, Session};
 pub const NEGOTIATION_BOUND: Duration = Duration::from_secs(10);
 /// Clients negotiating at a time.
 pub const MOST_NEGOTIATING: usize = 64;
-/// What a LISTEN may look like, for messages.
+/// The accepted forms of LISTEN, for messages.
 const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH";
 
-/// Where to listen, as the user names it.
+/// An address to listen on, as the user writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenSpec {
     /// NBD on a unix socket.
     Unix(PathBuf),
     /// NBD on TCP, as `HOST:PORT`.
     Tcp(String),
-    /// A file, by FUSE.
+    /// A file, over FUSE.
     Fuse(PathBuf),
 }
 
@@ -56,10 +56,10 @@ impl FromStr for ListenSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("listener '{text}': {what}; accepted: {ACCEPTED}"));
         if let Some(path) = text.strip_prefix("nbd+unix:") {
-            // The form of the NBD URI is a frequent slip.
+            // The form of the NBD URI is a frequent mistake.
             return match path {
                 "" => wrong("the path is empty"),
-                p if p.starts_with("//") => wrong("has a slash too many after the colon"),
+                p if p.starts_with("//") => wrong("has a superfluous slash after the colon"),
                 p => Ok(Self::Unix(PathBuf::from(p))),
             };
         }
@@ -79,9 +79,9 @@ impl FromStr for ListenSpec {
             };
         }
         if text.starts_with("ublk") {
-            return wrong("this front door is not there yet");
+            return wrong("ublk is not supported");
         }
-        wrong("is of no known form")
+        wrong("has an unknown form")
     }
 }
 
@@ -100,24 +100,24 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// What a server with TLS asks of its clients.
+/// The TLS of a listener.
 #[derive(Clone, Debug)]
 pub struct Secure {
-    /// Its certificate, and whose clients it takes.
+    /// The server's certificate, and which clients it accepts.
     pub tls: ServerTls,
-    /// Clients of unix sockets must use it too; those by TCP always must.
+    /// Whether clients of unix sockets must use TLS too; TCP clients always must.
     pub everywhere: bool,
 }
 
 /// A running listener; dropping it stops it and removes its unix socket.
 pub struct Listener {
     socket: Arc<Socket>,
-    /// Clients must use TLS.
+    /// Whether clients must use TLS.
     secure: bool,
     stop: Arc<AtomicBool>,
 }
 
-/// Looks whether one could listen there, so that the answer is known before anything is begun.
+/// Checks whether the address can be bound, so that an error is reported before anything is started.
 ///
 /// # Errors
 /// As for [`Listener::start`].
@@ -128,14 +128,15 @@ pub fn check(spec: &ListenSpec) -> Result<(), VolumeError> {
                 |e: &str| VolumeError::Usage(format!("{}: cannot listen: {e}", path.display()));
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
             if let Some(dir) = dir.filter(|dir| !dir.is_dir()) {
-                let what = format!("there is no directory {}; make it first", dir.display());
+                let what =
+                    format!("the directory {} does not exist; create it first", dir.display());
                 return Err(fail(&what));
             }
             rustix::net::SocketAddrUnix::new(path.as_path())
                 .map_err(|_| fail("the path is too long; accepted: up to 107 bytes"))?;
             clear_unix(path)
         }
-        // Bound and let go of: nobody has connected, so the port is free at once.
+        // The listener is closed at once; no client has connected, so the port is free again.
         ListenSpec::Tcp(address) => bind_tcp(spec, address).map(drop),
         ListenSpec::Fuse(path) => crate::fuse::check(path),
     }
@@ -150,20 +151,20 @@ fn bind_tcp(spec: &ListenSpec, address: &str) -> Result<TcpListener, VolumeError
 /// Binds a unix socket, replacing a stale one.
 ///
 /// # Errors
-/// When somebody listens there, something else is there, or it cannot be bound.
+/// Another process listens there, the path is not a socket, or it cannot be bound.
 pub fn bind_unix(path: &Path) -> Result<UnixListener, VolumeError> {
     clear_unix(path)?;
     UnixListener::bind(path)
         .map_err(|e| VolumeError::Usage(format!("{}: cannot listen: {e}", path.display())))
 }
 
-/// Makes room for a unix socket: a stale one is removed.
+/// Removes a stale unix socket.
 fn clear_unix(path: &Path) -> Result<(), VolumeError> {
     let at = path.display();
     let fail = |e: io::Error| VolumeError::Usage(format!("{at}: cannot listen: {e}"));
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(VolumeError::Refused(format!("{at}: is there already and is no socket")));
+            return Err(VolumeError::Refused(format!("{at}: exists and is not a socket")));
         }
         Ok(_) => match UnixStream::connect(path) {
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
@@ -182,10 +183,10 @@ fn clear_unix(path: &Path) -> Result<(), VolumeError> {
 }
 
 impl Listener {
-    /// Listens and serves the volumes; an export's place is its volume's.
+    /// Listens and serves the volumes. An export's index is that of its volume.
     ///
     /// # Errors
-    /// When the address cannot be bound, or is none of a socket.
+    /// The address cannot be bound, or it is not that of a socket.
     pub fn start(
         spec: &ListenSpec,
         volumes: Arc<Vec<Arc<Volume>>>,
@@ -195,7 +196,7 @@ impl Listener {
         Self::start_secure(spec, volumes, exports, seats, None)
     }
 
-    /// As [`start`](Self::start), with TLS if it is given.
+    /// As [`start`](Self::start), with TLS.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -216,22 +217,22 @@ impl Listener {
             ListenSpec::Unix(path) => Socket::Unix(bind_unix(path)?, path.clone()),
             ListenSpec::Tcp(address) => Socket::Tcp(bind_tcp(spec, address)?),
             ListenSpec::Fuse(_) => {
-                return Err(VolumeError::Usage(format!("{spec}: is no socket")));
+                return Err(VolumeError::Usage(format!("{spec}: is not a socket")));
             }
         };
         let (socket, stop) = (Arc::new(socket), Arc::new(AtomicBool::new(false)));
         let negotiating = Seats::new(MOST_NEGOTIATING);
         let tls = secure.map(|secure| secure.tls);
-        let house = House { volumes, exports, seats, security, tls };
-        let house = Arc::new(house);
+        let context = Context { volumes, exports, seats, security, tls };
+        let context = Arc::new(context);
         let (accepting, stopped) = (Arc::clone(&socket), Arc::clone(&stop));
         let body = move || {
             while !stopped.load(Ordering::SeqCst) {
                 match accept(&accepting) {
-                    Ok((client, peer)) => receive(client, peer, &negotiating, &house),
+                    Ok((client, peer)) => receive(client, peer, &negotiating, &context),
                     Err(_) if stopped.load(Ordering::SeqCst) => break,
                     Err(e) => {
-                        // Out of descriptors, most likely: others will close theirs.
+                        // Probably out of descriptors; other connections will close theirs.
                         tracing::warn!("accept: {e}");
                         std::thread::sleep(Duration::from_millis(100));
                     }
@@ -243,14 +244,14 @@ impl Listener {
         Ok(Self { socket, secure: security == Security::Required, stop })
     }
 
-    /// How a client names one of its exports.
+    /// The URI with which a client names an export.
     #[must_use]
     pub fn uri(&self, export: &str) -> Uri {
         let tls = self.secure.then(Names::default);
         Uri { address: self.address(), export: export.to_owned(), tls }
     }
 
-    /// Where it really listens: with the port that the system chose for port 0.
+    /// The bound address, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> Address {
         match &*self.socket {
@@ -266,7 +267,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Ends an accept that is waiting.
+        // Ends an accept that is blocked.
         let both = rustix::net::Shutdown::Both;
         let _ = match &*self.socket {
             Socket::Unix(listener, path) => {
@@ -292,15 +293,15 @@ fn accept(socket: &Socket) -> io::Result<(Stream, String)> {
         Socket::Tcp(listener) => {
             let (stream, peer) = listener.accept()?;
             stream.set_nodelay(true)?;
-            // A peer that vanished must not hold its seat for ever.
+            // Detects a dead peer, which would otherwise occupy its seat indefinitely.
             rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
             Ok((Stream::Tcp(stream), peer.to_string()))
         }
     }
 }
 
-/// What clients may connect to.
-struct House {
+/// What the negotiations of a listener need.
+struct Context {
     volumes: Arc<Vec<Arc<Volume>>>,
     exports: Arc<Exports>,
     seats: Seats,
@@ -308,16 +309,16 @@ struct House {
     tls: Option<ServerTls>,
 }
 
-/// Negotiates on a thread of its own and hands the connection to its volume.
-fn receive(client: Stream, peer: String, negotiating: &Seats, house: &Arc<House>) {
+/// Negotiates on a new thread and passes the connection to its volume.
+fn receive(client: Stream, peer: String, negotiating: &Seats, context: &Arc<Context>) {
     let Some(place) = negotiating.take() else {
         return tracing::warn!("{peer}: refused, {MOST_NEGOTIATING} clients are negotiating");
     };
-    let house = Arc::clone(house);
+    let context = Arc::clone(context);
     let body = move || {
         match client {
-            Stream::Unix(stream) => house.greet(stream, peer),
-            Stream::Tcp(stream) => house.greet(stream, peer),
+            Stream::Unix(stream) => context.greet(stream, peer),
+            Stream::Tcp(stream) => context.greet(stream, peer),
         }
         drop(place);
     };
@@ -327,9 +328,9 @@ fn receive(client: Stream, peer: String, negotiating: &Seats, house: &Arc<House>
     }
 }
 
-/// Why a client is not served.
+/// Why a client is rejected.
 #[derive(Debug, thiserror::Error)]
-enum Unwelcome {
+enum Rejected {
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
@@ -338,9 +339,9 @@ enum Unwelcome {
     Io(#[from] io::Error),
 }
 
-impl House {
-    /// The socket for the worker, and what was agreed upon.
-    fn negotiate<S>(&self, stream: S, since: Instant) -> Result<(OwnedFd, Negotiated), Unwelcome>
+impl Context {
+    /// Negotiates; returns the socket for the worker and the result.
+    fn negotiate<S>(&self, stream: S, since: Instant) -> Result<(OwnedFd, Negotiated), Rejected>
     where
         S: Timeouts + io::Read + io::Write + Into<OwnedFd>,
     {
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_socket_is_replaced_a_live_one_and_a_file_refused() {
+    fn a_stale_socket_is_replaced_and_a_live_one_or_a_file_refused() {
         let dir = std::env::temp_dir().join(format!("larder-listen-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("s");

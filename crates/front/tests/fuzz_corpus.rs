@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What fuzzing keeps (`fuzz/corpus`), through the functions that it drives: see CONTRIBUTING.md.
-//! A file whose name begins with `found` once made its function panic.
+//! Runs the fuzz corpus (`fuzz/corpus`) through the fuzzed functions; see CONTRIBUTING.md. A file whose name begins
+//! with `found` once made its function panic.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::path::Path;
@@ -20,7 +20,7 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn metadata_is_recovered_or_refused() {
+fn metadata_is_recovered_or_rejected() {
     replay("metadata", metadata::check);
 }
 
@@ -35,6 +35,6 @@ fn requests_and_replies_are_bounded() {
 }
 
 #[test]
-fn a_state_file_is_understood_or_refused() {
+fn a_state_file_is_parsed_or_rejected() {
     replay("state_file", state_file::check);
 }

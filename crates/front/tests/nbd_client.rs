@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client against the server's own parts over a socket pair, with a store in memory.
+//! The client against the server's negotiation and session over a socket pair, with a store in memory.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn exports() -> Exports {
     Exports::new(vec![Export::new("", BYTES as u64), fixed]).unwrap()
 }
 
-/// Does a request on `store`; a read's data.
+/// Executes a request on `store`; returns the data of a read.
 fn serve_one(store: &mut [u8], r: &ClientRequest) -> Vec<Buf> {
     let (at, end) = (r.offset as usize, (r.offset + r.len) as usize);
     let What::Io(kind) = r.what else { return Vec::new() };
@@ -55,14 +55,14 @@ fn serve_one(store: &mut [u8], r: &ClientRequest) -> Vec<Buf> {
 
 type Batch = Vec<(Buf, Range<usize>)>;
 
-/// The batch as parts that can be looked at.
+/// The batch as a list of parts.
 fn take_send(session: &mut Session) -> Option<Batch> {
     let mut batch = Batch::new();
     session.take_send_with(|buf, used| batch.push((buf, used))).then_some(batch)
 }
 
-/// A blocking server of one connection. Sector 100 cannot be read, and requests that came
-/// together are answered in the reverse order.
+/// A blocking server of one connection. Sector 100 is unreadable, and requests that arrive together are answered in
+/// reverse order.
 fn serve(mut stream: UnixStream) -> Option<Why> {
     let exports = exports();
     let bounded = Deadlined::new(&stream, Duration::from_secs(10));
@@ -114,7 +114,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_reads_back() {
     for structured in [false, true] {
         let (client, server) = connect("", structured);
         let mut client = client.unwrap();
@@ -141,7 +141,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn errors_come_back_and_the_connection_lives() {
+fn errors_are_returned_and_the_connection_stays_usable() {
     for structured in [false, true] {
         let (client, server) = connect("", structured);
         let mut client = client.unwrap();
@@ -167,7 +167,7 @@ fn errors_come_back_and_the_connection_lives() {
 }
 
 #[test]
-fn a_read_only_export_says_so() {
+fn a_read_only_export_is_reported_and_enforced() {
     let (client, server) = connect("fixed", true);
     let mut client = client.unwrap();
     assert!(client.info().read_only());
@@ -182,7 +182,7 @@ fn a_read_only_export_says_so() {
 }
 
 #[test]
-fn an_unknown_export_is_refused_by_name() {
+fn an_unknown_export_is_rejected_by_name() {
     let (client, server) = connect("nowhere", true);
     let why = client.unwrap_err().to_string();
     assert!(why.contains("\"nowhere\"") && why.contains("no such export"), "{why}");
@@ -190,7 +190,7 @@ fn an_unknown_export_is_refused_by_name() {
 }
 
 #[test]
-fn many_requests_are_on_their_way() {
+fn many_requests_are_in_flight() {
     for structured in [false, true] {
         let (client, server) = connect("", structured);
         let mut client = client.unwrap();
@@ -203,7 +203,7 @@ fn many_requests_are_on_their_way() {
             let cookie = client.submit(kind, (1 << 20) + i / 4 * 4096, 4096, &data).unwrap();
             open.insert(cookie, kind == Kind::Read);
         }
-        // A helper in between keeps the answers that it passes.
+        // A blocking call in between keeps the other replies.
         client.flush().unwrap();
         while !open.is_empty() {
             let done = client.wait().unwrap();
@@ -217,7 +217,7 @@ fn many_requests_are_on_their_way() {
 }
 
 #[test]
-fn recycled_memory_does_not_show() {
+fn recycled_buffers_do_not_leak_content() {
     for structured in [false, true] {
         let (client, server) = connect("", structured);
         let (mut sender, mut receiver) = client.unwrap().split();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client against servers that do not keep to the protocol: always an error, never a panic,
-//! a hang or memory beyond what was asked for.
+//! The client against servers that break the protocol: the result is always an error, never a panic, a hang or memory
+//! beyond the request.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{Read, Write};
@@ -33,8 +33,8 @@ fn export_fact(flags: u16) -> Vec<u8> {
     reply(opt::GO, rep::INFO, &data)
 }
 
-/// A lawful negotiation, up to and with the answer to `GO`.
-fn lawful(structured: bool) -> Vec<u8> {
+/// A valid negotiation, including the reply to `GO`.
+fn valid(structured: bool) -> Vec<u8> {
     let mut bytes = Greeting { flags: 3 }.encode().to_vec();
     if structured {
         bytes.extend(reply(opt::STRUCTURED_REPLY, rep::ACK, &[]));
@@ -46,7 +46,7 @@ fn lawful(structured: bool) -> Vec<u8> {
     bytes
 }
 
-/// A client whose server says `bytes` whatever it hears, and then nothing more.
+/// A client whose server sends `bytes`, whatever it receives, and then nothing more.
 fn against(bytes: &[u8]) -> Result<Client, ClientError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let bytes = bytes.to_vec();
@@ -58,13 +58,13 @@ fn against(bytes: &[u8]) -> Result<Client, ClientError> {
     Client::over(ours, "x", &OPTIONS)
 }
 
-/// The result of one read of 4 KiB at 8192 (cookie 1) when the server says `bytes`.
+/// The result of one read of 4 KiB at 8192 (cookie 1) when the server sends `bytes`.
 fn read_against(structured: bool, bytes: &[u8]) -> Result<Result<Vec<u8>, Errno>, ClientError> {
-    let mut client = against(&[&lawful(structured), bytes].concat())?;
+    let mut client = against(&[&valid(structured), bytes].concat())?;
     client.submit(Kind::Read, 8192, 4096, &[])?;
     let first = client.wait();
     if first.is_err() {
-        assert!(client.wait().is_err(), "a connection that failed fails for ever");
+        assert!(client.wait().is_err(), "a failed connection keeps failing");
     }
     Ok(first?.result)
 }
@@ -86,7 +86,7 @@ fn hole_chunk(flags: u16, offset: u64, len: u32) -> Vec<u8> {
 const DONE: u16 = chunk::FLAG_DONE;
 
 #[test]
-fn negotiations_that_go_wrong() {
+fn invalid_negotiations_are_rejected() {
     let greeting = Greeting { flags: 3 }.encode().to_vec();
     let ack = reply(opt::STRUCTURED_REPLY, rep::ACK, &[]);
     let go = |data: &[&[u8]]| [&greeting[..], &ack, &data.concat()].concat();
@@ -120,8 +120,8 @@ fn negotiations_that_go_wrong() {
     }
     let refused = against(&go(&[&reply(opt::GO, rep::ERR_POLICY, b"not\x1b[2Jyou")])).unwrap_err();
     assert!(refused.to_string().ends_with(r#"forbidden by policy ("not\u{1b}[2Jyou")"#));
-    for n in 0..lawful(true).len() {
-        assert!(matches!(against(&lawful(true)[..n]), Err(ClientError::Closed)));
+    for n in 0..valid(true).len() {
+        assert!(matches!(against(&valid(true)[..n]), Err(ClientError::Closed)));
     }
     assert!(against(&sizes(1, 512, u32::MAX)).unwrap().info().max_payload_bytes == 32 << 20);
 }
@@ -134,7 +134,7 @@ fn a_silent_server_times_out() {
 }
 
 #[test]
-fn lawful_replies_in_unusual_order() {
+fn valid_replies_in_unusual_order() {
     let read = |bytes: &[&[u8]]| read_against(true, &bytes.concat()).unwrap();
     let parts = [data_chunk(0, 8192 + 1024, 512), hole_chunk(0, 8192, 1024)].concat();
     let rest = data_chunk(0, 8192 + 1536, 4096 - 1536);
@@ -151,7 +151,7 @@ fn lawful_replies_in_unusual_order() {
 }
 
 #[test]
-fn replies_that_go_wrong() {
+fn invalid_replies_are_rejected() {
     let simple = |error, cookie| SimpleReply { error, cookie }.encode().to_vec();
     let head = |kind, len| ChunkHeader { flags: DONE, kind, cookie: 1, len }.encode().to_vec();
     for bytes in [
@@ -180,7 +180,7 @@ fn replies_that_go_wrong() {
         [data_chunk(0, 8192, 4096), data_chunk(DONE, 8192, 4096)].concat(),
         [data_chunk(0, 8192, 2048), hole_chunk(DONE, 8192 + 2047, 2049)].concat(),
         [data_chunk(0, 8192 + 2048, 2048), data_chunk(DONE, 8192, 2049)].concat(),
-        // All of the length, but twice in one place and never in another.
+        // The lengths add up, but one part arrives twice and another never.
         [(0, 2048, 1024), (0, 1024, 2048), (DONE, 0, 1024)]
             .map(|(flags, at, len)| data_chunk(flags, 8192 + at, len))
             .concat(),
@@ -211,7 +211,7 @@ proptest! {
             (0u16..4, prop_oneof![0u16..7, 0x8000u16..0x8004], 0u64..3,
              proptest::collection::vec(any::<u8>(), 0..40)), 0..6),
     ) {
-        let mut bytes = lawful(true);
+        let mut bytes = valid(true);
         bytes.truncate(cut);
         for (flags, kind, cookie, body) in chunks {
             bytes.extend(chunk_of(flags, kind, cookie, &body));
@@ -226,8 +226,7 @@ proptest! {
     }
 }
 
-/// The answer to a question of 8 KiB at 4096 (cookie 1), in the context 7, when the server says
-/// `bytes`.
+/// The reply to a block status of 8 KiB at 4096 (cookie 1) in context 7, when the server sends `bytes`.
 fn status_against(bytes: &[u8]) -> Result<Vec<Extent>, ClientError> {
     let mut talk = Greeting { flags: 3 }.encode().to_vec();
     talk.extend(reply(opt::STRUCTURED_REPLY, rep::ACK, &[]));
@@ -248,12 +247,12 @@ fn status_against(bytes: &[u8]) -> Result<Vec<Extent>, ClientError> {
 }
 
 #[test]
-fn statuses_that_make_no_sense_end_the_connection() {
+fn invalid_block_statuses_end_the_connection() {
     let list = [Extent::hole(4096), Extent::data(4096)];
     let good = encode(7, &list);
-    let told = |flags, body: &[u8]| chunk_of(flags, 5, 1, body);
-    assert_eq!(status_against(&told(DONE, &good)).unwrap(), list);
-    let late = [told(0, &good), chunk_of(DONE, chunk::NONE, 1, &[])].concat();
+    let status = |flags, body: &[u8]| chunk_of(flags, 5, 1, body);
+    assert_eq!(status_against(&status(DONE, &good)).unwrap(), list);
+    let late = [status(0, &good), chunk_of(DONE, chunk::NONE, 1, &[])].concat();
     assert_eq!(status_against(&late).unwrap(), list);
     let error = [&5u32.to_be_bytes()[..], &[0, 0]].concat();
     let refused = status_against(&chunk_of(DONE, chunk::ERROR, 1, &error));
@@ -261,11 +260,11 @@ fn statuses_that_make_no_sense_end_the_connection() {
     let huge = ChunkHeader { flags: DONE, kind: 5, cookie: 1, len: u32::MAX }.encode();
     let empty = encode(7, &[Extent::data(0)]);
     for bytes in [
-        told(DONE, &encode(1, &list)),
-        told(DONE, &good[..4]),
-        told(DONE, &good[..11]),
-        told(DONE, &empty),
-        [told(0, &good), told(DONE, &good)].concat(),
+        status(DONE, &encode(1, &list)),
+        status(DONE, &good[..4]),
+        status(DONE, &good[..11]),
+        status(DONE, &empty),
+        [status(0, &good), status(DONE, &good)].concat(),
         chunk_of(DONE, chunk::NONE, 1, &[]),
         chunk_of(DONE, 5, 2, &good),
         data_chunk(DONE, 4096, 8192),

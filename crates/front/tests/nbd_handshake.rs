@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server's negotiation over bytes in memory: lawful clients get what the protocol promises,
-//! hostile ones get an end.
+//! The server's negotiation over bytes in memory: valid clients get what the protocol promises, and negotiations with
+//! hostile ones end.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{self, Cursor, Read, Write};
@@ -13,7 +13,7 @@ use larder_nbd::codec::{OptionHeader, OptionReply, can, info, opt, rep};
 use larder_nbd::status::{BASE_ALLOCATION, query};
 use proptest::prelude::*;
 
-/// Says `input` and listens; counts what was read.
+/// A stream that provides `input` and records the output.
 struct Wire {
     input: Cursor<Vec<u8>>,
     output: Vec<u8>,
@@ -21,7 +21,7 @@ struct Wire {
 
 impl Read for Wire {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        // Never more than a little at once.
+        // Only a few bytes at a time.
         let n = buf.len().min(7);
         self.input.read(&mut buf[..n])
     }
@@ -54,7 +54,7 @@ fn named(name: &str, rest: &[u8]) -> Vec<u8> {
     [&(name.len() as u32).to_be_bytes(), name.as_bytes(), rest].concat()
 }
 
-/// What the server answers after its greeting to `flags` and `input`, and how it ends.
+/// The server's replies, after its greeting, to `flags` and `input`; its result; and the bytes it read.
 fn talk(flags: u32, input: &[u8]) -> (Result<Negotiated, HandshakeError>, Vec<u8>, usize) {
     let input = [&flags.to_be_bytes(), input].concat();
     let mut wire = Wire { input: Cursor::new(input), output: Vec::new() };
@@ -64,7 +64,7 @@ fn talk(flags: u32, input: &[u8]) -> (Result<Negotiated, HandshakeError>, Vec<u8
     (result, wire.output.split_off(18), read)
 }
 
-/// Cuts answers apart.
+/// Splits replies.
 fn replies(mut bytes: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
@@ -82,12 +82,12 @@ fn fact(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn go_tells_all_about_the_export_and_begins() {
+fn go_describes_the_export_and_begins_transmission() {
     let asked = [3, info::NAME, info::DESCRIPTION, info::BLOCK_SIZE].map(u16::to_be_bytes);
     let mut input = option(opt::STRUCTURED_REPLY, &[]);
     input.extend(option(opt::GO, &named("big", asked.as_flattened())));
     let len = input.len();
-    input.extend([0x25, 0x60, 0x95, 0x13]); // already the transmission phase's
+    input.extend([0x25, 0x60, 0x95, 0x13]); // the transmission phase's first bytes
     let (result, out, read) = talk(3, &input);
     let want =
         Negotiated { export: 0, structured: true, block_sizes_known: true, allocation: false };
@@ -110,7 +110,7 @@ fn go_tells_all_about_the_export_and_begins() {
 }
 
 #[test]
-fn info_describes_and_unknown_exports_leave_another_try() {
+fn info_describes_and_an_unknown_export_allows_another_attempt() {
     let mut input = option(opt::INFO, &named("fixed", &[0, 0]));
     input.extend(option(opt::GO, &named("none", &[0, 0])));
     input.extend(option(opt::GO, &named("", &[0, 0]))); // two exports, neither of them default
@@ -131,7 +131,7 @@ fn info_describes_and_unknown_exports_leave_another_try() {
 }
 
 #[test]
-fn export_name_answers_without_a_header() {
+fn export_name_replies_without_a_header() {
     for (flags, len) in [(3, 10), (1, 134), (0, 134)] {
         let (result, out, _) = talk(flags, &option(opt::EXPORT_NAME, b"fixed"));
         assert_eq!(result.unwrap().export, 1);
@@ -146,7 +146,7 @@ fn export_name_answers_without_a_header() {
 }
 
 #[test]
-fn list_abort_and_what_is_not_supported() {
+fn list_abort_and_unsupported_options() {
     let mut input = option(opt::LIST, &[]);
     input.extend(option(opt::LIST, b"x"));
     input.extend(option(opt::STRUCTURED_REPLY, b"x"));
@@ -176,7 +176,7 @@ fn list_abort_and_what_is_not_supported() {
 }
 
 #[test]
-fn of_contexts_there_is_one_and_whoever_asks_well_gets_it() {
+fn the_only_context_is_listed_and_chosen() {
     let list = |name: &str, asked: &[&str]| option(opt::LIST_META_CONTEXT, &query(name, asked));
     let set = |name: &str, asked: &[&str]| option(opt::SET_META_CONTEXT, &query(name, asked));
     let mut input = set("big", &[BASE_ALLOCATION]); // before structured replies
@@ -206,9 +206,9 @@ fn of_contexts_there_is_one_and_whoever_asks_well_gets_it() {
     assert_eq!(replies[11].2, [&[0, 0, 0, 1], BASE_ALLOCATION.as_bytes()].concat());
 }
 
-/// The last choice counts, and for its export alone.
+/// Only the last choice counts, and only for its export.
 #[test]
-fn a_context_is_chosen_for_one_export_and_until_the_next_choice() {
+fn a_context_is_chosen_for_one_export_until_the_next_choice() {
     let set = |name: &str, asked: &[&str]| option(opt::SET_META_CONTEXT, &query(name, asked));
     let chosen = set("big", &[BASE_ALLOCATION]);
     let ends = |more: &[Vec<u8>], name: &str, structured: bool| {
@@ -233,13 +233,13 @@ fn a_context_is_chosen_for_one_export_and_until_the_next_choice() {
         assert!(!ends(&[chosen.clone(), undone.clone()], "big", true));
         assert!(ends(&[undone, chosen.clone()], "big", true));
     }
-    // Listing chooses nothing and undoes nothing.
+    // Listing neither chooses nor voids a choice.
     let list = option(opt::LIST_META_CONTEXT, &query("big", &[]));
     assert!(ends(&[chosen.clone(), list.clone()], "big", true) && !ends(&[list], "big", true));
 }
 
 #[test]
-fn malformed_contexts_are_refused_and_the_talk_goes_on() {
+fn malformed_contexts_are_rejected_and_the_negotiation_continues() {
     let mut lies = query("big", &[]);
     let count = lies.len() - 4;
     lies[count..].fill(0xff);
@@ -267,7 +267,7 @@ fn malformed_contexts_are_refused_and_the_talk_goes_on() {
 }
 
 #[test]
-fn malformed_info_is_refused_and_the_talk_goes_on() {
+fn malformed_info_is_rejected_and_the_negotiation_continues() {
     let long = named(&"x".repeat(5000), &[0, 0]);
     let bad: [&[u8]; 7] = [
         b"",
@@ -289,7 +289,7 @@ fn malformed_info_is_refused_and_the_talk_goes_on() {
 }
 
 #[test]
-fn hostile_beginnings_end() {
+fn malformed_beginnings_end_the_negotiation() {
     use HandshakeError as E;
     assert!(matches!(talk(4, &[]).0, Err(E::Flags(4))));
     assert!(matches!(talk(u32::MAX, &[]).0, Err(E::Flags(_))));
@@ -327,7 +327,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_options_end_without_a_panic_and_with_well_formed_answers(
+    fn any_options_end_without_a_panic_and_with_well_formed_replies(
         flags in prop_oneof![4 => Just(3u32), 1 => any::<u32>()],
         options in proptest::collection::vec(
             (prop_oneof![9 => 2u32..12, 1 => any::<u32>()],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session over bytes in memory: however they are cut, the same requests and replies come
-//! out, and each rule of the protocol has its answer. The chaos test is `nbd_session_chaos.rs`.
+//! The session over bytes in memory: the requests and replies do not depend on how the bytes are split, and each rule
+//! of the protocol has its reply. The chaos test is `nbd_session_chaos.rs`.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::collections::VecDeque;
@@ -46,7 +46,7 @@ fn session(structured: bool, limits: Limits) -> Session {
 
 type Batch = Vec<(Buf, Range<usize>)>;
 
-/// The batch as parts that can be looked at.
+/// The batch as a list of parts.
 fn take_send(session: &mut Session) -> Option<Batch> {
     let mut batch = Batch::new();
     session.take_send_with(|buf, used| batch.push((buf, used))).then_some(batch)
@@ -56,7 +56,7 @@ fn bytes_of(batch: &Batch) -> Vec<u8> {
     batch.iter().flat_map(|(buf, used)| buf[used.clone()].to_vec()).collect()
 }
 
-/// What a read finds.
+/// The data of a read.
 fn content(offset: u64, len: u64) -> Vec<Buf> {
     let byte = |at: u64| (at / 512 % 251) as u8;
     pieces(offset, len, UNIT)
@@ -74,7 +74,7 @@ fn answer(session: &mut Session, request: &ClientRequest) {
 
 type Seen = (Kind, u64, u64, Vec<Vec<u8>>);
 
-/// Feeds all of `input` in steps, answers at once; the requests and the replies.
+/// Feeds all of `input` in steps and completes each request at once; returns the requests and the replies.
 fn run(
     session: &mut Session,
     input: &[u8],
@@ -102,7 +102,7 @@ fn run(
     (seen, out)
 }
 
-/// Some of everything, with a good-bye.
+/// A stream with every kind of request, ending with a disconnect.
 fn script() -> Vec<u8> {
     let mut s = Vec::new();
     s.extend(header(cmd::READ, 1, 0, 4096));
@@ -122,12 +122,12 @@ fn script() -> Vec<u8> {
     s.extend(write(15, 512, &noise(17 << 10, 15)));
     s.extend(header(cmd::READ, 16, 0, 33 << 20));
     s.extend(header(cmd::DISC, 17, 0, 0));
-    s.extend(b"what follows a good-bye is not looked at");
+    s.extend(b"bytes after a disconnect are ignored");
     s
 }
 
 #[test]
-fn however_the_bytes_are_cut_the_same_comes_out() {
+fn requests_do_not_depend_on_how_the_bytes_are_split() {
     let input = script();
     for structured in [false, true] {
         let mut first = session(structured, Limits::default());
@@ -162,7 +162,7 @@ fn however_the_bytes_are_cut_the_same_comes_out() {
     }
 }
 
-/// Cuts replies apart: cookie, error, data. `lens`: the length of a read of this cookie.
+/// Splits replies into cookie, error and data. `lens`: the length of the read with this cookie.
 fn parse_replies(mut out: &[u8], lens: impl Fn(u64) -> usize) -> Vec<(u64, u32, Vec<u8>)> {
     let mut replies = Vec::new();
     let be32 = |b: &[u8]| u32::from_be_bytes(b[..4].try_into().unwrap());
@@ -194,11 +194,11 @@ fn parse_replies(mut out: &[u8], lens: impl Fn(u64) -> usize) -> Vec<(u64, u32, 
 }
 
 #[test]
-fn replies_are_what_the_protocol_asks_for() {
+fn replies_follow_the_protocol() {
     for structured in [false, true] {
         let mut s = session(structured, Limits::default());
         let (_, out) = run(&mut s, &script(), || usize::MAX);
-        // A structured stream needs no context to be understood; a simple one does.
+        // A structured reply states its length; a simple one does not.
         let lens = |cookie| match cookie {
             1 if !structured => 4096,
             6 if !structured => 200 << 10,
@@ -216,7 +216,7 @@ fn replies_are_what_the_protocol_asks_for() {
     }
 }
 
-/// Lets the session have all it wants of `input`; what it hands on.
+/// Feeds the session as much of `input` as it accepts; returns the requests that it passes on.
 fn feed(session: &mut Session, input: &mut VecDeque<u8>) -> Vec<ClientRequest> {
     let mut requests = Vec::new();
     loop {
@@ -236,9 +236,9 @@ fn feed(session: &mut Session, input: &mut VecDeque<u8>) -> Vec<ClientRequest> {
 }
 
 #[test]
-fn a_client_that_reads_no_replies_is_not_listened_to() {
+fn input_stops_while_a_client_reads_no_replies() {
     let mut s = session(true, Limits { requests: 8, ..Limits::default() });
-    // Refused requests need no engine, and still each holds its reply.
+    // Rejected requests need no engine, and still each holds its reply.
     let mut input: VecDeque<u8> = (0..100_000).flat_map(|i| header(99, i, 0, 512)).collect();
     assert!(feed(&mut s, &mut input).is_empty());
     let left = input.len();
@@ -265,19 +265,19 @@ fn payload_in_flight_is_bounded() {
         for r in &requests {
             answer(&mut s, r);
         }
-        assert!(s.next_request().is_none(), "the data of two reads still waits to be sent");
+        assert!(s.next_request().is_none(), "the data of two reads is not sent yet");
         while let Some(batch) = take_send(&mut s) {
             served.extend(bytes_of(&batch));
             s.sent(SendBatch::default(), Ok(()));
         }
     }
     let last = feed(&mut s, &mut input);
-    assert_eq!((last.len(), last[0].len), (1, 8 << 20), "one request is always let in");
+    assert_eq!((last.len(), last[0].len), (1, 8 << 20), "one request is always admitted");
     assert_eq!(parse_replies(&served, |_| 512 << 10).len(), 10);
 }
 
 #[test]
-fn equal_cookies_and_late_results_do_not_confuse() {
+fn equal_cookies_and_late_results_are_kept_apart() {
     let mut s = session(true, Limits::default());
     let twice = [header(cmd::READ, 7, 0, 512), header(cmd::READ, 7, 1024, 512)].concat();
     let requests = feed(&mut s, &mut twice.into());
@@ -301,7 +301,7 @@ fn a_read_with_wrong_data_becomes_an_error() {
 }
 
 #[test]
-fn what_is_in_flight_is_answered_before_the_end() {
+fn requests_in_flight_complete_before_the_end() {
     for (end, why) in [
         (header(cmd::DISC, 9, 0, 0), Why::Disconnect),
         (Vec::new(), Why::PeerClosed),
@@ -370,13 +370,13 @@ fn violations_cut_the_connection() {
 }
 
 #[test]
-fn stopping_drains_and_a_failed_send_ends_it() {
+fn stopping_drains_and_a_failed_send_closes() {
     let mut s = session(true, Limits::default());
     let requests = feed(&mut s, &mut header(cmd::READ, 1, 0, 512).into());
     let (buf, at) = s.take_recv().unwrap();
     s.stop();
     assert_eq!((s.state(), s.memory_out()), (State::Closing(Why::Stopped), true));
-    s.received(buf, at, 0); // what a cancelled receive looks like
+    s.received(buf, at, 0); // a cancelled receive
     assert!(s.next_request().is_none());
     assert_eq!(s.state(), State::Closing(Why::Stopped));
     answer(&mut s, &requests[0]);
@@ -386,7 +386,7 @@ fn stopping_drains_and_a_failed_send_ends_it() {
 }
 
 #[test]
-fn long_payload_is_received_in_its_place_and_sent_from_it() {
+fn long_payload_is_received_and_sent_without_a_copy() {
     let mut s = session(true, Limits::default());
     let request = write(1, 0, &noise(200 << 10, 9));
     let (mut buf, _) = s.take_recv().unwrap();
@@ -407,13 +407,13 @@ fn long_payload_is_received_in_its_place_and_sent_from_it() {
     assert!(s.next_request().is_none());
     let (piece, at) = s.take_recv().unwrap();
     s.received(piece, at, 64 << 10);
-    assert!(s.take_recv().is_none(), "a request waits to be taken");
+    assert!(s.take_recv().is_none(), "a complete request is waiting");
     drop(s.next_request().unwrap());
 
     let mut s = session(true, Limits::default());
     let requests = feed(&mut s, &mut request.into());
     assert_eq!(requests[0].bufs.len(), 4);
-    assert_eq!(requests[0].bufs[0].as_ptr(), place, "the thread's spare buffer comes back");
+    assert_eq!(requests[0].bufs[0].as_ptr(), place, "the thread's spare buffer is reused");
     let requests = feed(&mut s, &mut header(cmd::READ, 2, 0, 64 << 10).into());
     let data = content(0, 64 << 10);
     let place = data[0].as_ptr();
@@ -443,7 +443,7 @@ fn a_status_is_one_chunk_of_descriptors() {
     let status = |one| What::Status { one };
     let expected = [(status(false), 65536), (status(true), 4096), (status(false), 4096)];
     assert_eq!(asked, expected.map(|(what, len)| (what, 4096, len)));
-    // The answers of the engine's kind are none; what was asked twice is answered once.
+    // A result without extents is an error, and a duplicate result is ignored.
     let list = [Extent::data(4096), Extent::hole(512)];
     s.reply_status(requests[0].ticket, &list);
     s.reply_status(requests[0].ticket, &list);
@@ -456,9 +456,9 @@ fn a_status_is_one_chunk_of_descriptors() {
         let head = ChunkHeader { flags, kind, cookie, len }.encode();
         [&head[..], &errno.to_be_bytes()].concat()
     };
-    let refused = error(4, 22, "a status of nothing".len());
+    let refused = error(4, 22, "the length of a block status must not be zero".len());
     assert!(out.starts_with(&refused));
-    let rest = &out[refused.len() + 2 + "a status of nothing".len()..];
+    let rest = &out[refused.len() + 2 + "the length of a block status must not be zero".len()..];
     let (flags, kind) = (chunk::FLAG_DONE, 5);
     let told = ChunkHeader { flags, kind, cookie: 1, len: 20 }.encode();
     let words = [1u32, 4096, 0, 512, 3].map(u32::to_be_bytes);
@@ -466,7 +466,7 @@ fn a_status_is_one_chunk_of_descriptors() {
     assert!(rest.starts_with(&told));
     let failed = [error(2, 5, 0), vec![0; 2], error(3, 5, 0), vec![0; 2]].concat();
     assert_eq!(rest[told.len()..], failed);
-    // Without structured replies there is none, whatever was chosen.
+    // Without structured replies the context is void.
     let mut plain = chosen(false);
     assert!(feed(&mut plain, &mut ask(1, 0, 4096).into()).is_empty());
     let out = bytes_of(&take_send(&mut plain).unwrap());

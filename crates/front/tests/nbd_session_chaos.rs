@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes, cut anywhere, with results and sends that come whenever they like: a session never
-//! panics, keeps its bounds at every moment, answers once, and ends.
+//! Any bytes, split anywhere, with results and sends at any time: a session never panics, keeps its bounds at every
+//! moment, replies once to each request, and ends.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::ops::Range;
@@ -19,10 +19,10 @@ const BYTES: u64 = 64 << 20;
 const LIMITS: Limits =
     Limits { requests: 6, payload_bytes: 1 << 20, recv_bytes: 8192, skip_bytes: 4 << 20 };
 
-/// Writes from this length on are announced and not sent.
+/// Writes of at least this length are announced but their payload is not sent.
 const LONGEST_SENT: u32 = 2 << 20;
 
-/// A header with its payload (if it is a write of a moderate length), or junk.
+/// A header with its payload (for a write of moderate length), or junk.
 #[derive(Clone, Debug)]
 enum Step {
     Request(RequestHeader),
@@ -68,7 +68,7 @@ fn stream_of(steps: &[Step]) -> Vec<u8> {
 
 type Batch = Vec<(Buf, Range<usize>)>;
 
-/// The batch as parts that can be looked at.
+/// The batch as a list of parts.
 fn take_send(session: &mut Session) -> Option<Batch> {
     let mut batch = Batch::new();
     session.take_send_with(|buf, used| batch.push((buf, used))).then_some(batch)
@@ -85,13 +85,13 @@ struct World {
 }
 
 impl World {
-    /// Takes requests and checks them and the bounds.
+    /// Takes requests; checks them and the bounds.
     fn take_requests(&mut self) -> Result<(), TestCaseError> {
         while let Some(r) = self.session.next_request() {
             let payload = r.bufs.iter().map(|b| b.len() as u64).sum::<u64>();
             let want = if matches!(r.what, What::Io(Kind::Write { .. })) { r.len } else { 0 };
             prop_assert_eq!(payload, want);
-            // A longer one has swallowed what followed it.
+            // A longer write has consumed what followed it as its payload.
             let whole = r.bufs.iter().all(|b| b.iter().all(|byte| *byte == 0xa5));
             prop_assert!(whole || r.len >= LONGEST_SENT.into());
             prop_assert!(r.offset + r.len <= BYTES && (r.offset | r.len) % 512 == 0);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every preset that is nobody's only copy, through every front and over every kind of origin, on a flash device that errs,
-//! hangs, vanishes and is detached under judged load: no client sees an error or a wrong byte.
-//! Those with a journal are left to it; page logs write through here.
-//! What each fault does in detail is the business of `volume_faults.rs`.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Every preset whose cache never holds the only copy of data, through every door and over every kind of origin. The
+//! flash device fails, hangs, vanishes and is detached under verified load: no client sees an error or a wrong byte.
+//! Presets with a journal are excluded; page logs write through here. `volume_faults.rs` tests each fault in detail.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use larder_testkit::load::{PATIENCE, eventually};
 use larder_testkit::rig::{BYTES, Front, Rig, Setup, listen};
 use larder_volume::{Volume, VolumeConfig};
 
-/// Every preset on two workers, with units that suit the rig's flash.
+/// Every preset on two workers, with a unit size that suits the rig's flash.
 fn setups(front: Front) -> impl Iterator<Item = Setup> {
     let unjournaled = |p: &&Preset| p.choices().durability != Durability::Journal;
     presets().filter(unjournaled).map(move |found| Setup {
@@ -31,7 +30,7 @@ fn setups(front: Front) -> impl Iterator<Item = Setup> {
     })
 }
 
-/// All that may happen to flash, one after the other.
+/// Every fault of flash, one after the other.
 fn everything(mut rig: Rig) {
     rig.hits();
     for target in [Target::Reads, Target::Writes] {
@@ -47,13 +46,13 @@ fn everything(mut rig: Rig) {
     rig.hits();
     rig.flash_fault.fail(Target::All, Errno::EIO);
     rig.await_state("failed");
-    eventually("the device is let go", || rig.status().flash.is_none());
+    eventually("the device is released", || rig.status().flash.is_none());
     rig.load.progress(5);
     rig.attach_new("second").unwrap();
     rig.hits();
     rig.flash_fault.vanish();
     rig.await_state("failed");
-    eventually("the device is let go", || rig.status().flash.is_none());
+    eventually("the device is released", || rig.status().flash.is_none());
     rig.load.progress(5);
     rig.attach_new("third").unwrap();
     rig.hits();
@@ -101,7 +100,7 @@ fn over_a_slow_origin() {
     }
 }
 
-/// A volume whose export is the origin of another.
+/// A volume whose export is the origin of another volume.
 fn far(dir: &Path) -> (Arc<Volume>, Listener, Device) {
     let config = VolumeConfig {
         name: String::new(),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cached volume whose origin is an export of another project's server, which is killed and
-//! started again under judged load: clients wait, or are told of an error within the bound, and
-//! never see a wrong byte; when the server returns so does service.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! A cached volume whose origin is an export of nbdkit, which is killed and restarted under verified load: clients
+//! wait, or get an error within the time limit, and never see a wrong byte. Service resumes when the server returns.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -20,7 +19,7 @@ struct Nbdkit {
 }
 
 impl Nbdkit {
-    /// None where it is not installed, which is a failure in CI.
+    /// `None` where nbdkit is not installed, which is a failure in CI.
     fn start(dir: &std::path::Path) -> Option<Self> {
         let there = Command::new("nbdkit").arg("--version").stdout(Stdio::null()).status().is_ok();
         let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
@@ -39,8 +38,8 @@ impl Nbdkit {
     fn up(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
         let mut command = Command::new("nbdkit");
-        // One request at a time: a read beside a write may see half of a sector in the page cache,
-        // which is the server's doing and not what is judged here.
+        // One request at a time: with parallel requests a read beside a write may return half of a sector from the page
+        // cache, which is nbdkit's behaviour and not tested here.
         command.args(["-f", "--filter=noparallel", "-U"]).arg(&self.socket);
         command.arg("file").arg(&self.file).arg("serialize=all-requests");
         self.child = Some(command.stderr(Stdio::null()).spawn().unwrap());
@@ -80,7 +79,7 @@ fn only_flushes() -> Tolerance {
     Tolerance { range: 0..0, flushes: true, errno: Errno::EIO }
 }
 
-/// Longer than the server is away, or shorter: then there are errors.
+/// Kills the server for `away`: if that is longer than `give_up`, clients get errors.
 fn under_load(give_up: Duration, away: Duration, tolerance: Tolerance) {
     let setups = [Setup::default(), Setup { workers: 3, in_flight: 64, ..Setup::default() }];
     for (seed, setup) in setups.into_iter().enumerate() {
@@ -100,7 +99,7 @@ fn under_load(give_up: Duration, away: Duration, tolerance: Tolerance) {
             assert!(begin.elapsed() < PATIENCE, "round {round}");
         }
         rig.hits();
-        // Flushes fail since the first loss, and so does the one at the end.
+        // Since the first lost server every flush fails, including the one at the end.
         drop(rig.close());
     }
 }
@@ -111,13 +110,13 @@ fn clients_wait_for_a_server_that_returns_in_time() {
 }
 
 #[test]
-fn clients_are_told_of_a_server_that_does_not() {
+fn clients_get_an_error_from_a_server_that_does_not() {
     under_load(Duration::from_millis(300), Duration::from_millis(1200), everything());
 }
 
-/// A flash device that comes back empty is not believed: it is gone, and clients see nothing of it.
+/// A flash device that comes back empty fails, and clients do not notice.
 #[test]
-fn a_remote_flash_that_forgets_is_given_up() {
+fn a_remote_flash_that_loses_its_data_fails() {
     let dir = tempfile::tempdir().unwrap();
     let Some(mut server) = Nbdkit::start(dir.path()) else { return };
     let device = server.device(Duration::from_secs(1), Duration::from_secs(2));
@@ -134,15 +133,15 @@ fn a_remote_flash_that_forgets_is_given_up() {
     rig.finish();
 }
 
-/// Stopped in the middle of its work, it carries old requests out when it goes on.
+/// A stopped server executes old requests when it continues.
 #[test]
-fn a_server_that_stalls_undoes_nothing_when_it_goes_on() {
+fn a_stalled_server_undoes_no_write_when_it_continues() {
     let dir = tempfile::tempdir().unwrap();
     let Some(server) = Nbdkit::start(dir.path()) else { return };
     let device = server.device(Duration::from_millis(100), Duration::from_millis(600));
     let setup = Setup { workers: 2, in_flight: 64, ..Setup::default() };
     let rig = Rig::over(device, dir, setup, 7);
-    // On a busy machine an answer may be overdue before the server was ever stopped.
+    // On a busy machine a reply may be overdue before the server is stopped.
     rig.load.judge.tolerate(Some(everything()));
     rig.hits();
     for stop in [50, 250, 1500, 50, 250] {

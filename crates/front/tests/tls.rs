@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TLS between our server and our client: who is let in, that bytes arrive, and that connections
-//! end.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! TLS between Larder's server and client: which clients are accepted, that data arrives, and that connections end.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,13 +21,13 @@ use larder_volume::{Volume, VolumeConfig};
 
 const BYTES: u64 = 16 << 20;
 
-struct House {
+struct Server {
     volume: Arc<Volume>,
     listener: Listener,
     seats: Seats,
 }
 
-impl House {
+impl Server {
     fn new(spec: &str, secure: Option<Secure>, seats: usize) -> Self {
         let config = VolumeConfig {
             name: "x".to_owned(),
@@ -78,17 +77,17 @@ fn only_ca(certs: &Certs) -> Option<Names> {
 }
 
 #[test]
-fn bytes_go_both_ways_many_at_a_time() {
+fn data_flows_both_ways_with_many_requests_in_flight() {
     let certs = Certs::new();
-    let house = House::tcp(&certs, true);
-    let mut client = house.connect(with(&certs)).unwrap();
+    let server = Server::tcp(&certs, true);
+    let mut client = server.connect(with(&certs)).unwrap();
     let data: Vec<u8> = (0..BYTES).map(|i| ((i * 2_654_435_761) >> 9) as u8).collect();
     client.write_at(0, &data, true).unwrap();
     let mut back = vec![0; BYTES as usize];
     client.read_at(0, &mut back).unwrap();
     assert!(back == data);
     client.flush().unwrap();
-    // Two threads, so that neither end waits for the other to read.
+    // Two threads, so that neither end blocks the other.
     let (mut sender, mut receiver) = client.split();
     let sends = std::thread::spawn(move || {
         for n in 0..512_u64 {
@@ -97,7 +96,7 @@ fn bytes_go_both_ways_many_at_a_time() {
             sender
                 .submit(Kind::Write { fua: false }, at, 4096, &data[at as usize..][..4096])
                 .unwrap();
-            // Few enough for the server's bound.
+            // Stays within the server's bound.
             while sender.open() > 24 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -115,17 +114,17 @@ fn bytes_go_both_ways_many_at_a_time() {
     let (sender, _) = sends.join().unwrap();
     sender.disconnect().unwrap();
     assert!(matches!(receiver.wait(), Err(ClientError::Closed)));
-    house.end();
+    server.end();
 }
 
-/// Connections that end in every way give their seat back.
+/// Connections return their seat, whichever way they end.
 #[test]
-fn connections_end_and_leave_nothing_behind() {
+fn ended_connections_return_their_seat() {
     let certs = Certs::new();
-    let house = House::tcp(&certs, false);
+    let server = Server::tcp(&certs, false);
     for round in 0..8 {
         let mut client = (0..500)
-            .find_map(|_| match house.connect(only_ca(&certs)) {
+            .find_map(|_| match server.connect(only_ca(&certs)) {
                 Ok(client) => Some(client),
                 Err(_) => {
                     std::thread::sleep(Duration::from_millis(10));
@@ -141,54 +140,54 @@ fn connections_end_and_leave_nothing_behind() {
             _ => client.stream().unwrap().shutdown(std::net::Shutdown::Both).unwrap(),
         }
     }
-    let _ = &house.seats;
-    house.end();
+    let _ = &server.seats;
+    server.end();
 }
 
 #[test]
-fn only_those_who_prove_who_they_are_come_in() {
+fn only_authenticated_clients_are_accepted() {
     let (certs, strangers) = (Certs::new(), Certs::new());
-    let house = House::tcp(&certs, true);
-    let plain = house.connect(None).unwrap_err().to_string();
+    let server = Server::tcp(&certs, true);
+    let plain = server.connect(None).unwrap_err().to_string();
     assert!(plain.contains("TLS is required"), "{plain}");
-    let nobody = house.connect(Some(Names::default())).unwrap_err().to_string();
+    let nobody = server.connect(Some(Names::default())).unwrap_err().to_string();
     assert!(nobody.contains("tls-certificates=DIR"), "{nobody}");
-    // An authority that we do not know; a client certificate that it does not, or none.
-    assert!(matches!(house.connect(with(&strangers)), Err(ClientError::Tls(_))));
+    // An authority that the client does not trust; a client certificate that the server does not trust, or none.
+    assert!(matches!(server.connect(with(&strangers)), Err(ClientError::Tls(_))));
     let mut mixed = with(&strangers).unwrap();
     mixed.ca = Some(certs.path("ca-cert.pem"));
-    // With TLS 1.3 a client learns only afterwards that it is not let in.
-    assert!(house.connect(Some(mixed)).is_err());
-    assert!(house.connect(only_ca(&certs)).is_err());
+    // With TLS 1.3 a client learns only after the handshake that it is rejected.
+    assert!(server.connect(Some(mixed)).is_err());
+    assert!(server.connect(only_ca(&certs)).is_err());
     let other = Names { hostname: Some("example.com".to_owned()), ..with(&certs).unwrap() };
-    let other = house.connect(Some(other)).unwrap_err().to_string();
+    let other = server.connect(Some(other)).unwrap_err().to_string();
     assert!(other.contains("handshake failed"), "{other}");
     let named = Names { hostname: Some("localhost".to_owned()), ..with(&certs).unwrap() };
-    house.connect(Some(named)).unwrap().read_at(0, &mut [0; 512]).unwrap();
-    house.end();
+    server.connect(Some(named)).unwrap().read_at(0, &mut [0; 512]).unwrap();
+    server.end();
 }
 
 #[test]
-fn unix_sockets_may_have_it_or_not_unless_it_is_required() {
+fn tls_is_optional_on_unix_sockets_unless_required() {
     let certs = Certs::new();
     for everywhere in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
         let tls = ServerTls::load(&cert, &key, None).unwrap();
         let spec = format!("nbd+unix:{}", dir.path().join("s").display());
-        let house = House::new(&spec, Some(Secure { tls, everywhere }), 4);
-        house.connect(only_ca(&certs)).unwrap().read_at(0, &mut [0; 512]).unwrap();
-        assert_eq!(house.connect(None).is_ok(), !everywhere);
-        house.end();
+        let server = Server::new(&spec, Some(Secure { tls, everywhere }), 4);
+        server.connect(only_ca(&certs)).unwrap().read_at(0, &mut [0; 512]).unwrap();
+        assert_eq!(server.connect(None).is_ok(), !everywhere);
+        server.end();
     }
-    let house = House::new("nbd://127.0.0.1:0", None, 4);
-    let refused = house.connect(only_ca(&certs)).unwrap_err();
+    let server = Server::new("nbd://127.0.0.1:0", None, 4);
+    let refused = server.connect(only_ca(&certs)).unwrap_err();
     assert!(matches!(refused, ClientError::NoTls(_)), "{refused}");
-    house.end();
+    server.end();
 }
 
 #[test]
-fn files_that_are_no_certificates_are_told_by_name() {
+fn errors_name_files_that_are_not_certificates() {
     let certs = Certs::new();
     let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
     let mut file = std::fs::File::create(certs.path("junk")).unwrap();

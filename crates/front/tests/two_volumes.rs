@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two volumes in one process, units and a page log: when a worker of one dies, the other serves on, and clients of the
-//! dead one are let go instead of waiting for ever.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Two volumes in one process, one with units and one with a page log: when a worker of one dies, the other keeps
+//! serving, and clients of the dead one get errors instead of waiting indefinitely.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -49,13 +49,13 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(begin.elapsed() < PATIENCE, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_lost_worker_takes_only_its_own_volume_along() {
+fn a_lost_worker_fails_only_its_own_volume() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("nbd");
     let volumes = Arc::new(vec![volume("a"), volume("b")]);
@@ -87,7 +87,7 @@ fn a_lost_worker_takes_only_its_own_volume_along() {
     drop(stopped);
     for client in &mut a {
         let mut bytes = [0; 4096];
-        assert!(client.read_at(8 << 20, &mut bytes).is_err(), "somebody answers");
+        assert!(client.read_at(8 << 20, &mut bytes).is_err(), "a worker answered");
     }
     let mut bytes = [0; 4096];
     b.read_at(0, &mut bytes).unwrap();
@@ -97,9 +97,9 @@ fn a_lost_worker_takes_only_its_own_volume_along() {
     volumes[1].stop(PATIENCE, |_| (), || false).unwrap();
 }
 
-/// Needs root and `/dev/fuse`; without them nothing is tested.
+/// Needs root and `/dev/fuse`; skipped without them.
 #[test]
-fn users_of_a_lost_volumes_file_are_let_go() {
+fn users_of_a_lost_volumes_file_get_an_error() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         return println!("skipped: needs root and /dev/fuse");
     }
@@ -116,8 +116,8 @@ fn users_of_a_lost_volumes_file_are_let_go() {
     b_file.write_all_at(&[0xbb; 4096], 0).unwrap();
     a.call(Kind::Flush, 0, 0, Vec::new(), |_| panic!("a worker of this test dies"));
     eventually("the loss is known", || a.has_lost_a_worker());
-    // Units of the lost worker and of the other. Processes of their own: a thread that waited for
-    // this process would keep it from its end.
+    // Units of the lost worker and of the other one. The readers are processes, because a thread that waits for this
+    // process would keep it from ending.
     let mut readers: Vec<_> = (0..4)
         .map(|unit| {
             let mut file = File::open(dir.path().join("a")).unwrap();
@@ -130,9 +130,9 @@ fn users_of_a_lost_volumes_file_are_let_go() {
     std::thread::sleep(Duration::from_millis(100));
     drop(a_door);
     drop(a.stop(Duration::ZERO, |_| (), || true));
-    eventually("nobody waits", || readers.iter_mut().all(|r| r.try_wait().unwrap().is_some()));
+    eventually("no reader waits", || readers.iter_mut().all(|r| r.try_wait().unwrap().is_some()));
     assert!(readers.iter_mut().any(|r| !r.wait().unwrap().success()), "all were answered");
-    assert!(a_file.read_at(&mut [0; 4096], 0).is_err(), "somebody answers");
+    assert!(a_file.read_at(&mut [0; 4096], 0).is_err(), "a worker answered");
     let mut bytes = [0; 4096];
     b_file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, [0xbb; 4096]);
@@ -143,12 +143,12 @@ fn users_of_a_lost_volumes_file_are_let_go() {
 }
 
 #[test]
-fn a_lost_flash_is_lost_to_its_own_volume_only() {
+fn a_lost_flash_fails_only_for_its_own_volume() {
     let fault = Fault::new();
     let (a, b) = (volume_on("a", &fault), volume("b"));
     fault.vanish();
     let (done, is_done) = std::sync::mpsc::channel();
-    eventually("the flash is given up", || {
+    eventually("the flash has failed", || {
         let done = done.clone();
         a.call(Kind::Read, 0, 4096, Vec::new(), move |result| {
             done.send(result.is_ok()).unwrap();

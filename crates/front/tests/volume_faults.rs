@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume over devices that fail, in real time and on the real ring, under clients whose every
-//! read is judged: whatever flash does, no client sees an error or a wrong byte; what the origin
-//! fails, the client is told, and nothing else breaks.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! A volume over failing devices, in real time on the real ring, under clients whose reads are all verified. Whatever
+//! the flash does, no client sees an error or a wrong byte. Errors of the origin reach the client, and nothing else
+//! breaks.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use larder_testkit::load::{PATIENCE, Tolerance, eventually};
 use larder_testkit::rig::{BYTES, Rig, Setup, setups};
 use larder_volume::VolumeError;
 
-/// A hang of this length is noticed and is not the end.
+/// Flash timeout of tests in which a hang must be noticed quickly.
 const QUICK: Duration = Duration::from_millis(50);
 
 fn refused(result: Result<(), VolumeError>, why: &str) {
@@ -38,7 +38,7 @@ fn a_healthy_cache_hits_populates_and_evicts() {
     }
 }
 
-/// Few and large units: some shards have no slot at all, and requests cross pieces within a unit.
+/// Few and large units: some shards have no slot, and requests cross pieces within a unit.
 #[test]
 fn units_of_every_size_serve_the_right_bytes() {
     let units = [1 << 20, 1 << 20, 1 << 17];
@@ -53,7 +53,7 @@ fn units_of_every_size_serve_the_right_bytes() {
     }
 }
 
-/// A hanging flash device does not keep a volume from stopping.
+/// A hanging flash device does not prevent a volume from stopping.
 #[test]
 fn stopping_does_not_wait_for_flash() {
     for (seed, setup) in setups().into_iter().enumerate() {
@@ -66,9 +66,9 @@ fn stopping_does_not_wait_for_flash() {
     }
 }
 
-/// Some errors are lived with; too many end the device, with an alarm.
+/// Some errors are tolerated; too many fail the device, with an alarm.
 #[test]
-fn flash_errors_are_never_seen_and_too_many_end_the_device() {
+fn clients_see_no_flash_error_and_too_many_fail_the_device() {
     for (seed, setup) in setups().into_iter().enumerate() {
         let mut rig = Rig::start(setup, seed as u64);
         for target in [Target::Reads, Target::Writes] {
@@ -81,8 +81,8 @@ fn flash_errors_are_never_seen_and_too_many_end_the_device() {
         rig.flash_fault.fail(Target::All, Errno::EIO);
         rig.await_state("failed");
         let status = rig.status();
-        assert!(status.alarm.unwrap().contains("EIO"), "the alarm says why");
-        eventually("the device is let go", || rig.status().flash.is_none());
+        assert!(status.alarm.unwrap().contains("EIO"), "the alarm states the cause");
+        eventually("the device is released", || rig.status().flash.is_none());
         rig.load.progress(50);
         rig.attach_new("another").unwrap();
         rig.await_state("caching");
@@ -92,9 +92,9 @@ fn flash_errors_are_never_seen_and_too_many_end_the_device() {
     }
 }
 
-/// A device that crawls, but answers in time, is used and harms nobody.
+/// A slow device that answers within the timeout stays in use.
 #[test]
-fn a_crawling_flash_is_used() {
+fn a_slow_flash_stays_in_use() {
     for (seed, setup) in setups().into_iter().enumerate() {
         let rig = Rig::start(Setup { flash_timeout: PATIENCE, ..setup }, seed as u64);
         rig.flash_fault.slow(Duration::from_millis(3));
@@ -104,9 +104,9 @@ fn a_crawling_flash_is_used() {
     }
 }
 
-/// Quick writes overtake slow population reads, and the other way round.
+/// Fast writes overtake slow population reads, and vice versa.
 #[test]
-fn devices_of_uneven_speed_confuse_nobody() {
+fn devices_of_changing_speed_cause_no_wrong_data() {
     for (seed, setup) in setups().into_iter().enumerate() {
         let rig = Rig::start(setup, seed as u64);
         for i in 0..300 {
@@ -141,9 +141,9 @@ fn a_hanging_flash_is_bypassed_and_used_again_after_its_late_answers() {
     }
 }
 
-/// Given up with operations in the kernel, a device is not attached again before they end.
+/// A failed device with operations in the kernel is not attached again before they complete.
 #[test]
-fn a_flash_that_stays_silent_is_given_up_and_not_reused_before_it_answers() {
+fn a_silent_flash_fails_and_is_not_reused_before_it_answers() {
     for (seed, setup) in setups().into_iter().enumerate() {
         let setup =
             Setup { flash_timeout: QUICK, flash_dead_after: Duration::from_millis(600), ..setup };
@@ -157,7 +157,7 @@ fn a_flash_that_stays_silent_is_given_up_and_not_reused_before_it_answers() {
         refused(rig.attach(&other), "still has operations under way");
         rig.load.progress(50);
         rig.flash_fault.release();
-        eventually("the device is let go", || rig.status().flash.is_none());
+        eventually("the device is released", || rig.status().flash.is_none());
         assert_eq!(rig.stats().state, "failed", "the alarm stays until another is attached");
         rig.attach_new("another").unwrap();
         rig.await_state("caching");
@@ -167,7 +167,7 @@ fn a_flash_that_stays_silent_is_given_up_and_not_reused_before_it_answers() {
 }
 
 #[test]
-fn a_vanished_flash_is_given_up_at_once_and_another_takes_its_place() {
+fn a_vanished_flash_fails_at_once_and_another_replaces_it() {
     for (seed, setup) in setups().into_iter().enumerate() {
         for hang_first in [false, true] {
             let mut rig = Rig::start(setup, seed as u64);
@@ -178,7 +178,7 @@ fn a_vanished_flash_is_given_up_at_once_and_another_takes_its_place() {
             rig.flash_fault.vanish();
             rig.await_state("failed");
             assert!(rig.status().alarm.unwrap().contains("ENXIO"));
-            eventually("the device is let go", || rig.status().flash.is_none());
+            eventually("the device is released", || rig.status().flash.is_none());
             assert_eq!(rig.flash_fault.held(), 0);
             rig.load.progress(50);
             rig.attach_new("another").unwrap();
@@ -189,9 +189,9 @@ fn a_vanished_flash_is_given_up_at_once_and_another_takes_its_place() {
     }
 }
 
-/// Silence is counted from the operation that is overdue now, not from one answered long ago.
+/// The timeout counts from the operation that is overdue now, not from one that completed earlier.
 #[test]
-fn a_second_hang_has_all_of_its_time() {
+fn a_second_hang_has_the_full_timeout() {
     let flash_dead_after = Duration::from_secs(4);
     let setup = Setup { workers: 3, flash_timeout: QUICK, flash_dead_after, ..Setup::default() };
     let rig = Rig::start(setup, 8);
@@ -204,21 +204,16 @@ fn a_second_hang_has_all_of_its_time() {
     rig.flash_fault.hang(Target::All);
     rig.await_state("suspended");
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(
-        rig.stats().state,
-        "suspended",
-        "given up {:?} after the first hang",
-        begin.elapsed()
-    );
+    assert_eq!(rig.stats().state, "suspended", "failed {:?} after the first hang", begin.elapsed());
     rig.flash_fault.release();
     rig.await_state("caching");
     rig.hits();
     rig.finish();
 }
 
-/// Detached under load, a device is closed: a file can be locked again, and the device attached.
+/// A device that is detached under load is closed: its file can be locked again, and the device attached again.
 #[test]
-fn detach_under_load_lets_go_and_the_same_device_can_come_back() {
+fn a_device_detached_under_load_can_be_attached_again() {
     for (seed, setup) in setups().into_iter().enumerate() {
         let rig = Rig::start(setup, seed as u64);
         for _ in 0..5 {
@@ -227,7 +222,7 @@ fn detach_under_load_lets_go_and_the_same_device_can_come_back() {
             assert_eq!(rig.status().flash, None);
             refused(rig.volume.detach(PATIENCE, |_| {}), "no flash device is attached");
             rig.load.progress(10);
-            // Opening fails when the file is still locked by the handle that was attached.
+            // Opening fails if the attached handle still locks the file.
             let device = rig.flash("flash").unwrap();
             rig.attach(&device).unwrap();
             drop(device);
@@ -239,7 +234,7 @@ fn detach_under_load_lets_go_and_the_same_device_can_come_back() {
     }
 }
 
-/// Detach waits, tells, gives up in time, and the device goes when it answers.
+/// A detach waits, reports progress and times out; the device is released when it answers.
 #[test]
 fn detach_of_a_hanging_flash_is_bounded_and_completes_when_it_answers() {
     for (seed, setup) in setups().into_iter().enumerate() {
@@ -263,10 +258,10 @@ fn detach_of_a_hanging_flash_is_bounded_and_completes_when_it_answers() {
     }
 }
 
-/// The origin's errors go to whoever asked, as they are; nobody else is harmed, and flash never
-/// holds what the origin refused.
+/// An origin error goes to the client that sent the request; other clients are unaffected, and the flash never holds
+/// data that the origin rejected.
 #[test]
-fn origin_errors_reach_their_client_and_break_nothing_else() {
+fn origin_errors_reach_only_their_client() {
     for (seed, setup) in setups().into_iter().enumerate() {
         let rig = Rig::start(setup, seed as u64);
         let judge = &rig.load.judge;
@@ -279,13 +274,13 @@ fn origin_errors_reach_their_client_and_break_nothing_else() {
             judge.tolerate(Some(Tolerance { range: range.clone(), flushes: false, errno }));
             let before = judge.errors();
             rig.origin_fault.fail_range(target, range.clone(), errno);
-            eventually("clients are told", || {
+            eventually("clients see errors", || {
                 judge.check();
                 judge.errors() >= before + 10
             });
             rig.load.progress(50);
             rig.origin_fault.heal();
-            // What was under way when it healed may still be told.
+            // Requests in flight at the moment of healing may still fail.
             rig.load.progress(100);
             judge.tolerate(None);
             rig.hits();
@@ -296,8 +291,7 @@ fn origin_errors_reach_their_client_and_break_nothing_else() {
     }
 }
 
-/// A failed flush is final: every later one fails too, also the last one, at the end. Reads and
-/// writes go on.
+/// A failed flush is final: every later one fails too, including the last one at the end. Reads and writes continue.
 #[test]
 fn a_failed_flush_of_the_origin_is_never_forgotten() {
     for (seed, setup) in setups().into_iter().enumerate() {
@@ -305,10 +299,10 @@ fn a_failed_flush_of_the_origin_is_never_forgotten() {
         let judge = &rig.load.judge;
         judge.tolerate(Some(Tolerance { range: 0..0, flushes: true, errno: Errno::EIO }));
         rig.origin_fault.fail_next(Target::Flushes, 1, Errno::EIO);
-        eventually("a client is told", || judge.errors() > 0);
+        eventually("a client sees an error", || judge.errors() > 0);
         for _ in 0..3 {
             let before = judge.errors();
-            eventually("clients are told again", || {
+            eventually("clients see errors again", || {
                 judge.check();
                 judge.errors() >= before + 4
             });
@@ -319,11 +313,11 @@ fn a_failed_flush_of_the_origin_is_never_forgotten() {
         let alarm = rig.status().alarm.unwrap();
         assert!(alarm.contains("flush") && alarm.contains("EIO"), "{alarm}");
         let stopped = rig.close();
-        assert!(stopped.is_err(), "the end was told as a good one");
+        assert!(stopped.is_err(), "the stop reported success");
     }
 }
 
-/// Everything at once, at random: flash errs, hangs, crawls, is detached and attached.
+/// Random faults, one after the other: flash fails, hangs, slows down, is detached and attached.
 #[test]
 fn many_faults_in_a_row() {
     use rand::{RngExt, SeedableRng};
@@ -342,9 +336,9 @@ fn many_faults_in_a_row() {
             std::thread::sleep(Duration::from_millis(random.random_range(1..200)));
             rig.load.progress(10);
             rig.flash_fault.heal();
-            let leaves = |s: &str| s == "detaching" || s == "failed" || s == "pass-through";
-            if leaves(rig.stats().state) {
-                eventually("the device is let go", || rig.status().flash.is_none());
+            let is_out = |s: &str| s == "detaching" || s == "failed" || s == "pass-through";
+            if is_out(rig.stats().state) {
+                eventually("the device is released", || rig.status().flash.is_none());
                 rig.attach_new(&format!("another-{round}")).unwrap();
             }
             rig.await_state("caching");
@@ -354,7 +348,7 @@ fn many_faults_in_a_row() {
     }
 }
 
-/// What is locked is told from what is not, so that opening it above means something.
+/// Checks that a lock is detected, on which other tests rely.
 #[test]
 fn an_attached_file_is_locked() {
     let rig = Rig::start(Setup { files: true, ..Setup::default() }, 7);

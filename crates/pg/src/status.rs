@@ -51,7 +51,7 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
         "pages_written_to_flash": log.put,
         "writes_to_flash": log.batches,
         "pages_again": log.again,
-        "pages_left": pool.pages().log().host().pages_left(),
+        "pages_left": pool.pages().log().host().pages_evicted(),
         "forks_retired": area.get(Mark::Retired),
         "starts": area.get(Mark::Starts),
     })

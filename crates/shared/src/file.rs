@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes of a file that end when all of it is done, whatever signals come.
+//! Complete reads and writes of a file: short and interrupted calls are continued.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,10 +11,10 @@ pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
     Errno(error.raw_os_error())
 }
 
-/// Writes pages behind one another to a file.
+/// Writes pages to consecutive places of a file.
 ///
 /// # Errors
-/// If not all of them can be written.
+/// A write fails.
 pub fn write_pages(file: impl AsFd, pages: &[Buf], offset: u64) -> Result<(), Errno> {
     let mut parts: Vec<IoSlice<'_>> = pages.iter().map(|page| IoSlice::new(page)).collect();
     write_all(file, &mut parts, offset)
@@ -43,7 +43,7 @@ pub(crate) fn read_all(file: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<()
     let mut done = 0;
     while done < buf.len() {
         match rustix::io::pread(file, &mut buf[done..], offset + done as u64) {
-            // Behind the end of a file there is nothing.
+            // Beyond the end of the file the page is zero.
             Ok(0) => {
                 buf[done..].fill(0);
                 return Ok(());

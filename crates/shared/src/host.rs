@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the log asks of a process: everything blocks, and nothing here is ever pending.
+//! The page log's [`Host`] for one process: every call blocks, and no future is ever pending.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -24,35 +24,35 @@ use crate::members::{
 use crate::memory::{Control, HOLDS, Memory, Shape, Words};
 use crate::spread::Slow;
 
-/// How long whoever waits for a change sleeps at most: a death is no change.
+/// The longest sleep of a member that waits for a change: a death causes no change.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// An origin: what a page's number means is its own business. Everything blocks.
+/// An origin, which defines the meaning of page numbers. Every call blocks.
 pub trait Origin {
-    /// Reads a page; behind the end there are zeroes.
+    /// Reads a page; pages beyond the end are zero.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// The page cannot be read.
     fn read(&self, page: u64, into: &mut [u8]) -> Result<(), Errno>;
-    /// Writes this page and those behind it, neighbours ([`NEIGHBOURS`]) that `member` holds.
+    /// Writes this page and the following ones. All lie in one neighbourhood ([`NEIGHBOURS`]), whose hold `member` has.
     ///
     /// # Errors
-    /// If one cannot be written.
+    /// A page cannot be written.
     fn write(&self, page: u64, pages: &[Buf], member: &Member) -> Result<(), Errno>;
-    /// Makes durable what was written, by whichever process.
+    /// Makes all writes durable, whichever process made them.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// The origin cannot be flushed.
     fn flush(&self, member: &Member) -> Result<(), Errno>;
-    /// The same for another thread, if several writes at a time are faster than one after the other.
+    /// A copy for another thread, if parallel writes are faster than consecutive ones.
     fn again(&self) -> Option<Box<dyn Origin + Send>> {
         None
     }
 }
 
-/// The devices of a log, opened by this process.
+/// The devices of a log, as opened by this process.
 pub struct Devices {
-    /// Flash, or its part of it.
+    /// The flash file, or a part of it.
     pub flash: Arc<OwnedFd>,
     /// The origin.
     pub origin: Box<dyn Origin>,
@@ -60,13 +60,13 @@ pub struct Devices {
 
 struct Inner {
     slow: Slow,
-    // Given back before the memory is unmapped.
+    // Fields drop in order: the entry is released before the memory is unmapped.
     entry: Entry,
     memory: Arc<Memory>,
     devices: Devices,
 }
 
-/// Devices on their way to a thread.
+/// Devices to be moved to another thread.
 struct Again {
     flash: Arc<OwnedFd>,
     origin: Box<dyn Origin + Send>,
@@ -78,15 +78,15 @@ impl From<Again> for Devices {
     }
 }
 
-/// One that takes part in a log, see [`Host`].
+/// A member of a shared log, see [`Host`].
 #[derive(Clone)]
 pub struct Member(Rc<Inner>);
 
 impl Member {
-    /// Joins those who share the memory.
+    /// Joins the members of this memory.
     ///
     /// # Errors
-    /// If it has no room for one more.
+    /// The memory has no room for another member.
     pub fn join(memory: &Arc<Memory>, devices: Devices) -> Result<Self, Errno> {
         let entry = Entry::take(memory).ok_or(Errno::ENOSPC)?;
         let member = Self(Rc::new(Inner {
@@ -95,7 +95,7 @@ impl Member {
             devices,
             slow: Slow::default(),
         }));
-        // Records that nobody came across keep their entries from being used again.
+        // A burial that a dead member left open blocks its entry until a member takes the hold; do that now.
         member.await_burials();
         Ok(member)
     }
@@ -106,39 +106,39 @@ impl Member {
         &self.0.memory
     }
 
-    /// The log's words in it.
+    /// The log's words in the memory.
     #[must_use]
     pub fn words(&self) -> Words {
         Words::of(&self.0.memory)
     }
 
-    /// Pages that were valid and left, since the memory was made.
+    /// Valid pages that were evicted since the memory was created.
     #[must_use]
-    pub fn pages_left(&self) -> u64 {
+    pub fn pages_evicted(&self) -> u64 {
         self.0.memory.control(Control::Left).load(Acquire)
     }
 
-    /// Takes the latch of whatever has this number: a lock of the user's, taken after holds and before the log's lock.
-    /// Several things may share one.
+    /// Takes the latch of `key`, a lock for the user of the log. It is taken after holds and before the log's lock.
+    /// Keys may share a latch.
     #[must_use]
     pub fn latch(&self, key: u64) -> Locked {
         Locked::lock(&self.0.memory, latch_mutex(key)).0
     }
 
-    /// Takes all of these; whoever does has none.
+    /// Takes the latches of all keys; the caller must hold no latch.
     #[must_use]
     pub fn latches(&self, keys: &[u64]) -> Vec<Locked> {
         let mutexes: BTreeSet<usize> = keys.iter().copied().map(latch_mutex).collect();
         mutexes.into_iter().map(|mutex| Locked::lock(&self.0.memory, mutex).0).collect()
     }
 
-    /// From now on others make room only when there is none: this member does before, by
-    /// [`PageLog::keep`].
+    /// Makes this member the one that makes room ahead of need, by [`PageLog::keep`]; other members then make room only
+    /// when there is none.
     pub fn keep_ahead(&self) {
         self.0.memory.control(Control::Ahead).store(self.me(), Release);
     }
 
-    /// Whether the log has a version of the page.
+    /// Whether the log holds a version of the page.
     #[must_use]
     pub fn log_has(&self, page: u64) -> bool {
         self.log().has(page)
@@ -149,7 +149,7 @@ impl Member {
         PageLog::join(self.clone(), self.words(), log, settings)
     }
 
-    /// Holds all of these pages.
+    /// Takes the holds of all these pages.
     #[must_use]
     pub fn hold_all(&self, pages: &Range<u64>) -> Vec<Locked> {
         let holds = holds_of(pages);
@@ -164,12 +164,12 @@ impl Member {
         self.0.entry.end_burial();
     }
 
-    /// The origin refused a burial, and the log has zeroes instead.
+    /// Counts a burial that the origin refused: the log holds zeroes or newer versions of its pages.
     pub(crate) fn count_refused(&self) {
         self.0.memory.control(Control::BurialsRefused).fetch_add(1, AcqRel);
     }
 
-    /// Waits for the burials of the living, and completes those of the dead.
+    /// Waits for the burials of running members, and completes those of dead members.
     fn await_burials(&self) {
         let open = open_burials(&self.0.memory);
         (0..HOLDS).filter(|hold| open & 1 << hold != 0).for_each(|h| drop(self.take_hold(h)));
@@ -180,15 +180,15 @@ impl Member {
         if died {
             let log = self.log();
             members::end_burials(&self.0.memory, hold, |page| {
-                // A log that has failed records nothing any more; the origin's older bytes must not show.
+                // A failed log records nothing. No member may read the origin's older bytes.
                 let absent = now(log.bury_absent(page)).unwrap_or_else(|_| !log.has(page));
                 if absent && let Err(error) = self.zero(page) {
-                    // The next who takes the hold tries again; nobody may see the old bytes until then.
-                    eprintln!("larder: page {page} cannot be made zero on the origin: {error}");
+                    // The next member that takes the hold tries again; until then no member may read the old bytes.
+                    eprintln!("larder: page {page} cannot be zeroed on the origin: {error}");
                     std::process::abort();
                 }
             });
-            // The dead one may have changed the origin without having counted it.
+            // The dead member may have changed the origin without counting the change.
             self.count_direct();
         }
         locked
@@ -200,13 +200,13 @@ impl Member {
         Some(Again { flash: Arc::clone(flash), origin: origin.again()? })
     }
 
-    /// What brings pages to the origin, neighbours together; those that it could not bring.
+    /// A function that writes pages to the origin, neighbours together, and returns those that failed.
     fn bring(&self) -> impl Fn(&[u64]) -> Vec<u64> + use<> {
         let log = self.log();
         move |pages| now(log.run_to_origin(pages))
     }
 
-    /// Whether this is somebody else, who lives.
+    /// Whether this is the name of another, living member.
     fn is_other(&self, name: u64) -> bool {
         name != self.0.entry.name && !members::is_gone(&self.0.memory, name)
     }
@@ -221,8 +221,8 @@ impl Member {
         self.0.memory.shape().log.page_bytes as usize
     }
 
-    /// Changes the origin past the log, and counts that once the origin has it (rule S5): a flush that began before may
-    /// not cover it.
+    /// Changes the origin without the log, and counts the change once the origin has it (rule S5): a flush that began
+    /// before may not cover it.
     pub(crate) fn change_past_log(
         &self,
         change: impl FnOnce() -> Result<(), Errno>,
@@ -242,7 +242,7 @@ impl Member {
         self.0.memory.control(Control::Direct).fetch_add(1, AcqRel);
     }
 
-    /// Flushes the origin, if it was changed past the log since that was done last.
+    /// Flushes the origin, if it was changed past the log since the last such flush.
     pub(crate) fn flush_direct(&self) -> Result<(), Errno> {
         let changes = self.0.memory.control(Control::Direct).load(Acquire);
         let flushed = self.0.memory.control(Control::DirectFlushed);
@@ -253,7 +253,7 @@ impl Member {
         Ok(())
     }
 
-    /// Reads a page from the origin; whoever does holds it.
+    /// Reads a page from the origin; the caller has its hold.
     pub(crate) fn read_origin(&self, page: u64) -> Result<Buf, Errno> {
         let mut buf = Buf::with_len(self.page_bytes());
         self.0.devices.origin.read(page, &mut buf)?;
@@ -355,7 +355,7 @@ impl Host for Member {
     async fn changed(&self, seen: u64) {
         let changes = self.0.memory.futex(Control::Changes);
         self.0.memory.futex(Control::Waiting).store(1, std::sync::atomic::Ordering::SeqCst);
-        // Returns at once if it is another number by now; whatever else it returns is as good as a change.
+        // Returns at once if the value has changed. Any other result is handled like a change.
         let _ = futex::wait(changes, futex::Flags::empty(), seen as u32, Some(&SLEEP));
     }
 

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A page log that several processes share, any of which may be killed at any instruction.
+//! A page log that several processes share, each of which may be killed at any instruction.
 //!
-//! Purpose: the driver of [`larder_core::pagelog`] for a program of processes, such as a database server: the log's
-//! memory is a file that all of them map, its lock is a robust mutex in there, flash is a file that
-//! each of them opens, the origin what it says it is. There are no threads and no tasks: whoever fills a batch writes it, and whoever needs room
-//! makes it. Pages are numbers; nothing is known of what they hold.
+//! Purpose: runs [`larder_core::pagelog`] in a program of several processes, such as a database server. The log's
+//! memory is a file that all processes map, its lock is a robust mutex in that memory, the flash is a file that each
+//! process opens, and the origin is an [`Origin`]. There are no tasks: the member that fills a batch writes it, and the
+//! member that needs room makes it. Threads exist only for a slow origin (`spread.rs`). Pages are numbers; their
+//! content is opaque.
 //!
-//! | the ... | file |
+//! | content | file |
 //! | --- | --- |
-//! | mapping, its parts; raw memory | `memory.rs` |
-//! | robust mutexes; one that is held | `mutex.rs`, `locked.rs` |
-//! | who takes part, and who is gone; burials that somebody left half done | `members.rs` |
-//! | what the log asks of a process; its devices | `host.rs` |
+//! | the mapping and its parts; raw memory | `memory.rs` |
+//! | robust mutexes; the guard of one | `mutex.rs`, `locked.rs` |
+//! | members, dead members, and burials that they left unfinished | `members.rs` |
+//! | the log's host in one process; its devices | `host.rs` |
 //! | an origin that is one file; several threads for a slow one | `one_file.rs`, `spread.rs` |
-//! | pages read, written, buried, flushed: which is held when | `pages.rs` |
+//! | pages read, written, buried, flushed, and the locks for each | `pages.rs` |
 //!
 //! # Invariants
 //! Rules S1 to S4 of docs/design.md: what a dead process holds (S1), who completes its changes (S2), the order of locks
 //! (S3), and that no process waits for room while it holds a page (S4).
 //!
-//! Why not numbers of processes and their start times as names: they need a look at /proc for every question, say
-//! nothing of a thread that ended, and a zombie still has them. Why not a server process with a queue: a copy and
-//! two switches for every page, and its death would be everybody's.
+//! Why not process ids with start times as names: each question would need a look at /proc, a thread that ended is not
+//! covered, and a zombie keeps both. Why not a server process with a queue: every page would cost a copy and two
+//! context switches, and the server's death would stop every process.
 //!
-//! A member is of one thread (a mutex knows its owner by thread), hence nothing here is `Send`. After a `fork`
+//! A member belongs to one thread, because a mutex identifies its owner by thread; hence nothing here is `Send`. After
+//! a `fork` the child has none of its parent's mutexes: it joins as a new member.
 //! the child has none of its parent's mutexes: it joins as a member of its own.
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A mutex of a memory that is held.
+//! The guard of a mutex in shared memory.
 //!
-//! Invariant: the thread that took it gives it back, and the memory stays mapped until then.
+//! Invariant: the thread that took the mutex releases it, and the memory stays mapped until then.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::memory::Memory;
 use crate::mutex::Tried;
 
-/// A mutex that is held until this is dropped, on the thread that took it.
+/// A mutex that is held until this guard is dropped, on the thread that took it.
 pub struct Locked {
     memory: Arc<Memory>,
     at: usize,
@@ -18,14 +18,14 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// Takes the mutex at this place of the memory; whether its last holder died.
+    /// Takes the mutex with index `at`; also returns whether its last holder died.
     pub(crate) fn lock(memory: &Arc<Memory>, at: usize) -> (Self, bool) {
-        // SAFETY: the mutex was made before the memory could be joined, and stays mapped while `memory` lives.
+        // SAFETY: `create` initialised the mutex before any process could join, and `memory` keeps it mapped.
         let tried = unsafe { memory.mutex(at).lock() };
         (Self::held(memory, at), tried == Tried::HeldAfterDeath)
     }
 
-    /// As [`lock`](Self::lock), without waiting; nothing if somebody holds it.
+    /// As [`lock`](Self::lock), without waiting; `None` if another thread holds the mutex.
     pub(crate) fn try_lock(memory: &Arc<Memory>, at: usize) -> Option<Self> {
         // SAFETY: as above.
         let tried = unsafe { memory.mutex(at).try_lock() };
@@ -39,7 +39,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: this thread took it, and `Locked` cannot leave the thread.
+        // SAFETY: this thread took the mutex, and `Locked` is not `Send`.
         unsafe { self.memory.mutex(self.at).unlock() };
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who takes part, who is gone, and what it left half done.
+//! Members, detection of dead ones, and the completion of burials that they left unfinished.
 //!
-//! A member holds the mutex of its entry for life; a name is the entry and how often it was taken, so no name comes
-//! back. Whoever is asked for and does not hold its mutex is gone.
+//! A member holds the mutex of its entry for life. Its name combines the entry and how often the entry was taken, so no
+//! name repeats. A member whose mutex is free is dead.
 //!
-//! A burial is the one act that a repair of the log cannot end: the tombstone counts, and the origin still has the
-//! old bytes. So a member writes down what it is about to bury while it holds the pages, with one bit for each
-//! of their holds. The first who takes such a hold from the dead makes the origin zero there, and clears the bit.
+//! A burial is the only operation that a repair of the log cannot complete: its tombstone is valid while the origin
+//! still has the old bytes. So a member records the range before it buries, while it has the holds of the pages, with
+//! one bit for each hold. The first member that takes such a hold from the dead one zeroes the origin there, and clears
+//! the bit.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,18 +19,18 @@ use crate::memory::{Control, HOLDS, LATCHES, MEMBERS, Memory};
 const TAKEN: usize = 0;
 const FIRST: usize = 1;
 const COUNT: usize = 2;
-/// Holds whose pages are still to be made zero.
+/// A bit for each hold whose pages are still to be zeroed.
 const OPEN: usize = 3;
 
 /// The mutex of the log.
 pub(crate) const LOG: usize = 0;
 
-/// Neighbours that one hold covers: pages whose numbers are the same, divided by this. They go to the origin together.
+/// Neighbours share a hold: pages whose numbers divided by this are equal. They are written to the origin together.
 pub const NEIGHBOURS: u64 = 16;
 
 /// The hold of a page.
 pub(crate) fn hold_of(page: u64) -> usize {
-    // The upper bits are the good ones.
+    // The upper bits of the product are the well-mixed ones.
     ((page / NEIGHBOURS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - HOLDS.ilog2())) as usize
 }
 
@@ -47,7 +48,7 @@ fn member_mutex(index: usize) -> usize {
     1 + HOLDS + index
 }
 
-/// An entry that is this thread's.
+/// An entry taken by this thread.
 pub(crate) struct Entry {
     pub name: u64,
     index: usize,
@@ -62,7 +63,7 @@ impl Entry {
             let alive = Locked::try_lock(memory, member_mutex(index))?;
             let words = memory.member(index);
             if words[OPEN].load(Acquire) != 0 {
-                return None; // the record of a dead one is still needed
+                return None; // a dead member's open burial is recorded here
             }
             let taken = words[TAKEN].fetch_add(1, AcqRel) + 1;
             let name = taken * MEMBERS as u64 + index as u64;
@@ -70,7 +71,7 @@ impl Entry {
         })
     }
 
-    /// These pages, all of which are held, are about to be buried.
+    /// Records that these pages, whose holds the caller has, are about to be buried.
     pub fn begin_burial(&self, pages: &Range<u64>) {
         let words = self.memory.member(self.index);
         words[FIRST].store(pages.start, Release);
@@ -78,35 +79,36 @@ impl Entry {
         words[OPEN].store(holds_of(pages), Release);
     }
 
-    /// They are, or nothing has become of it.
+    /// Ends the record: the burial is complete, or it had no effect.
     pub fn end_burial(&self) {
         count_burial(&self.memory);
         self.memory.member(self.index)[OPEN].store(0, Release);
     }
 }
 
-/// A burial ended. Counted before its record goes: a flush that finds no record finds the count.
+/// Counts the end of a burial. The caller clears the record afterwards, so a flush that finds no record finds the count.
 fn count_burial(memory: &Memory) {
     memory.control(Control::BurialsEnded).fetch_add(1, AcqRel);
 }
 
-/// The holds of these pages, a bit each.
+/// The holds of these pages, one bit each.
 pub(crate) fn holds_of(pages: &Range<u64>) -> u64 {
     pages.clone().fold(0, |all, page| all | 1 << hold_of(page))
 }
 
-/// Whether the member of this name is no more.
+/// Whether the member of this name is dead.
 pub(crate) fn is_gone(memory: &Arc<Memory>, name: u64) -> bool {
     let index = (name % MEMBERS as u64) as usize;
     if memory.member(index)[TAKEN].load(Acquire) != name / MEMBERS as u64 {
         return true;
     }
-    // Somebody else who asks the same has it for a moment: then the next answer is right.
+    // Another member that checks at this moment holds the mutex briefly; then the answer is "alive", and the next is
+    // right.
     Locked::try_lock(memory, member_mutex(index)).is_some()
 }
 
-/// For whoever has taken this hold from the dead: runs `bury` for pages of burials that they had begun. No living
-/// member has such a record, or it would have the hold.
+/// Completes burials after a hold was taken from a dead member: calls `bury` for their pages in this hold. A living
+/// member has no open burial there, because it would have the hold.
 pub(crate) fn end_burials(memory: &Memory, hold: usize, mut bury: impl FnMut(u64)) {
     for index in 0..MEMBERS {
         let words = memory.member(index);
@@ -121,7 +123,7 @@ pub(crate) fn end_burials(memory: &Memory, hold: usize, mut bury: impl FnMut(u64
     }
 }
 
-/// Holds with a burial in them, of the living or left by the dead.
+/// The holds with an open burial, of a running or of a dead member.
 pub(crate) fn open_burials(memory: &Arc<Memory>) -> u64 {
     let open = |index| memory.member(index)[OPEN].load(Acquire);
     (0..MEMBERS).fold(0, |all, index| all | open(index))

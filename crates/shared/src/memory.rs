@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory: a file that every process maps, at whatever address.
+//! The shared memory: a file that every process maps, at any address.
 //!
-//! `control words | mutexes | members' words | the user's words | the log's words | batch buffers`. All but the mutexes and the buffers
-//! are atomic words, so nothing here is a data race, whatever a process does or leaves undone. Bytes of
-//! buffers are copied through raw pointers: the log's lock says whose they are.
+//! Layout: `control words | mutexes | members' words | the user's words | the log's words | batch buffers`. Everything
+//! except the mutexes and the buffers is atomic words, so there is no data race whatever a process does or leaves
+//! undone. Bytes of buffers are copied through raw pointers; the log's lock determines who owns them.
 //!
-//! Invariant: the first word is written last, so whoever can join finds all of it made.
+//! Invariant: the magic word is written last, so a process that can join finds everything initialised.
 #![allow(unsafe_code)]
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -24,11 +24,11 @@ use crate::mutex::{Mutex, STRIDE};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM1");
 const CONTROL_BYTES: usize = PAGE;
-/// Members that a memory has room for.
+/// The most members of a memory.
 pub const MEMBERS: usize = 1024;
-/// Mutexes of pages: a page has that of its hash.
+/// Mutexes of pages; a hash assigns one to each neighbourhood.
 pub(crate) const HOLDS: usize = 64;
-/// Mutexes of whatever the user has: see [`Member::latch`](crate::Member::latch).
+/// Mutexes for the user of the log: see [`Member::latch`](crate::Member::latch).
 pub(crate) const LATCHES: usize = 256;
 /// Words of a member.
 pub(crate) const MEMBER_WORDS: usize = 8;
@@ -45,51 +45,51 @@ pub(crate) enum Control {
     Policy,
     SecondChance,
     UserWords,
-    /// Pages that left, counted.
+    /// Number of evicted pages.
     Left,
-    /// Changes of the origin that went past the log, and how many of them were flushed.
+    /// Number of changes of the origin that bypassed the log, and how many of them are flushed.
     Direct,
     DirectFlushed,
-    /// Two halves: counts changes; whether somebody waits for one.
+    /// Two words of 32 bits: a counter of changes; whether a member waits for one.
     Changes,
     Waiting,
-    /// Who makes room before it is needed; 0: whoever comes.
+    /// The name of the member that makes room ahead of need; 0 if every member does.
     Ahead,
     /// Burials that ended, and those that the origin refused.
     BurialsEnded,
     BurialsRefused,
 }
 
-/// Which log a memory is for.
+/// The log for which a memory is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Where the log lies on flash.
+    /// The log's place on flash.
     pub log: Geometry,
-    /// How it behaves.
+    /// The log's settings.
     pub settings: LogSettings,
-    /// Words for whoever uses the log, zero at first.
+    /// Words for the user of the log, initially zero.
     pub user_words: usize,
 }
 
-/// A mapping, see the module.
+/// A mapping of the shared memory.
 pub struct Memory {
     at: NonNull<u8>,
     len: usize,
     shape: Shape,
 }
 
-// SAFETY: the mapping is shared between processes as it is: words are atomic, mutexes are mutexes, and batches are copied
-// under the log's lock, or read by whoever has the batch.
+// SAFETY: other processes share the mapping already, so other threads may: words are atomic, mutexes are mutexes, and
+// batches are copied under the log's lock, or read by the member that owns the batch.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// The log's words in a memory.
+/// The log's words of a memory.
 #[derive(Clone)]
 pub struct Words(Arc<Memory>);
 
 impl Words {
-    /// Those of this memory.
+    /// The log's words of `memory`.
     #[must_use]
     pub fn of(memory: &Arc<Memory>) -> Self {
         Self(Arc::clone(memory))
@@ -105,14 +105,14 @@ impl Deref for Words {
 }
 
 impl Memory {
-    /// Makes the memory of a log in an empty file.
+    /// Creates the memory of a log in a file; earlier content is discarded.
     ///
     /// # Errors
-    /// If the file cannot be mapped.
+    /// There is not enough space, or the file cannot be mapped.
     pub fn create(file: &OwnedFd, shape: Shape) -> Result<Arc<Self>> {
         let len = Self::buffers_at(&shape) + Self::buffer_bytes(&shape);
         rustix::fs::ftruncate(file, 0)?;
-        // Without room a write to the mapping would be the end of the process.
+        // Without allocated space a write to the mapping would raise SIGBUS.
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64).map_err(|error| {
             let error = Error::from(error);
             let what = format!("{} KiB of shared memory: {error}", len.div_ceil(1024));
@@ -120,9 +120,9 @@ impl Memory {
         })?;
         let memory = Self::map(file, len, shape)?;
         for index in 0..Self::mutexes() {
-            // Holds may be taken again by whoever has them: a page's neighbour may have the same one.
+            // Holds are recursive: two pages of one call may share a hold.
             let again = (1..=HOLDS).contains(&index);
-            // SAFETY: nobody else joins before the magic word is there.
+            // SAFETY: no other process uses the mutex before the magic word is stored.
             unsafe { memory.mutex(index).make(again) };
         }
         let Shape { log, settings, user_words } = shape;
@@ -142,19 +142,19 @@ impl Memory {
         Ok(Arc::new(memory))
     }
 
-    /// As [`create`](Self::create), in memory without a name; children that are forked find it mapped.
+    /// As [`create`](Self::create), in memory without a name; forked children inherit the mapping.
     ///
     /// # Errors
-    /// If there is none.
+    /// There is not enough memory.
     pub fn anonymous(shape: Shape) -> Result<Arc<Self>> {
         let file = rustix::fs::memfd_create("larder", rustix::fs::MemfdFlags::CLOEXEC)?;
         Self::create(&file, shape)
     }
 
-    /// Maps a memory that another process made.
+    /// Maps a memory that another process created.
     ///
     /// # Errors
-    /// If it is none, or cannot be mapped.
+    /// The file does not hold the memory of a log, or cannot be mapped.
     pub fn join(file: &OwnedFd) -> Result<Arc<Self>> {
         let bad = || Error::new(ErrorKind::InvalidData, "not the memory of a page log");
         let len = rustix::fs::fstat(file)?.st_size as usize;
@@ -191,7 +191,7 @@ impl Memory {
     fn map(file: &OwnedFd, len: usize, shape: Shape) -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let null = std::ptr::null_mut();
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory of this process.
         let at = unsafe { mmap(null, len, protection, MapFlags::SHARED, file.as_fd(), 0) }?;
         let at = NonNull::new(at.cast()).ok_or(ErrorKind::OutOfMemory)?;
         Ok(Self { at, len, shape })
@@ -205,7 +205,7 @@ impl Memory {
         self.shape.log.page_bytes as usize
     }
 
-    /// Which log it is for.
+    /// The log for which the memory was made.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shape
@@ -228,7 +228,7 @@ impl Memory {
         Self::user_words_at() + shape.user_words * 8
     }
 
-    /// The words of whoever uses the log.
+    /// The words for the user of the log.
     #[must_use]
     pub fn user_words(&self) -> &[AtomicU64] {
         self.words(Self::user_words_at(), self.shape.user_words)
@@ -238,11 +238,11 @@ impl Memory {
         (Self::log_words_at(shape) + words_needed(shape.log.blocks) * 8).next_multiple_of(PAGE)
     }
 
-    /// Some words, from this byte on.
+    /// `count` words from byte `at` on.
     fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
         assert!(at.is_multiple_of(8) && at + count * 8 <= self.len);
-        // SAFETY: inside of the mapping, which begins at a page's border and lives as long as `self`; all
-        // access to these bytes, by any process, is atomic.
+        // SAFETY: the range is inside the mapping, which is page-aligned and lives as long as `self`; all access to
+        // these bytes, by any process, is atomic.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(at).cast(), count) }
     }
 
@@ -250,10 +250,10 @@ impl Memory {
         &self.words(0, CONTROL_BYTES / 8)[control as usize]
     }
 
-    /// The half of a control word that a futex needs.
+    /// The lower half of a control word, for use as a futex.
     pub(crate) fn futex(&self, control: Control) -> &AtomicU32 {
         let word: *const AtomicU64 = self.control(control);
-        // SAFETY: these control words are used as halves alone; the first lies at the word's own, aligned address.
+        // SAFETY: these control words are only used as halves; the first half is at the word's aligned address.
         unsafe { &*word.cast::<AtomicU32>() }
     }
 
@@ -265,36 +265,36 @@ impl Memory {
     pub(crate) fn mutex(&self, index: usize) -> &Mutex {
         assert!(index < Self::mutexes());
         let at = CONTROL_BYTES + index * STRIDE;
-        // SAFETY: inside of the mapping, aligned (the stride is the type's size, the first lies at a page's
-        // border), and used as a mutex alone.
+        // SAFETY: inside the mapping, aligned (the stride is the type's size and the first mutex is page-aligned), and
+        // used only as a mutex.
         unsafe { &*self.at.as_ptr().add(at).cast::<Mutex>() }
     }
 
-    /// A page's place in a batch buffer.
+    /// The address of a page in a batch buffer.
     fn page(&self, buffer: usize, place: usize) -> *mut u8 {
         let pages = self.shape.log.batch_pages as usize;
         assert!(buffer < BUFFERS && place < pages);
         let at = Self::buffers_at(&self.shape) + (buffer * pages + place) * self.page_bytes();
-        // SAFETY: inside of the mapping, by the assertion.
+        // SAFETY: inside the mapping, by the assertion.
         unsafe { self.at.as_ptr().add(at) }
     }
 
     pub(crate) fn copy_in(&self, buffer: usize, place: usize, bytes: &[u8]) {
         assert_eq!(bytes.len(), self.page_bytes());
-        // SAFETY: the place has a page's bytes; the caller has the log's lock, and the page counts only later.
+        // SAFETY: the place has the size of a page. The caller has the log's lock, and the page becomes valid later.
         unsafe { self.page(buffer, place).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
     pub(crate) fn copy_out(&self, buffer: usize, place: usize, into: &mut [u8]) {
         assert_eq!(into.len(), self.page_bytes());
-        // SAFETY: as above; a page that counts is not written again before its batch is on flash.
+        // SAFETY: as above; a valid page is not overwritten before its batch is on flash.
         unsafe { self.page(buffer, place).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
     }
 
     /// The first pages of a batch that is being written.
     pub(crate) fn batch(&self, buffer: usize, pages: usize) -> IoSlice<'_> {
         assert!((1..=self.shape.log.batch_pages as usize).contains(&pages));
-        // SAFETY: as above: nobody writes there until the caller has said that the batch is written.
+        // SAFETY: as above: no process writes there until the caller reports that the batch is written.
         IoSlice::new(unsafe {
             std::slice::from_raw_parts(self.page(buffer, 0), pages * self.page_bytes())
         })
@@ -303,7 +303,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: whatever points into the mapping keeps an `Arc` of this, so nothing does any more.
+        // SAFETY: everything that points into the mapping keeps an `Arc` of `self`, so no reference remains.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
     }
 }

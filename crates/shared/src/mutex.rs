@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mutexes in shared memory that outlive their holders.
+//! Robust mutexes in shared memory, which survive the death of their holder.
 //!
-//! Invariant: a mutex is made once, before others see the memory, and its memory is never used for anything else;
-//! so the kernel's list of what a thread holds never points at other bytes. `locked.rs` has the guard of one that is
-//! held.
+//! Invariant: a mutex is initialised once, before other processes see the memory, and its memory is never used for
+//! anything else. So the kernel's list of the mutexes that a thread holds never points at other data. `locked.rs` has
+//! the guard.
 //!
-//! Nobody sleeps for good: a waiter that was woken and is killed before it takes the mutex takes the wake-up with
-//! it, if somebody else was faster. The kernel passes it on only where the mutex is free, and who was faster does
-//! not know of waiters. So a lock looks again after a while.
+//! No waiter sleeps indefinitely. A waiter that is woken and then killed before it takes the mutex loses the wake-up if
+//! another thread took the mutex first: the kernel passes the wake-up on only while the mutex is free, and the new
+//! holder does not know of further waiters. So a lock retries after a while.
 //!
-//! Why not a futex of our own: the hand-over at a holder's death (`set_robust_list`) is the C library's; one list a
-//! thread, and it owns that.
+//! Why not an own futex: the kernel's hand-over at a holder's death (`set_robust_list`) has one list a thread, and the
+//! C library owns it.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -20,38 +20,40 @@ use std::mem::MaybeUninit;
 #[repr(C, align(64))]
 pub(crate) struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 
-/// Bytes between two of them.
+/// Bytes between two mutexes.
 pub(crate) const STRIDE: usize = size_of::<Mutex>();
 
-/// How long a lock sleeps before it looks again.
+/// How long a lock sleeps before it retries.
 const WAIT_NS: i64 = 10_000_000;
 
-/// What became of a try.
+/// The result of an attempt to lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tried {
     /// This thread holds it.
     Held,
-    /// This thread holds it, and its last holder died with it.
+    /// This thread holds it, and its last holder died holding it.
     HeldAfterDeath,
-    /// Somebody holds it.
+    /// Another thread holds it.
     Busy,
 }
 
 fn must(result: i32, what: &str) {
-    // All that is left are errors of ours: a mutex that is none, or an unlock of what is not held.
+    // The remaining errors are bugs: not a mutex, or an unlock by a thread that does not hold it.
     assert_eq!(result, 0, "{what}");
 }
 
 impl Mutex {
-    /// Makes it; `again` lets its holder take it once more.
+    /// Initialises the mutex; a recursive one can be taken repeatedly by its holder.
     ///
     /// # Safety
-    /// Nobody uses it yet.
-    pub(crate) unsafe fn make(&self, again: bool) {
-        let kind = if again { libc::PTHREAD_MUTEX_RECURSIVE } else { libc::PTHREAD_MUTEX_NORMAL };
+    /// No thread uses the mutex yet.
+    pub(crate) unsafe fn make(&self, recursive: bool) {
+        let kind =
+            if recursive { libc::PTHREAD_MUTEX_RECURSIVE } else { libc::PTHREAD_MUTEX_NORMAL };
         let mut how = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let how = how.as_mut_ptr();
-        // SAFETY: `how` is made by the first call, and used by this thread alone; nobody uses the mutex yet.
+        // SAFETY: the first call initialises `how`, which only this thread uses; by contract no thread uses the mutex
+        // yet.
         unsafe {
             must(libc::pthread_mutexattr_init(how), "attributes");
             must(libc::pthread_mutexattr_setpshared(how, libc::PTHREAD_PROCESS_SHARED), "shared");
@@ -61,12 +63,12 @@ impl Mutex {
             must(libc::pthread_mutexattr_destroy(how), "attributes");
         }
     }
-    /// Waits until this thread has it.
+    /// Waits until this thread holds the mutex.
     ///
     /// # Safety
-    /// It was made.
+    /// The mutex is initialised.
     pub(crate) unsafe fn lock(&self) -> Tried {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's contract.
         let mut tried = unsafe { self.try_lock() };
         while tried == Tried::Busy {
             let mut until = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
@@ -74,7 +76,7 @@ impl Mutex {
             until.tv_sec += until.tv_nsec / 1_000_000_000;
             until.tv_nsec %= 1_000_000_000;
             let until = libc::timespec { tv_sec: until.tv_sec, tv_nsec: until.tv_nsec };
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's contract.
             tried = unsafe { self.taken(libc::pthread_mutex_timedlock(self.0.get(), &until)) };
         }
         tried
@@ -83,19 +85,19 @@ impl Mutex {
     /// As [`lock`](Self::lock), without waiting.
     ///
     /// # Safety
-    /// It was made.
+    /// The mutex is initialised.
     pub(crate) unsafe fn try_lock(&self) -> Tried {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's contract.
         unsafe { self.taken(libc::pthread_mutex_trylock(self.0.get())) }
     }
 
     /// # Safety
-    /// It was made, and this thread has just asked for it.
+    /// The mutex is initialised, and `result` is that of this thread's attempt to lock it.
     unsafe fn taken(&self, result: i32) -> Tried {
         match result {
             libc::EBUSY | libc::ETIMEDOUT => Tried::Busy,
             libc::EOWNERDEAD => {
-                // Whoever dies before it has put things in order leaves them to the next as it found them.
+                // A thread that dies before it has repaired the state passes that duty to the next holder.
                 // SAFETY: this thread holds it.
                 must(unsafe { libc::pthread_mutex_consistent(self.0.get()) }, "consistent");
                 Tried::HeldAfterDeath
@@ -107,12 +109,12 @@ impl Mutex {
         }
     }
 
-    /// Gives it back.
+    /// Releases the mutex.
     ///
     /// # Safety
-    /// This thread holds it.
+    /// This thread holds the mutex.
     pub(crate) unsafe fn unlock(&self) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's contract.
         must(unsafe { libc::pthread_mutex_unlock(self.0.get()) }, "unlock");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An origin that is one file, one page behind the other.
+//! An origin that is one file of consecutive pages.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use larder_core::request::Errno;
 use crate::file::{errno, read_all, write_pages};
 use crate::host::{Member, Origin};
 
-/// See the module.
+/// A file of consecutive pages.
 pub struct OneFile(pub OwnedFd);
 
 impl Origin for OneFile {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages of an origin behind a log that processes share: what is held when.
+//! Pages of an origin behind a log that processes share, and the locks of each operation.
 //!
-//! A hold keeps everybody from changing, and from reading, the page's bytes on the origin. Nothing that may wait
-//! for room happens under one (`pagelog/held.rs`):
+//! A hold prevents other members from changing or reading the page's bytes on the origin. No operation that may wait
+//! for room runs under a hold (`pagelog/held.rs`):
 //!
-//! - read: what the log has needs no hold. What it has not is read from the origin under the hold, if the
-//!   log still has not got it then.
-//! - write, where the log takes changed pages: a put, no hold. Else: hold, drop, write the origin, put if there is room.
-//! - bury: hold all pages, bury at once, make the origin zero; if there is no room, begin again when there is. A version
-//!   that is put meanwhile is not undone: it goes to the origin under the hold, behind the zeroes.
-//! - flush: what went past the log is counted (rule S5); burials in progress are waited for where a crash loses the log.
+//! - Read: a page in the log needs no hold. Otherwise the page is read from the origin under the hold, if the log still
+//!   does not hold it then.
+//! - Write, if the log takes changed pages: a put, without a hold. Otherwise, under the hold: drop the page from the
+//!   log, write the origin, and put the page if there is room.
+//! - Bury: take the holds of all pages, bury at once, zero the origin. If there is no room, release the holds, make
+//!   room and start again. A version that is put meanwhile survives: it goes to the origin under the hold, after the
+//!   zeroes.
+//! - Flush: changes of the origin without the log are counted (rule S5). If a crash loses the log, a flush waits for
+//!   burials in progress.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -24,10 +27,10 @@ use larder_core::request::Errno;
 use crate::host::{Devices, Member};
 use crate::memory::{Memory, Words};
 
-/// Why a log was not started.
+/// Why a log could not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// The memory has no room for one more member.
+    /// The memory has no room for another member.
     #[error("the shared memory has no room for one more process")]
     Full,
     /// The log on flash cannot be used.
@@ -35,27 +38,27 @@ pub enum StartError {
     Open(#[from] OpenError),
 }
 
-/// Why a log was not stopped.
+/// Why a log could not stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StopError {
-    /// What was written cannot be made durable.
-    #[error("what was written cannot be made durable: {0}")]
+    /// Writes cannot be made durable.
+    #[error("writes cannot be made durable: {0}")]
     Flush(Errno),
     /// The log cannot be sealed.
     #[error(transparent)]
     Release(#[from] ReleaseError),
 }
 
-/// See the module.
+/// Pages behind a shared log.
 pub struct Pages<M = Words> {
     log: PageLog<Member, M>,
 }
 
 impl Pages<Words> {
-    /// Starts the log in a new memory, before anybody else joins it.
+    /// Starts the log in a new memory, before another process joins it.
     ///
     /// # Errors
-    /// If the log on flash cannot be used.
+    /// The log on flash cannot be used.
     pub fn start(memory: &Arc<Memory>, devices: Devices) -> Result<(Self, Found), StartError> {
         let member = Member::join(memory, devices).map_err(|_| StartError::Full)?;
         let (words, shape) = (member.words(), memory.shape());
@@ -63,20 +66,20 @@ impl Pages<Words> {
         Ok((Self { log }, found))
     }
 
-    /// Joins those who share it.
+    /// Joins the members of a memory.
     ///
     /// # Errors
-    /// If there is no room for one more.
+    /// There is no room for another member.
     pub fn join(memory: &Arc<Memory>, devices: Devices) -> Result<Self, Errno> {
         Self::join_over(memory, devices, |words| words)
     }
 }
 
 impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
-    /// As [`join`](Pages::join), with something between the log and its memory.
+    /// As [`join`](Pages::join), with a wrapper between the log and its memory.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`join`](Pages::join).
     pub fn join_over(
         memory: &Arc<Memory>,
         devices: Devices,
@@ -93,10 +96,10 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         &self.log
     }
 
-    /// The newest version of a page; `keep` enters what came from the origin into the log, if there is room.
+    /// The current version of a page; with `keep`, a page read from the origin is put into the log if there is room.
     ///
     /// # Errors
-    /// If its only copy is lost or cannot be read.
+    /// The page's only copy is lost, or cannot be read.
     pub fn read(&self, page: u64, keep: bool) -> Result<Buf, Errno> {
         let buf = loop {
             if let Got::Hit(buf, _) = now(self.log.get(page))? {
@@ -119,7 +122,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
     /// Writes a page. It is durable after a [`flush`](Self::flush).
     ///
     /// # Errors
-    /// If the log has failed, or the origin does.
+    /// The log has failed, or the origin returns an error.
     pub fn write(&self, page: u64, bytes: &[u8]) -> Result<(), Errno> {
         if self.log.plan_change(false) != Change::PastLog {
             return now(self.log.put(page, bytes, true)).map(drop);
@@ -135,10 +138,10 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         Ok(())
     }
 
-    /// The pages are no more: they read as zero.
+    /// Deletes pages: they read as zero.
     ///
     /// # Errors
-    /// If the log has failed, or the origin does.
+    /// The log has failed, or the origin returns an error.
     pub fn bury(&self, pages: Range<u64>) -> Result<(), Errno> {
         let host = self.log.host();
         loop {
@@ -165,8 +168,8 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         }
     }
 
-    /// Makes the origin zero where the log has dropped pages, which are held. Where the origin refuses, the log has zeroes
-    /// instead, at once, or a version that another process put meanwhile. No read may return the origin's older bytes.
+    /// Zeroes pages of the origin that the log has dropped; the caller holds them. If the origin refuses, puts zeroes into
+    /// the log at once, unless another process has put a version meanwhile: no read may return the origin's older bytes.
     fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
         let host = self.log.host();
         let Err(refused) = now(host.zero_origin(pages.clone())) else { return Ok(()) };
@@ -175,7 +178,7 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
             let put = now(self.log.put_new(page, &zero, true));
             if put != Ok(New::Entered) && !self.log.has(page) {
                 eprintln!(
-                    "larder: the origin cannot be made zero ({refused}), and the log has no room"
+                    "larder: the origin cannot be zeroed ({refused}), and the log has no room"
                 );
                 std::process::abort();
             }
@@ -184,10 +187,10 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         Err(refused)
     }
 
-    /// Makes durable all that was written before.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// A device cannot be flushed, or the log has failed.
     pub fn flush(&self) -> Result<(), Errno> {
         let direct = || async { self.log.host().flush_direct() };
         now(self.log.barrier(direct(), direct()))
@@ -199,10 +202,10 @@ impl<M: Deref<Target = [AtomicU64]>> Pages<M> {
         self.log.status()
     }
 
-    /// Stops the log, when nobody else uses it any more.
+    /// Stops the log; no other member may use it any more.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// The log cannot be flushed or sealed.
     pub fn stop(self) -> Result<(), StopError> {
         self.flush().map_err(StopError::Flush)?;
         now(self.log.release())?;

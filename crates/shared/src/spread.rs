@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A slow origin, served by several threads at a time: pages that are brought there, files that are flushed.
+//! Several threads for a slow origin, which write pages or flush files in parallel.
 //!
-//! A process writes one page after the other, and an origin of a millisecond is then never busy. So where writes are slow,
-//! pages that leave together are written by threads that live as long as that takes, each a member of its own (`host.rs`): what
-//! is said of the dead holds of each of them. They take no signals, and call nothing of the
-//! program's but its origin.
+//! A process that writes one page after the other leaves an origin with a latency of a millisecond mostly idle. So
+//! where writes are slow, threads write the pages that are evicted together. Each thread lives for that task and is a
+//! member of its own (`host.rs`), so rules S1 and S2 cover its death too. The threads receive no signals, and the only
+//! code of the program that they call is its origin.
 //!
-//! Why not asynchronous writes: they may come to the origin after their process's death, when others have its locks.
+//! Why not asynchronous writes: they may reach the origin after their process has died, when other members hold its
+//! locks.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,22 +19,22 @@ use std::time::{Duration, Instant};
 
 /// Threads at a time.
 const THREADS: usize = 16;
-/// A write that takes so long waits for a device.
+/// A write that takes at least this long waited for a device.
 const SLOW: Duration = Duration::from_micros(200);
-/// So few pages are not worth a thread.
+/// Fewer pages than this are not worth a thread.
 const LEAST: usize = 4;
 
-/// What is known of the origin's speed.
+/// The observed speed of the origin.
 #[derive(Default)]
 pub(crate) struct Slow {
-    /// How long the last write took.
+    /// Duration of the last write.
     last: Cell<Duration>,
-    /// Threads are at it already, or this is one.
+    /// Threads are already running, or this is one of them.
     busy: Cell<bool>,
 }
 
 impl Slow {
-    /// Runs a write.
+    /// Runs and times a write.
     pub fn watch<T>(&self, write: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = write();
@@ -41,9 +42,10 @@ impl Slow {
         done
     }
 
-    /// Brings pages to the origin, if that is better done by several threads; those that could not be. They go in order of
-    /// place, neighbours together: those whose numbers are the same, divided by `neighbours`. `own` brings a run on this
-    /// thread, and what `begin` returns begins another's: nothing if it has no room there.
+    /// Writes pages to the origin in parallel, in order of their numbers and neighbours together (numbers that are
+    /// equal when divided by `neighbours`). `own` writes a run on this thread, and `begin` creates the function for
+    /// another thread, which returns `None` if there is no room for a member. Returns the pages that could not be
+    /// written, or `None` if parallel writes are not worth it.
     pub fn spread<B, F>(
         &self,
         pages: &[u64],
@@ -71,15 +73,15 @@ impl Slow {
             let mut threads = Vec::new();
             for _ in 1..parts.min(runs.len()) {
                 let begin = begin();
-                // Where there is no room for one more, others do it.
+                // A thread that cannot join leaves its runs to the others.
                 let run = move || begin().map_or_else(Vec::new, |bring| all(next, bring));
                 let builder = Builder::new().name("larder-writer".to_owned());
                 threads.extend(builder.spawn_scoped(scope, run));
             }
-            // This one too, by which the speed is known the next time.
+            // This thread takes part, which measures the speed for the next time.
             left.extend(all(next, own));
             for thread in threads {
-                // What one that panicked had begun is not known.
+                // The progress of a thread that panicked is unknown.
                 left.extend(thread.join().unwrap_or_else(|_| pages.clone()));
             }
         });
@@ -89,7 +91,7 @@ impl Slow {
     }
 }
 
-/// Brings one run after the other; the pages that could not be brought.
+/// Writes one run after the other; returns the pages that could not be written.
 fn all<'a>(
     next: impl Fn() -> Option<&'a &'a [u64]>,
     bring: impl Fn(&[u64]) -> Vec<u64>,
@@ -97,7 +99,7 @@ fn all<'a>(
     std::iter::from_fn(next).flat_map(|run| bring(run)).collect()
 }
 
-/// Does something to each, several at a time; the results, in order.
+/// Applies `each` to the items, several at a time; returns the results in order.
 pub fn together<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let part = items.len().div_ceil(THREADS).max(1);
     let quiet = Quiet::new();
@@ -114,7 +116,7 @@ pub fn together<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) ->
         for (thread, chunk) in threads {
             match thread.map(|thread| thread.join()) {
                 Ok(Ok(some)) => results.extend(some),
-                // A thread that could not begin; one that panicked has said so.
+                // The thread did not start, or it panicked, which is reported already.
                 _ => results.extend(run(chunk)),
             }
         }
@@ -124,7 +126,7 @@ pub fn together<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) ->
     results
 }
 
-/// No signal comes to threads that begin while it lives.
+/// Blocks all signals for threads that start while it lives.
 struct Quiet(libc::sigset_t);
 
 impl Quiet {
@@ -141,7 +143,7 @@ impl Quiet {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        // SAFETY: the set is the one that was in force.
+        // SAFETY: the set is the mask that was in force before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
     }
 }

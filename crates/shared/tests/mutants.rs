@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bugs that the deaths of members must show: the controls of `killed.rs`.
+//! Bugs that killed members must reveal: the controls of `killed.rs`.
 #![cfg(feature = "mutants")]
 
 mod support;
@@ -9,13 +9,13 @@ use support::deaths::deaths;
 use support::member;
 
 #[test]
-#[ignore = "what a process of the other tests runs"]
+#[ignore = "run by the processes of the other tests"]
 fn member() {
     member::run();
 }
 
 #[test]
-fn deaths_show_every_mutant_of_a_death() {
+fn killed_members_reveal_every_mutant() {
     for mutant in ["page-log-no-repair", "page-log-drops-first"] {
         let shown = deaths(LogPolicy::Full, 2_000, Some(mutant), "member");
         let why = shown.expect_err(mutant);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same log under a second, tiny host of plain memory, whose threads, locks and waits are shuttle's: random
-//! schedules, where every access to the log's memory may be where another thread goes on. No schedule may lose
-//! an acknowledged version, show an older one, or let all threads wait.
+//! The page log under a minimal host of plain memory with shuttle's threads, locks and waits. Schedules are random, and
+//! every access to the log's memory may switch threads. No schedule may lose an acknowledged version, return an older
+//! one, or block all threads.
 //!
-//! Deaths are not here (`pagelog/several` in the engine, `killed.rs`): a thread of shuttle's cannot be killed.
+//! Deaths are tested elsewhere (`pagelog/several` in the engine, `killed.rs`): a thread of shuttle cannot be killed.
 
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
@@ -30,7 +30,7 @@ struct World {
     released: Condvar,
     changes: Mutex<u64>,
     changed: Condvar,
-    /// The newest version of a page that was begun, and that was acknowledged; locks of their order.
+    /// For each page the newest version that was begun, and the newest acknowledged; locks that order the writers.
     writers: Vec<Mutex<()>>,
     begun: Vec<Word>,
     done: Vec<Word>,
@@ -41,13 +41,13 @@ struct Thread {
     name: u64,
 }
 
-/// Memory at whose accesses another thread may go on.
+/// Memory whose accesses may switch threads.
 struct Watched(Arc<World>);
 
 impl Deref for Watched {
     type Target = [Word];
     fn deref(&self) -> &[Word] {
-        // Not at each: a schedule has only so many steps.
+        // Not at every access: a schedule has a limited number of steps.
         if shuttle::rand::thread_rng().gen_ratio(1, 64) {
             shuttle::thread::yield_now();
         }
@@ -103,7 +103,7 @@ impl Host for Thread {
         self.write_flash(offset, Buf::copy_of(&bytes)).await
     }
     async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {
-        // Block by block: others read meanwhile.
+        // Block by block, so that other threads read in between.
         for (i, block) in buf.chunks(PAGE).enumerate() {
             let mut flash = self.world.flash.lock().expect("no panic");
             part(&mut flash, offset + (i * PAGE) as u64, PAGE).copy_from_slice(block);
@@ -141,7 +141,7 @@ impl Host for Thread {
         false
     }
     async fn changed(&self, seen: u64) {
-        // No time-out: whoever waits in vain makes the schedule a deadlock.
+        // No timeout: a wait that nothing ends makes the schedule a deadlock.
         let changes = self.world.changes.lock().expect("no panic");
         drop(self.world.changed.wait_while(changes, |now| *now == seen).expect("no panic"));
     }
@@ -168,7 +168,7 @@ fn version_of(page: u64, bytes: &[u8]) -> u64 {
     word(1)
 }
 
-/// Reads a page, and looks at its version.
+/// Reads a page and checks its version.
 fn look(log: &Log, page: u64) {
     let world = &log.host().world;
     let least = world.done[page as usize].load(Relaxed);
@@ -232,8 +232,8 @@ fn schedule(policy: LogPolicy) {
     });
     let thread = |name| Thread { world: Arc::clone(&world), name };
     let log = now(PageLog::open(thread(1), Watched(Arc::clone(&world)), shape, settings));
-    let Ok((log, _)) = log else { panic!("it does not open") };
-    // So many that pages leave while the threads are at it.
+    let Ok((log, _)) = log else { panic!("the log does not open") };
+    // Enough pages that some are evicted while the threads run.
     (0..30).for_each(|i| put(&log, i % PAGES));
     let threads: Vec<_> = (2..2 + THREADS)
         .map(|name| {
@@ -249,17 +249,17 @@ fn schedule(policy: LogPolicy) {
     let before = log.status();
     log.repair();
     assert_eq!(log.status(), before);
-    assert!(before.rear > before.used, "the front moved");
+    assert!(before.rear > before.used, "no page was evicted");
 }
 
-/// How many schedules, unless `LARDER_SHARED_SCHEDULES` says so.
+/// The number of schedules, set by `LARDER_SHARED_SCHEDULES`.
 fn schedules() -> usize {
     let set = std::env::var("LARDER_SHARED_SCHEDULES").ok();
     set.map_or(300, |count| count.parse().expect("LARDER_SHARED_SCHEDULES is a number"))
 }
 
 #[test]
-fn no_schedule_loses_a_version_or_stands_still() {
+fn no_schedule_loses_a_version_or_deadlocks() {
     for policy in [LogPolicy::Full, LogPolicy::Bounded] {
         shuttle::check_random(move || schedule(policy), schedules());
         shuttle::check_pct(move || schedule(policy), schedules(), 3);

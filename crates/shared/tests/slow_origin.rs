@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An origin that takes its time is written by several threads at a time.
+//! A slow origin is written by several threads at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,19 +10,19 @@ use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_core::request::Errno;
 use larder_shared::{Devices, Member, Memory, Origin, Pages, Shape};
 
-/// A write that takes so long waits for a device.
+/// Duration of a write, long enough to count as slow.
 const SLOW: Duration = Duration::from_micros(400);
 
 #[derive(Default)]
 struct State {
     has: BTreeMap<u64, u8>,
-    /// Writes, at the moment and in all, and how many there were at a time.
+    /// Writes in flight, writes in all, and the most in flight at a time.
     now: usize,
     writes: usize,
     most: usize,
 }
 
-/// An origin that takes its time, and counts who is in it.
+/// A slow origin that counts its concurrent writes.
 #[derive(Clone, Default)]
 struct Slowly(Arc<Mutex<State>>);
 
@@ -57,7 +57,7 @@ impl Origin for Slowly {
 }
 
 #[test]
-fn a_slow_origin_is_written_by_several_and_what_it_refuses_is_told() {
+fn a_slow_origin_is_written_in_parallel_and_failed_writes_are_reported() {
     let log = Geometry { base: 0, blocks: 0, page_bytes: 4096, batch_pages: 64, volume: 9 };
     let log = log.grown_to(2000 * 4096).unwrap();
     let flash = rustix::fs::memfd_create("flash", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -80,17 +80,17 @@ fn a_slow_origin_is_written_by_several_and_what_it_refuses_is_told() {
     put(1000..1512);
     pages.flush().unwrap();
     let state = || origin.0.lock().unwrap();
-    let brought = |page: u64| state().has.get(&page) == Some(&(page as u8));
-    assert!((100..228).chain(1000..1512).all(brought));
-    assert!(state().most > 1, "one after the other");
-    // The first pages show how slow it is; behind them neighbours go together.
+    let written = |page: u64| state().has.get(&page) == Some(&(page as u8));
+    assert!((100..228).chain(1000..1512).all(written));
+    assert!(state().most > 1, "writes were not parallel");
+    // The first pages measure the speed; after them neighbours are written together.
     assert!(state().writes < 64 + 60, "{} writes", state().writes);
     put(64..80);
     put(200..210);
     assert_eq!(pages.flush(), Err(Errno::EIO));
-    // What lies beside the bad one may not be there either.
-    assert!((64..77).chain(200..210).all(brought));
-    assert!(!brought(77));
+    // Neighbours of the failing page may be missing too.
+    assert!((64..77).chain(200..210).all(written));
+    assert!(!written(77));
     let dirty = pages.status().dirty;
     assert!((1..=16).contains(&dirty), "{dirty}");
 }

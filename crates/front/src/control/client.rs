@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a serving process is asked.
+//! The client of a control socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::wire::{Answer, Command};
 
-/// Why there is no answer, or the answer is an error.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failed {
-    /// The exit code that this means.
+    /// The exit code.
     pub code: u8,
-    /// One line.
+    /// The message, one line.
     pub message: String,
 }
 
@@ -25,17 +25,19 @@ impl Failed {
     }
 }
 
-/// Asks a serving process; `progress` is told how it goes.
+/// Sends a command to a serving process and returns its result; `progress` receives progress messages.
 ///
 /// # Errors
-/// When nobody listens, or the answer is an error.
+/// No server listens, or the command failed.
 pub fn ask(
     path: &Path,
     command: &Command,
     mut progress: impl FnMut(&str),
 ) -> Result<Value, Failed> {
     let at = path.display();
-    let lost = |e: std::io::Error| Failed::new(3, format!("{at}: the server does not answer: {e}"));
+    let lost = |e: std::io::Error| {
+        Failed::new(3, format!("{at}: the connection to the server failed: {e}"))
+    };
     let stream = connect(path, command)?;
     for line in BufReader::new(stream).lines() {
         let line = line.map_err(lost)?;
@@ -45,28 +47,33 @@ pub fn ask(
             Ok(Answer::Ok(value)) => return Ok(value),
             Ok(Answer::Error { code, message }) => return Err(Failed { code, message }),
             Err(e) => {
-                return Err(Failed::new(3, format!("{at}: an answer is not understood: {e}")));
+                return Err(Failed::new(
+                    3,
+                    format!("{at}: the server's answer cannot be parsed: {e}"),
+                ));
             }
         }
     }
-    Err(Failed::new(3, format!("{at}: the server went away without an answer")))
+    Err(Failed::new(3, format!("{at}: the server closed the connection without an answer")))
 }
 
-/// A connection on which a command was sent.
+/// Connects and sends a command.
 pub(super) fn connect(path: &Path, command: &Command) -> Result<UnixStream, Failed> {
     let at = path.display();
     let mut stream = UnixStream::connect(path).map_err(|e| {
         let what = match e.kind() {
             std::io::ErrorKind::PermissionDenied => {
-                "may not connect: the control socket belongs to its owner and root"
+                "permission denied: only the socket's owner and root may connect"
             }
-            _ => "no server listens there: is it running? --name or --control must be as for serve",
+            _ => "no server listens there; is it running, and are --name and --control those of serve?",
         };
         Failed::new(2, format!("{at}: {what} ({e})"))
     })?;
     let mut line = serde_json::to_string(command).map_err(|e| Failed::new(2, e.to_string()))?;
     line.push('\n');
-    let lost = |e: std::io::Error| Failed::new(3, format!("{at}: the server does not answer: {e}"));
+    let lost = |e: std::io::Error| {
+        Failed::new(3, format!("{at}: the connection to the server failed: {e}"))
+    };
     stream.write_all(line.as_bytes()).map_err(lost)?;
     Ok(stream)
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket: how `larder status`, `stats`, `flush`, `detach`, `attach` and `trace record`
-//! reach a serving process.
+//! The control socket, over which `larder status`, `stats`, `flush`, `detach`, `attach` and `trace record` reach a
+//! serving process.
 //!
-//! Here is the server; [`wire`] has what both ends say, [`client`] asks, and [`record`] has both ends
-//! of a recording.
+//! This module is the server. [`wire`] has the messages, [`client`] the client, and [`record`] both ends of a
+//! recording.
 //!
-//! Invariants: the socket is for its owner only; a client has [`REQUEST_BOUND`] to say what it wants
-//! and at most [`MOST_LINE`] bytes to do so.
+//! Invariants: only the socket's owner may connect; a client has [`REQUEST_BOUND`] to send its request, which has at
+//! most [`MOST_LINE`] bytes.
 
 pub mod client;
 pub mod record;
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, say};
 use crate::listen::bind_unix;
 
-/// Control clients at a time.
+/// Control clients served at a time.
 const MOST_CLIENTS: usize = 16;
 
 /// The control socket of a volume; dropping it removes the socket.
@@ -41,10 +41,12 @@ impl Control {
     /// Listens for control clients.
     ///
     /// # Errors
-    /// When the socket cannot be bound.
+    /// The socket cannot be bound.
     pub fn start(path: &Path, volume: Arc<Volume>) -> Result<Self, VolumeError> {
         if let Some(dir) = path.parent() {
-            let fail = |e| VolumeError::Usage(format!("{}: cannot be made: {e}", dir.display()));
+            let fail = |e| {
+                VolumeError::Usage(format!("{}: cannot create the directory: {e}", dir.display()))
+            };
             std::fs::create_dir_all(dir).map_err(fail)?;
         }
         let listener = bind_unix(path)?;
@@ -77,7 +79,7 @@ fn accept(listener: &UnixListener, volume: &Arc<Volume>) {
         }
         let (volume, served) = (Arc::clone(volume), Arc::clone(&clients));
         let body = move || {
-            // A client that went away has no use for an answer.
+            // An error means that the client is gone; no one is left to report it to.
             let _ = serve(stream, &volume);
             served.fetch_sub(1, Ordering::SeqCst);
         };
@@ -93,7 +95,7 @@ fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
     let request = Deadlined::new(&stream, REQUEST_BOUND).take(MOST_LINE);
     let read = BufReader::new(request).read_line(&mut line);
     stream.set_write_timeout(Some(REQUEST_BOUND))?;
-    let answer = |answer: Answer| say(&stream, &answer);
+    let answer = |answer: Answer| send(&stream, &answer);
     let command = match read.map_err(|e| e.to_string()).and_then(|_| parse(&line)) {
         Ok(command) => command,
         Err(message) => return answer(Answer::Error { code: 2, message }),
@@ -118,7 +120,7 @@ fn parse(line: &str) -> Result<Command, String> {
     })
 }
 
-/// Nobody waits for longer than a day.
+/// Limits a client's time limit to one day.
 fn bounded(seconds: u64) -> Duration {
     Duration::from_secs(seconds.min(24 * 3600))
 }
@@ -142,7 +144,7 @@ fn execute(
             let began = std::time::Instant::now();
             volume.detach(bound, |n| {
                 if began.elapsed() > Duration::from_secs(1) {
-                    progress(format!("waiting for operations on flash, {n} workers"));
+                    progress(format!("waiting for flash operations on {n} workers"));
                 }
             })?;
             Ok(json!({ "detached": true }))

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume as a file sees it: reads, writes and zeroings of any range of bytes.
+//! Byte-granular access to a volume: reads, writes and zeroings of any range.
 //!
-//! Purpose: a volume takes whole blocks of its origin (512 or 4096 bytes), a file takes anything.
-//! Reads are widened; a write that begins or ends within a block reads that block and writes all
-//! of it ([`Overlaps`] keeps others away between the two); a zeroing writes its edges and leaves
-//! the rest to the origin.
+//! Purpose: a volume accepts whole blocks of its origin (512 or 4096 bytes), a file accepts any range. Reads are
+//! extended to whole blocks. A write that begins or ends within a block reads that block and writes it whole;
+//! [`Overlaps`] locks the blocks in between. A zeroing writes its partial blocks and passes the whole ones to the
+//! origin.
 //!
-//! Invariants: nothing waits here; `done` is told on a worker's thread, once. What a write leaves
-//! alone of a block is what the block held when no other write of this kind was under way.
+//! Invariants: no call blocks; `done` is called once, on a worker's thread. The part of a block that a write does not
+//! cover keeps its content, and no concurrent partial write of the same block is lost.
 //!
-//! An NBD client that writes the same block at that very moment shares the lock: its worker asks for a
-//! pass as soon as the volume is a file.
+//! NBD clients of the same volume use the same locks: once the volume is served as a file, its workers take a pass for
+//! each write.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind, pieces};
 use larder_volume::{Overlaps, Pass, Seek, Volume};
 
-/// Told how a request ended.
+/// Receives the result of a request.
 type Done = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
-/// A volume by the byte, see the module.
+/// A byte-granular view of a volume.
 #[derive(Clone)]
 pub(crate) struct Bytes {
     volume: Arc<Volume>,
@@ -32,16 +32,16 @@ pub(crate) struct Bytes {
     size: u64,
 }
 
-/// Data that was read.
+/// Data of a read.
 pub(crate) struct Data {
     bufs: Vec<Buf>,
-    /// How much of the first buffer was not asked for.
+    /// Bytes of the first buffer that were not requested.
     skip: usize,
     len: usize,
 }
 
 impl Data {
-    /// The data in one piece, which is how it lies in memory unless it crosses a unit's border.
+    /// Passes the data as one slice; it is copied only if it crosses a unit's boundary.
     pub fn with<T>(self, take: impl FnOnce(&[u8]) -> T) -> T {
         let end = self.skip + self.len;
         if let Some(part) = self.bufs.first().and_then(|first| first.get(self.skip..end)) {
@@ -70,7 +70,7 @@ impl Bytes {
         self.size
     }
 
-    /// What of a range lies within the volume.
+    /// The part of a range that lies within the volume.
     pub fn within(&self, offset: u64, len: u64) -> Range<u64> {
         let end = offset.saturating_add(len).min(self.size);
         offset.min(end)..end
@@ -91,7 +91,7 @@ impl Bytes {
         });
     }
 
-    /// Writes at a place within the volume.
+    /// Writes within the volume.
     pub fn write(
         &self,
         offset: u64,
@@ -117,8 +117,7 @@ impl Bytes {
         });
     }
 
-    /// Makes a range within the volume read as zeroes; with `may_unmap`, the origin may
-    /// deallocate it.
+    /// Makes a range within the volume read as zeroes; with `may_unmap` the origin may deallocate it.
     pub fn zero(
         &self,
         range: Range<u64>,
@@ -136,7 +135,7 @@ impl Bytes {
             let edges = match inner.start < inner.end {
                 _ if !partial => Vec::new(),
                 true => vec![range.start..inner.start, inner.end..range.end],
-                // Within one block, or of two blocks the end and the beginning.
+                // Within one block, or the end of one block and the beginning of the next.
                 false if inner.start == inner.end => {
                     vec![range.start..inner.start, inner.start..range.end]
                 }
@@ -146,18 +145,18 @@ impl Bytes {
         });
     }
 
-    /// Looks for data or a hole from a byte within the volume on; nothing, if there is no data.
+    /// Finds data or a hole from a byte within the volume on; `done` receives `None` if there is no further data.
     pub fn seek(&self, from: u64, what: Seek, done: impl FnOnce(Option<u64>) + Send + 'static) {
         let whole = from / self.block * self.block..self.size;
         self.volume.seek(whole, what, move |found| done(found.map(|at| at.max(from))));
     }
 
-    /// Makes every write answered so far durable.
+    /// Makes every acknowledged write durable.
     pub fn flush(&self, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         self.call(Kind::Flush, 0..0, Vec::new(), |result| done(result.map(drop)));
     }
 
-    /// Zeroes the parts of blocks one after the other, then the whole blocks.
+    /// Zeroes the partial blocks one after the other, then the whole blocks.
     fn zero_parts(
         self,
         mut parts: Vec<Range<u64>>,
@@ -185,7 +184,7 @@ impl Bytes {
         self.patch(part, bufs, false, Box::new(then));
     }
 
-    /// Writes a range out of memory for all of its blocks; what is not in the range is read first.
+    /// Writes a range from buffers for all of its blocks; the rest of the blocks is read first.
     fn patch(self, range: Range<u64>, bufs: Vec<Buf>, fua: bool, done: Done) {
         let whole = self.blocks(&range);
         let mut missing = Vec::new();
@@ -199,7 +198,7 @@ impl Bytes {
         Patch { bytes: self, range, whole, bufs, fua, missing, done }.step();
     }
 
-    /// Memory for a range of whole blocks, cut as the volume cuts.
+    /// Buffers for a range of whole blocks, split as the volume splits.
     fn memory(&self, whole: &Range<u64>) -> Vec<Buf> {
         let cut = pieces(whole.start, whole.end - whole.start, self.unit);
         cut.map(|piece| Buf::with_len(piece.len as usize)).collect()
@@ -216,14 +215,14 @@ impl Bytes {
     }
 }
 
-/// A write of parts of blocks.
+/// A write of partial blocks.
 struct Patch {
     bytes: Bytes,
     range: Range<u64>,
     whole: Range<u64>,
     bufs: Vec<Buf>,
     fua: bool,
-    /// Blocks that must be read.
+    /// Blocks still to be read.
     missing: Vec<u64>,
     done: Done,
 }
@@ -248,7 +247,7 @@ impl Patch {
         });
     }
 
-    /// Takes over what a block holds in a range that is not written.
+    /// Copies the old content of a block for a range that is not written.
     fn keep(&mut self, block: &Range<u64>, old: &[u8], kept: Range<u64>) {
         let (from, to) = (kept.start.max(block.start), kept.end.min(block.end));
         if from >= to {
@@ -260,7 +259,7 @@ impl Patch {
     }
 }
 
-/// Copies data into buffers that follow each other, from byte `at` of the first on.
+/// Copies data into consecutive buffers, from byte `at` of the first one on.
 fn fill(bufs: &mut [Buf], mut at: usize, mut data: &[u8]) {
     for buf in bufs {
         if at >= buf.len() {
@@ -289,7 +288,7 @@ mod tests {
 
     const SIZE: u64 = 1 << 18;
 
-    /// A volume of 64 KiB units on two workers, as if its blocks were so large.
+    /// A volume of 64 KiB units on two workers; `block` replaces the block size of its origin.
     fn bytes(block: u64) -> Bytes {
         let mut choices = preset("sce").unwrap().choices();
         choices.unit_bytes = 64 << 10;
@@ -317,7 +316,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Stripes of all lengths belong to the threads in turn; each writes and zeroes within its own.
+    /// Stripes of random lengths belong to four threads in turn; each thread writes and zeroes within its own stripes.
     fn stripes(block: u64) {
         let bytes = bytes(block);
         let mut random = Pcg64::seed_from_u64(block);
@@ -363,13 +362,13 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_a_block_lose_nothing() {
+    fn concurrent_writes_within_a_block_keep_each_other() {
         stripes(512);
         stripes(4096);
     }
 
     #[test]
-    fn every_border_of_a_write_and_a_zeroing() {
+    fn writes_and_zeroings_at_every_boundary() {
         let bytes = bytes(512);
         let mut model = vec![0; SIZE as usize];
         let borders = [0u64, 1, 511, 512, 513, 1000, 1024, 1025, 65_535, 65_536, 65_537, 66_048];

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a file system is not mounted, or stays mounted.
+//! Errors of mounting and unmounting.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// What the kernel is asked with.
+/// The device that connects a FUSE server to the kernel.
 pub(super) const DEVICE: &str = "/dev/fuse";
-/// The program that mounts and unmounts for users.
+/// The program that mounts and unmounts for unprivileged users.
 pub(super) const HELPER: &str = "fusermount3";
 
-/// See the module. Each is one line that follows a path.
+/// An error of a mount. Each message is one line that callers print after the path.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// FUSE is not loaded.
+    /// The FUSE module is not loaded.
     #[error("{DEVICE} is missing; load the module fuse")]
     NoDevice,
     /// The FUSE device cannot be opened.
     #[error("{DEVICE}: {0}")]
     Device(io::Error),
-    /// FUSE was not built.
+    /// The kernel was built without FUSE.
     #[error("this kernel has no FUSE")]
     NoFuse,
     /// The kernel refuses the mount.
-    #[error("cannot mount there: {0}")]
+    #[error("the mount failed: {0}")]
     Mount(Errno),
-    /// A name of the mount has a zero byte.
+    /// A mount option contains a zero byte.
     #[error(transparent)]
     Options(#[from] std::ffi::NulError),
     /// Only the helper may mount, and it is not installed.
@@ -34,17 +34,17 @@ pub enum MountError {
     /// The helper cannot be run.
     #[error("{HELPER}: {0}")]
     Helper(io::Error),
-    /// There is no socket to the helper.
+    /// The socket to the helper cannot be created.
     #[error(transparent)]
     Socket(io::Error),
     /// The helper refuses the mount.
     #[error("not permitted to mount there: {0}")]
     HelperMount(String),
-    /// The kernel and the file system do not agree on a protocol.
-    #[error("the kernel's greeting failed: {0}")]
-    Greeting(io::Error),
-    /// A file in a directory cannot have the name.
-    #[error("the export's name {0:?} cannot be a file's; use a file")]
+    /// The kernel and the server do not agree on a FUSE protocol version.
+    #[error("the FUSE handshake with the kernel failed: {0}")]
+    Handshake(io::Error),
+    /// The export name is not a valid file name.
+    #[error("the export name {0:?} cannot be a file name; accepted: a file as PATH")]
     ExportName(String),
     /// The kernel refuses to unmount.
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// The helper was not started.
+    /// The error of a helper that cannot be started.
     pub(super) fn helper(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NoHelper,

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The mounted file system: one file, alone or in a directory. The only place that knows `fuser`.
+//! The mounted file system: one file, alone or in a directory. The only module that uses `fuser`.
 //!
-//! Purpose: answers the kernel. What is about names and attributes is answered on the reader
-//! thread; reads, writes, zeroings and flushes go to the volume, and the worker that has done one
-//! answers it: a reader never waits for a device.
+//! Purpose: replies to the kernel. The reader thread replies to requests about names and attributes. Reads, writes,
+//! zeroings and flushes go to the volume, and the worker that completes one replies: a reader thread never waits for a
+//! device.
 //!
-//! Invariants: every request is answered once, also through a closed gate (EIO) and when the
-//! volume drops it (fuser then says EIO); the file's size never changes.
+//! Invariants: each request gets one reply, also when the gate is closed (EIO) and when the volume drops the request
+//! (fuser then replies EIO). The file's size never changes.
 //!
-//! Direct I/O for every open: no page cache of the file lies above the volume, so clients of other
-//! doors see what is written here, and memory is not used twice. A loop device with direct I/O
-//! then has its requests passed on as they are, many at a time. Writes run in parallel; shared
-//! mappings work where the kernel allows them with direct I/O (6.6 and newer).
+//! Every open file uses direct I/O. Without a page cache above the volume, clients of other doors see the file's
+//! writes, and data is not held in memory twice. The requests of a loop device with direct I/O are passed on unchanged,
+//! many at a time. Writes run in parallel. Shared mappings work on kernels that allow them with direct I/O (6.6 and
+//! newer).
 //!
-//! Why not the kernel's write-back cache: an answered write would be in memory only.
+//! Why not the kernel's write-back cache: an acknowledged write would exist only in memory.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -34,33 +34,33 @@ use super::bytes::Bytes;
 use super::gate::{Gate, Ticket};
 use super::mount::MOST_REQUEST;
 
-/// How long the kernel may believe attributes and names. They never change; it is short so that
-/// a server that is gone is soon noticed.
+/// How long the kernel may cache attributes and names. They never change; the time is short so that users notice soon
+/// when the server is gone.
 const VALID: Duration = Duration::from_secs(1);
-/// Asynchronous requests that the kernel sends at a time: a loop device's queue is 128 deep.
+/// Asynchronous requests that the kernel sends at a time: the queue depth of a loop device.
 const MOST_BACKGROUND: u16 = 128;
-/// Block size in answers, and the grain in which a loop device discards.
+/// Block size in replies, and the granularity of a loop device's discards.
 const BLOCK: u32 = 4096;
 
-/// The kernel's numbers for the two questions.
+/// The kernel's numbers of the two kinds of seek.
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// The file system, see the module.
+/// The file system.
 pub(super) struct Files {
     bytes: Bytes,
     gate: Gate,
-    /// The file's name in the directory; without one, the file is the root.
+    /// The file's name in the directory; `None` if the file is the root.
     name: Option<OsString>,
     started: SystemTime,
     uid: u32,
     gid: u32,
 }
 
-/// Answers on so many threads what comes through the descriptor, until it is unmounted.
+/// Serves the requests of the descriptor on `threads` threads until it is unmounted.
 ///
 /// # Errors
-/// When the kernel's greeting fails, or a thread cannot be started.
+/// The FUSE handshake with the kernel fails, or a thread cannot be started.
 pub(super) fn serve(
     files: Files,
     device: OwnedFd,
@@ -70,8 +70,8 @@ pub(super) fn serve(
     Ok(serve_session(files, device, threads, move || gate.is_ending())?.0)
 }
 
-/// Serves any file system, as `serve` does the one file; `ends` is asked whether an unmount is
-/// expected. Also returns a handle that sends the kernel notices.
+/// Serves any file system; `ends` returns whether an unmount is expected. Also returns a handle that sends
+/// notifications to the kernel.
 pub fn serve_session(
     files: impl Filesystem,
     device: OwnedFd,
@@ -80,19 +80,21 @@ pub fn serve_session(
 ) -> std::io::Result<(JoinHandle<()>, Notifier)> {
     let mut config = Config::default();
     config.n_threads = Some(threads);
-    // A second descriptor can only be had by whoever may open the device.
+    // Cloning the descriptor needs permission to open the device.
     config.clone_fd = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
-    // The kernel lets in whom the mount lets in; a loop device's own thread is root, and is sent.
+    // The kernel checks access by the mount's options. A loop device's requests come from a kernel thread of root.
     let session = Session::from_fd(files, device, SessionACL::All, config)?;
     let notifier = session.notifier();
     let thread = std::thread::Builder::new().name("larder-fuse".to_owned());
     let thread = thread.spawn(move || {
-        // The readers are its children and inherit it.
+        // The reader threads are its children and inherit the flag.
         larder_io::process::mark_io_thread();
         match session.run() {
             Err(e) => tracing::error!("fuse: reading requests ended: {e}"),
             Ok(()) if ends() => {}
-            Ok(()) => tracing::warn!("fuse: unmounted by somebody else; served there no more"),
+            Ok(()) => tracing::warn!(
+                "fuse: another process unmounted the file system; it is no longer served"
+            ),
         }
     })?;
     Ok((thread, notifier))
@@ -106,7 +108,7 @@ impl Files {
         Self { bytes, gate, name, started, uid: uid.as_raw(), gid: gid.as_raw() }
     }
 
-    /// The number of the file that is the volume.
+    /// The inode of the volume's file.
     fn file(&self) -> INodeNo {
         if self.name.is_some() { INodeNo(2) } else { INodeNo::ROOT }
     }
@@ -137,7 +139,7 @@ impl Files {
         })
     }
 
-    /// Lets a request to the file in, or says why not.
+    /// Admits a request to the file through the gate, or returns why not.
     fn enter(&self, ino: INodeNo, bytes: u64) -> Result<Ticket, Errno> {
         if ino != self.file() {
             return Err(Errno::EISDIR);
@@ -146,7 +148,7 @@ impl Files {
     }
 }
 
-/// How the kernel knows an error; what only makes sense between servers is an I/O error there.
+/// The kernel's error for a request error; ESHUTDOWN has a meaning only between servers and becomes EIO.
 fn errno(error: request::Errno) -> Errno {
     match error {
         request::Errno::ESHUTDOWN => Errno::EIO,
@@ -154,7 +156,7 @@ fn errno(error: request::Errno) -> Errno {
     }
 }
 
-/// Answers a request that has no data in its answer.
+/// Replies to a request whose reply has no data.
 fn answer(reply: ReplyEmpty, result: Result<(), request::Errno>) {
     match result {
         Ok(()) => reply.ok(),
@@ -164,7 +166,7 @@ fn answer(reply: ReplyEmpty, result: Result<(), request::Errno>) {
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // What a kernel does not know it goes without.
+        // A kernel without a capability works without it.
         let _ = config.set_max_write(MOST_REQUEST);
         let _ = config.set_max_background(MOST_BACKGROUND);
         let _ = config.set_congestion_threshold(MOST_BACKGROUND);
@@ -188,7 +190,7 @@ impl Filesystem for Files {
         }
     }
 
-    /// Times may be set, to no effect; size, owner and permissions are the volume's.
+    /// Setting times succeeds without effect; size, owner and permissions cannot be changed.
     fn setattr(
         &self,
         _: &Request,
@@ -273,7 +275,7 @@ impl Filesystem for Files {
             Ok(ticket) => ticket,
             Err(e) => return reply.error(e),
         };
-        // The kernel does not send an fsync after a direct write to a file opened so.
+        // For a file opened with O_DSYNC the kernel sends no fsync after a direct write.
         let fua = OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::DSYNC);
         let data = data.get(..written as usize).unwrap_or_default();
         self.bytes.write(offset, data, fua, move |result| {
@@ -285,7 +287,7 @@ impl Filesystem for Files {
         });
     }
 
-    /// A file is closed. Nothing is kept here that would have to go out.
+    /// A file is closed. Nothing is buffered here, so there is nothing to write.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.ok();
     }
@@ -300,7 +302,7 @@ impl Filesystem for Files {
         }
     }
 
-    /// Holes and zeroed ranges read as zeroes; space is there already.
+    /// Punched and zeroed ranges read as zeroes; space is always allocated.
     fn fallocate(
         &self,
         _: &Request,
@@ -336,7 +338,7 @@ impl Filesystem for Files {
         }
     }
 
-    /// Data and holes; all other places the kernel finds by itself.
+    /// Finds data and holes; the kernel handles other kinds of seek itself.
     fn lseek(
         &self,
         _: &Request,
@@ -393,7 +395,7 @@ impl Filesystem for Files {
         reply.statfs(self.bytes.size() / u64::from(BLOCK), 0, 0, 1, 0, BLOCK, 255, BLOCK);
     }
 
-    /// The kernel has looked at the permissions itself.
+    /// The kernel has already checked the permissions.
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         reply.ok();
     }

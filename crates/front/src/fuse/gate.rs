@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many requests of a mount are under way, and how they come to an end.
+//! Counts and bounds the requests in flight of a mount, and drains them at its end.
 //!
-//! Invariants: a closed gate lets nobody in; a ticket is given back when its request is answered,
-//! however that ends; the payload under way is at most [`MOST_BYTES`] or one request (design rule
-//! 11: everything is bounded).
+//! Invariants: a closed gate admits no request. A ticket is returned when its request completes, whatever the result.
+//! The payload in flight is at most [`MOST_BYTES`], or one request (design rule 11).
 //!
-//! Why a reader thread may wait here: requests under way are answered by workers, which need no
-//! reader; and the kernel keeps what is not read yet.
+//! Why a reader thread may block here: workers complete the requests in flight without a reader, and the kernel queues
+//! the requests that are not read yet.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The most payload of a mount's requests under way.
+/// The most payload in flight of a mount.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Default)]
 struct State {
     closed: bool,
-    /// The mount is being taken away by us.
+    /// The server is unmounting the file system.
     ending: bool,
     requests: u64,
     bytes: u64,
-    /// Somebody waits for a change.
+    /// A thread waits for a change.
     awaited: bool,
 }
 
-/// The gate of a mount, see the module.
+/// The gate of a mount.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
-/// A request under way; ends when dropped.
+/// A request in flight; dropping it ends the request.
 pub struct Ticket {
     gate: Gate,
     bytes: u64,
@@ -40,7 +39,7 @@ impl Gate {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a request of so many bytes in, when there is room for it; not through a closed gate.
+    /// Admits a request of `bytes` once there is room for it; `None` if the gate is closed.
     pub fn enter(&self, bytes: u64) -> Option<Ticket> {
         let mut state = self.lock();
         while !state.closed && state.requests > 0 && state.bytes + bytes > MOST_BYTES {
@@ -56,17 +55,17 @@ impl Gate {
         Some(Ticket { gate: self.clone(), bytes })
     }
 
-    /// The mount will soon be gone, and that is as it should be.
+    /// Announces that the server will unmount the file system.
     pub fn expect_end(&self) {
         self.lock().ending = true;
     }
 
-    /// Whether an end of the mount is as it should be.
+    /// Whether the server has announced an unmount.
     pub fn is_ending(&self) -> bool {
         self.lock().ending
     }
 
-    /// Lets nobody in any more.
+    /// Rejects all further requests.
     pub fn close(&self) {
         let mut state = self.lock();
         (state.closed, state.ending) = (true, true);
@@ -74,7 +73,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Waits until nothing is under way, at the longest until then; whether that is so.
+    /// Waits until no request is in flight, at most until `deadline`; returns whether none is.
     pub fn is_empty_by(&self, deadline: Instant) -> bool {
         let mut state = self.lock();
         while state.requests > 0 {
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_gate_lets_nobody_in_and_empties() {
+    fn a_closed_gate_admits_no_request_and_drains() {
         let gate = Gate::default();
         let ticket = gate.enter(4096).unwrap();
         gate.close();
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_is_bounded_but_one_request_always_fits() {
+    fn payload_is_bounded_but_one_request_is_always_admitted() {
         let gate = Gate::default();
         let large = gate.enter(MOST_BYTES * 2).unwrap();
         let (other, (said, says)) = (gate.clone(), std::sync::mpsc::channel());

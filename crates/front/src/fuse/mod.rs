@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The FUSE door: a volume as one file, which a loop device can carry a file system on.
+//! The FUSE door: serves a volume as one file, on which a loop device can carry a file system.
 //!
-//! Purpose: for kernels that have neither `nbd` nor `ublk`. `fuse:PATH` makes PATH the file (it is
-//! mounted over; made when there is nothing) or, when PATH is a directory, a directory with the
-//! file in it, under the export's name or [`DEFAULT_NAME`].
+//! Purpose: for kernels that have neither `nbd` nor `ublk`. `fuse:PATH` mounts the file over PATH, which is created if
+//! it does not exist. If PATH is a directory, the mount is a directory that contains the file, under the export's name
+//! or [`DEFAULT_NAME`].
 //!
-//! How a request goes: a reader thread takes it from the kernel (`files`), `gate` counts it,
-//! `bytes` makes whole blocks of it, the volume's worker does it and answers the kernel.
+//! A request is read from the kernel by a reader thread (`files`), counted by `gate` and extended to whole blocks by
+//! `bytes`. A worker of the volume executes it and replies to the kernel.
 //!
-//! Invariants: PATH is what it was before once the door is closed (`place`); closing is bounded.
-//! When the process dies, the kernel closes the connection: whoever uses the file gets an error
-//! at once, and the next server clears the dead mount away.
+//! Invariants: after the door is closed, PATH is as it was before (`place`); closing takes bounded time. If the process
+//! dies, the kernel closes the connection: users of the file get an error at once, and the next server removes the dead
+//! mount.
 //!
-//! Why a file of its own at PATH and not always a directory: `losetup PATH` and `--listen
-//! fuse:PATH` then name the same thing, as for a socket.
+//! Why a file at PATH and not always a directory: `losetup PATH` and `--listen fuse:PATH` then name the same path, as
+//! for a socket.
 
 mod bytes;
 pub mod error;
@@ -40,21 +40,20 @@ use self::place::Place;
 
 /// The file's name in a directory when the export has none.
 pub const DEFAULT_NAME: &str = "volume";
-/// Time between two looks at a mount that is in use.
+/// Time between two attempts to unmount a file system in use.
 const POLL: Duration = Duration::from_millis(20);
-/// The most threads that read requests: each is a hand-over, not work, and a few keep up with all
-/// workers.
+/// The most reader threads: a reader only passes requests on, so a few keep up with all workers.
 const MOST_READERS: usize = 4;
 
-/// Looks whether something could be mounted at `path`; what a dead server left there is cleared away.
+/// Checks whether `path` can be mounted; removes the mount of a dead server.
 ///
 /// # Errors
-/// When that path cannot be used.
+/// The path cannot be used.
 pub(crate) fn check(path: &Path) -> Result<(), VolumeError> {
     Place::prepare(path).map(|place| place.clean_up())
 }
 
-/// A mounted volume; dropping it takes the mount away without waiting for its users.
+/// A mounted volume; dropping it unmounts without waiting for the users of the file.
 pub struct FuseDoor {
     volume: Arc<Volume>,
     mount: Mount,
@@ -68,7 +67,7 @@ impl FuseDoor {
     /// Mounts the volume at `path`.
     ///
     /// # Errors
-    /// When that path cannot be used, or this process may not mount.
+    /// The path cannot be used, or this process may not mount.
     pub fn open(path: &Path, volume: &Arc<Volume>) -> Result<Self, VolumeError> {
         volume.begin_overlaps()?;
         let place = Place::prepare(path)?;
@@ -96,34 +95,33 @@ impl FuseDoor {
         let threads = cores.clamp(2, MOST_READERS);
         if let Err(e) = files::serve(files, device, threads) {
             let _ = mount.detach();
-            return Err(MountError::Greeting(e));
+            return Err(MountError::Handshake(e));
         }
         Ok((mount, gate, file))
     }
 
-    /// The file that is the volume.
+    /// The volume's file.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The volume behind it.
+    /// The volume.
     pub(crate) fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// Closes the door: waits for half of `bound` until nobody uses the file, then takes it away
-    /// from them; what is under way is answered within the rest. `hurry` is asked whether to wait
-    /// no longer.
+    /// Closes the door. Waits up to half of `bound` until the file is unused, then unmounts it from its users, and
+    /// waits for the requests in flight for the rest. `hurry` returns whether to stop waiting.
     pub fn close(mut self, bound: Duration, hurry: impl Fn() -> bool) {
         let begin = Instant::now();
-        let mut told = false;
+        let mut warned = false;
         self.gate.expect_end();
         while self.mount.unmount() == Unmounted::Busy {
             if hurry() || begin.elapsed() >= bound / 2 {
                 break;
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut warned, true) {
                 tracing::warn!("{} is in use; waiting for its users", self.file.display());
             }
             std::thread::sleep(POLL);
@@ -133,7 +131,7 @@ impl FuseDoor {
         }
     }
 
-    /// Lets no request in any more, and takes the mount away if it is still there.
+    /// Rejects further requests, and unmounts if the file system is still mounted.
     fn shut(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;

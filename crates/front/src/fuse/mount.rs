@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mounts: by the kernel, or by `fusermount3` for whoever may not.
+//! Mounting, by the kernel or by `fusermount3` for unprivileged users.
 //!
-//! Invariants: only the file system that was mounted here is unmounted by [`Mount`]: its device
-//! number must be that of the topmost mount at the path.
+//! Invariant: [`Mount`] unmounts only the file system that was mounted here: its device number must be that of the
+//! topmost mount at the path.
 //!
-//! Why not the mount code of the `fuser` crate: it unmounts by path alone, also what others have
-//! mounted there since, tries once, and its errors name no cause.
+//! Why not the mount code of the `fuser` crate: it unmounts by path alone, including file systems that others mounted
+//! there since; it tries once; and its errors state no cause.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -24,24 +24,24 @@ use super::mounts;
 use super::place::Place;
 use super::unmount::{FS_TYPE, by_helper, detach};
 
-/// The subtype of it, as fusermount3 wants it.
+/// The subtype that fusermount3 sets.
 const SUBTYPE: &str = "larder";
 /// The longest read and write.
 pub const MOST_REQUEST: u32 = 1 << 20;
-/// Lets other users in.
+/// Mount option: other users may access the file system.
 const ALL: &str = ",allow_other";
 
-/// A mount of ours.
+/// A mount made by this process.
 pub struct Mount {
     path: PathBuf,
-    /// Of the file system; nothing where it could not be found out.
+    /// The device number of the file system; `None` if it could not be determined.
     device: Option<String>,
 }
 
-/// Mounts at a place, for this user or for all; what the kernel asks comes through the descriptor.
+/// Mounts at `place`, for this user or for all users. The returned descriptor receives the kernel's requests.
 ///
 /// # Errors
-/// What is missing, or who refuses.
+/// The FUSE device or the helper is missing, or one of them refuses the mount.
 pub fn mount(place: &Place, source: &str, all: bool) -> Result<(OwnedFd, Mount), MountError> {
     let fd = match mount_directly(place, source, all)? {
         Some(fd) => fd,
@@ -79,7 +79,7 @@ fn mount_directly(place: &Place, source: &str, all: bool) -> Result<Option<Owned
     }
 }
 
-/// The helper mounts for users and sends the descriptor back over a socket, here its stdin.
+/// Mounts with the helper, which returns the descriptor over a socket, here its stdin.
 fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, MountError> {
     let sockets = UnixStream::pair().map_err(MountError::Socket)?;
     let (ours, its) = (sockets.0, OwnedFd::from(sockets.1));
@@ -91,18 +91,18 @@ fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, Mo
     command.args(["-o", &options, "--"]).arg(&place.path).env("_FUSE_COMMFD", "0");
     let command = command.stdin(its).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().map_err(MountError::helper)?;
-    // The command holds the other end of the socket.
+    // The command still holds the helper's end of the socket.
     let _ = command.stdin(Stdio::null());
     let fd = receive(&ours);
     let ended = child.wait_with_output().map_err(MountError::Helper)?;
     fd.ok_or_else(|| {
         let words = String::from_utf8_lossy(&ended.stderr);
-        let line = words.lines().next().unwrap_or("it sent no descriptor");
+        let line = words.lines().next().unwrap_or("the helper sent no descriptor");
         MountError::HelperMount(line.to_owned())
     })
 }
 
-/// The descriptor that the helper sends; nothing when it ends without.
+/// Receives the helper's descriptor; `None` if the helper ends without sending one.
 fn receive(socket: &UnixStream) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -118,28 +118,28 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
     })
 }
 
-/// What an unmount led to.
+/// The result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// It is gone, or was gone already.
+    /// The file system is unmounted, now or earlier.
     Done,
-    /// Somebody uses it.
+    /// The file system is in use.
     Busy,
 }
 
 impl Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is what one sees at its path.
+    /// Whether this is the topmost mount at its path.
     fn is_on_top(&self) -> bool {
         let top = mounts::top(&self.path);
         top.is_some_and(|top| top.kind == FS_TYPE && Some(top.device) == self.device)
     }
 
-    /// Unmounts unless somebody uses it.
+    /// Unmounts, unless the file system is in use.
     pub fn unmount(&self) -> Unmounted {
         if !self.is_on_top() {
             return Unmounted::Done;
@@ -152,10 +152,10 @@ impl Mount {
         if done { Unmounted::Done } else { Unmounted::Busy }
     }
 
-    /// Takes it away from its path; who uses it may go on until the descriptor is closed.
+    /// Detaches the mount from its path; users continue until the descriptor is closed.
     ///
     /// # Errors
-    /// When the kernel does not want to.
+    /// The kernel or the helper fails to unmount it.
     pub fn detach(&self) -> Result<(), MountError> {
         if self.is_on_top() { detach(&self.path) } else { Ok(()) }
     }

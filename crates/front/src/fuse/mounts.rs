@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is mounted where, as `/proc/self/mountinfo` tells it.
+//! Mounts of this process's namespace, from `/proc/self/mountinfo`.
 //!
-//! Why not `stat`: on a mount whose server is dead or stopped it fails or waits, and whether a
-//! mount is ours and still there has to be known just then.
+//! Why not `stat`: on a mount whose server is dead or stopped it fails or blocks, and just then the caller must know
+//! whether the mount is its own and still there.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -11,31 +11,31 @@ use std::path::{Path, PathBuf};
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The file system's device number, `MAJOR:MINOR`; tells two mounts of ours apart.
+    /// The file system's device number, `MAJOR:MINOR`; differs between two mounts of Larder.
     pub device: String,
     /// The file system's type.
     pub kind: String,
 }
 
-/// The mount that hides all others at a path, if there is one.
+/// The topmost mount at a path, if there is one.
 pub fn top(path: &Path) -> Option<Mounted> {
     let text = std::fs::read("/proc/self/mountinfo").ok()?;
     last(&String::from_utf8_lossy(&text), path)
 }
 
-/// Where something is mounted at a path or below it, in the order of the mounts.
+/// The mount points at a path or below it, in the order of the mounts.
 #[must_use]
 pub fn below(path: &Path) -> Vec<PathBuf> {
     let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     points(&String::from_utf8_lossy(&text)).filter(|point| point.starts_with(path)).collect()
 }
 
-/// The mount points.
+/// All mount points.
 fn points(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
     mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape)
 }
 
-/// The last line of this mount point: later mounts hide earlier ones.
+/// The last line with this mount point: later mounts hide earlier ones.
 fn last(mountinfo: &str, path: &Path) -> Option<Mounted> {
     let mut found = mountinfo.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -49,7 +49,7 @@ fn last(mountinfo: &str, path: &Path) -> Option<Mounted> {
     found.next_back()
 }
 
-/// A path without the octal escapes of blanks, tabs, newlines and backslashes.
+/// Decodes the octal escapes of blanks, tabs, newlines and backslashes in a path.
 fn unescape(text: &str) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, tail)) = rest.split_first() {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_mount_at_a_path_counts() {
+    fn the_last_mount_at_a_path_is_the_topmost() {
         let text = "\
             22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
             40 22 0:30 / /mnt/a\\040b rw shared:2 master:1 - tmpfs tmpfs rw\n\
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_file_is_understood() {
+    fn the_real_mountinfo_is_parsed() {
         assert!(top(Path::new("/proc")).is_some_and(|m| m.kind == "proc"));
         assert!(below(Path::new("/proc")).contains(&PathBuf::from("/proc")));
     }

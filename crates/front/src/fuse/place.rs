@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The PATH of a FUSE listener before anything is mounted there.
+//! Prepares the PATH of a FUSE listener for mounting.
 //!
-//! Purpose: decides between a file and a directory, makes a file where there is nothing, clears
-//! away what a killed server left, and refuses everything else in one line.
+//! Purpose: distinguishes a file from a directory, creates a missing file, removes the mount of a killed server, and
+//! rejects every other path with a one-line error.
 //!
-//! Invariants: nothing that could be precious is hidden by a mount: a file must be empty, a
-//! directory too; another server's mount is left alone. A file that was made here is removed in
-//! the end, if nothing hides it and it is empty.
+//! Invariants: a mount hides no data: a file or a directory at PATH must be empty, and a live server's mount is left in
+//! place. A file that was created here is removed at the end, if nothing is mounted over it and it is empty.
 //!
-//! Why a mount whose server is dead is told by `statfs`: `stat` may be answered from the kernel's
-//! memory. It is asked on a thread of its own, because a server that is stopped answers nobody.
+//! Why `statfs` detects a dead server: the kernel may answer `stat` from its cache. The call runs on its own thread,
+//! because it blocks while the server is stopped.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -22,28 +21,28 @@ use larder_volume::VolumeError;
 use super::mounts;
 use super::unmount::{FS_TYPE, detach};
 
-/// How long the server of a mount in our way may take to show that it is alive.
+/// How long an existing mount's server may take to answer.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
-/// Mounts of dead servers, one upon the other, that are cleared away.
+/// The most dead mounts at one path that are removed.
 const MOST_STALE: usize = 16;
 
-/// Where to mount.
+/// A path to mount over.
 pub struct Place {
-    /// Without symbolic links.
+    /// The path without symbolic links.
     pub path: PathBuf,
-    /// Type and permissions of what is there.
+    /// Type and permissions of the path.
     pub mode: u32,
-    /// It is a directory.
+    /// Whether it is a directory.
     pub is_dir: bool,
-    /// It was made here.
+    /// Whether the file was created here.
     made: bool,
 }
 
 impl Place {
-    /// Makes PATH ready to be mounted over.
+    /// Prepares PATH for mounting.
     ///
     /// # Errors
-    /// When it cannot be, see the module.
+    /// PATH is not empty, is neither a file nor a directory, or is mounted by a live server.
     pub fn prepare(given: &Path) -> Result<Self, VolumeError> {
         let fail = |what: String| VolumeError::Usage(format!("fuse:{}: {what}", given.display()));
         let path = resolve(given).map_err(|e| fail(format!("cannot mount there: {e}")))?;
@@ -51,7 +50,7 @@ impl Place {
         let made = match make_file(&path) {
             Ok(()) => true,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => false,
-            Err(e) => return Err(fail(format!("cannot be made: {e}"))),
+            Err(e) => return Err(fail(format!("cannot be created: {e}"))),
         };
         let meta = path.symlink_metadata().map_err(|e| fail(e.to_string()))?;
         let place = Self { path, mode: meta.mode(), is_dir: meta.is_dir(), made };
@@ -70,7 +69,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Removes the file if it was made here.
+    /// Removes the file if it was created here.
     pub fn clean_up(&self) {
         if !self.made || mounts::top(&self.path).is_some() {
             return;
@@ -82,7 +81,7 @@ impl Place {
     }
 }
 
-/// The path as mountinfo has it, without asking whatever is mounted at its end.
+/// The path in the form of mountinfo, without access to the file system mounted at its end.
 fn resolve(given: &Path) -> io::Result<PathBuf> {
     let Some(name) = given.file_name() else { return given.canonicalize() };
     let parent = match given.parent() {
@@ -100,7 +99,7 @@ fn make_file(path: &Path) -> io::Result<()> {
     std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
-/// Takes away what killed servers left mounted; refuses a mount whose server lives.
+/// Removes the mounts of killed servers; rejects a mount whose server lives.
 fn clear_stale(given: &Path, path: &Path) -> Result<(), VolumeError> {
     let refused = |what: String| VolumeError::Refused(format!("fuse:{}: {what}", given.display()));
     for _ in 0..MOST_STALE {
@@ -117,18 +116,19 @@ fn clear_stale(given: &Path, path: &Path) -> Result<(), VolumeError> {
             let what = format!("is a dead mount of type {}; unmount it first", mounted.kind);
             return Err(refused(what));
         }
-        tracing::info!("fuse:{}: clearing away the mount of a dead server", given.display());
-        detach(path).map_err(|e| refused(format!("a dead server's mount stays: {e}")))?;
+        tracing::info!("fuse:{}: removing the mount of a dead server", given.display());
+        detach(path)
+            .map_err(|e| refused(format!("cannot unmount a dead server's file system: {e}")))?;
     }
-    Err(refused("too many dead servers' mounts are there; unmount them first".to_owned()))
+    Err(refused("has too many mounts of dead servers; unmount them first".to_owned()))
 }
 
-/// Whether the server of this mount is gone. One that does not answer is not.
+/// Whether this mount's server is gone. A server that does not answer in time counts as alive.
 fn is_dead(path: &Path) -> bool {
     let (answer, answered) = channel();
     let path = path.to_owned();
     let body = move || {
-        // Whoever asked may have given up.
+        // After a timeout the receiver is gone.
         let _ = answer.send(rustix::fs::statfs(&path).map(drop));
     };
     let asked = std::thread::Builder::new().name("larder-probe".to_owned()).spawn(body);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_and_goes_again() {
+    fn a_created_file_is_removed_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new");
         let place = Place::prepare(&path).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_precious_is_not_hidden() {
+    fn data_is_not_hidden_by_a_mount() {
         let dir = tempfile::tempdir().unwrap();
         let full = dir.path().join("full");
         std::fs::write(&full, "precious").unwrap();

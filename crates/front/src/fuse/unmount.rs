@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes mounts away: by the kernel, or by `fusermount3` for whoever may not.
+//! Unmounting, by the kernel or by `fusermount3` for unprivileged users.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,13 +9,13 @@ use rustix::mount::UnmountFlags;
 
 use super::error::{HELPER, MountError};
 
-/// The type that our mounts have in `mount` and `/proc/mounts`.
+/// The type of Larder's mounts in `mount` and `/proc/mounts`.
 pub const FS_TYPE: &str = "fuse.larder";
 
-/// Takes whatever is mounted at a path away from it.
+/// Detaches the topmost mount from a path.
 ///
 /// # Errors
-/// When the kernel does not want to.
+/// The kernel or the helper fails to unmount it.
 pub fn detach(path: &Path) -> Result<(), MountError> {
     match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
@@ -24,7 +24,7 @@ pub fn detach(path: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Has the helper unmount what is at a path.
+/// Unmounts a path with the helper.
 pub(super) fn by_helper(path: &Path, flags: &[&str]) -> Result<(), MountError> {
     let mut command = Command::new(HELPER);
     let command = command.args(flags).arg("--").arg(path).stdin(Stdio::null());

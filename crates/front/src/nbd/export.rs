@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server offers: its exports, their limits and their flags.
+//! The exports that a server offers, their limits and flags.
 //!
-//! Purpose: one description that the handshake advertises and the session enforces, so that the
-//! two cannot differ.
+//! Purpose: one description that the handshake advertises and the session enforces, so that the two cannot differ.
 //!
-//! Invariants (checked by [`Exports::new`]): names are unique and lawful strings; block sizes and
-//! the maximum payload are what the protocol allows; the size is whole minimum blocks.
+//! Invariants (checked by [`Exports::new`]): names are unique and valid strings; block sizes and the maximum payload
+//! are what the protocol allows; the size is a multiple of the minimum block.
 
 use larder_nbd::codec::{MAX_PAYLOAD, MAX_STRING, can};
 use larder_volume::Volume;
@@ -13,19 +12,19 @@ use larder_volume::Volume;
 /// One export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Its name; the empty name is the default export.
+    /// The name; the empty name is the default export.
     pub name: String,
-    /// For people.
+    /// A description for people.
     pub description: String,
     /// Size.
     pub bytes: u64,
-    /// Requests must be aligned to this; a power of two of at most 64 KiB.
+    /// Requests must be aligned to this many bytes; a power of two of at most 64 KiB.
     pub min_block_bytes: u32,
-    /// Requests better are aligned to this; a power of two, at least 512 and the minimum.
+    /// Requests should be aligned to this many bytes; a power of two, at least 512 and the minimum.
     pub preferred_block_bytes: u32,
     /// The longest read or write.
     pub max_payload_bytes: u32,
-    /// Writes are refused.
+    /// Whether writes are rejected.
     pub read_only: bool,
 }
 
@@ -44,7 +43,7 @@ impl Export {
         }
     }
 
-    /// A volume as an export.
+    /// The export of a volume.
     #[must_use]
     pub fn of(volume: &Volume) -> Self {
         let config = volume.config();
@@ -57,7 +56,7 @@ impl Export {
         }
     }
 
-    /// The transmission flags; "do not fragment" may only be offered with structured replies.
+    /// The transmission flags; the protocol allows "do not fragment" only with structured replies.
     #[must_use]
     pub fn flags(&self, structured: bool) -> u16 {
         let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::MULTI_CONN;
@@ -85,7 +84,7 @@ impl Export {
             let accepted = "a power of two of at least 512 and the minimum block";
             return bad("preferred block", u64::from(preferred), accepted);
         }
-        // Not above 1 GiB: the reply's length must fit into 32 bits, and nobody asks for more.
+        // At most 1 GiB: the reply's length must fit in 32 bits, and clients use far less.
         if self.max_payload_bytes < preferred || self.max_payload_bytes > 1 << 30 {
             let accepted = "at least the preferred block and at most 1 GiB";
             return bad("maximum payload", u64::from(self.max_payload_bytes), accepted);
@@ -101,7 +100,7 @@ impl Export {
 /// An export that the protocol does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// A name or description is no lawful string.
+    /// A name or description is not a valid string.
     #[error(
         "export {name:?}: name and description must be at most 4096 bytes without a NUL character"
     )]
@@ -110,31 +109,31 @@ pub enum ExportError {
         name: String,
     },
     /// A number is out of range.
-    #[error("export {name:?}: {what} of {value} bytes; accepted is {accepted}")]
+    #[error("export {name:?}: {what} of {value} bytes; accepted: {accepted}")]
     Value {
         /// The export, shortened.
         name: String,
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
         /// Its value.
         value: u64,
-        /// What would do.
+        /// The accepted values.
         accepted: &'static str,
     },
-    /// Two exports have one name.
-    #[error("export {0:?} is given twice; names must differ")]
+    /// Two exports have the same name.
+    #[error("export {0:?} is defined twice; accepted: different names")]
     Twice(String),
 }
 
-/// The exports of a server, in the order given; an export is known by its place in it.
+/// The exports of a server, in the order given; the index identifies an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exports(Vec<Export>);
 
 impl Exports {
-    /// Checks and takes the exports.
+    /// Validates the exports.
     ///
     /// # Errors
-    /// The first export that breaks an invariant of the module.
+    /// The first export that breaks an invariant of this module.
     pub fn new(exports: Vec<Export>) -> Result<Self, ExportError> {
         for (i, export) in exports.iter().enumerate() {
             export.check()?;
@@ -145,21 +144,20 @@ impl Exports {
         Ok(Self(exports))
     }
 
-    /// The place of the export that a client means by `name`: the one of that name; the empty
-    /// name also means the only one.
+    /// The index of the export with this name; the empty name also selects the only export.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         let exact = self.0.iter().position(|e| e.name == name);
         exact.or_else(|| (name.is_empty() && self.0.len() == 1).then_some(0))
     }
 
-    /// The export at a place.
+    /// The export with this index.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Export> {
         self.0.get(index)
     }
 
-    /// All of them.
+    /// All exports.
     pub fn iter(&self) -> std::slice::Iter<'_, Export> {
         self.0.iter()
     }
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn unlawful_exports_are_refused_with_what_would_do() {
+    fn invalid_exports_are_rejected_with_the_accepted_values() {
         let bad = |change: fn(&mut Export)| {
             let mut export = Export::new("x", 1 << 20);
             change(&mut export);

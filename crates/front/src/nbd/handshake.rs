@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server's side of the negotiation: fixed newstyle, blocking, over any stream.
 //!
-//! Purpose: from a fresh connection to a chosen export. It is short, rare and all round trips, so
-//! it blocks; the caller bounds it in time with a stream such as
-//! [`Deadlined`](larder_nbd::deadline::Deadlined).
+//! Purpose: takes a fresh connection to a chosen export. A negotiation is short, rare and consists of round trips, so
+//! it blocks; the caller limits its time with a stream such as [`Deadlined`](larder_nbd::deadline::Deadlined).
 //!
-//! Invariants: a client gets at most [`MAX_OPTIONS`] options with at most [`MAX_OPTION_BYTES`] of
-//! data each; no byte of the transmission phase is read; nothing is answered before the option
-//! was read whole.
+//! Invariants: a client may send at most [`MAX_OPTIONS`] options with at most [`MAX_OPTION_BYTES`] of data each; no
+//! byte of the transmission phase is read; the server replies to an option only after it has read the option
+//! completely.
 //!
-//! TLS comes in the middle: after `STARTTLS` the caller makes the stream a secure one and goes on
-//! with [`resume`], where everything agreed upon before is forgotten. Where it is required nothing
-//! else is answered before.
+//! After `STARTTLS` the caller secures the stream and continues with [`resume`], which forgets everything negotiated
+//! before. A listener that requires TLS accepts no other option before it.
 //!
-//! Where the protocol leaves a choice: block sizes are always told, asked for or not; a client
-//! that did not ask for them is let in all the same, and its unaligned requests fail cleanly.
-//! Of metadata contexts there is one, `base:allocation`; others are not found, which is no error.
+//! Where the protocol leaves a choice: the server always sends the block sizes, requested or not. A client that did not
+//! request them is accepted, and its unaligned requests fail with an error. The only metadata context is
+//! `base:allocation`; other contexts are not found, which is not an error.
 
 use std::io::{self, Read, Write};
 
@@ -27,86 +25,86 @@ use larder_nbd::status::{BASE, BASE_ALLOCATION, CONTEXT, parse_query};
 
 use super::export::{Export, Exports};
 
-/// The most options that a client may ask for.
+/// The most options that a client may send.
 pub const MAX_OPTIONS: usize = 64;
-/// The most bytes of data that an option may have.
+/// The most bytes of data of an option.
 pub const MAX_OPTION_BYTES: u32 = 64 << 10;
 
-/// What was agreed upon.
+/// The result of a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The place of the export in [`Exports`].
+    /// The export's index in [`Exports`].
     pub export: usize,
-    /// Structured replies are to be used.
+    /// Whether structured replies are used.
     pub structured: bool,
-    /// The client asked for the block sizes and so promised to obey them.
+    /// Whether the client requested the block sizes and so promised to obey them.
     pub block_sizes_known: bool,
-    /// The context `base:allocation` was chosen for this export.
+    /// Whether the context `base:allocation` was chosen for this export.
     pub allocation: bool,
 }
 
-/// What a listener thinks of TLS.
+/// The TLS policy of a listener or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// There is none.
+    /// TLS is not available.
     Plain,
-    /// Clients may have it.
+    /// Clients may use TLS.
     Offered,
-    /// Clients must have it.
+    /// Clients must use TLS.
     Required,
-    /// This connection has it.
+    /// The connection uses TLS.
     Secured,
 }
 
-/// How a negotiation ended, if well.
+/// How a negotiation ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With an export.
+    /// The client chose an export.
     Chosen(Negotiated),
-    /// With the next byte TLS begins; then comes [`resume`].
+    /// TLS begins with the next byte; the caller continues with [`resume`].
     StartTls {
-        /// To be handed on.
+        /// To be passed to [`resume`].
         no_zeroes: bool,
     },
 }
 
-/// Why a negotiation did not lead to an export.
+/// Why a negotiation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The client said good-bye; nothing is wrong.
+    /// The client ended the negotiation, which is not a fault.
     #[error("the client ended the negotiation")]
     Aborted,
-    /// The client went away.
+    /// The client closed the connection.
     #[error("the client closed the connection during the negotiation")]
     Closed,
-    /// It took too long.
-    #[error("the negotiation did not end in time")]
+    /// The time limit was exceeded.
+    #[error("the negotiation exceeded its time limit")]
     TimedOut,
     /// The stream failed.
     #[error("the connection failed during the negotiation: {0}")]
     Io(io::Error),
     /// The client set flags that were not offered.
-    #[error("client flags {0:#x}; accepted are 1 (fixed newstyle) and 2 (no zeroes)")]
+    #[error("client flags {0:#x}; accepted: 1 (fixed newstyle) and 2 (no zeroes)")]
     Flags(u32),
-    /// The client is out of step.
+    /// An option has the wrong magic.
     #[error("an option does not begin with IHAVEOPT: the stream is out of step")]
     Magic,
-    /// Too much data.
-    #[error("option {option} with {len} bytes of data; accepted are at most {MAX_OPTION_BYTES}")]
+    /// An option has too much data.
+    #[error("option {option} with {len} bytes of data; accepted: at most {MAX_OPTION_BYTES}")]
     TooLong {
-        /// Which.
+        /// The option.
         option: u32,
         /// Announced bytes.
         len: u32,
     },
-    /// Too many options.
+    /// The client sent too many options.
     #[error("more than {MAX_OPTIONS} options without choosing an export")]
     TooMany,
-    /// The old way of choosing an export, which cannot be answered with an error.
+    /// `EXPORT_NAME` with an unknown export; this option cannot return an error to the client.
     #[error("unknown export {0:?}")]
     UnknownExport(String),
-    /// The same, where TLS is required.
-    #[error("it does not use TLS, which is required here")]
+    /// `EXPORT_NAME` where TLS is required, or TLS was requested without being available.
+    #[error("the client does not use TLS, which this listener requires")]
     NotSecure,
 }
 
@@ -124,8 +122,8 @@ impl From<io::Error> for HandshakeError {
 /// Negotiates with the client at the other end of `stream`, without TLS.
 ///
 /// # Errors
-/// The client goes away, breaks the protocol or a bound, or the stream fails. The connection is to
-/// be closed in every case.
+/// The client closes the connection, breaks the protocol or a bound, or the stream fails. The caller must close the
+/// connection in each case.
 pub fn negotiate<S: Read + Write>(
     stream: S,
     exports: &Exports,
@@ -136,7 +134,7 @@ pub fn negotiate<S: Read + Write>(
     }
 }
 
-/// Negotiates from the first byte on.
+/// Negotiates from the first byte.
 ///
 /// # Errors
 /// As for [`negotiate`].
@@ -150,7 +148,7 @@ pub fn begin<S: Read + Write>(
     server.run()
 }
 
-/// Goes on after TLS has begun.
+/// Continues after TLS has begun.
 ///
 /// # Errors
 /// As for [`negotiate`].
@@ -171,12 +169,12 @@ struct Server<'a, S> {
     security: Security,
     no_zeroes: bool,
     structured: bool,
-    /// The export that the context was chosen for.
+    /// The export for which the context was chosen.
     allocation: Option<usize>,
-    /// The option that is being answered, and its data.
+    /// The current option and its data.
     option: u32,
     data: Vec<u8>,
-    /// The answer so far; sent at once.
+    /// The reply so far; it is sent in one write.
     out: Vec<u8>,
 }
 
@@ -237,7 +235,7 @@ impl<'a, S: Read + Write> Server<'a, S> {
         Ok(())
     }
 
-    /// Answers the option; how the negotiation ended, if it did.
+    /// Replies to the option; returns the outcome if the negotiation ended.
     fn answer(&mut self) -> Result<Option<Outcome>, HandshakeError> {
         if self.option == opt::STARTTLS {
             return self.start_tls();
@@ -246,7 +244,7 @@ impl<'a, S: Read + Write> Server<'a, S> {
         match self.option {
             opt::ABORT => {
                 self.put(rep::ACK, &[]);
-                // The client may be gone already, which is its right.
+                // The protocol allows the client to close the connection without waiting.
                 let _ = self.send();
                 return Err(HandshakeError::Aborted);
             }
@@ -275,8 +273,8 @@ impl<'a, S: Read + Write> Server<'a, S> {
 
     fn start_tls(&mut self) -> Result<Option<Outcome>, HandshakeError> {
         match self.security {
-            Security::Plain => self.fail(rep::ERR_UNSUP, "TLS is not set up")?,
-            Security::Secured => self.fail(rep::ERR_INVALID, "TLS is there already")?,
+            Security::Plain => self.fail(rep::ERR_UNSUP, "TLS is not configured")?,
+            Security::Secured => self.fail(rep::ERR_INVALID, "TLS is already active")?,
             _ if !self.data.is_empty() => {
                 self.fail(rep::ERR_INVALID, "this option takes no data")?;
             }
@@ -297,7 +295,7 @@ impl<'a, S: Read + Write> Server<'a, S> {
         Ok(())
     }
 
-    /// Adds one answer to what will be sent.
+    /// Appends one reply.
     fn put(&mut self, kind: u32, parts: &[&[u8]]) {
         let len = parts.iter().map(|p| p.len()).sum::<usize>() as u32;
         self.out.extend(OptionReply { option: self.option, kind, len }.encode());
@@ -306,15 +304,15 @@ impl<'a, S: Read + Write> Server<'a, S> {
         }
     }
 
-    /// Adds an error with a line for people.
-    #[allow(clippy::unnecessary_wraps)] // so that the callers are expressions of one type
+    /// Appends an error with a message.
+    #[allow(clippy::unnecessary_wraps)] // makes all arms of the callers one type
     fn fail(&mut self, kind: u32, why: &str) -> Result<(), HandshakeError> {
         self.put(kind, &[why.as_bytes()]);
         Ok(())
     }
 
     fn agreed(&self, export: usize, block_sizes_known: bool) -> Negotiated {
-        // What was chosen for another export is not chosen for this one.
+        // A context that was chosen for another export does not apply.
         let allocation = self.allocation == Some(export);
         Negotiated { export, structured: self.structured, block_sizes_known, allocation }
     }
@@ -387,8 +385,7 @@ impl<'a, S: Read + Write> Server<'a, S> {
         }
     }
 
-    /// Lists or chooses contexts. Whatever was chosen before is not chosen any more, also when this
-    /// fails.
+    /// Lists or chooses contexts. An earlier choice is void, also if this option fails.
     fn meta_context(&mut self) -> Result<(), HandshakeError> {
         let (lists, context) = (self.option == opt::LIST_META_CONTEXT, CONTEXT.to_be_bytes());
         if !lists {
@@ -417,7 +414,7 @@ impl<'a, S: Read + Write> Server<'a, S> {
     }
 }
 
-/// The data of `INFO` and `GO`: the export's name, and the facts asked for, two bytes each.
+/// Parses the data of `INFO` and `GO`: the export's name and the requested information types, two bytes each.
 fn parse_info(data: &[u8]) -> Option<(&str, &[u8])> {
     let mut c = Cursor(data);
     let name = c.string()?;

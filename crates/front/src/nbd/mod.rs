@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The NBD server without sockets.
 //!
-//! Purpose: the server's half of the protocol. [`handshake`] is its negotiation, [`export`] what it
-//! offers, [`session`] its transmission phase as a state machine that takes and gives memory. The
-//! bytes, the names of exports and the client are in `larder-nbd`.
+//! Purpose: the server's side of the protocol. [`handshake`] is the negotiation, [`export`] the exports, [`session`]
+//! the transmission phase as a state machine that borrows and lends buffers. The wire format, URIs and the client are
+//! in `larder-nbd`.
 //!
-//! Invariants: whatever the peer sends, nothing here panics, allocates beyond a stated bound or
-//! waits without one. No `unsafe`.
+//! Invariants: whatever the peer sends, this module does not panic, does not allocate beyond a stated bound and does
+//! not wait beyond one. No `unsafe`.
 //!
-//! Why not an NBD crate: those that exist read a request into memory of their own and want an
-//! async runtime; here payload goes from the socket into the very buffer that the device writes.
+//! Why not an NBD crate: the existing ones read a request into their own memory and require an async runtime; here
+//! payload goes from the socket into the buffer from which the device is written.
 #![forbid(unsafe_code)]
 
 pub mod export;

@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The transmission phase of one connection, without the socket.
 //!
-//! Purpose: NBD's half of [`larder_volume::session`], whose module has the order of the calls.
+//! Purpose: the NBD implementation of [`larder_volume::session`], which documents the order of calls.
 //!
 //! Invariants:
-//! - Bounded: at most [`Limits::requests`] requests and [`Limits::payload_bytes`] bytes of payload
-//!   (or one request) are open; until one is answered *and its reply sent*, nothing more is
-//!   parsed and soon nothing received. Write payload is allocated as it arrives, not as it is
-//!   announced.
-//! - A ticket is ours: clients may send cookies twice, and a result that comes twice or too late
-//!   finds no request.
-//! - Every parsed request but a disconnect is answered exactly once, unless the connection is cut.
-//! - A write is handed on when all of its payload is here, cut as
-//!   [`pieces`](larder_core::request::pieces) cuts.
+//! - Bounded: at most [`Limits::requests`] requests and [`Limits::payload_bytes`] bytes of payload (or one request) are
+//!   open. Until one of them completes *and its reply is sent*, the session parses no further request and soon stops
+//!   receiving. Memory for the payload of a write is allocated as it arrives, not as it is announced.
+//! - Tickets are the session's own: clients may send equal cookies, and a duplicate or late result matches no request.
+//! - Every parsed request except a disconnect gets exactly one reply, unless the connection is cut.
+//! - A write is passed on when its payload is complete, split as [`pieces`](larder_core::request::pieces) splits.
 //!
-//! Why the payload of a refused write is read to its end: only then does the next request's header
-//! come. Above [`Limits::skip_bytes`] the connection is cut instead.
+//! Why the payload of a rejected write is read completely: the header of the next request follows it. Above
+//! [`Limits::skip_bytes`] the session cuts the connection instead.
 //!
-//! Why a receive goes to one of two places: many short requests want one large buffer, copied
-//! from; the rest of a long payload wants no copy and goes to where the device will read it.
+//! Why data is received into one of two places: many short requests need one large buffer, from which they are copied.
+//! The rest of a long payload is received without a copy, directly where the device will read it.
 
 mod answer;
 mod check;
@@ -44,15 +41,15 @@ use super::export::Export;
 
 pub use self::types::{Limits, State, Why};
 
-/// When at least this much of a write's piece is missing, it is received in its place; a shorter
-/// rest is received together with what follows it, and copied.
+/// When at least this much of a piece of a write is missing, it is received in place; a shorter rest is received
+/// together with what follows it, and copied.
 const DIRECT_BYTES: usize = 16 << 10;
 
-/// What the next bytes are.
+/// What the next bytes belong to.
 enum Input {
     Head,
     Fill(Fill),
-    /// The payload of a refused write.
+    /// The payload of a rejected write.
     Skip {
         slot: u32,
         left: u32,
@@ -61,7 +58,7 @@ enum Input {
     },
 }
 
-/// Which memory is lent for receiving.
+/// Which buffer is lent for receiving.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lent {
     None,
@@ -69,17 +66,17 @@ enum Lent {
     Piece,
 }
 
-/// How parsing went on.
+/// The result of a parsing step.
 enum Step {
     Ready(ClientRequest),
     Again,
     /// More bytes are needed.
     Starved,
-    /// A request must be answered first.
+    /// A request must complete first.
     Blocked,
 }
 
-/// One connection's transmission phase, see the module.
+/// The transmission phase of one connection.
 pub struct Session {
     rules: Rules,
     structured: bool,
@@ -88,27 +85,27 @@ pub struct Session {
     state: State,
     /// The peer sent its last byte.
     eof: bool,
-    /// Nothing more will be parsed.
+    /// Nothing further is parsed.
     input_done: bool,
     input: Input,
-    /// The receive buffer; `None` while lent. `start..end` of it is received and not parsed.
+    /// The receive buffer; `None` while it is lent. `start..end` is received and not parsed.
     recv: Option<Buf>,
     start: usize,
     end: usize,
     lent: Lent,
     slots: Slots,
-    /// What open requests hold: from their header until their reply is sent.
+    /// What open requests hold, from their header until their reply is sent.
     held: Held,
     outbox: Outbox,
-    /// The last batch, empty, for the next one.
+    /// The last batch, emptied, for reuse.
     batch: SendBatch,
-    /// Empty vectors that came with replies, for the next writes.
+    /// Empty vectors that came with replies, for reuse by writes.
     spare: Vec<Vec<Buf>>,
 }
 
 impl Session {
-    /// A session on `export`; `structured` and the export are as negotiated. Writes are cut at
-    /// multiples of `unit_bytes`.
+    /// A session on `export`; `structured` and the export are as negotiated. Writes are split at multiples of
+    /// `unit_bytes`.
     #[must_use]
     pub fn new(export: &Export, structured: bool, unit_bytes: u64, limits: Limits) -> Self {
         let limits = Limits {
@@ -137,15 +134,14 @@ impl Session {
         }
     }
 
-    /// The same session, in which a client may ask what a range is: `base:allocation` was chosen,
-    /// with structured replies.
+    /// Allows block status requests if the client chose `base:allocation`, which needs structured replies.
     #[must_use]
     pub fn with_allocation(mut self, chosen: bool) -> Self {
         self.rules.allocation = chosen && self.structured;
         self
     }
 
-    /// Where the session stands.
+    /// The state of the session.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
@@ -240,7 +236,7 @@ impl Session {
         ClientRequest { ticket, what, offset: slot.offset, len: u64::from(slot.len), bufs }
     }
 
-    /// Ends a request's time with the engine. A write's payload is free, all else with the reply.
+    /// Ends a request. The payload of a write is freed here, everything else with the reply.
     fn close_slot(&mut self, index: u32) -> Slot {
         let slot = self.slots.close(index);
         if !slot.is_read() {
@@ -269,13 +265,13 @@ impl Session {
         Step::Again
     }
 
-    /// As [`take_send`](session::Session::take_send), for other drivers: the parts go to `push` in order,
-    /// memory and the bytes of it to send. Whether there was a batch.
+    /// As [`take_send`](session::Session::take_send), for other drivers: `push` receives the parts in order, each a
+    /// buffer and the range to send. Returns whether there was a batch.
     pub fn take_send_with(&mut self, push: impl FnMut(Buf, Range<usize>)) -> bool {
         self.outbox.take(push)
     }
 
-    /// Takes no more input. A request that is still arriving is forgotten.
+    /// Ends the input. A request whose payload is still arriving is dropped.
     fn close_input(&mut self, why: Why) {
         if self.input_done {
             return;
@@ -291,7 +287,7 @@ impl Session {
         self.held.requests -= 1;
     }
 
-    /// Ends the session at once; replies that wait are not sent.
+    /// Ends the session at once; waiting replies are not sent.
     fn cut(&mut self, why: Why) -> Step {
         if !matches!(self.state, State::Closed(_)) {
             self.close_input(why);
@@ -301,7 +297,7 @@ impl Session {
         Step::Again
     }
 
-    /// From closing to closed when nothing is left to do.
+    /// Changes from closing to closed when nothing is left to do.
     fn settle(&mut self) {
         if let State::Closing(why) = self.state
             && self.input_done
@@ -397,18 +393,22 @@ impl session::Session for Session {
 
     fn reply(&mut self, ticket: u64, result: Result<(), Errno>, mut bufs: Vec<Buf>) {
         let Some(index) = self.slots.find(ticket) else {
-            tracing::error!(ticket, "a result for no open NBD request");
+            tracing::error!(ticket, "a result matches no NBD request");
             return;
         };
         let slot = self.slots.get(index);
         let bytes: usize = bufs.iter().map(|b| b.len()).sum();
         match result {
             Ok(()) if slot.asks_status() => {
-                tracing::error!("a status without extents");
+                tracing::error!("a block status without extents");
                 self.answer_error(index, Errno::EIO, "");
             }
             Ok(()) if slot.is_read() && bytes as u64 != slot.payload => {
-                tracing::error!(bytes, wanted = slot.payload, "a read brought wrong data");
+                tracing::error!(
+                    bytes,
+                    wanted = slot.payload,
+                    "a read returned data of the wrong length"
+                );
                 self.answer_error(index, Errno::EIO, "");
             }
             Ok(()) => {
@@ -426,7 +426,7 @@ impl session::Session for Session {
 
     fn reply_status(&mut self, ticket: u64, extents: &[Extent]) {
         let Some(index) = self.slots.find(ticket) else {
-            tracing::error!(ticket, "a status for no open NBD request");
+            tracing::error!(ticket, "a block status matches no NBD request");
             return;
         };
         if extents.is_empty() || !self.slots.get(index).asks_status() {

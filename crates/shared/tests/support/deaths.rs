@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rounds in which one member dies, or all do.
+//! Rounds in which one member dies, or all members die.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{Column, Life, MEMBERS, PAGES, look};
 
-/// Deaths before the members are stopped and all is looked at.
+/// Deaths before the members are stopped and the whole state is checked.
 const IN_A_LIFE: u64 = 10;
-/// A member that nobody means to kill has more accesses than this.
+/// The access at which a member that shall not die by itself would die.
 const NEVER: u64 = u64::MAX;
 
-/// So many members die, one after the other: every other one by a kill at any time, the rest by themselves at
-/// some access to the log's memory.
+/// Members die one after the other: every other one by a kill at any time, the rest by themselves at an access to the
+/// log's memory.
 pub fn deaths(
     policy: LogPolicy,
     rounds: u64,
@@ -24,7 +24,7 @@ pub fn deaths(
     test: &'static str,
 ) -> Result<(), String> {
     let mut random = Pcg64Mcg::seed_from_u64(7 + policy as u64);
-    let (mut done, mut put, mut left) = (0, 0, 0);
+    let (mut done, mut put, mut evicted) = (0, 0, 0);
     for first in (0..rounds).step_by(IN_A_LIFE as usize) {
         let mut life = Life::new(policy, test).with_mutant(mutant);
         (0..MEMBERS).for_each(|index| life.spawn(index, NEVER));
@@ -37,9 +37,9 @@ pub fn deaths(
         let pages = pages.map_err(|errno| errno.to_string())?;
         done += (0..MEMBERS).map(|i| life.book.progress(i).load(SeqCst)).sum::<u64>();
         put += pages.status().put;
-        left += pages.log().host().pages_left();
+        evicted += pages.log().host().pages_evicted();
     }
-    println!("{policy:?}: {rounds} deaths, {done} acts, {put} pages put, {left} left the log");
+    println!("{policy:?}: {rounds} deaths, {done} acts, {put} pages put, {evicted} evicted");
     Ok(())
 }
 
@@ -50,12 +50,12 @@ fn one_death(life: &mut Life, round: u64, random: &mut Pcg64Mcg) -> Result<(), S
         std::thread::sleep(Duration::from_micros(random.random_range(0..3_000)));
         life.kill(victim);
     } else {
-        // One that is sure to die takes its place.
+        // Replace it by a member that is certain to die.
         life.kill(victim);
         life.spawn(victim, random.random_range(1..60_000));
         life.wait_for_death(victim)?;
     }
-    // Nobody waits for the dead.
+    // No member waits for the dead one.
     for index in (0..MEMBERS).filter(|index| *index != victim) {
         life.wait_for_progress(index..index + 1, 20)?;
     }
@@ -63,7 +63,7 @@ fn one_death(life: &mut Life, round: u64, random: &mut Pcg64Mcg) -> Result<(), S
     Ok(())
 }
 
-/// All members die at once, so many times, and the log is opened from its files alone.
+/// All members die at once, `rounds` times, and the log is opened from its files alone.
 pub fn reopened(policy: LogPolicy, rounds: u64, test: &'static str) -> Result<(), String> {
     let mut random = Pcg64Mcg::seed_from_u64(70 + policy as u64);
     let mut life = Life::new(policy, test);
@@ -75,7 +75,7 @@ pub fn reopened(policy: LogPolicy, rounds: u64, test: &'static str) -> Result<()
         let shape = life.memory().shape();
         let pages = life.start(shape);
         for page in 0..PAGES {
-            // What was flushed is the least that it is; and what it is now, it stays.
+            // The version is at least the flushed one, and must not change again.
             let book = &life.book;
             let flushed = book.get(Column::Flushed, page);
             book.of(Column::Done, page).store(flushed, SeqCst);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a member does, in a process of its own, until it is stopped or killed.
+//! The work of a member, in its own process, until it is stopped or killed.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{BROKEN, Book, Column, GROUP, PAGES, content, devices, look, open};
 
-/// The log's words; at one of the accesses the process ends itself.
+/// The log's words; the process kills itself at one of the accesses.
 struct Fatal {
     words: Words,
     steps: Cell<u64>,
@@ -39,7 +39,7 @@ struct Worker {
     random: Pcg64Mcg,
 }
 
-/// Runs a member as the environment says; does not return if it does.
+/// Runs the member that the environment describes; does not return.
 pub fn run() {
     let told = std::env::var("LARDER_SHARED_MEMBER").expect("is run by another test");
     let told: Vec<u64> = told.split(' ').map(|n| n.parse().expect("a number")).collect();

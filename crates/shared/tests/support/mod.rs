@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that share a log, and the book in which they write down what they know of its pages.
+//! Processes that share a log, and the book in which they record what they know of its pages.
 //!
-//! A process is this test binary once more, which is told by its environment to run one ignored test. Why not
-//! `fork`: a test runs in one of several threads, and a fork of such a process may not even allocate.
+//! A process is this test binary again; its environment makes it run one ignored test. Why not `fork`: a test runs in
+//! one of several threads, and a forked child of such a process may not even allocate.
 //!
-//! The book is memory that they share too: of each page the newest version that was begun, that was acknowledged,
-//! that was flushed, that somebody read, and that is a burial. Who writes a page has the lock of its group
-//! in the book, so its versions have an order; who reads it has nothing.
-#![allow(dead_code)] // each test uses a part of it
+//! The book is memory that the processes share too. For each page it has the newest version that was begun,
+//! acknowledged, flushed, read, and buried. A writer holds the lock of the page's group in the book, so versions are
+//! ordered; a reader holds none.
+#![allow(dead_code)] // each test uses a part of this module
 
 pub mod deaths;
 pub mod member;
@@ -26,15 +26,15 @@ use larder_core::checksum::crc32c;
 use larder_core::pagelog::{Geometry, Host, LogPolicy, LogSettings};
 use larder_shared::{Devices, Member, Memory, OneFile, Pages, Shape, Words, now};
 
-/// Pages that are written.
+/// Pages that the members write.
 pub const PAGES: u64 = 192;
-/// Pages whose versions have one lock.
+/// Pages that share a lock of the book.
 pub const GROUP: u64 = 4;
 /// Members at a time.
 pub const MEMBERS: usize = 4;
-/// How long anything may take that ends in milliseconds unless it hangs.
+/// Time limit of any operation; a longer one counts as a hang.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Members' answer if a page is not what it must be.
+/// Exit code of a member that found a wrong page.
 pub const BROKEN: i32 = 3;
 
 /// Columns of the book.
@@ -48,7 +48,7 @@ pub enum Column {
     Buried,
 }
 
-/// The book, see the module.
+/// The book.
 pub struct Book {
     words: Words,
     member: Member,
@@ -61,7 +61,7 @@ impl Book {
         Self { words: Words::of(&memory), member }
     }
 
-    /// Of a page.
+    /// A column's entry of a page.
     pub fn of(&self, column: Column, page: u64) -> &AtomicU64 {
         &self.words[(8 + MEMBERS as u64 + column as u64 * PAGES + page) as usize]
     }
@@ -74,12 +74,12 @@ impl Book {
         &self.words[0]
     }
 
-    /// What a member has done, counted.
+    /// Number of operations that a member completed.
     pub fn progress(&self, index: usize) -> &AtomicU64 {
         &self.words[8 + index]
     }
 
-    /// Keeps others from writing to the page's group.
+    /// Prevents others from writing to the page's group.
     pub fn lock(&self, page: u64) -> impl Sized + use<> {
         now(self.member.hold(page / GROUP * GROUP))
     }
@@ -95,7 +95,7 @@ pub fn devices(dir: &Path) -> Devices {
     Devices { flash: open(&dir.join("flash")).into(), origin }
 }
 
-/// A page's bytes: what and whose it is, and a checksum over all of it.
+/// A page's bytes: its number, version and writer, and a checksum over all of it.
 pub fn content(page: u64, version: u64, writer: u64) -> Vec<u8> {
     let mut bytes = vec![(version * 31 + writer) as u8 | 1; PAGE];
     for (i, word) in [page, version, writer].into_iter().enumerate() {
@@ -106,7 +106,7 @@ pub fn content(page: u64, version: u64, writer: u64) -> Vec<u8> {
     bytes
 }
 
-/// The version in a page's bytes; zero if they all are.
+/// The version in a page's bytes; zero if all bytes are zero.
 pub fn version_of(page: u64, bytes: &[u8]) -> Result<u64, String> {
     if bytes.iter().all(|b| *b == 0) {
         return Ok(0);
@@ -114,12 +114,12 @@ pub fn version_of(page: u64, bytes: &[u8]) -> Result<u64, String> {
     let word = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("8 bytes"));
     let (sum, found, version) = (word(0), word(1), word(2));
     if sum != u64::from(crc32c(&bytes[8..])) || found != page {
-        return Err(format!("page {page} is not whole: it says page {found}, version {version}"));
+        return Err(format!("page {page} is corrupt: it holds page {found}, version {version}"));
     }
     Ok(version)
 }
 
-/// Reads a page; its version, if it is one that it may have.
+/// Reads a page and checks that its version is allowed; returns the version.
 pub fn look<M: std::ops::Deref<Target = [AtomicU64]>>(
     pages: &Pages<M>,
     book: &Book,
@@ -154,7 +154,7 @@ impl Life {
     /// A new log without members. `test` is the ignored test that a member runs.
     pub fn new(policy: LogPolicy, test: &'static str) -> Self {
         let memory = Path::new("/dev/shm");
-        // Where a flush costs nothing, deaths spread over all the rest.
+        // In memory a flush costs nothing, so deaths spread over all other operations.
         let dir = match memory.is_dir() {
             true => tempfile::tempdir_in(memory),
             false => tempfile::tempdir(),
@@ -181,7 +181,7 @@ impl Life {
         self
     }
 
-    /// New memory for the log that the files hold; what was there before is forgotten.
+    /// Starts the log from its files with new memory.
     pub fn start(&self, shape: Shape) -> Pages {
         let file = open(&self.dir.path().join("memory"));
         let memory = Memory::create(&file, shape).expect("memory");
@@ -192,7 +192,7 @@ impl Life {
         Memory::join(&open(&self.dir.path().join("memory"))).expect("memory")
     }
 
-    /// Starts a member, which kills itself at so many accesses to the log's memory.
+    /// Starts a member that kills itself after `steps` accesses to the log's memory.
     pub fn spawn(&mut self, index: usize, steps: u64) {
         self.seeds += 1;
         let program = std::env::current_exe().expect("this binary");
@@ -204,7 +204,7 @@ impl Life {
         self.members[index] = Some(command.spawn().expect("starts"));
     }
 
-    /// Waits until each member has done so much more.
+    /// Waits until each member has completed `more` operations.
     pub fn wait_for_progress(&mut self, indexes: Range<usize>, more: u64) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
         for index in indexes {
@@ -270,7 +270,7 @@ impl Life {
         Ok(())
     }
 
-    /// Nobody else is there: every page is what it may be, and a repair finds nothing to do.
+    /// With no member running, every page is allowed, and a repair changes nothing.
     pub fn check(&self) -> Result<(), String> {
         let joined = Pages::join(&self.memory(), devices(self.dir.path()));
         let pages = joined.map_err(|errno| errno.to_string())?;
@@ -295,7 +295,7 @@ impl Drop for Life {
     }
 }
 
-/// How many rounds, unless the environment says so.
+/// The number of rounds, set by the environment.
 pub fn rounds(default: u64) -> u64 {
     let set = std::env::var("LARDER_SHARED_ROUNDS").ok();
     set.map_or(default, |rounds| rounds.parse().expect("LARDER_SHARED_ROUNDS is a number"))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a result becomes bytes.
+//! Encodes results as replies.
 //!
-//! A read's data is one chunk, so "do not fragment" is always honoured. Success without data is a
-//! simple reply in either mode: it is shorter, and the protocol allows it for all but reads.
+//! The data of a read is one chunk, so "do not fragment" always holds. Success without data is a simple reply in either
+//! mode: it is shorter, and the protocol allows it for all commands but read.
 
 use larder_core::buf::Buf;
 use larder_core::extent::Extent;
@@ -13,12 +13,12 @@ use larder_nbd::status;
 use super::outbox::{COPY_BYTES, Held, Outbox};
 use super::slots::Slot;
 
-/// What a request still holds until its reply is sent: a read its data.
+/// What a request holds until its reply is sent: a read holds its data.
 fn held_by(slot: &Slot) -> Held {
     Held { requests: 1, bytes: if slot.is_read() { slot.payload } else { 0 } }
 }
 
-/// Answers success, with a read's data; `bufs` is empty afterwards.
+/// Encodes success, with the data of a read; `bufs` is empty afterwards.
 pub(super) fn ok(out: &mut Outbox, slot: &Slot, structured: bool, bufs: &mut Vec<Buf>) {
     let Slot { cookie, offset, len, .. } = *slot;
     let alone = bufs.first().is_some_and(|b| b.len() > COPY_BYTES);
@@ -42,7 +42,7 @@ pub(super) fn ok(out: &mut Outbox, slot: &Slot, structured: bool, bufs: &mut Vec
     out.end(held_by(slot));
 }
 
-/// Answers what a range is.
+/// Encodes a block status.
 pub(super) fn status(out: &mut Outbox, slot: &Slot, extents: &[Extent]) {
     let payload = status::encode(status::CONTEXT, extents);
     let (flags, len) = (chunk::FLAG_DONE, payload.len() as u32);
@@ -52,7 +52,7 @@ pub(super) fn status(out: &mut Outbox, slot: &Slot, extents: &[Extent]) {
     out.end(held_by(slot));
 }
 
-/// Answers an error, with a line for people where the client understands one.
+/// Encodes an error, with a message if the client uses structured replies.
 pub(super) fn error(out: &mut Outbox, slot: &Slot, structured: bool, errno: Errno, why: &str) {
     let (error, cookie) = (wire_error(errno), slot.cookie);
     if structured {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the protocol says about one request, before any of it is done.
+//! Validates one request before any of it is executed.
 //!
-//! Purpose: a pure function from a header to a [`Verdict`]; the session obeys it.
+//! Purpose: a pure function from a header to a [`Verdict`], which the session obeys.
 //!
 //! Where the protocol leaves a choice:
-//! - A length of zero succeeds without I/O, if the rest of the request is lawful.
-//! - `CACHE` is not advertised, but some clients send it all the same; it is a hint, so it
-//!   succeeds without I/O.
-//! - A block status of nothing is an error; without the context it is an unknown command.
-//! - `FUA` is accepted with every command, as the protocol asks, and means something for writes,
-//!   trims and zeroes only.
+//! - A length of zero succeeds without I/O, if the rest of the request is valid.
+//! - `CACHE` is not advertised, but some clients send it; it is a hint, so it succeeds without I/O.
+//! - A block status of length zero is an error; without the context it is an unknown command.
+//! - `FUA` is accepted with every command, as the protocol requires, and has an effect for writes, trims and zeroings
+//!   only.
 
 use larder_core::request::{Errno, Kind};
 use larder_nbd::codec::{EPERM, RequestHeader, cmd};
@@ -17,25 +16,25 @@ use larder_nbd::status::FLAG_REQ_ONE;
 
 use crate::nbd::export::Export;
 
-/// What is to be done with a request.
+/// What the session does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Hand it on.
+    /// Pass it on.
     Ask(Kind),
-    /// Say what the range is, or its first extent alone.
+    /// Return the extents of the range, or only the first.
     Status {
-        /// See above.
+        /// Whether only the first extent is requested.
         one: bool,
     },
-    /// Answer success; there is nothing to do.
+    /// Reply success without I/O.
     Nothing,
-    /// Answer an error, with a line for people.
+    /// Reply an error, with a message.
     Refuse(Errno, &'static str),
-    /// The client says good-bye.
+    /// The client disconnects.
     Disconnect,
 }
 
-/// The limits of an export as a session enforces them.
+/// The limits of an export that a session enforces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     bytes: u64,
@@ -43,7 +42,7 @@ pub(super) struct Rules {
     max_payload: u32,
     read_only: bool,
     structured: bool,
-    /// `base:allocation` was negotiated.
+    /// Whether `base:allocation` was negotiated.
     pub(super) allocation: bool,
 }
 
@@ -59,7 +58,7 @@ impl Rules {
         }
     }
 
-    /// The flags that a command may carry besides `FUA`; `None` if the command is not known.
+    /// The flags that a command may have besides `FUA`; `None` if the command is unknown.
     fn flags(&self, command: u16) -> Option<u16> {
         match command {
             cmd::READ if self.structured => Some(cmd::FLAG_DF),
@@ -76,7 +75,7 @@ impl Rules {
             return Verdict::Disconnect;
         }
         let Some(flags) = self.flags(h.command) else {
-            return refuse("unknown command; accepted are read, write, flush, trim, write zeroes");
+            return refuse("unknown command; accepted: read, write, flush, trim, write zeroes");
         };
         if h.flags & !(flags | cmd::FLAG_FUA) != 0 {
             return refuse("a flag that was not offered for this command");
@@ -102,7 +101,7 @@ impl Rules {
         }
         if h.command == cmd::BLOCK_STATUS {
             return match h.len {
-                0 => refuse("a status of nothing"),
+                0 => refuse("the length of a block status must not be zero"),
                 _ => Verdict::Status { one: h.flags & FLAG_REQ_ONE != 0 },
             };
         }
@@ -118,13 +117,13 @@ impl Rules {
             return refuse("offset and length must be multiples of the minimum block size");
         }
         if matches!(h.command, cmd::READ | cmd::WRITE) && h.len > self.max_payload {
-            return refuse("longer than the maximum payload size");
+            return refuse("the length exceeds the maximum payload");
         }
         let end = h.offset.checked_add(u64::from(h.len));
         if end.is_none_or(|end| end > self.bytes) {
             let extends = matches!(h.command, cmd::WRITE | cmd::WRITE_ZEROES);
             let errno = if extends { Errno::ENOSPC } else { Errno::EINVAL };
-            return Some(Verdict::Refuse(errno, "beyond the end of the export"));
+            return Some(Verdict::Refuse(errno, "the range exceeds the size of the export"));
         }
         None
     }
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn lawful_requests_become_their_kind() {
+    fn valid_requests_map_to_their_kind() {
         let ask = |command, flags| verdict(|_| (), command, flags, 512, 1024);
         assert_eq!(ask(cmd::READ, cmd::FLAG_DF), Verdict::Ask(Kind::Read));
         assert_eq!(ask(cmd::READ, cmd::FLAG_FUA), Verdict::Ask(Kind::Read));
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_export_is_the_end() {
+    fn ranges_beyond_the_export_are_rejected() {
         assert_eq!(code(cmd::READ, 0, MIB - 512, 512), 0);
         assert_eq!(code(cmd::READ, 0, MIB - 512, 1024), 22);
         assert_eq!(code(cmd::TRIM, 0, MIB, 512), 22);
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_succeeds() {
+    fn requests_without_effect_succeed() {
         for command in [cmd::READ, cmd::WRITE, cmd::TRIM, cmd::WRITE_ZEROES, cmd::CACHE] {
             assert_eq!(verdict(|_| (), command, 0, 512, 0), Verdict::Nothing);
             assert_eq!(verdict(|_| (), command, 0, MIB, 0), Verdict::Nothing);
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn misuse_is_refused() {
+    fn invalid_requests_are_rejected() {
         assert_eq!(code(cmd::READ, 0, 1, 512), 22);
         assert_eq!(code(cmd::WRITE, 0, 0, 511), 22);
         assert_eq!(code(cmd::BLOCK_STATUS, 0, 0, 512), 22);
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_told_where_that_was_agreed_upon() {
+    fn block_status_needs_its_negotiated_context() {
         let mut rules = Rules::new(&Export::new("", MIB), true);
         let command = cmd::BLOCK_STATUS;
         let header = |flags, offset, len| RequestHeader { flags, command, cookie: 1, offset, len };
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_only_export_refuses_every_change() {
+    fn a_read_only_export_rejects_every_change() {
         let ro = |command| verdict(|e| e.read_only = true, command, 0, 0, 512);
         for command in [cmd::WRITE, cmd::TRIM, cmd::WRITE_ZEROES] {
             assert!(matches!(ro(command), Verdict::Refuse(EPERM, _)));

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A write whose payload is arriving.
 //!
-//! Invariants: memory is taken a piece at a time, when bytes for it are here or about to be
-//! received, so announcing a long write costs nothing; the pieces are those of
-//! [`pieces`]`(offset, len, unit_bytes)`, in order.
+//! Invariants: memory is allocated a piece at a time, when bytes for it have arrived or are about to be received, so
+//! that announcing a long write costs nothing. The pieces are those of [`pieces`]`(offset, len, unit_bytes)`, in order.
 
 use larder_core::buf::Buf;
 use larder_core::request::{Kind, pieces};
 
-/// See the module.
+/// A write whose payload is arriving.
 pub(super) struct Fill {
     pub(super) slot: u32,
     pub(super) kind: Kind,
-    /// Pieces so far; the last one is filled up to `at`, and missing while it is lent.
+    /// The pieces so far; the last one is filled up to `at`, and absent while it is lent.
     bufs: Vec<Buf>,
     at: usize,
-    /// What of the range has no piece yet.
+    /// The rest of the range, which has no pieces yet.
     next: u64,
     rest: u64,
     unit_bytes: u64,
 }
 
 impl Fill {
-    /// A write of `len` bytes at `offset`; `bufs` is an empty vector to use.
+    /// A write of `len` bytes at `offset`; `bufs` is an empty vector for reuse.
     pub(super) fn new(
         (slot, kind): (u32, Kind),
         (offset, len): (u64, u64),
@@ -53,7 +52,7 @@ impl Fill {
         }
     }
 
-    /// Takes payload from the front of `bytes`; how much.
+    /// Takes payload from the beginning of `bytes`; returns how much.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         while used < bytes.len() && !self.is_full() {
@@ -67,7 +66,7 @@ impl Fill {
         used
     }
 
-    /// Lends the piece that misses bytes, if these are `least` or more, and where they begin.
+    /// Lends the incomplete piece and its fill level, if at least `least` bytes are missing.
     pub(super) fn lend(&mut self, least: usize) -> Option<(Buf, usize)> {
         self.grow();
         if self.room() < least.max(1) {
@@ -76,13 +75,13 @@ impl Fill {
         self.bufs.pop().map(|buf| (buf, self.at))
     }
 
-    /// Takes the lent piece back with `n` bytes more.
+    /// Takes the lent piece back, filled by `n` more bytes.
     pub(super) fn give_back(&mut self, buf: Buf, n: usize) {
         self.at += n.min(buf.len().saturating_sub(self.at));
         self.bufs.push(buf);
     }
 
-    /// The pieces, once full.
+    /// The pieces, once complete.
     pub(super) fn into_bufs(self) -> Vec<Buf> {
         self.bufs
     }
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payload_lands_in_the_pieces_whichever_way_it_comes() {
+    fn payload_fills_the_pieces_whether_copied_or_lent() {
         let (offset, len, unit) = (3 * 4096, 200 << 10, 64 << 10);
         let data: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
         let kind = Kind::Write { fua: false };

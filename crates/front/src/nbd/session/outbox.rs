@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replies that wait for the socket.
 //!
-//! Purpose: many replies become few parts. Headers and short payloads are copied one behind the
-//! other into a *slab*; a payload above [`COPY_BYTES`] is a part of its own and is not copied.
+//! Purpose: combines many replies into few parts. Headers and short payloads are copied one after the other into a
+//! *slab*; a payload above [`COPY_BYTES`] is its own part and is not copied.
 //!
-//! Invariants: bytes leave in the order in which they were put. One batch is out at a time. A
-//! request counts as open until the last byte of its reply was sent, so a client that does not
-//! read its replies stops being listened to, instead of filling memory.
+//! Invariants: bytes are sent in the order in which they were added. One batch is in flight at a time. A request counts
+//! as open until the last byte of its reply is sent, so the session stops reading from a client that does not read its
+//! replies, and memory stays bounded.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use larder_core::buf::{Buf, PAGE};
 
-/// Payload up to this is copied: cheaper than one more part and a buffer held for longer.
+/// Payload up to this length is copied: that costs less than another part and a buffer held for longer.
 pub(super) const COPY_BYTES: usize = 16 << 10;
 /// Bytes in a slab.
 const SLAB_BYTES: usize = 64 << 10;
-/// The most parts of a batch; the kernel takes 1024.
+/// The most parts of a batch; the kernel accepts 1024.
 const BATCH_PARTS: usize = 512;
-/// A batch of this many bytes is not made longer: what it holds should come back soon.
+/// A batch of this many bytes is not extended, so that its buffers are soon free again.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// What a request holds until its reply was sent.
+/// What a request holds until its reply is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) requests: usize,
@@ -38,22 +38,22 @@ impl Held {
 
 struct Part {
     buf: Buf,
-    /// What of `buf` is used. Only a slab has room behind it.
+    /// The used part of `buf`. Only a slab has room after it.
     used: Range<usize>,
-    /// Given back when this part was sent.
+    /// Freed when this part is sent.
     frees: Held,
 }
 
 #[derive(Default)]
 pub(super) struct Outbox {
     parts: VecDeque<Part>,
-    /// What the batch that is out gives back; `None` if none is out.
+    /// What the batch in flight frees; `None` if none is in flight.
     flying: Option<Held>,
 }
 
 impl Outbox {
-    /// Copies bytes to the end of the queue. `alone`: what follows is not copied, so a new slab
-    /// would stay nearly empty and a page is enough.
+    /// Copies bytes to the end of the queue. `alone` states that a part without a copy follows: a new slab would stay
+    /// nearly empty, so a page suffices.
     pub(super) fn copy(&mut self, mut bytes: &[u8], alone: bool) {
         while !bytes.is_empty() {
             let full = self.parts.back().is_none_or(|p| p.used.end == p.buf.len());
@@ -70,7 +70,7 @@ impl Outbox {
         }
     }
 
-    /// Puts a payload at the end of the queue.
+    /// Adds a payload to the end of the queue.
     pub(super) fn payload(&mut self, buf: Buf) {
         let len = buf.len();
         if len <= COPY_BYTES {
@@ -80,14 +80,14 @@ impl Outbox {
         }
     }
 
-    /// The reply ends with the bytes put last; once they are sent it holds nothing any more.
+    /// The reply ends with the bytes added last; once they are sent, the request holds nothing.
     pub(super) fn end(&mut self, held: Held) {
         if let Some(part) = self.parts.back_mut() {
             part.frees.add(held);
         }
     }
 
-    /// Moves the next batch's parts to `push`, unless one is out or nothing waits.
+    /// Passes the parts of the next batch to `push`, unless a batch is in flight or the queue is empty.
     pub(super) fn take(&mut self, mut push: impl FnMut(Buf, Range<usize>)) -> bool {
         if self.flying.is_some() || self.parts.is_empty() {
             return false;
@@ -106,22 +106,22 @@ impl Outbox {
         true
     }
 
-    /// The batch was sent, or failed; what its replies held is free.
+    /// The batch was sent, or failed; returns what it frees.
     pub(super) fn sent(&mut self) -> Held {
         self.flying.take().unwrap_or_default()
     }
 
-    /// Forgets all that waits.
+    /// Drops all waiting replies.
     pub(super) fn clear(&mut self) {
         self.parts.clear();
     }
 
-    /// A batch is out.
+    /// Whether a batch is in flight.
     pub(super) fn is_flying(&self) -> bool {
         self.flying.is_some()
     }
 
-    /// Nothing waits and nothing is out.
+    /// Whether the queue is empty and no batch is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.parts.is_empty() && self.flying.is_none()
     }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requests between their header and their reply, by tickets of our own.
+//! Open requests, identified by the session's own tickets.
 //!
-//! Invariants: a ticket names one use of one slot, so a result that comes twice or too late finds
-//! nothing; there are never more slots than requests were open at a time.
+//! Invariants: a ticket identifies one use of one slot, so a duplicate or late result matches no request. There are
+//! never more slots than requests were open at a time.
 
 use larder_nbd::codec::{RequestHeader, cmd};
 
 /// A request between its header and its reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// How often the slot was used; the upper half of a ticket.
+    /// How often the slot was used; the upper half of the ticket.
     turn: u32,
     busy: bool,
     command: u16,
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) len: u32,
-    /// Bytes of payload that it was counted with.
+    /// The payload that was counted for it.
     pub(super) payload: u64,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a session says to its driver.
+//! Limits and states of a session.
 
 use larder_core::request::Errno;
 
@@ -8,11 +8,11 @@ use larder_core::request::Errno;
 pub struct Limits {
     /// The most requests open at a time.
     pub requests: usize,
-    /// The most bytes of payload of open requests; one request is always let in.
+    /// The most bytes of payload of open requests; one request is always admitted.
     pub payload_bytes: u64,
     /// Bytes of the receive buffer.
     pub recv_bytes: usize,
-    /// The longest payload of a refused write that is read and thrown away.
+    /// The longest payload of a rejected write that is read and discarded.
     pub skip_bytes: u32,
 }
 
@@ -25,10 +25,10 @@ impl Default for Limits {
 /// Why a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// The client asked for it.
+    /// The client sent a disconnect request.
     #[error("the client disconnected")]
     Disconnect,
-    /// The client closed its side between requests.
+    /// The client closed its side between two requests.
     #[error("the client closed the connection without a disconnect request")]
     PeerClosed,
     /// The client closed its side within a request.
@@ -37,26 +37,27 @@ pub enum Why {
     /// [`Session::stop`](larder_volume::session::Session::stop) was called.
     #[error("the server is shutting down")]
     Stopped,
-    /// What came is no request.
-    #[error("request magic is {0:#010x}, expected 0x25609513: the stream is out of step")]
+    /// A request has the wrong magic.
+    #[error(
+        "request magic is {0:#010x}, expected 0x25609513: the stream is not aligned with requests"
+    )]
     BadMagic(u32),
-    /// A write longer than what is worth reading to its end.
-    #[error("a write of {0} bytes, above the maximum payload and too long to be skipped")]
+    /// A rejected write is too long to be skipped.
+    #[error("a write of {0} bytes exceeds the maximum payload and is too long to be skipped")]
     Oversize(u32),
     /// A reply could not be sent.
     #[error("sending failed: {0}")]
     Send(Errno),
 }
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Requests come and go.
+    /// Requests are received and served.
     Open,
-    /// No more is received; what is in flight is still answered. A receive that is under way may
-    /// be cancelled.
+    /// No more is received; requests in flight still get their reply. A receive in flight may be cancelled.
     Closing(Why),
-    /// The connection can be closed at once. Memory may still be out, see
-    /// [`Session::memory_out`](larder_volume::session::Session::memory_out), and results may still come for tickets; they are dropped.
+    /// The connection can be closed at once. Memory may still be lent, see
+    /// [`Session::memory_out`](larder_volume::session::Session::memory_out). Late results are dropped.
     Closed(Why),
 }
