@@ -316,7 +316,7 @@ fn paths_that_cannot_be_are_refused_in_one_line() {
     refused("full/vol", &[], 2, "Not a directory");
     refused("full", &[], 2, "is not empty");
     refused("dir", &[], 2, "is not empty");
-    refused("dir/inner", &["--name", "a/b"], 2, "cannot be a file's");
+    refused("dir/inner", &["--name", "a/b"], 2, "cannot be a file name");
     refused("../../dev/null", &[], 2, "neither a file nor a directory");
     let control = place.word("control2");
     let live = format!("fuse:{}", place.word("vol"));

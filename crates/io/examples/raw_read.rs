@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Random 4 KiB reads through the driver: `raw_read DEV [depth [seconds [threads]]]`.
 //!
-//! For comparing with, and profiling next to:
-//! `fio --name=r --filename=FILE --rw=randread --bs=4k --direct=1 --ioengine=io_uring --iodepth=32
-//! --runtime=10 --time_based`.
+//! For comparison with, and profiling beside: `fio --name=r --filename=FILE --rw=randread --bs=4k --direct=1
+//! --ioengine=io_uring --iodepth=32 --runtime=10 --time_based`.
 
 use std::error::Error;
 use std::time::Duration;
@@ -50,7 +49,7 @@ fn run(
         driver.turn(None)?;
         tally.turns += 1;
         now = driver.now();
-        // As many as were there at the time, so that devices that answer at once end too.
+        // At most `depth` completions, so that the loop also ends on devices that complete at once.
         for _ in 0..depth {
             let Some(done) = driver.next_done() else { break };
             done.result?;

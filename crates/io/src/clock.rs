@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clock of real time: CLOCK_MONOTONIC, counted from the first call in this process.
+//! The real-time clock: CLOCK_MONOTONIC, counted from the first call in this process.
 //!
-//! Every driver and model of a process reads the same clock, so a time from one thread means the
-//! same on another.
+//! All drivers and models of a process read this clock, so their times are comparable between threads.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -17,8 +16,8 @@ pub fn now() -> Nanos {
     span.as_secs() * 1_000_000_000 + u64::from(span.subsec_nanos())
 }
 
-/// The kernel lets timers of ordinary threads be up to 50 us late; that is much for a model of an
-/// SSD. Failure costs accuracy only.
+/// Timers of ordinary threads may be 50 us late, which is much for the model of an SSD. This sets the calling thread's
+/// slack to 1 ns; a failure only costs accuracy.
 pub(crate) fn exact_timers() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one place where error numbers of the system become those of the engine.
+//! Conversion of the system's error numbers to the engine's.
 
 use larder_core::request::Errno;
 
-/// Read-only device.
+/// The device is read-only.
 pub(crate) const EROFS: Errno = Errno(30);
-/// Operation cancelled.
+/// The operation was cancelled.
 pub(crate) const ECANCELED: Errno = Errno(125);
 
-/// From a system call made through rustix.
+/// From a system call through rustix.
 pub(crate) fn from_sys(errno: rustix::io::Errno) -> Errno {
     Errno(errno.raw_os_error())
 }
@@ -23,7 +23,7 @@ pub(crate) fn from_cqe(result: i32) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno(result.saturating_neg()))
 }
 
-/// Whether the number says "this object cannot do that", as opposed to "it failed".
+/// Whether the error means "unsupported by this object", as opposed to "failed".
 pub(crate) fn is_unsupported(errno: Errno) -> bool {
     // EOPNOTSUPP, ENOSYS, ENODEV (fallocate on what is neither file nor device), ENOTTY (ioctl).
     matches!(errno.0, 95 | 38 | 19 | 25)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults on demand: a device fails, hangs, vanishes or crawls when told
+//! Injected faults: a device fails, hangs, vanishes or slows down on command
 //! ([`Device::with_fault`](crate::Device::with_fault)).
 //!
 //! Purpose: tests of everything that must survive a bad device, in this crate and in others.
 //!
-//! Invariants: an operation that a rule fails did not reach the device. A held operation has not
-//! run either; it really runs when it is released (late), or fails if the device vanishes
-//! meanwhile. What is under way when the device vanishes fails too, and may have been done or not.
-//! Rules are looked at in the order in which they were made, and the first that fits counts.
+//! Invariants: an operation that a rule fails does not reach the device. Neither does a held operation; it runs when it
+//! is released, late, or fails if the device vanishes meanwhile. An operation in flight when the device vanishes fails
+//! too, and may or may not have been executed. Rules are checked in the order in which they were added, and the first
+//! match applies.
 //!
 //! Why not behind `cfg(test)`: integration tests of other crates see only the library.
 
@@ -21,10 +21,10 @@ use larder_core::request::Errno;
 
 use crate::waker::Waker;
 
-/// Which operations a fault is about.
+/// The operations to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Every one.
+    /// All operations.
     All,
     /// Reads.
     Reads,
@@ -50,7 +50,7 @@ impl Target {
 
 struct Rule {
     target: Target,
-    /// A flush has no range and fits only the whole device.
+    /// A flush has no range and matches only the whole device.
     range: Range<u64>,
     left: Option<u64>,
     errno: Errno,
@@ -78,24 +78,24 @@ struct State {
 
 #[derive(Default)]
 struct Shared {
-    /// Any fault is on; a healthy device costs one look at this.
+    /// Whether any fault is active; a healthy device costs one load of this.
     on: AtomicBool,
     vanished: AtomicBool,
     state: Mutex<State>,
 }
 
-/// What becomes of an operation.
+/// The fate of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It runs; its end is told so much later.
+    /// It runs; its completion is delayed by this.
     Run(Nanos),
     /// It fails at once.
     Fail(Errno),
-    /// It waits.
+    /// It is held.
     Hold,
 }
 
-/// The handle on a device's faults, see the module.
+/// The handle of a device's faults.
 #[derive(Clone, Default)]
 pub struct Fault(Arc<Shared>);
 
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Fault {
 }
 
 impl Fault {
-    /// A handle with nothing wrong yet.
+    /// A handle without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -116,7 +116,7 @@ impl Fault {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state; whoever holds operations looks at them again.
+    /// Changes the state and wakes the drivers, which check their held operations again.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
@@ -127,12 +127,12 @@ impl Fault {
         state.wakers.iter().for_each(Waker::wake);
     }
 
-    /// From now on, fails such operations.
+    /// Fails all such operations from now on.
     pub fn fail(&self, target: Target, errno: Errno) {
         self.change(|s| s.rules.push(Rule { target, range: WHOLE, left: None, errno }));
     }
 
-    /// From now on, fails such operations that touch the range.
+    /// Fails such operations that touch the range, from now on.
     pub fn fail_range(&self, target: Target, range: Range<u64>, errno: Errno) {
         self.change(|s| s.rules.push(Rule { target, range, left: None, errno }));
     }
@@ -142,33 +142,33 @@ impl Fault {
         self.change(|s| s.rules.push(Rule { target, range: WHOLE, left: Some(count), errno }));
     }
 
-    /// From now on, holds such operations until [`release`](Self::release).
+    /// Holds such operations until [`release`](Self::release).
     pub fn hang(&self, target: Target) {
         self.change(|s| s.hang = Some(target));
     }
 
-    /// Lets everything held run, and holds no more.
+    /// Runs all held operations, and holds no more.
     pub fn release(&self) {
         self.change(|s| s.hang = None);
     }
 
-    /// Fails everything with `ENXIO`, what is held too, until [`return_`](Self::return_).
+    /// Fails all operations with `ENXIO`, including held ones, until [`return_`](Self::return_).
     pub fn vanish(&self) {
         self.change(|s| s.vanished = true);
     }
 
-    /// Brings a vanished device back.
+    /// Returns a vanished device.
     pub fn return_(&self) {
         self.change(|s| s.vanished = false);
     }
 
-    /// Tells of the end of every operation so much later.
+    /// Delays the completion of every operation.
     pub fn slow(&self, delay: Duration) {
         let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         self.change(|s| s.delay = delay);
     }
 
-    /// Takes every fault away, letting everything held run.
+    /// Removes every fault, and runs all held operations.
     pub fn heal(&self) {
         self.change(|s| {
             s.rules.clear();
@@ -178,13 +178,13 @@ impl Fault {
         });
     }
 
-    /// How many operations are held at the moment, by all drivers.
+    /// Number of operations held by all drivers.
     #[must_use]
     pub fn held(&self) -> usize {
         self.state().held
     }
 
-    /// Whose thread to wake when something changes.
+    /// Registers a driver's thread to be woken on changes.
     pub(crate) fn subscribe(&self, waker: Waker) {
         self.state().wakers.push(waker);
     }
@@ -193,8 +193,7 @@ impl Fault {
         self.0.vanished.load(Ordering::Acquire)
     }
 
-    /// What becomes of an operation that is just being started. One that is to be held counts as
-    /// held from here on.
+    /// The fate of an operation that is being started. A held one is counted from here on.
     pub(crate) fn judge(&self, io: &Io) -> Verdict {
         let verdict = self.verdict(io);
         if verdict == Verdict::Hold {
@@ -203,7 +202,7 @@ impl Fault {
         verdict
     }
 
-    /// What is to become of an operation.
+    /// The fate of an operation.
     pub(crate) fn verdict(&self, io: &Io) -> Verdict {
         if !self.0.on.load(Ordering::Acquire) {
             return Verdict::Run(0);
@@ -222,7 +221,7 @@ impl Fault {
         Verdict::Run(state.delay)
     }
 
-    /// What becomes of an operation that is held.
+    /// The fate of a held operation.
     pub(crate) fn judge_held(&self, io: &Io) -> Verdict {
         let mut state = self.state();
         if !state.vanished && state.hang.is_some_and(|target| target.fits(io.kind)) {
@@ -232,7 +231,7 @@ impl Fault {
         if state.vanished { Verdict::Fail(Errno::ENXIO) } else { Verdict::Run(state.delay) }
     }
 
-    /// A driver that holds an operation goes away.
+    /// A driver that holds an operation is dropped.
     pub(crate) fn forget_held(&self) {
         self.state().held -= 1;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices and the io_uring driver.
+//! Devices, and the io_uring driver that runs their operations.
 #![deny(unsafe_code)]
 
 pub mod clock;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a serving process asks of the kernel for itself (design rule 11).
+//! What a serving process requests from the kernel for itself (design rule 11).
 //!
-//! A block device in userspace may be what the kernel writes dirty pages to in order to free
-//! memory. Then the process must not itself wait for memory to be freed: it is marked as an I/O
-//! flusher, and what it has touched stays in RAM. Both need privileges that only matter where the
-//! volume is mounted on the same machine; without them it serves all the same.
+//! The kernel may write dirty pages to a block device in userspace in order to free memory. The process must then not
+//! wait for memory to be freed: it is marked as an I/O flusher, and its touched memory is locked. Both need privileges,
+//! and matter only where the volume is mounted on the same machine; without them the process serves nevertheless.
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Guards the write path as far as privileges allow, and logs what they do not.
+/// Protects the write path as far as privileges allow, and logs what they do not allow.
 pub fn guard_write_path() {
     let unlimited = Rlimit { current: None, maximum: None };
     let limit = getrlimit(Resource::Memlock);
-    // Under a limit, a later allocation would fail instead of being swapped: then rather not.
+    // Under a limit a later allocation would fail instead of being swapped, so memory is not locked.
     if limit.current.is_some() && setrlimit(Resource::Memlock, unlimited).is_err() {
         tracing::debug!("memory is not locked: RLIMIT_MEMLOCK cannot be raised");
     } else if let Err(e) =
@@ -23,7 +22,7 @@ pub fn guard_write_path() {
     }
 }
 
-/// Memory that can be had without swapping, in bytes, if the system tells.
+/// Memory available without swapping, in bytes, if the system reports it.
 #[must_use]
 pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -32,8 +31,8 @@ pub fn available_memory() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Marks the calling thread as one that block devices need in order to make progress: it will
-/// not wait for its own device when memory is short. Each worker calls this for itself.
+/// Marks the calling thread as one that block devices need for progress: it does not wait for its own device when
+/// memory is short. Each worker calls this for itself.
 pub fn mark_io_thread() {
     if let Err(e) = rustix::process::configure_io_flusher_behavior(true) {
         tracing::debug!("not marked as an I/O thread: {e}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes as people write them: `64GiB`, `10GB`, `1.5TiB`, `4096`.
+//! Sizes with units: `64GiB`, `10GB`, `1.5TiB`, `4096`.
 //!
-//! Purpose: one reading of sizes for every flag, key and device name.
+//! Purpose: one parser of sizes for every flag, key and device name.
 //!
 //! Invariants: [`format_size`] is exact, so what it prints reads back as the same number. A lone
 //! letter (`64M`) is binary, as for `qemu-img` and `fio`; `MB` is decimal and `MiB` binary.
@@ -13,7 +13,7 @@ use larder_core::size::{LETTERS, Size};
 /// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// It does not read as a number and a unit.
+    /// It is not a number with a unit.
     #[error(
         "'{0}' is not a size; accepted: a number with an optional unit, such as 4096, 512MiB, \
          1.5TiB (binary) or 10GB (decimal)"
@@ -24,10 +24,10 @@ pub enum SizeError {
     TooLarge(String),
 }
 
-/// More digits than this after the point say nothing any more.
+/// The most digits after the point.
 const MAX_FRACTION_DIGITS: usize = 12;
 
-/// How many bytes a unit has: `""`, `B`, `K`, `KB`, `KiB` and so on, in any case.
+/// The bytes of a unit: `""`, `B`, `K`, `KB`, `KiB` and so on, in any case.
 fn unit_bytes(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_uppercase();
     if unit.is_empty() || unit == "B" {
@@ -43,10 +43,10 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     }
 }
 
-/// Reads a size in bytes.
+/// Parses a size in bytes.
 ///
 /// # Errors
-/// When `text` is no size, or one of 2^64 bytes or more.
+/// `text` is not a size, or one of 2^64 bytes or more.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let malformed = || SizeError::Malformed(text.to_owned());
     let trimmed = text.trim();
@@ -69,13 +69,13 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     u64::try_from(bytes).map_err(|_| too_large())
 }
 
-/// Writes a size exactly, see [`Size`].
+/// Formats a size exactly, see [`Size`].
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
     Size(bytes).to_string()
 }
 
-/// Writes a size for people: three digits or so, and the unit.
+/// Formats a size with about three digits and the unit.
 #[must_use]
 pub fn rough_size(bytes: u64) -> String {
     let at = LETTERS.iter().enumerate().rev().find(|(at, _)| bytes >> (10 * (at + 1)) > 0);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_people_write() {
+    fn sizes_with_units_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_size() {
+    fn other_texts_are_rejected() {
         for text in ["", "GiB", "-1", "1.GiB", ".5GiB", "1.2.3K", "1.5", "12XiB", "1 2", "0x10"] {
             let error = parse_size(text).unwrap_err();
             assert!(matches!(error, SizeError::Malformed(_)), "{text}: {error}");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_what_reads_back_as_the_same() {
+    fn printed_sizes_parse_to_the_same_number() {
         for bytes in [0, 1, 512, 4096, 4097, 1 << 20, 3 << 39, 5 << 28, 10_000_000_000, u64::MAX] {
             assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a device is named on the command line and in a configuration: DEV of the contract.
+//! The name of a device on the command line and in a configuration: DEV in the help.
 //!
 //! ```text
 //! DEV = PATH | mem:SIZE | null:SIZE | slow+PATH?profile=NAME|FILE.toml&seed=N
@@ -7,11 +7,11 @@
 //!     | nbds://host[:port]/export?tls-certificates=DIR | nbds+unix:///export?socket=PATH&...
 //! ```
 //!
-//! Purpose: the text and nothing else; opening is [`Device::open`](crate::Device::open).
+//! Purpose: the text only; [`Device::open`](crate::Device::open) opens the device.
 //!
-//! Invariants: `Display` prints what `FromStr` reads back as the same value. Whatever has no known
-//! prefix is a path; one that looks like an address (`xyz://`) is refused, since nobody names a
-//! file so and a misspelt scheme must not create or open one.
+//! Invariants: `FromStr` parses what `Display` prints to the same value. A text without a known prefix is a path,
+//! except that an address with an unknown scheme (`xyz://`) is rejected, so that a misspelt scheme does not create or
+//! open a file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use larder_nbd::uri::{Address, Uri, UriError};
 
 use crate::size::{SizeError, format_size, parse_size};
 
-/// What a DEV may look like, for messages.
+/// The accepted forms of DEV, for messages.
 pub const ACCEPTED: &str = "PATH, mem:SIZE, null:SIZE, nbd://HOST[:PORT]/EXPORT, \
     nbd+unix:///EXPORT?socket=PATH or slow+DEV?profile=NAME&seed=N";
 
@@ -30,17 +30,17 @@ pub const ACCEPTED: &str = "PATH, mem:SIZE, null:SIZE, nbd://HOST[:PORT]/EXPORT,
 pub enum DevSpec {
     /// A regular file or a block device.
     Path(PathBuf),
-    /// So many bytes of this process's memory.
+    /// A device of this size in this process's memory.
     Mem(u64),
-    /// So many bytes that read as zeroes and forget what is written.
+    /// A device of this size that reads as zeroes and discards writes.
     Null(u64),
     /// A real device behind modelled latency.
     Slow {
         /// The device, a path or memory.
         inner: Box<DevSpec>,
-        /// The name of the model.
+        /// The name of the model, or the path of its description.
         profile: String,
-        /// The seed of the model's chance; without one, 0.
+        /// The seed of the model's random numbers; 0 if not given.
         seed: Option<u64>,
     },
     /// The export of an NBD server.
@@ -50,10 +50,10 @@ pub enum DevSpec {
 /// Why a text is not a [`DevSpec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("the device is empty; accepted: {ACCEPTED}")]
     Empty,
-    /// The size after `mem:` or `null:`.
+    /// The size after `mem:` or `null:` is wrong.
     #[error("device '{text}': {error}")]
     Size {
         /// The whole text.
@@ -61,17 +61,17 @@ pub enum SpecError {
         /// What is wrong.
         error: SizeError,
     },
-    /// The address of an NBD export.
+    /// The address of an NBD export is wrong.
     #[error("device {0}")]
     Address(#[from] UriError),
-    /// Anything else.
+    /// Any other error.
     #[error("device '{text}': {what}; accepted: {accepted}")]
     Malformed {
         /// The whole text.
         text: String,
         /// What is wrong, where.
         what: String,
-        /// What would have been right.
+        /// What is accepted.
         accepted: &'static str,
     },
 }
@@ -80,8 +80,8 @@ const SLOW_ACCEPTED: &str = "slow+PATH?profile=NAME or slow+mem:SIZE?profile=NAM
      the path of a device's description, with a / or as .toml";
 
 impl DevSpec {
-    /// The device itself, by the same text whichever way it is named: links followed, relative paths
-    /// made whole, without the model in front of it or how one gets there.
+    /// A text that is equal for all names of the same device: links are followed, relative paths are made absolute, and
+    /// the latency model and TLS parameters are omitted.
     #[must_use]
     pub fn place(&self) -> String {
         match self {
@@ -100,7 +100,7 @@ impl DevSpec {
         }
     }
 
-    /// Whether what is written there is there when this process has gone.
+    /// Whether data written to the device survives this process.
     #[must_use]
     pub fn outlives_process(&self) -> bool {
         match self {
@@ -111,7 +111,7 @@ impl DevSpec {
     }
 }
 
-/// A place in its directory, whose links are followed as far as it exists.
+/// An absolute path whose directory's links are followed, as far as it exists.
 #[must_use]
 pub fn whole_path(path: &Path) -> PathBuf {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -141,7 +141,7 @@ impl FromStr for DevSpec {
         } else if is_nbd(text) {
             Ok(Self::Nbd(text.parse()?))
         } else if let Some(scheme) = unknown_scheme(text) {
-            let what = format!("the scheme '{scheme}' is not known");
+            let what = format!("the scheme '{scheme}' is unknown");
             Err(malformed(text, what, ACCEPTED))
         } else {
             Ok(Self::Path(PathBuf::from(text)))
@@ -174,15 +174,17 @@ fn parse_slow(text: &str, rest: &str) -> Result<DevSpec, SpecError> {
                 let bad = |_| refuse(format!("seed '{number}' is not a whole number"));
                 seed = Some(number.parse().map_err(bad)?);
             }
-            _ => return Err(refuse(format!("'{pair}' after the ? is not known, empty or twice"))),
+            _ => {
+                return Err(refuse(format!("the parameter '{pair}' is unknown, empty or repeated")));
+            }
         }
     }
-    let profile = profile.ok_or_else(|| refuse("there is no profile=NAME".into()))?;
+    let profile = profile.ok_or_else(|| refuse("profile=NAME is missing".into()))?;
     match inner.parse()? {
         inner @ (DevSpec::Path(_) | DevSpec::Mem(_)) => {
             Ok(DevSpec::Slow { inner: Box::new(inner), profile, seed })
         }
-        _ => Err(refuse(format!("'{inner}' cannot be slowed down"))),
+        _ => Err(refuse(format!("'{inner}' cannot have modelled latency"))),
     }
 }
 
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_form_and_prints_it_back() {
+    fn every_form_is_parsed_and_printed() {
         let path = |p: &str| DevSpec::Path(PathBuf::from(p));
         for (text, spec) in [
             ("/dev/sdb", path("/dev/sdb")),
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_has_one_place_however_it_is_named() {
+    fn all_names_of_a_device_have_one_place() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("disk"), dir.path().join("link"));
         std::fs::write(&file, "").unwrap();
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_one_line_that_names_the_text() {
+    fn errors_are_one_line_and_name_the_text() {
         for text in [
             "",
             "mem:",

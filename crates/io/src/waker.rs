@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waking a thread that sleeps in [`Driver::turn`](crate::Driver::turn).
+//! Wakes a thread that sleeps in [`Driver::turn`](crate::Driver::turn).
 //!
 //! Purpose: another thread has put something into an inbox of the driver's thread.
 //!
-//! Invariants: put into the inbox first, then wake. A wake that comes while the thread is awake
-//! makes its next sleep end at once, so none is lost; several wakes may end one sleep. Only a wake
-//! of a thread that really sleeps costs a system call.
+//! Invariants: callers put into the inbox first and wake then. A wake while the thread is awake ends its next sleep at
+//! once, so none is lost; several wakes may end one sleep. Only a wake of a sleeping thread costs a system call.
 //!
 //! Why not `IORING_OP_MSG_RING`: it needs a ring on the waking side, and any thread may wake.
 
@@ -24,7 +23,7 @@ struct Shared {
     event: OwnedFd,
 }
 
-/// Wakes a driver's thread, see the module.
+/// Wakes a driver's thread.
 #[derive(Clone)]
 pub struct Waker(Arc<Shared>);
 
@@ -35,28 +34,28 @@ impl std::fmt::Debug for Waker {
 }
 
 impl Waker {
-    /// The event descriptor blocks on purpose: a ring answers EAGAIN at once on one that does not.
+    /// The event descriptor is blocking on purpose: on a non-blocking one a ring returns EAGAIN at once.
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         Ok(Self(Arc::new(Shared { state: AtomicU32::new(AWAKE), event })))
     }
 
-    /// Makes the thread's present sleep end, or its next one if it is awake.
+    /// Ends the thread's current sleep, or its next one if it is awake.
     pub fn wake(&self) {
-        // A notice that is already there needs no second one: whoever takes it looks at the
-        // inbox after that, and this read-modify-write orders the caller's inbox before it.
+        // If a notice is pending no second one is needed: the thread takes the notice before it reads the inbox, and
+        // this read-modify-write orders the caller's inbox before it.
         if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == SLEEPING {
-            // Fails only on a full counter, in which case the thread wakes up anyway.
+            // Fails only on a full counter, and then the thread wakes up anyway.
             let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Whether there is a notice; leaves it.
+    /// Whether a notice is pending; does not take it.
     pub(crate) fn is_notified(&self) -> bool {
         self.0.state.load(Ordering::Relaxed) == NOTIFIED
     }
 
-    /// Called before blocking; false if there is a notice, which this takes.
+    /// Called before blocking; returns false if a notice is pending, and takes it.
     pub(crate) fn begin_sleep(&self) -> bool {
         let state = &self.0.state;
         let slept =

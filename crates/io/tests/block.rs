@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Block devices, on a loop device; without the right to make one, the tests say so and pass.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Block devices, on a loop device; without permission to create one the tests are skipped.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 mod common;
 
@@ -41,7 +41,7 @@ impl Loop {
 }
 
 impl Loop {
-    /// What the file behind it takes up.
+    /// Allocated blocks of the backing file.
     fn blocks(&self) -> u64 {
         self.file.as_file().metadata().unwrap().blocks()
     }
@@ -54,7 +54,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_block_device_does_all_that_a_file_does() {
+fn a_block_device_supports_all_operations_of_a_file() {
     for sector in ["512", "4096"] {
         let Some(disk) = Loop::new(sector) else { return };
         let device = open(&disk.path);
@@ -76,7 +76,7 @@ fn a_block_device_does_all_that_a_file_does() {
                 let full = disk.blocks();
                 run(&mut driver, io(kind, 8192, 3 << 20)).unwrap();
                 let holes = !matches!(kind, IoKind::Zero { may_unmap: false, .. });
-                assert!(!holes || disk.blocks() < full, "{kind:?} left the space taken");
+                assert!(!holes || disk.blocks() < full, "{kind:?} did not free the space");
                 let back = read(&mut driver, 0, 4 << 20).unwrap();
                 let end = 8192 + (3 << 20);
                 assert!(back[8192..end].iter().all(|b| *b == 0), "{kind:?}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every kind of device through the driver: what is written is read, and nothing else.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Every kind of device through the driver: written data reads back, and nothing else changes.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 mod common;
 
@@ -16,7 +16,7 @@ use larder_io::{Access, DevSpec, Device, Driver, OpenError};
 
 const BYTES: u64 = 32 << 20;
 
-/// Devices to try: a file with direct I/O (where /tmp has it), one on tmpfs, and memory.
+/// Devices under test: a file with direct I/O (where /tmp supports it), one on tmpfs, and memory.
 fn each(test: impl Fn(&str, Device)) {
     let on_disk = file_in(Path::new("/tmp"), BYTES);
     test("file", open(on_disk.path()));
@@ -28,7 +28,7 @@ fn each(test: impl Fn(&str, Device)) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_reads_back() {
     each(|name, device| {
         let mut driver = driver_for(&device);
         for (at, fua) in [(0, false), (1 << 20, true), (BYTES - (2 << 20), false)] {
@@ -43,7 +43,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn a_part_of_a_buffer_is_transferred_and_the_rest_left_alone() {
+fn a_part_of_a_buffer_is_transferred_and_the_rest_unchanged() {
     each(|name, device| {
         let mut driver = driver_for(&device);
         let data = pattern(5, 3 * 4096);
@@ -59,7 +59,7 @@ fn a_part_of_a_buffer_is_transferred_and_the_rest_left_alone() {
 }
 
 #[test]
-fn many_at_once_all_end_with_their_own_data() {
+fn many_parallel_operations_end_with_their_own_data() {
     const COUNT: u32 = 5000; // more than either queue of the ring holds
     each(|name, device| {
         let mut driver = driver_for(&device);
@@ -96,7 +96,7 @@ fn many_at_once_all_end_with_their_own_data() {
 }
 
 #[test]
-fn emptied_ranges_read_as_zeroes_and_their_neighbours_do_not() {
+fn emptied_ranges_read_as_zeroes_and_neighbours_are_unchanged() {
     let kinds = [
         IoKind::Trim { fua: false },
         IoKind::Trim { fua: true },
@@ -117,7 +117,7 @@ fn emptied_ranges_read_as_zeroes_and_their_neighbours_do_not() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_operations_are_rejected() {
     each(|name, device| {
         let mut driver = driver_for(&device);
         let mut short = io(IoKind::Read, 0, 4096);
@@ -146,7 +146,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_file_cut_off_under_us_is_an_error() {
+fn a_truncated_file_is_an_error() {
     for (dir, cut) in [("/tmp", 1 << 20), ("/tmp", (1 << 20) + 100), ("/dev/shm", 1 << 20)] {
         let file = file_in(Path::new(dir), BYTES);
         let mut driver = driver_for(&open(file.path()));
@@ -169,7 +169,7 @@ fn null_reads_zeroes_and_a_blackhole_touches_nothing() {
 }
 
 #[test]
-fn the_name_decides_what_is_opened() {
+fn the_name_determines_the_device() {
     let open = |text: &str| Device::open(&text.parse::<DevSpec>().unwrap(), Access::ReadWrite);
     assert_eq!(open("mem:100GiB").unwrap().geometry().bytes, 100 << 30);
     assert_eq!(open("mem:1000").unwrap().geometry().bytes, 512);
@@ -214,7 +214,7 @@ fn a_profile_may_be_a_file() {
 }
 
 #[test]
-fn a_file_is_opened_for_writing_once_and_knows_itself() {
+fn a_file_is_opened_for_writing_once_and_has_an_identity() {
     let file = file_in(Path::new("/tmp"), BYTES + 100);
     let spec = DevSpec::Path(file.path().to_owned());
     let first = Device::open(&spec, Access::ReadWrite).unwrap();
@@ -235,7 +235,7 @@ fn a_file_is_opened_for_writing_once_and_knows_itself() {
 }
 
 #[test]
-fn without_a_driver_a_device_does_the_same() {
+fn a_device_works_the_same_without_a_driver() {
     each(|name, device| {
         let data = pattern(1, 8192);
         device.run_blocking(&mut common::write_io(4096, &data, true)).unwrap();
@@ -252,19 +252,19 @@ fn without_a_driver_a_device_does_the_same() {
 }
 
 #[test]
-fn a_detached_device_finishes_what_it_has() {
+fn a_detached_device_completes_its_operations() {
     let file = file_in(Path::new("/tmp"), BYTES);
     let mut driver = driver_for(&open(file.path()));
     driver.start(OWNER, common::write_io(0, &[5; 4096], false));
     driver.detach(DEV);
     assert_eq!(next_done(&mut driver).result, Ok(()));
     assert_eq!(run(&mut driver, io(IoKind::Flush, 0, 0)).unwrap_err(), Errno::ENXIO);
-    // The lock is gone with the last operation, so it can be opened and attached again.
+    // The lock is released with the last operation, so the file can be opened and attached again.
     driver.attach(DEV, open(file.path()));
     assert!(read(&mut driver, 0, 4096).unwrap().iter().all(|b| *b == 5));
 }
 
-/// Threads write whole chunks of one value each and read whole sectors: no torn ones.
+/// Threads write whole chunks of one value each and read whole sectors: none may be torn.
 #[test]
 fn threads_share_one_device() {
     let file = file_in(Path::new("/tmp"), 1 << 20);
@@ -291,16 +291,16 @@ fn threads_share_one_device() {
     }
 }
 
-/// What of it is data and what a hole: as the file system says, in whole blocks.
+/// Data and holes as the file system reports them, in whole blocks.
 #[test]
-fn holes_are_those_of_the_file() {
+fn holes_match_those_of_the_file() {
     use larder_core::extent::Extent;
     use rustix::fs::{FallocateFlags, fallocate};
     each(|name, device| {
         let all = || device.extents(0, BYTES, 100);
         if all() != [Extent::hole(BYTES)] {
             assert_eq!(all(), [Extent::data(BYTES)], "{name}");
-            return println!("{name} tells no holes");
+            return println!("{name} reports no holes");
         }
         let mut driver = driver_for(&device);
         write(&mut driver, 1 << 20, &pattern(1, 8192), false).unwrap();
@@ -314,12 +314,12 @@ fn holes_are_those_of_the_file() {
         run(&mut driver, io(IoKind::Trim { fua: false }, 1 << 20, 4096)).unwrap();
         let expected = [hole((1 << 20) + 4096), data(4096), hole(second), data(4096)];
         assert_eq!(all(), expected, "{name}");
-        // What cannot be asked is data, which says nothing.
+        // A range that cannot be queried is reported as data.
         for (offset, len) in [(0, 0), (1, 512), (0, 100), (BYTES, 4096), (u64::MAX - 511, 512)] {
             assert_eq!(device.extents(offset, len, 9), [data(len)]);
         }
     });
-    // A file that was cut short behind our back has no zeroes where it ends.
+    // A file that was truncated has no zeroes beyond its end.
     let file = file_in(Path::new("/tmp"), BYTES);
     let device = open(file.path());
     fallocate(file.as_file(), FallocateFlags::empty(), 0, 4096).unwrap();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices that fail, hang, vanish and crawl, and modelled latency. Only lower bounds of times are
-//! asserted.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Devices that fail, hang, vanish and slow down, and modelled latency. Only lower bounds of durations are asserted.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 mod common;
 
@@ -27,7 +26,7 @@ fn each(test: impl Fn(&Fault, &Device)) {
 }
 
 #[test]
-fn fails_what_it_is_told_to() {
+fn matching_operations_fail() {
     each(|fault, device| {
         let mut driver = driver_for(device);
         write(&mut driver, 0, &[1; 4096], false).unwrap();
@@ -50,7 +49,7 @@ fn fails_what_it_is_told_to() {
 }
 
 #[test]
-fn what_hangs_really_runs_late_and_in_order() {
+fn held_operations_run_late() {
     each(|fault, device| {
         let mut driver = driver_for(device);
         write(&mut driver, 0, &[1; 4096], false).unwrap();
@@ -61,7 +60,7 @@ fn what_hangs_really_runs_late_and_in_order() {
         expect_nothing(&mut driver, SPAN);
         assert_eq!((fault.held(), driver.in_flight()), (2, 2));
         assert_eq!(read(&mut driver, 0, 512).unwrap()[0], 1);
-        // Released by another thread while this one sleeps.
+        // Another thread releases them while this one sleeps.
         let handle = fault.clone();
         let releaser = std::thread::spawn(move || {
             std::thread::sleep(SPAN);
@@ -74,7 +73,7 @@ fn what_hangs_really_runs_late_and_in_order() {
                 if let Some(done) = driver.next_done() {
                     break done;
                 }
-                assert!(driver.now() < deadline, "the release woke nobody");
+                assert!(driver.now() < deadline, "the release did not wake the driver");
             };
             assert_eq!((done.result, done.buf.is_some()), (Ok(()), true));
         }
@@ -85,7 +84,7 @@ fn what_hangs_really_runs_late_and_in_order() {
 }
 
 #[test]
-fn vanishes_and_returns() {
+fn a_device_vanishes_and_returns() {
     each(|fault, device| {
         let mut driver = driver_for(device);
         write(&mut driver, 0, &[1; 4096], false).unwrap();
@@ -104,7 +103,7 @@ fn vanishes_and_returns() {
 }
 
 #[test]
-fn crawls() {
+fn completions_are_delayed() {
     each(|fault, device| {
         let mut driver = driver_for(device);
         fault.slow(SPAN);
@@ -115,7 +114,7 @@ fn crawls() {
 }
 
 #[test]
-fn a_driver_goes_away_with_operations_held() {
+fn a_driver_is_dropped_with_operations_held() {
     each(|fault, device| {
         let mut driver = driver_for(device);
         fault.hang(Target::All);
@@ -133,7 +132,7 @@ fn slow_disk(inner: &str) -> Device {
 }
 
 #[test]
-fn a_modelled_disk_takes_its_time_and_keeps_its_data() {
+fn a_modelled_disk_has_latency_and_keeps_its_data() {
     let file = file_in(Path::new("/tmp"), 1 << 30);
     for inner in [file.path().to_str().unwrap(), "mem:1GiB"] {
         let mut driver = driver_for(&slow_disk(inner));
@@ -143,7 +142,7 @@ fn a_modelled_disk_takes_its_time_and_keeps_its_data() {
             write(&mut driver, at, &[n as u8; 4096], false).unwrap();
             assert_eq!(read(&mut driver, at, 4096).unwrap()[0], n as u8);
         }
-        // 20 seeks with half a turn each at 15,000 rpm cannot take less than a millisecond each.
+        // 20 seeks with half a revolution each at 15,000 rpm take at least a millisecond each.
         assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
     }
 }
@@ -175,7 +174,7 @@ fn threads_share_one_modelled_disk() {
 }
 
 #[test]
-fn a_driver_that_leaves_disturbs_nobody() {
+fn a_dropped_driver_does_not_affect_others() {
     let device = slow_disk("mem:1GiB");
     let mut stays = driver_for(&device);
     let mut leaves: Driver = driver_for(&device);

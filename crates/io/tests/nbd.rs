@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The NBD device against servers that are good, bad, slow, gone, or not the ones they were.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! The NBD device against servers that are correct, faulty, slow, gone, or replaced.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 mod common;
 
@@ -15,7 +15,7 @@ use larder_nbd::codec::{can, cmd};
 
 const BYTES: u64 = 8 << 20;
 const MULTI: u16 = FLAGS | can::MULTI_CONN;
-/// A stall of this length is noticed.
+/// Time limit in tests that stall the server.
 const SOON: Duration = Duration::from_millis(150);
 const LATER: Duration = Duration::from_millis(1500);
 
@@ -36,8 +36,8 @@ fn refused(server: &Server, access: Access) -> String {
 }
 
 #[test]
-fn everything_that_a_device_does() {
-    // All offered; nothing but flush; short payloads that cut operations.
+fn all_operations_of_a_device() {
+    // All features; only flush; short payloads that split operations.
     for (flags, payload) in
         [(FLAGS, None), (MULTI, None), (can::HAS_FLAGS | can::FLUSH, None), (MULTI, Some(8192))]
     {
@@ -82,7 +82,7 @@ fn several_connections_only_where_the_export_allows_them() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_in_one_line() {
+fn unusable_exports_are_rejected_in_one_line() {
     let server = Server::start(BYTES, FLAGS | can::READ_ONLY, None);
     assert!(refused(&server, Access::ReadWrite).contains("read-only"));
     let device = Device::open(&server.uri().parse().unwrap(), Access::ReadOnly).unwrap();
@@ -98,7 +98,7 @@ fn what_cannot_be_used_is_refused_in_one_line() {
     assert!(matches!(opened, Err(OpenError::TooSmall { .. })));
 }
 
-/// Whatever a server says, a read brings the right bytes or does not end well.
+/// Whatever a server sends, a read returns the right data or fails.
 #[test]
 fn garbage_ends_the_connection_and_never_becomes_data() {
     let acts = [
@@ -124,7 +124,7 @@ fn garbage_ends_the_connection_and_never_becomes_data() {
             let before = server.accepted();
             server.next(cmd::READ, 1, act);
             assert!(read(&mut driver, 0, 64 << 10).unwrap() == data, "{act:?}");
-            eventually("it connects again", || server.accepted() > before);
+            eventually("the device reconnects", || server.accepted() > before);
             assert!(read(&mut driver, 0, 64 << 10).unwrap() == data, "after {act:?}");
         }
         for act in [Act::Drop, Act::DropInReply, Act::WrongMagic, Act::WrongCookie] {
@@ -140,7 +140,7 @@ fn garbage_ends_the_connection_and_never_becomes_data() {
 }
 
 #[test]
-fn service_goes_on_when_the_server_returns() {
+fn service_resumes_when_the_server_returns() {
     let server = Server::start(BYTES, MULTI, None);
     let device = open(&server);
     let mut driver = driver_for(&device);
@@ -171,21 +171,21 @@ fn without_a_server_operations_fail_within_the_bound() {
     for _ in 0..2 {
         let done = next_done(&mut driver);
         assert_eq!(done.result, Err(Errno::EIO));
-        assert!(done.buf.is_some(), "the memory comes back");
+        assert!(done.buf.is_some(), "the buffer is returned");
     }
     let took = begin.elapsed();
     assert!(took >= 4 * SOON && took < 4 * SOON + Duration::from_secs(5), "{took:?}");
     server.up();
-    eventually("it is there again", || read(&mut driver, 0, 4096).is_ok());
+    eventually("the server is back", || read(&mut driver, 0, 4096).is_ok());
 }
 
 #[test]
-fn a_flush_after_lost_writes_fails_for_good() {
+fn a_flush_after_lost_writes_keeps_failing() {
     for flags in [FLAGS, MULTI] {
         let server = Server::start(BYTES, flags, None);
         let device = open(&server);
         let mut driver = driver_for(&device);
-        // With nothing at stake a lost connection does no harm.
+        // Without unflushed writes a lost connection does no harm.
         write(&mut driver, 0, &[1; 4096], false).unwrap();
         run(&mut driver, io(IoKind::Flush, 0, 0)).unwrap();
         server.cut();
@@ -196,7 +196,7 @@ fn a_flush_after_lost_writes_fails_for_good() {
         write(&mut driver, 0, &[3; 4096], false).unwrap();
         server.cut();
         for _ in 0..2 {
-            // The connection's end may be noticed a moment after it.
+            // The end of the connection may be detected with a delay.
             eventually("the flush fails", || run(&mut driver, io(IoKind::Flush, 0, 0)).is_err());
         }
         let flush = run(&mut driver, io(IoKind::Flush, 0, 0));
@@ -209,7 +209,7 @@ fn a_flush_after_lost_writes_fails_for_good() {
     }
 }
 
-/// A server that sits on a write, and carries it out when another one was answered, would undo it.
+/// A server that delays a write, and executes it after another one was acknowledged, would undo the other one.
 #[test]
 fn a_stalled_write_cannot_undo_a_later_one() {
     let server = Server::start(BYTES, MULTI, None);
@@ -231,7 +231,7 @@ fn a_stalled_write_cannot_undo_a_later_one() {
 }
 
 #[test]
-fn a_stalled_read_is_asked_again_and_its_late_answer_harms_nobody() {
+fn a_stalled_read_is_sent_again_and_its_late_reply_is_ignored() {
     for flags in [FLAGS, MULTI] {
         let server = Server::start(BYTES, flags, None);
         let device = open_within(&server, SOON, LATER);
@@ -241,16 +241,16 @@ fn a_stalled_read_is_asked_again_and_its_late_answer_harms_nobody() {
         assert!(read(&mut driver, 0, 4096).unwrap().iter().all(|b| *b == 5));
         server.release();
         assert!(read(&mut driver, 0, 4096).unwrap().iter().all(|b| *b == 5));
-        // All of them: the operation fails in time.
+        // With all reads stalled the operation fails in time.
         server.script(|_| Act::Stall);
         assert_eq!(read(&mut driver, 0, 4096), Err(Errno::EIO));
         server.script(|_| Act::Serve);
-        eventually("it serves again", || read(&mut driver, 0, 4096).is_ok());
+        eventually("the server serves again", || read(&mut driver, 0, 4096).is_ok());
     }
 }
 
 #[test]
-fn an_export_of_another_size_is_refused_until_it_is_the_old_one() {
+fn an_export_of_another_size_is_rejected_until_it_is_restored() {
     let server = Server::start(BYTES, MULTI, None);
     let device = open_within(&server, SOON, LATER);
     let mut driver = driver_for(&device);
@@ -258,18 +258,18 @@ fn an_export_of_another_size_is_refused_until_it_is_the_old_one() {
     server.cut();
     assert_eq!(read(&mut driver, 0, 4096), Err(Errno::EIO));
     server.resize(BYTES);
-    eventually("it serves again", || read(&mut driver, 0, 4096).is_ok());
+    eventually("the server serves again", || read(&mut driver, 0, 4096).is_ok());
     assert_eq!(device.geometry().bytes, BYTES);
 }
 
 #[test]
-fn a_driver_may_end_with_operations_under_way() {
+fn a_driver_may_be_dropped_with_operations_in_flight() {
     let server = Server::start(BYTES, MULTI, None);
     let device = open(&server);
     server.script(|_| Act::Stall);
     let mut driver = driver_for(&device);
     driver.start(OWNER, io(IoKind::Read, 0, 4096));
-    eventually("it is under way", || {
+    eventually("the operation is in flight", || {
         driver.turn(Some(driver.now())).unwrap();
         server.stalled() == 1
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets and wake-ups on the ring, and drivers that go away in the middle.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Sockets and wake-ups on the ring, and drivers that are dropped with operations in flight.
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 mod common;
 
@@ -32,7 +32,7 @@ fn receives_into_the_middle_of_a_buffer_and_sees_the_end() {
     driver.recv(4, ours.as_fd(), Buf::copy_of(&[1; 64]), 16);
     theirs.write_all(b"hello").unwrap();
     let NetEvent::Received { conn: 4, buf, at: 16, result: Ok(5) } = next_net(&mut driver) else {
-        panic!("not what was received")
+        panic!("an unexpected event")
     };
     assert!(buf[..16].iter().all(|b| *b == 1) && &buf[16..21] == b"hello");
     driver.recv(4, ours.as_fd(), buf, 21);
@@ -44,7 +44,7 @@ fn receives_into_the_middle_of_a_buffer_and_sees_the_end() {
     assert!(matches!(event, NetEvent::Received { result: Err(Errno::EINVAL), .. }), "{event:?}");
 }
 
-/// Batches much larger than the socket's buffer, to a reader that is in no hurry.
+/// Batches much larger than the socket's buffer, to a slow reader.
 #[test]
 fn sends_everything_in_order_through_a_small_socket() {
     let (ours, mut theirs) = pair();
@@ -85,7 +85,7 @@ fn sends_everything_in_order_through_a_small_socket() {
     assert!(reader.join().unwrap() == expected);
 }
 
-/// A server of one connection on the ring against a client of plain calls.
+/// A server of one connection on the ring, against a client with blocking calls.
 #[test]
 fn echoes() {
     const ROUNDS: u64 = 200;
@@ -126,7 +126,7 @@ fn echoes() {
 }
 
 #[test]
-fn sending_to_nobody_is_an_error_and_no_signal() {
+fn sending_to_a_closed_socket_is_an_error_and_no_signal() {
     let (ours, theirs) = pair();
     drop(theirs);
     let mut driver = Driver::new().unwrap();
@@ -141,7 +141,7 @@ fn sending_to_nobody_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn cancelled_receives_and_sends_come_back() {
+fn cancelled_receives_and_sends_are_returned() {
     let (ours, _theirs) = pair();
     rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
     let mut driver = Driver::new().unwrap();
@@ -183,7 +183,7 @@ fn one_turn_serves_sockets_and_disks() {
 }
 
 #[test]
-fn a_turn_ends_at_its_time() {
+fn a_turn_ends_at_its_deadline() {
     let mut driver = Driver::new().unwrap();
     let until = driver.now() + 30_000_000;
     while driver.now() < until {
@@ -193,7 +193,7 @@ fn a_turn_ends_at_its_time() {
     driver.turn(Some(driver.now())).unwrap();
 }
 
-/// Ping-pong of two threads through an inbox and a waker each way: none may be lost.
+/// Two threads wake each other through an inbox and a waker: no wake may be lost.
 #[test]
 fn wakes_are_never_lost() {
     const ROUNDS: u64 = 20_000;
@@ -221,14 +221,13 @@ fn wakes_are_never_lost() {
         }
     }
     sleeper.join().unwrap();
-    // Waking what is gone harms nobody.
+    // Waking a dropped driver has no effect.
     waker.wake();
 }
 
-/// Neither a disk nor a socket may write to memory after the driver is gone, when it may belong to
-/// somebody else.
+/// After a driver is dropped, neither a disk nor a socket may write to its memory, which may belong to something else.
 #[test]
-fn a_driver_dropped_in_the_middle_leaves_memory_alone() {
+fn a_dropped_driver_does_not_write_to_freed_memory() {
     const LEN: usize = 64 << 10;
     let (ours, mut theirs) = pair();
     let file = file_in(Path::new("/tmp"), 4 << 20);
@@ -247,8 +246,8 @@ fn a_driver_dropped_in_the_middle_leaves_memory_alone() {
         driver.turn(Some(driver.now())).unwrap();
         let start = Instant::now();
         drop(driver);
-        assert!(start.elapsed() < Duration::from_secs(4), "dropping waited in vain");
-        // These come from the pool that the driver's buffers went back to.
+        assert!(start.elapsed() < Duration::from_secs(4), "dropping took too long");
+        // These come from the pool to which the driver's buffers returned.
         let mut again: Vec<Buf> = (0..65).map(|_| Buf::with_len(LEN)).collect();
         again.iter_mut().for_each(|buf| buf.fill(0xAB));
         theirs.write_all(&[0xCD; 1000]).unwrap();
@@ -258,7 +257,7 @@ fn a_driver_dropped_in_the_middle_leaves_memory_alone() {
     }
 }
 
-/// Reads away whatever is in both directions.
+/// Reads everything in both directions.
 fn drain(a: &UnixStream, b: &UnixStream) {
     for mut stream in [a, b] {
         stream.set_nonblocking(true).unwrap();

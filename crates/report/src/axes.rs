@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frame of a picture: where values lie in it, and its ticks.
+//! The frame of a picture: axes, ticks, and the position of a value.
 //!
-//! Invariants: linear axes begin at zero; logarithmic ones end at 1, 2 or 5 times a power of ten, and
-//! a value of zero, which has no place on them, stands at their beginning under a tick of its own.
+//! Invariants: linear axes begin at zero. Logarithmic axes end at 1, 2 or 5 times a power of ten; zero, which has no
+//! position on them, is drawn at their beginning under its own tick.
 
 use std::fmt::Write as _;
 
@@ -23,8 +23,8 @@ pub(super) fn open(height: f64, title: &str) -> String {
     )
 }
 
-pub(super) fn text(out: &mut String, class: &str, x: f64, y: f64, words: &str) {
-    let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>");
+pub(super) fn text(out: &mut String, class: &str, x: f64, y: f64, label: &str) {
+    let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{label}</text>");
 }
 
 pub(super) fn rule(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
@@ -35,7 +35,7 @@ pub(super) fn rule(out: &mut String, class: &str, from: (f64, f64), to: (f64, f6
     );
 }
 
-/// 1, 2 or 5 times a power of ten, so that at most `most` of them make up `span`.
+/// The smallest of 1, 2 or 5 times a power of ten of which at most `most` cover `span`.
 fn step(span: f64, most: f64) -> f64 {
     let mut step = 1e-6;
     for power in -6..12 {
@@ -61,11 +61,11 @@ fn decades() -> Vec<f64> {
     (-6..9).flat_map(of).collect()
 }
 
-/// The values that an axis shows.
+/// The range of an axis.
 pub(super) enum Scale {
     /// From zero to this.
     Linear(f64),
-    /// Between these; the least stands for zero too, where there is one.
+    /// Between these values; `least` also stands for zero if a value is zero.
     Log { least: f64, most: f64, zero: bool },
 }
 
@@ -77,7 +77,7 @@ impl Scale {
         Self::Linear((most / round).ceil() * round)
     }
 
-    /// The narrowest logarithmic one.
+    /// The narrowest logarithmic range that contains all values.
     pub(super) fn log(values: impl Iterator<Item = f64>) -> Self {
         let (mut low, mut high, mut zero) = (f64::MAX, 1e-6, false);
         for value in values {
@@ -96,7 +96,7 @@ impl Scale {
         Self::Log { least, most, zero }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The position of a value, from 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
         let share = match self {
             Self::Linear(most) => value / most,
@@ -107,21 +107,21 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
-    /// About `count` ticks, each with its words.
+    /// About `count` ticks, each with its label.
     pub(super) fn ticks(&self, count: f64) -> Vec<(f64, String)> {
         match self {
             Self::Linear(most) => ticks(*most, count).into_iter().map(|v| (v, number(v))).collect(),
             Self::Log { least, most, zero } => {
                 let within: Vec<f64> =
                     decades().into_iter().filter(|v| (*least..=*most).contains(v)).collect();
-                let words = |v: f64| if *zero && v == *least { "0".to_owned() } else { number(v) };
-                // Powers of ten alone where all would not fit.
+                let label = |v: f64| if *zero && v == *least { "0".to_owned() } else { number(v) };
+                // Only powers of ten if all ticks would not fit.
                 let few = within.len() as f64 > count.max(8.0) * 1.5;
                 let round = |v: f64| (v.log10() - v.log10().round()).abs() < 1e-9;
                 within
                     .into_iter()
                     .filter(|v| !few || v == least || round(*v))
-                    .map(|v| (v, words(v)))
+                    .map(|v| (v, label(v)))
                     .collect()
             }
         }
@@ -137,7 +137,7 @@ pub(super) struct Axes<'a> {
 }
 
 impl Axes<'_> {
-    /// Where a point is drawn.
+    /// The coordinates of a point.
     pub(super) fn at(&self, x: f64, y: f64) -> (f64, f64) {
         self.place(self.x.share(x), self.y.share(y))
     }
@@ -151,16 +151,16 @@ impl Axes<'_> {
 
     /// Grid, ticks and labels.
     pub(super) fn draw(&self, out: &mut String) {
-        for (y, words) in self.y.ticks(5.0) {
+        for (y, label) in self.y.ticks(5.0) {
             let (x0, at) = self.place(0.0, self.y.share(y));
             let class = if self.y.share(y) == 0.0 { "axis" } else { "grid" };
             rule(out, class, (x0, at), (WIDTH - RIGHT, at));
-            text(out, "tick end", x0 - 8.0, at + 4.5, &words);
+            text(out, "tick end", x0 - 8.0, at + 4.5, &label);
         }
-        for (x, words) in self.x.ticks(10.0) {
+        for (x, label) in self.x.ticks(10.0) {
             let (at, y0) = self.place(self.x.share(x), 0.0);
             rule(out, "axis", (at, y0), (at, y0 + 5.0));
-            text(out, "tick middle", at, y0 + 20.0, &words);
+            text(out, "tick middle", at, y0 + 20.0, &label);
         }
         let middle = (LEFT + WIDTH - RIGHT) / 2.0;
         text(out, "label middle", middle, LINES_HEIGHT - 8.0, &escape(self.x_label));
@@ -189,8 +189,8 @@ mod tests {
         let scale = Scale::log([3.0, 0.0, 70.0].into_iter());
         assert_eq!((scale.share(0.0), scale.share(100.0)), (0.0, 1.0));
         assert!(scale.share(3.0) > 0.0 && scale.share(3.0) < scale.share(70.0));
-        let words: Vec<String> = scale.ticks(10.0).into_iter().map(|(_, words)| words).collect();
-        assert_eq!(words, ["0", "2", "5", "10", "20", "50", "100"]);
+        let label: Vec<String> = scale.ticks(10.0).into_iter().map(|(_, label)| label).collect();
+        assert_eq!(label, ["0", "2", "5", "10", "20", "50", "100"]);
         assert_eq!(Scale::log([5.0].into_iter()).share(5.0), 0.0);
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Figures as inline SVG.
 //!
-//! Invariants: everything drawn lies within the view box; coordinates have one decimal, so equal
-//! values give equal text; a system has the same colour and dash in every picture (`style.css`,
-//! classes `s-NAME`), whatever else is in it. Anything else takes one by its place (`n-PLACE`).
+//! Invariants: everything is drawn within the view box; coordinates have one decimal, so equal values give equal text;
+//! a known system has the same colour and dash in every picture (`style.css`, classes `s-NAME`), and other series take
+//! those of their index (`n-INDEX`).
 
 use std::fmt::Write as _;
 
@@ -11,19 +11,19 @@ use super::axes::{Axes, LINES_HEIGHT, RIGHT, Scale, WIDTH, open, rule, text, tic
 use super::escape;
 use super::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 
-/// Room for names left of bars, at least; longer ones get so much for each letter.
+/// Least width of the names left of bars; longer names get [`LETTER`] for each character.
 const NAMES: f64 = 96.0;
 const LETTER: f64 = 7.2;
-/// Between a bar and its number.
+/// Between a bar and its value.
 const GAP: f64 = 7.0;
-/// The paper's value beside a bar.
+/// Radius of the ring that marks the paper's value.
 const RING: f64 = 5.0;
 const ROW: f64 = 30.0;
-/// So many colours are taken by place.
+/// Colours assigned by index.
 const COLOURS: usize = 8;
-/// Up to so many points of a curve are marked.
+/// Curves with at most this many points get a mark at each.
 const FEW: usize = 40;
-/// The most points of a line that are drawn; more are averaged.
+/// The most points of a line that are drawn; longer lines are averaged.
 const POINTS: usize = 240;
 
 /// A figure with its title, legend, picture and caption.
@@ -59,14 +59,14 @@ pub(super) fn figure(figure: &Figure) -> String {
     )
 }
 
-/// Colour and dash: by name where it is a known one, else by place.
+/// Colour and dash: by name for a known system, else by index.
 fn class(name: &str, place: usize) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = name.chars().map(plain).collect();
     format!("n-{} s-{name}", place % COLOURS)
 }
 
-/// The lines by name, and what rings are.
+/// The names of the lines, and the meaning of rings.
 fn legend<'a>(names: impl Iterator<Item = &'a str>, ring: Option<&str>) -> String {
     let mut out = String::from("<ul class=\"legend\">");
     for (place, name) in names.enumerate() {
@@ -98,7 +98,7 @@ fn marks() -> String {
     format!("<ul class=\"legend s-legend\">{items}</ul>\n")
 }
 
-/// As few points as are drawn: means over equally many neighbours.
+/// Reduces points to at most [`POINTS`] means over equally many neighbours.
 fn thinned(points: &[f64]) -> (usize, Vec<f64>) {
     let together = points.len().div_ceil(POINTS).max(1);
     let mean = |chunk: &[f64]| chunk.iter().sum::<f64>() / chunk.len() as f64;
@@ -108,7 +108,7 @@ fn thinned(points: &[f64]) -> (usize, Vec<f64>) {
 fn lines(axes: &Axes<'_>, x_step: f64, series: &[Series], title: &str) -> String {
     let mut out = open(LINES_HEIGHT, title);
     axes.draw(&mut out);
-    // The first is solid and lies below the others, so that it shows between their dashes.
+    // The first line is solid and drawn first, so that it shows between the dashes of the others.
     for (place, one) in series.iter().enumerate() {
         let (together, points) = thinned(&one.points);
         let x = |i: usize| (i as f64 + 0.5) * together as f64 * x_step;
@@ -176,7 +176,7 @@ fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
     }
 }
 
-/// How much room the names left of bars take.
+/// The width of the names left of bars.
 fn room_for<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
     (longest as f64 * LETTER + 12.0).max(NAMES)
@@ -187,7 +187,7 @@ fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
     let mut out = open(height, title);
     let names = room_for(bars.iter().map(|bar| bar.name.as_str()));
     let most = bars.iter().flat_map(|b| [Some(b.value), b.paper]).flatten().fold(1e-6, f64::max);
-    // Room for the number behind the longest bar.
+    // Room for the value after the longest bar.
     let room = WIDTH - names - RIGHT - 64.0;
     let foot = height - 44.0;
     for value in ticks(most, 6.0) {
@@ -215,7 +215,7 @@ fn bar_chart(unit: &str, bars: &[Bar], title: &str) -> String {
                 y + 10.0,
                 number(paper)
             );
-            // A ring in the number's place moves the number on.
+            // If the ring would cover the value, the value moves to its right.
             let value_end = value_x + value.len() as f64 * LETTER;
             if (value_x..value_end + 2.0 * RING).contains(&(x + RING)) {
                 value_x = x + RING + GAP;
@@ -266,7 +266,7 @@ fn spread_chart(unit: &str, spreads: &[Spread], title: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Text and rings of bars, by where they are.
+    /// Horizontal positions of the first bar's value and of its ring.
     fn places(value: f64, paper: f64) -> (f64, f64) {
         let bars = [(value, Some(paper)), (10.0, None)].map(|(value, paper)| Bar {
             name: String::new(),
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn no_ring_covers_a_number() {
         let (number, ring) = places(2.5, 2.9);
-        assert!(number > ring + RING, "moved on: {number} {ring}");
+        assert!(number > ring + RING, "the value moved: {number} {ring}");
         for paper in [1.0, 6.0] {
             let (unmoved, ring) = places(2.5, paper);
             assert!(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a figure shows, without how it is drawn.
+//! The content of a figure, independent of how it is drawn.
 
 /// A line: one value for each step of the horizontal axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What it is of.
+    /// The name in the legend.
     pub name: String,
     /// Values, the first one step after zero.
     pub points: Vec<f64>,
@@ -13,66 +13,66 @@ pub struct Series {
 /// Latencies of one system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
-    /// Which.
+    /// The system.
     pub name: String,
-    /// Half took at most this long ...
+    /// The median ...
     pub p50: f64,
-    /// ... 95 % this ...
+    /// ... the 95th percentile ...
     pub p95: f64,
-    /// ... and 99 % this.
+    /// ... and the 99th.
     pub p99: f64,
 }
 
 /// A bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// What it is of.
+    /// The name beside it.
     pub name: String,
-    /// Its length.
+    /// The value.
     pub value: f64,
-    /// What the paper says, as a ring beside it.
+    /// The paper's value, drawn as a ring.
     pub paper: Option<f64>,
 }
 
 /// An axis of curves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// The quantity, with its unit.
     pub label: String,
     /// Whether it is logarithmic.
     pub log: bool,
-    /// The end of a linear one; without, a round number above all values.
+    /// The end of a linear axis; `None` for a round number above all values.
     pub most: Option<f64>,
 }
 
 impl Axis {
-    /// A linear one from zero.
+    /// A linear axis from zero.
     #[must_use]
     pub fn linear(label: &str) -> Self {
         Self { label: label.to_owned(), ..Self::default() }
     }
 
-    /// A logarithmic one.
+    /// A logarithmic axis.
     #[must_use]
     pub fn log(label: &str) -> Self {
         Self { log: true, ..Self::linear(label) }
     }
 
-    /// With this end, whatever the values are.
+    /// The same axis with this end, whatever the values are.
     #[must_use]
     pub fn up_to(self, most: f64) -> Self {
         Self { most: Some(most), ..self }
     }
 }
 
-/// Values by any value: ours as a line, the paper's as rings.
+/// Values over another quantity: Larder's as a line, the paper's as rings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// What it is of.
+    /// The name in the legend.
     pub name: String,
-    /// Ours: where, and the value; in order.
+    /// Larder's points, in order.
     pub ours: Vec<(f64, f64)>,
-    /// The paper's, where it states them.
+    /// The paper's points, where it states them.
     pub paper: Vec<(f64, f64)>,
 }
 
@@ -81,48 +81,48 @@ pub struct Curve {
 pub enum Picture {
     /// Lines over time.
     Lines {
-        /// What the horizontal axis counts.
+        /// The quantity of the horizontal axis.
         x_label: String,
-        /// How much of it a step is.
+        /// How much of it one step is.
         x_step: f64,
-        /// Up.
+        /// The vertical axis.
         y: Axis,
         /// The lines.
         series: Vec<Series>,
     },
     /// A bar for each system.
     Bars {
-        /// Of the values.
+        /// The unit of the values.
         unit: String,
         /// The bars.
         bars: Vec<Bar>,
     },
-    /// Curves over anything.
+    /// Curves over any quantity.
     Curves {
-        /// Across.
+        /// The horizontal axis.
         x: Axis,
-        /// Up.
+        /// The vertical axis.
         y: Axis,
         /// The curves.
         curves: Vec<Curve>,
     },
     /// Three dots for each system, on a logarithmic axis.
     Spreads {
-        /// Of the values.
+        /// The unit of the values.
         unit: String,
         /// The systems.
         spreads: Vec<Spread>,
     },
 }
 
-/// A picture with its words.
+/// A picture with title and caption.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Above it.
+    /// Above the picture.
     pub title: String,
-    /// Below it.
+    /// Below the picture.
     pub caption: String,
-    /// It.
+    /// The picture.
     pub picture: Picture,
 }
 
@@ -134,13 +134,13 @@ impl Figure {
         Self::bars_beside(title, caption, unit, bars.into_iter().map(bar).collect())
     }
 
-    /// A bar for each system, beside the paper's.
+    /// A bar for each system, with the paper's values.
     #[must_use]
     pub fn bars_beside(title: &str, caption: &str, unit: &str, bars: Vec<Bar>) -> Self {
         Self::new(title, caption, Picture::Bars { unit: unit.to_owned(), bars })
     }
 
-    /// Lines over time: what the horizontal axis counts and how much of it a step is, then what is up.
+    /// Lines over time: the horizontal quantity and its step, then the vertical axis.
     #[must_use]
     pub fn lines(
         title: &str,
@@ -152,7 +152,7 @@ impl Figure {
         Self::new(title, caption, Picture::Lines { x_label: x_label.to_owned(), x_step, y, series })
     }
 
-    /// Curves, beside the paper's points.
+    /// Curves, with the paper's points.
     #[must_use]
     pub fn curves(title: &str, caption: &str, x: Axis, y: Axis, curves: Vec<Curve>) -> Self {
         Self::new(title, caption, Picture::Curves { x, y, curves })
@@ -169,7 +169,7 @@ impl Figure {
     }
 }
 
-/// Four digits, more for large numbers, fewer for those below 0.1 but two; no zeroes at the end.
+/// A number with four significant digits: more for large numbers, and two for numbers below 0.1. No trailing zeroes.
 #[must_use]
 pub fn number(value: f64) -> String {
     if value == 0.0 {

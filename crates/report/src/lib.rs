@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports: what a bench or a study found as one HTML file, for a reader without network or script.
+//! Reports: the results of a bench or a study as one HTML file that needs no network and no script.
 //!
-//! Invariants: the file asks nobody for anything (no scripts, fonts, images or links; a policy in
-//! its head says so to the browser too); equal findings give equal bytes; what a picture shows
-//! stands also in a table below; colours differ in dash as well as in hue, and text has a contrast of 4.5 : 1 or more in light and dark.
+//! Invariants: the file loads nothing (no scripts, fonts, images or links; a policy in its head tells the browser so);
+//! equal results give equal bytes; every value in a picture is also in a table below it; series differ in dash as well
+//! as in colour, and text has a contrast of 4.5 : 1 or more in light and dark.
 //!
-//! Why not a plotting library: few kinds of picture, and neither script nor fonts can come along.
+//! Why not a plotting library: a report has few kinds of picture, and may carry neither scripts nor fonts.
 
 #![forbid(unsafe_code)]
 
@@ -19,48 +19,48 @@ pub use self::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number
 
 const STYLE: &str = include_str!("style.css");
 
-/// What is written above the figures.
+/// The header of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// The heading.
     pub title: String,
-    /// The command that makes this very file again.
+    /// The command that creates this file.
     pub command: String,
-    /// Which seeds.
+    /// The seeds.
     pub seeds: String,
 }
 
-/// How a cell's words sound.
+/// The emphasis of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Neither.
+    /// None.
     #[default]
     Plain,
-    /// A goal that was reached, a claim that holds.
+    /// A goal that was reached, or a claim that holds.
     Good,
-    /// One that was not.
+    /// A goal that was missed, or a claim that does not hold.
     Bad,
 }
 
 /// A cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// What stands below in small letters.
+    /// Small text below it.
     pub small: String,
-    /// How it sounds.
+    /// The emphasis.
     pub tone: Tone,
 }
 
 impl Cell {
-    /// Plain words.
+    /// A cell with text.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
 
-    /// A number, empty without one.
+    /// A cell with a number, empty for `None`.
     #[must_use]
     pub fn number(value: Option<f64>) -> Self {
         Self { text: value.map(number).unwrap_or_default(), ..Self::default() }
@@ -70,72 +70,72 @@ impl Cell {
 /// A column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Above it.
+    /// The heading.
     pub title: String,
-    /// Whether it is of numbers, which stand at its right.
+    /// Whether the column has numbers, which are right-aligned.
     pub number: bool,
 }
 
 impl Column {
-    /// One of words.
+    /// A column of text.
     #[must_use]
     pub fn words(title: &str) -> Self {
         Self { title: title.to_owned(), number: false }
     }
 
-    /// One of numbers.
+    /// A column of numbers.
     #[must_use]
     pub fn numbers(title: &str) -> Self {
         Self { title: title.to_owned(), number: true }
     }
 }
 
-/// A row, and what is to be said about it, below it.
+/// A row, with an optional note below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableRow {
     /// A cell for each column.
     pub cells: Vec<Cell>,
-    /// Words below.
+    /// The note.
     pub note: String,
 }
 
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Above it.
+    /// The heading.
     pub title: String,
-    /// Its columns.
+    /// The columns.
     pub columns: Vec<Column>,
-    /// Its rows.
+    /// The rows.
     pub rows: Vec<TableRow>,
 }
 
-/// Figures that belong together, and what can be unfolded below them.
+/// Figures that belong together, with tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
     /// Tables, before the figures.
     pub tables: Vec<Table>,
     /// The figures.
     pub figures: Vec<Figure>,
-    /// Tables of which only the title is seen at first.
+    /// Tables that are collapsed to their title.
     pub folded: Vec<Table>,
 }
 
 impl Section {
-    /// Figures alone.
+    /// A section of figures.
     #[must_use]
     pub fn of(figures: Vec<Figure>) -> Self {
         Self { figures, ..Self::default() }
     }
 
-    /// One table alone.
+    /// A section of one table.
     #[must_use]
     pub fn table(table: Table) -> Self {
         Self { tables: vec![table], ..Self::default() }
     }
 }
 
-/// Text as HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -150,7 +150,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The page.
+/// The report as an HTML page.
 #[must_use]
 pub fn html(about: &About, parts: &[Section]) -> String {
     let mut out = String::new();
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_asks_nobody_for_anything_and_is_the_same_every_time() {
+    fn a_page_loads_nothing_and_is_reproducible() {
         let about = About {
             title: "Warm-up <fast> & \"cold\"".into(),
             command: "larder bench x".into(),

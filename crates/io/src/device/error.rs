@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a device could not be opened: one clear line each.
+//! Errors of opening a device, one line each.
 
 use larder_core::request::Errno;
 
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is nothing of that name.
+    /// The path does not exist.
     #[error("device '{device}': no such file; accepted: an existing file or block device")]
     NotFound {
         /// The device as the user named it.
         device: String,
     },
-    /// Another process holds it, or this one opened it twice, or it is mounted.
+    /// Another process holds it, this one opened it twice, or it is mounted.
     #[error(
         "device '{device}': in use by another process (or mounted, or given twice); a device \
          serves one cache at a time"
@@ -21,7 +21,7 @@ pub enum OpenError {
         /// The device as the user named it.
         device: String,
     },
-    /// A directory, a pipe, a terminal ...
+    /// A directory, a pipe, a terminal and the like.
     #[error("device '{device}': is {what}; accepted: a regular file or a block device")]
     NotADevice {
         /// The device as the user named it.
@@ -29,7 +29,7 @@ pub enum OpenError {
         /// What it is instead.
         what: &'static str,
     },
-    /// Not even one block.
+    /// The device is smaller than a block.
     #[error("device '{device}': holds {bytes} bytes; accepted: at least one block of {block}")]
     TooSmall {
         /// The device as the user named it.
@@ -39,7 +39,7 @@ pub enum OpenError {
         /// Bytes of a block.
         block: u32,
     },
-    /// More memory than a table of it can be made for.
+    /// The device in memory is too large for its table.
     #[error("device '{device}': is too large; accepted: memory of up to {}", crate::format_size(*most))]
     TooLarge {
         /// The device as the user named it.
@@ -47,15 +47,15 @@ pub enum OpenError {
         /// The most.
         most: u64,
     },
-    /// The export of a server that cannot be reached, or not be used.
+    /// The export of a server cannot be reached or used.
     #[error("device '{device}': {why}")]
     Remote {
         /// The device as the user named it.
         device: String,
-        /// Why, and what would be accepted.
+        /// The cause, and what is accepted.
         why: String,
     },
-    /// `slow+` with a model that does not exist, or a file that describes none.
+    /// The profile of `slow+` does not exist, or its file is malformed.
     #[error("device '{device}': {error}")]
     Profile {
         /// The device as the user named it.
@@ -68,9 +68,9 @@ pub enum OpenError {
     System {
         /// The device as the user named it.
         device: String,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// How it failed.
+        /// The error.
         errno: Errno,
     },
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What of a device is data and what is a hole.
+//! Which ranges of a device are data and which are holes.
 //!
-//! Purpose: [`Device::extents`] asks whoever knows: a file's file system (`SEEK_DATA`,
-//! `SEEK_HOLE`), or the server of an export (`base:allocation`). Everything else is data.
+//! Purpose: [`Device::extents`] asks the file system of a file (`SEEK_DATA`, `SEEK_HOLE`) or the server of an export
+//! (`base:allocation`). All other devices are data.
 //!
-//! Invariants: bounded work, at most two seeks for each extent that may be returned, or one request
-//! to a server; the answer is whole blocks, not empty, and ends within the range. Whatever goes wrong
-//! makes data of what was asked about, which is always true: nobody may rely on a hole being told.
+//! Invariants: the work is bounded by two seeks for each returned extent, or one request to a server. The result
+//! consists of whole blocks, is not empty, and ends within the range. On any error the range is reported as data, which
+//! is always correct: callers must not rely on holes being reported.
 //!
-//! A write that was answered before the question is data in the answer: the file system, or the
-//! server, has it by then. While the question is under way the answer may be from before or after a
-//! write. This waits for the device, so it is not for a worker's thread; modelled latency and
-//! injected faults do not apply.
+//! A write that completed before the call is reported as data, because the file system or the server has it. A
+//! concurrent write may or may not be reported. The call waits for the device, so a worker's thread must not make it.
+//! Modelled latency and injected faults do not apply.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -23,8 +22,7 @@ use super::{Base, Device};
 use crate::errno::from_sys;
 
 impl Device {
-    /// What a range of whole blocks within the device is: at most `most` extents, from `offset` on,
-    /// perhaps not to the range's end. See the module.
+    /// The extents of a range of whole blocks: at most `most`, from `offset` on, possibly not to the range's end.
     #[must_use]
     pub fn extents(&self, offset: u64, len: u64, most: usize) -> Vec<Extent> {
         let geometry = self.geometry();
@@ -41,7 +39,7 @@ impl Device {
         let mut list = match found {
             Ok(list) => in_blocks(&list, block, len),
             Err(errno) => {
-                tracing::debug!("{}: what is allocated is not known: {errno}", self.name());
+                tracing::debug!("{}: cannot determine the allocated ranges: {errno}", self.name());
                 vec![Extent::data(len)]
             }
         };
@@ -50,8 +48,7 @@ impl Device {
     }
 }
 
-/// The extents of a file, not in whole blocks. The file may change meanwhile, so nothing is
-/// concluded from two seeks together.
+/// The extents of a file, not rounded to blocks. The file may change between two seeks, so no conclusion combines them.
 fn seek(fd: &OwnedFd, offset: u64, end: u64, most: usize) -> Result<Vec<Extent>, Errno> {
     let (mut list, mut at) = (Vec::new(), offset);
     for _ in 0..most {
@@ -60,7 +57,7 @@ fn seek(fd: &OwnedFd, offset: u64, end: u64, most: usize) -> Result<Vec<Extent>,
         }
         let data = match rustix::fs::seek(fd.as_fd(), SeekFrom::Data(at)) {
             Ok(data) => data.clamp(at, end),
-            // No more data up to the file's end, unless the file was cut short.
+            // No more data up to the file's end, unless the file was truncated.
             Err(rustix::io::Errno::NXIO) if size(fd)? >= end => end,
             Err(e) => return Err(from_sys(e)),
         };

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Regular files and block devices: opening them, and what they can do.
+//! Regular files and block devices: opening them, and their capabilities.
 //!
-//! Purpose: everything about a file that does not depend on a ring, and the blocking way to run
-//! one operation on it (for files in memory, where that is the fastest way, and for tools).
+//! Purpose: everything about a file that does not depend on a ring, and blocking operations (for files in memory, where
+//! they are the fastest way, and for tools).
 //!
-//! Invariants: the file is opened once and the descriptor lives as long as the device. Direct I/O
-//! is used wherever the file system has it; then offsets and lengths are multiples of `block` and
-//! memory is aligned to `mem_align`. What turned out to be unsupported is remembered and not tried
-//! again.
+//! Invariants: the file is opened once, and the descriptor lives as long as the device. Direct I/O is used wherever the
+//! file system supports it; then offsets and lengths are multiples of `block`, and memory is aligned to `mem_align`. A
+//! method that turned out to be unsupported is not tried again.
 //!
-//! Why not `O_DIRECT` in `open`: a file system without it would fail the whole open; set
-//! afterwards, it fails alone.
+//! Why not `O_DIRECT` in `open`: on a file system without direct I/O the whole open would fail; set afterwards, only
+//! the flag fails.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -29,14 +28,14 @@ use super::geometry::{Access, Geometry, Identity};
 use super::sysfs;
 use crate::errno::{from_sys, is_unsupported};
 
-/// Magic numbers of file systems that live in memory: tmpfs and ramfs.
+/// Magic numbers of file systems in memory: tmpfs and ramfs.
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-/// Zeroes are written in pieces of at most this, where a hole cannot be had.
+/// The longest write of zeroes, where a range cannot be deallocated.
 pub(crate) const ZERO_CHUNK: u64 = 1 << 20;
-/// The assumed alignment of direct I/O where the system does not tell.
+/// The alignment of direct I/O that is assumed where the system does not state it.
 const UNKNOWN_ALIGN: u32 = PAGE as u32;
 
-/// Ways to make a range empty, as bits of [`FileBase::missing`].
+/// Ways to make a range read as zeroes or to trim it, as bits of [`FileBase::missing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Way {
@@ -46,14 +45,14 @@ pub(crate) enum Way {
     Punch = 2,
     /// `fallocate` with `ZERO_RANGE`: zeroes, space kept.
     ZeroRange = 4,
-    /// Plain writes of zeroes.
+    /// Writes of zeroes.
     WriteZeroes = 8,
-    /// Nothing at all, for what is only advice.
+    /// No action, for a trim, which is only a hint.
     Nothing = 16,
 }
 
 impl Way {
-    /// The mode for `fallocate`, if it is one.
+    /// The mode of `fallocate`, if this way uses it.
     pub(crate) fn fallocate_flags(self) -> Option<FallocateFlags> {
         match self {
             Self::Punch => Some(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE),
@@ -66,15 +65,14 @@ impl Way {
 /// An open file or block device.
 pub(crate) struct FileBase {
     pub(crate) fd: OwnedFd,
-    /// Direct I/O is on.
+    /// Whether direct I/O is used.
     pub(crate) direct: bool,
-    /// Memory must be aligned so.
+    /// The required alignment of memory.
     pub(crate) mem_align: u32,
-    /// On a file system in memory: the blocking way is the fast way.
+    /// Whether the file is on a file system in memory, where blocking operations are the fastest.
     pub(crate) in_memory: bool,
     pub(super) is_block: bool,
-    /// When it was last modified before it was opened, as in `Identity`; finding out whether holes
-    /// can be made changes that time.
+    /// The modification time before the file was opened, as in `Identity`; the test for hole punching changes it.
     pub(crate) modified_ns: i128,
     /// [`Way`]s that turned out to be unsupported.
     missing: AtomicU8,
@@ -91,7 +89,7 @@ fn kind_name(kind: FileType) -> &'static str {
 }
 
 impl FileBase {
-    /// Opens `path`, finding out its geometry.
+    /// Opens `path` and determines its geometry.
     pub(crate) fn open(path: &Path, access: Access) -> Result<(Self, Geometry), OpenError> {
         let device = path.display().to_string();
         let fail = |action, errno: rustix::io::Errno| match errno {
@@ -101,8 +99,8 @@ impl FileBase {
             }
             errno => OpenError::System { device: device.clone(), action, errno: from_sys(errno) },
         };
-        // Looked at before it is opened: opening a pipe would wait for its other end.
-        let stat = rustix::fs::stat(path).map_err(|e| fail("look at it", e))?;
+        // Checked before opening, because opening a pipe waits for its other end.
+        let stat = rustix::fs::stat(path).map_err(|e| fail("stat it", e))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_block = kind == FileType::BlockDevice;
         if !is_block && kind != FileType::RegularFile {
@@ -119,7 +117,7 @@ impl FileBase {
             rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|e| fail("lock it", e))?;
         }
-        let found = probe(fd, is_block, access).map_err(|e| fail("find out its size", e))?;
+        let found = probe(fd, is_block, access).map_err(|e| fail("determine its size", e))?;
         let (base, geometry, size) = found;
         if geometry.bytes == 0 {
             return Err(OpenError::TooSmall { device, bytes: size, block: geometry.block_bytes });
@@ -131,13 +129,13 @@ impl FileBase {
         self.missing.load(Ordering::Relaxed) & way as u8 != 0
     }
 
-    /// Remembers that a way does not work here.
+    /// Records that a way is unsupported.
     pub(crate) fn set_missing(&self, way: Way) {
         tracing::debug!(?way, "not supported by this device");
         self.missing.fetch_or(way as u8, Ordering::Relaxed);
     }
 
-    /// The ways to run a Trim or Zero, the best first. The last one cannot be unsupported.
+    /// The ways to run a Trim or Zero, the best first. The last one is always supported.
     pub(crate) fn ways(&self, kind: IoKind) -> impl Iterator<Item = Way> + '_ {
         let ways: &[Way] = match kind {
             IoKind::Trim { .. } if self.is_block => &[Way::Discard, Way::Punch, Way::Nothing],
@@ -204,7 +202,7 @@ impl FileBase {
     pub(crate) fn empty(&self, kind: IoKind, offset: u64, len: u64) -> Result<(), Errno> {
         for way in self.ways(kind) {
             let done = match way {
-                Way::Discard => continue, // only worth having on the ring
+                Way::Discard => continue, // only useful on the ring
                 Way::Nothing => Ok(()),
                 Way::WriteZeroes => self.write_zeroes(offset, len),
                 Way::Punch | Way::ZeroRange => {
@@ -235,7 +233,7 @@ impl FileBase {
     }
 }
 
-/// Turns direct I/O on where it can be had; returns the alignment of offsets and of memory.
+/// Enables direct I/O where possible; returns the alignment of offsets and of memory.
 fn direct_io(fd: &OwnedFd, stat: &Statx, disk: u64, block: Option<u32>) -> Option<(u32, u32)> {
     let told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     let align = match (told, block) {
@@ -293,7 +291,7 @@ fn probe(
     Ok((base, geometry, size))
 }
 
-/// Nothing is known of a block device.
+/// The modification time; 0 for a block device, which has none of its content.
 fn modified_ns(is_block: bool, stat: &rustix::fs::Stat) -> i128 {
     if is_block {
         return 0;
@@ -301,8 +299,8 @@ fn modified_ns(is_block: bool, stat: &rustix::fs::Stat) -> i128 {
     i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec)
 }
 
-/// Whether holes can be made: tried beyond the end, where it changes nothing but the file's time. That
-/// is put back: whoever finds an origin written to while it was not served believes it.
+/// Whether holes can be punched: tested beyond the end of the file, where it changes only the modification time. That
+/// time is restored, because a change of the origin outside of Larder is detected by it.
 fn can_punch(base: &FileBase, size: u64) -> bool {
     let Some(flags) = Way::Punch.fallocate_flags() else { return false };
     let beyond = size.next_multiple_of(PAGE as u64);
@@ -318,7 +316,7 @@ fn can_punch(base: &FileBase, size: u64) -> bool {
                 tv_nsec: base.modified_ns.rem_euclid(second) as _,
             };
             let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-            // Who may not do that has a cache that starts cold, or says why not at all.
+            // Without permission the time stays changed: the cache then starts cold, or the start is refused.
             let _ = futimens(&base.fd, &Timestamps { last_access, last_modification });
             result.is_ok()
         }

@@ -3,30 +3,29 @@
 //!
 //! Purpose: `mem:SIZE` for benches, tests and demos: about a microsecond per 4 KiB.
 //!
-//! Invariants: a chunk that was never written, or was trimmed or zeroed as a whole, has no memory
-//! and reads as zeroes; so `mem:100GiB` costs a table until it is written. An operation within one
-//! chunk is atomic towards all others; one that spans chunks is atomic per chunk, which is more
-//! than disks promise (a sector).
+//! Invariants: a chunk that was never written, or was trimmed or zeroed completely, has no memory and reads as zeroes;
+//! so `mem:100GiB` costs only a table until it is written. An operation within one chunk is atomic; one that spans
+//! chunks is atomic per chunk, which is more than disks guarantee (a sector).
 //!
-//! Why not one large mapping: threads copying in and out of plain memory without locks is a data
-//! race, and a lock per chunk costs some 20 ns.
+//! Why not one large mapping: threads that copy to and from plain memory without locks are a data race, and a lock per
+//! chunk costs about 20 ns.
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Bytes of a chunk: the grain of locking and of allocation.
+/// Bytes of a chunk: the granularity of locking and of allocation.
 const CHUNK: usize = 64 << 10;
-/// Chunks of a group: the grain in which the table itself is made, 64 MiB of device.
+/// Chunks of a group, 64 MiB of the device: the granularity in which the table is allocated.
 const GROUP: usize = 1024;
 
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
-/// The store, see the module.
+/// The store.
 pub(crate) struct MemStore {
     groups: Box<[OnceLock<Box<[Chunk]>>]>,
 }
 
-/// Part of a range that lies in one chunk: its group, the chunk in it, the first byte in that, and
-/// the part's place in the range.
+/// The part of a range in one chunk: the group, the chunk within it, the first byte within that, and the part's
+/// position in the range.
 struct Part {
     group: usize,
     chunk: usize,
@@ -50,7 +49,7 @@ fn parts(offset: u64, len: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-/// A panic while a chunk was locked can only have come from a copy of plain bytes; they stay usable.
+/// Locks for reading. Only a copy of bytes can panic under the lock, and the bytes stay usable.
 fn read_lock(chunk: &Chunk) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
     chunk.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -92,7 +91,7 @@ impl MemStore {
         }
     }
 
-    /// Makes a range read as zeroes, giving back whole chunks. The caller has checked the range.
+    /// Makes a range read as zeroes and frees whole chunks. The caller has checked the range.
     pub(crate) fn zero(&self, offset: u64, len: u64) {
         let end = offset + len;
         let group_bytes = (CHUNK * GROUP) as u64;
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_store_costs_little_and_zero_gives_memory_back() {
+    fn a_huge_store_costs_little_and_zeroing_frees_memory() {
         let store = MemStore::new(100 << 40);
         store.write(99 << 40, &[7; 4096]);
         store.zero(0, 100 << 40);
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_of_a_part_leaves_the_rest() {
+    fn zeroing_a_part_keeps_the_rest() {
         let store = MemStore::new(1 << 20);
         store.write(0, &[9; 3 * CHUNK]);
         store.zero(512, 2 * CHUNK as u64);

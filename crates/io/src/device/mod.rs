@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices: what a volume is made of, opened once and used by every worker thread.
+//! Devices of a volume, opened once and used by every worker thread.
 //!
-//! Purpose: one handle for a file, a block device, memory, nothing, the export of an NBD server,
-//! and for any of them behind modelled latency (`slow+`) or injected faults. The handle itself never blocks a worker: a
+//! Purpose: one handle for a file, a block device, memory, a null device, and the export of an NBD server, and for any
+//! of them behind modelled latency (`slow+`) or injected faults. The handle never blocks a worker: a
 //! [`Driver`](crate::Driver) runs the operations.
 //!
-//! Invariants: geometry does not change while a device is open. Whoever asks for an operation
-//! outside the device, or one not in whole blocks, gets `EINVAL` and nothing happens.
+//! Invariants: the geometry does not change while a device is open. An operation outside the device, or not in whole
+//! blocks, fails with `EINVAL` and has no effect.
 //!
-//! Why not a trait: there are five kinds, and the driver must know which of them answer at once.
+//! Why not a trait: there are five kinds, and the driver must know which of them complete at once.
 
 mod error;
 mod extents;
@@ -38,18 +38,18 @@ pub use self::geometry::{Access, Geometry, Identity};
 pub use self::paced::{Paced, PacedOp};
 pub(crate) use self::slow::Slow;
 
-/// The largest device in memory; its table alone would take 400 MB.
+/// The largest device in memory; its table alone takes 400 MB.
 const MAX_MEM_BYTES: u64 = 1 << 50;
-/// The longest read or write that a device takes in one operation.
+/// The longest read or write of one operation.
 pub const MAX_IO_BYTES: u64 = 1 << 30;
 
-/// What an operation really runs on.
+/// The kind of device that executes operations.
 pub(crate) enum Base {
     File(FileBase),
     Mem(MemStore),
-    /// Reads zeroes, forgets writes.
+    /// Reads return zeroes, writes are discarded.
     Null,
-    /// Touches nothing at all.
+    /// Reads and writes have no effect, not even on buffers.
     Blackhole,
     /// The export of a server.
     Nbd(Nbd),
@@ -64,7 +64,7 @@ struct Shared {
     fault: Option<Fault>,
 }
 
-/// An open device, see the module. Cheap to clone.
+/// An open device. Cheap to clone.
 #[derive(Clone)]
 pub struct Device(Arc<Shared>);
 
@@ -78,12 +78,12 @@ impl Device {
     /// Opens the device that `spec` names.
     ///
     /// # Errors
-    /// When it does not exist, is in use, or is of a kind that cannot be opened (yet).
+    /// The device does not exist, is in use, or cannot be opened.
     pub fn open(spec: &DevSpec, access: Access) -> Result<Self, OpenError> {
         Self::open_within(spec, access, ServerBounds::default())
     }
 
-    /// As [`open`](Self::open), with bounds on how long a server may take.
+    /// As [`open`](Self::open), with time limits for a server.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -127,7 +127,7 @@ impl Device {
         }
     }
 
-    /// So many bytes of this process's memory.
+    /// A device in this process's memory.
     #[must_use]
     pub fn mem(bytes: u64) -> Self {
         let geometry = memory_geometry(bytes, true);
@@ -135,15 +135,15 @@ impl Device {
         Self::build(DevSpec::Mem(bytes).to_string(), Access::ReadWrite, geometry, base)
     }
 
-    /// So many bytes that read as zeroes and forget what is written.
+    /// A device that reads as zeroes and discards writes.
     #[must_use]
     pub fn null(bytes: u64) -> Self {
         let geometry = memory_geometry(bytes, true);
         Self::build(DevSpec::Null(bytes).to_string(), Access::ReadWrite, geometry, Base::Null)
     }
 
-    /// As [`null`](Self::null), but a read leaves the buffer as it is, old bytes and all: for
-    /// measuring everything but devices. No [`DevSpec`] names it, so no client can see it.
+    /// As [`null`](Self::null), but a read leaves the buffer unchanged, with its old content: for measuring everything
+    /// except devices. No [`DevSpec`] names it, so no client can see it.
     #[must_use]
     pub fn blackhole(bytes: u64) -> Self {
         let geometry = memory_geometry(bytes, true);
@@ -155,14 +155,14 @@ impl Device {
         Self(Arc::new(Shared { name, access, geometry, base, slow: None, fault: None }))
     }
 
-    /// The same device behind a latency model, which all its users share from here on.
+    /// The same device behind a latency model, which all users of the result share.
     #[must_use]
     pub fn with_model(&self, model: Box<dyn larder_model::Model>, name: &str) -> Self {
         let slow = Some(Arc::new(Slow::new(model)));
         Self(Arc::new(Shared { name: name.to_owned(), slow, ..self.parts() }))
     }
 
-    /// The same device as seen through a handle's faults, which replace those of another handle.
+    /// The same device with the faults of `fault`, which replace those of another handle.
     #[must_use]
     pub fn with_fault(&self, fault: &Fault) -> Self {
         Self(Arc::new(Shared { fault: Some(fault.clone()), ..self.parts() }))
@@ -192,32 +192,31 @@ impl Device {
         self.0.geometry
     }
 
-    /// What it was opened for.
+    /// The access mode.
     #[must_use]
     pub fn access(&self) -> Access {
         self.0.access
     }
 
-    /// Whether transfers go past the page cache. False for files on tmpfs and the like, and for
-    /// memory, which has none.
+    /// Whether transfers bypass the page cache. False for files on tmpfs and the like, and for memory, which has none.
     #[must_use]
     pub fn direct(&self) -> bool {
         matches!(&*self.0.base, Base::File(file) if file.direct)
     }
 
-    /// Says that reads must bring what was written or fail: of a device that may have lost answered
-    /// writes every operation fails from then on, as if it were pulled out. Only the export of a
-    /// server can lose them unnoticed; for other devices this changes nothing.
+    /// Requires that reads return what was written, or fail: if the device may have lost acknowledged writes, every
+    /// later operation fails as if the device had been removed. Only the server of an export can lose writes unnoticed;
+    /// for other devices this has no effect.
     pub fn vanish_on_loss(&self) {
         if let Some(nbd) = self.nbd() {
             nbd.vanish_on_loss();
         }
     }
 
-    /// What tells it from other devices, as of now; none for memory.
+    /// The device's current identity; `None` for memory.
     ///
     /// # Errors
-    /// When the system does not answer.
+    /// The system call fails.
     pub fn identity(&self) -> Result<Option<Identity>, Errno> {
         match &*self.0.base {
             Base::File(file) => file.identity().map(Some),
@@ -225,8 +224,7 @@ impl Device {
         }
     }
 
-    /// When the file was last modified before it was opened, in nanoseconds since 1970; nothing is
-    /// known of devices that are no files.
+    /// The modification time of a file before it was opened, in nanoseconds since 1970; `None` for other devices.
     #[must_use]
     pub fn modified_before_open_ns(&self) -> Option<i128> {
         match &*self.0.base {
@@ -235,11 +233,11 @@ impl Device {
         }
     }
 
-    /// Runs one operation to its end on the calling thread, for tools and tests. Modelled latency
-    /// does not apply, and of injected faults only failures do.
+    /// Runs one operation on the calling thread, for tools and tests. Modelled latency does not apply, and of injected
+    /// faults only failures.
     ///
     /// # Errors
-    /// What the device answers.
+    /// The device's error.
     pub fn run_blocking(&self, io: &mut Io) -> Result<(), Errno> {
         self.check(io)?;
         if let Some(Verdict::Fail(errno)) = self.fault().map(|fault| fault.verdict(io)) {
@@ -252,7 +250,7 @@ impl Device {
         self.0.fault.as_ref()
     }
 
-    /// Whether operations go straight to the device and end when it says so.
+    /// Whether operations run on the device directly and end with its completion.
     pub(crate) fn is_plain(&self) -> bool {
         self.0.fault.is_none() && self.0.slow.is_none()
     }
@@ -272,7 +270,7 @@ impl Device {
         &self.0.base
     }
 
-    /// Refuses what does not fit the geometry, before anything happens.
+    /// Rejects an operation that does not fit the geometry.
     pub(crate) fn check(&self, io: &Io) -> Result<(), Errno> {
         let geometry = &self.0.geometry;
         if !matches!(io.kind, IoKind::Read) && self.0.access == Access::ReadOnly {
@@ -318,7 +316,7 @@ impl Base {
         }
     }
 
-    /// Runs a checked operation to its end.
+    /// Runs a checked operation to completion.
     pub(crate) fn run(&self, io: &mut Io) -> Result<(), Errno> {
         if let Self::Nbd(nbd) = self {
             return nbd.run(io);

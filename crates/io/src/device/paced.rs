@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A model in real time for whoever has no driver: told of operations, it calls back when each would be done.
+//! A latency model in real time for users without a driver: operations are submitted to it, and it calls back when each
+//! would complete.
 //!
-//! Purpose: what is no block device behind modelled latency, such as files. `slow+` devices use the same models, by
-//! the same names, on the same clock.
+//! Purpose: modelled latency for things that are not block devices, such as files. `slow+` devices use the same models,
+//! by the same names, on the same clock.
 //!
-//! Invariants: what was submitted is called back exactly once, also when the last handle is gone (at once then); on one
-//! thread, with no lock held, in the model's order.
+//! Invariants: each submitted operation is called back exactly once, on one thread, without a lock held, in the model's
+//! order. When the last handle is dropped, the remaining ones are called back at once.
 //!
-//! Why not `slow+` itself: its operations are a ring's, and go to a place on one device.
+//! Why not `slow+` itself: its operations belong to a ring, and have an offset on one device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,23 +20,23 @@ use larder_model::{Model, Op};
 use super::slow;
 use crate::clock::{self, exact_timers};
 
-/// What an operation does, and where.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacedOp {
-    /// Reads so many bytes from there.
+    /// A read.
     Read {
         /// First byte.
         offset: u64,
         /// Length in bytes.
         len: u64,
     },
-    /// Writes.
+    /// A write.
     Write {
         /// First byte.
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// Durable once it is done.
+        /// Whether it is durable on completion.
         fua: bool,
     },
     /// Makes completed writes durable.
@@ -48,8 +49,8 @@ struct State {
     model: Box<dyn Model>,
     waiting: HashMap<u64, Done>,
     next: u64,
-    /// When the thread will look again.
-    looks_at: Option<Nanos>,
+    /// When the thread will poll the model again.
+    polls_at: Option<Nanos>,
     ends: bool,
 }
 
@@ -64,25 +65,27 @@ impl Shared {
     }
 }
 
-/// See the module.
+/// A model with its thread.
 pub struct Paced(Arc<Shared>);
 
 impl Paced {
-    /// A profile by its name, or the file that describes a device; of so many bytes.
+    /// The model of a profile, by name or by the path of a description, for a device of `bytes`.
     ///
     /// # Errors
-    /// There is no such profile, or no thread to be had.
+    /// The profile does not exist, or no thread can be started.
     pub fn new(profile: &str, bytes: u64, seed: u64) -> Result<Self, String> {
         let model = slow::model(profile, bytes, seed)?;
-        let state = State { model, waiting: HashMap::new(), next: 0, looks_at: None, ends: false };
+        let state = State { model, waiting: HashMap::new(), next: 0, polls_at: None, ends: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("larder-model".to_owned());
-        thread.spawn(move || run(&its)).map_err(|e| format!("no thread for the model: {e}"))?;
+        thread
+            .spawn(move || run(&its))
+            .map_err(|e| format!("cannot start a thread for the model: {e}"))?;
         Ok(Self(shared))
     }
 
-    /// Begins an operation; `done` is called when the model is done with it.
+    /// Submits an operation; `done` is called when the model completes it.
     pub fn submit(&self, op: PacedOp, done: impl FnOnce() + Send + 'static) {
         let op = match op {
             PacedOp::Read { offset, len } => Op::read(offset, len),
@@ -95,8 +98,8 @@ impl Paced {
         state.next += 1;
         state.waiting.insert(id, Box::new(done));
         state.model.submit(clock::now(), id, op);
-        let sooner = match (state.model.next(), state.looks_at) {
-            (Some(next), Some(looks_at)) => next < looks_at,
+        let sooner = match (state.model.next(), state.polls_at) {
+            (Some(next), Some(polls_at)) => next < polls_at,
             (next, None) => next.is_some(),
             (None, Some(_)) => false,
         };
@@ -132,8 +135,8 @@ fn run(shared: &Shared) {
             done.into_iter().for_each(|done| done());
             state = shared.state();
         } else {
-            state.looks_at = state.model.next();
-            state = match state.looks_at {
+            state.polls_at = state.model.next();
+            state = match state.polls_at {
                 None => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(at) => {
                     let span = Duration::from_nanos(at.saturating_sub(clock::now()));
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_called_back_once_and_not_early() {
+    fn each_operation_is_called_back_once_and_not_early() {
         let paced = Paced::new("cloud", 1 << 30, 0).unwrap();
         let (answer, answers) = channel();
         let begin = Instant::now();
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_at_the_end_is_called_back() {
+    fn waiting_operations_are_called_back_at_the_end() {
         let paced = Paced::new("hdd-7200", 1 << 30, 0).unwrap();
         let (answer, answers) = channel();
         for _ in 0..100 {
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_told() {
+    fn an_unknown_profile_is_rejected() {
         let error = Paced::new("tape", 1 << 30, 0).err().unwrap();
         assert!(error.contains("tape") && error.contains("hdd-15k"), "{error}");
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `slow+`: a real device behind modelled latency.
 //!
-//! Purpose: demos and measurements against a disk that this machine does not have.
+//! Purpose: demos and measurements against a disk that the machine does not have.
 //!
-//! Invariants: an operation ends when the real device has done it and the model says so, whichever
-//! is later. One model serves all threads of the process, as one disk would. Whichever thread
-//! polls it hands completions on to the threads that they belong to, and wakes those.
+//! Invariants: an operation ends when both the real device and the model have completed it. One model serves all
+//! threads of the process, as one disk would. The thread that polls the model passes completions on to the threads that
+//! own them, and wakes these.
 //!
-//! Why every thread with something in flight wakes at the model's next event, and not one of them:
-//! a thread that is chosen may be busy or ending, and events are as rare as the devices are slow.
+//! Why every thread with an operation in flight wakes at the model's next event, and not one of them: a chosen thread
+//! may be busy or ending, and events of slow devices are rare.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,21 +29,21 @@ struct Member {
 
 struct State {
     model: Box<dyn Model>,
-    /// By numbers that are never used again, so that what a driver that is gone left in the model
-    /// reaches nobody else.
+    /// By numbers that are not reused, so that late completions of a removed driver reach no other.
     members: BTreeMap<u32, Member>,
     next_member: u32,
 }
 
-/// The longest description of a device; nobody writes more by hand.
+/// The longest description of a device.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The model of a profile: a built-in one by its name, or a file by its path, which has a `/` or
-/// ends in `.toml`.
+/// The model of a profile: a built-in one by its name, or a file by its path, which contains a `/` or ends in `.toml`.
 pub(super) fn model(profile: &str, bytes: u64, seed: u64) -> Result<Box<dyn Model>, String> {
     if !profile.contains('/') && !profile.ends_with(".toml") {
         return larder_model::profile(profile, bytes, seed).map_err(|error| {
-            format!("{error}; or the path of a file that describes a device: with a / or as .toml")
+            format!(
+                "{error}; or the path of a device description, which contains a / or ends in .toml"
+            )
         });
     }
     let text = read(profile).map_err(|error| {
@@ -53,7 +53,7 @@ pub(super) fn model(profile: &str, bytes: u64, seed: u64) -> Result<Box<dyn Mode
     Ok(description.build(bytes, seed))
 }
 
-/// A device given by mistake is not read to its end.
+/// Reads a description up to its maximum length, because the path may be a device.
 fn read(path: &str) -> std::io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
@@ -63,7 +63,7 @@ fn read(path: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The model of a `slow+` device, see the module.
+/// The model of a `slow+` device.
 pub(crate) struct Slow(Mutex<State>);
 
 impl Slow {
@@ -75,7 +75,7 @@ impl Slow {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a driver in; the number stands for it from now on.
+    /// Registers a driver; the returned number identifies it.
     pub(crate) fn join(&self, waker: Waker) -> u32 {
         let mut state = self.state();
         let member = state.next_member;
@@ -88,7 +88,7 @@ impl Slow {
         self.state().members.remove(&member);
     }
 
-    /// Tells the model of an operation, under the driver's name for it.
+    /// Submits an operation to the model under the driver's key.
     pub(crate) fn submit(&self, member: u32, key: u32, now: Nanos, io: &Io) {
         let (kind, fua) = match io.kind {
             IoKind::Read => (Kind::Read, false),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `/sys` tells about a disk by its number. Everything here is a hint: where a file is
-//! missing (network file systems, containers) the answer is "not known".
+//! Properties of a disk from `/sys`, by device number. All are hints: where a file is missing (network file systems,
+//! containers) the result is `None` or false.
 
 /// Reads a queue attribute of a disk, or of the disk that a partition is on.
 fn queue(disk: u64, name: &str) -> Option<u64> {
@@ -11,7 +11,7 @@ fn queue(disk: u64, name: &str) -> Option<u64> {
     })
 }
 
-/// Whether the disk turns.
+/// Whether the disk is rotational.
 pub(super) fn rotational(disk: u64) -> Option<bool> {
     queue(disk, "rotational").map(|v| v != 0)
 }

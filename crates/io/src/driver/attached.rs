@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A device as a driver has attached it.
 //!
-//! Invariants: a driver joins the model and the connections of a device once, and leaves both when nothing of its own is
-//! in flight there any more.
+//! Invariants: a driver joins the model and the connections of a device once. It leaves both after the device is detached
+//! and the driver's last operation on it has ended.
 
 use crate::clock::exact_timers;
 use crate::device::Device;
 use crate::waker::Waker;
 
-/// See the module. It stays until its last operation has ended.
+/// An attached device; the entry exists until its last operation has ended.
 pub(super) struct Attached {
     pub(super) device: Device,
     pub(super) in_flight: u32,
@@ -20,7 +20,7 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    /// Whatever ends an operation of the device wakes the driver.
+    /// Attaches a device. Its faults, model and connections wake the driver through `waker`.
     pub(super) fn new(device: Device, waker: &Waker) -> Self {
         if let Some(fault) = device.fault() {
             fault.subscribe(waker.clone());
@@ -33,7 +33,7 @@ impl Attached {
         Self { device, in_flight: 0, detached: false, member, remote }
     }
 
-    /// Whether nothing needs it any more.
+    /// Whether the device is detached and its last operation has ended.
     pub(super) fn is_over(&self) -> bool {
         self.detached && self.in_flight == 0
     }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations whose end is told later than it comes, or that do not even begin: injected delay,
-//! `slow+` and held operations.
+//! Operations whose completion or start is delayed: injected delay, `slow+` and held operations.
 //!
-//! Invariants: an operation has one gate for the device itself and one for each reason to wait; it
-//! ends when the last gate opens, whichever that is. A plain device never comes here.
+//! Invariants: an operation has one gate for the device itself and one for each reason to wait; it ends when the last
+//! gate opens. Operations on a plain device do not use this module.
 //!
-//! Why operations behind a model run at once: the real device is meant to be much faster than the
-//! model, so what is measured is the model, not their sum.
+//! Why operations behind a model run on the real device at once: it is assumed to be much faster than the model, so the
+//! latency is that of the model, not the sum.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,17 +16,17 @@ use slab::Slab;
 use super::attached::Attached;
 use super::ops::Op;
 
-/// Everything that is not the ring's to report.
+/// Delayed operations.
 #[derive(Default)]
 pub(super) struct Late {
-    /// When to open a gate of which operation. An operation that has such a gate cannot end
-    /// before, so its key is not used again meanwhile.
+    /// When to open a gate of which operation. An operation with such a gate cannot end earlier, so its key is not
+    /// reused meanwhile.
     timers: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// Operations that have not begun, in order.
     held: Vec<u32>,
-    /// How many operations are with a model.
+    /// Number of operations in models.
     modelled: usize,
-    /// Kept for its memory.
+    /// Reused allocation.
     pub(super) finished: Vec<u32>,
 }
 
@@ -36,17 +35,17 @@ impl Late {
         self.timers.is_empty() && self.held.is_empty() && self.modelled == 0
     }
 
-    /// An operation does not begin for now.
+    /// Keeps an operation from beginning.
     pub(super) fn hold(&mut self, key: u32) {
         self.held.push(key);
     }
 
-    /// All that have not begun, for another look or for good.
+    /// Removes and returns the operations that have not begun; the caller judges them again or drops them.
     pub(super) fn take_held(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.held)
     }
 
-    /// An operation begins now: adds what it has to wait for beside the device itself.
+    /// Adds a gate for each event that a beginning operation waits for, besides the device itself.
     pub(super) fn add_gates(
         &mut self,
         (key, op): (u32, &mut Op),
@@ -70,7 +69,7 @@ impl Late {
         self.timers.pop().map(|Reverse((_, key))| key)
     }
 
-    /// Appends the operations that models are done with; returns when to come again for a timer or a model.
+    /// Appends the operations that models have completed; returns the time of the next event of a timer or a model.
     pub(super) fn collect(
         &mut self,
         devices: &Slab<Attached>,
@@ -92,7 +91,7 @@ impl Late {
     }
 }
 
-/// The earlier of two times, where there is one.
+/// The earlier of the times that exist.
 pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver: one per worker thread, one io_uring, and everything the thread waits for.
+//! The driver: one per worker thread, with one io_uring, for everything on which the thread waits.
 //!
 //! ```text
 //! loop {
@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Invariants:
-//! - Memory given to the kernel (buffers, vectors, message headers) is owned by this driver's
-//!   tables, at an address that does not change, until its completion has been seen.
-//! - Dropping a driver cancels what is in flight and waits for it, within a bound. What a hung
-//!   device does not give back by then is leaked, never freed: it may still be written to.
-//! - Every operation started ends exactly once; every `turn` is at most one wait in the kernel.
-//! - How much is in flight is the caller's to bound; tables grow to that and no further.
+//! - Memory given to the kernel (buffers, vectors, message headers) is owned by this driver's tables, at a fixed
+//!   address, until its completion has been reaped.
+//! - Dropping a driver cancels the operations in flight and waits for them, within a time limit. Memory of operations
+//!   that a hung device does not complete by then is leaked, never freed: the device may still write to it.
+//! - Every started operation ends exactly once; every `turn` waits in the kernel at most once.
+//! - The caller bounds the number of operations in flight; the tables grow to that bound.
 //!
-//! Why not an async runtime: the engine is its own executor and wants one system call per turn.
+//! Why not an async runtime: the engine is its own executor, and needs one system call per turn.
 
 mod attached;
 mod late;
@@ -57,20 +57,20 @@ use crate::waker::Waker;
 pub use self::net::{NetEvent, SendBatch};
 pub use self::ring::DriverError;
 
-/// The end of an operation.
+/// A completed operation.
 #[derive(Debug)]
 pub struct Done {
     /// As given to [`Driver::start`].
     pub owner: u32,
-    /// The operation's name.
+    /// The operation's id.
     pub id: IoId,
-    /// How it went.
+    /// The result.
     pub result: Result<(), Errno>,
-    /// Its memory.
+    /// The operation's buffer.
     pub buf: Option<Buf>,
 }
 
-/// The driver, see the module. It stays on the thread that made it.
+/// The driver. It stays on the thread that created it.
 pub struct Driver {
     ring: Ring,
     devices: Slab<Attached>,
@@ -81,11 +81,11 @@ pub struct Driver {
     late: Late,
     remote: Remote,
     waker: Waker,
-    /// Where the kernel puts what it reads from the waker's event.
+    /// Where the kernel stores what it reads from the waker's event.
     wake_word: Box<u64>,
-    /// Zeroes to write where holes cannot be had; made when first needed, never written to.
+    /// Zeroes to write where ranges cannot be deallocated; allocated at first use, never modified.
     zeroes: Buf,
-    /// Kept for its memory.
+    /// Reused allocation.
     reaped: Vec<(u64, i32)>,
     spin: Spin,
     closing: bool,
@@ -97,7 +97,7 @@ impl Driver {
     /// A driver for the calling thread.
     ///
     /// # Errors
-    /// When the system has no (usable) io_uring.
+    /// The system has no usable io_uring.
     pub fn new() -> Result<Self, DriverError> {
         let mut driver = Self {
             ring: Ring::new()?,
@@ -132,14 +132,14 @@ impl Driver {
         self.waker.clone()
     }
 
-    /// Makes a device known as `id`, in the place of the one that was.
+    /// Attaches a device as `id`, replacing the previous one.
     pub fn attach(&mut self, id: DevId, device: Device) {
         self.detach(id);
         let index = self.devices.insert(Attached::new(device, &self.waker));
         self.ids.push((id, index as u32));
     }
 
-    /// Forgets a device. What is in flight ends as it would have; what is started later fails.
+    /// Detaches a device. Operations in flight complete; later ones fail.
     pub fn detach(&mut self, id: DevId) {
         let Some(at) = self.ids.iter().position(|(known, _)| *known == id) else { return };
         let index = self.ids.swap_remove(at).1 as usize;
@@ -155,9 +155,8 @@ impl Driver {
         }
     }
 
-    /// Starts an operation; its end comes from [`next_done`](Self::next_done) with the same
-    /// `owner`. It reaches the kernel with the next [`turn`](Self::turn), unless it is one that
-    /// needs no kernel to wait for.
+    /// Starts an operation; [`next_done`](Self::next_done) returns its completion with the same `owner`. It reaches the
+    /// kernel with the next [`turn`](Self::turn), unless the device completes it at once.
     pub fn start(&mut self, owner: u32, mut io: Io) {
         let known = self.ids.iter().find(|(id, _)| *id == io.dev);
         let Some(index) = known.map(|(_, index)| *index) else {
@@ -215,7 +214,7 @@ impl Driver {
         op.submit(&mut self.ring, file, key, &self.zeroes);
     }
 
-    /// The device, or something that the operation had to wait for, is done with it.
+    /// Opens a gate: the device, or another reason to wait, has completed the operation.
     fn open_gate(&mut self, key: usize, result: Result<(), Errno>) {
         let op = &mut self.ops[key];
         op.gates -= 1;
@@ -250,7 +249,7 @@ impl Driver {
         }
     }
 
-    /// Begins an operation that has more than the device itself to wait for.
+    /// Begins an operation that waits for more than the device itself.
     fn begin_late(&mut self, key: usize, delay: Nanos) {
         let op = &mut self.ops[key];
         let on = &self.devices[op.device as usize];
@@ -258,7 +257,7 @@ impl Driver {
         self.begin(key);
     }
 
-    /// Opens gates that are due and begins what is not held any more; returns when to come again.
+    /// Opens gates that are due and begins released operations; returns the time of the next event.
     fn run_late(&mut self) -> Option<Nanos> {
         let now = clock::now();
         while let Some(key) = self.late.due(now) {
@@ -282,7 +281,7 @@ impl Driver {
         next
     }
 
-    /// Takes back what servers are done with.
+    /// Collects the operations that servers have completed.
     fn collect_remote(&mut self) {
         let mut finished = std::mem::take(&mut self.remote.finished);
         self.remote.collect(&self.devices, &mut finished);
@@ -295,12 +294,11 @@ impl Driver {
         self.remote.finished = finished;
     }
 
-    /// Hands everything queued to the kernel and takes what it has done, in one system call; with
-    /// nothing to report yet it waits until there is something, a [`Waker`] wakes it, or the
-    /// clock says `until`. It may come back with nothing.
+    /// Submits all queued operations and reaps completions, in one system call. If there is nothing to report it waits
+    /// until there is, a [`Waker`] wakes it, or the clock reaches `until`. It may return without anything to report.
     ///
     /// # Errors
-    /// When the ring does not work any more, which no caller can mend.
+    /// The ring has failed, which the caller cannot repair.
     pub fn turn(&mut self, until: Option<Nanos>) -> Result<(), DriverError> {
         let mut limit = until;
         if !self.late.is_empty() {
@@ -322,7 +320,7 @@ impl Driver {
                 self.ring.enter(Wait::No)?;
             }
             let (ring, waker) = (&mut self.ring, &self.waker);
-            if self.spin.look(limit, || ring.has_news() || waker.is_notified()) {
+            if self.spin.poll(limit, || ring.has_news() || waker.is_notified()) {
                 wait = Wait::No;
             }
         }
@@ -368,53 +366,51 @@ impl Driver {
         }
     }
 
-    /// Has the kernel read the waker's event, which ends a wait when it is signalled.
+    /// Makes the kernel read the waker's event, which ends a wait when the event is signalled.
     #[allow(unsafe_code)]
     fn listen(&mut self) {
         let fd = types::Fd(self.waker.event().as_raw_fd());
         let word = std::ptr::from_mut(&mut *self.wake_word).cast();
         let entry = opcode::Read::new(fd, word, 8).build().user_data(Tag::Wake.with(0));
-        // SAFETY: the word is 8 bytes in a box that nobody else uses; one such read is on its way
-        // at a time, and dropping the driver waits for it or leaks the word.
+        // SAFETY: the word is 8 bytes in a box that only this entry uses; one such read is in flight at a time, and
+        // dropping the driver waits for it or leaks the word.
         unsafe { self.ring.push(entry) };
     }
 
-    /// The end of an operation, if there is one.
+    /// The next completed operation, if there is one.
     pub fn next_done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
 
-    /// How many operations have been started and have not ended.
+    /// Number of operations that have started and not ended.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len()
     }
 
-    /// Receives at least one byte into `buf[at..]`; ends with [`NetEvent::Received`]. One at a time
-    /// per connection. The socket is one that blocks (no `O_NONBLOCK`), and the caller keeps it
-    /// open until the event.
+    /// Receives at least one byte into `buf[at..]`; ends with [`NetEvent::Received`]. One receive at a time per
+    /// connection. The socket must be blocking (no `O_NONBLOCK`), and the caller keeps it open until the event.
     pub fn recv(&mut self, conn: u32, fd: BorrowedFd<'_>, buf: Buf, at: usize) {
         self.net.receive(&mut self.ring, conn, fd.as_raw_fd(), buf, at);
     }
 
-    /// Sends all of `batch`; ends with [`NetEvent::Sent`]. One at a time per connection; the
-    /// socket is as for [`recv`](Self::recv). A closed connection is an error, not a signal.
+    /// Sends all of `batch`; ends with [`NetEvent::Sent`]. One send at a time per connection; the socket is as for
+    /// [`recv`](Self::recv). A closed connection causes an error, not a signal.
     pub fn send(&mut self, conn: u32, fd: BorrowedFd<'_>, batch: SendBatch) {
         self.net.send(&mut self.ring, conn, fd.as_raw_fd(), batch);
     }
 
-    /// Gives up what a connection has outstanding. Each of them still has its event, mostly with
-    /// `ECANCELED`.
+    /// Cancels the operations of a connection. Each still has its event, usually with `ECANCELED`.
     pub fn cancel(&mut self, conn: u32) {
         self.net.cancel(&mut self.ring, conn);
     }
 
-    /// Gives up a connection's receive, and lets what is being sent go out.
+    /// Cancels a connection's receive; a send in flight continues.
     pub fn cancel_receive(&mut self, conn: u32) {
         self.net.cancel_receive(&mut self.ring, conn);
     }
 
-    /// What happened on a connection, if anything.
+    /// The next event of a connection, if there is one.
     pub fn next_net(&mut self) -> Option<NetEvent> {
         self.net.next_event()
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sockets on the ring, so that one system call serves connections and disks.
 //!
-//! Invariants: the memory of a receive or send is owned by a table here until its completion;
-//! message headers and vectors live in boxes that do not move. At most one receive and one send
-//! per connection is the caller's rule, since two would have no order between them.
+//! Invariants: a table here owns the memory of a receive or send until its completion; message headers and vectors are
+//! in boxes that do not move. The caller submits at most one receive and one send per connection, since two would have
+//! no order.
 //!
-//! Why not multishot receives with provided buffers: the data would land in buffers of the ring
-//! and be copied into the aligned ones that devices need.
+//! Why not multishot receives with provided buffers: the data would arrive in buffers of the ring and be copied into
+//! the aligned ones that devices need.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -21,9 +21,9 @@ use slab::Slab;
 use super::ring::{Ring, Tag};
 use crate::errno::{ECANCELED, from_cqe};
 
-/// Vectors handed to the kernel at a time (it takes up to 1,024).
+/// Vectors of one send; the kernel accepts up to 1,024.
 const MAX_VECTORS: usize = 256;
-/// How often an interrupted operation is tried again.
+/// How often an interrupted operation is retried.
 const MAX_TRIES: u8 = 100;
 
 /// `struct iovec`.
@@ -45,7 +45,7 @@ struct MsgHdr {
     flags: i32,
 }
 
-/// What one send transmits, in order: ranges of buffers that are moved in.
+/// The data of one send, in order: ranges of buffers that it owns.
 #[derive(Debug, Default)]
 pub struct SendBatch {
     parts: Vec<(Buf, Range<usize>)>,
@@ -53,7 +53,7 @@ pub struct SendBatch {
 }
 
 impl SendBatch {
-    /// Appends a range of a buffer (as much of it as the buffer has).
+    /// Appends a range of a buffer, limited to the buffer's length.
     pub fn push(&mut self, buf: Buf, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= buf.len(), "outside the buffer");
         let end = range.end.min(buf.len());
@@ -62,7 +62,7 @@ impl SendBatch {
         self.parts.push((buf, range));
     }
 
-    /// How many bytes are to be sent.
+    /// Number of bytes to send.
     #[must_use]
     pub fn len(&self) -> usize {
         self.total
@@ -74,7 +74,7 @@ impl SendBatch {
         self.total == 0
     }
 
-    /// Empties the batch, keeping its memory for the next one.
+    /// Empties the batch, keeping its allocation.
     pub fn clear(&mut self) {
         self.parts.clear();
         self.total = 0;
@@ -85,27 +85,27 @@ impl SendBatch {
     }
 }
 
-/// What happened on a connection.
+/// An event of a connection.
 #[derive(Debug)]
 pub enum NetEvent {
     /// A receive ended.
     Received {
         /// The connection.
         conn: u32,
-        /// The buffer given.
+        /// The buffer of the receive.
         buf: Buf,
-        /// Where in it the bytes begin.
+        /// Where in it the data begins.
         at: usize,
-        /// How many bytes came; 0 when the other end has closed.
+        /// Number of bytes received; 0 when the peer has closed.
         result: Result<usize, Errno>,
     },
-    /// A send ended: everything went, or it failed (some may have gone).
+    /// A send ended: all data is sent, or it failed, possibly after a part.
     Sent {
         /// The connection.
         conn: u32,
-        /// How it went.
+        /// The result.
         result: Result<(), Errno>,
-        /// The batch given.
+        /// The batch of the send.
         batch: SendBatch,
     },
 }
@@ -118,7 +118,7 @@ struct Receive {
     tries: u8,
 }
 
-/// What the kernel reads while a send is on its way; boxed, so that it does not move.
+/// What the kernel reads while a send is in flight; boxed, so that it does not move.
 struct Message {
     header: MsgHdr,
     vectors: Vec<IoVec>,
@@ -139,11 +139,11 @@ struct Sending {
 pub(super) struct Net {
     receives: Slab<Receive>,
     sends: Slab<Sending>,
-    /// Messages to use again.
-    #[allow(clippy::vec_box)] // the address of what the kernel reads must not change
+    /// Messages for reuse.
+    #[allow(clippy::vec_box)] // the kernel reads from these addresses
     spare: Vec<Box<Message>>,
     events: VecDeque<NetEvent>,
-    /// The driver is being dropped: continue nothing.
+    /// The driver is being dropped: nothing is continued.
     pub(super) closing: bool,
 }
 
@@ -179,8 +179,8 @@ impl Net {
         let entry = opcode::Recv::new(types::Fd(receive.fd), room.as_mut_ptr(), len)
             .build()
             .user_data(Tag::Receive.with(key));
-        // SAFETY: the memory belongs to the buffer in the table, whose pages do not move; nobody
-        // touches or frees it before `received`, and `room` has `len` bytes.
+        // SAFETY: the memory belongs to the buffer in the table, whose pages do not move; no code accesses or frees it
+        // before `received`, and `room` has `len` bytes.
         unsafe { ring.push(entry) };
     }
 
@@ -224,9 +224,9 @@ impl Net {
                 .flags(flags)
                 .build()
                 .user_data(Tag::Send.with(key));
-        // SAFETY: header and vectors are in a box in the table, the bytes they name are in the
-        // batch's buffers and vector, none of which is touched, moved or freed before `sent`;
-        // the kernel only reads them. The layout of both structures is the system's.
+        // SAFETY: header and vectors are in a box in the table, and the bytes that they name are in the batch's buffers
+        // and vector; none of them is modified, moved or freed before `sent`, and the kernel only reads them. The
+        // layout of both structures is the system's.
         unsafe { ring.push(entry) };
     }
 
@@ -250,7 +250,7 @@ impl Net {
                 send.tries = 0;
                 Ok(())
             }
-            // EINTR: some signal of the process.
+            // EINTR: a signal of the process.
             Err(Errno(4)) if send.tries < MAX_TRIES => {
                 send.tries += 1;
                 Ok(())
@@ -271,17 +271,17 @@ impl Net {
         self.events.push_back(NetEvent::Sent { conn, result, batch });
     }
 
-    /// Asks the kernel to give up a connection's receive.
+    /// Cancels a connection's receive.
     pub(super) fn cancel_receive(&mut self, ring: &mut Ring, conn: u32) {
         let receives = self.receives.iter().filter(|(_, r)| r.conn == conn);
-        Self::give_up(ring, receives.map(|(key, _)| Tag::Receive.with(key)));
+        Self::cancel_all(ring, receives.map(|(key, _)| Tag::Receive.with(key)));
     }
 
-    /// Asks the kernel to give up what a connection has outstanding.
+    /// Cancels all operations of a connection.
     pub(super) fn cancel(&mut self, ring: &mut Ring, conn: u32) {
         self.cancel_receive(ring, conn);
         let sends = self.sends.iter_mut().filter(|(_, s)| s.conn == conn);
-        Self::give_up(
+        Self::cancel_all(
             ring,
             sends.map(|(key, send)| {
                 send.cancelled = true;
@@ -291,7 +291,7 @@ impl Net {
     }
 
     #[allow(unsafe_code)]
-    fn give_up(ring: &mut Ring, targets: impl Iterator<Item = u64>) {
+    fn cancel_all(ring: &mut Ring, targets: impl Iterator<Item = u64>) {
         for target in targets {
             let entry = opcode::AsyncCancel::new(target).build().user_data(Tag::Ignored.with(0));
             // SAFETY: the entry points to no memory.

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Operations on files and block devices through the ring, step by step.
 //!
-//! Purpose: an operation may take several entries: a short transfer goes on, a way to make a range
-//! empty that turns out unsupported is followed by the next, and durability may follow at the end.
+//! Purpose: an operation may need several entries: a short transfer continues, an unsupported way to empty a range is
+//! followed by the next, and a sync may follow at the end.
 //!
-//! Invariants: one entry of an operation is in the kernel at a time, so the table's entry and its
-//! buffer are not touched between `submit` and `advance`. A Zero never ends well without the range
-//! being zero; a Trim, being advice, may.
+//! Invariants: one entry of an operation is in the kernel at a time, so the table's entry and its buffer are not
+//! accessed between `submit` and `advance`. A Zero succeeds only if the range reads as zeroes; a Trim is a hint and may
+//! succeed without effect.
 //!
-//! Why fallocate for block devices too: it goes through the ring, where the ioctls would block
-//! the thread.
+//! Why fallocate for block devices too: it runs through the ring, whereas the ioctls would block the thread.
 
 use std::os::fd::AsRawFd;
 
@@ -26,19 +25,19 @@ use crate::errno::{ECANCELED, from_cqe, is_unsupported};
 
 /// `BLOCK_URING_CMD_DISCARD`, Linux 6.12.
 const DISCARD: u32 = 0x12 << 8;
-/// How often an interrupted step is tried again.
+/// How often an interrupted step is retried.
 const MAX_TRIES: u8 = 100;
-/// The most that one entry transfers.
+/// The longest transfer of one entry.
 const MAX_ENTRY_BYTES: u64 = 1 << 30;
 
-/// What the kernel is doing for an operation.
+/// What the kernel does for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Reading or writing.
+    /// Reads or writes.
     Transfer,
-    /// Making the range empty.
+    /// Empties the range.
     Empty(Way),
-    /// Making it durable.
+    /// Makes it durable.
     Sync,
 }
 
@@ -46,11 +45,11 @@ pub(super) enum Step {
 pub(super) struct Op {
     pub(super) owner: u32,
     pub(super) io: Io,
-    /// The attachment that it runs on.
+    /// Index of the attached device.
     pub(super) device: u32,
-    /// How many things must still happen before its end is told; see the module `late`.
+    /// Number of closed gates; see the module `late`.
     pub(super) gates: u8,
-    /// The worst that happened so far.
+    /// The first error so far.
     pub(super) result: Result<(), Errno>,
     step: Step,
     progress: u64,
@@ -63,7 +62,7 @@ impl Op {
         Self { owner, io, device, gates: 1, result: Ok(()), step, progress: 0, tries: 0 }
     }
 
-    /// Sets the first step; false if there is none that could be taken.
+    /// Sets the first step; false if no way is supported.
     pub(super) fn begin(&mut self, file: &FileBase) -> bool {
         let step = match self.io.kind {
             IoKind::Read | IoKind::Write { .. } => Some(Step::Transfer),
@@ -85,8 +84,8 @@ impl Op {
         }
     }
 
-    /// Hands the present step to the ring. `zeroes` holds [`ZERO_CHUNK`] zero bytes for writing;
-    /// it belongs to the driver and lives as long as this operation.
+    /// Pushes the current step to the ring. `zeroes` holds [`ZERO_CHUNK`] zero bytes for writing; it belongs to the
+    /// driver and outlives this operation.
     #[allow(unsafe_code)]
     pub(super) fn submit(&mut self, ring: &mut Ring, file: &FileBase, key: usize, zeroes: &Buf) {
         let fd = types::Fd(file.fd.as_raw_fd());
@@ -110,16 +109,16 @@ impl Op {
                 opcode::Fallocate::new(fd, left).offset(offset).mode(mode as i32).build()
             }
         };
-        // SAFETY: a transfer points into the buffer of this operation, which stays in the driver's
-        // table, its pages unmoved, until the completion comes to `advance`; `check` has seen to
-        // it that the range is inside. Zeroes are only read, and outlive the operation.
+        // SAFETY: a transfer points into the buffer of this operation, which stays in the driver's table, its pages
+        // unmoved, until `advance` gets the completion; `check` has verified that the range is inside. Zeroes are only
+        // read, and outlive the operation.
         unsafe { ring.push(entry.user_data(Tag::Op.with(key))) };
     }
 
     fn transfer(&mut self, fd: types::Fd, offset: u64, left: u64) -> Entry {
         let start = self.io.at + self.progress as usize;
         let len = left.min(MAX_ENTRY_BYTES) as u32;
-        // A checked operation has a buffer; without one the kernel would refuse the empty range.
+        // A checked operation has a buffer; without one the kernel rejects the empty range.
         let memory = match &mut self.io.buf {
             Some(buf) => &mut buf[start..start + len as usize],
             None => &mut [],
@@ -135,8 +134,8 @@ impl Op {
         }
     }
 
-    /// Takes the result of the present step. None: there is another one to submit. With `closing`
-    /// there is not.
+    /// Takes the result of the current step. `None`: another step is to be submitted, which cannot happen with
+    /// `closing`.
     pub(super) fn advance(
         &mut self,
         file: &FileBase,
@@ -145,7 +144,7 @@ impl Op {
         closing: bool,
     ) -> Option<Result<(), Errno>> {
         let end = match from_cqe(result) {
-            // EINTR, EAGAIN: neither done nor failed.
+            // EINTR, EAGAIN: the step was neither executed nor rejected.
             Err(Errno(4 | 11)) if self.tries < MAX_TRIES => {
                 self.tries += 1;
                 None
@@ -158,7 +157,7 @@ impl Op {
 
     fn refused(&mut self, file: &FileBase, errno: Errno) -> Option<Result<(), Errno>> {
         let Step::Empty(way) = self.step else { return Some(Err(errno)) };
-        // Kernels that do not know the discard command call it invalid; the range was checked.
+        // Kernels without the discard command return EINVAL; the range was checked, so it has no other cause.
         let unknown = way == Way::Discard && errno == Errno::EINVAL;
         if !unknown && !is_unsupported(errno) {
             return Some(Err(errno));
@@ -178,7 +177,7 @@ impl Op {
         if by_bytes {
             self.progress += n;
             if self.progress < self.io.len {
-                // Nothing at all, or no whole block: the file has been cut off under us.
+                // Nothing, or no whole block: the file was truncated while open.
                 let cut = n == 0 || !self.progress.is_multiple_of(block);
                 return cut.then_some(Err(Errno::EIO));
             }
@@ -202,7 +201,7 @@ mod tests {
 
     const BYTES: usize = 8 << 20;
 
-    /// Runs one operation, within a bound of time.
+    /// Runs one operation, within a time limit.
     fn run(driver: &mut Driver, kind: IoKind, len: usize, buf: Option<Buf>) -> Option<Buf> {
         let io = Io { id: IoId(1), dev: DevId(0), kind, offset: 0, len: len as u64, buf, at: 0 };
         driver.start(0, io);
@@ -213,7 +212,7 @@ mod tests {
             }
             driver.turn(Some(driver.now() + 20_000_000)).unwrap();
         }
-        panic!("it did not end")
+        panic!("the operation did not end")
     }
 
     #[test]
@@ -235,7 +234,7 @@ mod tests {
             run(&mut driver, IoKind::Write { fua: false }, BYTES, seven());
             run(&mut driver, IoKind::Trim { fua: true }, BYTES, None);
             assert!(read(&mut driver).unwrap().iter().all(|b| *b == 7));
-            // An odd length: more than whole chunks.
+            // Not a multiple of the chunk.
             let len = 3 * ZERO_CHUNK as usize + 4096;
             run(&mut driver, IoKind::Zero { fua: true, may_unmap }, len, None);
             let back = read(&mut driver).unwrap();
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unsupported_is_remembered_and_the_next_way_taken() {
+    fn an_unsupported_way_is_remembered_and_the_next_one_used() {
         let file = tempfile::NamedTempFile::new_in("/tmp").unwrap();
         file.as_file().set_len(BYTES as u64).unwrap();
         let spec = DevSpec::Path(file.path().to_owned());

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations on the exports of servers: begun and ended by other threads, which wake this one.
+//! Operations on exports of servers: other threads run them, and wake this one when they end.
 //!
-//! Invariants: the memory of such an operation is with its device until it is collected here. What
-//! ends between a look at the device and the sleep after it makes that sleep end at once.
+//! Invariants: the device holds the memory of such an operation until it is collected here. An operation that ends
+//! between the last collection and the following sleep ends that sleep at once.
 
 use slab::Slab;
 
 use super::attached::Attached;
 use crate::device::nbd::Finished;
 
-/// What is with servers.
+/// Operations at servers.
 #[derive(Default)]
 pub(super) struct Remote {
-    /// How many operations.
+    /// Number of operations in flight.
     pub(super) in_flight: usize,
-    /// Kept for its memory.
+    /// Reused allocation.
     pub(super) finished: Vec<Finished>,
 }
 
 impl Remote {
-    /// Appends what has ended.
+    /// Appends the completed operations.
     pub(super) fn collect(&mut self, devices: &Slab<Attached>, finished: &mut Vec<Finished>) {
         if self.in_flight == 0 {
             return;

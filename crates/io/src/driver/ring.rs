@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The io_uring itself: entries in, completions out, one system call for both.
+//! The io_uring: submissions, completions, and one system call for both.
 //!
-//! Invariants: every entry pushed yields exactly one completion, and `outstanding` counts those
-//! that have not been seen yet. Entries reach the kernel in the order in which they were pushed;
-//! what does not fit into the submission queue waits in `backlog`. Completions are never lost: the
-//! kernel keeps those that do not fit and hands them over with a later call.
+//! Invariants: every pushed entry yields exactly one completion, and `outstanding` counts the entries whose completion
+//! has not been reaped. Entries reach the kernel in the order in which they were pushed; those that do not fit into the
+//! submission queue wait in `backlog`. Completions are never lost: the kernel keeps those that do not fit and returns
+//! them with a later call.
 //!
-//! Why not registered files and buffers: they would save some tens of nanoseconds of an operation
-//! that takes microseconds, and buffers here come and go. To be looked at when a profile says so.
+//! Why not registered files and buffers: they would save tens of nanoseconds of an operation that takes microseconds,
+//! and buffers are allocated and freed continuously.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -24,15 +24,15 @@ use crate::errno::from_std;
 const SUBMISSIONS: u32 = 256;
 /// Entries of the completion queue.
 const COMPLETIONS: u32 = 2048;
-/// With so many entries queued the kernel gets them at once instead of with the next turn, so that
-/// a disk works while the rest is being prepared. Measured at depth 32: a fifth more reads per
-/// second than with everything in one go, and no more from smaller groups.
+/// With this many entries queued the kernel gets them at once instead of with the next turn, so that a disk works while
+/// the rest is being prepared. Measured at depth 32: a fifth more reads per second than with one submission, and no
+/// more with smaller groups.
 const EARLY: usize = 4;
 
-/// Why a driver cannot be made or go on.
+/// Why a driver cannot be created or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The kernel refuses to set up a ring.
+    /// The kernel refuses to create a ring.
     #[error(
         "io_uring cannot be set up: {}; it may be disabled (sysctl kernel.io_uring_disabled, \
          seccomp)", std::io::Error::from_raw_os_error(.0.0)
@@ -41,12 +41,12 @@ pub enum DriverError {
     /// The kernel lacks features of the ring.
     #[error("io_uring of this kernel is too old; accepted: Linux 5.11 or newer")]
     TooOld,
-    /// The ring does not work any more.
+    /// The ring has failed.
     #[error("io_uring failed: {}", std::io::Error::from_raw_os_error(.0.0))]
     Enter(Errno),
 }
 
-/// Who a completion is for: the low bits of an entry's user data.
+/// The receiver of a completion: the low bits of an entry's user data.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 pub(super) enum Tag {
@@ -81,7 +81,7 @@ impl Tag {
 pub(super) enum Wait {
     /// Not at all.
     No,
-    /// For a completion, at most so long.
+    /// For a completion, at most this long.
     For(Nanos),
     /// For a completion.
     Forever,
@@ -93,10 +93,10 @@ pub(super) struct Ring {
     outstanding: usize,
 }
 
-/// Ways to set up a ring, the best first; older kernels refuse the newer ones.
+/// Ways to set up a ring, the best first; older kernels reject the newer ones.
 const SETUPS: [fn(&mut Builder); 3] = [
     |b| {
-        // Linux 6.1: completions are processed only when this thread asks for them.
+        // Linux 6.1: completions are processed only when this thread requests it.
         b.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
     },
     |b| {
@@ -131,8 +131,8 @@ impl Ring {
     /// Queues an entry; it reaches the kernel with the next [`enter`](Self::enter) at the latest.
     ///
     /// # Safety
-    /// All memory that the entry points to stays where it is until the entry's completion was
-    /// reaped, is not freed before, and, as far as the kernel writes it, is not touched.
+    /// All memory that the entry points to stays at its address and is not freed until the entry's completion is
+    /// reaped; memory that the kernel writes is not accessed before.
     pub(super) unsafe fn push(&mut self, entry: Entry) {
         self.outstanding += 1;
         if !self.backlog.is_empty() {
@@ -140,7 +140,7 @@ impl Ring {
             return;
         }
         let mut queue = self.ring.submission();
-        // SAFETY: the caller keeps the promise that `push` of the queue asks for.
+        // SAFETY: this function's contract is that of the queue's `push`.
         if unsafe { queue.push(&entry) }.is_err() {
             self.backlog.push_back(entry);
             return;
@@ -148,16 +148,16 @@ impl Ring {
         let queued = queue.len();
         drop(queue);
         if queued >= EARLY {
-            // Failure (no room for completions, say) is not final: `enter` tries again.
+            // A failure (such as no room for completions) is not final: `enter` retries.
             let _ = self.ring.submit();
         }
     }
 
-    /// Moves waiting entries into the submission queue; true if all of them went.
+    /// Moves waiting entries into the submission queue; true if none is left.
     fn refill(&mut self) -> bool {
         let mut queue = self.ring.submission();
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: the promise was made to `push`, and it holds until the completion.
+            // SAFETY: the contract of `push` holds until the completion.
             if unsafe { queue.push(entry) }.is_err() {
                 return false;
             }
@@ -166,23 +166,23 @@ impl Ring {
         true
     }
 
-    /// Whether a call of the kernel would neither hand anything over nor bring anything back.
+    /// Whether a system call would neither submit nor return anything.
     pub(super) fn is_idle(&mut self) -> bool {
         let (_, queue, completions) = self.ring.split();
         let nothing_to_submit = queue.is_empty() && self.backlog.is_empty();
         nothing_to_submit && !queue.taskrun() && !queue.cq_overflow() && completions.is_empty()
     }
 
-    /// Whether the kernel has something for this thread; looks at shared memory only.
+    /// Whether the kernel has something for this thread; reads only shared memory.
     pub(super) fn has_news(&mut self) -> bool {
         let (_, queue, completions) = self.ring.split();
         queue.taskrun() || !completions.is_empty()
     }
 
-    /// Hands over everything queued and waits for a completion as told. Being interrupted, out of
-    /// time or out of room for completions is no error; the caller looks at what there is.
+    /// Submits all queued entries and waits for a completion as `wait` states. A signal, a timeout or a lack of room
+    /// for completions is not an error; the caller reaps what there is.
     pub(super) fn enter(&mut self, wait: Wait) -> Result<(), DriverError> {
-        // With entries left over there is more to do at once.
+        // If entries are left over, the next call follows at once.
         let wait = if self.refill() { wait } else { Wait::No };
         let submitter = self.ring.submitter();
         let result = match wait {
@@ -208,12 +208,12 @@ impl Ring {
         self.outstanding = self.outstanding.saturating_sub(out.len() - before);
     }
 
-    /// How many entries have been pushed and not completed.
+    /// Number of entries that were pushed and not completed.
     pub(super) fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Forgets entries that the kernel has not seen and that wait outside the submission queue.
+    /// Drops entries that wait outside the submission queue, which the kernel has not seen.
     pub(super) fn drop_backlog(&mut self) {
         self.outstanding -= self.backlog.len();
         self.backlog.clear();
@@ -227,10 +227,9 @@ mod tests {
 
     use super::*;
 
-    /// The ways for older kernels work too: work done at once, work done by a kernel thread, and
-    /// running out of time.
+    /// The setups for older kernels work too: immediate completion, completion by a kernel thread, and a timeout.
     #[test]
-    fn every_setup_brings_completions() {
+    fn every_setup_returns_completions() {
         let file = tempfile::tempfile().unwrap();
         let fd = types::Fd(file.as_raw_fd());
         for setup in SETUPS {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a driver, with operations still in the kernel or not.
+//! The end of a driver, whether or not operations are in the kernel.
 //!
-//! Invariants: the kernel gives back every piece of memory before it is freed. What it does not
-//! give back in time (a hung device, a dead network mount) is leaked: the alternative is a disk
-//! that one day writes into memory which belongs to something else by then.
+//! Invariants: memory is freed only after the kernel has returned it. Memory that the kernel does not return in time (a
+//! hung device, a dead network mount) is leaked: otherwise a late transfer would write into memory that belongs to
+//! something else.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use super::Driver;
 use super::ring::{Tag, Wait};
 use crate::errno::ECANCELED;
 
-/// How long dropping a driver waits for what is in flight.
+/// How long dropping a driver waits for operations in flight.
 const DROP_BOUND: Duration = Duration::from_secs(5);
 
 impl Driver {
-    /// Cancels everything in the kernel and waits for it; false if something did not come back.
+    /// Cancels everything in the kernel and waits for it; false if something did not return.
     #[allow(unsafe_code)]
     fn drain(&mut self) -> bool {
         self.closing = true;

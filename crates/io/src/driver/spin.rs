@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A short look before a sleep: a client that waits for one answer at a time sends its next
-//! request within microseconds, and waking a sleeping thread costs more than that.
+//! Polls briefly before a sleep: a client that waits for one reply at a time sends its next request within
+//! microseconds, and waking a sleeping thread costs more than that.
 //!
-//! Bounded and adaptive: at most [`SPIN`] before a sleep, only while a connection is waiting for
-//! its client, and when it was in vain several times in a row it is left out for ever longer
+//! The polling is bounded and adaptive: at most [`SPIN`] before a sleep, and only while a connection waits for its
+//! client. After several unsuccessful polls in a row it is skipped for increasingly many sleeps. So an idle server
+//! sleeps, and one whose clients think for long hardly polls.
 //! stretches. So an idle server sleeps, and one whose clients think for long hardly spins.
 
 use larder_core::exec::Nanos;
 
 use crate::clock;
 
-/// The longest look.
+/// The longest poll.
 const SPIN: Nanos = 40_000;
-/// So many looks in vain in a row and it pauses.
-const VAIN: u32 = 3;
+/// After this many unsuccessful polls in a row a pause begins.
+const MISSES: u32 = 3;
 /// The longest pause, in sleeps.
 const MOST_PAUSE: u32 = 256;
 
-/// The habit, see the module.
+/// The adaptive state.
 #[derive(Default)]
 pub(super) struct Spin {
-    vain: u32,
-    /// Sleeps without a look that are left.
+    misses: u32,
+    /// Sleeps without a poll that remain.
     pause: u32,
     next_pause: u32,
 }
 
 impl Spin {
-    /// Looks until `news` is true or the time is over, if looking is worth while at the moment.
-    pub(super) fn look(&mut self, limit: Option<Nanos>, mut news: impl FnMut() -> bool) -> bool {
+    /// Polls until `news` is true or the time is over, unless polling is paused.
+    pub(super) fn poll(&mut self, limit: Option<Nanos>, mut news: impl FnMut() -> bool) -> bool {
         if self.pause > 0 {
             self.pause -= 1;
             return false;
@@ -43,9 +44,9 @@ impl Spin {
                 std::hint::spin_loop();
             }
         }
-        self.vain += 1;
-        if self.vain >= VAIN {
-            self.vain = VAIN - 1;
+        self.misses += 1;
+        if self.misses >= MISSES {
+            self.misses = MISSES - 1;
             self.next_pause = (self.next_pause * 2).clamp(8, MOST_PAUSE);
             self.pause = self.next_pause;
         }
@@ -58,19 +59,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_in_vain_become_rare_and_one_success_brings_them_back() {
+    fn unsuccessful_polls_become_rare_until_one_succeeds() {
         let mut spin = Spin::default();
-        let mut looks = 0;
+        let mut polls = 0;
         for _ in 0..1000 {
-            let mut looked = false;
-            spin.look(Some(u64::MAX), || {
-                looked = true;
+            let mut polled = false;
+            spin.poll(Some(u64::MAX), || {
+                polled = true;
                 false
             });
-            looks += u32::from(looked);
+            polls += u32::from(polled);
         }
-        assert!(looks < 40, "{looks} of 1000");
-        while !spin.look(None, || true) {}
-        assert!(spin.look(None, || true));
+        assert!(polls < 40, "{polls} of 1000");
+        while !spin.poll(None, || true) {}
+        assert!(spin.poll(None, || true));
     }
 }

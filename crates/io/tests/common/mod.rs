@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of this crate share. Nothing here waits longer than [`PATIENCE`].
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
-#![allow(dead_code)] // no test uses all of it
+//! Helpers of this crate's tests. None waits longer than [`PATIENCE`].
+#![allow(clippy::unwrap_used)] // a test that cannot continue fails
+#![allow(dead_code)] // each test uses a part of this module
 
 pub mod server;
 
@@ -35,14 +35,14 @@ pub fn write_io(offset: u64, data: &[u8], fua: bool) -> Io {
     Io { buf: Some(Buf::copy_of(data)), ..io(IoKind::Write { fua }, offset, data.len() as u64) }
 }
 
-/// Turns until there is something that `take` takes.
+/// Turns the driver until `take` returns something.
 pub fn turn_until<T>(driver: &mut Driver, mut take: impl FnMut(&mut Driver) -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = take(driver) {
             return found;
         }
-        assert!(Instant::now() < deadline, "nothing came");
+        assert!(Instant::now() < deadline, "no event within the time limit");
         driver.turn(Some(driver.now() + 100_000_000)).unwrap();
     }
 }
@@ -55,7 +55,7 @@ pub fn next_net(driver: &mut Driver) -> NetEvent {
     turn_until(driver, Driver::next_net)
 }
 
-/// Turns for a while and sees that nothing ends.
+/// Turns for a while and asserts that no operation ends.
 pub fn expect_nothing(driver: &mut Driver, span: Duration) {
     let deadline = Instant::now() + span;
     while Instant::now() < deadline {
@@ -84,7 +84,7 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (((i + seed) * 2_654_435_761) >> 13) as u8).collect()
 }
 
-/// A file of `bytes` in `dir`, with blocks behind it.
+/// A file of `bytes` in `dir`.
 pub fn file_in(dir: &Path, bytes: u64) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new_in(dir).unwrap();
     file.as_file().set_len(bytes).unwrap();

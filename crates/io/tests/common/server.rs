@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An NBD server that does as a script says: it serves memory, and drops, stalls or talks garbage
-//! when told. Its memory outlives a restart.
+//! A scripted NBD server: it serves memory, and on command drops connections, stalls or sends garbage. Its memory
+//! survives a restart.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,15 +14,15 @@ use larder_nbd::codec::{
     RequestHeader, SimpleReply, can, chunk, cmd, info, opt, rep,
 };
 
-/// What becomes of a request.
+/// What the server does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Serve,
-    /// The connection ends before the request is carried out.
+    /// The connection ends before the request is executed.
     Drop,
-    /// It is carried out, and the connection ends within the answer.
+    /// The request is executed, and the connection ends within the reply.
     DropInReply,
-    /// It is carried out when [`Server::release`] says so; the connection goes on.
+    /// The request is executed at [`Server::release`]; the connection continues.
     Stall,
     WrongMagic,
     WrongCookie,
@@ -49,7 +49,7 @@ struct Shared {
     payload: Option<u32>,
 }
 
-/// See the module.
+/// The server.
 pub struct Server {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -77,7 +77,7 @@ impl Server {
         server
     }
 
-    /// Listens (again).
+    /// Listens, possibly again.
     pub fn up(&self) {
         self.shared.stop.store(false, Ordering::SeqCst);
         let _ = std::fs::remove_file(&self.path);
@@ -100,7 +100,7 @@ impl Server {
         });
     }
 
-    /// Ends every connection and listens no more.
+    /// Ends every connection and stops listening.
     pub fn down(&self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         let _ = UnixStream::connect(&self.path);
@@ -119,7 +119,7 @@ impl Server {
         *self.shared.script.lock().unwrap() = Some(Box::new(script));
     }
 
-    /// The next so many requests of this kind, then all is well again.
+    /// Applies `act` to the next `count` requests of this kind.
     pub fn next(&self, command: u16, count: usize, act: Act) {
         let mut left = count;
         self.script(move |request| {
@@ -135,7 +135,7 @@ impl Server {
         self.shared.stalled.lock().unwrap().len()
     }
 
-    /// Carries out what was stalled, and answers it.
+    /// Executes and answers the stalled requests.
     pub fn release(&self) {
         for (mut stream, request, data) in self.shared.stalled.lock().unwrap().drain(..) {
             let reply = carry_out(&self.shared, &request, &data);
@@ -235,7 +235,7 @@ fn error_chunk(cookie: u64, error: u32) -> Vec<u8> {
     piece(chunk::FLAG_DONE, chunk::ERROR, cookie, &body)
 }
 
-/// The request's effect and its whole answer.
+/// Executes a request and returns the complete reply.
 fn carry_out(shared: &Shared, request: &RequestHeader, data: &[u8]) -> Vec<u8> {
     let RequestHeader { command, cookie, offset, len, .. } = *request;
     let mut memory = shared.memory.lock().unwrap();
@@ -252,7 +252,7 @@ fn carry_out(shared: &Shared, request: &RequestHeader, data: &[u8]) -> Vec<u8> {
     piece(chunk::FLAG_DONE, chunk::NONE, cookie, &[])
 }
 
-/// The answer as a bad server gives it.
+/// Damages a reply.
 fn spoil(act: Act, request: &RequestHeader, mut reply: Vec<u8>) -> Vec<u8> {
     let RequestHeader { cookie, offset, len, .. } = *request;
     let content = |flags, offset: u64, len: u32| {
@@ -283,7 +283,7 @@ fn spoil(act: Act, request: &RequestHeader, mut reply: Vec<u8>) -> Vec<u8> {
     reply
 }
 
-/// Waits for something, but not for ever.
+/// Waits until `done`, within a time limit.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..4000 {
         if done() {
@@ -291,5 +291,5 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("waited in vain: {what}");
+    panic!("timed out: {what}");
 }

@@ -124,7 +124,7 @@ impl SlowDir {
             }
             Err(e) => {
                 let _ = mount.detach();
-                Err(unmounted(MountError::Greeting(e)))
+                Err(unmounted(MountError::Handshake(e)))
             }
         }
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a server may take.
+//! Time limits for a server.
 
 use std::time::Duration;
 
-/// See the module.
+/// Time limits for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerBounds {
-    /// A request that takes longer is sent again on another connection; a flush has all of
-    /// `give_up_after`.
+    /// A request without a reply for this long is sent again on another connection. For a flush `give_up_after`
+    /// applies.
     pub answer_within: Duration,
     /// An operation that takes longer fails.
     pub give_up_after: Duration,

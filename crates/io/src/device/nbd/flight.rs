@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection of an NBD device, and the requests that are on their way on it.
+//! A connection of an NBD device and its requests in flight.
 //!
-//! Invariants: a retired connection has no operations, only ghosts: requests that may still change
-//! something.
+//! Invariant: a retired connection has no operations, only ghosts: requests that the server may still execute.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -12,13 +11,13 @@ use larder_nbd::client::Stream;
 
 use super::step::Step;
 
-/// A request on its way.
+/// A request in flight.
 pub(super) struct Flying {
-    /// Its operation; without one it is a ghost.
+    /// The operation; `None` for a ghost.
     pub(super) op: Option<usize>,
     pub(super) step: Step,
     pub(super) sent: Nanos,
-    /// Of a flush: how many writes had been answered when it was sent.
+    /// For a flush: how many writes were acknowledged when it was sent.
     pub(super) covers: u64,
 }
 
@@ -26,21 +25,21 @@ pub(super) struct Flying {
 pub(super) struct Link {
     pub(super) stream: Option<Stream>,
     pub(super) flying: HashMap<u64, Flying>,
-    /// Nothing is sent on it any more.
+    /// Nothing further is sent on the connection.
     pub(super) retired: bool,
-    /// A thread is sending on it right now.
+    /// A thread is sending on the connection.
     pub(super) sending: bool,
-    /// How many writes had been answered when it was made. Its server is known to be the one that
-    /// answered all later ones, and may be another than that of the earlier ones.
+    /// How many writes were acknowledged when the connection was made. Its server executed all later ones; it may not
+    /// be the process that executed the earlier ones.
     pub(super) born: u64,
-    /// Its server says what is allocated.
-    pub(super) tells_status: bool,
+    /// The server reports what is allocated.
+    pub(super) has_status: bool,
 }
 
 impl Link {
-    pub(super) fn new(stream: Option<Stream>, born: u64, tells_status: bool) -> Self {
+    pub(super) fn new(stream: Option<Stream>, born: u64, has_status: bool) -> Self {
         let (flying, retired, sending) = (HashMap::new(), false, false);
-        Self { stream, flying, retired, sending, born, tells_status }
+        Self { stream, flying, retired, sending, born, has_status }
     }
 
     pub(super) fn shutdown(&mut self, how: Shutdown) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The threads of an NBD device: one that connects and sends and one that receives for each
-//! connection, and one that watches the time.
+//! The threads of an NBD device: for each connection one that connects and sends and one that receives, and one that
+//! watches time limits.
 //!
-//! Invariants: no thread holds the lock while it waits for a socket or copies data. A thread that
-//! is told to end (the device is dropped) does so within the bound on connecting.
+//! Invariants: no thread holds the lock while it waits for a socket or copies data. When the device is dropped, a
+//! thread ends within the time limit of connecting.
 //!
-//! Why threads, where workers have a ring: several workers share a connection, a connection
+//! Why threads, although workers have a ring: several workers share a connection, a connection outlives any of them,
+//! and a round trip to a server costs more than waking a thread.
 //! outlives any of them, and a round trip to a server costs more than waking a thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,23 +24,23 @@ use super::step::ExportInfo;
 use crate::clock;
 use crate::device::file::ZERO_CHUNK;
 
-/// The first pause before connecting again; each further one is twice as long.
+/// The first pause before reconnecting; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest.
+/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long the end of a device waits for its server to end the connections.
-const PARTING: Duration = Duration::from_secs(2);
+/// How long a dropped device waits for its server to close the connections.
+const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
-/// What the threads and the device share.
+/// State shared by the threads and the device.
 pub(super) struct Shared {
     pub(super) uri: Uri,
     pub(super) options: Options,
     pub(super) export: ExportInfo,
     pub(super) remote: ServerBounds,
     pub(super) state: Mutex<State>,
-    /// There is something to send, or a connection is not to be used any more.
+    /// Notified when there is something to send, or a connection is retired.
     pub(super) work: Condvar,
-    /// An operation is there to be watched, or the device ends.
+    /// Notified when the first operation starts, or the device is dropped.
     pub(super) watch: Condvar,
 }
 
@@ -48,7 +49,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps, unless the device ends.
+    /// Sleeps, unless the device is dropped.
     fn pause<'a>(&self, state: MutexGuard<'a, State>, span: Duration) -> MutexGuard<'a, State> {
         let until = Instant::now() + span;
         let mut state = state;
@@ -68,10 +69,10 @@ pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
     std::thread::Builder::new().name(format!("larder-nbd-{name}")).spawn(body).map(drop)
 }
 
-/// Keeps one connection, from the one given on.
+/// Maintains one connection, beginning with `client`.
 pub(super) fn keep(shared: &Arc<Shared>, mut client: Option<Client>) {
     let mut pause = FIRST_PAUSE;
-    let mut told = client.is_some();
+    let mut connected = client.is_some();
     loop {
         let found = match client.take() {
             Some(client) => Ok(client),
@@ -79,7 +80,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut client: Option<Client>) {
         };
         match found.and_then(|client| start(shared, client)) {
             Ok((link, sender)) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut connected, true) {
                     tracing::info!("connected to {}", shared.uri);
                 }
                 let before = shared.state().answers;
@@ -89,8 +90,8 @@ pub(super) fn keep(shared: &Arc<Shared>, mut client: Option<Client>) {
                 }
             }
             Err(why) => {
-                if std::mem::replace(&mut told, false) {
-                    tracing::warn!("{why}; trying again");
+                if std::mem::replace(&mut connected, false) {
+                    tracing::warn!("{why}; retrying");
                 }
             }
         }
@@ -105,19 +106,19 @@ pub(super) fn keep(shared: &Arc<Shared>, mut client: Option<Client>) {
     }
 }
 
-/// Between a half and all of a span, so that many clients do not come back at once.
+/// A random span between half and all of `span`, so that many clients do not reconnect at the same time.
 fn jittered(span: Duration) -> Duration {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let chance = RandomState::new().build_hasher().finish() % 1024;
     span / 2 + span / 2 * chance as u32 / 1024
 }
 
-/// Connects again; an export that is another one by now is refused.
+/// Reconnects; rejects an export that is not the one that was opened.
 fn connect(shared: &Shared) -> Result<Client, String> {
     let client = Client::connect(&shared.uri, &shared.options).map_err(|e| e.to_string())?;
     let fits = shared.export.still_fits(client.info());
     let fits = match client.info().read_only() && shared.remote.writes {
-        true => Err("it is read-only now".to_owned()),
+        true => Err("it has become read-only".to_owned()),
         false => fits,
     };
     if let Err(why) = fits {
@@ -145,7 +146,7 @@ fn start(shared: &Arc<Shared>, client: Client) -> Result<(u64, Sender), String> 
     Ok((link, sender))
 }
 
-/// Sends until the connection is not to be used any more.
+/// Sends until the connection is retired.
 fn send_all(shared: &Shared, link: u64, mut sender: Sender) {
     let mut zeroes = Vec::new();
     loop {
@@ -174,8 +175,8 @@ fn send_all(shared: &Shared, link: u64, mut sender: Sender) {
     }
 }
 
-/// Sends requests. Each lets go of its data as soon as that is sent (or copied to be sent), so that
-/// whoever takes its answer has it for himself.
+/// Sends requests. Each releases its data as soon as it is sent or copied, so that the receiver of the reply owns the
+/// buffer.
 fn send(sender: &mut Sender, batch: Vec<Sending>, zeroes: &mut Vec<u8>) -> Result<(), ClientError> {
     for Sending { step, data, asks_status } in batch {
         if asks_status {
@@ -195,7 +196,7 @@ fn send(sender: &mut Sender, batch: Vec<Sending>, zeroes: &mut Vec<u8>) -> Resul
     sender.push()
 }
 
-/// Receives until the server has ended the connection.
+/// Receives until the server closes the connection.
 fn receive_all(shared: &Shared, link: u64, mut receiver: Receiver) {
     let why = loop {
         match receiver.wait() {
@@ -240,7 +241,7 @@ fn answered(shared: &Shared, link: u64, cookie: u64, data: &[u8], result: Result
     }
 }
 
-/// Watches the time while there is something under way, and sees to the end.
+/// Watches time limits while operations are in flight, and closes the connections at the end.
 pub(super) fn watch(shared: &Shared) {
     let nanos = |span: Duration| Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX);
     let ServerBounds { answer_within, give_up_after, .. } = shared.remote;
@@ -256,7 +257,7 @@ pub(super) fn watch(shared: &Shared) {
             shared.watch.wait(state).unwrap_or_else(PoisonError::into_inner)
         };
     }
-    let until = Instant::now() + PARTING;
+    let until = Instant::now() + CLOSE_BOUND;
     while state.has_links() && Instant::now() < until {
         let left = until.saturating_duration_since(Instant::now());
         state = shared.watch.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

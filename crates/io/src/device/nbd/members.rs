@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who uses an NBD device: drivers, and threads that wait for one operation.
+//! Users of an NBD device: drivers, and threads that wait for one operation.
 //!
-//! Invariants: the end of an operation is put into its member's list first and told then, so that
-//! no notice comes without something to find. Numbers of members are never used again: what one
-//! that is gone left behind reaches nobody else.
+//! Invariants: a completion is appended to its member's list before the member is notified, so a notified member always
+//! finds it. Numbers of members are not reused, so a late completion reaches no other member.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +12,19 @@ use larder_core::request::Errno;
 
 use crate::waker::Waker;
 
-/// The end of an operation, for its driver.
+/// A completed operation.
 pub(crate) struct Finished {
-    /// The driver's name for it.
+    /// The driver's key of the operation.
     pub(crate) key: u32,
-    /// How it went.
+    /// The result.
     pub(crate) result: Result<(), Errno>,
-    /// Its memory.
+    /// The operation's buffer.
     pub(crate) buf: Option<Buf>,
-    /// What a range is, if that was asked.
+    /// The extents of a status request.
     pub(crate) extents: Vec<Extent>,
 }
 
-/// Whom to tell that something ended.
+/// How to notify a member.
 pub(super) enum Notice {
     Driver(Waker),
     Thread(std::thread::Thread),
@@ -36,7 +35,7 @@ struct Member {
     finished: Vec<Finished>,
 }
 
-/// See the module.
+/// The members of a device.
 #[derive(Default)]
 pub(super) struct Members {
     members: BTreeMap<u32, Member>,
@@ -55,15 +54,15 @@ impl Members {
         self.members.remove(&member);
     }
 
-    /// Appends what ended for a member to `out`.
+    /// Appends a member's completed operations to `out`.
     pub(super) fn collect(&mut self, member: u32, out: &mut Vec<Finished>) {
         if let Some(member) = self.members.get_mut(&member) {
             out.append(&mut member.finished);
         }
     }
 
-    /// Tells a member, unless it is gone.
-    pub(super) fn tell(&mut self, member: u32, finished: Finished) {
+    /// Notifies a member of a completion; does nothing if the member has left.
+    pub(super) fn notify(&mut self, member: u32, finished: Finished) {
         let Some(member) = self.members.get_mut(&member) else { return };
         member.finished.push(finished);
         match &member.notice {

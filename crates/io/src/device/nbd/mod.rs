@@ -1,40 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The export of an NBD server as a device.
 //!
-//! Purpose: operations go out as requests on one connection, or on up to [`MOST_LINKS`] where the
-//! export promises that a flush on one covers all (`MULTI_CONN`), many at a time, matched by
-//! cookie; their ends come back to the driver that started them, which is woken. `state` decides,
-//! `link` has the threads, `step` cuts operations to what the export takes.
+//! Purpose: operations are sent as requests on one connection, or on up to [`MOST_LINKS`] where the export guarantees
+//! that a flush on one connection covers all (`MULTI_CONN`). Many requests are in flight, matched by cookie. A
+//! completion returns to the driver that started the operation, which is woken. `state` decides, `link` has the
+//! threads, `step` splits operations into requests.
 //!
 //! Invariants:
-//! - A worker never waits for the server. Memory of an operation stays here until its end; a
-//!   read's is written to once, when all of its bytes have arrived and nothing was wrong.
-//! - A connection whose server breaks the protocol (wrong magic, unknown cookie, a chunk outside
-//!   of its read, twice or missing, too long) is not used again.
+//! - A worker never waits for the server. The buffer of an operation stays here until its end; the buffer of a read is
+//!   written once, when all data has arrived and is valid.
+//! - A connection whose server breaks the protocol (wrong magic, unknown cookie, a chunk that is outside of its read,
+//!   duplicate, missing or too long) is not used again.
 //! - Every operation ends within [`ServerBounds::give_up_after`], with `EIO` at the latest.
 //!
-//! **Sending again.** After a lost connection nobody knows what the server did with the requests
-//! that it had not answered. Reads and flushes may be sent again. A write may because nothing that
-//! overlaps it comes between: of two writing operations that overlap, the second begins when the
-//! first has ended, so sending the same bytes again cannot undo anybody's later ones. What must
-//! not happen is that the *old* request is carried out late, after the operation ended and another
-//! write to the same place was answered. So the old request is remembered as a ghost, and writes
-//! that overlap it wait (or fail, in time) until the server has answered it after all or has ended
-//! its connection. That is why a connection with overdue answers is not closed but left alone: its
-//! answers still tell something. A server that ends a connection and goes on with the requests it
-//! had of it, or that is cut off for as long as the kernel tries to reach it (some 15 minutes) and
-//! then does, can still undo a write; NBD has no means against that.
+//! **Sending again.** After a lost connection it is unknown which unanswered requests the server executed. Reads and
+//! flushes can be sent again. A write can be sent again because no overlapping write runs in between: of two
+//! overlapping writes the second begins when the first has ended, so sending the same data again cannot overwrite later
+//! data. The danger is that the server executes the *old* request late, after the operation ended and another write to
+//! the same range was acknowledged. So the old request is kept as a ghost, and overlapping writes wait, or fail at
+//! their time limit, until the server has replied to it or closed its connection. For this reason a connection with
+//! overdue replies is not closed: its replies still carry information. Two cases remain in which a write can be undone:
+//! the server closes a connection but continues with its requests, or the server is unreachable for as long as the
+//! kernel retransmits (about 15 minutes) and then executes them. NBD has no means against either.
 //!
-//! **Flush after a lost connection.** The server may be another process than before, on a machine
-//! that lost power. Writes that it had answered and that no flush had covered may be gone, and it
-//! will answer a flush with success all the same. So once that can have happened every flush
-//! fails with `EIO` until the device is opened again: nothing repairs what may be lost, and whoever
-//! asks must know. A write with FUA that becomes a write and a flush fails the same way. A device
-//! that is a cache, whose reads are worth nothing unless they bring what was written, is gone
-//! altogether then ([`Device::vanish_on_loss`](crate::Device::vanish_on_loss)).
+//! **Flush after a lost connection.** The new server process may differ from the old one, on a machine that lost power.
+//! Writes that were acknowledged and not covered by a flush may be lost, although the new server replies to a flush
+//! with success. So once this is possible, every flush fails with `EIO` until the device is opened again: nothing
+//! repairs the loss, and the caller must learn of it. A write with FUA that is sent as a write and a flush fails the
+//! same way. A cache device, whose reads are worthless unless they return what was written, fails completely
+//! ([`Device::vanish_on_loss`](crate::Device::vanish_on_loss)).
 //!
-//! Why not the ring: see `link`. Why no copy is saved for reads: the client checks a reply whole
-//! before anybody sees a byte of it, and memory is faster than any network it can come by.
+//! Why not the ring: see `link`. Why the data of a read is copied: the client validates a reply completely before it
+//! passes on a byte, and memory is faster than any network.
 
 mod bounds;
 mod flight;
@@ -68,14 +65,14 @@ pub(crate) use self::members::Finished;
 
 /// Connections to an export that allows several.
 pub const MOST_LINKS: usize = 4;
-/// The largest smallest block.
+/// The largest supported minimum block.
 const MOST_BLOCK: u32 = larder_core::buf::PAGE as u32;
-/// The longest range of a question of status.
+/// The longest range of a status request.
 const MOST_ASKED: u64 = 1 << 30;
-/// The bound on connecting and negotiating.
+/// Time limit for connecting and negotiating.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// An open export, see the module.
+/// An open export.
 pub(crate) struct Nbd(Arc<Shared>);
 
 impl Nbd {
@@ -91,9 +88,7 @@ impl Nbd {
         let client = Client::connect(uri, &options).map_err(|e| refuse(e.to_string()))?;
         let info = client.info();
         if access == Access::ReadWrite && info.read_only() {
-            return Err(refuse(
-                "the export is read-only; accepted: one that can be written".into(),
-            ));
+            return Err(refuse("the export is read-only; accepted: a writable one".into()));
         }
         if access == Access::ReadWrite && !info.can(can::FLUSH) {
             let why = "the export offers no FLUSH, so nothing could be made durable";
@@ -133,29 +128,29 @@ impl Nbd {
         Ok((device, geometry))
     }
 
-    /// From now on the device is gone (`ENXIO`) where otherwise only its flushes would fail.
+    /// Makes every operation fail (`ENXIO`) in the case in which otherwise only flushes fail.
     pub(crate) fn vanish_on_loss(&self) {
         self.0.state().vanishes = true;
     }
 
-    /// Takes a driver in; the number stands for it from now on.
+    /// Registers a driver; the returned number identifies it.
     pub(crate) fn join(&self, waker: Waker) -> u32 {
         self.0.state().members.join(Notice::Driver(waker))
     }
 
-    /// What the driver has under way ends without anybody being told.
+    /// Removes a driver; its operations in flight end without notice.
     pub(crate) fn leave(&self, member: u32) {
         self.0.state().members.leave(member);
     }
 
-    /// Starts a checked operation, under the driver's name for it, and takes its memory.
+    /// Starts a checked operation under the driver's key, and takes its buffer.
     pub(crate) fn submit(&self, member: u32, key: u32, io: &mut Io) {
         let flushes = io.kind == IoKind::Flush;
         let mut state = self.0.state();
         let first = !state.is_busy();
         state.submit(member, key, io, clock::now());
         drop(state);
-        // Not every connection will do for a flush.
+        // A flush may need a particular connection.
         if flushes {
             self.0.work.notify_all();
         } else {
@@ -166,12 +161,12 @@ impl Nbd {
         }
     }
 
-    /// Appends what ended of a driver's operations to `out`.
+    /// Appends a driver's completed operations to `out`.
     pub(crate) fn collect(&self, member: u32, out: &mut Vec<Finished>) {
         self.0.state().members.collect(member, out);
     }
 
-    /// Runs a checked operation to its end on the calling thread.
+    /// Runs a checked operation on the calling thread.
     pub(crate) fn run(&self, io: &mut Io) -> Result<(), Errno> {
         let member = self.0.state().members.join(Notice::Thread(std::thread::current()));
         self.submit(member, 0, io);
@@ -180,7 +175,7 @@ impl Nbd {
         finished.result
     }
 
-    /// What a range is, as the server says, from its beginning on; waits for the answer.
+    /// The server's extents of a range, from its beginning on; waits for the reply.
     pub(crate) fn extents(&self, offset: u64, len: u64) -> Result<Vec<Extent>, Errno> {
         let mut state = self.0.state();
         let member = state.members.join(Notice::Thread(std::thread::current()));
@@ -192,7 +187,7 @@ impl Nbd {
         finished.result.map(|()| finished.extents)
     }
 
-    /// Waits for the one operation of a thread.
+    /// Waits for the single operation of a thread.
     fn wait(&self, member: u32) -> Finished {
         let mut ended = Vec::new();
         let finished = loop {

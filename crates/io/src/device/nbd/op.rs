@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An operation of an NBD device, on its way from its driver to the server and back.
+//! An operation of an NBD device, from its driver to the server and back.
 //!
-//! Invariants: a read's memory is with the operation or with the one thread that fills it.
+//! Invariant: the buffer of a read is held by the operation or by the thread that fills it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ pub(super) struct Op {
     pub(super) kind: IoKind,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// Shared with the thread that sends it; a read's is not.
+    /// Shared with the thread that sends it; the buffer of a read is not shared.
     pub(super) buf: Option<Arc<Buf>>,
     pub(super) at: usize,
     pub(super) progress: u64,
     pub(super) since: Nanos,
-    /// It asks what its range is, and is a read without memory in all else.
+    /// A status request, which is otherwise handled as a read without a buffer.
     pub(super) asks_status: bool,
-    /// The answer to that.
+    /// The reply to a status request.
     pub(super) extents: Vec<Extent>,
 }
 
 impl Op {
-    /// Its next request, if there is one.
+    /// The next request, if there is one.
     pub(super) fn step(&self, export: &ExportInfo) -> Option<Step> {
         let Self { kind, offset, len, progress, .. } = *self;
         if self.asks_status {
@@ -41,7 +41,7 @@ impl Op {
         export.step(kind, offset, len, progress)
     }
 
-    /// Whether a thread has its memory, to fill it.
+    /// Whether a thread holds its buffer to fill it.
     pub(super) fn is_being_taken(&self) -> bool {
         self.kind == IoKind::Read && self.buf.is_none() && !self.asks_status
     }
@@ -52,16 +52,16 @@ impl Op {
     }
 }
 
-/// A request to be sent.
+/// A request to send.
 pub(super) struct Sending {
     pub(super) step: Step,
-    /// A write's data.
+    /// The data of a write.
     pub(super) data: Option<(Arc<Buf>, Range<usize>)>,
-    /// It asks what the range is.
+    /// Whether it is a status request.
     pub(super) asks_status: bool,
 }
 
-/// What an answer was for: the thread that took it fills the memory without the lock.
+/// A reply that was matched; the receiving thread fills the buffer without the lock.
 pub(super) struct Answered {
     pub(super) op: usize,
     pub(super) step: Step,
@@ -70,12 +70,12 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// Whether there is data to take over.
+    /// Whether there is data to copy.
     pub(super) fn has_memory(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// Takes a read's data over; all of it, or the read fails.
+    /// Copies the data of a read; the read fails unless it is complete.
     pub(super) fn fill(&mut self, data: &[u8]) {
         let memory = self.memory.as_mut().and_then(|(buf, range)| buf.get_mut(range.clone()));
         match memory {

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an NBD device knows: its operations, its connections, and what may be sent when.
+//! The state of an NBD device: its operations, its connections, and what may be sent when.
 //!
-//! Purpose: every decision of the device, without a socket, a thread or a clock: threads come in
-//! with what happened and the time, and go out with what to do. All of it is under one lock.
+//! Purpose: every decision of the device, without a socket, a thread or a clock: threads report events and the time,
+//! and receive actions. One lock protects everything.
 //!
 //! Invariants, beside those of the module above:
-//! - An operation is in exactly one place: queued, sent (`flying` on one connection), or with the
-//!   thread that took its answer. It ends once.
-//! - Of two writing operations that overlap at most one has begun, and it ends before the other
-//!   begins. A writing request whose operation is over, or is to be sent again, but that the
-//!   server may still carry out, is a *ghost*: nothing that overlaps it begins while it may live.
-//! - A flush ends well only if every write answered before it was sent is covered by it: it goes
-//!   out on a connection that is older than all of them that no flush has covered yet, and no
-//!   connection has been lost meanwhile.
+//! - An operation is in exactly one place: queued, sent (`flying` on one connection), or with the thread that received
+//!   its reply. It ends once.
+//! - Of two overlapping writes at most one has begun, and it ends before the other begins. A write request whose
+//!   operation has ended, or is to be sent again, but that the server may still execute, is a *ghost*: no overlapping
+//!   write begins while it exists.
+//! - A flush succeeds only if it covers every write acknowledged before it was sent: it is sent on a connection that is
+//!   older than all unflushed writes, and no connection has been lost meanwhile.
 //!
-//! Why ranges are compared one by one: there are at most some hundred.
+//! Why ranges are compared one by one: there are at most a few hundred.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -33,34 +32,34 @@ use super::members::{Finished, Members};
 use super::op::{Answered, Op, Sending};
 use super::step::ExportInfo;
 
-/// Requests on their way on one connection.
+/// Requests in flight on one connection.
 const MOST_FLYING: usize = 128;
-/// Requests that one connection takes at a time.
+/// Requests that a connection takes from the queue at a time.
 const MOST_TAKEN: usize = 32;
-/// Connections that are not used any more and that the server has not ended.
+/// Retired connections that the server has not closed.
 const MOST_RETIRED: usize = 8;
-/// "The server is going away."
+/// The server's error when it is shutting down.
 const ESHUTDOWN: Errno = Errno(108);
 
-/// See the module.
+/// The state of a device.
 pub(super) struct State {
     export: ExportInfo,
     ops: Slab<Op>,
     queue: VecDeque<usize>,
-    /// What writing operations that have begun and not ended hold against each other.
+    /// The ranges of writes that have begun and not ended.
     held: BTreeMap<usize, Range<u64>>,
     links: BTreeMap<u64, Link>,
     next_link: u64,
     pub(super) members: Members,
-    /// Writes answered and not durable by themselves, counted.
+    /// Number of acknowledged writes that are not durable by themselves.
     writes: u64,
-    /// So many of them are covered by a flush.
+    /// How many of them a flush covers.
     flushed: u64,
-    /// Writes that were answered and not flushed when their connection was lost.
+    /// Acknowledged, unflushed writes existed when their connection was lost.
     lost: bool,
-    /// Then the device is gone, not only its flushes.
+    /// In that case the whole device fails, not only its flushes.
     pub(super) vanishes: bool,
-    /// Answers so far, which is progress.
+    /// Number of replies, which measures progress.
     pub(super) answers: u64,
     pub(super) closing: bool,
 }
@@ -84,7 +83,7 @@ impl State {
         }
     }
 
-    /// Takes an operation in, and its memory from it.
+    /// Accepts an operation and takes its buffer.
     pub(super) fn submit(&mut self, member: u32, key: u32, io: &mut Io, now: Nanos) {
         let op = Op {
             member,
@@ -99,14 +98,14 @@ impl State {
             asks_status: false,
             extents: Vec::new(),
         };
-        self.enter(op);
+        self.enqueue(op);
     }
 
-    /// Takes a question in: what a range is. It goes its way as a read without memory does.
+    /// Accepts a status request, which is handled as a read without a buffer.
     pub(super) fn ask_status(&mut self, member: u32, offset: u64, len: u64, now: Nanos) {
         let (kind, buf, extents) = (IoKind::Read, None, Vec::new());
         let (at, progress, since) = (0, 0, now);
-        self.enter(Op {
+        self.enqueue(Op {
             member,
             key: 0,
             kind,
@@ -121,7 +120,7 @@ impl State {
         });
     }
 
-    fn enter(&mut self, op: Op) {
+    fn enqueue(&mut self, op: Op) {
         let key = self.ops.insert(op);
         if self.lost && self.vanishes {
             return self.finish(key, Err(Errno::ENXIO));
@@ -130,7 +129,7 @@ impl State {
         self.go_on(key);
     }
 
-    /// Ends a queued operation that has no (further) step.
+    /// Ends a queued operation that has no further request.
     fn go_on(&mut self, key: usize) {
         let Some(op) = self.ops.get(key) else { return };
         if op.step(&self.export).is_none() {
@@ -142,14 +141,14 @@ impl State {
     fn finish(&mut self, key: usize, result: Result<(), Errno>) {
         let Some(op) = self.ops.try_remove(key) else { return };
         self.held.remove(&key);
-        // Somebody else has it only while he is sending it; that one is too late anyway.
+        // Another reference exists only while a thread is sending the buffer; then it is copied.
         let own =
             |buf: Arc<Buf>| Arc::try_unwrap(buf).unwrap_or_else(|shared| Buf::copy_of(&shared));
         let buf = op.buf.map(own);
-        self.members.tell(op.member, Finished { key: op.key, result, buf, extents: op.extents });
+        self.members.notify(op.member, Finished { key: op.key, result, buf, extents: op.extents });
     }
 
-    /// Whether something is under way.
+    /// Whether an operation is in flight or queued.
     pub(super) fn is_busy(&self) -> bool {
         !self.ops.is_empty()
     }
@@ -158,7 +157,7 @@ impl State {
         self.queue.len()
     }
 
-    /// How many connections are not used any more and not over.
+    /// Number of connections that are retired and not closed.
     fn retired(&self) -> usize {
         self.links.values().filter(|link| link.retired).count()
     }
@@ -177,14 +176,14 @@ impl State {
         self.links.len() - self.retired()
     }
 
-    pub(super) fn add_link(&mut self, stream: Option<Stream>, tells_status: bool) -> u64 {
+    pub(super) fn add_link(&mut self, stream: Option<Stream>, has_status: bool) -> u64 {
         let number = self.next_link;
         self.next_link += 1;
-        self.links.insert(number, Link::new(stream, self.writes, tells_status));
+        self.links.insert(number, Link::new(stream, self.writes, has_status));
         number
     }
 
-    /// Ends every connection, whatever is on it.
+    /// Shuts down every connection, whatever is in flight on it.
     pub(super) fn hang_up(&self) {
         for stream in self.links.values().filter_map(|link| link.stream.as_ref()) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -195,21 +194,21 @@ impl State {
         self.links.get(&link).is_some_and(|link| !link.retired)
     }
 
-    /// Whether the connection may be used; what was being sent on it has been sent.
+    /// Whether the connection may be used; reports that its last batch is sent.
     pub(super) fn is_live(&mut self, link: u64) -> bool {
         let Some(link) = self.links.get_mut(&link) else { return false };
         link.sending = false;
         !link.retired
     }
 
-    /// What to send next on a connection, in order; the first will have the cookie `cookie`, the
-    /// others the ones after it.
+    /// The next requests to send on a connection, in order; the first gets the cookie `cookie`, the others the
+    /// following ones.
     pub(super) fn take(&mut self, link: u64, mut cookie: u64, now: Nanos) -> Vec<Sending> {
         let mut taken = Vec::new();
         let live = self.live_links().max(1);
         let Some(found) = self.links.get(&link) else { return taken };
         let (flying, knows_all) = (found.flying.len(), found.born <= self.flushed);
-        let tells_status = found.tells_status;
+        let has_status = found.has_status;
         if self.vanishes && !knows_all {
             return taken;
         }
@@ -221,7 +220,7 @@ impl State {
             let key = self.queue[at];
             let Some(op) = self.ops.get(key) else { break };
             let step = op.step(&self.export);
-            if op.asks_status && !tells_status {
+            if op.asks_status && !has_status {
                 self.queue.remove(at);
                 self.finish(key, Err(Errno::EOPNOTSUPP));
                 continue;
@@ -256,7 +255,7 @@ impl State {
         taken
     }
 
-    /// Marks the next step of an operation as sent.
+    /// Marks the next request of an operation as sent.
     fn send(&mut self, link: u64, cookie: u64, key: usize, now: Nanos) -> Option<Sending> {
         let op = self.ops.get_mut(key)?;
         let link = self.links.get_mut(&link)?;
@@ -276,8 +275,7 @@ impl State {
         Some(Sending { step, data, asks_status: op.asks_status })
     }
 
-    /// Whether something that may still change the range stands in its way: an operation that has
-    /// begun and not ended, or a ghost.
+    /// Whether a write that has begun and not ended, or a ghost, overlaps the range.
     fn is_held(&self, range: &Range<u64>) -> bool {
         let flying = self.links.values().flat_map(|link| link.flying.values());
         let mut ghosts = flying.filter(|f| f.op.is_none()).filter_map(|f| f.step.writes());
@@ -285,7 +283,7 @@ impl State {
         held.any(|held| overlap(held, range)) || ghosts.any(|ghost| overlap(&ghost, range))
     }
 
-    /// The answer that comes now says what a range is.
+    /// Records the extents of the reply that is being received.
     pub(super) fn learned(&mut self, link: u64, cookie: u64, extents: Vec<Extent>) {
         let flying = self.links.get(&link).and_then(|link| link.flying.get(&cookie));
         if let Some(op) = flying.and_then(|f| f.op).and_then(|key| self.ops.get_mut(key)) {
@@ -293,7 +291,7 @@ impl State {
         }
     }
 
-    /// An answer came. None: nobody waits for it any more. With memory, it is to be filled before
+    /// Matches a reply to its operation. `None` if no operation waits for it. A returned buffer is to be filled before
     /// [`settle`](Self::settle).
     pub(super) fn answered(
         &mut self,
@@ -304,7 +302,7 @@ impl State {
         let link = self.links.get_mut(&number)?;
         let Flying { op, step, covers, .. } = link.flying.remove(&cookie)?;
         let Some(key) = op else {
-            // A ghost is gone; with the last one a connection has no purpose any more.
+            // A ghost has ended; a retired connection without ghosts is closed.
             if link.retired && link.flying.is_empty() {
                 link.end();
             }
@@ -332,7 +330,7 @@ impl State {
         Some(answered)
     }
 
-    /// Takes an answer's memory back; the operation goes on or ends.
+    /// Takes a reply's buffer back; the operation continues or ends.
     pub(super) fn settle(&mut self, answered: Answered) {
         let Answered { op: key, step, memory, mut result } = answered;
         if self.lost && (self.vanishes || step.kind == IoKind::Flush) {
@@ -356,8 +354,8 @@ impl State {
         }
     }
 
-    /// Uses a connection no more: what was on its way is to be sent again on another. The
-    /// connection stays as long as the server may still carry writes of it out.
+    /// Retires a connection: its requests in flight are sent again on another one. The connection stays open as long as
+    /// the server may still execute its writes.
     pub(super) fn retire(&mut self, number: u64, why: &str) {
         let Some(link) = self.links.get_mut(&number).filter(|link| !link.retired) else { return };
         link.retired = true;
@@ -369,13 +367,13 @@ impl State {
         if link.flying.is_empty() {
             link.end();
         } else if link.sending || !self.export.can(can::MULTI_CONN) {
-            // Whoever is sending must not wait for a server that does not read; and a server that
-            // takes one connection at a time must let go of this one.
+            // A thread that is sending must not wait for a server that does not read; and a server that accepts one
+            // connection at a time must release this one.
             link.shutdown(std::net::Shutdown::Write);
         }
         if !self.closing {
             let count = again.len();
-            tracing::warn!("NBD connection given up: {why}; {count} requests are sent again");
+            tracing::warn!("NBD connection abandoned: {why}; {count} requests are sent again");
         }
         // In the order in which they were sent.
         again.sort_unstable_by_key(|(cookie, _)| std::cmp::Reverse(*cookie));
@@ -383,8 +381,8 @@ impl State {
         self.note_loss();
     }
 
-    /// A connection is lost: what was answered on any of them and not flushed may be, too. Another
-    /// one that is still there may be about to end as well.
+    /// Records a lost connection: acknowledged, unflushed writes of any connection may be lost, because the others may
+    /// be about to end as well.
     fn note_loss(&mut self) {
         if self.closing || self.lost || self.writes == self.flushed {
             return;
@@ -392,23 +390,23 @@ impl State {
         self.lost = true;
         if self.vanishes {
             tracing::error!(
-                "the NBD server may have lost what it had answered; it is used no more"
+                "the NBD server may have lost acknowledged writes; the device is not used any more"
             );
             return self.fail_waiting();
         }
         tracing::error!(
-            "ALARM: the NBD server had answered writes that were not flushed; whether it still has \
-             them cannot be known, so every flush fails from now on"
+            "ALARM: the NBD server had acknowledged writes that were not flushed and may have lost them; \
+             every flush fails from now on"
         );
     }
 
-    /// What operations fail with that were not carried out.
+    /// The error of operations that were not executed.
     fn failure(&self) -> Errno {
         if self.lost && self.vanishes { Errno::ENXIO } else { Errno::EIO }
     }
 
-    /// After garbage: no answer of this connection is believed any more, and its ghosts live
-    /// until the server has ended it.
+    /// Handles a server that broke the protocol: later replies on this connection are ignored, and its ghosts exist
+    /// until the server closes it.
     pub(super) fn distrust(&mut self, number: u64, why: &str) {
         self.retire(number, why);
         if let Some(link) = self.links.get_mut(&number) {
@@ -416,14 +414,13 @@ impl State {
         }
     }
 
-    /// The server has ended a connection, and with it whatever it had of it.
+    /// The server closed a connection, and executes nothing more of it.
     pub(super) fn over(&mut self, number: u64, why: &str) {
         self.retire(number, why);
         self.links.remove(&number);
     }
 
-    /// Gives up what has waited too long: connections with overdue answers, and operations whose
-    /// time is over.
+    /// Applies the time limits: retires connections with overdue replies, and fails operations that are overdue.
     pub(super) fn expire(&mut self, now: Nanos, answer_within: Nanos, give_up_after: Nanos) {
         let overdue = |f: &Flying| {
             let limit = if f.step.kind == IoKind::Flush { give_up_after } else { answer_within };
@@ -431,7 +428,7 @@ impl State {
         };
         let late = self.links.iter().filter(|(_, link)| link.flying.values().any(overdue));
         let late: Vec<u64> = late.map(|(number, _)| *number).collect();
-        late.into_iter().for_each(|number| self.retire(number, "an answer is overdue"));
+        late.into_iter().for_each(|number| self.retire(number, "a reply is overdue"));
         let over = |op: &Op| now.saturating_sub(op.since) > give_up_after;
         let over = self.ops.iter().filter(|(_, op)| over(op)).map(|(key, _)| key);
         let over: Vec<usize> = over.collect();
@@ -441,7 +438,7 @@ impl State {
         self.fail(&over);
     }
 
-    /// Fails everything that waits to be sent.
+    /// Fails every queued operation.
     pub(super) fn fail_waiting(&mut self) {
         let waiting: Vec<usize> = self.queue.iter().copied().collect();
         self.fail(&waiting);
@@ -451,7 +448,7 @@ impl State {
         let errno = self.failure();
         self.queue.retain(|key| !keys.contains(key));
         for &key in keys {
-            // One whose answer is being taken ends with it.
+            // An operation whose reply is being processed ends with it.
             let taken = self.ops.get(key).is_some_and(Op::is_being_taken);
             if !taken {
                 self.finish(key, Err(errno));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations as the requests that an export takes: cut to its longest payload, and in its words.
+//! Splits operations into the requests that an export supports.
 //!
-//! Invariants: the steps of an operation depend on nothing but the operation, how far it is, and
-//! what the export said when the device was opened; a connection whose export can do less is not
-//! used. Where FUA is not offered a flush follows the last write; zeroes that cannot be asked for
-//! are written; a trim that cannot be asked for is nothing at all.
+//! Invariants: the steps of an operation depend only on the operation, its progress, and the export's description at
+//! the time of opening; a connection whose export supports less is not used. Without FUA a flush follows the last
+//! write; without write-zeroes, zeroes are written; without trim, a trim has no effect.
 
 use std::ops::Range;
 
@@ -14,21 +13,21 @@ use larder_nbd::codec::can;
 
 use crate::device::file::ZERO_CHUNK;
 
-/// The longest trim or zeroing at a time.
+/// The longest trim or zeroing of one request.
 const LONGEST: u64 = 1 << 30;
 
-/// What an export can do, as far as it matters.
+/// The relevant capabilities of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExportInfo {
     pub(super) bytes: u64,
     pub(super) block: u32,
     pub(super) preferred: u32,
-    /// The longest payload: whole blocks.
+    /// The longest payload, in whole blocks.
     pub(super) payload: u64,
     flags: u16,
 }
 
-/// Flags that requests depend on.
+/// Flags on which requests depend.
 const MATTER: u16 = can::FLUSH | can::FUA | can::TRIM | can::WRITE_ZEROES | can::MULTI_CONN;
 
 /// One request of an operation.
@@ -40,13 +39,13 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// What it changes.
+    /// The range that it changes.
     pub(super) fn writes(&self) -> Option<Range<u64>> {
         let writes = !matches!(self.kind, IoKind::Read | IoKind::Flush);
         writes.then(|| self.offset..self.offset + self.len)
     }
 
-    /// Whether it is durable once it is answered.
+    /// Whether it is durable once it is acknowledged.
     pub(super) fn is_durable(&self) -> bool {
         match self.kind {
             IoKind::Write { fua } | IoKind::Trim { fua } | IoKind::Zero { fua, .. } => fua,
@@ -54,14 +53,14 @@ impl Step {
         }
     }
 
-    /// How far an operation is when this step of it is done; beyond its length after the flush.
+    /// The progress of an operation after this step; beyond its length after the flush.
     pub(super) fn end_progress(&self, offset: u64, len: u64) -> u64 {
         if self.kind == IoKind::Flush { len + 1 } else { self.offset + self.len - offset }
     }
 }
 
 impl ExportInfo {
-    /// What an export says, with blocks of at least `least` bytes; why not, if it cannot be used.
+    /// The capabilities that an export describes, with blocks of at least `least` bytes; an error if it cannot be used.
     pub(super) fn of(info: &Info, least: u32, most: u32) -> Result<Self, String> {
         let block = info.min_block_bytes.max(least);
         if block > most {
@@ -70,7 +69,7 @@ impl ExportInfo {
         let payload = u64::from(info.max_payload_bytes / block * block);
         if payload == 0 {
             let most = info.max_payload_bytes;
-            return Err(format!("it takes {most} bytes at a time; accepted: at least {block}"));
+            return Err(format!("its maximum payload is {most} bytes; accepted: at least {block}"));
         }
         let bytes = info.bytes - info.bytes % u64::from(block);
         let preferred = info.preferred_block_bytes;
@@ -81,20 +80,20 @@ impl ExportInfo {
         self.flags & flag != 0
     }
 
-    /// Whether what was an export of this export can be used as if it still were.
+    /// Whether the export can still be used as when it was opened.
     pub(super) fn still_fits(&self, info: &Info) -> Result<(), String> {
         let bytes = info.bytes - info.bytes % u64::from(self.block);
         if bytes != self.bytes {
-            return Err(format!("its size is {bytes} bytes now and was {}", self.bytes));
+            return Err(format!("its size is {bytes} bytes instead of {}", self.bytes));
         }
         let smaller = u64::from(info.max_payload_bytes) < self.payload;
         if info.min_block_bytes > self.block || smaller || !info.can(self.flags) {
-            return Err("it can do less than when it was opened".to_owned());
+            return Err("it supports less than when it was opened".to_owned());
         }
         Ok(())
     }
 
-    /// The next step of an operation that is `progress` bytes far, if there is one.
+    /// The next step of an operation with this progress, if there is one.
     pub(super) fn step(&self, kind: IoKind, offset: u64, len: u64, progress: u64) -> Option<Step> {
         if kind == IoKind::Flush {
             return (progress == 0).then_some(Step { kind, offset: 0, len: 0 });
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_become_what_the_export_takes() {
+    fn operations_are_split_into_supported_requests() {
         let (plain, durable) = (IoKind::Write { fua: false }, IoKind::Write { fua: true });
         let zero = IoKind::Zero { fua: true, may_unmap: true };
         let trim = IoKind::Trim { fua: false };
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_that_changed_is_told_from_one_that_did_not() {
+    fn a_changed_export_is_detected() {
         let export = ExportInfo::of(&info(can::FLUSH), 512, 4096).unwrap();
         assert_eq!(export.bytes, 1 << 20);
         assert_eq!(export.still_fits(&info(can::FLUSH | can::FUA)), Ok(()));
