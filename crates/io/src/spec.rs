@@ -175,7 +175,9 @@ fn parse_slow(text: &str, rest: &str) -> Result<DevSpec, SpecError> {
                 seed = Some(number.parse().map_err(bad)?);
             }
             _ => {
-                return Err(refuse(format!("the parameter '{pair}' is unknown, empty or repeated")));
+                return Err(refuse(format!(
+                    "the parameter '{pair}' is unknown, empty or repeated"
+                )));
             }
         }
     }

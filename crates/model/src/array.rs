@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Disks striped into one volume (RAID 0).
 //!
-//! A request becomes at most one part for each disk, as all that it has of one disk is contiguous
-//! there; it is done when its last part is. A flush goes to every disk.
+//! A request becomes at most one part for each disk, because its bytes on one disk are contiguous there; it completes
+//! when its last part does. A flush goes to every disk.
 //!
-//! A battery-backed controller cache is modelled as an equal share of it before each disk
-//! ([`crate::WriteCacheSpec`] with `battery_backed`): stripes spread writes evenly, so the shares
-//! fill evenly, and each drains in its disk's own order. A workload that hammers one stripe finds
-//! one share instead of the whole.
+//! A battery-backed controller cache is modelled as an equal share before each disk ([`crate::WriteCacheSpec`] with
+//! `battery_backed`): stripes spread writes evenly, so the shares fill evenly, and each drains in its disk's own order.
+//! A workload that concentrates on one stripe gets one share instead of the whole cache.
 //!
-//! Invariants: parts of a request cover it exactly; disks share nothing, so each may be advanced
-//! on its own; completions are ordered by time and then by submission, not by disk.
-//! Why not parity: the papers have none, and the write cost of RAID 5 belongs to another model.
+//! Invariants: the parts of a request cover it exactly. Disks share no state, so each can be advanced separately.
+//! Completions are ordered by time and then by submission, not by disk.
+//!
+//! Why not parity: the papers have none, and the write cost of RAID 5 would be another model.
 
 use serde::Deserialize;
 
@@ -22,22 +22,22 @@ use crate::{Kind, Model, Nanos, Op, SplitMix64};
 
 const NEVER: Nanos = Nanos::MAX;
 
-/// What to model.
+/// The parameters of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct ArraySpec {
-    /// How many disks.
+    /// Number of disks.
     #[serde(deserialize_with = "bounds::some")]
     pub disks: u64,
-    /// How much goes to one disk before the next one's turn.
+    /// Consecutive bytes on one disk.
     #[serde(deserialize_with = "bounds::bytes")]
     pub stripe_bytes: u64,
-    /// Each of the disks. Its cache, if any, is its share of the controller's.
+    /// The parameters of each disk. Its cache, if any, is its share of the controller's.
     pub disk: DiskSpec,
 }
 
 impl ArraySpec {
-    /// The same controller with another number of disks: all of its cache is shared among them.
+    /// The same controller with another number of disks, which share all of its cache.
     #[must_use]
     pub fn with_disks(&self, disks: u64) -> Self {
         let share = |cache: WriteCacheSpec| WriteCacheSpec {
@@ -48,7 +48,7 @@ impl ArraySpec {
     }
 }
 
-/// A request of which parts are under way.
+/// A request with parts in flight.
 struct Parent {
     id: u64,
     order: Order,
@@ -56,7 +56,7 @@ struct Parent {
     done_at: Nanos,
 }
 
-/// The volume.
+/// A striped volume.
 pub struct Array {
     stripe_bytes: u64,
     disks: Vec<Disk>,
@@ -68,7 +68,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// An idle array. The seed sets the angles at which the platters start.
+    /// An idle array. The seed determines the initial angles of the platters.
     #[must_use]
     pub fn new(spec: &ArraySpec, capacity_bytes: u64, seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);
@@ -124,7 +124,7 @@ impl Array {
     }
 }
 
-/// The parts of a request: on which disk, and what of it. At least one, also of no bytes.
+/// The parts of a request: the disk and the range on it. At least one, also for zero bytes.
 fn split(op: Op, disks: u64, stripe_bytes: u64) -> impl Iterator<Item = (usize, Op)> {
     let last_byte = op.offset.saturating_add(op.len.max(1) - 1);
     let (first, last) = (op.offset / stripe_bytes, last_byte / stripe_bytes);
@@ -179,7 +179,7 @@ mod tests {
     use super::split;
     use crate::{Op, SplitMix64};
 
-    /// Byte by byte, against the definition of striping.
+    /// Compares each byte with the definition of striping.
     #[test]
     fn parts_cover_a_request_exactly() {
         let mut random = SplitMix64::new(1);
@@ -200,7 +200,10 @@ mod tests {
             got.sort_unstable();
             assert_eq!(got, want, "{op:?} over {disks} disks by {stripe}");
             used.sort_unstable();
-            assert!(used.windows(2).all(|pair| pair[0] < pair[1]), "one part a disk");
+            assert!(
+                used.windows(2).all(|pair| pair[0] < pair[1]),
+                "at most one part for each disk"
+            );
         }
     }
 

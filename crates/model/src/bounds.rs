@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a device description may say, key by key.
+//! The accepted values of device descriptions, key by key.
 //!
-//! Invariant: within these bounds no model overflows, divides by zero or comes to a stand, whatever
-//! is asked of it (`tests/descriptions.rs` tries the ends of all of them). They are wider than any
-//! device. Why not checks in the models: an error then knows neither line nor key.
+//! Invariant: within these bounds no model overflows, divides by zero or stops, whatever requests it gets
+//! (`tests/descriptions.rs` tests both ends of every bound). They are wider than any real device.
+//!
+//! Why not checks in the models: their errors could name neither line nor key.
 
 use std::fmt;
 
@@ -34,17 +35,17 @@ pub(crate) fn rpm<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     within(from, 1_000, 100_000)
 }
 
-/// How many of something, or none.
+/// A number of something; may be zero.
 pub(crate) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     within(from, 0, 100_000)
 }
 
-/// How many of something that there must be.
+/// A number of something; at least one.
 pub(crate) fn some<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     within(from, 1, 1_000)
 }
 
-/// The same, of slots in a queue.
+/// Slots of a queue; at least one.
 pub(crate) fn depth<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     within(from, 1, 1_000).map(|depth| depth as usize)
 }
@@ -54,17 +55,17 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
     within(from, 512, 1 << 40)
 }
 
-/// Thousandths of something of which there is at most as much again.
+/// Thousandths of a quantity, up to the whole of it.
 pub(crate) fn per_mille<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     within(from, 0, 1_000)
 }
 
-/// How often a drive was overwritten, if it is one in use.
+/// How often a drive in use was overwritten.
 pub(crate) fn overwrites<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     within(from, 0, 100).map(Some)
 }
 
-/// Bytes of an erase block: at least two pages, and whole ones.
+/// Bytes of an erase block: a multiple of the page, at least two pages.
 pub(crate) fn block_bytes<'de, D, const PAGE_BYTES: u64>(from: D) -> Result<u64, D::Error>
 where
     D: Deserializer<'de>,
@@ -77,7 +78,7 @@ where
     Err(Error::invalid_value(Unexpected::Unsigned(bytes), &accepted.as_str()))
 }
 
-/// A share.
+/// A share from 0 to 1.
 pub(crate) fn ratio<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     from.deserialize_any(Ratio)
 }

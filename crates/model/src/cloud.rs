@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cloud volume: a fixed latency under two limits.
 //!
-//! Both limits are leaky buckets in their form as virtual scheduling (GCRA): each keeps the time
-//! by which all it has let in is paid for, and a request waits while that lies further ahead than
-//! the bucket is deep. Choices:
-//! - One request is one I/O, whatever its size; a flush and a trim too. (Providers count large
-//!   ones several times, but only from sizes at which the bandwidth binds first.)
-//! - The buckets are shallow, 8 I/Os and 128 KiB: a lone request of up to 128 KiB sees the fixed
-//!   latency alone, a stream below the rates is never delayed, and one above them is spaced evenly
-//!   instead of being let in by the second.
-//! - A request larger than the bandwidth bucket waits until all but the bucket's depth of it is
-//!   paid, as its bytes cannot arrive earlier. The fixed latency follows the wait.
+//! Both limits are leaky buckets in the form of virtual scheduling (GCRA): each keeps the time at which all admitted
+//! requests are paid for, and a request waits while that time is further ahead than the depth of the bucket. Choices:
+//! - One request is one I/O, whatever its size; so are a flush and a trim. (Providers count large ones several times,
+//!   but only from sizes at which the bandwidth limit applies first.)
+//! - The buckets are shallow, 8 I/Os and 128 KiB. A lone request of up to 128 KiB has only the fixed latency, a stream
+//!   below the limits is never delayed, and one above them is spaced evenly instead of being admitted in bursts a
+//!   second apart.
+//! - A request larger than the bandwidth bucket waits until all but the bucket's depth of it is paid, because its bytes
+//!   cannot arrive earlier. The fixed latency follows the wait.
 //! - A completed write is durable, so a flush waits for nothing and FUA costs nothing.
 //!
-//! Invariant: requests complete in the order of submission, as both schedules only move forward.
-//! Why not credits for bursts of minutes: contract and papers have steady volumes; a third, deep
-//! bucket of the same kind would model them.
+//! Invariant: requests complete in the order of submission, because both schedules only advance.
+//!
+//! Why not credits for bursts of minutes: the modelled volumes are steady; a third, deep bucket of the same kind would
+//! model them.
 
 use serde::Deserialize;
 
@@ -24,42 +24,42 @@ use crate::foreseen::{EndsAt, Foreseen};
 use crate::wire::transfer_ns;
 use crate::{Kind, Nanos, Op};
 
-/// What to model.
+/// The parameters of a cloud volume.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct CloudSpec {
-    /// Time that each request takes beside any wait.
+    /// Latency of each request, beside any wait.
     #[serde(deserialize_with = "bounds::nanos")]
     pub latency_ns: Nanos,
-    /// Limit of requests.
+    /// Limit of requests per second.
     #[serde(deserialize_with = "bounds::rate")]
     pub iops: u64,
-    /// How many requests may come at once before the limit spaces them.
+    /// Requests admitted at once before the limit spaces them.
     #[serde(deserialize_with = "bounds::count")]
     pub burst_ios: u64,
-    /// Limit of bytes read and written.
+    /// Limit of bytes read and written per second.
     #[serde(deserialize_with = "bounds::bandwidth")]
     pub bytes_per_second: u64,
-    /// How many bytes may come at once before the limit spaces them.
+    /// Bytes admitted at once before the limit spaces them.
     #[serde(deserialize_with = "bounds::bytes")]
     pub burst_bytes: u64,
 }
 
-/// One limit.
+/// A limit.
 struct Bucket {
     paid_at: Nanos,
     depth_ns: Nanos,
 }
 
 impl Bucket {
-    /// Charges a cost to a request that comes at `now`; returns when it may go on.
+    /// Charges a request that arrives at `now`; returns when it may continue.
     fn admit(&mut self, now: Nanos, cost_ns: Nanos) -> Nanos {
         self.paid_at = self.paid_at.max(now).saturating_add(cost_ns);
         self.paid_at.saturating_sub(self.depth_ns).max(now)
     }
 }
 
-/// The volume.
+/// A cloud volume.
 pub type Cloud = Foreseen<Limited>;
 
 /// The fixed latency under both limits.

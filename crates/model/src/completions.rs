@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The books that every model keeps: requests taken, and those whose end is known.
+//! The bookkeeping of every model: accepted requests, and those whose completion time is known.
 //!
-//! Invariants: what is returned never goes back in time, whatever clock the caller has; equal
-//! times come back in the order of submission, so that the order of finding out does not show.
-//! Why not one list a model: the rules above would then be kept, or not, in eight places.
+//! Invariants: returned times never decrease, whatever the caller's clock does; requests with equal times are returned
+//! in the order of submission, independent of the order in which the model computed them.
+//!
+//! Why not one list in each model: each would have to implement these rules again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::Nanos;
 
-/// The place of a request among all that its model has taken.
+/// The position of a request among all that its model accepted.
 pub(crate) type Order = u64;
 
 #[derive(Default)]
@@ -22,29 +23,29 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// The time to work with: the caller's, or the latest known if that is later.
+    /// The time to use: the caller's, or the latest known if that is later.
     pub(crate) fn observe(&mut self, now: Nanos) -> Nanos {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// Counts a request in.
+    /// Accepts a request.
     pub(crate) fn admit(&mut self) -> Order {
         self.taken += 1;
         self.taken
     }
 
-    /// States when an admitted request is done: `at` this time, which may lie ahead.
+    /// Sets the completion time of an accepted request; it may be in the future.
     pub(crate) fn finish(&mut self, order: Order, id: u64, at: Nanos) {
         self.due.push(Reverse((at, order, id)));
     }
 
-    /// When the earliest known end is.
+    /// The earliest known completion time.
     pub(crate) fn next(&self) -> Option<Nanos> {
         self.due.peek().map(|Reverse((at, _, _))| *at)
     }
 
-    /// Returns the earliest request that is done by `now`.
+    /// Returns the earliest request that is complete by `now`.
     pub(crate) fn take(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
         if self.next()? > now {
             return None;
@@ -54,7 +55,7 @@ impl Completions {
         Some((id, at))
     }
 
-    /// Admitted and not yet returned.
+    /// Requests accepted and not yet returned.
     pub(crate) fn in_flight(&self) -> usize {
         (self.taken - self.returned) as usize
     }
@@ -65,7 +66,7 @@ mod tests {
     use super::Completions;
 
     #[test]
-    fn equal_times_come_back_in_order_of_submission() {
+    fn equal_times_are_returned_in_order_of_submission() {
         let mut done = Completions::default();
         let orders: Vec<_> = (0..3).map(|_| done.admit()).collect();
         for (order, id) in [(orders[2], 7), (orders[0], 9), (orders[1], 8)] {

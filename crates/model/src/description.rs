@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device as a file describes it: TOML, one device each.
+//! The description of a device in a file: TOML, one device a file.
 //!
 //! ```toml
-//! about = "what it is, in a line"
-//! source = "where the figures come from"
+//! about = "what it is, in one line" source = "the source of the figures"
 //!
 //! [link]              # if it is reached over a network: a `LinkSpec`
 //! bytes_per_second = 118_000_000
@@ -14,13 +13,14 @@
 //! latency_ns = 1_500_000
 //! ```
 //!
-//! Keys are the fields of the specs. All of them must be there, so that a file says everything, and
-//! no others, so that a slip of the pen is no silent default. Those built in lie in `devices/`, and
-//! their names are in `profiles.rs`.
+//! Keys are the fields of the specs. All are required, so that a file is complete, and no others are accepted, so that
+//! a misspelt key does not silently take a default. The built-in descriptions are in `devices/`, and their names in
+//! `profiles.rs`.
 //!
-//! An error is one line: file, line, what is wrong, what is accepted. Reading the file is left to
-//! callers, as this crate does no I/O. Why not a builder in code: a device that a result was got
-//! with can be handed on beside the result.
+//! An error is one line: file, line, what is wrong, what is accepted. Callers read the file, because this crate does no
+//! I/O.
+//!
+//! Why not a builder in code: the description of a device can be published beside the results that it produced.
 
 use std::fmt;
 
@@ -35,18 +35,18 @@ use crate::link::{Link, LinkSpec};
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Model, bounds};
 
-/// A device.
+/// A device description.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// What it is, in a line.
+    /// What it is, in one line.
     pub about: String,
-    /// Where its figures come from.
+    /// The source of its figures.
     pub source: String,
-    /// What it does, if that is stated.
+    /// Its measured performance, if stated.
     #[serde(default)]
     pub rated: Rated,
-    /// The network before it.
+    /// The network in front of it.
     pub link: Option<LinkSpec>,
     /// The device itself.
     pub device: DeviceSpec,
@@ -55,7 +55,7 @@ pub struct Description {
 /// The names of [`DeviceSpec`] in files.
 const DEVICES: [&str; 6] = ["disk", "array", "ssd", "cloud", "fixed", "filer"];
 
-/// What a device is.
+/// The kinds of devices.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase", expecting = "one table, [device.disk] or another")]
 pub enum DeviceSpec {
@@ -67,25 +67,25 @@ pub enum DeviceSpec {
     Ssd(SsdSpec),
     /// A cloud volume.
     Cloud(CloudSpec),
-    /// RAM or flash of fixed times.
+    /// RAM or flash with fixed times.
     Fixed(FixedSpec),
-    /// A file server of fast and slow reads.
+    /// A file server with fast and slow reads.
     Filer(FilerSpec),
 }
 
-/// What a device does. Random is 4 KiB at random places of a large volume, sequential is 128 KiB
-/// with 32 requests at once. Writes are sustained: caches are full, and a drive with a flash
-/// translation layer is in its steady state. 0 means unlimited, or not stated.
+/// The performance of a device. Random is 4 KiB at random offsets of a large volume; sequential is 128 KiB with 32
+/// requests in flight. Writes are sustained: caches are full, and a drive with a flash translation layer is in its
+/// steady state. 0 means unlimited, or not stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct Rated {
-    /// Random reads per second, one at a time.
+    /// Random reads per second, one in flight.
     #[serde(deserialize_with = "bounds::rate")]
     pub read_iops_qd1: u64,
-    /// Random reads per second, 32 at a time.
+    /// Random reads per second, 32 in flight.
     #[serde(deserialize_with = "bounds::rate")]
     pub read_iops_qd32: u64,
-    /// Random writes per second, 32 at a time.
+    /// Random writes per second, 32 in flight.
     #[serde(deserialize_with = "bounds::rate")]
     pub write_iops_qd32: u64,
     /// Sequential reads.
@@ -96,7 +96,7 @@ pub struct Rated {
     pub write_bytes_per_second: u64,
 }
 
-/// What is wrong with a description, in a line.
+/// What is wrong with a description, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadDescription(String);
 
@@ -109,10 +109,10 @@ impl fmt::Display for BadDescription {
 impl std::error::Error for BadDescription {}
 
 impl Description {
-    /// Reads a description. `file` is what errors call it.
+    /// Parses a description. `file` is the name for errors.
     ///
     /// # Errors
-    /// If it is not TOML, a key is missing or not known, or a value is not one that is accepted.
+    /// The text is not TOML, a key is missing or unknown, or a value is not accepted.
     pub fn parse(file: &str, text: &str) -> Result<Self, BadDescription> {
         toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -120,8 +120,8 @@ impl Description {
         })
     }
 
-    /// The model of the device. Capacity matters where distance or a map of pages does; the seed
-    /// sets what a device leaves to chance.
+    /// Builds the model of the device. The capacity matters to devices with seeks or a page map; the seed determines
+    /// the random properties.
     #[must_use]
     pub fn build(&self, capacity_bytes: u64, seed: u64) -> Box<dyn Model> {
         let capacity = capacity_bytes;
@@ -140,17 +140,19 @@ impl Description {
     }
 }
 
-/// The line of an error, its key, and what it says in our words.
+/// The line of an error, its key, and its text in the style of Larder's errors.
 fn explain(text: &str, at: usize, message: &str) -> String {
     let before = text.get(..at).unwrap_or(text);
     let line = 1 + before.matches('\n').count();
     let key = text.lines().nth(line - 1).and_then(|line| line.split_once('='));
     let key = key.map(|(key, _)| key.trim()).filter(|_| message.starts_with("invalid"));
     let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
-    // What serde says of an enum is about elements and strings.
+    // Serde's text for an enum speaks of elements and strings.
     if message.starts_with("wanted ") {
         let tables = DEVICES.map(|name| format!("[device.{name}]")).join(", ");
-        return format!("{line}: one device is wanted; accepted: one of the tables {tables}");
+        return format!(
+            "{line}: exactly one device is required; accepted: one of the tables {tables}"
+        );
     }
     let message = message.lines().collect::<Vec<_>>().join(", ");
     let message = message.replace(", expected one of ", "; accepted: ");

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file server as Holland has it: each read is a fast or a slow one, by chance.
+//! A file server as in Holland's paper: each read is fast or slow at random.
 //!
-//! A read is fast with a given probability (what the server had prefetched or cached) and else
-//! slow (what its disks had to read); a write takes a time of its own, as the server has memory that
-//! survives, and so do trims and flushes. A request takes that once, whatever its length: bytes are
-//! a matter of the network before it. A completed write is durable, so FUA costs nothing.
+//! A read is fast with a given probability (data that the server had prefetched or cached) and otherwise slow (data
+//! read from its disks). A write has its own time, because the server has non-volatile memory; so do trims and flushes.
+//! A request takes its time once, whatever its length: the network in front accounts for bytes. A completed write is
+//! durable, so FUA costs nothing.
 //!
-//! As many requests as there are `servers` are served at once, in order of arrival; 0 is any
-//! number, as in the paper.
+//! `servers` requests are served at once, in order of arrival; 0 is unlimited, as in the paper.
 //!
-//! Invariant: which reads are fast follows from the seed and the order of submission alone.
-//! Why not a cache in the server: its hits would follow from what reaches it, and the paper varies
+//! Invariant: the seed and the order of submission alone determine which reads are fast.
+//!
+//! Why not a cache in the server: its hits would depend on the requests that reach it, and the paper treats the hit
+//! ratio as a parameter.
 //! them as a figure.
 
 use std::cmp::Reverse;
@@ -22,42 +23,42 @@ use crate::bounds;
 use crate::foreseen::{EndsAt, Foreseen};
 use crate::{Kind, Nanos, Op, SplitMix64};
 
-/// What to model.
+/// The parameters of a file server.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct FilerSpec {
-    /// A fast read.
+    /// Time of a fast read.
     #[serde(deserialize_with = "bounds::nanos")]
     pub fast_read_ns: Nanos,
-    /// A slow read.
+    /// Time of a slow read.
     #[serde(deserialize_with = "bounds::nanos")]
     pub slow_read_ns: Nanos,
-    /// A write.
+    /// Time of a write.
     #[serde(deserialize_with = "bounds::nanos")]
     pub write_ns: Nanos,
-    /// Share of reads that are fast ones, 0 to 1.
+    /// Share of fast reads, 0 to 1.
     #[serde(deserialize_with = "bounds::ratio")]
     pub fast_read_ratio: f64,
-    /// How many requests are served at once; 0 is no limit.
+    /// Requests served at once; 0 is unlimited.
     #[serde(deserialize_with = "bounds::count")]
     pub servers: u64,
 }
 
-/// The server.
+/// A file server.
 pub type Filer = Foreseen<Service>;
 
-/// What it is doing, and by which chances.
+/// Its service times and random numbers.
 pub struct Service {
     spec: FilerSpec,
     random: SplitMix64,
     /// Draws below this, of 2^32, are fast reads.
     fast_below: u64,
-    /// When those that serve are free; none without a limit.
+    /// When each server is free; empty without a limit.
     free_at: BinaryHeap<Reverse<Nanos>>,
 }
 
 impl Filer {
-    /// An idle server. The seed decides which reads are fast.
+    /// An idle server. The seed determines which reads are fast.
     #[must_use]
     pub fn new(spec: FilerSpec, seed: u64) -> Self {
         Self::by(Service {

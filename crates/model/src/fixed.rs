@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RAM or flash as simulators of caches have them: a fixed time for each block of 4 KiB.
+//! RAM or flash as in simulators of caches: a fixed time for each block of 4 KiB.
 //!
-//! Purpose: Holland's Table 1, whose RAM takes 0.4 us a block and whose flash 88 us to read and 21
-//! to write one, with any number of requests at once. A request of several blocks takes one after
-//! the other. A trim takes as long as a block written. A completed write is durable, so FUA costs
-//! nothing, and a flush no more than a block written: without it a client that flushes in a loop
-//! would do so for ever at the same moment.
+//! Purpose: Holland, Table 1, whose RAM takes 0.4 us a block and whose flash takes 88 us to read and 21 us to write
+//! one, with any number of requests at once. A request of several blocks takes them one after the other. A trim takes
+//! as long as one written block. A completed write is durable, so FUA costs nothing. A flush takes as long as one
+//! written block: if it took no time, a client that flushes in a loop would never advance the time.
+//!
 //! Why not an SSD of the same IOPS: its requests queue, and the paper's do not.
 
 use serde::Deserialize;
@@ -16,19 +16,19 @@ use crate::{Kind, Nanos, Op};
 
 const BLOCK_BYTES: u64 = 4 << 10;
 
-/// What to model.
+/// The parameters of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct FixedSpec {
-    /// A block read.
+    /// Time to read a block.
     #[serde(deserialize_with = "bounds::nanos")]
     pub read_ns: Nanos,
-    /// A block written.
+    /// Time to write a block.
     #[serde(deserialize_with = "bounds::nanos")]
     pub write_ns: Nanos,
 }
 
-/// The device.
+/// A device with fixed times.
 pub type Fixed = Foreseen<FixedSpec>;
 
 impl Fixed {

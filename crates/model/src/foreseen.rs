@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices that know when a request will be done as soon as they are told of it.
+//! Devices that know the completion time of a request at its submission.
 //!
-//! Such a device is a rule for that time ([`EndsAt`]) and the books around it ([`Foreseen`]), which
-//! are the same for all: drives without queues to choose from, volumes, RAM, servers.
-//! Why not disks, arrays and links too: what comes later changes when an earlier request is done.
+//! Such a device is a rule for that time ([`EndsAt`]) and the common bookkeeping ([`Foreseen`]): drives without queues
+//! to choose from, volumes, RAM, servers.
+//!
+//! Why not disks, arrays and links: with them, later requests change when an earlier one completes.
 
 use crate::completions::Completions;
 use crate::{Model, Nanos, Op, Wear};
 
-/// The rule.
+/// The rule of completion times.
 pub trait EndsAt: Send {
-    /// When a request that comes at `now` will be done. Asked once for each request, in order of
-    /// arrival; `now` never steps back.
+    /// The completion time of a request that arrives at `now`. Called once for each request, in order of arrival; `now`
+    /// never decreases.
     fn ends_at(&mut self, now: Nanos, op: Op) -> Nanos;
 
     /// See [`Model::wear`].

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The timing of Holland et al., "Flash caching on the storage client" (ATC'13), Table 1.
 //!
-//! Plain figures for simulators that follow single blocks through RAM, flash, network and filer;
-//! the same figures drive the models of the profiles `holland-ram`, `holland-flash` and
-//! `holland-filer`. A block is 4 KiB. The paper has neither queues in front of RAM and flash nor a
-//! limit at the filer; only the network segment carries one packet at a time.
+//! Constants for simulators that follow single blocks through RAM, flash, network and filer. The same figures drive the
+//! models of the profiles `holland-ram`, `holland-flash` and `holland-filer`. A block is 4 KiB. The paper has neither
+//! queues in front of RAM and flash nor a limit at the filer; only the network segment carries one packet at a time.
 
 use crate::Nanos;
 
-/// What things take.
+/// The durations of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Holland {
     /// RAM: a block read or written.
@@ -17,17 +16,17 @@ pub struct Holland {
     pub flash_read_ns: Nanos,
     /// Flash: a block written.
     pub flash_write_ns: Nanos,
-    /// Network: a packet beside its bits. One goes each way for an I/O.
+    /// Network: a packet without its bits. An I/O sends one packet each way.
     pub packet_ns: Nanos,
     /// Network: a bit; 32,768 ns for a block.
     pub ns_per_bit: Nanos,
-    /// Filer: a block that it reads ahead or has cached.
+    /// Filer: a block that was prefetched or cached.
     pub filer_fast_read_ns: Nanos,
-    /// Filer: a block that its disks read.
+    /// Filer: a block read from its disks.
     pub filer_slow_read_ns: Nanos,
     /// Filer: a block written.
     pub filer_write_ns: Nanos,
-    /// Share of reads that are fast ones, by chance for each. The paper's Fig. 5 has 0.80 to 0.95.
+    /// Share of fast reads, at random. The paper's Fig. 5 has 0.80 to 0.95.
     pub fast_read_ratio: f64,
 }
 
@@ -48,7 +47,7 @@ impl Holland {
         }
     }
 
-    /// How long a packet with so many bytes of data keeps the segment.
+    /// How long a packet with this many bytes of data occupies the segment.
     #[must_use]
     pub const fn packet_with(&self, bytes: u64) -> Nanos {
         self.packet_ns + bytes * 8 * self.ns_per_bit
@@ -59,7 +58,7 @@ impl Holland {
 mod tests {
     use super::Holland;
 
-    /// The sums that the paper gives: 8 ms for a slow read, end to end.
+    /// The paper's sums: 8 ms for a slow read, end to end.
     #[test]
     fn adds_up_to_eight_milliseconds() {
         let times = Holland::table_1();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device of random latency and unlimited parallelism.
+//! A device with random latency and unlimited parallelism.
 //!
-//! Purpose: tests of races. Requests overtake each other as wildly as the seed has it, so an
-//! order that code relies on without saying so soon fails to hold.
-//! Why not a realistic device there: those reorder little, and seldom twice in the same way.
+//! Purpose: tests of races. Requests overtake each other at random, so code that relies on an order without enforcing
+//! it soon fails.
+//!
+//! Why not a realistic device: it reorders little, and rarely twice in the same way.
 
 use crate::foreseen::{EndsAt, Foreseen};
 use crate::{Nanos, Op, SplitMix64};
@@ -11,7 +12,7 @@ use crate::{Nanos, Op, SplitMix64};
 /// The device.
 pub type Jitter = Foreseen<Chance>;
 
-/// Each request takes a time from `min_ns` to `max_ns`, evenly spread, whatever it does.
+/// Each request takes a uniformly random time from `min_ns` to `max_ns`.
 pub struct Chance {
     random: SplitMix64,
     min_ns: Nanos,

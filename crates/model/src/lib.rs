@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Latency models of disks, arrays, SSDs, cloud volumes, RAM and file servers. Named ones are built by
-//! [`profile`], others from a file's text by [`Description::parse`] and [`Description::build`].
+//! Latency models of disks, arrays, SSDs, cloud volumes, RAM and file servers. [`profile`] builds named ones,
+//! [`Description::parse`] and [`Description::build`] others from a file's text.
 //!
-//! A model is told of requests and says when each one is done. It moves no data, reads no clock,
-//! does no I/O and starts no thread, so the same code serves the simulator's virtual time and the
-//! real-time `slow+` devices, whose real I/O is held back until the model says so.
+//! A model accepts requests and computes when each one completes. It moves no data, reads no clock, does no I/O and
+//! starts no thread. So the same code serves the simulator's virtual time and the real-time `slow+` devices, which
+//! delay the completion of real I/O until the model's.
 //!
 //! Invariants, kept by every model and tested for every profile:
-//! - A request that was submitted comes back exactly once.
-//! - Completion times never decrease and never lie after the `now` of the poll.
-//! - What comes back, when and in which order follows from the submissions (and the seed) alone.
-//!   How often the caller polls makes no difference: internal events happen at their own time,
-//!   also when a late poll discovers them.
-//! - Results are equal on every machine: integers, and of floating point only `+ - * /` and
-//!   `sqrt`, which IEEE 754 defines to the last bit.
-//! - Nothing starves: each wait is bounded in the number of requests served before it.
+//! - A submitted request is returned exactly once.
+//! - Completion times never decrease and are never after the `now` of the poll.
+//! - The submissions and the seed alone determine which requests complete, when and in which order. The frequency of
+//!   polls has no effect: internal events happen at their own time, also when a late poll discovers them.
+//! - Results are equal on every machine: integers, and of floating point only `+ - * /` and `sqrt`, which IEEE 754
+//!   defines to the last bit.
+//! - No request starves: the number of requests served before it is bounded.
 //!
-//! Why not curves fitted to a distribution of latencies: a cache changes order, size, depth and
-//! locality of what reaches a device, which is the very thing that such a curve leaves out.
-//! Why not a trait with `async` methods: the model would then depend on how it is awaited.
+//! Why not curves fitted to a distribution of latencies: a cache changes the order, size, depth and locality of what
+//! reaches a device, which such a curve ignores.
+//!
+//! Why not a trait with `async` methods: the model would depend on how it is awaited.
 #![forbid(unsafe_code)]
 
 mod array;
@@ -54,34 +54,34 @@ pub use profiles::{ProfileInfo, UnknownProfile, described, profile, profiles};
 pub use random::SplitMix64;
 pub use ssd::{Ssd, SsdSpec};
 
-/// A point in time or a span of it, in nanoseconds. Where zero lies is the caller's choice.
+/// A point in time or a span, in nanoseconds. The caller chooses the zero.
 pub type Nanos = u64;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Reads a range.
     Read,
     /// Writes a range.
     Write,
-    /// Makes completed writes durable. Offset and length mean nothing.
+    /// Makes completed writes durable. Offset and length are ignored.
     Flush,
-    /// Discards or zeroes a range without sending data. Every model takes it as a command that
-    /// moves no bytes, however long the range: thin volumes and SSDs only change a map, and a
-    /// disk's cost of zeroing at media rate would make a discard of a whole disk last for hours.
+    /// Discards or zeroes a range without sending data. Every model treats it as a command that moves no data, whatever
+    /// the range: thin volumes and SSDs only change a map, and zeroing at media rate would make the discard of a whole
+    /// disk last for hours.
     Trim,
 }
 
-/// One request as a device sees it.
+/// A request to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Op {
-    /// What it does.
+    /// The kind.
     pub kind: Kind,
     /// First byte.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// A write that is durable once complete (force unit access).
+    /// Whether a write is durable on completion (force unit access).
     pub fua: bool,
 }
 
@@ -98,7 +98,7 @@ impl Op {
         Self { kind: Kind::Write, offset, len, fua: false }
     }
 
-    /// A write that is durable once complete.
+    /// A write that is durable on completion.
     #[must_use]
     pub const fn write_fua(offset: u64, len: u64) -> Self {
         Self { kind: Kind::Write, offset, len, fua: true }
@@ -119,25 +119,24 @@ impl Op {
 
 /// A device's latency model. See the crate's invariants.
 ///
-/// `now` should never step back between calls; if it does, it counts as the latest one seen.
+/// `now` should never decrease between calls; if it does, the latest one applies.
 pub trait Model: Send {
-    /// Takes a request at `now` under the caller's `id`, which the model hands back unread.
+    /// Accepts a request at `now` under the caller's `id`, which the model returns unchanged.
     fn submit(&mut self, now: Nanos, id: u64, op: Op);
 
-    /// When the model next wants to be polled, because of a completion or an internal event (a
-    /// write cache that drains has those with nothing in flight). None means that nothing will
-    /// happen without a further request. Polling late changes no completion; it only lets the
-    /// events pile up for the next call. After a poll at `now` returned None, this lies after it.
+    /// The time of the next completion or internal event (a write cache that drains has events without requests in
+    /// flight). `None` if nothing happens without a further request. A late poll changes no completion. After a poll at
+    /// `now` returned `None`, this time is after `now`.
     fn next(&self) -> Option<Nanos>;
 
-    /// Advances to `now` and returns one request that is done, with the time at which it was.
-    /// To be called until it returns None.
+    /// Advances to `now` and returns one completed request with its completion time. To be called until it returns
+    /// `None`.
     fn poll(&mut self, now: Nanos) -> Option<(u64, Nanos)>;
 
-    /// How many requests are inside: submitted and not yet returned by [`Model::poll`].
+    /// Number of requests submitted and not yet returned by [`Model::poll`].
     fn in_flight(&self) -> usize;
 
-    /// What its flash has done since it was built, of a drive with a flash translation layer.
+    /// The flash operations since the model was built, for a drive with a flash translation layer.
     fn wear(&self) -> Option<Wear> {
         None
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network segment, or a controller's bus, before a model.
+//! A network segment, or a controller's bus, in front of a model.
 //!
-//! Each request sends one message there and one back; a write's data goes with the first, a
-//! read's with the second. All messages share one wire, one at a time in the order in which they
-//! are ready, each for its bytes and `packet_ns`. Half of `latency_ns` passes on either way
-//! without keeping others off the wire.
+//! Each request sends one message there and one back; the data of a write is in the first, the data of a read in the
+//! second. All messages share one wire, one at a time in the order in which they are ready, each for its bytes and
+//! `packet_ns`. Half of `latency_ns` passes on each way without occupying the wire.
 //!
-//! Invariant: events are taken in order of time, ends of the inner model before arrivals at it,
-//! so the wire is handed out in the order in which messages are ready.
-//! Why not one wire for each direction: the contract's 118 MB/s are one figure, and Holland's
-//! segment carries one packet at a time (8.2 us + 1 ns a bit: `packet_ns` 8,200 and 125 MB/s
-//! give its 49.17 us for a round trip with 4 KiB).
+//! Invariant: events are processed in order of time, and completions of the inner model before arrivals at it, so
+//! messages use the wire in the order in which they are ready.
+//!
+//! Why not one wire for each direction: the 118 MB/s of `san-1g` are one figure, and Holland's segment carries one
+//! packet at a time (8.2 us and 1 ns a bit: `packet_ns` of 8,200 and 125 MB/s give its 49.17 us for a round trip with 4
+//! KiB).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,17 +22,17 @@ use crate::completions::{Completions, Order};
 use crate::wire::Wire;
 use crate::{Kind, Model, Nanos, Op, Wear};
 
-/// What to model.
+/// The parameters of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct LinkSpec {
     /// Rate of the wire.
     #[serde(deserialize_with = "bounds::bandwidth")]
     pub bytes_per_second: u64,
-    /// What a request takes longer for the way there and back.
+    /// Additional latency of a request, both ways together.
     #[serde(deserialize_with = "bounds::nanos")]
     pub latency_ns: Nanos,
-    /// What each message keeps the wire busy beside its bytes.
+    /// How long each message occupies the wire beside its bytes.
     #[serde(deserialize_with = "bounds::nanos")]
     pub packet_ns: Nanos,
 }
@@ -53,13 +53,13 @@ pub struct Link<M> {
     back_ns: Nanos,
     messages: Vec<Message>,
     free: Vec<usize>,
-    /// When a message gets there; its order; its index.
+    /// Messages on their way: arrival, order, index.
     arrivals: BinaryHeap<Reverse<(Nanos, Order, usize)>>,
     done: Completions,
 }
 
 impl<M: Model> Link<M> {
-    /// A link that has been idle, before `inner`.
+    /// An idle link in front of `inner`.
     pub fn new(inner: M, spec: LinkSpec) -> Self {
         Self {
             inner,
@@ -111,7 +111,7 @@ impl<M: Model> Link<M> {
         self.done.finish(order, id, end);
     }
 
-    /// A message that keeps the wire for no time does not queue for it either.
+    /// Uses the wire; a message that takes no time on the wire does not queue for it.
     fn wire_time(&mut self, now: Nanos, bytes: u64) -> Nanos {
         if bytes == 0 && self.packet_ns == 0 {
             return now;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The named devices: which there are, and their files in `devices/`.
+//! The built-in devices: their names, and their files in `devices/`.
 //!
-//! A name here is part of the surface that scripts rely on (`slow+PATH?profile=NAME`). The figures
-//! rated in a file are for docs and for sizing, and `tests/calibration.rs` holds the models to them.
-//! Why not let users set every constant by flag: a name with documented figures can be compared
-//! between two people's results, and whoever needs another device writes a file.
+//! Scripts rely on these names (`slow+PATH?profile=NAME`). The rated figures of a file are for documentation and for
+//! sizing, and `tests/calibration.rs` compares the models with them.
+//!
+//! Why not a flag for every parameter: results with a named, documented device can be compared between two people, and
+//! a user who needs another device writes a file.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -18,27 +19,27 @@ macro_rules! built_in {
     };
 }
 
-/// Names and files: first those of the contract, then the papers'.
+/// Names and files: first the general devices, then those of the papers.
 static FILES: [(&str, &str); 17] = built_in![
     "hdd-7200" "hdd-15k" "san-1g" "array-16" "cloud" "ssd-840pro" "ssd-850evo" "ssd-s3500"
     "ssd-p3700" "none" "ssd-840pro-ftl" "ssd-s3500-ftl" "ssd-prwc" "hdd-prwc" "holland-ram"
     "holland-flash" "holland-filer"
 ];
 
-/// The array of which there is one of each number of disks, up to that of its file.
+/// The prefix of arrays, of which there is one for each number of disks up to that of the file.
 const ARRAY: &str = "array-";
 const ARRAY_DISKS: u64 = 16;
 
-/// A profile, for docs and sizing.
+/// A profile, for documentation and sizing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileInfo {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// One line on what it models.
     pub about: String,
-    /// Where its figures come from.
+    /// The source of its figures.
     pub source: String,
-    /// What it does.
+    /// Its performance.
     pub rated: Rated,
 }
 
@@ -51,17 +52,17 @@ pub struct UnknownProfile {
 impl fmt::Display for UnknownProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = FILES.map(|(name, _)| name).join(", ");
-        write!(f, "unknown device profile {:?}; accepted are {names}, ", self.name)?;
+        write!(f, "unknown device profile {:?}; accepted: {names}, ", self.name)?;
         write!(f, "and {ARRAY}1 to {ARRAY}{}", ARRAY_DISKS - 1)
     }
 }
 
 impl std::error::Error for UnknownProfile {}
 
-/// The description of a named device: its file, or `array-N` of another number of disks.
+/// The description of a built-in device: its file, or `array-N` with another number of disks.
 ///
 /// # Errors
-/// If there is no such profile. The message lists those that there are.
+/// The profile does not exist; the message lists the existing ones.
 pub fn described(name: &str) -> Result<Description, UnknownProfile> {
     if let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) {
         return Ok(built_in(name, text));
@@ -69,15 +70,15 @@ pub fn described(name: &str) -> Result<Description, UnknownProfile> {
     smaller_array(name).ok_or_else(|| UnknownProfile { name: name.to_owned() })
 }
 
-/// Builds the model of a named device.
+/// Builds the model of a built-in device.
 ///
-/// The seed sets what a device leaves to chance (the angles of platters, a filer's slow reads).
-/// Capacity matters where distance does: seeks of a disk are spread over it, so a small file
-/// behaves like a small disk of the same average seek, as long as it is much larger than a track
-/// (1.3 MB). A drive with a flash translation layer needs memory for it (see `ftl/`).
+/// The seed determines the random properties (the angles of platters, a filer's slow reads). The capacity matters to
+/// disks: seeks are spread over it, so a small file behaves like a small disk of the same average seek, as long as it
+/// is much larger than a track (1.3 MB). A drive with a flash translation layer needs memory in proportion to it (see
+/// `ftl/`).
 ///
 /// # Errors
-/// If there is no such profile. The message lists those that there are.
+/// The profile does not exist; the message lists the existing ones.
 pub fn profile(
     name: &str,
     capacity_bytes: u64,
@@ -86,7 +87,7 @@ pub fn profile(
     Ok(described(name)?.build(capacity_bytes, seed))
 }
 
-/// All profiles that have files, those of the contract first.
+/// All profiles with files, the general ones first.
 #[must_use]
 pub fn profiles() -> &'static [ProfileInfo] {
     static ALL: LazyLock<Vec<ProfileInfo>> = LazyLock::new(|| {
@@ -99,7 +100,7 @@ pub fn profiles() -> &'static [ProfileInfo] {
     &ALL
 }
 
-/// A file that is part of the program, and of its tests.
+/// Parses a file that is compiled in; a test parses all of them.
 fn built_in(name: &str, text: &str) -> Description {
     match Description::parse(name, text) {
         Ok(description) => description,
@@ -107,7 +108,7 @@ fn built_in(name: &str, text: &str) -> Description {
     }
 }
 
-/// `array-N`: fewer disks behind the same controller, which has the same cache.
+/// `array-N`: fewer disks behind the same controller with the same cache.
 fn smaller_array(name: &str) -> Option<Description> {
     let disks = (1..ARRAY_DISKS).find(|disks| name == format!("{ARRAY}{disks}"))?;
     let mut description = described(&format!("{ARRAY}{ARRAY_DISKS}")).ok()?;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small seeded generator.
+//! A small seeded generator of random numbers.
 //!
-//! Purpose: the spindle phases of disks, the times of [`crate::Jitter`], and tests. Equal seeds
-//! give equal sequences on every machine and in every release.
-//! Why not a crate: a sequence that results are published with must not change by an update.
+//! Purpose: the angles of platters, the latencies of [`crate::Jitter`], and tests. Equal seeds give equal sequences on
+//! every machine and in every release.
+//!
+//! Why not a crate: an update must not change the sequence behind published results.
 
 /// Steele, Lea and Flood's SplitMix64.
 #[derive(Clone, Debug)]
@@ -12,7 +13,7 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// A generator for this seed. Every seed is a good one.
+    /// A generator with this seed; every seed is suitable.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -27,8 +28,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, or 0 if that is 0. By multiplication, not by remainder: fast, and
-    /// the bias is at most `bound / 2^64`.
+    /// A number below `bound`, or 0 if `bound` is 0. It multiplies instead of taking a remainder: that is fast, and the
+    /// bias is at most `bound / 2^64`.
     #[inline]
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64

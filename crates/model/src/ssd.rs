@@ -1,38 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A solid state drive, from its four rated figures, with or without a flash translation layer.
 //!
-//! Under load a request occupies the drive for `alpha + beta * bytes`, separately for reads and
-//! writes, one request after the other. The two unknowns follow from the rated random 4 KiB IOPS
-//! and the rated sequential 128 KiB bandwidth, so both are met exactly (fractions of a nanosecond
-//! are carried on, in picoseconds). A latency that overlaps with other requests comes on top and
-//! is all but alone what a single small request sees.
+//! Under load a request occupies the drive for `alpha + beta * bytes`, separately for reads and writes, one request
+//! after the other. The two unknowns follow from the rated random 4 KiB IOPS and the rated sequential 128 KiB
+//! bandwidth, so both are met exactly (fractions of a nanosecond are carried over, in picoseconds). A latency that
+//! overlaps with other requests is added; it is nearly the whole latency of a single small request.
 //!
 //! Choices:
-//! - Reads and writes share one server in order of arrival: on these drives a stream of writes
-//!   does slow reads down, and the ratings give nothing to tell queues apart by.
-//! - A flush waits for what came before it, then takes `flush_ns`, and holds up nothing else. FUA
-//!   adds the same to its write. Drives with capacitors (S3500, P3700) have a short one.
+//! - Reads and writes share one server in order of arrival: on these drives a stream of writes slows reads down, and
+//!   the ratings do not allow queues to be distinguished.
+//! - A flush waits for all earlier requests, then takes `flush_ns`, and delays no other request. FUA adds the same to
+//!   its write. Drives with capacitors (S3500, P3700) have a short one.
 //! - A trim costs `alpha` of a write.
 //!
-//! Why not parallel channels: four figures cannot tell how many there are, and a serial server
-//! yields the same throughput at every depth from two or three on.
+//! Why not parallel channels: four figures cannot determine their number, and a serial server has the same throughput
+//! at every depth from two or three on.
 //!
-//! Without an FTL a write costs the same wherever it goes, as the rating is of a drive in its
-//! steady state. With one ([`SsdSpec::ftl`]) it costs what flash does for it: pages programmed,
-//! pages relocated, blocks erased. From the same ratings:
-//! - a page written in order costs `4 KiB / bandwidth`, as nothing is relocated then; of that, what
-//!   an erasure takes is spread over the block's pages, and the rest is one *program*;
-//! - a page written at random to a full drive costs `1 / IOPS`. Of this, one program and the
-//!   erasures of a steady state are known; the rest is shared by the relocations, of which there
-//!   are `W - 1`, `W` being the write amplification that the geometry leads to (`ftl/greedy.rs`).
+//! Without an FTL a write costs the same wherever it goes, because the rating is that of a drive in its steady state.
+//! With one ([`SsdSpec::ftl`]) it costs the flash operations that it causes: pages programmed, pages relocated, blocks
+//! erased. From the same ratings:
+//! - a page written sequentially costs `4 KiB / bandwidth`, because nothing is relocated then; the time of an erasure
+//!   is spread over the block's pages, and the rest is one *program*;
+//! - a page written at random to a full drive costs `1 / IOPS`. One program and the erasures of a steady state are
+//!   known; the rest is shared by the relocations, of which there are `W - 1`, where `W` is the write amplification of
+//!   the geometry (`ftl/greedy.rs`).
 //!
-//! So write amplification is no input, both ratings hold in the state that they are measured in
-//! (filled in order, or overwritten at random), and a drive in another state is faster or slower
-//! than rated. For the 840 Pro a relocation comes to 9.2 us beside a program's 8.8: its random
-//! writes are as slow as its sequential rate and its spare flash make them, with nothing left to
-//! explain. There is no overhead of a command: a write within a page costs a page, and a trim one
-//! too, for the drive's own log. If ratings contradict each other (random writes faster than in
-//! order), relocations cost nothing and random writes are slower than rated.
+//! So write amplification is not a parameter, both ratings hold in the state in which they are measured (filled
+//! sequentially, or overwritten at random), and a drive in another state is faster or slower than rated. For the 840
+//! Pro a relocation takes 9.2 us and a program 8.8 us: its sequential rate and its spare flash fully explain its random
+//! writes. There is no command overhead: a write within a page costs a page, and so does a trim, for the drive's own
+//! log. If ratings contradict each other (random writes faster than sequential ones), relocations cost nothing and
+//! random writes are slower than rated.
 
 use serde::Deserialize;
 
@@ -46,7 +44,7 @@ const PS_PER_SECOND: f64 = 1e12;
 const RANDOM_BYTES: u64 = 4 << 10;
 const SEQUENTIAL_BYTES: u64 = 128 << 10;
 
-/// What to model.
+/// The parameters of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct SsdSpec {
@@ -68,10 +66,10 @@ pub struct SsdSpec {
     /// Part of a write's latency that overlaps with other requests.
     #[serde(deserialize_with = "bounds::nanos")]
     pub write_latency_ns: Nanos,
-    /// What a flush takes once all before it is done, and what FUA adds.
+    /// Duration of a flush once all earlier requests are complete; FUA adds the same.
     #[serde(deserialize_with = "bounds::nanos")]
     pub flush_ns: Nanos,
-    /// The flash translation layer, if writes are to cost what they do to flash.
+    /// The flash translation layer, if writes cost their flash operations.
     pub ftl: Option<FtlSpec>,
 }
 
@@ -91,13 +89,13 @@ impl Line {
         Self { alpha_ps: random_ps - beta_ps * RANDOM_BYTES as f64, beta_ps }
     }
 
-    /// Rounded to the next picosecond; 0 where a line would fall below.
+    /// Rounded to the nearest picosecond; 0 where the line is negative.
     fn at(&self, bytes: u64) -> u64 {
         (self.alpha_ps + self.beta_ps * bytes as f64 + 0.5) as u64
     }
 }
 
-/// A drive that maps pages, and what it takes for each thing it does, in picoseconds.
+/// A drive with a page map, and the duration of each flash operation in picoseconds.
 struct Mapped {
     ftl: Ftl,
     program_ps: u64,
@@ -106,7 +104,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    /// A drive in the state that its description asks for.
+    /// A drive in the state of its description.
     fn new(spec: &SsdSpec, ftl_spec: &FtlSpec, capacity_bytes: u64, seed: u64) -> Self {
         let mut ftl = Ftl::new(ftl_spec, capacity_bytes);
         let erase_ps = ftl_spec.erase_ns.saturating_mul(PS_PER_NS);
@@ -125,7 +123,7 @@ impl Mapped {
         Self { ftl, program_ps: rounded(program_ps), relocate_ps: rounded(relocate_ps), erase_ps }
     }
 
-    /// The pages of a range, the first and how many; of a trim, those that lie in it as a whole.
+    /// The first page and the number of pages of a range; for a trim, only pages completely inside.
     fn pages(op: Op) -> (u64, u64) {
         let end = op.offset.saturating_add(op.len);
         let (first, end) = match op.kind {
@@ -151,16 +149,16 @@ impl Mapped {
     }
 }
 
-/// What a write costs.
+/// The cost of writes.
 enum Writes {
     Rated(Line),
     Mapped(Box<Mapped>),
 }
 
-/// The drive.
+/// A solid state drive.
 pub type Ssd = Foreseen<Server>;
 
-/// What serves one request after the other.
+/// Serves one request after the other.
 pub struct Server {
     read_latency_ns: Nanos,
     write_latency_ns: Nanos,
@@ -172,8 +170,8 @@ pub struct Server {
 }
 
 impl Ssd {
-    /// An idle drive. Capacity and seed matter only with an FTL: to how much is mapped, and to the
-    /// random writes that brought the drive into its state.
+    /// An idle drive. Capacity and seed matter only with an FTL: for the size of the map, and for the random writes
+    /// that precondition the drive.
     #[must_use]
     pub fn new(spec: &SsdSpec, capacity_bytes: u64, seed: u64) -> Self {
         let writes = match &spec.ftl {
@@ -193,7 +191,7 @@ impl Ssd {
 }
 
 impl Server {
-    /// How long a request keeps the drive from the next one, in picoseconds.
+    /// How long a request delays the next one, in picoseconds.
     fn occupancy_ps(&mut self, op: Op) -> u64 {
         match (op.kind, &mut self.writes) {
             (Kind::Read, _) => self.reads.at(op.len),
@@ -205,7 +203,7 @@ impl Server {
         }
     }
 
-    /// Occupies the drive for a request that comes at `now`; returns when that is over.
+    /// Occupies the drive for a request that arrives at `now`; returns when that ends.
     fn occupy(&mut self, now: Nanos, op: Op) -> Nanos {
         if self.free_at < now {
             self.free_at = now;

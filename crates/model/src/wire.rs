@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Something that carries one message at a time: a bus or a network segment.
+//! A bus or a network segment that carries one message at a time.
 //!
-//! Invariant: what it has carried by any time never exceeds its bandwidth.
-//! Why not packets that interleave: a message of a megabyte would become hundreds of events, to
-//! move by some milliseconds a wait whose sum stays what it is.
+//! Invariant: the bytes carried up to any time never exceed its bandwidth.
+//!
+//! Why not interleaved packets: a message of a megabyte would become hundreds of events, which would shift waits by
+//! milliseconds without changing their sum.
 
 use crate::Nanos;
 
@@ -43,7 +44,7 @@ mod tests {
     use super::{Wire, transfer_ns};
 
     #[test]
-    fn one_after_the_other() {
+    fn messages_are_carried_one_after_the_other() {
         let mut wire = Wire::new(1_000_000_000);
         assert_eq!(wire.carry(100, 5, 10), 115);
         assert_eq!(wire.carry(100, 5, 10), 130);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Write caches: what they absorb, what a flush costs, and who waits for whom.
+//! Write caches: what they absorb, what a flush costs, and which requests wait.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn writes_are_absorbed_until_the_cache_is_full() {
     let run = closed_loop(&mut disk, 0, 1, 16_384, random_ops(Kind::Write, PAGE_BYTES, 1));
     println!("hdd-7200 absorbs 64 MiB of 4 KiB writes: {:.0} ns each", run.mean_ns);
     assert!(run.max_ns < 200_000, "{}", run.max_ns);
-    // The first of these find the room that was drained meanwhile.
+    // The first of these use the room that was drained meanwhile.
     let more = closed_loop(&mut disk, run.end, 4, 1_000, random_ops(Kind::Write, PAGE_BYTES, 2));
     let full = closed_loop(&mut disk, more.end, 4, 2_000, random_ops(Kind::Write, PAGE_BYTES, 3));
     println!("hdd-7200 full: {:.0} writes a second", full.iops());
@@ -39,7 +39,7 @@ fn a_flush_waits_for_the_drain() {
 }
 
 #[test]
-fn a_full_cache_takes_its_time_to_flush() {
+fn a_full_cache_takes_long_to_flush() {
     let mut disk = device("hdd-7200");
     let now = fill(&mut disk, 0, 16_384);
     let (random_ns, _) = one(&mut disk, now, Op::flush());
@@ -56,7 +56,7 @@ fn a_full_cache_takes_its_time_to_flush() {
 }
 
 #[test]
-fn fua_waits_for_the_medium_and_for_what_precedes() {
+fn fua_waits_for_the_medium_and_for_earlier_writes() {
     let mut disk = device("hdd-7200");
     let (alone_ns, end) = one(&mut disk, 0, Op::write_fua(CAPACITY_BYTES / 2, PAGE_BYTES));
     assert!((MS..30 * MS).contains(&alone_ns), "{alone_ns}");
@@ -116,7 +116,7 @@ fn the_cache_drains_when_idle() {
 }
 
 #[test]
-fn reads_go_before_the_drain_and_do_not_stop_it() {
+fn reads_precede_the_drain_and_do_not_stop_it() {
     let reads = |seed| random_ops(Kind::Read, PAGE_BYTES, seed);
     let mut clean = device("hdd-7200");
     let quiet = closed_loop(&mut clean, 0, 1, 2_000, reads(1));
@@ -125,13 +125,13 @@ fn reads_go_before_the_drain_and_do_not_stop_it() {
     let busy = closed_loop(&mut dirty, now, 1, 2_000, reads(1));
     println!("hdd-7200 reads: {:.0} ns, while it drains {:.0} ns", quiet.mean_ns, busy.mean_ns);
     assert!(busy.mean_ns < quiet.mean_ns * 1.1);
-    // Of 200 pages one went with every 16 reads.
+    // Of 200 pages one drained with every 16 reads.
     let now = fill(&mut dirty, busy.end, 1);
     let (flush_ns, _) = one(&mut dirty, now, Op::flush());
     assert!((100 * MS..800 * MS).contains(&flush_ns), "{flush_ns}");
 }
 
-/// A flush must end although reads and writes never do.
+/// A flush must end even if reads and writes never stop.
 #[test]
 fn a_flush_ends_under_load() {
     let mut disk = device("hdd-7200");

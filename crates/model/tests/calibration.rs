@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every profile does what its nominal figures say, and what the papers measured where they did.
-//! With `-- --nocapture` it prints what it does.
+//! Every profile meets its nominal figures, and the papers' measurements where they exist. With `-- --nocapture` it
+//! prints the results.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{
 };
 use larder_model::{Disk, Kind, Op, ProfileInfo, Ssd, profile, profiles};
 
-/// Enough writes to fill any profile's write cache, or to go once round a drive that maps pages.
+/// Enough writes to fill any profile's write cache, or to overwrite a drive with a page map once.
 fn warm_up(name: &str, bytes: u64) -> u64 {
     let cache_bytes = match name {
         "hdd-7200" | "hdd-prwc" => 64 << 20,
@@ -58,7 +58,7 @@ fn every_profile_meets_its_nominal_figures() {
 }
 
 #[test]
-fn a_random_read_takes_average_seek_half_a_turn_and_its_transfer() {
+fn a_random_read_takes_average_seek_half_a_revolution_and_its_transfer() {
     let cases = [
         (disk_spec("hdd-7200"), 8_500_000.0 + 60e9 / 7_200.0 / 2.0 + 4096.0 / 0.160),
         (disk_spec("hdd-15k"), 3_500_000.0 + 60e9 / 15_000.0 / 2.0 + 4096.0 / 0.155),
@@ -87,9 +87,9 @@ fn disks_stream_at_shallow_depths() {
     }
 }
 
-/// In real time the next request comes some time after the last; that must not cost a turn.
+/// In real time the next request arrives slightly late; that must not cost a revolution.
 #[test]
-fn disks_stream_to_a_reader_that_asks_late() {
+fn disks_stream_to_a_slightly_late_reader() {
     for (name, rate) in [("hdd-7200", 160e6), ("hdd-15k", 155e6)] {
         let mut model = device(name);
         let mut now = 0;
@@ -104,9 +104,9 @@ fn disks_stream_to_a_reader_that_asks_late() {
     }
 }
 
-/// FaCE Table 1: a disk 409/343, sixteen of them 5,166/5,169.
+/// FaCE, Table 1: a disk 409/343, sixteen of them 5,166/5,169.
 #[test]
-fn disks_and_array_come_near_the_measured_ones() {
+fn disks_and_array_are_close_to_the_measured_ones() {
     let disk_read = random_iops("hdd-15k", Kind::Read, 32, 20_000);
     let disk_write = random_iops("hdd-15k", Kind::Write, 32, 20_000);
     let array_read = random_iops("array-16", Kind::Read, 256, 40_000);
@@ -140,7 +140,7 @@ fn ssds_meet_all_four_ratings_exactly() {
 }
 
 #[test]
-fn unknown_names_are_answered_with_the_known_ones() {
+fn errors_of_unknown_names_list_the_known_ones() {
     for info in profiles() {
         assert!(profile(info.name, 1 << 20, 0).is_ok());
         assert!(!info.about.is_empty() && !info.about.contains('\n'));
@@ -148,7 +148,7 @@ fn unknown_names_are_answered_with_the_known_ones() {
     let message = profile("floppy", CAPACITY_BYTES, 0).err().unwrap().to_string();
     assert_eq!(
         message,
-        "unknown device profile \"floppy\"; accepted are hdd-7200, hdd-15k, san-1g, array-16, \
+        "unknown device profile \"floppy\"; accepted: hdd-7200, hdd-15k, san-1g, array-16, \
          cloud, ssd-840pro, ssd-850evo, ssd-s3500, ssd-p3700, none, ssd-840pro-ftl, \
          ssd-s3500-ftl, ssd-prwc, hdd-prwc, holland-ram, holland-flash, holland-filer, and array-1 \
          to array-15"

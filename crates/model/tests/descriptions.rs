@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptions of devices: those built in, what is accepted, and what errors say.
+//! Descriptions of devices: the built-in ones, what is accepted, and the text of errors.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn a_disk_needs_no_cache() {
 }
 
 #[test]
-fn errors_say_where_and_what_is_accepted() {
+fn errors_state_the_position_and_what_is_accepted() {
     let all_keys = "`rpm`, `seek_average_ns`, `settle_ns`, `write_settle_ns`, `bytes_per_second`, \
                     `read_ahead_tracks`, `queue_depth`, `patience`, `command_ns`, \
                     `bus_bytes_per_second`, `cache`";
@@ -120,7 +120,7 @@ fn errors_say_where_and_what_is_accepted() {
 }
 
 #[test]
-fn errors_of_other_tables_say_so_too() {
+fn errors_of_other_tables_state_it_too() {
     let filer = text_of("holland-filer");
     let share = filer.replace("fast_read_ratio = 0.90", "fast_read_ratio = 90");
     let error = Description::parse("f.toml", &share).unwrap_err().to_string();
@@ -138,7 +138,7 @@ fn errors_of_other_tables_say_so_too() {
     println!("{error}");
     assert_eq!(
         error,
-        "f.toml:4: one device is wanted; accepted: one of the tables [device.disk], [device.array], [device.ssd], [device.cloud], [device.fixed], [device.filer]"
+        "f.toml:4: exactly one device is required; accepted: one of the tables [device.disk], [device.array], [device.ssd], [device.cloud], [device.fixed], [device.filer]"
     );
     for nonsense in ["", "\0", "device = 3", "[device]", "[[[", "[device.disk", "é = é"] {
         let error = Description::parse("f.toml", nonsense).unwrap_err().to_string();
@@ -148,7 +148,7 @@ fn errors_of_other_tables_say_so_too() {
     }
 }
 
-/// Sends all kinds of requests, also such as make no sense, and waits for all of them.
+/// Submits requests of all kinds, including invalid ones, and waits for all of them.
 fn exercise(name: &str, description: &Description) {
     let mapped = matches!(description.device, DeviceSpec::Ssd(SsdSpec { ftl: Some(_), .. }));
     let capacities: &[u64] = if mapped { &[1 << 20] } else { &[1, 1 << 20, 1 << 44] };
@@ -169,11 +169,11 @@ fn exercise(name: &str, description: &Description) {
                 break;
             }
         }
-        assert_eq!(id, 0, "{name}: all came back");
+        assert_eq!(id, 0, "{name}: all completed");
     }
 }
 
-/// What is accepted of any key, at its least and at its most, alone and together with the others.
+/// The least and the greatest accepted value of each key, alone and together with the others.
 #[test]
 fn no_accepted_value_stops_a_model() {
     let candidates: Vec<u64> =
@@ -196,7 +196,7 @@ fn no_accepted_value_stops_a_model() {
             assert!(most > least, "{} {key}", info.name);
             for (extreme, value) in extremes.iter_mut().zip([least, most]) {
                 exercise(info.name, &parsed(&value).unwrap());
-                // A drive of the largest blocks, overwritten most often, takes minutes.
+                // A drive with the largest blocks and the most overwrites takes minutes.
                 if key != "overwrites" {
                     *extreme = with(extreme, value);
                 }
@@ -208,9 +208,9 @@ fn no_accepted_value_stops_a_model() {
     }
 }
 
-/// The figures that simulators take, and those that the models of the same names have.
+/// The figures for simulators equal those of the models with the same names.
 #[test]
-fn hollands_table_is_said_once() {
+fn hollands_table_matches_the_profiles() {
     let times = Holland::table_1();
     let device = |name| described(name).unwrap().device;
     let block = times.ram_ns_per_block;
@@ -242,7 +242,7 @@ fn a_drive_with_a_map_has_the_ratings_of_the_one_without() {
     }
 }
 
-/// F16 varies the disks behind one controller; its cache stays whole.
+/// F16 varies the number of disks behind one controller, whose cache keeps its size.
 #[test]
 fn an_array_has_as_many_disks_as_its_name_says() {
     let mut last = 0.0;
@@ -266,9 +266,9 @@ fn an_array_has_as_many_disks_as_its_name_says() {
     }
 }
 
-/// Holland, Table 1: one read in ten is a slow one, and which follows from the seed.
+/// Holland, Table 1: one read in ten is slow, and the seed determines which.
 #[test]
-fn a_filer_is_slow_as_often_as_it_should_be() {
+fn a_filer_has_the_stated_share_of_slow_reads() {
     let mut model = profile("holland-filer", 1 << 40, 7).unwrap();
     let run = closed_loop(&mut model, 0, 1, 40_000, random_ops(Kind::Read, 4096, 1));
     println!("a read of the filer takes {:.1} us on average", run.mean_ns / 1e3);

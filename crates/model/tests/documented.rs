@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of devices in `docs/simulation.md` is the files' content.
+//! The table of devices in `docs/simulation.md` equals the content of the files.
 
 use larder_model::{ProfileInfo, profiles};
 
@@ -28,7 +28,7 @@ fn row(info: &ProfileInfo) -> String {
 }
 
 #[test]
-fn the_table_of_devices_is_that_of_the_files() {
+fn the_table_of_devices_matches_the_files() {
     let want: Vec<String> = profiles().iter().map(row).collect();
     let (_, section) = DOCUMENT.split_once("\n## Device models\n").expect("the section");
     let rows = section.lines().skip_while(|line| !line.starts_with("| ---")).skip(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every model must keep, whatever is asked of it.
+//! Invariants of every model under arbitrary requests.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn small_cache_disk() -> DiskSpec {
     DiskSpec { cache: Some(cache), queue_depth: 4, ..disk_spec("hdd-15k") }
 }
 
-/// Every profile, and combinations that have none.
+/// Every profile, and combinations without a profile.
 fn models(seed: u64) -> Vec<(String, Box<dyn Model>)> {
     let mut all: Vec<(String, Box<dyn Model>)> = profiles()
         .iter()
@@ -38,7 +38,7 @@ fn models(seed: u64) -> Vec<(String, Box<dyn Model>)> {
     all
 }
 
-/// A mix of everything, in bursts and with pauses.
+/// A mix of all requests, in bursts and with pauses.
 fn random_log(seed: u64, count: u64) -> Vec<(Nanos, Op)> {
     let mut random = SplitMix64::new(seed);
     let mut now = 0;
@@ -67,10 +67,10 @@ fn random_log(seed: u64, count: u64) -> Vec<(Nanos, Op)> {
 fn drain(model: &mut dyn Model, now: Nanos, out: &mut Vec<(u64, Nanos)>) {
     while let Some((id, at)) = model.poll(now) {
         assert!(at <= now);
-        assert!(out.last().is_none_or(|last| last.1 <= at), "time went back");
+        assert!(out.last().is_none_or(|last| last.1 <= at), "the time decreased");
         out.push((id, at));
     }
-    assert!(model.next().is_none_or(|next| next > now), "next lies in the past");
+    assert!(model.next().is_none_or(|next| next > now), "next is in the past");
 }
 
 /// Polls at every event.
@@ -90,7 +90,7 @@ fn timely(model: &mut dyn Model, log: &[(Nanos, Op)]) -> Vec<(u64, Nanos)> {
     out
 }
 
-/// Polls when chance has it, mostly late, sometimes for nothing.
+/// Polls at random times, mostly late, sometimes without need.
 fn sloppy(model: &mut dyn Model, log: &[(Nanos, Op)], seed: u64) -> Vec<(u64, Nanos)> {
     let mut random = SplitMix64::new(seed);
     let mut out = Vec::new();
@@ -109,7 +109,7 @@ fn sloppy(model: &mut dyn Model, log: &[(Nanos, Op)], seed: u64) -> Vec<(u64, Na
 }
 
 #[test]
-fn each_request_comes_back_once_in_order_of_time() {
+fn each_request_is_returned_once_in_order_of_time() {
     for seed in 0..6 {
         let log = random_log(seed, 1_500);
         for (name, mut model) in models(seed) {
@@ -118,7 +118,7 @@ fn each_request_comes_back_once_in_order_of_time() {
             let mut seen = vec![false; log.len()];
             for (id, at) in out {
                 let (sent, _) = log[id as usize];
-                assert!(at >= sent, "{name}: done before it was asked for");
+                assert!(at >= sent, "{name}: complete before its submission");
                 assert!(!std::mem::replace(&mut seen[id as usize], true), "{name}: twice");
             }
         }
@@ -137,7 +137,7 @@ fn equal_submissions_give_equal_completions() {
 }
 
 #[test]
-fn how_often_one_polls_makes_no_difference() {
+fn the_frequency_of_polls_has_no_effect() {
     for seed in 0..6 {
         let log = random_log(seed + 200, 1_500);
         let again = models(seed);
@@ -149,7 +149,7 @@ fn how_often_one_polls_makes_no_difference() {
 }
 
 #[test]
-fn seeds_matter_where_chance_does() {
+fn seeds_matter_to_random_devices_only() {
     let log = random_log(1, 50);
     for (name, differ) in [("hdd-7200", true), ("array-16", true), ("cloud", false)] {
         let run = |seed| timely(&mut profile(name, SMALL_BYTES, seed).unwrap(), &log);
@@ -157,7 +157,7 @@ fn seeds_matter_where_chance_does() {
     }
 }
 
-/// The figures below are part of published results: whoever changes them changes those.
+/// These figures are part of published results; changing them changes those.
 #[test]
 fn completions_are_the_same_in_every_build() {
     let log = random_log(42, 400);
@@ -186,11 +186,11 @@ fn completions_are_the_same_in_every_build() {
     assert_eq!(digests, want);
 }
 
-/// One far request among a stream that is always nearer.
+/// One distant request beside a stream that is always closer.
 #[test]
 fn a_stream_does_not_starve_a_far_request() {
     for name in ["hdd-7200", "hdd-15k", "san-1g", "array-16"] {
-        // Large enough that there is always one of them in the queue.
+        // Enough requests that one of the stream is always in the queue.
         let mut stream = sequential_ops(Kind::Read, CHUNK_BYTES, 0);
         let mut count = 0;
         let far_first = move || {
@@ -203,7 +203,7 @@ fn a_stream_does_not_starve_a_far_request() {
     }
 }
 
-/// Deep queues of random requests wait no longer than patience allows.
+/// Deep queues of random requests wait no longer than `patience` allows.
 #[test]
 fn random_requests_wait_a_bounded_time() {
     for (name, bound_ns) in [("hdd-7200", 2_600_000_000), ("hdd-15k", 1_000_000_000)] {
@@ -215,10 +215,10 @@ fn random_requests_wait_a_bounded_time() {
     }
 }
 
-/// Reads, writes and flushes at once, each as fast as it goes: all make progress.
+/// Reads, writes and flushes at once, each as fast as possible: all progress.
 #[test]
 fn readers_writers_and_flushers_all_make_progress() {
-    // Without latency all would happen at once, for ever.
+    // Without latency everything would happen at the same time, indefinitely.
     for (name, mut model) in models(5).into_iter().filter(|(name, _)| name != "none") {
         let mut random = SplitMix64::new(6);
         let mut back = [0_u64; 3];
@@ -248,14 +248,14 @@ fn readers_writers_and_flushers_all_make_progress() {
 }
 
 #[test]
-fn strange_requests_do_no_harm() {
+fn invalid_requests_do_no_harm() {
     for (name, mut model) in models(1) {
         let strange = [(0, 0), (SMALL_BYTES, 4096), (u64::MAX, 1), (u64::MAX - 5, 5), (7, 1)];
         let mut id = 0;
         for (offset, len) in strange {
             for kind in [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim] {
                 for fua in [false, true] {
-                    // The clock steps back all the time, which counts as standing still.
+                    // The clock decreases constantly, which counts as standing still.
                     model.submit(1_000_000 - id, id, Op { kind, offset, len, fua });
                     id += 1;
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links, cloud limits, solid state and jitter: fixed latencies and rates.
+//! Links, cloud limits, solid state drives and jitter: fixed latencies and rates.
 
 mod common;
 
@@ -15,7 +15,7 @@ const MS: Nanos = 1_000_000;
 fn a_link_adds_its_latency_and_the_transfer() {
     let read = Op::read(CAPACITY_BYTES / 2, 1 << 20);
     let mut disk = Disk::new(&disk_spec("hdd-15k"), CAPACITY_BYTES, 3);
-    // Sent such that it reaches the disk when the direct one does.
+    // Submitted such that it reaches the disk at the same time as the direct one.
     let (direct_ns, _) = one(&mut disk, MS, read);
     let disk = Disk::new(&disk_spec("hdd-15k"), CAPACITY_BYTES, 3);
     let mut link = Link::new(disk, link_spec("san-1g"));
@@ -48,7 +48,7 @@ fn packets_give_hollands_round_trip() {
 }
 
 #[test]
-fn a_lone_cloud_request_sees_the_latency_alone() {
+fn a_lone_cloud_request_has_only_the_latency() {
     let mut cloud = device("cloud");
     let mut now = 0;
     for op in [
@@ -108,7 +108,7 @@ fn cloud_limits_apply_to_reads_and_writes_together() {
 }
 
 #[test]
-fn an_ssd_answers_a_small_request_in_latency_and_occupancy() {
+fn a_small_request_to_an_ssd_takes_latency_and_occupancy() {
     for (name, read_ns, write_ns, flush_ns) in [
         ("ssd-840pro", 60_000 + 15_197, 25_000 + 71_536, 400_000),
         ("ssd-850evo", 60_000 + 10_143, 25_000 + 164_096, 500_000),

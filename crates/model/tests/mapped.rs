@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Drives with a flash translation layer: write amplification as a result, and what it costs.
-//! With `-- --nocapture` it prints the figures of FaCE's Tables 2 and 7 beside ours.
+//! Drives with a flash translation layer: write amplification as a result, and its cost. With `-- --nocapture` it
+//! prints the figures beside those of FaCE, Tables 2 and 7.
 
 mod common;
 
@@ -10,17 +10,17 @@ use larder_model::{
 };
 
 const CAPACITY: u64 = 1 << 30;
-/// What FaCE's flash cache writes at once, and a flash block has.
+/// The size of a batch of FaCE's flash cache, and of a flash block.
 const BATCH: u64 = 256 << 10;
 
-/// A drive, empty, filled (`Some(0)`), or overwritten so many times.
+/// A drive: new, filled (`Some(0)`), or overwritten this many times.
 fn drive(name: &str, overwrites: Option<u64>) -> Ssd {
     let spec = ssd_spec(name);
     let ftl = spec.ftl.map(|ftl| FtlSpec { overwrites, ..ftl });
     Ssd::new(&SsdSpec { ftl, ..spec }, CAPACITY, 1)
 }
 
-/// Random writes of a size until all of the drive was written `rounds` times.
+/// Random writes of a size until the drive's capacity was written `rounds` times.
 fn random_writes(ssd: &mut Ssd, bytes: u64, rounds: u64) -> Run {
     let mut random = SplitMix64::new(17);
     let op = || Op::write(random.below(CAPACITY / bytes) * bytes, bytes);
@@ -31,8 +31,8 @@ fn wear(ssd: &Ssd) -> Wear {
     ssd.wear().expect("a drive with a map")
 }
 
-/// FaCE Table 2: 256 KiB writes 1.03 and 1.08, 4 KiB ones 5.15 and 3.04. Ours follow from the
-/// flash that is built in, with no figure for them anywhere; the bounds say how far they are off.
+/// FaCE, Table 2: writes of 256 KiB have a write amplification of 1.03 and 1.08, those of 4 KiB 5.15 and 3.04. The
+/// results here follow from the amount of built-in flash alone; the bounds state the deviation.
 #[test]
 fn large_writes_amplify_little_and_small_ones_much() {
     for (name, paper, off) in
@@ -53,10 +53,9 @@ fn large_writes_amplify_little_and_small_ones_much() {
     }
 }
 
-/// FaCE Table 7: a cache of 4 % of the drive, a queue that is written in batches round and round
-/// (1.02 and 1.08), or replaced page by page in place (5.13 and 2.47). The rest of the drive lies
-/// still; greedy garbage collection leaves the spare flash that is scattered over it where it is,
-/// so that a small cache in place is no better off than one of the whole drive.
+/// FaCE, Table 7: a cache of 4 % of the drive, as a queue written in batches (1.02 and 1.08), or replaced page by page
+/// in place (5.13 and 2.47). The rest of the drive is not written. Greedy garbage collection leaves the spare flash
+/// scattered over it in place, so a small cache in place is no better off than one of the whole drive.
 #[test]
 fn a_queue_on_flash_amplifies_nothing() {
     const CACHE: u64 = CAPACITY / 25 / BATCH * BATCH;
@@ -90,7 +89,7 @@ fn a_queue_on_flash_amplifies_nothing() {
     }
 }
 
-/// Both ratings, each in the state that it is measured in; and what lies outside of it.
+/// Both ratings hold, each in the state in which it is measured.
 #[test]
 fn ratings_hold_in_the_state_they_were_measured_in() {
     for name in ["ssd-840pro-ftl", "ssd-s3500-ftl"] {
@@ -119,7 +118,7 @@ fn ratings_hold_in_the_state_they_were_measured_in() {
     }
 }
 
-/// Work of one write at most: no request pays for a whole block.
+/// A write does the work of one write: no request pays for a whole block.
 #[test]
 fn no_write_waits_for_a_whole_block() {
     let mut used = drive("ssd-840pro-ftl", Some(3));
@@ -131,13 +130,13 @@ fn no_write_waits_for_a_whole_block() {
 #[test]
 fn flushes_trims_and_reads_wear_nothing() {
     let mut used = drive("ssd-840pro-ftl", Some(1));
-    assert_eq!(wear(&used), Wear::default(), "counted from the state that was asked for");
+    assert_eq!(wear(&used), Wear::default(), "counted from the preconditioned state");
     let mut now = 0;
     for op in [Op::flush(), Op::read(0, BATCH), Op::trim(0, CAPACITY), Op::write(0, 0)] {
         now = one(&mut used, now, op).1;
     }
     assert_eq!(wear(&used), Wear::default());
-    // All is trimmed: garbage collection only erases now.
+    // Everything is trimmed: garbage collection only erases.
     for at in 0..CAPACITY / BATCH {
         now = one(&mut used, now, Op::write(at * BATCH, BATCH)).1;
     }
@@ -147,7 +146,7 @@ fn flushes_trims_and_reads_wear_nothing() {
 }
 
 #[test]
-fn whoever_holds_the_model_can_read_its_wear() {
+fn wear_is_readable_through_a_link() {
     let spec = LinkSpec { bytes_per_second: 1_000_000_000, latency_ns: 0, packet_ns: 0 };
     let mut linked = Link::new(profile("ssd-s3500-ftl", 1 << 26, 1).unwrap(), spec);
     one(&mut linked, 0, Op::write(0, BATCH));
@@ -155,7 +154,7 @@ fn whoever_holds_the_model_can_read_its_wear() {
     assert_eq!(profile("ssd-s3500", 1 << 26, 1).unwrap().wear(), None);
 }
 
-/// A drive without a map costs the same whatever was done to it before.
+/// A drive without a map costs the same, whatever was done to it before.
 #[test]
 fn without_a_map_nothing_depends_on_the_past() {
     let spec = ssd_spec("ssd-840pro");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An authority and certificates of it, in a directory with the names that NBD tools look for.
+//! A certificate authority and its certificates, in a directory with the file names that NBD tools expect.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// See the module.
+/// A directory of certificates.
 pub struct Certs {
     dir: tempfile::TempDir,
 }
@@ -21,7 +21,7 @@ fn params(name: &str, names: &[&str]) -> CertificateParams {
 }
 
 impl Certs {
-    /// A new authority, a server `localhost` and `127.0.0.1`, and a client.
+    /// A new authority with certificates for the server `localhost` and `127.0.0.1`, and for a client.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let put = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command under test: run to its end, as a server in a process of its own, and beside the tools
-//! of other projects. Nothing here waits without a bound.
+//! The command under test: run to completion, run as a server process, and run beside tools of other projects. Every
+//! wait is bounded.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use crate::load::initial;
 
-/// Longer than anything may take; then the test fails instead of hanging.
+/// Time limit of any operation; the test then fails instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every preset under which the origin has everything; page logs write through here.
+/// Every preset whose origin is always current; page logs write through here.
 pub const PRESETS: [&str; 6] = ["sce", "slru", "flashcache", "enhanceio", "bcache", "face"];
 
-/// What a command said and how it ended.
+/// The output of a command and how it ended.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code, or 128 and the signal's number.
@@ -33,7 +33,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Standard output, of a success.
+    /// Standard output of a successful command.
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
@@ -44,7 +44,7 @@ pub(crate) fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
 }
 
-/// Waits for a child's end, for so long at the most.
+/// Waits for a child to end, at most for `patience`.
 fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let begin = Instant::now();
     loop {
@@ -58,7 +58,7 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Runs a command to its end; one that does not end in time is killed and fails the test.
+/// Runs a command to completion; one that exceeds the time limit is killed and fails the test.
 pub fn run(command: &mut Command) -> Ended {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -79,11 +79,11 @@ pub fn run(command: &mut Command) -> Ended {
 }
 
 thread_local! {
-    /// State files of one test: each has a thread of its own.
+    /// State files of one test; each test has its own thread.
     static STATE: tempfile::TempDir = tempfile::tempdir().unwrap();
 }
 
-/// The `larder` that cargo built for the tests of the command: two directories above theirs.
+/// The `larder` that cargo built for the tests of the command, two directories above them.
 #[must_use]
 pub fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -92,7 +92,7 @@ pub fn program() -> PathBuf {
     program
 }
 
-/// `larder`, quiet in the log but for warnings.
+/// `larder`, which logs only warnings.
 pub fn larder<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(program());
     command.args(args).env("LARDER_LOG", "warn").env_remove("RUST_BACKTRACE");
@@ -100,7 +100,7 @@ pub fn larder<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// `larder` with these words, run to its end.
+/// Runs `larder` with these arguments to completion.
 pub fn larder_says(args: &[&str]) -> Ended {
     run(&mut larder(args))
 }
@@ -116,8 +116,7 @@ pub fn connect(uri: &Uri) -> Client {
     Client::connect(uri, &options).unwrap()
 }
 
-/// Whether a program of another project is there. Where it has to be (in CI), its absence fails
-/// the test.
+/// Whether a program of another project is installed. In CI its absence fails the test.
 pub fn have(program: &str, package: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let there = std::env::split_paths(&paths).any(|dir| dir.join(program).is_file());

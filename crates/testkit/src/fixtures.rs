@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flash images that are kept for ever: `fixtures/VERSION/NAME.zst` among the tests of `larder-core`, beside
-//! `NAME.txt`, which states what the image holds.
+//! Flash images that are never changed: `fixtures/VERSION/NAME.zst` among the tests of `larder-core`, beside
+//! `NAME.txt`, which describes the image.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ fn path(version: &str, name: &str) -> PathBuf {
     PathBuf::from(fixtures).join(version).join(name)
 }
 
-/// An image, and its text.
+/// An image and its description.
 #[must_use]
 pub fn kept(version: &str, name: &str) -> (Vec<u8>, String) {
     let packed = std::fs::read(path(version, &format!("{name}.zst"))).unwrap();
@@ -17,7 +17,7 @@ pub fn kept(version: &str, name: &str) -> (Vec<u8>, String) {
     (zstd::decode_all(&packed[..]).unwrap(), text)
 }
 
-/// Writes one that is missing, and changes none.
+/// Writes an image that is missing; never changes an existing one.
 pub fn keep(version: &str, name: &str, make: impl FnOnce() -> (Vec<u8>, String)) {
     if path(version, &format!("{name}.zst")).exists() {
         return;

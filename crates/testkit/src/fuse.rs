@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the FUSE tests are made of: loop devices and mounts that do not outlive them, threads that
-//! write and remember what, and load that ends when its device dies.
+//! Parts of the FUSE tests: loop devices and mounts that are removed when dropped, threads that write and record what
+//! they wrote, and load that ends when its device fails.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ use crate::command::{PATIENCE, have, program, run};
 use crate::load::initial;
 use crate::place::Place;
 
-/// Whether this machine lets us mount.
+/// Whether this machine permits mounting.
 pub fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
@@ -27,7 +27,7 @@ pub fn can_mount() -> bool {
     can
 }
 
-/// Whether it has loop devices too, and ext4.
+/// Whether it also has loop devices and ext4.
 pub fn can_loop() -> bool {
     let there = Path::new("/dev/loop-control").exists();
     if !there {
@@ -40,26 +40,27 @@ pub fn can_loop() -> bool {
         && have("fstrim", "util-linux")
 }
 
-/// Words of `serve` with the sockets of the place and a file besides.
+/// Arguments of `serve` with the sockets of the place and a file.
 pub fn fuse_words(place: &Place, path: &str, more: &[&str]) -> Vec<String> {
     let mut words = place.serve(&["--listen", &format!("fuse:{}", place.word(path))]);
     words.extend(more.iter().map(|&w| w.to_owned()));
     words
 }
 
-/// Opens a file of the place to read and write.
+/// Opens a file of the place for reading and writing.
 pub fn open(place: &Place, name: &str) -> File {
     File::options().read(true).write(true).open(place.path(name)).unwrap()
 }
 
-/// Runs a command as a user who may do nothing.
+/// Runs a command as an unprivileged user.
 pub const USER: [&str; 4] =
     ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-/// A device that every user may open, as distributions have it.
+/// Makes /dev/fuse accessible to every user, as distributions do.
 pub const OPEN_DEVICE: &str =
     "mknod node c 10 229 && chmod 666 node && mount --bind node /dev/fuse";
 
-/// A server of `home/vol` with mounts of its own, after a line of shell; perhaps of a mere user.
+/// A server of `home/vol` in its own mount namespace, after `prepare` as a line of shell; optionally as an unprivileged
+/// user.
 pub fn apart(place: &Place, prepare: &str, user: bool) -> Command {
     let (owner, home) = (if user { 65534 } else { 0 }, place.path("home"));
     std::fs::create_dir(&home).unwrap();
@@ -76,18 +77,18 @@ pub fn apart(place: &Place, prepare: &str, user: bool) -> Command {
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &format!("{prepare} && exec {words}")]);
-    // The state of a volume is kept in the user's home, which is not root's.
+    // The state of a volume is kept in the user's home, which must not be root's.
     command.env("HOME", &home).env_remove("XDG_STATE_HOME");
     command.current_dir(place.path("."));
     command
 }
 
-/// What a tool that succeeds says.
+/// The output of a tool that must succeed.
 pub fn output(program: &str, words: &[&str]) -> String {
     run(Command::new(program).args(words)).ok().trim().to_owned()
 }
 
-/// A checksum over names and contents of a tree.
+/// A checksum of the names and contents of a tree.
 pub fn tree_sum(path: &Path) -> String {
     let script = "find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum";
     run(Command::new("sh").args(["-c", script]).current_dir(path)).ok()
@@ -150,7 +151,7 @@ struct Part {
     bytes: Vec<u8>,
 }
 
-/// Cuts the file into parts of any length and deals them out in turn.
+/// Divides the file into parts of random length and assigns them to the threads in turn.
 fn deal(bytes: u64, threads: usize, random: &mut Pcg64) -> Vec<Vec<Part>> {
     let all = initial(0, bytes);
     let mut hands: Vec<Vec<Part>> = (0..threads).map(|_| Vec::new()).collect();
@@ -170,7 +171,7 @@ fn deal(bytes: u64, threads: usize, random: &mut Pcg64) -> Vec<Vec<Part>> {
     hands
 }
 
-/// Reads, writes, zeroes and syncs at random in several threads; what the file must hold then.
+/// Reads, writes, zeroes and syncs at random in several threads; returns the expected content of the file.
 pub fn hammer(file: &File, bytes: u64, threads: usize, span: Duration) -> Vec<u8> {
     let mut random = Pcg64::seed_from_u64(threads as u64);
     let hands = deal(bytes, threads, &mut random);
@@ -200,7 +201,7 @@ pub fn hammer(file: &File, bytes: u64, threads: usize, span: Duration) -> Vec<u8
     model
 }
 
-/// One operation on some of a part.
+/// One operation on a range of a part.
 fn touch(file: &File, part: &mut Part, random: &mut Pcg64) {
     let from = random.random_range(0..part.bytes.len());
     let to = random.random_range(from..part.bytes.len()) + 1;
@@ -236,7 +237,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Files are written and synced in the file system, and the device and the volume read.
+    /// Threads write and sync files in the file system, and read the device and the volume.
     pub fn start(place: &Place, device: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -270,10 +271,10 @@ impl Busy {
         Self { threads, stop }
     }
 
-    /// Waits until every thread has met its error, or has no request under way; how long.
+    /// Waits until every thread has failed or has no request in flight; returns how long that took.
     pub fn finish(self) -> Duration {
         let begin = Instant::now();
-        // Reads of the device may be answered by the page cache for ever.
+        // The page cache may answer reads of the device indefinitely.
         let patience = begin + Duration::from_secs(2);
         while Instant::now() < patience && !self.threads.iter().all(|t| t.is_finished()) {
             std::thread::sleep(Duration::from_millis(1));

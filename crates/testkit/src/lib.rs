@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tests of several crates share; a dev-dependency, never a dependency.
+//! Test helpers shared by several crates; a dev-dependency, never a dependency.
 //!
-//! | for tests of | modules | feature |
+//! | tests of | modules | feature |
 //! | --- | --- | --- |
 //! | the engine | [`memory`], [`units`], [`fixtures`] | |
 //! | the fuzz targets and their corpus | `fuzz` | `fuzz` |
-//! | a volume and its doors in this process | `load`, `rig`, `certs` | `served` |
+//! | a volume and its front doors in this process | `load`, `rig`, `certs` | `served` |
 //! | the command | `command`, `place`, `server`, `fuse` | `command` |
 //!
 //! Why features: the tests of `larder-core` are built without the crates above it.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a test that cannot go on fails
-#![allow(clippy::new_without_default)] // a rig is made with its parts, not by default
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a test that cannot continue fails
+#![allow(clippy::new_without_default)] // a rig needs its parts
 
 pub mod fixtures;
 pub mod memory;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One shard over bytes in memory: operations are carried out at once and in order, time jumps.
+//! One shard over devices in memory: operations complete at once and in order, and time jumps.
 //!
-//! Purpose: what lies on flash after given steps, to the byte. Equal steps give equal bytes. A crash
-//! is that nothing more lands after so many writes to flash.
+//! Purpose: the exact bytes on flash after given steps. Equal steps give equal bytes. A crash is simulated by
+//! discarding all writes to flash after a given number of them.
 //!
 //! Why not the simulator's devices: they keep versions of sectors, not bytes.
 
@@ -17,33 +17,33 @@ use larder_core::shard::Shard;
 const ORIGIN: DevId = DevId(0);
 /// The flash device.
 pub const FLASH: DevId = DevId(1);
-/// Events within which a span of time must pass.
+/// Limit of events within a span of time.
 const PATIENCE: u32 = 100_000;
 
-/// See the module.
+/// A shard and the content of its devices.
 pub struct Memory {
     /// The engine.
     pub shard: Shard,
-    /// What lies on the origin.
+    /// The content of the origin.
     pub origin: Vec<u8>,
-    /// What lies on flash.
+    /// The content of the flash.
     pub flash: Vec<u8>,
-    /// Writes that still land on flash.
+    /// Writes to flash that are still executed.
     pub lands: usize,
-    /// Answers that came: tag, result and what a read brought.
+    /// Replies: tag, result, and the data of a read.
     pub replies: Vec<(u64, Result<(), Errno>, Vec<u8>)>,
     now: Nanos,
 }
 
 impl Memory {
-    /// A shard in pass-through over these bytes.
+    /// A shard in pass-through over this content.
     #[must_use]
     pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
         let shard = Shard::new(shape, &choices.try_into().unwrap(), Limits::default(), ORIGIN);
         Self { shard, origin, flash, lands: usize::MAX, replies: Vec::new(), now: 0 }
     }
 
-    /// Asks for something; a write writes `fill`.
+    /// Submits a request; a write writes `fill`.
     pub fn ask(&mut self, tag: u64, kind: Kind, offset: u64, len: u64, fill: u8) {
         let buf = match kind {
             Kind::Read => Some(Buf::with_len(len as usize)),
@@ -54,7 +54,7 @@ impl Memory {
         self.settle();
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub fn pass(&mut self, span: Nanos) {
         let until = self.now + span;
         for _ in 0..PATIENCE {
@@ -67,7 +67,7 @@ impl Memory {
                 }
             }
         }
-        panic!("nothing ends");
+        panic!("the shard has too many events");
     }
 
     fn settle(&mut self) {
@@ -93,7 +93,7 @@ impl Memory {
                 return;
             }
         }
-        panic!("nothing comes to rest");
+        panic!("the shard does not become idle");
     }
 
     fn carry_out(&mut self, io: &mut Io) {

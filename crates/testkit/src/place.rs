@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory for one test, with an origin and sockets in it, and the words of a server there.
+//! A directory for one test with an origin and sockets, and the arguments of a server there.
 
 use std::path::PathBuf;
 
@@ -9,35 +9,35 @@ use serde_json::Value;
 
 use crate::command::{Ended, connect, larder_says, one_json};
 
-/// See the module.
+/// A temporary directory.
 pub struct Place {
     dir: tempfile::TempDir,
 }
 
 impl Place {
-    /// An empty one.
+    /// An empty directory.
     pub fn new() -> Self {
         Self { dir: tempfile::Builder::new().prefix("larder-test-").tempdir().unwrap() }
     }
 
-    /// A path in it.
+    /// The path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// A path in it, as a word of a command.
+    /// The path of a file in it, as a command's argument.
     pub fn word(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Makes a sparse file of zeroes.
+    /// Creates a sparse file of zeroes.
     pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
         let file = std::fs::File::create(self.path(name)).unwrap();
         file.set_len(bytes).unwrap();
         self.path(name)
     }
 
-    /// Words of `serve` with the sockets `nbd` and `control` of this place.
+    /// Arguments of `serve` with the sockets `nbd` and `control` of this place.
     pub fn serve(&self, more: &[&str]) -> Vec<String> {
         let mut words = vec!["serve".to_owned()];
         words.extend(["--listen".to_owned(), format!("nbd+unix:{}", self.word("nbd"))]);
@@ -46,15 +46,15 @@ impl Place {
         words
     }
 
-    /// Everything that the volume holds, as a client reads it.
+    /// The whole content of the volume, as a client reads it.
     pub fn read_all(&self, bytes: u64) -> Vec<u8> {
         let mut all = vec![0; bytes as usize];
         self.client().read_at(0, &mut all).unwrap();
         all
     }
 
-    /// Words of `serve` for the file `origin` behind a file `flash` of so many MiB, with small
-    /// units and eager population.
+    /// Arguments of `serve` for the file `origin` behind the file `flash` of `flash_mib`, with small units and eager
+    /// population.
     pub fn serve_cached(&self, flash_mib: u64, more: &[&str]) -> Vec<String> {
         let (origin, flash) = (self.word("origin"), self.word("flash"));
         let mut words = self.serve(&["--origin", &origin, "--flash", &flash, "--unit", "64KiB"]);
@@ -66,15 +66,15 @@ impl Place {
         words
     }
 
-    /// Words of `serve` for the file `origin` behind a small file `flash`, by a preset: small units
-    /// where those of the preset are large, and eager population.
+    /// Arguments of `serve` for the file `origin` behind a small file `flash`, with a preset: small units where those
+    /// of the preset are large, and eager population.
     pub fn serve_preset(&self, preset: &str, more: &[&str]) -> Vec<String> {
         if preset == "sce" {
             return self.serve_cached(4, more);
         }
         let (origin, flash) = (self.word("origin"), self.word("flash"));
         let mut words = self.serve(&["--origin", &origin, "--flash", &flash, "--preset", preset]);
-        // A header of 1 MiB, and room for some buckets on each of three workers.
+        // A header of 1 MiB, and room for a few buckets on each of three workers.
         words.extend(["--flash-size", "5MiB"].map(str::to_owned));
         if preset == "slru" {
             words.extend(["--unit", "64KiB"].map(str::to_owned));
@@ -94,7 +94,7 @@ impl Place {
         Uri { address: Address::Unix(self.path("nbd")), export: String::new(), tls: None }
     }
 
-    /// The same for other programs.
+    /// The same URI as text.
     pub fn uri_word(&self) -> String {
         self.uri().to_string()
     }
@@ -104,7 +104,7 @@ impl Place {
         connect(&self.uri())
     }
 
-    /// Asks the server on the socket `control`.
+    /// Sends a command to the server on the socket `control`.
     pub fn ask(&self, command: &[&str]) -> Ended {
         let control = self.word("control");
         let mut words = vec![command[0], "--control", &control];
@@ -122,7 +122,7 @@ impl Place {
         one_json(&self.ask(&["status", "--json"]).ok())
     }
 
-    /// A counter or state of `stats`.
+    /// A numeric value of `stats`.
     pub fn stat(&self, key: &str) -> u64 {
         self.stats()[key].as_u64().unwrap()
     }

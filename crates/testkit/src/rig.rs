@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume in this process, with faults at hand on both of its devices.
+//! A volume in this process, with injectable faults on both of its devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,43 +23,43 @@ use larder_volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeErro
 
 use crate::load::{Judge, Load, PATIENCE, Shape, eventually, initial};
 
-/// Bytes of the volume: 96 units of 64 KiB, the last one cut short within a page.
+/// Bytes of the volume: 96 units of 64 KiB, the last one truncated within a page.
 pub const BYTES: u64 = (6 << 20) - 5 * 512;
-/// Bytes of flash: 24 units of 64 KiB behind the header, a third less than what is hot.
+/// Bytes of flash: 24 units of 64 KiB after the header, a third less than the hot area.
 const FLASH_BYTES: u64 = (1 << 20) + 24 * (64 << 10);
 const HOT_BYTES: u64 = 36 * (64 << 10);
 
-/// A way in.
+/// A kind of front door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
-    /// NBD by a unix socket.
+    /// NBD over a unix socket.
     Unix,
-    /// NBD by TCP.
+    /// NBD over TCP.
     Tcp,
     /// A file.
     Fuse,
 }
 
-/// What keeps a way in open.
+/// Keeps a front door open.
 enum Door {
     Socket(#[allow(dead_code)] Listener),
     File(FuseDoor),
 }
 
-/// One way to set a volume up.
+/// A configuration of a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Worker threads.
     pub workers: u32,
-    /// Requests in flight, of four clients together.
+    /// Requests in flight of four clients together.
     pub in_flight: usize,
-    /// Files on disk instead of memory.
+    /// Whether the devices are files on disk instead of memory.
     pub files: bool,
     /// Bytes of a unit.
     pub unit: u64,
-    /// Its choices, eager and small where they are patient and large.
+    /// The preset, made eager and small where it is patient and large.
     pub preset: &'static str,
-    /// How clients come in.
+    /// The front door of the clients.
     pub front: Front,
     /// See [`Limits`].
     pub flash_timeout: Duration,
@@ -82,7 +82,7 @@ impl Default for Setup {
     }
 }
 
-/// Both worker counts, shallow and deep, in memory and on files.
+/// One and three workers, few and many requests in flight, in memory and on files.
 pub fn setups() -> [Setup; 3] {
     let base = Setup::default();
     [
@@ -92,7 +92,7 @@ pub fn setups() -> [Setup; 3] {
     ]
 }
 
-/// A volume with clients at work, see the module.
+/// A volume with running clients.
 pub struct Rig {
     /// The volume.
     pub volume: Arc<Volume>,
@@ -108,8 +108,8 @@ pub struct Rig {
     door: Door,
 }
 
-/// Population begins with the first miss and displaces whatever it can: with a higher ceiling the
-/// units that are hot keep everybody out, if there are just enough of them for the flash.
+/// Population begins with the first miss and displaces any unit: with a higher ceiling the hot units would keep all
+/// others out, if just enough of them fill the flash.
 fn choices(setup: &Setup) -> Choices {
     let unit_bytes = setup.unit;
     if setup.preset != "sce" {
@@ -143,7 +143,7 @@ fn nanos(span: Duration) -> Nanos {
     span.as_nanos() as Nanos
 }
 
-/// Makes a file of so many zeroes.
+/// Creates a file of `bytes` zeroes.
 fn make_file(path: &Path, bytes: u64) {
     let file = std::fs::File::create_new(path).unwrap();
     file.set_len(bytes).unwrap();
@@ -161,14 +161,14 @@ fn run(device: &Device, kind: IoKind, offset: u64, buf: Buf) -> Buf {
 }
 
 impl Rig {
-    /// A volume that caches, with clients at work and hits already seen.
+    /// A caching volume with running clients, after the first hits.
     pub fn start(setup: Setup, seed: u64) -> Self {
         let rig = Self::start_cold(setup, seed);
         rig.hits();
         rig
     }
 
-    /// A volume with clients at work and a flash device just attached.
+    /// A volume with running clients and a flash device that was just attached.
     pub fn start_cold(setup: Setup, seed: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let origin = if setup.files {
@@ -180,7 +180,7 @@ impl Rig {
         Self::over(origin, dir, setup, seed)
     }
 
-    /// As [`start_cold`](Self::start_cold), over an origin that is there.
+    /// As [`start_cold`](Self::start_cold), over an existing origin.
     pub fn over(origin: Device, dir: tempfile::TempDir, setup: Setup, seed: u64) -> Self {
         for offset in (0..BYTES).step_by(1 << 20) {
             let bytes = initial(offset, (1 << 20).min(BYTES - offset));
@@ -213,7 +213,7 @@ impl Rig {
         rig
     }
 
-    /// Opens the flash device of this name, through its faults; a file must not be open already.
+    /// Opens the flash device of this name with the current faults; a file must not be open already.
     pub fn flash(&self, name: &str) -> Result<Device, OpenError> {
         let device = if self.setup.files {
             let path = self.dir.path().join(name);
@@ -239,7 +239,7 @@ impl Rig {
         )?)
     }
 
-    /// Attaches a new device, healthy and with faults of its own.
+    /// Attaches a new, healthy device with its own faults.
     pub fn attach_new(&mut self, name: &str) -> Result<(), VolumeError> {
         self.flash_fault = Fault::new();
         let device = self.flash(name)?;
@@ -251,12 +251,12 @@ impl Rig {
         self.volume.stats().unwrap()
     }
 
-    /// What the volume says of itself.
+    /// The volume's status.
     pub fn status(&self) -> Status {
         self.volume.status().unwrap()
     }
 
-    /// Waits for a state.
+    /// Waits for a state of the volume.
     pub fn await_state(&self, state: &str) {
         eventually(&format!("the state becomes {state}"), || {
             self.load.judge.check();
@@ -264,7 +264,7 @@ impl Rig {
         });
     }
 
-    /// Waits for hits, populations and evictions from here on.
+    /// Waits for further hits, populations and evictions.
     pub fn hits(&self) {
         let before = self.stats();
         eventually("there are hits, populations and evictions", || {
@@ -276,8 +276,8 @@ impl Rig {
         });
     }
 
-    /// Ends the load; everything seen, read again and lying on the origin must be right. How the
-    /// volume stopped.
+    /// Ends the load; verifies all reads, and the content read through the volume and from the origin. Returns the
+    /// result of stopping the volume.
     pub fn close(self) -> Result<(), VolumeError> {
         let judge = self.load.finish();
         for offset in (0..BYTES).step_by(1 << 20) {
@@ -295,13 +295,13 @@ impl Rig {
         stopped
     }
 
-    /// [`close`](Self::close), and the volume must stop in good order.
+    /// As [`close`](Self::close), and the volume must stop without an error.
     pub fn finish(self) {
         self.close().unwrap();
     }
 }
 
-/// Opens a way into a volume and starts clients there.
+/// Opens a front door of a volume and starts clients there.
 fn enter(volume: &Arc<Volume>, front: Front, dir: &Path, shape: &Shape) -> (Door, Load) {
     let judge = Judge::new();
     let spec = match front {
@@ -317,7 +317,7 @@ fn enter(volume: &Arc<Volume>, front: Front, dir: &Path, shape: &Shape) -> (Door
     (Door::Socket(listener), Load::start(&uri, shape, &judge))
 }
 
-/// Listens for a volume; where it is found.
+/// Listens for a volume; returns the listener and the URI.
 pub fn listen(volume: &Arc<Volume>, spec: &ListenSpec) -> (Listener, Uri) {
     let exports = Arc::new(Exports::new(vec![Export::of(volume)]).unwrap());
     let volumes = Arc::new(vec![Arc::clone(volume)]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server in a process of its own, as tests want it: whatever goes wrong fails the test.
+//! A server process for tests: any failure fails the test.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -11,25 +11,25 @@ use tempfile::TempDir;
 
 use crate::command::{Ended, PATIENCE, code, larder};
 
-/// See the module; killed when dropped.
+/// A server process; it is killed when dropped.
 pub struct Server {
     process: Process,
-    /// Has its log.
+    /// The directory of its log.
     _dir: TempDir,
 }
 
 impl Server {
-    /// Starts `larder` with these words and waits until it is ready everywhere.
+    /// Starts `larder` with these arguments and waits until all its listeners are ready.
     pub fn start(words: &[String]) -> Self {
         Self::try_start(words).unwrap_or_else(|ended| panic!("{words:?}: {ended:?}"))
     }
 
-    /// As [`start`](Self::start); how it ended, if it did not become ready.
+    /// As [`start`](Self::start); returns how it ended if it did not become ready.
     pub fn try_start(words: &[String]) -> Result<Self, Ended> {
         Self::try_start_at(words, words.iter().filter(|w| *w == "--listen").count())
     }
 
-    /// As [`start`](Self::start), by a configuration of so many exports at listeners.
+    /// As [`start`](Self::start), by a configuration with `doors` listeners.
     pub fn start_config(config: &Path, doors: usize) -> Self {
         let words = ["serve".to_owned(), config.to_str().unwrap().to_owned()];
         Self::try_start_at(&words, doors).unwrap_or_else(|ended| panic!("{ended:?}"))
@@ -46,8 +46,8 @@ impl Server {
         }
     }
 
-    /// Starts on devices whose last server was just killed; the kernel may take a moment to end
-    /// its operations and locks.
+    /// Starts on devices whose last server was just killed; the kernel may need a moment to end its operations and
+    /// locks.
     pub fn restart(words: &[String]) -> Self {
         let begin = Instant::now();
         loop {
@@ -65,13 +65,13 @@ impl Server {
         Ended { code: code(exit), out: String::new(), err: self.log() }
     }
 
-    /// What it has said so far.
+    /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// Where it is ready, in the order of the listeners.
+    /// The addresses at which it is ready, in the order of the listeners.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.process.addresses()
@@ -82,25 +82,25 @@ impl Server {
         self.process.signal(signal);
     }
 
-    /// Whether it has not ended.
+    /// Whether it is running.
     pub fn is_alive(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub fn wait(&mut self, patience: Duration) -> Ended {
         let exit = self.process.wait(patience).unwrap();
         let exit = exit.unwrap_or_else(|| panic!("still there: {}", self.log()));
         self.ended(exit)
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL and waits.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
         assert_eq!(self.wait(PATIENCE).code, 128 + 9);
     }
 
-    /// SIGTERM, and a good end.
+    /// Sends SIGTERM; the server must exit with success.
     pub fn stop(mut self) -> Ended {
         self.signal(Signal::TERM);
         let ended = self.wait(PATIENCE);
@@ -109,7 +109,7 @@ impl Server {
         ended
     }
 
-    /// A figure in bytes of `/proc/PID/status`.
+    /// A value in bytes from `/proc/PID/status`.
     #[must_use]
     pub fn memory(&self, key: &str) -> u64 {
         self.process.memory_bytes(key).unwrap()

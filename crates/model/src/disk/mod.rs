@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hard disk: mechanics, queue and write cache put together.
+//! A hard disk: mechanics, queue and write cache.
 //!
-//! The head does one thing at a time: a queued request, or a drain of the write cache. Queued are
-//! reads, and writes where there is no cache. With a cache:
-//! - A write is done once its bytes are over the bus and the command's overhead has passed, if
-//!   there is room; else it waits for room, in order of arrival.
-//! - A read of dirty bytes is answered from the cache.
-//! - Reads go first. The drain starts after a while without reads, so that it does not slip in
-//!   between two reads of one client; among steady reads it gets one turn in 16; and every other
-//!   turn as soon as someone waits for it: a flush, a FUA write, or a write without room.
-//! - A flush waits until all that was dirty when it came is on the medium; a FUA write is a write
-//!   with a flush after it, as Linux does it on disks like this one. A cache with a battery
-//!   completes both at once.
+//! The head does one thing at a time: it serves a queued request or drains the write cache. Reads are queued, and
+//! writes if there is no cache. With a cache:
+//! - A write completes once its data has crossed the bus and the command overhead has passed, if there is room;
+//!   otherwise it waits for room, in order of arrival.
+//! - A read of dirty data is served from the cache.
+//! - Reads take precedence. The drain starts after a while without reads, so that it does not run between two reads of
+//!   one client. Among steady reads it gets one turn in 16; it gets every other turn while a flush, a FUA write, or a
+//!   write without room waits for it.
+//! - A flush waits until all data that was dirty at its arrival is on the medium. A FUA write is a write followed by a
+//!   flush, as Linux does it on such disks. A cache with a battery completes both at once.
 //!
-//! The overhead of a command is included in the rated seek; it shows only where no seek hides it.
+//! The overhead of a command is part of the rated seek; it is visible only where no seek hides it.
 //!
-//! Invariant: the head is never idle while something is queued or someone waits for the drain.
-//! Why not let writes to a full cache go to the medium directly: the drain in order of place is
-//! better than the queue's choice among so few.
+//! Invariant: the head is never idle while a request is queued or waits for the drain.
+//!
+//! Why writes to a full cache do not go to the medium directly: the drain in order of offsets is more efficient than
+//! the queue's choice among few requests.
 
 mod platter;
 mod queue;
@@ -35,11 +35,11 @@ use crate::{Kind, Model, Nanos, Op, SplitMix64};
 
 pub use self::spec::{DiskSpec, WriteCacheSpec};
 
-/// Reads for each drain if nobody waits for the drain.
+/// Reads for each drain if no request waits for the drain.
 const DRAIN_SHARE: u32 = 16;
-/// How long there must have been no read before the drain starts by itself.
+/// Time without a read after which the drain starts by itself.
 const DRAIN_GRACE_NS: Nanos = 2_000_000;
-/// A drain of neighbours keeps the head for no longer than this takes.
+/// The longest drain of neighbouring ranges.
 const DRAIN_BYTES_MAX: u64 = 512 << 10;
 
 /// A write that waits for room.
@@ -49,7 +49,7 @@ struct Waiting {
     op: Op,
 }
 
-/// The disk.
+/// A disk.
 pub struct Disk {
     platter: Platter,
     queue: Queue,
@@ -57,9 +57,9 @@ pub struct Disk {
     waiting: VecDeque<Waiting>,
     bus: Wire,
     command_ns: Nanos,
-    /// The head works until then.
+    /// When the head becomes free.
     busy_until: Option<Nanos>,
-    /// The drain starts by itself then. Only while the head rests.
+    /// When the drain starts by itself; only while the head is idle.
     drain_at: Option<Nanos>,
     last_read_at: Nanos,
     reads_since_drain: u32,
@@ -67,7 +67,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An idle disk. The seed sets the angle at which its platter starts.
+    /// An idle disk. The seed determines the initial angle of the platter.
     #[must_use]
     pub fn new(spec: &DiskSpec, capacity_bytes: u64, seed: u64) -> Self {
         let phase = SplitMix64::new(seed).next_u64();
@@ -86,7 +86,7 @@ impl Disk {
         }
     }
 
-    /// Lets all happen that happens by `now`, each thing at its own time.
+    /// Processes all events up to `now`, each at its own time.
     fn advance(&mut self, now: Nanos) {
         while let Some(at) = self.busy_until.or(self.drain_at).filter(|&at| at <= now) {
             if self.busy_until.take().is_some() {
@@ -96,7 +96,7 @@ impl Disk {
         }
     }
 
-    /// Gives a head that is free the next thing to do.
+    /// Gives an idle head its next task.
     fn dispatch(&mut self, now: Nanos) {
         self.drain_at = None;
         while self.busy_until.is_none() {
@@ -112,7 +112,7 @@ impl Disk {
         }
     }
 
-    /// When the drain may have the head. None if there is nothing to drain, or if reads go first.
+    /// When the drain may use the head; `None` if nothing is dirty, or reads take precedence.
     fn drain_due(&self) -> Option<Nanos> {
         let cache = self.cache.as_ref().filter(|cache| cache.is_dirty())?;
         let awaited = cache.has_barrier() || !self.waiting.is_empty();
@@ -161,7 +161,7 @@ impl Disk {
         }
     }
 
-    /// If the head has just drained, lets those go on who waited for it.
+    /// After a drain, continues the requests that waited for it.
     fn end_drain(&mut self, now: Nanos) {
         let Some(cache) = &mut self.cache else { return };
         cache.end_drain();
@@ -179,7 +179,7 @@ impl Disk {
         self.cache.as_ref().is_some_and(|cache| cache.has_room(len))
     }
 
-    /// Takes a write into the cache, which has room.
+    /// Stores a write in the cache, which has room.
     fn absorb(&mut self, now: Nanos, id: u64, order: Order, op: Op) {
         let end = self.bus.carry(now, 0, op.len).saturating_add(self.command_ns);
         let span = self.platter.span(op.offset, op.len);

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The mechanics of one disk: where the head is, how the platter turns, what a seek takes.
+//! The mechanics of one disk: head position, rotation and seeks.
 //!
-//! - A seek over a distance takes `settle + stroke * sqrt(distance / capacity)`. Over uniformly
-//!   random pairs of places the root has a mean of 8/15, so `stroke` follows from the rated
-//!   average. Less than one track away there is no seek: neighbouring tracks are skewed such that
-//!   the switch costs nothing, which is how a disk keeps its rate from track to track.
-//! - The angle under the head is a function of time, the angle of a byte one of its offset; the
-//!   wait is the difference. It is not random, and a stream that comes in time never waits.
-//! - After a read the head reads on into a buffer, for a few tracks. A request that continues, or
-//!   skips ahead by less than a track, joins that reading, so a reader with one request at a time
-//!   gets the full rate though it asks a little late each time. There is one such buffer.
+//! - A seek over a distance takes `settle + stroke * sqrt(distance / capacity)`. Over uniformly random pairs of
+//!   positions the root has a mean of 8/15, so `stroke` follows from the rated average. Within one track there is no
+//!   seek: neighbouring tracks are skewed such that the switch costs nothing, which is how a disk sustains its rate
+//!   from track to track.
+//! - The angle under the head is a function of time, and the angle of a byte is a function of its offset; the wait is
+//!   the difference. It is not random, and a timely stream never waits.
+//! - After a read the head reads ahead into a buffer, for a few tracks. A request that continues, or skips ahead by
+//!   less than a track, joins this read-ahead. So a reader with one request at a time gets the full rate although each
+//!   request arrives slightly late. There is one such buffer.
 //!
-//! Offsets are turned into *spin*: the media time from byte 0 to there if read in one go. Spin
-//! modulo a revolution is the angle, a difference of spins is a transfer time, and since both come
-//! from one function, rounding never makes a stream miss its angle by a nanosecond, which would
-//! cost a revolution.
+//! Offsets are converted to *spin*: the media time from byte 0 to the offset if read in one go. Spin modulo a
+//! revolution is the angle, and a difference of spins is a transfer time. Both come from one function, so rounding
+//! never makes a stream miss its angle by a nanosecond, which would cost a revolution.
 //!
-//! Left out: zones (the outer tracks of real disks are faster), remapped sectors, and writes that
-//! start in the middle of a track that they fill. For the distance of a seek, the head counts as
-//! being where the last request ended, also if it has read on.
+//! Not modelled: zones (the outer tracks of real disks are faster), remapped sectors, and writes that start in the
+//! middle of a track that they fill. For the distance of a seek the head is where the last request ended, even if it
+//! has read ahead.
 
 use super::spec::DiskSpec;
 use crate::Nanos;
@@ -26,7 +25,7 @@ use crate::Nanos;
 const MINUTE_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Keeps spins within 64 bits down to media of a megabyte a second.
+/// Keeps spins within 64 bits for media rates down to a megabyte a second.
 const CAPACITY_BYTES_MAX: u64 = 1 << 50;
 
 /// A range on the medium.
@@ -39,18 +38,18 @@ pub(crate) struct MediaRange {
     angle_ns: Nanos,
 }
 
-/// What an access would come to.
+/// The cost of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// All of it is in the buffer; the head is not needed.
+    /// All data is in the buffer; the head is not needed.
     Buffered,
-    /// The head is at the first byte at `start` and past the last at `end`. It `joins` the reading
-    /// ahead if all between the buffer and there is read as well.
+    /// The head is at the first byte at `start` and after the last at `end`. The access `joins` the read-ahead if
+    /// everything between the buffer and its end is read as well.
     Media { start: Nanos, end: Nanos, joins: bool },
 }
 
 impl Plan {
-    /// When bytes begin to come: what a scheduler wants early.
+    /// When the first byte is transferred; a scheduler prefers an early start.
     pub(crate) fn start(&self, now: Nanos) -> Nanos {
         match self {
             Self::Buffered => now,
@@ -59,7 +58,7 @@ impl Plan {
     }
 }
 
-/// The reading on after a read.
+/// The read-ahead after a read.
 #[derive(Clone, Copy)]
 struct Ahead {
     /// First byte still in the buffer.
@@ -67,7 +66,7 @@ struct Ahead {
     /// At this time the head was at this spin.
     at: Nanos,
     spin: Nanos,
-    /// Here it stops.
+    /// Where it stops.
     limit: u64,
     limit_spin: Nanos,
 }
@@ -87,7 +86,7 @@ pub(crate) struct Platter {
 }
 
 impl Platter {
-    /// A platter that has `phase` (any number) as its angle at time 0, its head at the first byte.
+    /// A platter whose angle at time 0 is `phase` (any number), with its head at the first byte.
     pub(crate) fn new(spec: &DiskSpec, capacity_bytes: u64, phase: u64) -> Self {
         let revolution_ns = (MINUTE_NS / spec.rpm.max(1)).max(1);
         let track = u128::from(spec.bytes_per_second) * u128::from(revolution_ns);
@@ -108,7 +107,7 @@ impl Platter {
         }
     }
 
-    /// The range as far as it lies on the medium.
+    /// The part of a range that lies on the medium.
     pub(crate) fn span(&self, offset: u64, len: u64) -> MediaRange {
         let offset = offset.min(self.capacity_bytes);
         let end = offset.saturating_add(len).min(self.capacity_bytes);
@@ -122,7 +121,7 @@ impl Platter {
         }
     }
 
-    /// What a read would come to if the head were free for it at `now`.
+    /// The plan of a read if the head is free at `now`.
     pub(crate) fn plan_read(&self, now: Nanos, span: &MediaRange) -> Plan {
         let Some(ahead) = self.ahead.filter(|ahead| span.offset >= ahead.first) else {
             return self.plan_access(now, span, 0);
@@ -145,12 +144,12 @@ impl Platter {
         self.plan_access(now, span, 0)
     }
 
-    /// What a write would come to if the head were free for it at `now`.
+    /// The plan of a write if the head is free at `now`.
     pub(crate) fn plan_write(&self, now: Nanos, span: &MediaRange) -> Plan {
         self.plan_access(now, span, self.write_settle_ns)
     }
 
-    /// The head will have done a planned read at `end`.
+    /// Records a planned read that ends at `end`.
     pub(crate) fn did_read(&mut self, span: &MediaRange, end: Nanos, joins: bool) {
         let joined = self.ahead.filter(|_| joins);
         let first = joined.map_or(span.offset, |ahead| ahead.first);
@@ -164,7 +163,7 @@ impl Platter {
         });
     }
 
-    /// A read has been served from the buffer at `now`: a head that still reads on goes further.
+    /// Records a read served from the buffer at `now`: a head that is still reading ahead continues further.
     pub(crate) fn did_hit(&mut self, span: &MediaRange, now: Nanos) {
         let Some(ahead) = &mut self.ahead else { return };
         let still_reads = ahead.spin + now.saturating_sub(ahead.at) <= ahead.limit_spin;
@@ -175,7 +174,7 @@ impl Platter {
         }
     }
 
-    /// The head will have done a planned write.
+    /// Records a planned write.
     pub(crate) fn did_write(&mut self, span: &MediaRange) {
         self.head = span.end;
         self.ahead = None;
@@ -231,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Reads at `now`; returns when the head is past.
+    /// Reads at `now`; returns when the read ends.
     fn read(platter: &mut Platter, now: Nanos, offset: u64, len: u64) -> Nanos {
         let span = platter.span(offset, len);
         let (_, end, joins) = media(platter.plan_read(now, &span));
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn seeks_have_the_stated_mean_and_turns_half() {
+    fn random_accesses_take_the_mean_seek_and_half_a_revolution() {
         let mut platter = platter();
         let mut random = SplitMix64::new(1);
         let (mut now, mut positioning_ns) = (0, 0);
@@ -256,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn streams_never_miss_a_turn() {
+    fn streams_never_miss_a_revolution() {
         let mut platter = platter();
         let mut now = read(&mut platter, 0, 0, 4096);
         let start = now;
         for at in 1..100_000 {
             let span = platter.span(at * 4096, 4096);
-            // In turns, as both must keep the angle to the nanosecond.
+            // Writes alternate with planning, because both must keep the angle to the nanosecond.
             let (begin, end, _) = media(platter.plan_write(now, &span));
             assert_eq!(begin, now);
             platter.did_write(&span);
@@ -273,25 +272,25 @@ mod tests {
     }
 
     #[test]
-    fn the_head_reads_on_and_late_requests_join() {
+    fn the_head_reads_ahead_and_late_requests_join() {
         let mut platter = platter();
         let end = read(&mut platter, 0, 0, 128 << 10);
         let rest_ns = (128 << 10) * 1000 / 155;
         let span = platter.span(128 << 10, 128 << 10);
         let (start, done, joins) = media(platter.plan_read(end + 100_000, &span));
         assert_eq!((start, joins), (end + 100_000, true));
-        assert!(done.abs_diff(end + rest_ns) <= 1, "as if asked at once");
+        assert!(done.abs_diff(end + rest_ns) <= 1, "as if submitted at once");
         assert_eq!(platter.plan_read(end + rest_ns + 1, &span), Plan::Buffered);
         let skip = platter.span(300_000, 4096);
-        assert!(media(platter.plan_read(end, &skip)).2, "it skips ahead with the head");
+        assert!(media(platter.plan_read(end, &skip)).2, "a short skip joins the read-ahead");
         let far = platter.span(3 * TRACK, 4096);
-        assert!(!media(platter.plan_read(end, &far)).2, "seeking is sooner");
+        assert!(!media(platter.plan_read(end, &far)).2, "a seek is faster");
         let back = platter.span(0, 4096);
         assert_eq!(platter.plan_read(end, &back), Plan::Buffered);
     }
 
     #[test]
-    fn a_head_that_stopped_reading_on_waits_for_its_place() {
+    fn a_head_that_stopped_reading_ahead_waits_for_its_angle() {
         let mut platter = platter();
         let end = read(&mut platter, 0, 0, 4096);
         let limit = 4096 + 4 * TRACK;
@@ -313,6 +312,6 @@ mod tests {
         let ahead = platter.ahead.unwrap();
         assert_eq!(ahead.limit, 8192 + 4 * TRACK);
         platter.did_hit(&platter.span(8192, 4096), end + 100 * TURN);
-        assert_eq!(platter.ahead.unwrap().limit, 8192 + 4 * TRACK, "it had stopped");
+        assert_eq!(platter.ahead.unwrap().limit, 8192 + 4 * TRACK, "the read-ahead had stopped");
     }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Native command queueing: the requests among which a disk chooses the next.
+//! Native command queueing: the requests among which a disk chooses.
 //!
-//! The first 32 (or as many as the disk has slots) are candidates, the others wait in order of
-//! arrival for a slot. Of the candidates that one is served which the head reaches first.
+//! The first 32 requests (or as many as the disk has slots) are candidates; the others wait for a slot in order of
+//! arrival. The disk serves the candidate that the head reaches first.
 //!
-//! Invariant: a candidate is passed over at most `patience` times, then the longest waiting such
-//! one goes next. As slots are handed out in order, no request waits for more than
-//! `patience + depth` others once it is a candidate.
-//! Why not an age in milliseconds: behind a queue of large requests everything is old, and the
-//! disk would fall back to serving in order of arrival just when choosing pays most.
+//! Invariant: a candidate is passed over at most `patience` times; then the oldest such candidate is served. Slots are
+//! assigned in order, so a candidate waits for at most `patience + depth` others.
+//!
+//! Why not an age in milliseconds: behind a queue of large requests everything is old, and the disk would serve in
+//! order of arrival just when choosing pays off most.
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ impl Pending {
 
 struct Candidate {
     pending: Pending,
-    /// The queue's `served` when it became one.
+    /// The queue's `served` when the request became a candidate.
     since: u64,
 }
 
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Takes out the next request to serve at `now`, with what it comes to.
+    /// Removes the next request to serve at `now`; returns it with its plan.
     pub(crate) fn pop(&mut self, platter: &Platter, now: Nanos) -> Option<(Pending, Plan)> {
         let (index, plan) = self.choose(platter, now)?;
         self.served += 1;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a disk's write cache holds, the order in which it drains, and who waits for that.
+//! The content of a disk's write cache, the order in which it drains, and the requests that wait for it.
 //!
-//! Dirty ranges drain as one-way elevator: upwards from where the last drain ended, then from the
-//! lowest again; neighbours go together. A range written again while it waits stays one range.
+//! Dirty ranges drain as a one-way elevator: upwards from where the last drain ended, then again from the lowest;
+//! neighbouring ranges drain together. A range that is written again before it drains stays one range.
 //!
-//! A *barrier* (a flush, or a write with FUA) is done once all is drained that was dirty when it
-//! came. Each barrier closes an *epoch*; ranges carry the epoch in which they became dirty, and a
-//! count for each open epoch tells what is left of it without searching.
+//! A *barrier* (a flush, or a write with FUA) completes once all data that was dirty at its arrival has drained. Each
+//! barrier closes an *epoch*. Ranges carry the epoch in which they became dirty, and a count for each open epoch shows
+//! how many remain, without a search.
 //!
-//! Invariants: the ranges are disjoint; the counts sum up to ranges held plus ranges draining;
-//! a range that is written again keeps its older epoch, so a barrier never completes early.
-//! A barrier cannot be put off for ever by writes that keep the elevator busy: room that drains
-//! make is handed out only when no barrier waits, or when one completes, so what can come in
-//! meanwhile is bounded by the room there was.
-//! Why not drain the barrier's ranges first: two passes over the platter instead of one.
+//! Invariants: the ranges are disjoint; the counts add up to the ranges held plus the ranges draining; a range that is
+//! written again keeps its older epoch, so a barrier never completes early. Writes that keep the elevator busy cannot
+//! delay a barrier indefinitely: room freed by drains is available only when no barrier waits, or when one completes,
+//! so the room at its arrival bounds the data accepted meanwhile.
+//!
+//! Why not drain the barrier's ranges first: that would take two passes over the platter instead of one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,15 +21,15 @@ use super::spec::WriteCacheSpec;
 use crate::Nanos;
 use crate::completions::Order;
 
-/// Numbers the spans of time between barriers.
+/// Numbers the intervals between barriers.
 pub(crate) type Epoch = u64;
 
-/// Someone who waits for the drain of all up to an epoch.
+/// A request that waits until all epochs up to its own have drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Barrier {
     pub(crate) id: u64,
     pub(crate) order: Order,
-    /// Not done before this time: its command or data have to arrive as well.
+    /// It does not complete before this time, when its command and data have arrived.
     pub(crate) earliest: Nanos,
 }
 
@@ -41,15 +41,15 @@ struct Dirty {
 pub(crate) struct WriteCache {
     spec: WriteCacheSpec,
     ranges: BTreeMap<u64, Dirty>,
-    /// Dirty, draining, or drained but not yet handed out again.
+    /// Bytes dirty, draining, or drained but not yet available.
     used_bytes: u64,
-    /// Of these, drained while a barrier waited.
+    /// Of these, bytes drained while a barrier waited.
     withheld_bytes: u64,
     draining: Vec<Epoch>,
     draining_bytes: u64,
     /// Where the last drain ended.
     elevator: u64,
-    /// Ranges left of epoch `oldest`, of the one after, and so on to the current one.
+    /// Ranges left of epoch `oldest`, of the following one, and so on to the current one.
     counts: VecDeque<u64>,
     oldest: Epoch,
     barriers: VecDeque<(Epoch, Barrier)>,
@@ -71,12 +71,12 @@ impl WriteCache {
         }
     }
 
-    /// Whether it loses its content without power, so that barriers mean something.
+    /// Whether it loses its content without power, so that barriers have an effect.
     pub(crate) fn is_volatile(&self) -> bool {
         !self.spec.battery_backed
     }
 
-    /// Whether a write of this length can come in. One larger than the cache can if it is empty.
+    /// Whether it can accept a write of this length. An empty cache accepts one larger than itself.
     pub(crate) fn has_room(&self, len: u64) -> bool {
         self.used_bytes == 0 || self.used_bytes.saturating_add(len) <= self.spec.size_bytes
     }
@@ -91,7 +91,7 @@ impl WriteCache {
         !self.barriers.is_empty()
     }
 
-    /// Whether all of a range is dirty, so that a read of it needs no head.
+    /// Whether a range is completely dirty, so that a read needs no head.
     pub(crate) fn covers(&self, offset: u64, end: u64) -> bool {
         let mut reached = offset;
         while reached < end {
@@ -103,7 +103,7 @@ impl WriteCache {
         offset < end
     }
 
-    /// Makes a range dirty; what of it is so already stays as it is.
+    /// Makes a range dirty; parts that are dirty already are unchanged.
     pub(crate) fn insert(&mut self, offset: u64, end: u64) {
         let before = self.ranges.range(..=offset).next_back();
         let mut from = before.map_or(offset, |(_, dirty)| dirty.end.max(offset));
@@ -124,14 +124,14 @@ impl WriteCache {
         self.count(epoch, 1);
     }
 
-    /// Lets someone wait for all that is dirty now.
+    /// Adds a barrier for all data that is dirty now.
     pub(crate) fn add_barrier(&mut self, barrier: Barrier) {
         self.barriers.push_back((self.current(), barrier));
         self.counts.push_back(0);
         self.close_empty_epochs();
     }
 
-    /// Returns one barrier whose wait is over.
+    /// Returns a barrier that is complete.
     pub(crate) fn pop_barrier(&mut self) -> Option<Barrier> {
         let (epoch, barrier) = *self.barriers.front()?;
         if epoch >= self.oldest {
@@ -143,7 +143,7 @@ impl WriteCache {
         Some(barrier)
     }
 
-    /// Takes out the range to drain next: neighbours up to `bytes_max`, or as much of one.
+    /// Removes the next range to drain: neighbours up to `bytes_max`, or that much of one.
     pub(crate) fn begin_drain(&mut self, bytes_max: u64) -> Option<(u64, u64)> {
         let above = self.ranges.range(self.elevator..).next();
         let offset = *above.or_else(|| self.ranges.iter().next())?.0;
@@ -167,7 +167,7 @@ impl WriteCache {
         Some((offset, end))
     }
 
-    /// The range taken out is on the medium. Does nothing if there is none.
+    /// The range that was drained is on the medium. Does nothing if there is none.
     pub(crate) fn end_drain(&mut self) {
         while let Some(epoch) = self.draining.pop() {
             self.count(epoch, -1);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn drains_upwards_neighbours_together_and_wraps() {
+    fn drains_upwards_with_neighbours_and_wraps() {
         let mut cache = cache(1000);
         for (offset, end) in [(50, 60), (10, 20), (60, 65), (90, 95)] {
             cache.insert(offset, end);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn books_balance_under_a_random_mix() {
+    fn counts_are_consistent_under_a_random_mix() {
         let mut cache = cache(1 << 20);
         let mut random = SplitMix64::new(3);
         let (mut added, mut popped) = (0, 0);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Erase blocks by the number of their valid pages: finds the one with the fewest at bounded cost.
+//! Erase blocks by number of valid pages: finds the one with the fewest at bounded cost.
 //!
-//! A list for each number; a page that becomes invalid moves its block down by one. Of blocks with
-//! equally many the one goes first that came to that number first, so that the choice is the same
-//! on every machine and no block waits for ever.
+//! There is a list for each number; a page that becomes invalid moves its block down by one. Of blocks with equally
+//! many valid pages the one that reached that number first is chosen, so that the choice is the same on every machine
+//! and no block waits indefinitely.
 //!
-//! Cost: `fewest` sinks by one with a page that becomes invalid, or to the number of a block that
-//! was just filled, and `pop` raises it step by step. All its steps upwards are thus fewer than the
-//! pages programmed and invalidated, which makes every call O(1) amortised.
-//! Why not a heap: each overwrite of a page would cost a logarithm and a random walk in memory.
+//! Cost: `fewest` decreases by one when a page becomes invalid, or to the count of a block that was just filled, and
+//! `pop` increases it step by step. So it increases less often than pages are programmed and invalidated, which makes
+//! every call O(1) amortised.
+//!
+//! Why not a heap: each overwrite of a page would cost a logarithm and random memory accesses.
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -30,14 +31,14 @@ struct List {
 
 pub(super) struct Buckets {
     blocks: Vec<Link>,
-    /// Of blocks with as many valid pages as the index says.
+    /// The blocks with as many valid pages as the index.
     lists: Vec<List>,
     /// No list before this one has a block.
     fewest: usize,
 }
 
 impl Buckets {
-    /// Blocks without valid pages, none of them to be chosen yet.
+    /// Blocks without valid pages, none of which may be chosen yet.
     pub(super) fn new(blocks: u32, pages_per_block: u32) -> Self {
         let lists = pages_per_block as usize + 1;
         Self {
@@ -47,7 +48,7 @@ impl Buckets {
         }
     }
 
-    /// How many valid pages a block has.
+    /// Number of valid pages of a block.
     pub(super) fn valid(&self, block: u32) -> u32 {
         self.blocks[block as usize].valid
     }
@@ -57,7 +58,7 @@ impl Buckets {
         self.blocks[block as usize].valid += 1;
     }
 
-    /// A page of the block holds nothing any more.
+    /// A page of the block became invalid.
     pub(super) fn drop_valid(&mut self, block: u32) {
         let listed = self.blocks[block as usize].next != OUTSIDE;
         if listed {
@@ -69,7 +70,7 @@ impl Buckets {
         }
     }
 
-    /// From now on the block may be chosen.
+    /// Makes the block available to be chosen.
     pub(super) fn push(&mut self, block: u32) {
         let valid = self.valid(block) as usize;
         let last = std::mem::replace(&mut self.lists[valid].last, block);
@@ -82,7 +83,7 @@ impl Buckets {
         self.fewest = self.fewest.min(valid);
     }
 
-    /// Takes out the block with the fewest valid pages.
+    /// Removes the block with the fewest valid pages.
     pub(super) fn pop(&mut self) -> Option<u32> {
         let from = self.lists.get(self.fewest..)?;
         self.fewest += from.iter().position(|list| list.first != NONE)?;
@@ -111,9 +112,9 @@ mod tests {
     use super::Buckets;
     use crate::SplitMix64;
 
-    /// Against a plain list of blocks in order of their coming to their number.
+    /// Compares with a plain list of blocks in the order in which they reached their number.
     #[test]
-    fn agrees_with_a_search_of_all() {
+    fn agrees_with_an_exhaustive_search() {
         const BLOCKS: u32 = 12;
         const PAGES: u32 = 5;
         let mut random = SplitMix64::new(3);

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A flash translation layer: a page map with greedy garbage collection.
 //!
-//! Flash is programmed page by page (4 KiB) and erased in blocks. A page that is written again goes
-//! elsewhere, its old place holds nothing from then on, and to erase a block what it still holds
-//! must be relocated. How much that is follows from what is written where: write amplification is
-//! a result here.
+//! Flash is programmed page by page (4 KiB) and erased in blocks. A page that is written again goes elsewhere, and its
+//! old place becomes invalid. Before a block is erased, its valid pages are relocated. How many these are depends on
+//! the pattern of writes, so write amplification is a result here.
 //!
-//! - The host's pages go to one open block, relocated ones to another.
-//! - When no more than two blocks' worth of pages is erased, the block with the fewest valid pages
-//!   becomes the victim. Its `v` pages move bit by bit while the host writes as many as `b - v`
-//!   more, so that no request waits for a whole block.
-//! - A request is taken as a whole: what it replaces holds nothing from its arrival on, as the drive
-//!   has the new data in its buffer. (Page by page, garbage collection would relocate the second
-//!   half of a block that is just being written anew, and again in each round of a queue.)
-//! - A trim forgets pages. A flush concerns what is in flight, not the map: there is nothing to do.
+//! - The host's pages go to one open block, relocated pages to another.
+//! - When at most two blocks' worth of pages is erased, the block with the fewest valid pages becomes the victim. Its
+//!   `v` pages are relocated gradually while the host writes `b - v` further pages, so that no request waits for a
+//!   whole block.
+//! - A request is applied as a whole: the pages that it replaces are invalid from its arrival, because the drive has
+//!   the new data in its buffer. (Page by page, garbage collection would relocate the second half of a block that is
+//!   being overwritten, and again in each round of a queue.)
+//! - A trim invalidates pages. A flush has no effect on the map.
 //!
-//! Invariants, checked in `tests.rs` after each step of a random history: logical and physical page
-//! refer to each other or neither does to anything; a block's count is the number of its valid
-//! pages; there is always an erased page. The last holds because a victim frees more than it
-//! takes: two blocks' worth is erased when it is chosen, the host and the victim together take one
-//! until it is erased, and at most one of the two open blocks ends without a whole one to follow.
-//! That the victim has a page to free needs [`SPARE_BLOCKS`] beyond the capacity.
+//! Invariants, checked in `tests.rs` after each step of a random history: a logical and a physical page refer to each
+//! other, or neither refers to anything; a block's count is the number of its valid pages; there is always an erased
+//! page. The last holds because a victim frees more pages than it takes: two blocks' worth is erased when it is chosen,
+//! the host and the victim together take one until it is erased, and at most one of the two open blocks ends without a
+//! whole one to follow. [`SPARE_BLOCKS`] beyond the capacity guarantee that a victim has a page to free.
 //!
-//! Costs: 4 bytes a logical page, 4 a physical one and 12 a block (64 GiB with 7 % of spare: 142
-//! MB with blocks of 256 KiB; what was never written takes none on most systems); O(1) amortised
-//! for a page programmed, host's or relocated.
+//! Cost: 4 bytes for each logical page, 4 for each physical one and 12 for each block (64 GiB with 7 % of spare flash:
+//! 142 MB with blocks of 256 KiB; on most systems pages never written take none); O(1) amortised for each programmed
+//! page, written or relocated.
 //!
-//! Left out: wear levelling (blocks are reused in the order of their erasure), hot and cold data
-//! told apart, the map's own pages, read disturbance. Why not a hybrid map of blocks and pages: it
-//! is a family of designs with a constant each, and drives since 2010 map pages.
+//! Not modelled: wear levelling (blocks are reused in the order of their erasure), separation of hot and cold data, the
+//! map's own pages, read disturbance.
+//!
+//! Why not a hybrid map of blocks and pages: it is a family of designs, each with its own constants, and drives since
+//! 2010 map pages.
 
 mod buckets;
 mod greedy;
@@ -42,43 +42,43 @@ use serde::Deserialize;
 use self::buckets::Buckets;
 use crate::{Nanos, SplitMix64, bounds};
 
-/// Bytes of a page: what is mapped, and what a smaller write programs too.
+/// Bytes of a page, the unit of mapping; a smaller write also programs a whole page.
 pub const PAGE_BYTES: u64 = 4 << 10;
-/// The fewest blocks beyond the capacity: two blocks' worth of erased pages, two open ones.
+/// The fewest blocks beyond the capacity: two blocks' worth of erased pages and two open blocks.
 const SPARE_BLOCKS: u64 = 4;
-/// So many blocks' worth of erased pages, and no more, when a victim is chosen.
+/// A victim is chosen when at most this many blocks' worth of pages is erased.
 const ERASED_BLOCKS: u64 = 2;
-/// The largest drive, so that with as much to spare 32 bits number its pages. Larger ones are
-/// modelled as this one, and addresses go round.
+/// The largest drive, so that 32 bits number its pages including as much spare flash. Larger ones are modelled as this
+/// one, and addresses wrap around.
 const CAPACITY_BYTES_MAX: u64 = 4 << 40;
-/// What refers to nothing. Tables hold numbers of pages plus one, so that a new table is all zero.
+/// Refers to no page. Tables hold page numbers plus one, so that a new table is all zero.
 const NOTHING: u32 = 0;
 
-/// What to model.
+/// The parameters of a flash translation layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub struct FtlSpec {
-    /// What is erased at once; in whole pages.
+    /// Bytes of an erase block, in whole pages.
     #[serde(deserialize_with = "bounds::block_bytes::<_, PAGE_BYTES>")]
     pub block_bytes: u64,
     /// Flash beyond the capacity, in thousandths of the capacity.
     #[serde(deserialize_with = "bounds::per_mille")]
     pub spare_per_mille: u64,
-    /// How long an erasure keeps the drive from other work. Dies erase side by side.
+    /// How long an erasure occupies the drive. Dies erase in parallel.
     #[serde(deserialize_with = "bounds::nanos")]
     pub erase_ns: Nanos,
-    /// The drive in use: filled from end to end, and then overwritten page by page at random, as
-    /// many times its capacity. None: a new one.
+    /// How often the drive in use was overwritten: filled sequentially, then overwritten page by page at random, this
+    /// many times its capacity. `None`: a new drive.
     #[serde(default, deserialize_with = "bounds::overwrites")]
     pub overwrites: Option<u64>,
 }
 
-/// What flash has done.
+/// Counters of flash operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wear {
     /// Pages programmed because the host wrote them.
     pub host_pages: u64,
-    /// Pages programmed because their block was to be erased.
+    /// Pages programmed to relocate them from a block to be erased.
     pub relocated_pages: u64,
     /// Blocks erased.
     pub erased_blocks: u64,
@@ -91,7 +91,7 @@ impl Wear {
         (self.host_pages + self.relocated_pages) as f64 / self.host_pages.max(1) as f64
     }
 
-    /// What was done after an earlier state of the counters.
+    /// The operations after an earlier state of the counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl Wear {
     }
 }
 
-/// Which open block: for pages of the host, or for those that are relocated.
+/// The two open blocks: for pages of the host, and for relocated pages.
 const HOST: usize = 0;
 const RELOCATED: usize = 1;
 
@@ -117,12 +117,12 @@ struct Open {
 /// A block being emptied.
 struct Victim {
     block: u32,
-    /// Before this page of it nothing is valid.
+    /// No page of the block before this one is valid.
     next: u32,
-    /// Valid pages when it was chosen, and the others.
+    /// Number of valid and of other pages when it was chosen.
     valid: u32,
     free: u32,
-    /// Parts of a relocation that are due; one is due at `free` of them.
+    /// Fractions of relocations due; `free` of them make one.
     due: u32,
 }
 
@@ -134,10 +134,10 @@ pub struct Ftl {
     /// Physical page to logical page.
     owner: Vec<u32>,
     buckets: Buckets,
-    /// Blocks erased, the longest ago first.
+    /// Erased blocks, the oldest erasure first.
     erased: VecDeque<u32>,
     erased_pages: u64,
-    /// Those of [`HOST`] and [`RELOCATED`].
+    /// The open blocks of [`HOST`] and [`RELOCATED`].
     open: [Open; 2],
     victim: Option<Victim>,
     wear: Wear,
@@ -169,7 +169,7 @@ impl Ftl {
         }
     }
 
-    /// Its capacity in pages.
+    /// The capacity in pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.map.len() as u64
@@ -181,14 +181,14 @@ impl Ftl {
         self.pages_per_block
     }
 
-    /// What flash has done since the drive was new, or since it was brought into use.
+    /// The flash operations since the drive was new or preconditioned.
     #[must_use]
     pub fn wear(&self) -> Wear {
         self.wear
     }
 
-    /// The write amplification that uniformly random writes of single pages tend to, computed (see
-    /// `greedy.rs`). What is kept erased is not part of what they spread over.
+    /// The computed write amplification of uniformly random writes of single pages (see `greedy.rs`). The pages kept
+    /// erased are not part of the flash over which they spread.
     #[must_use]
     pub fn steady_write_amplification(&self) -> f64 {
         let kept = ERASED_BLOCKS * u64::from(self.pages_per_block);
@@ -196,8 +196,8 @@ impl Ftl {
         greedy::write_amplification(self.pages_per_block, valid_share)
     }
 
-    /// Writes so many pages from one on; addresses beyond the last page go round. Returns what
-    /// flash did for it.
+    /// Writes `count` pages from `first` on; addresses beyond the last page wrap around. Returns the flash operations
+    /// that this took.
     pub fn write(&mut self, first: u64, count: u64) -> Wear {
         let before = self.wear;
         self.trim(first, count);
@@ -209,16 +209,15 @@ impl Ftl {
         self.wear.since(&before)
     }
 
-    /// Forgets what so many pages from one on hold.
+    /// Invalidates `count` pages from `first` on.
     pub fn trim(&mut self, first: u64, count: u64) {
         for logical in self.round(first, count) {
             self.forget(logical);
         }
     }
 
-    /// Makes of a new drive one in use, and begins to count anew: all of it is written in order,
-    /// then at random, a page at a time, as often as makes `overwrites` times its capacity. Three
-    /// times are enough for write amplification to be steady.
+    /// Turns a new drive into one in use, and resets the counters: the drive is written sequentially, then at random in
+    /// single pages, `overwrites` times its capacity. Three times suffice for a steady write amplification.
     pub fn precondition(&mut self, overwrites: u64, seed: u64) {
         self.write(0, self.pages());
         let mut random = SplitMix64::new(seed);
@@ -228,7 +227,7 @@ impl Ftl {
         self.wear = Wear::default();
     }
 
-    /// Logical pages, each at most once.
+    /// Logical pages with wrap-around, each at most once.
     fn round(&self, first: u64, count: u64) -> impl Iterator<Item = u32> + use<> {
         let pages = self.pages();
         let first = first % pages;
@@ -237,7 +236,7 @@ impl Ftl {
         straight.chain(wrapped).map(|page| page as u32)
     }
 
-    /// Takes away what a logical page refers to.
+    /// Invalidates a logical page.
     fn forget(&mut self, logical: u32) {
         let place = std::mem::replace(&mut self.map[logical as usize], NOTHING);
         if place != NOTHING {
@@ -246,8 +245,8 @@ impl Ftl {
         }
     }
 
-    /// Puts a logical page, which refers to nothing that is valid, on the next page of an open
-    /// block. If there is none an erased one is opened; a full one may be chosen from now on.
+    /// Programs a logical page, which has no valid place, to the next page of an open block. If the block is full an
+    /// erased one is opened; a block that becomes full may be chosen from then on.
     fn program(&mut self, logical: u32, stream: usize) {
         if self.open[stream].next == self.open[stream].end {
             let Some(block) = self.erased.pop_front() else {
@@ -269,7 +268,7 @@ impl Ftl {
         }
     }
 
-    /// Does the share of garbage collection that goes with the next page of the host.
+    /// Does the share of garbage collection for the next page of the host.
     fn collect(&mut self) {
         if self.victim.is_none() {
             if self.erased_pages > ERASED_BLOCKS * u64::from(self.pages_per_block) {
@@ -295,7 +294,7 @@ impl Ftl {
         }
     }
 
-    /// Moves the next valid page of a victim that has one.
+    /// Relocates the next valid page of a victim that has one.
     fn relocate_one(&mut self, victim: &mut Victim) {
         while self.owner[victim.next as usize] == NOTHING {
             victim.next += 1;

@@ -4,8 +4,7 @@
 use super::{Ftl, FtlSpec, NOTHING, PAGE_BYTES, Wear};
 use crate::SplitMix64;
 
-/// How far from the computed value a simulated drive may end, as a share of it. The computation is
-/// for endlessly many blocks.
+/// Accepted relative deviation of a simulated drive from the computed value, which assumes infinitely many blocks.
 const TOLERANCE: f64 = 0.02;
 
 fn spec(pages_per_block: u64, spare_per_mille: u64) -> FtlSpec {
@@ -13,7 +12,7 @@ fn spec(pages_per_block: u64, spare_per_mille: u64) -> FtlSpec {
     FtlSpec { block_bytes, spare_per_mille, erase_ns: 0, overwrites: None }
 }
 
-/// Overwrites so many pages of the first `area` ones at random.
+/// Overwrites `count` random pages among the first `area` ones.
 fn overwrite(ftl: &mut Ftl, area: u64, count: u64, seed: u64) {
     let mut random = SplitMix64::new(seed);
     for _ in 0..count {
@@ -47,9 +46,9 @@ fn check(ftl: &Ftl, written: &[bool]) {
     assert!(erased.chain(ahead).all(|page| ftl.owner[page as usize] == NOTHING), "erased is empty");
 }
 
-/// Writes and trims of all lengths, hot spots and whole rounds, on drives with little to spare.
+/// Writes and trims of all lengths, hot areas and complete rounds, on drives with little spare flash.
 #[test]
-fn no_page_is_lost_and_none_is_held_twice() {
+fn no_page_is_lost_and_none_is_stored_twice() {
     for seed in 0..40 {
         let mut random = SplitMix64::new(seed);
         let shape = spec(2 + random.below(9), random.below(400));
@@ -92,7 +91,7 @@ fn whole_blocks_in_order_are_never_relocated() {
     }
 }
 
-/// A write of a whole block leaves the old one empty, wherever it goes.
+/// A write of a whole block leaves the old block empty.
 #[test]
 fn whole_blocks_at_random_are_never_relocated() {
     let mut ftl = Ftl::new(&spec(64, 70), 1 << 28);
@@ -105,9 +104,9 @@ fn whole_blocks_at_random_are_never_relocated() {
     assert!(ftl.wear().erased_blocks > 9_900);
 }
 
-/// Computed in `greedy.rs`, measured here.
+/// Compares with the value computed in `greedy.rs`.
 #[test]
-fn random_writes_come_to_the_computed_amplification() {
+fn random_writes_have_the_computed_amplification() {
     for (block, spare) in [(16, 74), (64, 74), (64, 181), (64, 300), (256, 74), (256, 280)] {
         let mut ftl =
             Ftl::new(&spec(block, spare), (400_000 / block).min(4_000) * block * PAGE_BYTES);
@@ -123,7 +122,7 @@ fn random_writes_come_to_the_computed_amplification() {
     }
 }
 
-/// Three times the capacity are enough: the quarter after three rounds and after six is alike.
+/// Three times the capacity suffice: results after three rounds and after six are alike.
 #[test]
 fn preconditioning_ends_in_the_steady_state() {
     let measure = |overwrites| {
@@ -135,10 +134,13 @@ fn preconditioning_ends_in_the_steady_state() {
     };
     let [new, third, sixth] = [0, 3, 6].map(measure);
     assert!((third / sixth - 1.0).abs() < 0.01, "{third} {sixth}");
-    assert!(new < 0.9 * sixth, "a drive that was only filled is not there yet: {new} {sixth}");
+    assert!(
+        new < 0.9 * sixth,
+        "a drive that was only filled is not in the steady state: {new} {sixth}"
+    );
 }
 
-/// What is trimmed need not be relocated: half a drive has all the spare flash of the world.
+/// Trimmed pages are not relocated: a drive that is half trimmed has ample spare flash.
 #[test]
 fn trimmed_pages_are_not_relocated() {
     let mut ftl = Ftl::new(&spec(64, 74), 1 << 28);
@@ -156,7 +158,7 @@ fn trimmed_pages_are_not_relocated() {
     assert_eq!(ftl.wear().since(&before).relocated_pages, 0);
 }
 
-/// No request carries a whole block's garbage collection.
+/// No request carries the garbage collection of a whole block.
 #[test]
 fn garbage_collection_is_spread_over_writes() {
     let mut ftl = Ftl::new(&spec(256, 74), 1 << 29);
@@ -167,7 +169,7 @@ fn garbage_collection_is_spread_over_writes() {
     assert!((5..=20).contains(&most), "{most}");
 }
 
-/// The figures below are part of published results: whoever changes them changes those.
+/// These figures are part of published results; changing them changes those.
 #[test]
 fn the_same_in_every_build() {
     let mut ftl = Ftl::new(&spec(64, 74), 1 << 26);

@@ -12,13 +12,13 @@ pub const CAPACITY_BYTES: u64 = 1_000_000_000_000;
 pub const PAGE_BYTES: u64 = 4 << 10;
 pub const CHUNK_BYTES: u64 = 128 << 10;
 
-/// What a run of a closed loop came to.
+/// The result of a closed loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     pub requests: u64,
     pub mean_ns: f64,
     pub max_ns: Nanos,
-    /// When the first and the last counted one were done.
+    /// Completion times of the first and the last counted request.
     pub first: Nanos,
     pub end: Nanos,
 }
@@ -34,7 +34,7 @@ impl Run {
     }
 }
 
-/// A drive that maps pages takes time and memory by its capacity.
+/// A drive with a page map takes time and memory in proportion to its capacity.
 pub fn capacity(name: &str, bytes: u64) -> u64 {
     if name.ends_with("-ftl") { bytes.min(1 << 30) } else { bytes }
 }
@@ -43,7 +43,7 @@ pub fn device(name: &str) -> Box<dyn Model> {
     profile(name, capacity(name, CAPACITY_BYTES), 1).expect("a known profile")
 }
 
-/// The same, but of a drive that maps pages one that was filled in order and no more.
+/// The same; a drive with a page map was only filled sequentially.
 pub fn device_filled_in_order(name: &str) -> Box<dyn Model> {
     let mut description = described(name).expect("a known profile");
     if let DeviceSpec::Ssd(SsdSpec { ftl: Some(ftl), .. }) = &mut description.device {
@@ -55,14 +55,14 @@ pub fn device_filled_in_order(name: &str) -> Box<dyn Model> {
 pub fn disk_spec(name: &str) -> DiskSpec {
     match described(name) {
         Ok(Description { device: DeviceSpec::Disk(disk), .. }) => disk,
-        other => panic!("{name} is no disk: {other:?}"),
+        other => panic!("{name} is not a disk: {other:?}"),
     }
 }
 
 pub fn ssd_spec(name: &str) -> SsdSpec {
     match described(name) {
         Ok(Description { device: DeviceSpec::Ssd(ssd), .. }) => ssd,
-        other => panic!("{name} is no drive: {other:?}"),
+        other => panic!("{name} is not a drive: {other:?}"),
     }
 }
 
@@ -70,8 +70,8 @@ pub fn link_spec(name: &str) -> LinkSpec {
     described(name).expect("a known profile").link.expect("one behind a link")
 }
 
-/// Keeps `depth` requests inside until `requests` have come back, from `start` on. Those inside at
-/// the end are waited for and count for `max_ns` alone, or one that starves would go unseen.
+/// Keeps `depth` requests in flight until `requests` have completed, from `start` on. Those in flight at the end are
+/// waited for and count only for `max_ns`, which reveals one that starves.
 pub fn closed_loop(
     model: &mut dyn Model,
     start: Nanos,
@@ -111,7 +111,7 @@ pub fn closed_loop(
     Run { requests, mean_ns: sum_ns as f64 / count as f64, max_ns, first, end }
 }
 
-/// Small requests at random places.
+/// Small requests at random offsets.
 pub fn random_ops(kind: Kind, bytes: u64, seed: u64) -> impl FnMut() -> Op {
     let mut random = SplitMix64::new(seed);
     move || {
@@ -120,7 +120,7 @@ pub fn random_ops(kind: Kind, bytes: u64, seed: u64) -> impl FnMut() -> Op {
     }
 }
 
-/// One request after the other from a place on.
+/// Consecutive requests from an offset on.
 pub fn sequential_ops(kind: Kind, bytes: u64, from: u64) -> impl FnMut() -> Op {
     let mut offset = from;
     move || {
@@ -130,7 +130,7 @@ pub fn sequential_ops(kind: Kind, bytes: u64, from: u64) -> impl FnMut() -> Op {
     }
 }
 
-/// Sends one request and waits for it; returns how long it took and when it was done.
+/// Submits one request and waits for it; returns its latency and its completion time.
 pub fn one(model: &mut dyn Model, now: Nanos, op: Op) -> (Nanos, Nanos) {
     let run = closed_loop(model, now, 1, 1, || op);
     (run.max_ns, run.end)

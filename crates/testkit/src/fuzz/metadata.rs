@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes as a flash's label and metadata: found, recovered, restored, served from.
+//! Arbitrary bytes as a flash's label and metadata: parsed, recovered, restored and used.
 //!
-//! The input is a byte of the volume's kind, a byte of what is put right, and then pieces: which
-//! structure (u8), from which byte of it (u16), how many (u8), and those. They are laid over a
-//! formatted flash. What is put right are checksums (and, of log blocks, what makes them follow), so
-//! that damage gets past them.
+//! The input is a byte with the volume's kind, a byte with what to fix, and then pieces: a structure (u8), an offset in
+//! it (u16), a length (u8), and that many bytes. The pieces overwrite parts of a formatted flash. Fixing computes
+//! checksums (and, in log blocks, their chain) so that damage passes them.
 //!
-//! Demanded: no panic, no read outside of the metadata, no loop; what is restored has no unit twice
-//! and none that does not exist; it is served from, logged and recovered again without a word.
+//! Required: no panic, no read outside of the metadata, no endless loop. What is restored holds no unit twice and none
+//! that does not exist; it is used, logged and recovered again without an error.
 
 use larder_core::checksum::crc32c;
 use larder_core::config::{Choices, Durability, preset};
@@ -28,16 +27,16 @@ use crate::units::{LOG_BYTES, recover_from};
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 10;
 
-// What is put right, and what is there already.
+// What is fixed, and what is present.
 const LABELS: u8 = 1;
 const HEADERS: u8 = 2;
 const PAYLOADS: u8 = 4;
 const LOGS: u8 = 8;
-/// The second region is complete, too, and newer.
+/// The second region is complete too, and newer.
 const TWO_REGIONS: u8 = 16;
-/// Log blocks bear their own sequences and batches, not what the input says.
+/// Log blocks have correct sequences and batches instead of those of the input.
 const SEQUENCES: u8 = 32;
-/// The label, as `larder check` sees it.
+/// Runs `larder check` on the label.
 const INSPECT: u8 = 64;
 
 /// A shard's metadata on a small flash.
@@ -73,7 +72,7 @@ impl Image {
         Some(Self { shape, choices, flash, layout, label: labels, bytes })
     }
 
-    /// A newer region beside the first, as a checkpoint leaves it.
+    /// Adds a newer region beside the first, as after a checkpoint.
     fn add_region(&mut self) {
         let payload_crc = Some(crc32c(self.payload(1)));
         let header = Header { volume: VOLUME, generation: 2, follows: 1, payload_crc };
@@ -87,7 +86,7 @@ impl Image {
         &self.bytes[self.layout.payload(region) as usize..][..self.layout.payload_bytes as usize]
     }
 
-    /// A structure's bytes.
+    /// The bytes of a structure.
     fn structure(&mut self, which: u8) -> &mut [u8] {
         let (region, layout) = (which >> 3 & 1, &self.layout);
         let log = u64::from(layout.log_blocks) * layout.block_bytes;
@@ -101,7 +100,7 @@ impl Image {
         &mut self.bytes[at as usize..][..len as usize]
     }
 
-    fn lay_over(&mut self, mut pieces: &[u8]) {
+    fn overwrite(&mut self, mut pieces: &[u8]) {
         while let Some(([which, low, high, len], rest)) = pieces.split_first_chunk() {
             let (piece, next) = rest.split_at(usize::from(*len).min(rest.len()));
             let target = self.structure(*which);
@@ -112,7 +111,7 @@ impl Image {
         }
     }
 
-    fn put_right(&mut self, what: u8) {
+    fn fix(&mut self, what: u8) {
         let fix = |bytes: &mut [u8], at: usize| {
             bytes[at..at + 4].fill(0);
             let crc = crc32c(bytes);
@@ -123,7 +122,7 @@ impl Image {
         }
         for region in [0, 1] {
             if what & LOGS != 0 {
-                self.put_log_right(region, what & SEQUENCES != 0);
+                self.fix_log(region, what & SEQUENCES != 0);
             }
             let crc = crc32c(self.payload(region)).to_le_bytes();
             for copy in [2, 3] {
@@ -131,7 +130,7 @@ impl Image {
                 if what & PAYLOADS != 0 && header[56] == 1 {
                     header[44..48].copy_from_slice(&crc);
                 }
-                // What was never written stays so.
+                // A header that was never written stays zero.
                 if what & HEADERS != 0 && header.iter().any(|b| *b != 0) {
                     fix(header, 12);
                 }
@@ -139,9 +138,8 @@ impl Image {
         }
     }
 
-    /// Makes each block of the log's first copy one that follows from the one before it, up to the
-    /// first that is empty.
-    fn put_log_right(&mut self, region: u8, sequences: bool) {
+    /// Makes each block of the log's first copy follow the one before it, up to the first empty block.
+    fn fix_log(&mut self, region: u8, sequences: bool) {
         let header = self.structure(region << 3 | 2);
         let generation = u64::from_le_bytes(header[24..32].try_into().unwrap_or_default());
         let (block, mut tail) =
@@ -166,31 +164,27 @@ impl Image {
     }
 }
 
-/// See the module.
+/// Checks one input.
 pub fn check(data: &[u8]) {
     let Some(([kind, right], pieces)) = data.split_first_chunk() else { return };
     let Some(mut image) = Image::formatted(*kind) else { return };
     if right & TWO_REGIONS != 0 {
         image.add_region();
     }
-    image.lay_over(pieces);
-    image.put_right(*right);
+    image.overwrite(pieces);
+    image.fix(*right);
     if let Found::Label(label) = Label::find(&image.label) {
-        assert_eq!(
-            Label::find(&label.encode()),
-            Found::Label(label),
-            "it is read as it is written"
-        );
+        assert_eq!(Label::find(&label.encode()), Found::Label(label), "a label decodes to itself");
     }
     if right & INSPECT != 0 {
         return look(&image);
     }
     let Ok(recovered) = recover_from(&image.bytes, &image.layout, VOLUME) else { return };
-    let lawful = is_lawful(&recovered, &image);
-    serve(image, &recovered, lawful);
+    let valid = is_valid(&recovered, &image);
+    serve(image, &recovered, valid);
 }
 
-/// What `larder check` makes of it; a repair changes nothing that it says.
+/// Runs `larder check`; a repair must not change its report.
 fn look(image: &Image) {
     let spec = DevSpec::Mem(12 << 20);
     let Ok(device) = Device::open(&spec, Access::ReadWrite) else { return };
@@ -203,14 +197,14 @@ fn look(image: &Image) {
         device.run_blocking(&mut io).expect("memory can be written");
     }
     let Ok(report) = inspect(&device, false) else { return };
-    let repaired = inspect(&device, true).expect("what was understood is repaired");
+    let repaired = inspect(&device, true).expect("a parsed image can be repaired");
     assert_eq!(report.units_used, repaired.units_used);
     assert_eq!(report.verdict, repaired.verdict);
     assert!(report.units_dirty <= report.slots && report.units_used <= report.slots);
 }
 
-/// No unit twice and none that does not exist; both presets place units anywhere.
-fn is_lawful(recovered: &Recovered, image: &Image) -> bool {
+/// Whether no unit is held twice and all exist; both presets may place a unit in any slot.
+fn is_valid(recovered: &Recovered, image: &Image) -> bool {
     let layout = &image.layout;
     assert_eq!(recovered.payload.len() as u64, layout.payload_bytes);
     assert!(recovered.factors(layout).count() as u32 == layout.factors);
@@ -227,14 +221,14 @@ fn is_lawful(recovered: &Recovered, image: &Image) -> bool {
     once && units.iter().all(|unit| u64::from(*unit) < image.shape.units())
 }
 
-/// What is lawful is attached, and nothing else; it then lives, and is recovered again.
-fn serve(image: Image, recovered: &Recovered, lawful: bool) {
+/// Attaches the metadata, which must succeed exactly if it is valid; then uses it and recovers it again.
+fn serve(image: Image, recovered: &Recovered, valid: bool) {
     let Image { shape, choices, flash, layout, bytes, .. } = image;
     let owns = Keeps::of(&choices).dirty;
     let origin = vec![0; shape.origin_bytes as usize];
     let mut memory = Memory::new(shape, choices, origin, bytes);
     let warm = memory.shard.attach(flash, Some(recovered));
-    assert_eq!(warm, lawful, "warm if and only if it does not contradict itself");
+    assert_eq!(warm, valid, "warm exactly if it is consistent");
     let Some(status) = memory.shard.cache_status().filter(|_| warm) else { return };
     let used = (0..layout.slots).filter(|s| recovered.unit(*s, &layout).is_some()).count() as u64;
     assert_eq!(status.units_used, used);
@@ -252,11 +246,12 @@ fn serve(image: Image, recovered: &Recovered, lawful: bool) {
     assert_eq!(memory.replies.len(), kinds.len() * asked.len());
     for (tag, result, data) in &memory.replies {
         assert!(result.is_ok());
-        assert!(*tag != 3 || data.iter().all(|b| *b == 0), "what was trimmed reads as zeroes");
+        assert!(*tag != 3 || data.iter().all(|b| *b == 0), "trimmed data reads as zeroes");
     }
     assert!(memory.shard.journal_settled());
-    let again = recover_from(&memory.flash, &layout, VOLUME).expect("what was written is read");
-    let status = memory.shard.cache_status().expect("nobody detached it");
+    let again =
+        recover_from(&memory.flash, &layout, VOLUME).expect("written metadata can be recovered");
+    let status = memory.shard.cache_status().expect("the cache is still attached");
     let used = (0..layout.slots).filter(|s| again.unit(*s, &layout).is_some()).count() as u64;
     assert_eq!((status.units_used, owns && status.units_dirty > used), (used, false));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzz targets do with their bytes, a module each with one function `check`, which panics
-//! where something is wrong. The targets in `fuzz/` call them under libFuzzer, and
-//! `crates/front/tests/fuzz_corpus.rs` calls them with the corpus.
+//! The checks of the fuzz targets: a module each with one function `check`, which panics if a requirement is violated.
+//! The targets in `fuzz/` call them under libFuzzer, and `crates/front/tests/fuzz_corpus.rs` calls them with the
+//! corpus.
 
 pub mod metadata;
 pub mod nbd_handshake;

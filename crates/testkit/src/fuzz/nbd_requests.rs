@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes after an NBD negotiation: requests to our server, or replies to our client.
+//! Arbitrary bytes after an NBD negotiation: requests to the server, or replies to the client.
 //!
-//! The first byte says which, the next eight are dice: how results, sends and receives interleave, or
-//! what the client asked. Demanded: no panic, no loop; the server hands on what lies within its
-//! export, keeps its bounds at every moment and answers each request once; the client completes what
-//! was asked, once, with data as long as was asked for.
+//! The first byte selects the side. The next eight are random numbers that determine how results, sends and receives
+//! interleave, or what the client requests. Required: no panic, no endless loop. The server passes on only requests
+//! within its export, keeps its bounds at every moment and replies once to each request. The client completes each
+//! request once, with data of the requested length.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -26,10 +26,10 @@ use larder_volume::session::{ClientRequest, Session as _, What};
 const BYTES: u64 = 1 << 20;
 const LIMITS: Limits =
     Limits { requests: 6, payload_bytes: 64 << 10, recv_bytes: 4096, skip_bytes: 4 << 20 };
-/// More turns than any input can need.
+/// Turns after which an input counts as an endless loop.
 const PATIENCE: usize = 200_000;
 
-/// See the module.
+/// Checks one input.
 pub fn check(data: &[u8]) {
     let Some((setup, rest)) = data.split_first() else { return };
     let Some((dice, bytes)) = rest.split_first_chunk() else { return };
@@ -59,7 +59,7 @@ impl<'a> Server<'a> {
         Self { session, input, dice, open, sending: None, handed: 0, answered: 0 }
     }
 
-    /// The next of some small numbers.
+    /// The next small random number.
     fn roll(&mut self) -> usize {
         self.dice = self.dice.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
         (self.dice >> 56) as usize
@@ -96,7 +96,7 @@ impl<'a> Server<'a> {
         assert!(self.session.in_flight() == 0 && !self.session.memory_out());
     }
 
-    /// Takes requests, and checks them and the bounds.
+    /// Takes requests; checks them and the bounds.
     fn take_requests(&mut self) {
         while let Some(request) = self.session.next_request() {
             let payload = request.bufs.iter().map(|b| b.len() as u64).sum::<u64>();
@@ -141,8 +141,8 @@ impl<'a> Server<'a> {
     }
 }
 
-/// What a lawful server says, up to the end of the negotiation.
-fn lawful(structured: bool, allocation: bool) -> Vec<u8> {
+/// The bytes of a valid server, up to the end of the negotiation.
+fn valid(structured: bool, allocation: bool) -> Vec<u8> {
     let reply = |option, kind, data: &[u8]| {
         [&OptionReply { option, kind, len: data.len() as u32 }.encode(), data].concat()
     };
@@ -170,11 +170,11 @@ fn client(setup: u8, dice: [u8; 8], bytes: &[u8]) {
     };
     let Ok((ours, mut theirs)) = UnixStream::pair() else { return };
     let said =
-        [&lawful(setup & 2 != 0, setup & 4 != 0), &bytes[..bytes.len().min(32 << 10)]].concat();
+        [&valid(setup & 2 != 0, setup & 4 != 0), &bytes[..bytes.len().min(32 << 10)]].concat();
     if theirs.write_all(&said).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
         return;
     }
-    let client = Client::over(ours, "disk", &options).expect("a lawful negotiation");
+    let client = Client::over(ours, "disk", &options).expect("a valid negotiation");
     let (mut sender, mut receiver) = client.split();
     let mut asked = Vec::new();
     for (die, offset) in dice.into_iter().zip((0..).step_by(8192)) {
@@ -193,7 +193,8 @@ fn client(setup: u8, dice: [u8; 8], bytes: &[u8]) {
         match receiver.wait() {
             Ok(done) => {
                 let place = asked.iter().position(|(cookie, ..)| *cookie == done.cookie);
-                let (_, what, len) = asked.swap_remove(place.expect("asked, and not answered yet"));
+                let (_, what, len) =
+                    asked.swap_remove(place.expect("requested, and not answered yet"));
                 let want = if what < 2 { len } else { 0 };
                 assert!(done.result.as_ref().map_or(true, |data| data.len() as u64 == want));
                 assert!(what == 3 || done.extents.is_empty());
@@ -205,9 +206,9 @@ fn client(setup: u8, dice: [u8; 8], bytes: &[u8]) {
                 }
                 done.result.into_iter().for_each(|data| receiver.recycle(data));
             }
-            Err(ClientError::TimedOut) => panic!("it waits for a server that is gone"),
+            Err(ClientError::TimedOut) => panic!("the client waits for a closed connection"),
             Err(_) => break,
         }
     }
-    assert!(receiver.wait().is_err(), "a connection that failed fails for ever");
+    assert!(receiver.wait().is_err(), "a failed connection keeps failing");
 }

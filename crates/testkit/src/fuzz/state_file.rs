@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any bytes as a state file: two of them in one directory, the input cut at its first `0xff`.
+//! Arbitrary bytes as state files: two of them in one directory, the input split at its first `0xff`.
 //!
-//! Demanded: no panic; what is refused is refused in one line; what is understood is stored and
-//! loaded again as it was; and no flash that may alone have data is ever put out of use by the way.
+//! Required: no panic. A rejected file gives a one-line error. A parsed file that is stored loads again as it was. A
+//! flash that may hold the only copy of data is never put out of use.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -15,13 +15,13 @@ thread_local! {
     static DIR: OnceCell<TempDir> = const { OnceCell::new() };
 }
 
-/// In memory where there is such a directory: what is stored is flushed.
+/// In memory where possible, because storing flushes.
 fn scratch() -> TempDir {
     let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     made.expect("a directory for temporary files")
 }
 
-/// See the module.
+/// Checks one input.
 pub fn check(data: &[u8]) {
     DIR.with(|dir| check_in(data, dir.get_or_init(scratch).path()));
 }

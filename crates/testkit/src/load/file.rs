@@ -22,7 +22,7 @@ struct Client {
     count: Arc<AtomicU64>,
     chooser: Chooser,
     file: File,
-    /// The same file; what is written to it is durable when it is answered.
+    /// The same file, opened such that writes are durable on completion.
     durable: File,
 }
 

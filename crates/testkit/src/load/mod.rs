@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that read, write, trim, zero and flush overlapping ranges over NBD, and a judge of
-//! every byte that they see: the oracle of linearisability, fed with real time.
+//! Clients that read, write, trim, zero and flush overlapping ranges over NBD, and a judge that verifies every byte
+//! they read: the oracle of linearisability, with real time.
 
 mod file;
 
@@ -18,14 +18,14 @@ use larder_sim::oracle::{Oracle, WriteId, fill, value};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Longer than anything may take; then the test fails instead of hanging.
+/// Time limit of any operation; the test then fails instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
-/// Requests per second of all clients together: the oracle's work grows with the square.
+/// Requests per second of all clients together. The oracle's work grows with their square.
 const RATE: u64 = 6000;
 
-/// What a device holds before the first write: the values of write 0.
+/// The content of a device before the first write: the values of write 0.
 pub fn initial(offset: u64, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     for (i, sector) in bytes.chunks_mut(SECTOR as usize).enumerate() {
@@ -34,41 +34,41 @@ pub fn initial(offset: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Waits for something, but not for ever.
+/// Waits until `done`, within a time limit.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Which errors clients may see.
+/// The errors that clients may see.
 #[derive(Clone, Debug)]
 pub struct Tolerance {
     /// Requests that touch these bytes ...
     pub range: Range<u64>,
-    /// ... and flushes, if so told, ...
+    /// ... and flushes, if set, ...
     pub flushes: bool,
-    /// ... may fail with this.
+    /// ... may fail with this error.
     pub errno: Errno,
 }
 
-/// Judges what clients saw, see the module.
+/// Verifies what clients read.
 pub struct Judge {
     oracle: Mutex<Oracle>,
     begin: Instant,
     wrong: Mutex<Vec<String>>,
     tolerance: Mutex<Option<Tolerance>>,
     errors: AtomicU64,
-    /// When the latest FLUSH was sent that was answered.
+    /// When the latest acknowledged FLUSH was sent.
     flushed: AtomicU64,
-    /// Whether a connection may break.
+    /// Whether connections may break.
     pub may_break: AtomicBool,
 }
 
 impl Judge {
-    /// A judge of a device that holds [`initial`] values.
+    /// A judge of a device with [`initial`] content.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             oracle: Mutex::default(),
@@ -86,12 +86,12 @@ impl Judge {
         self.begin.elapsed().as_nanos() as u64 + 1
     }
 
-    /// From now on requests may fail so (or, with `None`, not at all).
+    /// Sets the errors that requests may return; `None` allows none.
     pub fn tolerate(&self, tolerance: Option<Tolerance>) {
         *self.tolerance.lock().unwrap() = tolerance;
     }
 
-    /// How many requests failed as tolerated.
+    /// Number of tolerated errors.
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::SeqCst)
     }
@@ -103,18 +103,18 @@ impl Judge {
     /// Fails the test if anything was wrong so far.
     pub fn check(&self) {
         let wrong = self.wrong.lock().unwrap();
-        assert!(wrong.is_empty(), "{} things are wrong, first: {}", wrong.len(), wrong[0]);
+        assert!(wrong.is_empty(), "{} errors, the first: {}", wrong.len(), wrong[0]);
     }
 
-    /// Judges bytes that were read somehow, now, while nobody writes.
+    /// Verifies bytes read from any source while no client writes.
     pub fn seen(&self, offset: u64, bytes: &[u8]) {
         let now = self.now();
         let result = self.oracle.lock().unwrap().read(offset, bytes, now, self.now() + 1);
         result.unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// The device went away with what no FLUSH and no FUA covered, and came back with this, which is its only
-    /// past from now on.
+    /// The device lost an unknown part of what no FLUSH or FUA covered, and now holds `found`, which becomes its whole
+    /// history.
     pub fn crashed(&self, found: &[u8]) {
         self.verdict();
         let flushed = self.flushed.load(Ordering::SeqCst);
@@ -129,7 +129,7 @@ impl Judge {
         oracle.restart(&found);
     }
 
-    /// Judges the whole history.
+    /// Verifies the whole history.
     pub fn verdict(&self) {
         self.check();
         self.oracle.lock().unwrap().judge().unwrap_or_else(|e| panic!("{e}"));
@@ -152,17 +152,17 @@ impl Judge {
 /// What the clients do.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Bytes that they use, from 0.
+    /// The bytes that they use, from 0.
     pub bytes: u64,
-    /// Three requests of four go to the first so many bytes.
+    /// Three requests of four go to the first `hot_bytes` bytes.
     pub hot_bytes: u64,
-    /// Clients, each with a connection.
+    /// Number of clients, each with a connection.
     pub clients: usize,
-    /// Requests in flight of each.
+    /// Requests in flight of each client.
     pub depth: usize,
-    /// Of a hundred requests, how many are reads.
+    /// Percentage of reads.
     pub reads: u32,
-    /// Seed of the choice.
+    /// Seed of the random choices.
     pub seed: u64,
 }
 
@@ -178,7 +178,7 @@ struct Op {
 struct Chooser {
     random: Pcg64,
     shape: Shape,
-    /// Everything is a multiple of this.
+    /// Offsets and lengths are multiples of this.
     block: u64,
 }
 
@@ -209,7 +209,7 @@ impl Chooser {
 
 /// Running clients.
 pub struct Load {
-    /// Judges them.
+    /// The judge that verifies them.
     pub judge: Arc<Judge>,
     stop: Arc<AtomicBool>,
     clients: Vec<(Arc<AtomicU64>, JoinHandle<()>)>,
@@ -260,12 +260,12 @@ impl Load {
         Self { judge: Arc::clone(judge), stop, clients }
     }
 
-    /// How many requests were answered.
+    /// Number of completed requests.
     pub fn answered(&self) -> u64 {
         self.clients.iter().map(|(count, _)| count.load(Ordering::SeqCst)).sum()
     }
 
-    /// Waits until every client was answered so many times more.
+    /// Waits until every client has completed `more` requests.
     pub fn progress(&self, more: u64) {
         let counts = || self.clients.iter().map(|(count, _)| count.load(Ordering::SeqCst));
         let before: Vec<u64> = counts().collect();
@@ -275,7 +275,7 @@ impl Load {
         });
     }
 
-    /// Ends the clients, after their last answers.
+    /// Ends the clients after their last replies.
     pub fn finish(self) -> Arc<Judge> {
         self.stop.store(true, Ordering::SeqCst);
         for (_, thread) in self.clients {
@@ -286,7 +286,7 @@ impl Load {
     }
 }
 
-/// The requests of a client that are not answered.
+/// The requests in flight of a client.
 #[derive(Default)]
 struct Open {
     ops: HashMap<u64, Op>,
@@ -294,7 +294,7 @@ struct Open {
     broken: bool,
 }
 
-/// What the sending and the receiving thread of a client share.
+/// State shared by the sending and the receiving thread of a client.
 #[derive(Default)]
 struct Window {
     open: Mutex<Open>,
@@ -308,7 +308,7 @@ impl Window {
         result
     }
 
-    /// Waits until `ready`, which is looked at now and then in any case.
+    /// Waits until `ready`, which is also polled.
     fn wait(&self, ready: impl Fn(&Open) -> bool) {
         let mut open = self.open.lock().unwrap();
         while !ready(&open) {
@@ -317,8 +317,7 @@ impl Window {
     }
 }
 
-/// The sending thread of a client. Another one receives, so that neither end ever waits for the
-/// other to read.
+/// The sending thread of a client. Another thread receives, so that neither end blocks the other.
 struct Sending {
     judge: Arc<Judge>,
     window: Arc<Window>,
@@ -331,7 +330,7 @@ impl Sending {
         let (began, depth) = (Instant::now(), chooser.shape.depth);
         let pause = Duration::from_secs(chooser.shape.clients as u64) / RATE as u32;
         loop {
-            // Whoever is ahead of his time lets all of his requests end, then begins as many.
+            // A client that is ahead of its rate lets all requests complete, then sends a full window.
             let ahead = pause * self.count.load(Ordering::SeqCst) as u32;
             let rest = ahead.saturating_sub(began.elapsed());
             let most = if rest > 8 * pause { 0 } else { depth - 1 };
@@ -349,7 +348,7 @@ impl Sending {
             let op = Op { kind, offset, len, id, start };
             self.window.change(|open| open.ops.insert(cookie, op));
         }
-        // The connection lives until the last answer.
+        // The connection is kept until the last reply.
         self.window.wait(|open| open.ops.is_empty() || open.broken);
         sender.disconnect()
     }
@@ -368,10 +367,10 @@ fn receive(
         }
         let completion = receiver.wait()?;
         let end = judge.now();
-        // The answer may be quicker than the sender's note of the request.
+        // The reply may arrive before the sender has recorded the request.
         window.wait(|open| open.ops.contains_key(&completion.cookie) || open.all_sent);
         let op = window.change(|open| open.ops.remove(&completion.cookie));
-        let op = op.ok_or(ClientError::Protocol("an answer to nothing"))?;
+        let op = op.ok_or(ClientError::Protocol("a reply that matches no request"))?;
         match completion.result {
             Ok(data) => answered(judge, &op, &data, end),
             Err(errno) => judge.judge_error(&op, errno),
