@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which crate may depend on which: arrows point down only.
+//! Allowed dependencies between crates: arrows point down only.
 
 use toml::{Table, Value};
 
 use crate::tree::Tree;
 
-/// Each crate below `crates`, with what it may depend on. Dev-dependencies are free.
+/// Each crate below `crates`, and the crates on which it may depend. Dev-dependencies are not restricted.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("model", &[]),
@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &[]),
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
     ("bench", &["core", "front", "io", "lab", "model", "nbd", "report", "sim", "trace", "volume"]),
-    // A dev-dependency: no row above or below has it.
+    // A dev-dependency: it is in no other row.
     ("testkit", &["bench", "core", "front", "io", "nbd", "sim", "volume"]),
     ("cli", &["bench", "core", "front", "io", "lab", "nbd", "report", "sim", "trace", "volume"]),
 ];
@@ -30,9 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     for name in tree.crates() {
         let Some((_, may_use)) = MAY_USE.iter().find(|(row, _)| *row == name) else {
-            findings.push(format!(
-                "crates/{name}: xtask/src/arrows.rs has no row of what it may depend on"
-            ));
+            findings.push(format!("crates/{name}: xtask/src/arrows.rs has no row for this crate"));
             continue;
         };
         let path = tree.root.join("crates").join(&name).join("Cargo.toml");
@@ -41,7 +39,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     }
     for (row, _) in MAY_USE.iter().filter(|(row, _)| !tree.crates().iter().any(|name| name == row))
     {
-        findings.push(format!("xtask/src/arrows.rs: {row}: there is no such crate"));
+        findings.push(format!("xtask/src/arrows.rs: {row}: the crate does not exist"));
     }
 }
 
@@ -68,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arrow_that_points_up_is_found() {
+    fn an_upward_dependency_is_found() {
         let text = "[dependencies]\nlarder-core.workspace = true\nlarder-policy.workspace = true\nserde = \"1\"\n\
                     [dev-dependencies]\nlarder-sim.workspace = true\n\
                     [target.'cfg(unix)'.dependencies]\nlarder-io.workspace = true\n";

@@ -4,7 +4,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, ImplItem, Item};
 
-/// Whether an attribute `cfg` ties an item to `test` or to the feature `mutants`.
+/// Whether a `cfg` attribute restricts an item to `test` or to the feature `mutants`.
 #[must_use]
 pub fn is_test_only(attrs: &[Attribute]) -> bool {
     attrs.iter().filter(|a| a.path().is_ident("cfg")).any(|attr| match &attr.meta {
@@ -13,7 +13,7 @@ pub fn is_test_only(attrs: &[Attribute]) -> bool {
     })
 }
 
-/// Whether a predicate of `cfg` holds in builds of tests alone. `all` is looked into; `any` and `not` are not.
+/// Whether a `cfg` predicate holds only in test builds. `all` is examined; `any` and `not` are not.
 fn needs_test(predicate: TokenStream) -> bool {
     let tokens: Vec<TokenTree> = predicate.into_iter().collect();
     match tokens.as_slice() {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_tests_have_is_told_from_what_they_have_too() {
+    fn test_only_items_are_distinguished_from_others() {
         let is = |text: &str| is_test_only(of_item(&syn::parse_str::<Item>(text).unwrap()));
         assert!(is("#[cfg(test)] mod tests {}"));
         assert!(is("#[cfg(all(test, unix))] mod tests {}"));

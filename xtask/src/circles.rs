@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that import each other, directly or through others: a reader has to understand all of them at once.
 //!
-//! A group is a strongly connected component of the files of a crate. A module may use what a module above it defines: the
-//! two are read together. A module that hands on names of its children imports nothing; whoever takes such a name imports
+//! A group is a strongly connected component of the files of a crate. A module may use the definitions of a module
+//! above it, because the two are read together. A module that re-exports names of its children imports nothing; a
+//! module that uses such a name imports the child.
 //! the child.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_import_each_other_are_found_through_the_parents_that_hand_names_on() {
+    fn circles_through_re_exporting_parents_are_found() {
         let lib = ("lib.rs", "mod a; mod b; mod c;\npub use self::a::{A, f};\npub use b::*;");
         let a = ("a.rs", "use super::B; pub struct A(B); pub fn f() {}");
         let c = ("c.rs", "use crate::A; pub struct C(A);");
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_may_use_its_parent_and_the_words_of_a_macro_count() {
+    fn a_child_may_use_its_parent_and_paths_in_macros_count() {
         let lib = ("lib.rs", "mod a; mod c;");
         let parent = ("a/mod.rs", "pub mod b; pub struct A(b::B); pub fn f(c: crate::c::C) {}");
         let child = ("a/b.rs", "pub struct B; fn f() { println!(\"{}\", super::A::new()) }");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures of the code: lengths of files, lines of code, and what the checks count.
+//! Statistics of the code: lengths of files, lines of code, and the counts of the checks.
 //!
-//! Lengths are of all lines of the files in `src` of the crates, test code included. A line of code has a token of code:
-//! neither a comment nor empty, and outside of test code (`tree.rs` says what that is).
+//! Lengths count all lines of the files in `src` of the crates, including test code. A line of code has a token of
+//! code: it is neither a comment nor empty, and it is not test code (`source.rs` defines test code).
 
 use std::collections::BTreeMap;
 
 use crate::kinds;
 use crate::tree::Tree;
 
-/// The figures, for a person.
+/// The statistics as text.
 #[must_use]
 pub fn figures(tree: &Tree) -> String {
     let in_crates = || tree.sources.values().filter(|s| s.crate_name().is_some());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file has its licence line, opens with a module document, and is short.
+//! Requirements of a file: it has the licence line, opens with a module document, and is short.
 
 use crate::source::Source;
 use crate::tree::Tree;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_head_and_end_is_found() {
+    fn a_file_without_licence_or_document_or_too_long_is_found() {
         let mut findings = Vec::new();
         let long = format!("fn f() {{}}\n{}", "\n".repeat(MOST_LINES));
         check_source(&Source::parse("x.rs", &long).unwrap(), &mut findings);

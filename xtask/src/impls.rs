@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Inherent `impl` blocks of one type in several folders: nobody can say where the type's state is changed.
+//! Inherent `impl` blocks of one type in several folders, which hide where the type's state changes.
 //!
 //! A file with child modules (`x.rs` beside `x/`) counts as in the folder of its children.
 

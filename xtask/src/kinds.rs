@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Conditions on the kind of a cache outside the kinds' own files: a new kind would have to be added to each of them.
+//! Conditions on the kind of a cache outside the kinds' own files: a new kind would need a change at each of them.
 //!
 //! # The pattern
-//! A condition is one of, in code of an engine crate that is no test code:
-//! - a call, a method call or a path to a question, one of [`QUESTIONS`];
+//! A condition is one of the following, in non-test code of an engine crate:
+//! - a call, a method call or a path to one of [`QUESTIONS`];
 //! - `x.log()` with `is_some` or `is_none`; the fields `dirty` and `factors` of `layout` or `keeps`;
 //! - a `match`, an `if let` or `let else`, a `matches!`, `==` or `!=` in which a variant of one of [`KINDS`] is a pattern or
 //!   an operand. It counts once, however many of its arms do so.
 //!
-//! A variant as a value is no condition: whoever makes a cache names its kind.
+//! A variant as a value is not a condition: the code that creates a cache names its kind.
 //!
 //! [`LEFT`] has the count of each crate, which may only fall. `tidy --figures` lists the places.
 
@@ -20,7 +20,7 @@ use syn::{BinOp, Expr, Member, Pat};
 use crate::attributes::{is_test_only, of_impl_item, of_item};
 use crate::tree::Tree;
 
-/// What is left, by crate of the engine. Whoever removes some lowers the number.
+/// The accepted number of conditions by crate. A commit that removes conditions lowers it.
 const LEFT: &[(&str, usize)] = &[
     ("core", 0),
     ("front", 0),
@@ -42,7 +42,7 @@ const OWN: &[&str] = &[
     "crates/core/src/journal/dirty.rs",
     "crates/pg/src/policy/",
 ];
-/// Names of questions about a kind.
+/// Names of functions that ask for a property of a kind.
 const QUESTIONS: &[&str] = &[
     "flash_owns",
     "flash_keeps",
@@ -52,7 +52,7 @@ const QUESTIONS: &[&str] = &[
     "is_periodic",
     "drains",
 ];
-/// Enums whose variants are kinds, or what a kind is chosen by.
+/// Enums whose variants are kinds, or determine a kind.
 const KINDS: &[&str] =
     &["WritePolicy", "LogPolicy", "Durability", "KindSpec", "Cache", "FlashCopy"];
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Style as a test: `cargo run -p xtask -- tidy`.
 //!
-//! Checks what the compiler and clippy do not, one check a file:
+//! Checks what the compiler and clippy do not check, one check a file:
 //!
-//! | the check | file |
+//! | check | file |
 //! | --- | --- |
 //! | licence, module document, length | `files.rs` |
-//! | which crate may depend on which | `arrows.rs` |
-//! | what the pure crates must not name | `purity.rs` |
+//! | allowed dependencies between crates | `arrows.rs` |
+//! | names that the pure crates must not use | `purity.rs` |
 //! | conditions on the kind of a cache | `kinds.rs` |
 //! | names of presets | `presets.rs` |
-//! | files that import each other | `circles.rs`; how names are resolved: `modules.rs`, `names.rs` |
+//! | files that import each other | `circles.rs`; resolution of names: `modules.rs`, `names.rs` |
 //! | `impl` blocks of one type in several folders | `impls.rs` |
-//! | rules of docs/design.md, cited and broken by mutants | `rules.rs` |
+//! | rules of docs/design.md, their citations and mutants | `rules.rs` |
 //! | links and paths in documents | `links.rs`, over `documents.rs` |
 //! | commands in documents | `commands.rs` |
 //! | plain English, and no history in documents | `idioms.rs`; the phrases: `idioms.txt` |
 //!
-//! `tidy --figures` prints lengths of files, lines of code, and where the conditions are.
+//! `tidy --figures` prints lengths of files, lines of code, and the places of the conditions.
 //! `tidy --idioms` prints every phrase that is left.
 
 mod arrows;

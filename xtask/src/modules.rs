@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The modules of a crate: which file each is in, what it defines and imports, and where a path leads.
+//! The modules of a crate: the file of each, its definitions and imports, and the target of a path.
 //!
-//! Names are resolved as far as imports need it: through modules, definitions, imports (also by glob) and re-exports, within
-//! the crate. Methods are not resolved: code that calls one names the type somewhere, and that name is a path.
+//! Names are resolved as far as imports need it: through modules, definitions, imports (including globs) and
+//! re-exports, within the crate. Methods are not resolved: code that calls one names the type somewhere, and that name
+//! is a path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +15,12 @@ use crate::names::{Names, Path, Reader};
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// How many imports one name may lead through.
+/// The longest chain of imports for one name.
 const DEEPEST: usize = 16;
 
 /// A module.
 struct Module {
-    /// The file it is in.
+    /// The module's file.
     file: String,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
@@ -30,10 +31,10 @@ struct Module {
 #[derive(Default)]
 pub struct Modules(Vec<Module>);
 
-/// Arrows between files, with the paths that make them.
+/// Imports between files, with the paths that cause them.
 pub type Imports = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Copy)]
 enum Place {
     Module(usize),
@@ -42,7 +43,7 @@ enum Place {
 }
 
 impl Modules {
-    /// The modules of a crate below `crates`, those of test code left out.
+    /// The modules of a crate below `crates`, without test code.
     #[must_use]
     pub fn of(tree: &Tree, krate: &str) -> Self {
         let mut modules = Self::default();
@@ -85,15 +86,15 @@ impl Modules {
         id
     }
 
-    /// Which file imports which paths from which: a private import, or a path in code, leads there. A re-export is no
-    /// import, and neither is what a module above defines.
+    /// Which file imports which paths from which other file. A private import, or a path in code, is an import; a
+    /// re-export is not, nor is the use of a definition of a module above.
     #[must_use]
     pub fn imports(&self) -> Imports {
         let mut found = Imports::new();
         for (id, module) in self.0.iter().enumerate() {
             let names = &module.names;
             let private = || names.imports.iter().filter(|i| !i.is_reexport);
-            // What code calls by an imported name is the import's arrow.
+            // Code that uses an imported name is covered by the import.
             let is_imported = |path: &&Path| private().any(|i| path.first() == Some(&i.name));
             let paths = names.uses.iter().filter(|path| !is_imported(path));
             for path in private().map(|i| &i.path).chain(paths) {
@@ -109,7 +110,7 @@ impl Modules {
         found
     }
 
-    /// The file that defines what a path in a file leads to.
+    /// The file that defines the target of a path in a file.
     #[must_use]
     pub fn definition(&self, file: &str, path: &Path) -> Option<&str> {
         let inside = self.0.iter().enumerate().filter(|(_, m)| m.file == file);
@@ -153,7 +154,8 @@ impl Modules {
         at
     }
 
-    /// A name of a module. One name may be a module and a function: the last segment of a path is a definition.
+    /// Looks up a name in a module. A name may be both a module and a function: the last segment of a path is a
+    /// definition.
     fn look_up(&self, at: usize, name: &str, is_last: bool, depth: usize) -> Option<Place> {
         if depth > DEEPEST {
             return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The names of one module: what it defines, what it imports, which paths its code has.
+//! The names of one module: its definitions, its imports, and the paths in its code.
 
 use std::collections::BTreeSet;
 
@@ -16,29 +16,29 @@ pub type Path = Vec<String>;
 pub struct Import {
     /// The name in the module; `*` for a glob.
     pub name: String,
-    /// What is imported.
+    /// The imported path.
     pub path: Path,
-    /// The module hands the name on.
+    /// Whether the module re-exports the name.
     pub is_reexport: bool,
 }
 
-/// See the module.
+/// The names of a module.
 #[derive(Default)]
 pub struct Names {
     /// Names of items.
     pub defines: BTreeSet<String>,
-    /// Imports, those within functions included.
+    /// Imports, including those within functions.
     pub imports: Vec<Import>,
     /// Paths in code, of one segment or more.
     pub uses: BTreeSet<Path>,
 }
 
-/// Reads the items of one module; modules within are not entered.
+/// Collects the names of one module, without inner modules.
 #[derive(Default)]
 pub struct Reader {
-    /// What was found.
+    /// The names found.
     pub names: Names,
-    /// 0: items of the module; deeper: of a function.
+    /// 0 in items of the module; more within functions.
     depth: usize,
 }
 
@@ -125,7 +125,7 @@ fn flatten(tree: &UseTree, path: &mut Path, found: &mut dyn FnMut(String, Path))
     }
 }
 
-/// What looks like a path in the tokens of a macro.
+/// Collects what looks like a path in the tokens of a macro.
 fn paths_of_tokens(tokens: TokenStream, found: &mut BTreeSet<Path>) {
     let (mut path, mut colons, mut after_dot) = (Path::new(), 0, false);
     for token in tokens {

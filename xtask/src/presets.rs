@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of presets in engine crates outside of their table: the engine looks at choices, never at a name.
+//! Names of presets in engine crates outside of their table: the engine examines choices, never a name.
 
 use syn::visit::Visit;
 use syn::{Expr, Lit, Member};
@@ -12,7 +12,7 @@ const TABLE: &str = "crates/core/src/config/presets.rs";
 /// The check.
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     let Some(table) = tree.sources.get(TABLE) else {
-        findings.push(format!("{TABLE}: is not there; the table of presets moved"));
+        findings.push(format!("{TABLE}: does not exist; the table of presets has moved"));
         return;
     };
     let mut names = Names::default();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What crates must not name: the pure ones no I/O, clock, thread or runtime, the libraries that others load no output.
+//! Names that crates must not use: in pure crates those of I/O, clocks, threads and runtimes; in libraries those of
+//! output.
 //!
-//! Code of whole files is looked at, test code is not.
+//! The check covers complete files except for test code.
 
 use syn::visit::Visit;
 
@@ -11,7 +12,7 @@ use crate::tree::Tree;
 
 /// Crates without I/O.
 const PURE: &[&str] = &["policy", "core", "model"];
-/// What they must not name.
+/// Names that they must not use.
 const IMPURE: &[&str] = &[
     "std::fs",
     "std::net",
@@ -31,12 +32,12 @@ const IMPURE: &[&str] = &[
     "unsafe fn",
     "extern \"\"",
 ];
-/// Crates that do not print: their process is somebody else's, or has a log.
+/// Crates that do not print: their process belongs to another program, or has a log.
 const SILENT: &[&str] = &[
     "policy", "core", "model", "trace", "sim", "nbd", "io", "volume", "front", "shared", "report",
     "pg",
 ];
-/// Files that do: the last words of a process before it aborts, and the form that they have in PostgreSQL's log.
+/// Files that may print: the last message of a process before it aborts, and its format in PostgreSQL's log.
 const MAY_PRINT: &[&str] =
     &["crates/pg/src/server.rs", "crates/shared/src/host.rs", "crates/shared/src/pages.rs"];
 const OUTPUT: &[&str] = &["print!", "println!", "eprint!", "eprintln!", "dbg!"];
@@ -56,7 +57,7 @@ fn check_source(source: &Source, findings: &mut Vec<String>) {
             findings.push(format!("{}:{}: names {word}", source.name, number + 1));
         }
     }
-    // `use std::{fs, io}` has no word of the list on a line.
+    // `use std::{fs, io}` contains none of the names on a line.
     let mut reader = Reader::default();
     source.ast.items.iter().for_each(|item| reader.visit_item(item));
     for import in reader.names.imports {
@@ -68,7 +69,7 @@ fn check_source(source: &Source, findings: &mut Vec<String>) {
     }
 }
 
-/// Whether a line has a word that is no part of a longer one.
+/// Whether a line contains a word that is not part of a longer one.
 fn names(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn io_in_a_pure_crate_is_found_behind_tests_too() {
+    fn io_in_a_pure_crate_is_found_after_tests_too() {
         let code = "use std::fs;\n// std::net in a comment is fine\n#[cfg(test)] mod tests { use std::env; }\n\
                     use std::{io, fmt};\nfn f() { unsafe { g() } }\n";
         assert_eq!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules of docs/design.md: what cites one names one that exists, and each mutant stands under the rule that it breaks.
+//! The rules of docs/design.md: every cited rule exists, and each mutant is listed under the rule that it breaks.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::source::Source;
 use crate::tree::Tree;
 
 const DESIGN: &str = "docs/design.md";
-/// Where a rule has its heading.
+/// The heading of a rule.
 const HEADING: &str = "### Rule ";
 const CORE_MUTANTS: &str = "crates/core/src/mutant.rs";
 const PG_MUTANTS: &str = "crates/pg/src/mutant.rs";
 
-/// The rules: id, and the mutants that break it.
+/// The mutants that break each rule, by the rule's id.
 type Rules = BTreeMap<String, Vec<String>>;
 
 /// The check.
@@ -40,7 +40,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     }
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -50,17 +50,17 @@ fn rules(design: &str, findings: &mut Vec<String>) -> Rules {
     for section in design.split(&format!("\n{HEADING}")).skip(1) {
         let id = section.split(':').next().unwrap_or_default().to_owned();
         let mutants = section.split("\nMutants: ").nth(1).unwrap_or_default();
-        // The paragraph ends with an empty line, or with the tests.
+        // The paragraph ends at an empty line, or at the tests.
         let end = ["\n\n", "\nTests: "].iter().filter_map(|end| mutants.find(end)).min();
         let mutants = quoted(&mutants[..end.unwrap_or(mutants.len())]).map(str::to_owned).collect();
         if rules.insert(id.clone(), mutants).is_some() {
-            findings.push(format!("{DESIGN}: rule {id} is there twice"));
+            findings.push(format!("{DESIGN}: rule {id} is defined twice"));
         }
     }
     rules
 }
 
-/// Names of mutants, and the rule that each breaks.
+/// The names of mutants, each with the rule that it breaks.
 fn mutants(tree: &Tree) -> Vec<(String, String)> {
     let mut found = Table::default();
     if let Some(source) = tree.sources.get(CORE_MUTANTS) {
@@ -95,7 +95,7 @@ impl<'a> Visit<'a> for Table {
     }
 }
 
-/// Variants of `enum Mutant`: their documents cite the rule.
+/// The variants of `enum Mutant`, whose documents cite the rule.
 fn of_variants(source: &Source) -> Vec<(String, String)> {
     let variants = source.ast.items.iter().filter_map(|item| match item {
         Item::Enum(item) if item.ident == "Mutant" => Some(&item.variants),
@@ -141,17 +141,19 @@ fn check_mutants(rules: &Rules, mutants: &[(String, String)], findings: &mut Vec
     }
     for (rule, listed) in rules {
         for name in listed.iter().filter(|n| !mutants.iter().any(|(m, r)| m == *n && r == rule)) {
-            findings.push(format!("{DESIGN}: rule {rule} lists {name}, and no mutant says so"));
+            findings.push(format!(
+                "{DESIGN}: rule {rule} lists {name}, but no such mutant cites this rule"
+            ));
         }
     }
 }
 
-/// Paths that the document names exist, and have the tests that it says they have: `name` in `path`.
+/// Checks that paths in the document exist, and contain the tests that it names: `name` in `path`.
 fn check_references(tree: &Tree, design: &str, findings: &mut Vec<String>) {
     let words: Vec<&str> = quoted(design).collect();
     for path in words.iter().filter(|w| w.starts_with("crates/")) {
         if !tree.root.join(path).exists() {
-            findings.push(format!("{DESIGN}: {path} is not there"));
+            findings.push(format!("{DESIGN}: {path} does not exist"));
         }
     }
     let pieces: Vec<&str> = design.split('`').collect();
@@ -172,7 +174,7 @@ fn check_citations(name: &str, text: &str, rules: &Rules, findings: &mut Vec<Str
     }
 }
 
-/// The ids that a line cites: behind "rule" or "rules", one or several with `,`, `-`, "and" or "to" between them.
+/// The ids that a line cites: after "rule" or "rules", one or several with `,`, `-`, "and" or "to" between them.
 fn cited(line: &str) -> Vec<String> {
     let mut ids = Vec::new();
     let lower = line.to_ascii_lowercase();

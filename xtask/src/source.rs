@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One source file: parsed, and its code apart from comments, literals and tests.
+//! A source file: parsed, and its code separated from comments, literals and tests.
 //!
-//! Test code is what only builds of tests have: files below `tests`, `benches` and `examples`, and whatever an attribute
-//! `cfg` ties to `test` or to the feature `mutants`. Checks of code do not see it.
+//! Test code exists only in test builds: files below `tests`, `benches` and `examples`, and items that a `cfg`
+//! attribute restricts to `test` or to the feature `mutants`. Checks of code skip it.
 
 use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
 use syn::Lit;
@@ -12,17 +12,17 @@ use crate::attributes::{is_test_only, of_impl_item, of_item};
 
 /// A source file.
 pub struct Source {
-    /// Its path from the root of the repository.
+    /// Path from the root of the repository.
     pub name: String,
-    /// As it is.
+    /// The text.
     pub text: String,
-    /// Parsed.
+    /// The syntax tree.
     pub ast: syn::File,
-    /// Line by line without comments, the contents of literals, and test code.
+    /// Lines without comments, the contents of literals, and test code.
     pub code: Vec<String>,
-    /// Values of its string literals with their lines, those of test code left out.
+    /// String literals with their lines, without those of test code.
     pub strings: Vec<(usize, String)>,
-    /// All of it is test code.
+    /// Whether the whole file is test code.
     pub is_test: bool,
 }
 
@@ -30,9 +30,9 @@ impl Source {
     /// Parses a text.
     ///
     /// # Errors
-    /// If it is no Rust.
+    /// The text is not Rust.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let failed = |e: &dyn std::fmt::Display| format!("{name}: is not parsed: {e}");
+        let failed = |e: &dyn std::fmt::Display| format!("{name}: cannot be parsed: {e}");
         let tokens: TokenStream = text.parse().map_err(|e| failed(&e))?;
         let ast: syn::File = syn::parse2(tokens.clone()).map_err(|e| failed(&e))?;
         let mut blanker =
@@ -53,21 +53,21 @@ impl Source {
         Ok(Self { name, text, ast, code, strings, is_test })
     }
 
-    /// The crate whose source it is, unless it is of its tests.
+    /// The crate to which the source belongs; `None` for tests.
     #[must_use]
     pub fn crate_name(&self) -> Option<&str> {
         let (name, file) = self.name.strip_prefix("crates/")?.split_once('/')?;
         file.starts_with("src/").then_some(name)
     }
 
-    /// Lines that have code.
+    /// Number of lines with code.
     #[must_use]
     pub fn code_lines(&self) -> usize {
         if self.is_test { 0 } else { self.code.iter().filter(|l| !l.trim().is_empty()).count() }
     }
 }
 
-/// Puts tokens where they stand in the text; comments are none, and literals lose what they contain.
+/// Writes tokens at their positions in the text, without comments and the contents of literals.
 struct Blanker<'a> {
     text: Vec<&'a str>,
     code: Vec<String>,
@@ -99,7 +99,7 @@ impl Blanker<'_> {
                     self.blank(group.stream());
                     self.put(group.span_close().start(), close);
                 }
-                // A document of an item is an attribute by its tokens; their place is the comment's.
+                // The document of an item is an attribute by its tokens, at the position of the comment.
                 TokenTree::Punct(punct) if punct.as_char() == '#' && self.is_comment(start) => {
                     tokens.next_if(|t| matches!(t, TokenTree::Punct(p) if p.as_char() == '!'));
                     tokens.next();
@@ -122,7 +122,7 @@ impl Blanker<'_> {
     }
 }
 
-/// Lines of items that are test code.
+/// The lines of items that are test code.
 #[derive(Default)]
 struct TestLines(Vec<std::ops::RangeInclusive<usize>>);
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_literals_and_tests_are_no_code() {
+    fn comments_literals_and_tests_are_not_code() {
         let text = "//! A module.\nfn a() {\n    // b\n    c(\"d\"); /* e */\n}\n\n/// Doc.\n#[cfg(test)]\n\
                     mod tests {\n    fn f() {}\n}\nfn g() {}\n";
         let source = Source::parse("crates/x/src/lib.rs", text).unwrap();

@@ -21,7 +21,7 @@ impl Tree {
     /// Reads the repository.
     ///
     /// # Errors
-    /// If a file cannot be read or parsed.
+    /// A file cannot be read or parsed.
     pub fn read(root: &Path) -> Result<Self, String> {
         let mut files = Vec::new();
         sources(&root.join("crates"), &mut files);
@@ -37,7 +37,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A crate of these files, for tests.
+    /// A crate with these files, for tests.
     #[cfg(test)]
     pub fn of_crate(name: &str, files: &[(&str, &str)]) -> Self {
         let parse = |(file, text): &(&str, &str)| {
@@ -50,7 +50,7 @@ impl Tree {
         tree
     }
 
-    /// A crate `x` of these files, for tests.
+    /// A crate `x` with these files, for tests.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Self {
         Self::of_crate("x", files)
@@ -70,7 +70,7 @@ impl Tree {
         names
     }
 
-    /// Marks the files that only modules of test code declare.
+    /// Marks files that only modules of test code declare.
     fn mark_tests(&mut self) {
         let mut tests = BTreeSet::new();
         loop {
@@ -89,7 +89,7 @@ impl Tree {
         }
     }
 
-    /// The files of the modules that a file declares, and whether it does so for tests alone.
+    /// The files of the modules that a file declares, and whether it declares them only for tests.
     fn declared(&self, source: &Source) -> Vec<(String, bool)> {
         let modules = source.ast.items.iter().filter_map(|item| match item {
             Item::Mod(module) if module.content.is_none() => Some(module),

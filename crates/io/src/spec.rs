@@ -163,7 +163,7 @@ fn unknown_scheme(text: &str) -> Option<&str> {
 fn parse_slow(text: &str, rest: &str) -> Result<DevSpec, SpecError> {
     let refuse = |what: String| malformed(text, what, SLOW_ACCEPTED);
     let (inner, query) =
-        rest.rsplit_once('?').ok_or_else(|| refuse("there is no ?profile=NAME".into()))?;
+        rest.rsplit_once('?').ok_or_else(|| refuse("?profile=NAME is missing".into()))?;
     let (mut profile, mut seed) = (None, None);
     for pair in query.split('&') {
         match pair.split_once('=') {

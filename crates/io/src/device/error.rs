@@ -60,7 +60,7 @@ pub enum OpenError {
     Profile {
         /// The device as the user named it.
         device: String,
-        /// What is wrong and what would be accepted.
+        /// What is wrong and what is accepted.
         error: String,
     },
     /// A system call failed.

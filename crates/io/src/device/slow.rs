@@ -23,7 +23,7 @@ use crate::waker::Waker;
 /// A driver that uses the model.
 struct Member {
     waker: Waker,
-    /// Its operations that the model is done with.
+    /// Its operations that the model has completed.
     finished: Vec<u32>,
 }
 
@@ -100,8 +100,8 @@ impl Slow {
         self.state().model.submit(now, id, Op { kind, offset: io.offset, len: io.len, fua });
     }
 
-    /// Appends what the model is done with of a driver's operations to `out`; returns when to come
-    /// again at the latest.
+    /// Appends the driver's operations that the model has completed to `out`; returns the time of the
+    /// model's next event.
     pub(crate) fn collect(&self, member: u32, now: Nanos, out: &mut Vec<u32>) -> Option<Nanos> {
         let mut state = self.state();
         let State { model, members, .. } = &mut *state;

@@ -13,9 +13,9 @@ pub(super) struct Attached {
     pub(super) device: Device,
     pub(super) in_flight: u32,
     pub(super) detached: bool,
-    /// This driver's number with the device's model.
+    /// This driver's number in the device's model.
     pub(super) member: u32,
-    /// This driver's number with the device's connections.
+    /// This driver's number in the NBD device.
     pub(super) remote: u32,
 }
 
