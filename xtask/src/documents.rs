@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The documents of the repository, and the parts of Markdown that the checks need.
 //!
-//! A parser of all of Markdown is not needed: documents use headings with `#`, fences and inline links only.
+//! A full Markdown parser is not needed: the documents use only headings with `#`, fenced blocks and inline links.
 
 use std::path::Path;
 
-/// Folders with documents. Folders below them are not searched.
+/// Folders with documents. Their subfolders are not searched.
 const FOLDERS: &[&str] =
     &["", "docs", "postgres/kills", "postgres/suites", "postgres/tpcc", "tests/lab"];
 
@@ -22,7 +22,7 @@ pub struct Document {
 pub struct Link {
     /// The line, from 1.
     pub line: usize,
-    /// What stands in the parentheses.
+    /// The text in the parentheses.
     pub target: String,
 }
 
@@ -43,7 +43,7 @@ pub fn documents(root: &Path) -> Vec<Document> {
 }
 
 impl Document {
-    /// The lines without fenced blocks and without what stands between backticks.
+    /// The lines without fenced blocks and without text between backticks.
     #[must_use]
     pub fn prose(&self) -> Vec<String> {
         self.lines()
@@ -51,7 +51,7 @@ impl Document {
             .collect()
     }
 
-    /// The links outside of code.
+    /// The links outside code.
     #[must_use]
     pub fn links(&self) -> Vec<Link> {
         let mut links = Vec::new();
@@ -93,7 +93,7 @@ impl Document {
     }
 }
 
-/// A line with spaces for what stands between backticks.
+/// The line with the text between backticks replaced by spaces.
 fn plain(line: &str) -> String {
     let pieces = line.split('`').enumerate();
     let blank = |(n, piece): (usize, &str)| match n % 2 {
@@ -104,7 +104,7 @@ fn plain(line: &str) -> String {
 }
 
 fn anchor(heading: &str) -> String {
-    // Of a link its text counts.
+    // A link contributes only its text.
     let mut text = String::new();
     let mut rest = heading;
     while let Some((before, after)) = rest.split_once("](") {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_no_prose() {
+    fn code_is_not_prose() {
         let text = "# A `b` c\n```sh\n# [x](y)\n```\nsee [`d`](e.md#f) and `[g](h)`\n";
         let document = document(text);
         assert_eq!(document.prose()[0], "# A ` ` c");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_are_made_of_headings() {
+    fn anchors_follow_from_headings() {
         let text = "# What is `x-y`, and [z](z.md)?\n## Same\n## Same\n#no heading\n";
         assert_eq!(document(text).anchors(), ["what-is-x-y-and-z", "same", "same-1"]);
     }

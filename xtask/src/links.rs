@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a document points to exists: files, headings, and paths that stand between backticks.
+//! Checks that every target of a document exists: files, headings, and paths between backticks.
 //!
-//! Pages of the book (`docs/`) link to pages of the book only, since the book is read without the repository beside it. Each
-//! page is in `docs/SUMMARY.md`.
+//! Pages of the book (`docs/`) link to pages of the book only, because the book is published without the repository.
+//! `docs/SUMMARY.md` lists every page.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,11 +11,11 @@ use crate::tree::Tree;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 const BOOK: &str = "docs/";
-/// Folders of the repository: a path between backticks that begins with one has to exist.
+/// Folders of the repository. A path between backticks that begins with one of them must exist.
 const FOLDERS: &[&str] =
     &["crates/", "docs/", "dist/", "postgres/", "scripts/", "tests/", "xtask/", "fuzz/"];
 
-/// The check.
+/// Adds a finding for each target that does not exist and each page missing in the summary.
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     let documents = documents(&tree.root);
     for document in &documents {
@@ -59,7 +59,7 @@ fn check_links(document: &Document, all: &[Document], root: &Path, findings: &mu
     }
 }
 
-/// Paths between backticks. A path ends at a space; of `a/{b,c}.rs` each is checked.
+/// Checks paths between backticks. A path ends at a space or a colon. `a/{b,c}.rs` is two paths.
 fn check_paths(document: &Document, root: &Path, findings: &mut Vec<String>) {
     for (number, line) in document.text.lines().enumerate() {
         for quoted in line.split('`').skip(1).step_by(2) {
@@ -80,7 +80,7 @@ fn alternatives(path: &str) -> Vec<String> {
     choices.split(',').flat_map(|c| alternatives(&format!("{before}{c}{after}"))).collect()
 }
 
-/// A path without `..` and `.`.
+/// The path with `..` and `.` resolved.
 fn normal(path: &Path) -> String {
     let mut out = PathBuf::new();
     for component in path.components() {

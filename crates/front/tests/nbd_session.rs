@@ -460,12 +460,12 @@ fn a_status_is_one_chunk_of_descriptors() {
     assert!(out.starts_with(&refused));
     let rest = &out[refused.len() + 2 + "the length of a block status must not be zero".len()..];
     let (flags, kind) = (chunk::FLAG_DONE, 5);
-    let told = ChunkHeader { flags, kind, cookie: 1, len: 20 }.encode();
+    let chunk = ChunkHeader { flags, kind, cookie: 1, len: 20 }.encode();
     let words = [1u32, 4096, 0, 512, 3].map(u32::to_be_bytes);
-    let told = [&told[..], words.as_flattened()].concat();
-    assert!(rest.starts_with(&told));
+    let chunk = [&chunk[..], words.as_flattened()].concat();
+    assert!(rest.starts_with(&chunk));
     let failed = [error(2, 5, 0), vec![0; 2], error(3, 5, 0), vec![0; 2]].concat();
-    assert_eq!(rest[told.len()..], failed);
+    assert_eq!(rest[chunk.len()..], failed);
     // Without structured replies the context is void.
     let mut plain = chosen(false);
     assert!(feed(&mut plain, &mut ask(1, 0, 4096).into()).is_empty());

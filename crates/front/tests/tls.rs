@@ -150,8 +150,8 @@ fn only_authenticated_clients_are_accepted() {
     let server = Server::tcp(&certs, true);
     let plain = server.connect(None).unwrap_err().to_string();
     assert!(plain.contains("TLS is required"), "{plain}");
-    let nobody = server.connect(Some(Names::default())).unwrap_err().to_string();
-    assert!(nobody.contains("tls-certificates=DIR"), "{nobody}");
+    let refused = server.connect(Some(Names::default())).unwrap_err().to_string();
+    assert!(refused.contains("tls-certificates=DIR"), "{refused}");
     // An authority that the client does not trust; a client certificate that the server does not trust, or none.
     assert!(matches!(server.connect(with(&strangers)), Err(ClientError::Tls(_))));
     let mut mixed = with(&strangers).unwrap();

@@ -241,10 +241,10 @@ fn detach_of_a_hanging_flash_is_bounded_and_completes_when_it_answers() {
         let mut rig = Rig::start(Setup { flash_timeout: QUICK, ..setup }, seed as u64);
         rig.flash_fault.hang(Target::All);
         rig.await_state("suspended");
-        let (begin, mut told) = (Instant::now(), 0);
-        let result = rig.volume.detach(Duration::from_millis(300), |waiting| told = waiting);
+        let (begin, mut reported) = (Instant::now(), 0);
+        let result = rig.volume.detach(Duration::from_millis(300), |waiting| reported = waiting);
         assert!(matches!(result, Err(VolumeError::TooSlow(_))), "{result:?}");
-        assert!(begin.elapsed() < PATIENCE && told > 0);
+        assert!(begin.elapsed() < PATIENCE && reported > 0);
         assert_eq!(rig.stats().state, "detaching");
         let other = larder_io::Device::mem(4 << 20);
         refused(rig.attach(&other), "still has operations under way");

@@ -179,8 +179,8 @@ fn the_name_determines_the_device() {
     assert!(matches!(open("/tmp"), Err(OpenError::NotADevice { .. })));
     assert!(matches!(open("/dev/null"), Err(OpenError::NotADevice { .. })));
     assert!(matches!(open("/tmp/there is no such"), Err(OpenError::NotFound { .. })));
-    let nobody = open("nbd+unix:///x?socket=/tmp/there%20is%20no%20such");
-    assert!(matches!(nobody, Err(OpenError::Remote { .. })));
+    let absent = open("nbd+unix:///x?socket=/tmp/there%20is%20no%20such");
+    assert!(matches!(absent, Err(OpenError::Remote { .. })));
     let error = open("slow+mem:1GiB?profile=tape").unwrap_err();
     assert!(matches!(error, OpenError::Profile { .. }));
     assert!(error.to_string().contains("hdd-7200"), "{error}");

@@ -2,7 +2,8 @@
 //! The description of a device in a file: TOML, one device a file.
 //!
 //! ```toml
-//! about = "what it is, in one line" source = "the source of the figures"
+//! about = "what it is, in one line"
+//! source = "the source of the figures"
 //!
 //! [link]              # if it is reached over a network: a `LinkSpec`
 //! bytes_per_second = 118_000_000

@@ -53,7 +53,7 @@ pub struct Link<M> {
     back_ns: Nanos,
     messages: Vec<Message>,
     free: Vec<usize>,
-    /// Messages on their way: arrival, order, index.
+    /// Messages in flight: arrival, order, index.
     arrivals: BinaryHeap<Reverse<(Nanos, Order, usize)>>,
     done: Completions,
 }

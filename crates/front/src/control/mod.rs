@@ -26,7 +26,7 @@ use larder_nbd::deadline::Deadlined;
 use larder_volume::{FlashDevice, Volume, VolumeError};
 use serde_json::{Value, json};
 
-use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, say};
+use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, write_answer};
 use crate::listen::bind_unix;
 
 /// Control clients served at a time.
@@ -95,7 +95,7 @@ fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
     let request = Deadlined::new(&stream, REQUEST_BOUND).take(MOST_LINE);
     let read = BufReader::new(request).read_line(&mut line);
     stream.set_write_timeout(Some(REQUEST_BOUND))?;
-    let answer = |answer: Answer| send(&stream, &answer);
+    let answer = |answer: Answer| write_answer(&stream, &answer);
     let command = match read.map_err(|e| e.to_string()).and_then(|_| parse(&line)) {
         Ok(command) => command,
         Err(message) => return answer(Answer::Error { code: 2, message }),

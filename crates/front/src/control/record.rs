@@ -22,7 +22,7 @@ use rustix::net::{RecvFlags, recv};
 use serde_json::{Value, json};
 
 use super::client::{Failed, connect};
-use super::wire::{Answer, Command, End, say};
+use super::wire::{Answer, Command, End, write_answer};
 
 /// How often the server polls the workers' rings, and the client its own reasons to end.
 const POLL: Duration = Duration::from_millis(10);

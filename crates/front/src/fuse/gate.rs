@@ -123,13 +123,13 @@ mod tests {
     fn payload_is_bounded_but_one_request_is_always_admitted() {
         let gate = Gate::default();
         let large = gate.enter(MOST_BYTES * 2).unwrap();
-        let (other, (said, says)) = (gate.clone(), std::sync::mpsc::channel());
+        let (other, (started, starts)) = (gate.clone(), std::sync::mpsc::channel());
         let waits = std::thread::spawn(move || {
             let ticket = other.enter(1);
-            said.send(()).unwrap();
+            started.send(()).unwrap();
             ticket.is_some()
         });
-        assert!(says.recv_timeout(Duration::from_millis(20)).is_err());
+        assert!(starts.recv_timeout(Duration::from_millis(20)).is_err());
         drop(large);
         assert!(waits.join().unwrap());
     }

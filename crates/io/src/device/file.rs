@@ -235,8 +235,8 @@ impl FileBase {
 
 /// Enables direct I/O where possible; returns the alignment of offsets and of memory.
 fn direct_io(fd: &OwnedFd, stat: &Statx, disk: u64, block: Option<u32>) -> Option<(u32, u32)> {
-    let told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    let align = match (told, block) {
+    let reported = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let align = match (reported, block) {
         (true, _) if stat.stx_dio_offset_align == 0 => return None,
         (true, _) => (stat.stx_dio_offset_align, stat.stx_dio_mem_align),
         (false, Some(block)) => (block, block),

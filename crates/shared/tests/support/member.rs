@@ -41,9 +41,9 @@ struct Worker {
 
 /// Runs the member that the environment describes; does not return.
 pub fn run() {
-    let told = std::env::var("LARDER_SHARED_MEMBER").expect("is run by another test");
-    let told: Vec<u64> = told.split(' ').map(|n| n.parse().expect("a number")).collect();
-    let [index, seed, steps] = told[..] else { panic!("three numbers") };
+    let arguments = std::env::var("LARDER_SHARED_MEMBER").expect("is run by another test");
+    let arguments: Vec<u64> = arguments.split(' ').map(|n| n.parse().expect("a number")).collect();
+    let [index, seed, steps] = arguments[..] else { panic!("three numbers") };
     #[cfg(feature = "mutants")]
     if let Ok(name) = std::env::var("LARDER_SHARED_MUTANT") {
         let mutants = larder_core::mutant::MUTANTS.iter();

@@ -51,7 +51,7 @@ fn server(setup: u8, bytes: &[u8]) {
     let mut disk = Export::new("disk", 1 << 30);
     disk.description = "for people".to_owned();
     let other = Export { read_only: true, ..Export::new("", 4096) };
-    let exports = Exports::new(vec![disk, other]).expect("lawful");
+    let exports = Exports::new(vec![disk, other]).expect("valid exports");
     let security = [Security::Plain, Security::Offered, Security::Required, Security::Secured]
         [usize::from(setup >> 1 & 3)];
     let mut peer = Peer { input: Cursor::new(bytes), output: Vec::new() };
@@ -92,8 +92,8 @@ fn client(setup: u8, bytes: &[u8]) {
     };
     let Ok((ours, mut theirs)) = UnixStream::pair() else { return };
     // Short enough that the socket accepts it at once, whatever the client does.
-    let said = &bytes[..bytes.len().min(32 << 10)];
-    if theirs.write_all(said).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
+    let sent = &bytes[..bytes.len().min(32 << 10)];
+    if theirs.write_all(sent).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
         return;
     }
     match Client::over(ours, "disk", &options) {

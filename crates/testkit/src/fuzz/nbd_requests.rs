@@ -146,19 +146,19 @@ fn valid(structured: bool, allocation: bool) -> Vec<u8> {
     let reply = |option, kind, data: &[u8]| {
         [&OptionReply { option, kind, len: data.len() as u32 }.encode(), data].concat()
     };
-    let mut said = Greeting { flags: 3 }.encode().to_vec();
+    let mut bytes = Greeting { flags: 3 }.encode().to_vec();
     let kind = if structured { rep::ACK } else { rep::ERR_UNSUP };
-    said.extend(reply(opt::STRUCTURED_REPLY, kind, &[]));
+    bytes.extend(reply(opt::STRUCTURED_REPLY, kind, &[]));
     if structured && allocation {
         let context = [&[0, 0, 0, 1], BASE_ALLOCATION.as_bytes()].concat();
-        said.extend(reply(opt::SET_META_CONTEXT, rep::META_CONTEXT, &context));
-        said.extend(reply(opt::SET_META_CONTEXT, rep::ACK, &[]));
+        bytes.extend(reply(opt::SET_META_CONTEXT, rep::META_CONTEXT, &context));
+        bytes.extend(reply(opt::SET_META_CONTEXT, rep::ACK, &[]));
     }
     let flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::TRIM;
     let fact = [&info::EXPORT.to_be_bytes()[..], &BYTES.to_be_bytes(), &flags.to_be_bytes()];
-    said.extend(reply(opt::GO, rep::INFO, &fact.concat()));
-    said.extend(reply(opt::GO, rep::ACK, &[]));
-    said
+    bytes.extend(reply(opt::GO, rep::INFO, &fact.concat()));
+    bytes.extend(reply(opt::GO, rep::ACK, &[]));
+    bytes
 }
 
 fn client(setup: u8, dice: [u8; 8], bytes: &[u8]) {
@@ -169,9 +169,9 @@ fn client(setup: u8, dice: [u8; 8], bytes: &[u8]) {
         allocation: setup & 4 != 0,
     };
     let Ok((ours, mut theirs)) = UnixStream::pair() else { return };
-    let said =
+    let bytes =
         [&valid(setup & 2 != 0, setup & 4 != 0), &bytes[..bytes.len().min(32 << 10)]].concat();
-    if theirs.write_all(&said).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
+    if theirs.write_all(&bytes).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
         return;
     }
     let client = Client::over(ours, "disk", &options).expect("a valid negotiation");

@@ -35,18 +35,18 @@ fn check_in(data: &[u8], dir: &Path) {
             None => drop(fs::remove_file(file.path())),
         }
     }
-    let said = files.each_ref().map(|file| match file.load() {
+    let loaded = files.each_ref().map(|file| match file.load() {
         Ok(state) => state,
         Err(error) => {
             one_line(&error);
             None
         }
     });
-    let own = said[0].clone();
+    let own = loaded[0].clone();
     // An id as this program writes it, or a text that names no flash.
     let keeps = own.as_ref().and_then(|state| u64::from_str_radix(&state.volume, 16).ok());
     let outcome = files[0].put_out_of_use(keeps);
-    for (file, before) in files.iter().zip(&said) {
+    for (file, before) in files.iter().zip(&loaded) {
         let Some(before) = before else { continue };
         let after = file.load().expect("still a state file").expect("still there");
         let concerned =
