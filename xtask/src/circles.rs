@@ -4,7 +4,6 @@
 //! A group is a strongly connected component of the files of a crate. A module may use the definitions of a module
 //! above it, because the two are read together. A module that re-exports names of its children imports nothing; a
 //! module that uses such a name imports the child.
-//! the child.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plain technical English: phrases that a reader would have to translate, and history in documents.
+//! Plain technical English: finds phrases that a reader has to translate, and words of history in documents.
 //!
-//! `idioms.txt` has the phrases with their plain forms. A document has none of them. Comments and messages of crates, and the
-//! documents of [`LEFT`], may have as many as stand there; the numbers may only fall.
+//! `idioms.txt` lists the phrases with their plain forms. Documents contain none of them, except those in [`LEFT`].
+//! [`LEFT`] limits the number in these documents, and in comments and messages of the crates. The limits may only fall.
 //!
-//! Documents describe a state: words that date it are for CHANGELOG.md alone.
+//! Documents describe a state. Only the documents of [`DATED`] use words that date it.
 
 use crate::documents::documents;
 use crate::source::Source;
 use crate::tree::Tree;
 
 const PHRASES: &str = include_str!("idioms.txt");
-/// What is left, by document or folder. Whoever rewrites a text lowers the number.
+/// The most phrases in a document or folder. A change that removes phrases lowers the number.
 const LEFT: &[(&str, usize)] =
     &[("ARCHITECTURE.md", 13), ("docs/roadmap.md", 13), ("crates/", 1550)];
 /// Words that date a text.
@@ -27,13 +27,13 @@ const HISTORY: &[&str] = &[
     "previously",
     "recently",
 ];
-/// Documents that are about time.
+/// Documents whose subject is time.
 const DATED: &[&str] = &["CHANGELOG.md", "docs/roadmap.md"];
 
-/// A phrase that was found: line, phrase, plain form.
+/// A phrase in a text: line, phrase, plain form.
 type Hit<'a> = (usize, &'a str, &'a str);
 
-/// The check.
+/// Adds a finding for each phrase in a document, each number above its limit, and each word of history.
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     judge(&all(tree), LEFT, findings);
     for document in documents(&tree.root).iter().filter(|d| !DATED.contains(&d.name.as_str())) {
@@ -43,7 +43,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     }
 }
 
-/// Everything that is found, for a person.
+/// All phrases of the repository, one a line, with their plain forms.
 #[must_use]
 pub fn list(tree: &Tree) -> String {
     let line = |(name, (line, phrase, plain)): (String, Hit<'_>)| {
@@ -64,7 +64,7 @@ fn all(tree: &Tree) -> Vec<(String, Hit<'static>)> {
         .collect()
 }
 
-/// The phrases, and what to write instead.
+/// The phrases with their plain forms.
 fn phrases() -> impl Iterator<Item = (&'static str, &'static str)> {
     let rows = PHRASES.lines().filter(|line| !line.starts_with('#'));
     rows.filter_map(|line| line.split_once('|'))
@@ -101,7 +101,7 @@ fn texts(source: &Source) -> Vec<String> {
     texts
 }
 
-/// Phrases in lines, whatever the lines are broken at.
+/// The phrases in the lines, also those that continue on the next line.
 fn hits<'a>(lines: &[String], phrases: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Hit<'a>> {
     let mut text = String::new();
     let mut starts = Vec::new();

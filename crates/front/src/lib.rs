@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The front doors of a volume.
+//! Front doors: the protocols that clients of a volume use.
 //!
 //! [`nbd`] and [`fuse`] are the protocols; [`listen`] accepts the clients of sockets; [`door`] covers both kinds;
 //! [`control`] is the operator's socket. The volume and its worker threads are in `larder-volume`: a worker serves a

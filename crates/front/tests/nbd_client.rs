@@ -25,7 +25,7 @@ const BYTES: usize = 8 << 20;
 fn exports() -> Exports {
     let mut fixed = Export::new("fixed", BYTES as u64);
     fixed.read_only = true;
-    fixed.description = "nobody writes here".into();
+    fixed.description = "no client writes here".into();
     Exports::new(vec![Export::new("", BYTES as u64), fixed]).unwrap()
 }
 
@@ -172,7 +172,7 @@ fn a_read_only_export_is_reported_and_enforced() {
     let mut client = client.unwrap();
     assert!(client.info().read_only());
     assert_eq!(client.info().name.as_deref(), Some("fixed"));
-    assert_eq!(client.info().description.as_deref(), Some("nobody writes here"));
+    assert_eq!(client.info().description.as_deref(), Some("no client writes here"));
     let refused = client.write_at(0, &[0; 512], false);
     assert!(matches!(refused, Err(ClientError::Remote(Errno(1)))));
     assert!(matches!(client.trim(0, 512), Err(ClientError::Usage(_))));

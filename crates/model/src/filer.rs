@@ -12,7 +12,6 @@
 //!
 //! Why not a cache in the server: its hits would depend on the requests that reach it, and the paper treats the hit
 //! ratio as a parameter.
-//! them as a figure.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

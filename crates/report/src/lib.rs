@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports: the results of a bench or a study as one HTML file that needs no network and no script.
 //!
-//! Invariants: the file loads nothing (no scripts, fonts, images or links; a policy in its head tells the browser so);
+//! Invariants: the file loads nothing (no scripts, fonts, images or links; a policy in its head makes the browser refuse them);
 //! equal results give equal bytes; every value in a picture is also in a table below it; series differ in dash as well
 //! as in colour, and text has a contrast of 4.5 : 1 or more in light and dark.
 //!

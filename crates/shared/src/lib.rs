@@ -20,13 +20,12 @@
 //! Rules S1 to S4 of docs/design.md: what a dead process holds (S1), who completes its changes (S2), the order of locks
 //! (S3), and that no process waits for room while it holds a page (S4).
 //!
-//! Why not process ids with start times as names: each question would need a look at /proc, a thread that ended is not
+//! Why not process ids with start times as names: each check would have to read /proc, a thread that ended is not
 //! covered, and a zombie keeps both. Why not a server process with a queue: every page would cost a copy and two
 //! context switches, and the server's death would stop every process.
 //!
 //! A member belongs to one thread, because a mutex identifies its owner by thread; hence nothing here is `Send`. After
 //! a `fork` the child has none of its parent's mutexes: it joins as a new member.
-//! the child has none of its parent's mutexes: it joins as a member of its own.
 #![deny(unsafe_code)]
 
 mod file;

@@ -59,7 +59,7 @@ pub struct Setup {
     pub unit: u64,
     /// The preset, made eager and small where it is patient and large.
     pub preset: &'static str,
-    /// The front door of the clients.
+    /// The protocol of the clients.
     pub front: Front,
     /// See [`Limits`].
     pub flash_timeout: Duration,

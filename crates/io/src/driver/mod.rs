@@ -14,7 +14,7 @@
 //! - Memory given to the kernel (buffers, vectors, message headers) is owned by this driver's tables, at a fixed
 //!   address, until its completion has been reaped.
 //! - Dropping a driver cancels the operations in flight and waits for them, within a time limit. Memory of operations
-//!   that a hung device does not complete by then is leaked, never freed: the device may still write to it.
+//!   that a hung device does not complete within it is leaked, never freed: the device may still write to it.
 //! - Every started operation ends exactly once; every `turn` waits in the kernel at most once.
 //! - The caller bounds the number of operations in flight; the tables grow to that bound.
 //!

@@ -85,7 +85,7 @@ impl Op {
     }
 
     /// Pushes the current step to the ring. `zeroes` holds [`ZERO_CHUNK`] zero bytes for writing; it belongs to the
-    /// driver and outlives this operation.
+    /// driver and stays valid until this operation ends.
     #[allow(unsafe_code)]
     pub(super) fn submit(&mut self, ring: &mut Ring, file: &FileBase, key: usize, zeroes: &Buf) {
         let fd = types::Fd(file.fd.as_raw_fd());
@@ -111,7 +111,7 @@ impl Op {
         };
         // SAFETY: a transfer points into the buffer of this operation, which stays in the driver's table, its pages
         // unmoved, until `advance` gets the completion; `check` has verified that the range is inside. Zeroes are only
-        // read, and outlive the operation.
+        // read, and stay valid until the operation ends.
         unsafe { ring.push(entry.user_data(Tag::Op.with(key))) };
     }
 
@@ -134,7 +134,7 @@ impl Op {
         }
     }
 
-    /// Takes the result of the current step. `None`: another step is to be submitted, which cannot happen with
+    /// Takes the result of the current step. `None`: the caller submits another step, which cannot happen with
     /// `closing`.
     pub(super) fn advance(
         &mut self,

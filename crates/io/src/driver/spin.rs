@@ -5,7 +5,6 @@
 //! The polling is bounded and adaptive: at most [`SPIN`] before a sleep, and only while a connection waits for its
 //! client. After several unsuccessful polls in a row it is skipped for increasingly many sleeps. So an idle server
 //! sleeps, and one whose clients think for long hardly polls.
-//! stretches. So an idle server sleeps, and one whose clients think for long hardly spins.
 
 use larder_core::exec::Nanos;
 

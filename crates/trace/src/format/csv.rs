@@ -6,7 +6,6 @@
 //! the offset is required. Without a length a request has one page, without an operation it is unknown, without a
 //! device it has device 0. An operation is a word, because numbers for reads and writes differ between programs. Empty
 //! requests are skipped.
-//! can say which is a read. Empty requests are skipped.
 
 use std::io::{self, Write};
 use std::str::FromStr;

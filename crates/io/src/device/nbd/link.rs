@@ -5,9 +5,8 @@
 //! Invariants: no thread holds the lock while it waits for a socket or copies data. When the device is dropped, a
 //! thread ends within the time limit of connecting.
 //!
-//! Why threads, although workers have a ring: several workers share a connection, a connection outlives any of them,
-//! and a round trip to a server costs more than waking a thread.
-//! outlives any of them, and a round trip to a server costs more than waking a thread.
+//! Why threads, although workers have a ring: several workers share a connection, a connection stays open when one of
+//! them ends, and a round trip to a server costs more than waking a thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

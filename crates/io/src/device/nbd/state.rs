@@ -8,7 +8,7 @@
 //! - An operation is in exactly one place: queued, sent (`flying` on one connection), or with the thread that received
 //!   its reply. It ends once.
 //! - Of two overlapping writes at most one has begun, and it ends before the other begins. A write request whose
-//!   operation has ended, or is to be sent again, but that the server may still execute, is a *ghost*: no overlapping
+//!   operation has ended, or will be sent again, but that the server may still execute, is a *ghost*: no overlapping
 //!   write begins while it exists.
 //! - A flush succeeds only if it covers every write acknowledged before it was sent: it is sent on a connection that is
 //!   older than all unflushed writes, and no connection has been lost meanwhile.
@@ -291,8 +291,8 @@ impl State {
         }
     }
 
-    /// Matches a reply to its operation. `None` if no operation waits for it. A returned buffer is to be filled before
-    /// [`settle`](Self::settle).
+    /// Matches a reply to its operation. `None` if no operation waits for it. The caller fills a returned buffer
+    /// before it calls [`settle`](Self::settle).
     pub(super) fn answered(
         &mut self,
         number: u64,
