@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands in documents exist: subcommands and flags of `larder`, targets of `make`, tests of `cargo test`.
+//! Checks that commands in documents exist: subcommands and flags of `larder`, targets of `make`, tests of `cargo test`.
 //!
-//! `docs/commands.md` is the help of the program, and `make test` compares it with the program. A command is a line of a block
-//! of shell code, or a text between backticks.
+//! The check reads the help in `docs/commands.md`; `make test` compares that file with the program. A command is a line
+//! of a block of shell code, or a text between backticks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,16 +11,16 @@ use crate::documents::{Document, documents};
 use crate::tree::Tree;
 
 const HELP: &str = "docs/commands.md";
-/// Where a shell ends a command.
+/// Words at which a shell ends a command.
 const ENDS: &[&str] = &["|", "||", "&", "&&", ";", "#", ">", "2>"];
 
 /// The help of each command, by its words: `serve`, `trace info`.
 type Help = BTreeMap<String, String>;
 
-/// Documents that are not checked: the help itself, history, and those with commands of PostgreSQL's own build.
+/// Unchecked documents: the help, the history, and documents with commands of PostgreSQL's own build.
 const SKIPPED: &[&str] = &[HELP, "CHANGELOG.md", "postgres/"];
 
-/// The check.
+/// Adds a finding for each command that does not exist.
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     let documents = documents(&tree.root);
     let Some(help) = documents.iter().find(|d| d.name == HELP) else {
@@ -55,7 +55,7 @@ fn sections(text: &str) -> Help {
     help
 }
 
-/// Commands with their lines: of blocks of shell code, and between backticks.
+/// The commands in blocks of shell code and between backticks, each with its line.
 fn commands(document: &Document) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let (mut shell, mut fenced, mut open) = (false, false, None);
@@ -64,7 +64,7 @@ fn commands(document: &Document) -> Vec<(usize, String)> {
             fenced = !fenced;
             shell = fenced && language == "sh";
         } else if shell {
-            // A line that ends in a backslash goes on in the next one.
+            // A line that ends in a backslash continues in the next one.
             let (from, mut text): (usize, String) =
                 open.take().unwrap_or((number + 1, String::new()));
             text.push_str(line.trim_end_matches('\\'));
@@ -102,7 +102,7 @@ fn larder(words: &[&str], help: &Help) -> Option<String> {
         }
         (name, rest) = (longer, after);
     }
-    // Of a command with a placeholder for a command, the flags of all of them count.
+    // A group of commands accepts the flags of each of its commands.
     let below = format!("{name} ");
     let all = help.iter().filter(|(n, _)| **n == name || n.starts_with(&below));
     let known: String = all.map(|(_, text)| text.as_str()).collect();

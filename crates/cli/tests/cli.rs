@@ -269,8 +269,8 @@ fn places_that_cannot_be_listened_at_are_refused() {
     let (control, nbd) = (place.word("control"), format!("nbd+unix:{}", place.word("nbd")));
     std::fs::write(place.path("file"), "precious").unwrap();
     let file = place.word("file");
-    listen(&format!("nbd+unix:{file}"), &control, 4, "is no socket");
-    listen(&nbd, &file, 4, "is no socket");
+    listen(&format!("nbd+unix:{file}"), &control, 4, "is not a socket");
+    listen(&nbd, &file, 4, "is not a socket");
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     listen(&format!("nbd+unix:{}/none/nbd", place.word("dir")), &control, 2, "cannot listen");
     listen(&format!("nbd+unix:{}", place.word(&"x".repeat(120))), &control, 2, "cannot listen");

@@ -337,7 +337,7 @@ fn places_given_twice_or_missing_are_refused_before_anything_is_written() {
     refused(&place, &pair("", &precious), 2, &["volume 'b'", "is not empty"]);
     let nowhere = place.word("none/nbd");
     let dir = place.word("none");
-    refused(&place, &pair("", &listen(&nowhere)), 2, &["volume 'b'", "no directory", &dir]);
+    refused(&place, &pair("", &listen(&nowhere)), 2, &["volume 'b'", "does not exist", &dir]);
     refused(&place, &pair("", "origin2 = 1\n"), 2, &["config.toml:", "unknown key 'origin2'"]);
     refused(&place, &pair("", "unit = \"3MiB\"\n"), 2, &["config.toml:", "unit 3MiB: accepted"]);
     let flash = std::fs::read(place.path("flash")).unwrap();
