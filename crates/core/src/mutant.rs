@@ -104,6 +104,9 @@ pub const MUTANTS: &[Mutant] = &[
         "10",
         "writes go on before it is durable that flash is out of use",
     ),
+    mutant("state-file-ignored", "10", "a flash that the state file does not allow is used"),
+    mutant("older-flash-accepted", "10", "an earlier copy of a flash is used"),
+    mutant("dirty-flash-formatted", "10", "a flash that may hold dirty data is formatted"),
     mutant(
         "page-log-no-gap",
         "L1",

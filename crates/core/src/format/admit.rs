@@ -16,6 +16,7 @@ use super::room::DeviceSize;
 use super::state::{OriginFacts, StateRecord};
 use super::why::{Misfit, WhyCold, WhyRefused, end};
 use crate::config::WritePolicy;
+use crate::mutant;
 
 /// What the user says of a flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +132,7 @@ pub fn admit(found: &Found, asked: &Asked<'_>, flash: &impl Medium) -> Decision 
         Ok(warm) => Decision::Warm(warm),
         Err(why) => {
             let dirty = may_hold_dirty(label, asked, flash);
-            if dirty && !asked.wishes.formats {
+            if dirty && !asked.wishes.formats && !mutant::is_active("dirty-flash-formatted") {
                 return Decision::Refused(WhyRefused::MayHoldDirty(why));
             }
             Decision::Cold { why, loses_dirty: dirty }
@@ -149,14 +150,15 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     if !label.keeps_metadata() {
         return Err(WhyCold::NoJournal);
     }
-    let Some(state) = records.own.filter(|state| state.names(label.volume)) else {
+    let ignored = mutant::is_active("state-file-ignored");
+    let Some(state) = records.own.filter(|state| state.names(label.volume) || ignored) else {
         if asked.wishes.adopted && is_nobodys(label, asked, &records) {
             fits(label, asked)?;
             return read(label, asked, flash, Some(Vouched::Flash));
         }
         return Err(records.own.map_or(WhyCold::Unnamed, |_| WhyCold::OtherFlash));
     };
-    if !state.in_use {
+    if !state.in_use && !ignored {
         return Err(WhyCold::OutOfUse);
     }
     fits(label, asked)?;
@@ -175,7 +177,7 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     let warm = read(label, asked, flash, changed.then_some(Vouched::Origin))?;
     let reached = warm.kept.reached();
     let behind = reached.iter().zip(&state.reached).any(|(found, reached)| found < reached);
-    if behind {
+    if behind && !mutant::is_active("older-flash-accepted") {
         return Err(WhyCold::PutBack);
     }
     Ok(warm)
@@ -226,8 +228,8 @@ fn may_hold_dirty(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> bool
     }
 }
 
-/// Whether a detach had brought to the origin what these logs say that they alone have: the state record is of their
-/// generation, and says that nothing was dirty after that.
+/// Whether a detach had written the dirty pages of these logs to the origin: the state record is of their generation, and
+/// marks the flash as clean.
 fn was_emptied(
     plan: &Plan,
     label: &Label,

@@ -18,6 +18,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::cuts;
 use super::history::{Judged, Line, Seen, Violation, wrong};
+use super::identity::{Identity, Last, Meets, Taken, foreign};
 use super::moment::Moment;
 use super::on_flash::{Found, on_flash};
 use super::owners::Owners;
@@ -57,6 +58,8 @@ pub(super) struct Life<'a> {
     pub volume: u64,
     /// The flash device that was attached last.
     pub flash: DevId,
+    /// What is known of it off the flash.
+    pub identity: Identity,
     /// The state off the flash says that flash is in use.
     pub attached: bool,
     /// When that it is out of use will be durable.
@@ -90,6 +93,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         volume: rng.random(),
         rng,
         flash: ORIGIN,
+        identity: Identity::default(),
         attached: false,
         fence_at: None,
         flushed: None,
@@ -103,7 +107,8 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         trace: None,
         scratch: (Vec::new(), Vec::new()),
     };
-    life.begin(origin, foreign(setup))?;
+    let taken = life.take_up(foreign(setup), Meets::Last)?;
+    life.begin(origin, taken);
     Ok(life)
 }
 
@@ -121,11 +126,6 @@ pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
 fn empty(setup: &Setup) -> World {
     let origin = SimDevice::new(Box::new(Jitter::new(0, 0, 0)), None, 0, 1);
     World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits)
-}
-
-/// A flash device of somebody else's bytes.
-fn foreign(setup: &Setup) -> Store {
-    Store::new(setup.plan.end(), |_, bytes| bytes.fill(0xDB))
 }
 
 impl Life<'_> {
@@ -182,10 +182,9 @@ impl Life<'_> {
         }
     }
 
-    /// Recovers from what the devices hold, and starts the engine over them.
-    fn begin(&mut self, origin: Store, flash: Store) -> Judged<()> {
+    /// Starts the engine over the devices.
+    fn begin(&mut self, origin: Store, Taken { flash, found, .. }: Taken) {
         let setup = self.setup;
-        let (flash, found) = self.take_up(flash)?;
         let origin = self.device(setup.origin_slowest, origin);
         let flash = self.device(setup.flash_slowest, flash);
         self.world = World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits);
@@ -194,20 +193,13 @@ impl Life<'_> {
         (self.flushed, self.fence_at) = (None, None);
         (self.clearing, self.given, self.cleared) = (None, None, None);
         self.asked.clear();
-        Ok(())
     }
 
-    /// What is found on a flash device that is to be attached; it is formatted where that is of no use.
-    fn take_up(&mut self, mut flash: Store) -> Judged<(Store, Found)> {
-        let (setup, kept) = (self.setup, on_flash(&self.setup.plan));
-        if let Some(found) = kept.find(setup, self.volume, self.attached, &flash)? {
-            return Ok((flash, found));
-        }
-        // Another volume.
-        self.volume = self.rng.random();
-        setup.plan.blank(self.volume).for_each(|(at, bytes)| flash.write(at, &bytes, true));
-        let found = kept.find_nothing(setup, self.volume, &flash);
-        Ok((flash, found))
+    fn take_up(&mut self, flash: Store, meets: Meets) -> Judged<Taken> {
+        let last = Last { flash, volume: self.volume, attached: self.attached };
+        let taken = self.identity.take_up(self.setup, last, meets, &mut self.rng)?;
+        self.volume = taken.volume;
+        Ok(taken)
     }
 
     fn device(&mut self, slowest: Nanos, store: Store) -> SimDevice {
@@ -235,7 +227,7 @@ impl Life<'_> {
         }
         let last = self.world.store(self.flash).filter(|_| same);
         let flash = last.map_or_else(|| foreign(self.setup), |s| s.clone().after(&s.image()));
-        let (flash, found) = self.take_up(flash)?;
+        let Taken { flash, found, .. } = self.take_up(flash, Meets::Last)?;
         let flash = self.device(self.setup.flash_slowest, flash);
         // Shards that did not give the last one up leave it too.
         self.world.detach();
@@ -450,21 +442,27 @@ impl Life<'_> {
         let (Some(origin), Some(flash)) = (origin, flash) else {
             return wrong("a device has no bytes", String::new());
         };
-        let mut found = Vec::new();
-        for sector in self.oracle.touched() {
-            found.push((sector, owners.value(sector, (&origin, &left), (&flash, &flash_left))?));
-        }
-        self.oracle.restart(&found);
-        let flash = match stop {
+        let values = |owners: &Owners| {
+            let value = |sector| owners.value(sector, (&origin, &left), (&flash, &flash_left));
+            let all = self.oracle.touched().map(|sector| Ok((sector, value(sector)?)));
+            all.collect::<Judged<Vec<_>>>()
+        };
+        // What is not promised without flash is lost with it.
+        let outlives = self.setup.kind.outlives_flash;
+        let without = if outlives { &Owners::none(self.setup) } else { &owners };
+        let (with, without) = (values(&owners)?, values(without)?);
+        let (flash, meets) = match stop {
             Stop::FlashLost => {
                 self.attached = false;
-                foreign(self.setup)
+                (foreign(self.setup), Meets::Last)
             }
-            _ => flash.after(&flash_left),
+            _ => (flash.after(&flash_left), Meets::draw(self.setup, salt)),
         };
         let origin = origin.after(&left);
         self.scratch = (left, flash_left);
-        self.begin(origin, flash)?;
+        let taken = self.take_up(flash, meets)?;
+        self.oracle.restart(if taken.warm { &with } else { &without });
+        self.begin(origin, taken);
         if read_back { self.read_back() } else { Ok(()) }
     }
 

@@ -17,6 +17,7 @@ pub mod corpus;
 mod cuts;
 mod events;
 pub mod history;
+mod identity;
 pub mod kinds;
 mod life;
 pub mod load;

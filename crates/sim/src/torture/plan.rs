@@ -138,5 +138,6 @@ fn draw(row: &'static Profile, rng: &mut Pcg64Mcg) -> Setup {
         flash_slowest,
         copy: rng.random_range(0..2),
         trouble,
+        strays: row.strays,
     }
 }

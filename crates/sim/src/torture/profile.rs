@@ -123,6 +123,8 @@ pub struct Profile {
     pub bursts: bool,
     /// Rest after a request: one in so many, for up to so many milliseconds.
     pub rest: (u32, u64),
+    /// Whether a start may meet another flash or another state record than the last one.
+    pub strays: bool,
     /// What else goes wrong.
     pub troubles: &'static [Trouble],
 }
@@ -148,6 +150,7 @@ const EVERYDAY: Profile = Profile {
     crashes: 3..6,
     bursts: false,
     rest: (40, 15),
+    strays: false,
     troubles: &[Trouble::None],
 };
 
@@ -364,6 +367,17 @@ pub const PROFILES: &[Profile] = &[
             Trouble::OriginFlushErrors,
             Trouble::MetadataRot,
         ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "strays",
+        what: "a start meets an earlier copy of the flash, that of another volume, or another state record or none",
+        weight: 0,
+        percent: 4,
+        takes: &[&JOURNALED, &WRITE_BACK, &LOG_FULL, &LOG_BOUNDED, &LOG_THROUGH],
+        slots: 4..11,
+        crashes: 9..16,
+        strays: true,
         ..EVERYDAY
     },
     Profile {

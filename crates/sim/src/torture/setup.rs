@@ -34,6 +34,8 @@ pub struct Setup {
     pub copy: u8,
     /// What goes wrong.
     pub trouble: Trouble,
+    /// Whether a start may meet another flash or another state record than the last one.
+    pub strays: bool,
 }
 
 impl Setup {

@@ -84,6 +84,7 @@ pub fn setup(slots: u64) -> Setup {
         flash_slowest: 60_000,
         copy: 0,
         trouble: Trouble::None,
+        strays: false,
     }
 }
 

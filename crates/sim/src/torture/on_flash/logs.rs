@@ -25,14 +25,6 @@ use crate::world::World;
 const SECTORS: u64 = (PAGE / SECTOR) as u64;
 
 impl OnFlash for LogsPlan {
-    fn find(&self, _: &Setup, _: u64, in_use: bool, _: &Store) -> Judged<Option<Found>> {
-        Ok(in_use.then(Vec::new))
-    }
-
-    fn find_nothing(&self, _: &Setup, _: u64, _: &Store) -> Found {
-        Vec::new()
-    }
-
     fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, _: &Found) -> usize {
         world.attach_logs(flash, self, volume);
         0

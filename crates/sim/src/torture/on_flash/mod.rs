@@ -17,9 +17,8 @@ use larder_core::journal::recover::Recovered;
 use super::history::Judged;
 use super::moment::Moment;
 use super::owners::Owners;
-use super::setup::Setup;
 use crate::device::SimDevice;
-use crate::store::{Content, Image, Store};
+use crate::store::{Content, Image};
 use crate::world::World;
 
 /// What is recovered of each shard before the engine starts.
@@ -27,18 +26,6 @@ pub(super) type Found = Vec<Option<Recovered>>;
 
 /// What a cache keeps on flash, see the module.
 pub(super) trait OnFlash {
-    /// What a start goes on from; nothing where flash is to be formatted. `in_use`: the state off the flash says so.
-    fn find(
-        &self,
-        setup: &Setup,
-        volume: u64,
-        in_use: bool,
-        flash: &Store,
-    ) -> Judged<Option<Found>>;
-
-    /// What a start goes on from on a flash that was just formatted.
-    fn find_nothing(&self, setup: &Setup, volume: u64, flash: &Store) -> Found;
-
     /// Attaches a flash device; how many shards are warm.
     fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, found: &Found) -> usize;
 

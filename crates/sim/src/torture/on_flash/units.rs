@@ -17,36 +17,9 @@ use crate::torture::history::{Judged, Violation, wrong};
 use crate::torture::moment::Moment;
 use crate::torture::owners::{Owner, Owners};
 use crate::torture::promise::Promise;
-use crate::torture::setup::Setup;
 use crate::world::World;
 
 impl OnFlash for UnitsPlan {
-    fn find(
-        &self,
-        setup: &Setup,
-        volume: u64,
-        in_use: bool,
-        flash: &Store,
-    ) -> Judged<Option<Found>> {
-        let image = flash.image();
-        let mut all: Vec<Option<Recovered>> = Vec::new();
-        for shard in 0..setup.shape.shards {
-            all.push(match recover_shard(self, volume, shard, flash, &image) {
-                Ok(found) if in_use => Some(found),
-                Err(Unusable::Damaged | Unusable::Device(_)) if !setup.trouble.rots() => {
-                    return wrong("8: metadata is lost", format!("of shard {shard}"));
-                }
-                _ => None,
-            });
-        }
-        Ok(Some(all).filter(|all| all.iter().all(Option::is_some)))
-    }
-
-    fn find_nothing(&self, setup: &Setup, volume: u64, flash: &Store) -> Found {
-        let (image, shards) = (flash.image(), 0..setup.shape.shards);
-        shards.map(|shard| recover_shard(self, volume, shard, flash, &image).ok()).collect()
-    }
-
     fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, found: &Found) -> usize {
         world.attach_journaled(flash, self, volume, found)
     }
