@@ -55,8 +55,9 @@ pub(crate) enum Control {
     Waiting,
     /// The name of the member that makes room ahead of need; 0 if every member does.
     Ahead,
-    /// Burials that ended, and those that the origin refused.
+    /// Number of burials that have ended.
     BurialsEnded,
+    /// Number of burials that the origin refused.
     BurialsRefused,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A FLUSH of one member while another one changes the origin past the log (rule S5): what was acknowledged before the
-//! FLUSH is on the origin once the FLUSH is answered, also when the power goes.
+//! A FLUSH of one member while another member changes the origin without the log (rule S5): every write that was
+//! acknowledged before the FLUSH survives power loss once the FLUSH is answered.
 //!
-//! The members are threads, and one is a process that kills itself. Their origin is memory that loses what was not
-//! flushed, and a write of it can be made to wait.
+//! The members are threads; one is a process that kills itself. Their origin is memory with a volatile write cache, and a
+//! test can block a write to it.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -21,24 +21,24 @@ use larder_core::request::Errno;
 use larder_shared::{Devices, Member, Memory, Origin, Pages, Shape};
 
 const PATH: &str = "LARDER_SHARED_MEMORY";
-/// How long a write stands, beside which a FLUSH has time to be answered too early.
+/// How long a write is blocked: time enough for a wrong FLUSH to be answered too early.
 const MOMENT: Duration = Duration::from_millis(200);
-/// How long anything may take that does not hang.
+/// Time after which an operation is assumed to hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The page of all tests, and its versions: the origin's, one in the log or past it, and a burial's.
+/// The page of all tests, and its versions: the origin's, a newer one, and a burial's.
 const ONE: u64 = 5;
 const OLD: u8 = 1;
 const NEW: u8 = 2;
 const ZERO: u8 = 0;
 
-/// Holds a write back: it reports its arrival, and proceeds when it is released.
+/// Blocks a write: the write reports its arrival, and continues when the test releases it.
 struct Gate {
     reached: Sender<()>,
-    go_on: Receiver<()>,
+    released: Receiver<()>,
 }
 
-/// First bytes of pages.
+/// The first byte of each page.
 #[derive(Default)]
 struct State {
     written: BTreeMap<u64, u8>,
@@ -54,11 +54,11 @@ impl Disk {
         self.0.lock().expect("no panic").durable.get(&page).copied().unwrap_or(0)
     }
 
-    /// The next write waits: a channel that reports it, and one that releases it.
-    fn shut(&self) -> (Receiver<()>, Sender<()>) {
-        let ((reached, is_there), (go, go_on)) = (channel(), channel());
-        self.0.lock().expect("no panic").gate = Some(Gate { reached, go_on });
-        (is_there, go)
+    /// Blocks the next write. Returns a channel that reports its arrival and a channel that releases it.
+    fn block_next(&self) -> (Receiver<()>, Sender<()>) {
+        let ((reached, arrival), (release, released)) = (channel(), channel());
+        self.0.lock().expect("no panic").gate = Some(Gate { reached, released });
+        (arrival, release)
     }
 }
 
@@ -70,9 +70,9 @@ impl Origin for Disk {
 
     fn write(&self, page: u64, pages: &[Buf], _: &Member) -> Result<(), Errno> {
         let gate = self.0.lock().expect("no panic").gate.take();
-        if let Some(Gate { reached, go_on }) = gate {
+        if let Some(Gate { reached, released }) = gate {
             reached.send(()).expect("the test waits");
-            go_on.recv_timeout(PATIENCE).expect("is released");
+            released.recv_timeout(PATIENCE).expect("is released");
         }
         let mut state = self.0.lock().expect("no panic");
         state.written.extend((page..).zip(pages).map(|(page, bytes)| (page, bytes[0])));
@@ -86,7 +86,7 @@ impl Origin for Disk {
     }
 }
 
-/// What the members of a test do wrong.
+/// The error that the members of a test contain.
 type Mutant = Option<&'static str>;
 
 struct Rig {
@@ -99,7 +99,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A new log, over an origin that has the old version.
+    /// A new log, over an origin with the old version.
     fn new(policy: LogPolicy) -> Self {
         let (flash, file) = (tempfile::NamedTempFile::new(), tempfile::NamedTempFile::new());
         let (flash, file) = (flash.expect("a file"), file.expect("a file"));
@@ -119,14 +119,14 @@ impl Rig {
         Self { mutant: None, disk, flash, file, memory, first }
     }
 
-    /// A member on a thread of its own does this; its next write of the origin waits until the sender releases it.
-    fn stands(
+    /// Runs `act` as a member on another thread. Its next write to the origin is blocked until the sender releases it.
+    fn blocked(
         &self,
         act: impl FnOnce(Pages) -> Result<(), Errno> + Send + 'static,
     ) -> (thread::JoinHandle<Result<(), Errno>>, Sender<()>) {
-        let (is_there, go) = self.disk.shut();
+        let (arrival, go) = self.disk.block_next();
         let handle = self.member(act);
-        is_there.recv_timeout(PATIENCE).expect("comes to the origin");
+        arrival.recv_timeout(PATIENCE).expect("reaches the origin");
         (handle, go)
     }
 
@@ -143,7 +143,7 @@ impl Rig {
     }
 }
 
-/// Releases a write that waits, after a moment.
+/// Releases a blocked write after [`MOMENT`].
 fn in_a_moment(go: Sender<()>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         thread::sleep(MOMENT);
@@ -151,7 +151,7 @@ fn in_a_moment(go: Sender<()>) -> thread::JoinHandle<()> {
     })
 }
 
-/// On this thread.
+/// Activates a mutant on this thread.
 fn activate(mutant: Mutant) {
     #[cfg(feature = "mutants")]
     larder_core::mutant::activate(mutant);
@@ -171,10 +171,10 @@ fn page(version: u8) -> Vec<u8> {
     vec![version; PAGE]
 }
 
-/// A flush begins and ends while a change stands before the origin; the next one must make it durable all the same.
+/// A flush begins and ends while a change of the origin is blocked; the next flush must make the change durable.
 fn covers_late_change(policy: LogPolicy, mutant: Mutant, change: fn(&Pages), after: u8) {
     let rig = Rig { mutant, ..Rig::new(policy) };
-    let (other, go) = rig.stands(move |pages| {
+    let (other, go) = rig.blocked(move |pages| {
         change(&pages);
         Ok(())
     });
@@ -204,11 +204,11 @@ fn a_flush_covers_a_change_that_an_earlier_flush_came_too_early_for() {
     covers_late_changes(None);
 }
 
-/// A version was acknowledged, and a burial beside the FLUSH has dropped it.
+/// A burial that runs during the FLUSH has dropped an acknowledged version.
 fn waits(mutant: Mutant) {
     let rig = Rig { mutant, ..Rig::new(LogPolicy::Bounded) };
     rig.first.write(ONE, &page(NEW)).expect("is written");
-    let (other, go) = rig.stands(|pages| pages.bury(ONE..ONE + 1));
+    let (other, go) = rig.blocked(|pages| pages.bury(ONE..ONE + 1));
     activate(mutant);
     let released = in_a_moment(go);
     let flushed = rig.first.flush();
@@ -226,11 +226,11 @@ fn a_flush_waits_for_a_burial_of_another_member() {
 }
 
 #[test]
-fn a_version_that_is_put_while_a_burial_is_under_way_is_not_undone_by_it() {
+fn a_version_put_during_a_burial_survives_it() {
     for policy in [LogPolicy::Bounded, LogPolicy::Full] {
         let rig = Rig::new(policy);
         rig.first.write(ONE, &page(OLD)).expect("is written");
-        let (other, go) = rig.stands(|pages| pages.bury(ONE..ONE + 1));
+        let (other, go) = rig.blocked(|pages| pages.bury(ONE..ONE + 1));
         rig.first.write(ONE, &page(NEW)).expect("is written");
         let released = in_a_moment(go);
         larder_shared::now(rig.first.log().drain()).expect("drains");
@@ -241,7 +241,7 @@ fn a_version_that_is_put_while_a_burial_is_under_way_is_not_undone_by_it() {
     }
 }
 
-/// Kills the process in its first write.
+/// An origin that kills the process at its first write.
 struct Deadly;
 
 impl Origin for Deadly {
@@ -262,7 +262,7 @@ impl Origin for Deadly {
 }
 
 #[test]
-#[ignore = "what a process of the other tests runs"]
+#[ignore = "runs in a process that another test starts"]
 fn dies_in_a_burial() {
     let paths = std::env::var(PATH).expect("is run by another test");
     let (memory, flash) = paths.split_once(' ').expect("two paths");
@@ -290,7 +290,7 @@ fn a_flush_completes_a_burial_of_the_dead() {
     }
 }
 
-/// The log dropped the page, and cannot make that durable.
+/// The log drops the page, and cannot make the drop durable.
 #[test]
 fn a_burial_that_flash_refuses_does_not_show_an_older_version() {
     let rig = Rig::new(LogPolicy::Full);
@@ -304,11 +304,11 @@ fn a_burial_that_flash_refuses_does_not_show_an_older_version() {
 
 #[cfg(feature = "mutants")]
 #[test]
-fn every_mutant_is_shown() {
+fn every_mutant_is_detected() {
     let tests: [(_, fn(Mutant)); 2] =
         [("shared-counted-early", covers_late_changes), ("page-log-flush-misses-trims", waits)];
     for (name, test) in tests {
-        let shown = std::panic::catch_unwind(|| test(Some(name))).is_err();
-        assert!(shown, "{name}");
+        let detected = std::panic::catch_unwind(|| test(Some(name))).is_err();
+        assert!(detected, "{name}");
     }
 }
