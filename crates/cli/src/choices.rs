@@ -15,85 +15,97 @@ use larder_io::format_size;
 use crate::setting::BadSetting;
 use crate::units::{format_span, ratio, size, span};
 
-/// What a write does to flash.
+/// The effect of a client write on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WriteArg {
-    /// Flash is written after the origin; the client does not wait for it
+    /// Write the origin, then flash; acknowledge after the origin
     Async,
-    /// Flash is written after the origin, and the client waits for both
+    /// Write the origin, then flash; acknowledge after both
     Through,
-    /// The flash copy becomes invalid
+    /// Write the origin; the flash copy becomes invalid
     Around,
-    /// What is cached is written to flash alone, and to the origin when it leaves
-    NoWriteBack,
-    /// Pages are written to a log on flash, and to the origin with a FLUSH
+    /// Write cached units to flash, and to the origin when they are evicted (preset prwc)
+    #[value(alias = "no-write-back")]
+    WriteBack,
+    /// Write pages to a log on flash, and to the origin at the next FLUSH (page logs)
     Bounded,
-    /// Pages are written to a log on flash, and to the origin when they leave
+    /// Write pages to a log on flash, and to the origin when they are evicted (page logs)
     Full,
 }
 
-/// What of the metadata outlives the process.
+/// Which metadata survives a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DurabilityArg {
-    /// Nothing: the cache starts cold
+    /// None: the cache starts cold
     Volatile,
-    /// A journal on flash: the cache starts warm, also after a power cut
+    /// A journal on flash: the cache starts warm, also after a crash
     Journal,
-    /// The page log itself: the cache starts warm, after a power cut with --write-policy full
+    /// The page log itself: the cache starts warm, after a crash with --write-policy full
     Log,
 }
 
 /// Settings of the five choices.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Choices (default: the preset's)")]
+#[command(next_help_heading = "Choices, with the preset's value as default")]
 pub struct ChoiceArgs {
-    /// Unit of caching, a power of two up to 8MiB; at least 64KiB with selective admission, else
-    /// 4KiB. With a page log: what of the volume one worker's log has in a row
+    /// Unit of caching [sce, prwc, proc, slru, face: 1MiB; flashcache, enhanceio, bcache: 4KiB]
+    ///
+    /// A power of two up to 8MiB; at least 64KiB with selective admission, else 4KiB. With a page log: the range of the
+    /// volume that one worker's log holds in a row.
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub unit: Option<u64>,
-    /// Who leaves: gclock, lru, fifo, clock, sieve, s3fifo, arc, 2q, lirs or wtinylfu
+    /// Replacement policy [sce: gclock; slru, flashcache, enhanceio: lru]
+    ///
+    /// Accepted: gclock, lru, fifo, clock, sieve, s3fifo, arc, 2q, lirs, wtinylfu.
     #[arg(long, value_name = "POLICY")]
     pub replacement: Option<String>,
-    /// What a write does to flash. With a page log: full, bounded or through
+    /// Effect of a write on flash [sce: async; slru: around; prwc: write-back; face: full; else: through]
     #[arg(long, value_name = "POLICY")]
     pub write_policy: Option<WriteArg>,
-    /// What of the metadata outlives the process. By default there is no journal where a device
-    /// is memory
+    /// Metadata that survives a restart [sce, prwc, proc: journal; face: log; else: volatile]
+    ///
+    /// Without this flag a cache on a device in memory has no journal.
     #[arg(long, value_name = "DURABILITY")]
     pub durability: Option<DurabilityArg>,
     /// Population workers of each class, fastest class first [sce: 8,4,1,1]
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", hide_short_help = true)]
     pub populate_workers: Option<Vec<u32>>,
-    /// Miss ratio from which a class is in force, falling from class to class; the first class
-    /// whose conditions hold is [sce: 35%,15%,0%,0%]
-    #[arg(long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..")]
+    /// Least miss ratio of each class, falling; the first class whose conditions hold is active
+    /// [sce: 35%,15%,0%,0%]
+    #[arg(
+        long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..", hide_short_help = true
+    )]
     pub populate_miss: Option<Vec<f64>>,
-    /// Free share of the cache above which a class is in force [sce: 10%,0%,10%,0%]
-    #[arg(long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..")]
+    /// Least free share of the cache of each class [sce: 10%,0%,10%,0%]
+    #[arg(
+        long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..", hide_short_help = true
+    )]
     pub populate_free: Option<Vec<f64>>,
-    /// Sleep of each class's workers before each unit [sce: 0,0,0,500ms]
-    #[arg(long, value_delimiter = ',', value_parser = span, value_name = "SPAN,..")]
+    /// Pause of each class's workers before each unit [sce: 0,0,0,500ms]
+    #[arg(
+        long, value_delimiter = ',', value_parser = span, value_name = "SPAN,..", hide_short_help = true
+    )]
     pub populate_period: Option<Vec<Nanos>>,
-    /// Recent misses among which a worker chooses the hottest [sce: 100]
-    #[arg(long, value_name = "N")]
-    pub populate_list: Option<usize>,
-    /// Span over which the miss ratio is taken [sce: 1s]
-    #[arg(long, value_parser = span, value_name = "SPAN")]
+    /// Number of recent misses among which a population worker chooses the hottest [sce: 100]
+    #[arg(long, alias = "populate-list", value_name = "N", hide_short_help = true)]
+    pub populate_list_misses: Option<usize>,
+    /// Span over which the miss ratio is measured [sce: 1s]
+    #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub populate_window: Option<Nanos>,
-    /// Recent misses that a unit needs to displace another [sce: 8]
-    #[arg(long, value_name = "N")]
-    pub displace_heat: Option<u32>,
-    /// From the end of one update to the beginning of the next [prwc, proc: 1h]
-    #[arg(long, value_parser = span, value_name = "SPAN")]
+    /// Number of recent misses that a unit needs to displace another [sce: 8]
+    #[arg(long, alias = "displace-heat", value_name = "N", hide_short_help = true)]
+    pub displace_misses: Option<u32>,
+    /// Span between the end of one update and the start of the next [prwc, proc: 1h]
+    #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub update_period: Option<Nanos>,
-    /// Reference factor above which a unit is hot: each request adds 20 [prwc, proc: 50]
-    #[arg(long, value_name = "N")]
-    pub update_hot: Option<u16>,
-    /// Highest count of a unit in generalised CLOCK [sce: 4]
-    #[arg(long, value_name = "N")]
-    pub clock_ceiling: Option<u8>,
-    /// Pages that are written to a page log together, 1 to 256 [face: 64]
-    #[arg(long, value_name = "N")]
+    /// Reference factor above which a unit is hot; each request adds 20 [prwc, proc: 50]
+    #[arg(long, alias = "update-hot", value_name = "N", hide_short_help = true)]
+    pub update_hot_factor: Option<u16>,
+    /// Highest reference count of a unit in generalised CLOCK [sce: 4]
+    #[arg(long, alias = "clock-ceiling", value_name = "N", hide_short_help = true)]
+    pub clock_ceiling_count: Option<u8>,
+    /// Pages that are written to a page log together, 1 to 256 [face, face-basic: 64]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub batch_pages: Option<u32>,
 }
 
@@ -104,9 +116,9 @@ impl ChoiceArgs {
             || self.populate_miss.is_some()
             || self.populate_free.is_some()
             || self.populate_period.is_some()
-            || self.populate_list.is_some()
+            || self.populate_list_misses.is_some()
             || self.populate_window.is_some()
-            || self.displace_heat.is_some()
+            || self.displace_misses.is_some()
     }
 }
 
@@ -114,7 +126,7 @@ impl ChoiceArgs {
 pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     let Some(preset) = preset(name) else {
         let names: Vec<&str> = presets().map(|p| p.name).collect();
-        let why = format!("is not known; accepted: {}", names.join(", "));
+        let why = format!("accepted {}", names.join(", "));
         bail!(BadSetting::of("preset", name, why));
     };
     let mut choices = preset.choices();
@@ -132,22 +144,22 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     }
     match &mut choices.eviction {
         Eviction::Replacement(ReplacementChoice::GClock { ceiling }) => {
-            *ceiling = args.clock_ceiling.unwrap_or(*ceiling);
+            *ceiling = args.clock_ceiling_count.unwrap_or(*ceiling);
         }
-        _ if args.clock_ceiling.is_some() => {
+        _ if args.clock_ceiling_count.is_some() => {
             let only = "accepted with generalised CLOCK only (--replacement gclock)";
-            bail!(BadSetting::new("clock_ceiling", only));
+            bail!(BadSetting::new("clock_ceiling_count", only));
         }
         _ => {}
     }
-    if args.clock_ceiling == Some(0) {
-        bail!(BadSetting::of("clock_ceiling", 0, "accepted: at least 1"));
+    if args.clock_ceiling_count == Some(0) {
+        bail!(BadSetting::of("clock_ceiling_count", 0, "accepted at least 1"));
     }
     match choices.selective_mut() {
         Some(settings) => selective(settings, args)?,
         None if args.has_selective() => {
             bail!(
-                "--populate-*, --displace-heat: accepted with selective admission only (--preset sce)"
+                "--populate-*, --displace-misses: accepted with selective admission only (--preset sce)"
             );
         }
         None => {}
@@ -155,15 +167,15 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     match choices.periodic_mut() {
         Some(settings) => {
             settings.period = args.update_period.unwrap_or(settings.period);
-            settings.hot = args.update_hot.unwrap_or(settings.hot);
+            settings.hot = args.update_hot_factor.unwrap_or(settings.hot);
         }
-        None if args.update_period.is_some() || args.update_hot.is_some() => {
+        None if args.update_period.is_some() || args.update_hot_factor.is_some() => {
             bail!("--update-*: accepted with periodic update only (--preset prwc or proc)");
         }
         None => {}
     }
     if args.update_period == Some(0) {
-        bail!(BadSetting::of("update_period", 0, "accepted: above 0"));
+        bail!(BadSetting::of("update_period", 0, "accepted above 0"));
     }
     Ok(choices)
 }
@@ -175,7 +187,7 @@ fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
         Some(WriteArg::Async) => choices.write = WritePolicy::AsyncWriteThrough,
         Some(WriteArg::Through) => choices.write = WritePolicy::WriteThrough,
         Some(WriteArg::Around) => choices.write = WritePolicy::WriteAround,
-        Some(WriteArg::NoWriteBack) => choices.write = WritePolicy::WriteBack,
+        Some(WriteArg::WriteBack) => choices.write = WritePolicy::WriteBack,
         Some(other @ (WriteArg::Bounded | WriteArg::Full)) => {
             bail!(BadSetting::of("write_policy", word(other), only));
         }
@@ -193,7 +205,7 @@ fn unlogged(choices: &mut Choices, args: &ChoiceArgs) -> Result<()> {
     let periodic = choices.admission.is_periodic();
     if choices.write.flash_owns() && (!periodic || choices.durability == Durability::Volatile) {
         let only = "accepted with periodic update and a journal (--preset prwc or proc, --durability journal)";
-        bail!(BadSetting::of("write_policy", word(WriteArg::NoWriteBack), only));
+        bail!(BadSetting::of("write_policy", word(WriteArg::WriteBack), only));
     }
     Ok(())
 }
@@ -205,20 +217,20 @@ fn logged(choices: &mut Choices, name: &str, args: &ChoiceArgs) -> Result<()> {
         Some(WriteArg::Bounded) => LogPolicy::Bounded,
         Some(WriteArg::Through) => LogPolicy::Through,
         Some(other) => {
-            let why = format!("with --preset {name} accepted: full, bounded, through");
+            let why = format!("accepted are full, bounded and through with --preset {name}");
             bail!(BadSetting::of("write_policy", word(other), why));
         }
     };
     choices.write = WritePolicy::Logged(policy);
     if let Some(other) = args.durability.filter(|d| *d != DurabilityArg::Log) {
-        let why = format!("with --preset {name} accepted: log");
+        let why = format!("accepted is log with --preset {name}");
         bail!(BadSetting::of("durability", word(other), why));
     }
     if let (AdmissionChoice::OnExit(settings), Some(pages)) =
         (&mut choices.admission, args.batch_pages)
     {
         if !(1..=BATCH_PAGES_MOST).contains(&pages) {
-            let why = format!("accepted: 1 to {BATCH_PAGES_MOST}");
+            let why = format!("accepted 1 to {BATCH_PAGES_MOST}");
             bail!(BadSetting::of("batch_pages", pages, why));
         }
         settings.batch_pages = pages;
@@ -235,7 +247,7 @@ fn replacement(given: &str) -> Result<ReplacementChoice> {
     let known = ReplacementChoice::NAMED;
     let Some((_, choice)) = known.iter().find(|(name, _)| *name == given) else {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        let why = format!("is not known; accepted: {}", names.join(", "));
+        let why = format!("accepted {}", names.join(", "));
         bail!(BadSetting::of("replacement", given, why));
     };
     Ok(*choice)
@@ -243,14 +255,18 @@ fn replacement(given: &str) -> Result<ReplacementChoice> {
 
 fn selective(settings: &mut SelectiveSettings, args: &ChoiceArgs) -> Result<()> {
     classes(&mut settings.classes, args)?;
-    if args.populate_list == Some(0) {
-        bail!(BadSetting::of("populate_list", 0, "accepted: at least 1"));
+    if args.populate_list_misses == Some(0) {
+        bail!(BadSetting::of("populate_list_misses", 0, "accepted at least 1"));
     }
-    settings.list_length = args.populate_list.unwrap_or(settings.list_length);
+    settings.list_length = args.populate_list_misses.unwrap_or(settings.list_length);
     settings.window_ns = args.populate_window.unwrap_or(settings.window_ns).max(1);
-    settings.displace_heat = args.displace_heat.unwrap_or(settings.displace_heat);
+    settings.displace_heat = args.displace_misses.unwrap_or(settings.displace_heat);
     if settings.list_length > 100_000 {
-        bail!(BadSetting::of("populate_list", settings.list_length, "accepted: up to 100000"));
+        bail!(BadSetting::of(
+            "populate_list_misses",
+            settings.list_length,
+            "accepted up to 100000"
+        ));
     }
     Ok(())
 }
@@ -266,7 +282,7 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         WritePolicy::AsyncWriteThrough => "async",
         WritePolicy::WriteThrough => "through",
         WritePolicy::WriteAround => "around",
-        WritePolicy::WriteBack => "no-write-back",
+        WritePolicy::WriteBack => "write-back",
         WritePolicy::Logged(LogPolicy::Through) => "through",
         WritePolicy::Logged(LogPolicy::Bounded) => "bounded",
         WritePolicy::Logged(LogPolicy::Full) => "full",
@@ -283,7 +299,7 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
             decided.push(("replacement", vec![(*name).to_owned()]));
         }
         if let ReplacementChoice::GClock { ceiling } = policy {
-            decided.push(("clock_ceiling", vec![ceiling.to_string()]));
+            decided.push(("clock_ceiling_count", vec![ceiling.to_string()]));
         }
     }
     if let AdmissionChoice::Selective(settings) = &choices.admission {
@@ -291,7 +307,7 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
     }
     if let AdmissionChoice::Periodic(settings) = &choices.admission {
         decided.push(("update_period", vec![format_span(settings.period)]));
-        decided.push(("update_hot", vec![settings.hot.to_string()]));
+        decided.push(("update_hot_factor", vec![settings.hot.to_string()]));
     }
     if let AdmissionChoice::OnExit(settings) = &choices.admission {
         decided.push(("batch_pages", vec![settings.batch_pages.to_string()]));
@@ -307,9 +323,9 @@ fn decided_selective(settings: &SelectiveSettings) -> [(&'static str, Vec<String
         ("populate_miss", classes(|c| c.target_miss_ratio.to_string())),
         ("populate_free", classes(|c| c.min_free_ratio.to_string())),
         ("populate_period", classes(|c| format_span(c.period_ns))),
-        ("populate_list", vec![settings.list_length.to_string()]),
+        ("populate_list_misses", vec![settings.list_length.to_string()]),
         ("populate_window", vec![format_span(settings.window_ns)]),
-        ("displace_heat", vec![settings.displace_heat.to_string()]),
+        ("displace_misses", vec![settings.displace_heat.to_string()]),
     ]
 }
 
@@ -319,7 +335,7 @@ pub fn check_unit(unit: u64, choices: &Choices) -> Result<u64> {
     let least = if selective { FRAGMENT_BYTES_LEAST } else { UNIT_BYTES_LEAST };
     if !unit.is_power_of_two() || !(least..=UNIT_BYTES_MOST).contains(&unit) {
         let (least, most) = (format_size(least), format_size(UNIT_BYTES_MOST));
-        let why = format!("accepted: a power of two from {least} to {most}");
+        let why = format!("accepted a power of two from {least} to {most}");
         bail!(BadSetting::of("unit", format_size(unit), why));
     }
     Ok(unit)
@@ -345,7 +361,7 @@ fn classes(classes: &mut Vec<Class>, args: &ChoiceArgs) -> Result<()> {
         && !miss.is_sorted_by(|faster, slower| faster >= slower)
     {
         let given = miss.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
-        let why = "accepted: falling shares, as 35%,15%,0% (fastest class first; the first whose conditions hold is in force)";
+        let why = "accepted falling shares, as 35%,15%,0% (fastest class first; the first whose conditions hold is in force)";
         bail!(BadSetting::of("populate_miss", given, why));
     }
     for (i, class) in classes.iter_mut().enumerate() {
@@ -355,7 +371,7 @@ fn classes(classes: &mut Vec<Class>, args: &ChoiceArgs) -> Result<()> {
         class.min_free_ratio = at(&args.populate_free).unwrap_or(class.min_free_ratio);
         class.period_ns = args.populate_period.as_ref().map_or(class.period_ns, |v| v[i]);
         if class.workers > 256 {
-            let why = "accepted: up to 256 in each class";
+            let why = "accepted up to 256 in each class";
             bail!(BadSetting::of("populate_workers", class.workers, why));
         }
     }

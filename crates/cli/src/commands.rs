@@ -1,31 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line, as users, scripts and man pages know it: each command with the arguments that its own module
-//! defines.
+//! The command line: each command with the arguments that its module defines.
+//!
+//! `--help` lists the settings that most uses need, `--help-all` every setting: an argument with `hide_short_help` is in
+//! the second alone. Groups and examples are added in `help.rs`.
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 
-use crate::advise::AdviseArgs;
-use crate::bench::BenchArgs;
 use crate::check::CheckArgs;
 use crate::control::ControlArgs;
-use crate::demo::DemoArgs;
+#[cfg(feature = "lab")]
+use crate::lab::LabCommand;
 use crate::operate::{AttachArgs, BoundArgs};
-use crate::paper::PaperArgs;
 use crate::serve::args::ServeArgs;
-use crate::sim::args::SimArgs;
 use crate::size::SizeArgs;
-use crate::slow_dir::{self, SlowDirArgs};
 use crate::top::TopArgs;
-use crate::torture::{self, TortureArgs};
 use crate::trace::TraceCommand;
 
 /// A flash cache in userspace: slow storage and a local SSD go in, a fast block device comes out.
 #[derive(Parser, Debug)]
-#[command(name = "larder", version, about, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "larder",
+    version,
+    about,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_flag = true
+)]
 pub struct Cli {
-    /// What to do.
+    /// Print the settings that most uses need
+    #[arg(long, short, action = ArgAction::HelpShort, global = true, display_order = 1000)]
+    help: Option<bool>,
+    /// Print every setting
+    #[arg(long, action = ArgAction::HelpLong, global = true, display_order = 1001)]
+    help_all: Option<bool>,
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -35,58 +45,45 @@ pub struct Cli {
 pub enum Command {
     /// Serve a slow device behind a flash cache
     Serve(Box<ServeArgs>),
-    /// Show what a serving process is doing
-    Status(ControlArgs),
-    /// Show the counters of a serving process
-    Stats(ControlArgs),
-    /// Watch serving processes live: rates, hit ratio, devices, state
-    Top(TopArgs),
-    /// Make everything answered so far durable on the origin
-    Flush(BoundArgs),
-    /// Go on without the flash device, and let go of it
-    Detach(BoundArgs),
-    /// Cache on a (new) flash device
-    Attach(AttachArgs),
-    /// Say what is on a flash device, and what a start would make of it
+    /// Report what a flash device holds and what a start with it would do
     Check(CheckArgs),
-    /// Compute the memory that a cache needs, before anything is created
+    /// Show the state of a server
+    Status(ControlArgs),
+    /// Show the counters of a server
+    Stats(ControlArgs),
+    /// Watch servers live: rates, hit ratio, devices, state
+    Top(TopArgs),
+    /// Make every acknowledged write durable on the origin
+    Flush(BoundArgs),
+    /// Stop using the flash device and release it; the volume stays in service
+    Detach(BoundArgs),
+    /// Start caching on a flash device
+    Attach(AttachArgs),
+    /// Compute the memory that a cache needs
     Size(SizeArgs),
-    /// Show the presets: each is five choices
+    /// List the presets: each is five choices under a name
     Presets {
-        /// One JSON value on stdout
+        /// Print one JSON value
         #[arg(long)]
         json: bool,
     },
-    /// Crash and fault the engine in virtual time, from seeds, and judge what it does
-    #[command(after_help = torture::profiles_help())]
-    Torture(TortureArgs),
-    /// Look at traces of block requests; convert, make and record them
+    /// Describe, convert, generate and record traces of block requests
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Run scenarios in virtual time, replay a trace under a preset, or count its hits and misses
-    Sim(Box<SimArgs>),
-    /// Say from a trace whether a flash cache pays, how large, and in which mode
-    Advise(AdviseArgs),
-    /// Reproduce the papers: a verdict for every claim
-    Paper(PaperArgs),
-    /// Measure, side by side with the bare device or a peer
-    Bench(BenchArgs),
-    /// Show the main job end to end, on files that it makes itself
-    Demo(DemoArgs),
-    /// Mount a directory on a modelled slow disk, to try a database on it
-    #[command(after_help = slow_dir::HELP)]
-    SlowDir(SlowDirArgs),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Lab(LabCommand),
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man {
-        /// Where
+        /// The directory
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
     },
     /// Print completions for a shell
     #[command(hide = true)]
     Completions {
-        /// Which
+        /// The shell
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },

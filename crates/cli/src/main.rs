@@ -1,71 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `larder` command.
 
-mod advise;
-mod bench;
 mod check;
 mod choices;
 mod commands;
 mod control;
-mod demo;
 mod exit;
+mod help;
+#[cfg(feature = "lab")]
+mod lab;
 mod manual;
 mod metrics;
 mod notify;
 mod operate;
 mod out;
-mod paper;
 mod presets;
 mod serve;
 mod setting;
-mod sim;
 mod size;
-mod slow_dir;
 mod top;
-mod torture;
 mod trace;
 mod units;
+mod usage;
 mod workers;
 
-use std::io::IsTerminal;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 use larder_front::control::wire::Command as Control;
-use tracing_subscriber::EnvFilter;
 
 use crate::commands::{Cli, Command};
 
 fn main() -> ExitCode {
-    let mut command = Cli::command();
-    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let (mut cli, words) = (help::command(), std::env::args_os().collect::<Vec<_>>());
+    let matches = cli.try_get_matches_from_mut(&words);
     let parsed = matches.and_then(|m| Ok((Cli::from_arg_matches(&m)?, m)));
-    let (cli, matches) = match parsed {
+    let (given, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(e) => return usage(&e.format(&mut command)),
+        Err(e) => return usage(&e.format(&mut cli), &cli, &words),
     };
-    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        // With nobody to read the log there is nobody to complain to either.
-        .log_internal_errors(false)
-        .init();
-    match run(cli.command, &matches) {
+    out::log_to_stderr();
+    match run(given.command, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            out::tell!("{e:#}");
+            out::complain!("{e:#}");
             ExitCode::from(exit::code(&e))
         }
     }
 }
 
-/// Help and version go to stdout; a slip gets one line.
-fn usage(error: &clap::Error) -> ExitCode {
+/// Prints help and version to standard output; an error of the command line gets one line on standard error.
+fn usage(error: &clap::Error, cli: &clap::Command, words: &[OsString]) -> ExitCode {
     if !error.use_stderr() {
         let _ = error.print();
         return ExitCode::SUCCESS;
@@ -74,10 +62,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(2);
     }
-    let text = error.to_string();
-    let line = text.lines().take_while(|l| !l.is_empty()).map(str::trim).collect::<Vec<_>>();
-    let line = line.join(" ");
-    out::tell!("{}; see larder --help", line.strip_prefix("error: ").unwrap_or(&line));
+    out::complain!("{}", usage::line(error, cli, words));
     ExitCode::from(2)
 }
 
@@ -87,6 +72,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             let given = matches.subcommand_matches("serve");
             serve::serve(*args, given.context("is the subcommand")?)
         }
+        Command::Check(args) => check::check(&args),
         Command::Status(args) => operate::show(&args, &Control::Status),
         Command::Stats(args) => operate::show(&args, &Control::Stats),
         Command::Top(args) => top::top(&args),
@@ -97,17 +83,11 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             operate::bounded(&args, |bound_seconds| Control::Detach { bound_seconds }, "detached")
         }
         Command::Attach(args) => operate::attach(&args),
-        Command::Check(args) => check::check(&args),
         Command::Size(args) => size::size(&args),
         Command::Presets { json } => presets::presets(json),
-        Command::Torture(args) => torture::torture(&args),
         Command::Trace(command) => trace::trace(&command),
-        Command::Sim(args) => sim::sim(&args),
-        Command::Paper(args) => paper::paper(&args),
-        Command::Advise(args) => advise::advise(&args),
-        Command::Bench(args) => bench::bench(&args),
-        Command::Demo(args) => demo::demo(&args),
-        Command::SlowDir(args) => slow_dir::slow_dir(&args),
+        #[cfg(feature = "lab")]
+        Command::Lab(command) => lab::run(&command),
         Command::Man { dir } => manual::man(&dir),
         Command::Completions { shell } => manual::completions(shell),
     }

@@ -8,14 +8,14 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 
-use crate::commands::Cli;
+use crate::help;
 
 /// The commands that users see, those of commands too, with the whole name of each.
-fn visible() -> Vec<Command> {
-    let mut cli = Cli::command().disable_help_subcommand(true);
+pub fn visible() -> Vec<Command> {
+    let mut cli = help::command().disable_help_subcommand(true);
     cli.build();
     let mut all = vec![cli];
     let mut next = 0;
@@ -29,7 +29,7 @@ fn visible() -> Vec<Command> {
 }
 
 /// The name of a command's page, without the section.
-fn page(command: &Command) -> String {
+pub fn page(command: &Command) -> String {
     command.get_display_name().unwrap_or(command.get_name()).to_owned()
 }
 
@@ -51,7 +51,7 @@ pub fn man(dir: &Path) -> Result<()> {
 /// `completions SHELL`.
 pub fn completions(shell: Shell) -> Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "larder", &mut text);
+    clap_complete::generate(shell, &mut help::command(), "larder", &mut text);
     // A reader that went away has what it wanted.
     let _ = std::io::stdout().write_all(&text);
     Ok(())

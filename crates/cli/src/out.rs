@@ -1,14 +1,124 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Printing to standard output, where the reader may have gone or the disk be full.
+//! Results on standard output, messages on standard error.
+//!
+//! Where standard error is the journal of systemd, each line begins with its priority as sd-daemon(3) defines it, and
+//! has neither a time nor colours: the journal records the time. Elsewhere lines are plain.
 
-use std::io::{ErrorKind, Write};
+use std::fmt;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::exit;
 
-/// Prints text and ends the line. A reader that went away has what it wanted.
-pub fn line(text: impl std::fmt::Display) -> Result<()> {
+/// The priority of a message, as in syslog(3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// The command or a volume failed.
+    Error = 3,
+    /// Someone should look at it.
+    Warning = 4,
+    /// Normal operation.
+    Info = 6,
+    /// For developers.
+    Debug = 7,
+}
+
+impl From<Level> for Priority {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::ERROR => Self::Error,
+            Level::WARN => Self::Warning,
+            Level::INFO => Self::Info,
+            _ => Self::Debug,
+        }
+    }
+}
+
+/// Whether standard error is the journal: systemd names its device and inode in `JOURNAL_STREAM`. A child that
+/// redirects its standard error inherits the variable, so that it alone does not suffice.
+fn is_journal() -> bool {
+    static IS: OnceLock<bool> = OnceLock::new();
+    let look = || {
+        let named = std::env::var("JOURNAL_STREAM").ok()?;
+        let (device, inode) = named.split_once(':')?;
+        let (device, inode) = (device.parse::<u64>().ok()?, inode.parse::<u64>().ok()?);
+        let stat = rustix::fs::fstat(std::io::stderr().as_fd()).ok()?;
+        Some((stat.st_dev, stat.st_ino) == (device, inode))
+    };
+    *IS.get_or_init(|| look().unwrap_or(false))
+}
+
+/// Prints a message to standard error. A closed standard error does not stop the command.
+pub fn say(priority: Priority, message: fmt::Arguments<'_>) {
+    let mut err = std::io::stderr();
+    let _ = match is_journal() {
+        true => writeln!(err, "<{}>{message}", priority as u8),
+        false => writeln!(err, "larder: {message}"),
+    };
+}
+
+/// A message of normal operation.
+macro_rules! tell {
+    ($($words:tt)*) => {
+        $crate::out::say($crate::out::Priority::Info, format_args!($($words)*))
+    };
+}
+pub(crate) use tell;
+
+/// A message about an error.
+macro_rules! complain {
+    ($($words:tt)*) => {
+        $crate::out::say($crate::out::Priority::Error, format_args!($($words)*))
+    };
+}
+pub(crate) use complain;
+
+/// Sends log events of all crates to standard error.
+pub fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        // A closed standard error leaves no place to report its errors.
+        .log_internal_errors(false);
+    match is_journal() {
+        true => log.event_format(JournalFormat).init(),
+        false => log.init(),
+    }
+}
+
+/// A log event as one line of the journal.
+struct JournalFormat;
+
+impl<S, N> FormatEvent<S, N> for JournalFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "<{}>", Priority::from(*event.metadata().level()) as u8)?;
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// Prints text and a line end to standard output. A reader that closed the pipe early is no error.
+pub fn line(text: impl fmt::Display) -> Result<()> {
     let mut out = std::io::stdout();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
@@ -19,17 +129,9 @@ pub fn line(text: impl std::fmt::Display) -> Result<()> {
 }
 
 /// The command line as it was given, for reports; words with spaces in quotes.
+#[cfg(feature = "lab")]
 pub fn command_line() -> String {
     let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
     let words: Vec<String> = std::env::args().skip(1).map(quoted).collect();
     format!("larder {}", words.join(" "))
 }
-
-/// Tells the user something on standard error. Nobody may be there to read it any more: a server
-/// goes on all the same.
-macro_rules! tell {
-    ($($words:tt)*) => {{
-        larder_lab::tell!("larder: {}", format_args!($($words)*));
-    }};
-}
-pub(crate) use tell;

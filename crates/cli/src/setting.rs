@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A setting that is rejected, by its key: whether it was a flag or stood in a configuration file is known by who
-//! reads the file.
+//! A setting that is rejected, by its key. The reader of a configuration file adds the file and the line; without them
+//! the error names the flag.
 
 use std::fmt::{Display, Formatter, Result};
 
 use larder_volume::VolumeError;
 
-/// The error, see the module. Its text is that of the flag.
+/// The error. Its text is that of the flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSetting {
     /// The setting, as a key.
     pub key: String,
-    /// What it was, where that helps.
+    /// The value, with words around it; empty where it adds nothing.
     pub value: String,
     /// Why it is rejected, and what is accepted.
     pub why: String,
@@ -20,14 +20,14 @@ pub struct BadSetting {
 }
 
 impl BadSetting {
-    /// It is missing, or does not go with others.
+    /// A setting that is missing, or that excludes others.
     pub fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
         Self { key: key.into(), value: String::new(), why: why.into(), code: 2 }
     }
 
-    /// It has this value.
+    /// A setting with this value.
     pub fn of(key: impl Into<String>, value: impl Display, why: impl Into<String>) -> Self {
-        Self { value: format!(" {value}"), ..Self::new(key, why) }
+        Self { value: format!("got {value}, "), ..Self::new(key, why) }
     }
 
     /// The setting that an error is about, if it is about one.
@@ -42,13 +42,13 @@ impl BadSetting {
 
     /// The text where it is a key of a file.
     pub fn as_key(&self) -> String {
-        format!("{}{}: {}", self.key, self.value, self.why)
+        format!("{}: {}{}", self.key, self.value, self.why)
     }
 }
 
 impl Display for BadSetting {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "--{}{}: {}", self.key.replace('_', "-"), self.value, self.why)
+        write!(f, "--{}: {}{}", self.key.replace('_', "-"), self.value, self.why)
     }
 }
 

@@ -40,7 +40,7 @@ pub fn format_span(ns: Nanos) -> String {
 }
 
 fn span_error(text: &str) -> String {
-    format!("'{text}' is no span of time; accepted: a number and a unit, as 500ms, 2s, 5m")
+    format!("got '{text}', accepted a number and a unit, as 500ms, 2s, 5m")
 }
 
 /// A share of a whole.
@@ -51,7 +51,7 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     };
     match number.trim().parse::<f64>() {
         Ok(n) if (0.0..=1.0).contains(&(n / scale)) => Ok(n / scale),
-        _ => Err(format!("'{text}' is no share; accepted: 0% to 100%, or 0 to 1")),
+        _ => Err(format!("got '{text}', accepted 0% to 100%, or 0 to 1")),
     }
 }
 
@@ -59,17 +59,16 @@ pub fn ratio(text: &str) -> Result<f64, String> {
 pub fn mode(text: &str) -> Result<u32, String> {
     match text.strip_prefix('0').map(|digits| u32::from_str_radix(digits, 8)) {
         Some(Ok(mode)) if mode <= 0o777 && mode & 0o200 != 0 => Ok(mode),
-        _ => {
-            Err(format!("'{text}' is no mode; accepted: octal that lets the owner write, as 0660"))
-        }
+        _ => Err(format!("got '{text}', accepted octal that lets the owner write, as 0660")),
     }
 }
 
 /// A number of threads.
+#[cfg(feature = "lab")]
 pub fn jobs(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(jobs @ 1..=1024) => Ok(jobs),
-        _ => Err(format!("'{text}' cannot be; accepted: 1 to 1024")),
+        _ => Err(format!("got '{text}', accepted 1 to 1024")),
     }
 }
 
@@ -77,7 +76,7 @@ pub fn jobs(text: &str) -> Result<usize, String> {
 pub fn address(text: &str) -> Result<String, String> {
     match text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
         Some((host, Ok(_))) if !host.is_empty() => Ok(text.to_owned()),
-        _ => Err(format!("'{text}' is no address; accepted: HOST:PORT, as 127.0.0.1:9470")),
+        _ => Err(format!("got '{text}', accepted HOST:PORT, as 127.0.0.1:9470")),
     }
 }
 

@@ -11,7 +11,7 @@ pub fn workers(given: Option<u32>) -> Result<u32> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let workers = given.unwrap_or((cores / 2).clamp(1, 4));
     if workers == 0 || workers > MOST_WORKERS {
-        bail!(BadSetting::of("workers", workers, format!("accepted: 1 to {MOST_WORKERS}")));
+        bail!(BadSetting::of("workers", workers, format!("accepted 1 to {MOST_WORKERS}")));
     }
     Ok(workers)
 }

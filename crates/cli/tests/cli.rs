@@ -36,7 +36,9 @@ fn slip(words: &str, code: i32, has: &[&str]) {
 
 #[test]
 fn unknown_words_are_named() {
-    slip("frobnicate", 2, &["frobnicate"]);
+    slip("frobnicate", 2, &["frobnicate", "see larder --help"]);
+    slip("srve", 2, &["did you mean 'serve'?"]);
+    slip("serve --orgin x", 2, &["did you mean '--origin'?; see larder serve --help-all"]);
     slip("serve --bogus 5", 2, &["--bogus"]);
     slip("status --bogus", 2, &["--bogus"]);
     slip("serve", 2, &["--origin", "--listen"]);
@@ -52,7 +54,7 @@ fn unknown_words_are_named() {
 #[test]
 fn no_words_at_all_bring_the_help() {
     let ended = larder_says(&[]);
-    assert!(ended.code == 2 && ended.err.contains("Commands:"), "{ended:?}");
+    assert!(ended.code == 2 && ended.err.contains("Operate a running server:"), "{ended:?}");
 }
 
 #[test]
@@ -79,37 +81,37 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         ("--unit -1", "-1"),
         ("--flash-size 1XiB", "'1XiB'"),
         ("--write-buffer 99999999999999999999", "99999999999999999999"),
-        ("--populate-io 1", "--populate-io 1"),
+        ("--populate-io 1", "--populate-io: got 1"),
         ("--populate-io 2MiB", "2MiB"),
         ("--populate-miss 200%", "'200%'"),
         ("--populate-free x", "'x'"),
         ("--populate-period 5", "'5'"),
         ("--populate-workers 1,2 --populate-miss 1", "--populate-miss"),
-        ("--populate-miss 0%,0%,15%,35%", "--populate-miss 0,0,0.15,0.35: accepted: falling"),
+        ("--populate-miss 0%,0%,15%,35%", "--populate-miss: got 0,0,0.15,0.35, accepted falling"),
         ("--listen-mode 660", "'660'"),
-        ("--metrics 9470", "accepted: HOST:PORT"),
+        ("--metrics 9470", "accepted HOST:PORT"),
         ("--populate-workers 99999", "99999"),
-        ("--populate-list 0", "--populate-list 0"),
-        ("--clock-ceiling 0", "--clock-ceiling 0"),
+        ("--populate-list 0", "--populate-list-misses: got 0"),
+        ("--clock-ceiling 0", "--clock-ceiling-count: got 0"),
         ("--clock-ceiling 256", "256"),
         ("--flash-timeout 0", "--flash-timeout"),
         ("--flash-timeout 40s", "--flash-dead-after"),
-        ("--flash-errors 0", "--flash-errors 0"),
+        ("--flash-errors 0", "--flash-errors-per-minute: got 0"),
         ("--drain 5", "'5'"),
         ("--drain 5parsecs", "'5parsecs'"),
-        ("--workers 0", "--workers 0"),
-        ("--workers 65", "--workers 65"),
+        ("--workers 0", "--workers: got 0, accepted 1 to 64"),
+        ("--workers 65", "--workers: got 65"),
         ("--workers 99999999999", "99999999999"),
-        ("--preset nosuch", "accepted: sce"),
+        ("--preset nosuch", "--preset: got nosuch, accepted sce"),
         ("--write-policy back", "'back'"),
         ("--durability eternal", "'eternal'"),
         ("--write-policy full", "accepted with page logs only (--preset face or face-basic)"),
         ("--durability log", "accepted with page logs only"),
         ("--batch-pages 8", "accepted with page logs only"),
-        ("--preset face --batch-pages 0", "accepted: 1 to 256"),
-        ("--preset face --batch-pages 257", "accepted: 1 to 256"),
-        ("--preset face --write-policy async", "accepted: full, bounded, through"),
-        ("--preset face-basic --durability journal", "--preset face-basic accepted: log"),
+        ("--preset face --batch-pages 0", "accepted 1 to 256"),
+        ("--preset face --batch-pages 257", "accepted 1 to 256"),
+        ("--preset face --write-policy async", "accepted are full, bounded and through"),
+        ("--preset face-basic --durability journal", "accepted is log with --preset face-basic"),
         ("--preset face --replacement lru", "pages leave in the order of the log"),
         ("--preset face --flash mem:64MiB", "is gone with this process"),
         ("--format", "--flash"),

@@ -20,9 +20,11 @@ fn root() -> PathBuf {
 /// The commands of `larder --help`.
 fn commands() -> Vec<String> {
     let help = larder_says(&["--help"]).ok();
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let names = list.lines().filter_map(|l| l.strip_prefix("  ")?.split(' ').next());
-    names.filter(|n| !n.is_empty() && *n != "help").map(str::to_owned).collect()
+    let listed = |line: &str| {
+        let name = line.strip_prefix("  ")?.split(' ').next()?;
+        name.starts_with(|c: char| c.is_ascii_lowercase()).then(|| name.to_owned())
+    };
+    help.lines().filter_map(listed).collect()
 }
 
 #[test]

@@ -142,8 +142,17 @@ pub fn check(spec: &ListenSpec) -> Result<(), VolumeError> {
     }
 }
 
-fn bind_tcp(spec: &ListenSpec, address: &str) -> Result<TcpListener, VolumeError> {
-    let fail = |e| VolumeError::Usage(format!("{spec}: cannot listen: {e}"));
+/// Binds a TCP address, for clients or for metrics; `what` names it in errors.
+///
+/// # Errors
+/// When another server listens there, or it cannot be bound.
+pub fn bind_tcp(what: impl std::fmt::Display, address: &str) -> Result<TcpListener, VolumeError> {
+    let fail = |e: io::Error| match e.kind() {
+        io::ErrorKind::AddrInUse => VolumeError::Refused(format!(
+            "{what}: another server listens there; stop it or choose another port"
+        )),
+        _ => VolumeError::Usage(format!("{what}: cannot listen: {e}")),
+    };
     let resolved = address.to_socket_addrs().map_err(fail)?;
     TcpListener::bind(resolved.collect::<Vec<_>>().as_slice()).map_err(fail)
 }

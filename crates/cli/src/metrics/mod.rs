@@ -11,10 +11,11 @@
 mod http;
 mod table;
 
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use larder_front::listen::bind_tcp;
 use larder_volume::{Volume, VolumeError};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -26,11 +27,9 @@ pub use self::http::Server;
 /// How long a snapshot may be shared.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Takes the address, before anything else is begun.
+/// Binds the address, before the first device is opened.
 pub fn bind(address: &str) -> Result<TcpListener, VolumeError> {
-    let fail = |e| VolumeError::Usage(format!("--metrics {address}: cannot listen: {e}"));
-    let resolved = address.to_socket_addrs().map_err(fail)?;
-    TcpListener::bind(resolved.collect::<Vec<_>>().as_slice()).map_err(fail)
+    bind_tcp(format_args!("--metrics {address}"), address)
 }
 
 /// Serves the volumes' metrics until dropped.

@@ -18,63 +18,67 @@ use crate::units::{address, mode, size, span};
 /// `slow+DEV?profile=NAME&seed=N`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
-    /// Configuration in TOML: the long flags as keys, with underscores; several volumes by
-    /// [volume.NAME]. Flags given beside it count instead of the file's keys
+    /// Configuration in TOML: long flags as keys, with underscores; flags override the file
+    ///
+    /// A table [volume.NAME] describes each of several volumes.
     #[arg(value_name = "CONFIG")]
     pub config: Option<PathBuf>,
-    /// Print the effective configuration, which can be fed back, and do nothing else
+    /// Print the effective configuration, in the form of a configuration file, and exit
     #[arg(long)]
     pub print_config: bool,
-    /// The slow device: PATH of a file or block device, nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH (nbds for TLS), mem:SIZE, null:SIZE, or
-    /// slow+PATH?profile=NAME&seed=N (a real device behind modelled latency, to try things out)
+    /// The slow device: a file, a block device or an NBD export
+    ///
+    /// PATH of a file or block device, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH (nbds for TLS), mem:SIZE,
+    /// null:SIZE, or slow+PATH?profile=NAME&seed=N (a device behind modelled latency, for experiments).
     #[arg(long, value_name = "DEV", required_unless_present = "config")]
     pub origin: Option<DevSpec>,
-    /// The flash device; without one the volume is served in pass-through
+    /// The flash device; without one every request goes to the origin
     #[arg(long, value_name = "DEV")]
     pub flash: Option<DevSpec>,
-    /// Use at most so much of it; a file that does not exist is made this large
+    /// Flash bytes to use at most; a missing flash file is created with this size
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub flash_size: Option<u64>,
     /// Overwrite foreign data on the flash device
     #[arg(long)]
     pub format: bool,
-    /// The flash device belongs to this origin although its state file is lost, or the origin's time of
-    /// change is another; nothing was written to the origin since: for a flash that alone has some of the
-    /// data (presets prwc and face), and for one start
+    /// Use the dirty data on flash although its state file is lost or the origin's time changed
+    ///
+    /// The user asserts that the flash belongs to this origin, and that nothing was written to the origin since the
+    /// cache stopped. For write-back caches (presets prwc and face), and for one start.
     #[arg(long, conflicts_with = "format")]
     pub adopt: bool,
     /// The five choices by name, see `larder presets`
     #[arg(long, default_value = "sce")]
     pub preset: String,
-    /// Where clients come in: nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH (a file that is the
-    /// volume; a loop device can mount it); may be given several times
+    /// Where clients connect: nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH; repeatable
+    ///
+    /// fuse:PATH is a file that is the volume; a loop device can mount it.
     #[arg(long, value_name = "LISTEN", required_unless_present = "config")]
     pub listen: Vec<ListenSpec>,
-    /// Who may connect to its unix listeners, as file modes [default: what the umask leaves]
+    /// Mode of unix listeners, which decides who may connect [default: as the umask allows]
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub listen_mode: Option<u32>,
-    /// Export name
+    /// Export name; it also names the state file and the control socket
+    ///
+    /// The state file of a volume without a name is named after the origin.
     #[arg(long, default_value = "")]
     pub name: String,
-    /// Directory of state files: whether what is on flash may be used. As for the journal's run,
-    /// also when there is none this time
-    /// [default: $STATE_DIRECTORY as systemd sets it, else /var/lib/larder for root, else
-    /// ~/.local/state/larder]
+    /// Directory of state files, which record whether the data on flash may be used
+    ///
+    /// The same directory in every run, also in runs without a flash device or a journal. [default: $STATE_DIRECTORY
+    /// as systemd sets it, else /var/lib/larder for root, else ~/.local/state/larder]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Control socket [default: /run/larder/NAME.sock for root, else
-    /// $XDG_RUNTIME_DIR/larder/NAME.sock; NAME is `default` for the empty name]
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket [default: NAME.sock, or default.sock, in /run/larder or $XDG_RUNTIME_DIR/larder]
+    #[arg(long, value_name = "SOCKET", hide_short_help = true)]
     pub control: Option<PathBuf>,
-    /// Worker threads, each with its share of the units [default: one for every two processors,
-    /// at most 4]
+    /// Worker threads, each with a share of the units [default: half the processors, at most 4]
     #[arg(long, value_name = "N")]
     pub workers: Option<u32>,
-    /// How long a stop (SIGTERM) may take to answer what is under way
-    #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN")]
+    /// How long a stop (SIGTERM) may take to finish the requests in flight
+    #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub drain: Nanos,
-    /// Where Prometheus may ask for metrics, at the path /metrics: HOST:PORT [default: nowhere]
+    /// Address of the Prometheus metrics, at the path /metrics [default: none]
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub metrics: Option<String>,
     #[command(flatten)]
@@ -89,22 +93,22 @@ pub struct ServeArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsArgs {
-    /// The server's certificate (PEM, the chain included). Clients by TCP must use TLS then
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    /// The server's certificate chain (PEM); TCP clients must then use TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key", hide_short_help = true)]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    /// The private key of the server's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     pub tls_key: Option<PathBuf>,
-    /// Let only clients in that have a certificate of this authority (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    /// Accept only clients with a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     pub tls_client_ca: Option<PathBuf>,
-    /// Clients of unix sockets must use TLS too
-    #[arg(long, requires = "tls_cert")]
+    /// Require TLS of clients on unix sockets too
+    #[arg(long, requires = "tls_cert", hide_short_help = true)]
     pub tls_require: bool,
 }
 
 impl TlsArgs {
-    /// What clients are asked for, if there is TLS.
+    /// What the server requires of clients, if there is TLS.
     pub fn secure(&self) -> Result<Option<Secure>> {
         let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
         let tls = ServerTls::load(cert, key, self.tls_client_ca.as_deref())?;

@@ -22,7 +22,7 @@ use rustix::process::umask;
 
 use super::served::Served;
 use crate::metrics;
-use crate::out::tell;
+use crate::out::{Priority, say, tell};
 
 /// Open doors, see the module.
 pub struct Doors {
@@ -133,6 +133,9 @@ fn warn_of_open_port(address: &Address) {
     if let Address::Tcp { host, .. } = address
         && !host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
     {
-        tell!("warning: anybody who can reach {host} can read and write the volume");
+        say(
+            Priority::Warning,
+            format_args!("warning: everyone who can reach {host} can read and write the volume"),
+        );
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets and time limits: the flags, and what they mean.
+//! Budgets and time limits: the flags and their checks.
 
 use std::time::Duration;
 
@@ -16,49 +16,70 @@ use crate::units::{ratio, size, span};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Budgets and time limits")]
 pub struct LimitArgs {
-    /// Client data kept for flash writes after the client was answered
-    #[arg(long, value_parser = size, default_value = "8MiB", value_name = "SIZE")]
+    /// Memory for acknowledged client data that is still to be written to flash
+    #[arg(
+        long, value_parser = size, default_value = "8MiB", value_name = "SIZE", hide_short_help = true
+    )]
     pub write_buffer: u64,
-    /// Largest read of population, 4KiB to 1MiB; smaller ones are used where that is kinder to
-    /// clients
-    #[arg(long, value_parser = size, default_value = "1MiB", value_name = "SIZE")]
+    /// Largest read of population, 4KiB to 1MiB; population reads less at a time while clients read
+    #[arg(
+        long, value_parser = size, default_value = "1MiB", value_name = "SIZE", hide_short_help = true
+    )]
     pub populate_io: u64,
     /// Share of the time in which population may use the origin while clients use it
-    #[arg(long, value_parser = ratio, default_value = "80%", value_name = "SHARE")]
+    #[arg(
+        long, value_parser = ratio, default_value = "80%", value_name = "SHARE", hide_short_help = true
+    )]
     pub populate_share: f64,
     /// A request to an NBD origin that takes longer is sent again on another connection
-    #[arg(long, value_parser = span, default_value = "30s", value_name = "SPAN")]
+    #[arg(
+        long, value_parser = span, default_value = "30s", value_name = "SPAN", hide_short_help = true
+    )]
     pub origin_timeout: Nanos,
     /// An operation on an NBD origin that takes longer fails
-    #[arg(long, value_parser = span, default_value = "60s", value_name = "SPAN")]
+    #[arg(
+        long, value_parser = span, default_value = "60s", value_name = "SPAN", hide_short_help = true
+    )]
     pub origin_give_up: Nanos,
-    /// How often what units hold is logged, with a journal
-    #[arg(long, value_parser = span, default_value = "1s", value_name = "SPAN")]
+    /// Interval at which the journal records the contents of units
+    #[arg(
+        long, value_parser = span, default_value = "1s", value_name = "SPAN", hide_short_help = true
+    )]
     pub checkpoint: Nanos,
-    /// A flash operation that takes longer is answered from the origin
-    #[arg(long, value_parser = span, default_value = "2s", value_name = "SPAN")]
+    /// After this time a request that waits for flash is answered from the origin
+    #[arg(
+        long, value_parser = span, default_value = "2s", value_name = "SPAN", hide_short_help = true
+    )]
     pub flash_timeout: Nanos,
-    /// A flash device that leaves an operation unanswered for so long is given up
-    #[arg(long, value_parser = span, default_value = "30s", value_name = "SPAN")]
+    /// A flash device with an operation that is unanswered for longer counts as failed
+    #[arg(
+        long, value_parser = span, default_value = "30s", value_name = "SPAN", hide_short_help = true
+    )]
     pub flash_dead_after: Nanos,
-    /// So many flash errors within a minute and the device is given up
-    #[arg(long, default_value_t = 16, value_name = "N")]
-    pub flash_errors: u32,
+    /// Flash errors within a minute after which the device counts as failed
+    #[arg(
+        long,
+        alias = "flash-errors",
+        default_value_t = 16,
+        value_name = "N",
+        hide_short_help = true
+    )]
+    pub flash_errors_per_minute: u32,
 }
 
 impl LimitArgs {
     /// The limits that the user set.
     pub fn limits(&self) -> Result<Limits> {
         if !(4096..=1 << 20).contains(&self.populate_io) || !self.populate_io.is_multiple_of(4096) {
-            let why = "accepted: a multiple of 4KiB up to 1MiB";
+            let why = "accepted a multiple of 4KiB up to 1MiB";
             bail!(BadSetting::of("populate_io", format_size(self.populate_io), why));
         }
         if self.flash_timeout == 0 || self.flash_dead_after < self.flash_timeout {
-            let why = "accepted: above 0 and at most --flash-dead-after";
+            let why = "accepted above 0 and at most --flash-dead-after";
             bail!(BadSetting::new("flash_timeout", why));
         }
-        if self.flash_errors == 0 {
-            bail!(BadSetting::of("flash_errors", 0, "accepted: at least 1"));
+        if self.flash_errors_per_minute == 0 {
+            bail!(BadSetting::of("flash_errors_per_minute", 0, "accepted at least 1"));
         }
         Ok(Limits {
             write_through_bytes: self.write_buffer,
@@ -67,15 +88,15 @@ impl LimitArgs {
             checkpoint: self.checkpoint.max(1_000_000),
             flash_timeout: self.flash_timeout,
             flash_dead_after: self.flash_dead_after,
-            flash_errors: self.flash_errors,
+            flash_errors: self.flash_errors_per_minute,
             ..Limits::default()
         })
     }
 
-    /// How long the server of an NBD origin may take.
+    /// The time limits of an NBD origin's server.
     pub fn remote(&self) -> Result<ServerBounds> {
         if self.origin_timeout == 0 || self.origin_give_up < self.origin_timeout {
-            let why = "accepted: above 0 and at most --origin-give-up";
+            let why = "accepted above 0 and at most --origin-give-up";
             bail!(BadSetting::new("origin_timeout", why));
         }
         let span = Duration::from_nanos;

@@ -15,7 +15,7 @@ use super::doors::Doors;
 use super::served::Served;
 use crate::exit;
 use crate::notify::{STOPPING, notify};
-use crate::out::tell;
+use crate::out::{complain, tell};
 
 /// How often volumes are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -105,7 +105,7 @@ fn drain(served: &[&Served], bound: Duration, stops: &AtomicUsize) -> Result<()>
     });
     let mut errors = errors.into_inner().unwrap_or_default().into_iter();
     if let Some(first) = errors.next() {
-        errors.for_each(|e| tell!("{e:#}"));
+        errors.for_each(|e| complain!("{e:#}"));
         return Err(first);
     }
     let mut dirty = served.iter().filter(|s| s.volume.left_dirty()).peekable();
@@ -144,10 +144,10 @@ pub fn abort_on_panic(several: bool) {
         let thread = std::thread::current();
         let number = thread.name().and_then(|name| name.strip_prefix("larder-"));
         if several && number.is_some_and(|n| n.parse::<u32>().is_ok()) {
-            tell!("this is a bug; the volume of this worker ends, the others go on");
+            complain!("this is a bug; the volume of this worker ends, the others go on");
             return;
         }
-        tell!("this is a bug; the process ends, everything answered is on the devices");
+        complain!("this is a bug; the process ends, everything answered is on the devices");
         std::process::abort();
     }));
 }

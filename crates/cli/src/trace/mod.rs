@@ -3,9 +3,8 @@
 //! volume that is being served.
 
 mod convert;
-mod r#gen;
 mod info;
-mod output;
+pub mod output;
 pub mod read;
 mod record;
 
@@ -13,9 +12,10 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use self::convert::ConvertArgs;
-use self::r#gen::Kind;
 use self::info::InfoArgs;
 use self::record::RecordArgs;
+#[cfg(feature = "lab")]
+use crate::lab::trace_gen::{Kind, generate};
 
 /// The commands.
 #[derive(Subcommand, Debug)]
@@ -25,6 +25,7 @@ pub enum TraceCommand {
     /// Write a trace in another format
     Convert(ConvertArgs),
     /// Make a trace of a load whose laws are known
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Gen(Box<Kind>),
     /// Record what clients ask of a volume that is being served
@@ -36,7 +37,8 @@ pub fn trace(command: &TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Info(args) => info::show(args),
         TraceCommand::Convert(args) => convert::convert(args),
-        TraceCommand::Gen(kind) => r#gen::generate(kind),
+        #[cfg(feature = "lab")]
+        TraceCommand::Gen(kind) => generate(kind),
         TraceCommand::Record(args) => record::record(args),
     }
 }

@@ -37,23 +37,6 @@ impl ReadArgs {
             dev: self.dev,
         }
     }
-
-    /// Whether any of it is.
-    pub fn is_given(&self) -> bool {
-        !self.keys().is_empty()
-    }
-
-    /// What is given, as keys of a scenario's `[trace]`.
-    pub fn keys(&self) -> Vec<(&'static str, toml::Value)> {
-        let text = |value: &str| toml::Value::from(value);
-        let keys = [
-            ("format", self.format.map(|format| text(format.name()))),
-            ("dev", self.dev.map(|dev| i64::from(dev).into())),
-            ("columns", self.columns.as_ref().map(|columns| text(columns.text()))),
-            ("event", self.event.map(|event| text(&event.to_string()))),
-        ];
-        keys.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
-    }
 }
 
 /// A trace to read.

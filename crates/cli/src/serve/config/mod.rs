@@ -31,6 +31,7 @@ use self::keys::{COMMAND_LINE, Given, PROCESS, command};
 use super::args::ServeArgs;
 use crate::exit::{self, Coded};
 use crate::setting::BadSetting;
+use crate::usage::reason;
 
 /// What a configuration file, or a flag beside it, has wrong.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl ConfigError {
     fn of_volume(self, volume: &toml::Volume) -> Self {
         match self {
             Self::Missing { path, keys } => {
-                let what = format!("[volume.{}]: the keys that are missing: {keys}", volume.name);
+                let what = format!("[volume.{}]: missing keys: {keys}", volume.name);
                 Self::Line { path, line: volume.line, what }
             }
             other => other,
@@ -61,7 +62,7 @@ impl std::fmt::Display for ConfigError {
         match self {
             Self::Line { path, line, what } => write!(f, "{}:{line}: {what}", path.display()),
             Self::Missing { path, keys } => {
-                write!(f, "{}: the keys that are missing: {keys}", path.display())
+                write!(f, "{}: missing keys: {keys}", path.display())
             }
             Self::Flag(bad) => bad.fmt(f),
         }
@@ -167,12 +168,12 @@ fn explain(path: &Path, given: &[Given], error: &clap::Error) -> ConfigError {
     let value = text(ContextKind::InvalidValue);
     let why = match (error.kind(), std::error::Error::source(error)) {
         (ErrorKind::InvalidValue, _) => {
-            format!("'{value}' is not known; accepted: {}", text(ContextKind::ValidValue))
+            format!("got '{value}', accepted {}", text(ContextKind::ValidValue))
         }
-        (_, Some(source)) => format!("'{value}': {source}"),
+        (_, Some(source)) => reason(&value, &source.to_string()),
         _ => error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
-    let hint = if why.contains("accepted") { "" } else { "; accepted: see larder serve --help" };
+    let hint = if why.contains("accepted") { "" } else { "; see larder serve --help-all" };
     let bad = BadSetting::new(key, format!("{why}{hint}"));
     match line_of(given, &bad) {
         Some(line) => ConfigError::Line { path, line, what: bad.as_key() },

@@ -147,8 +147,58 @@ fn every_preset_and_replacement_prints_what_means_the_same() {
     }
 }
 
+/// A setting keeps the name that it had in earlier files and flags.
+#[test]
+fn earlier_names_and_values_are_accepted() {
+    let head = "origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\n";
+    for (earlier, present) in [
+        ("populate_list = 7", "populate_list_misses = 7"),
+        ("displace_heat = 7", "displace_misses = 7"),
+        ("clock_ceiling = 7", "clock_ceiling_count = 7"),
+        ("flash_errors = 7", "flash_errors_per_minute = 7"),
+        ("preset = \"prwc\"\nupdate_hot = 7", "update_hot_factor = 7"),
+        ("preset = \"prwc\"\nwrite_policy = \"no-write-back\"", "write_policy = \"write-back\""),
+    ] {
+        let printed = print(&read(&format!("{head}{earlier}\n"), &[]).unwrap()).unwrap();
+        assert!(printed.contains(present), "{earlier}: {printed}");
+    }
+    let both = format!("{head}flash_errors = 7\nflash_errors_per_minute = 8\n");
+    assert!(error(&both, &[]).contains("flash_errors_per_minute"));
+    let flags = ["--flash-errors", "7", "--preset", "prwc", "--write-policy", "no-write-back"];
+    let printed = print(&read(head, &flags).unwrap()).unwrap();
+    assert!(printed.contains("flash_errors_per_minute = 7"), "{printed}");
+    assert!(printed.contains("write_policy = \"write-back\""), "{printed}");
+}
+
+/// The brackets in the help of settings that differ between presets.
+#[test]
+fn help_states_the_values_of_presets() {
+    let command = command();
+    let help = |id: &str| {
+        let arg = command.get_arguments().find(|arg| arg.get_id() == id).unwrap();
+        arg.get_help().unwrap().to_string()
+    };
+    let stated = |id: &str, preset: &str| -> Option<String> {
+        let help = help(id);
+        let brackets = help.split_once('[').unwrap().1.trim_end_matches(']');
+        let of = |names: &str| names.split(", ").any(|name| name == preset);
+        let mut parts = brackets.split("; ").map(|part| part.split_once(": ").unwrap());
+        let otherwise = parts.clone().find(|(names, _)| *names == "else");
+        parts.find(|(names, _)| of(names)).or(otherwise).map(|(_, value)| value.to_owned())
+    };
+    for preset in larder_core::config::presets().map(|p| p.name) {
+        let args = given(&["--origin=mem:8MiB", "--listen=nbd+unix:/x"]).1;
+        let decided =
+            crate::choices::decided(&crate::choices::choices(preset, &args.choices).unwrap());
+        for id in ["unit", "replacement", "write_policy", "durability"] {
+            let value = decided.iter().find(|(key, _)| *key == id).map(|(_, v)| v[0].clone());
+            assert_eq!(stated(id, preset), value, "{id} of {preset}");
+        }
+    }
+}
+
 fn bad_unit() -> anyhow::Error {
-    BadSetting::of("unit", "3MiB", "accepted: a power of two").into()
+    BadSetting::of("unit", "3MiB", "accepted a power of two").into()
 }
 
 #[test]
@@ -166,30 +216,35 @@ fn flags_count_instead_of_keys() {
     // A bad flag is no fault of the file.
     let bad = read(text, &["--unit", "3MiB"]).unwrap();
     let located = bad.first().unwrap().locate(bad_unit());
-    assert!(located.to_string().starts_with("--unit 3MiB"), "{located}");
+    assert!(located.to_string().starts_with("--unit: got 3MiB"), "{located}");
 }
 
 #[test]
 fn faults_are_named_by_line_and_key() {
     let head = "origin = \"mem:8MiB\"\nlisten = \"nbd+unix:/x\"\n";
     for (line, what) in [
-        ("unti = \"1MiB\"", "FILE:3: unknown key 'unti'; accepted: origin, flash"),
-        ("flash-size = \"1MiB\"", "FILE:3: unknown key 'flash-size'; accepted: flash_size"),
+        ("unti = \"1MiB\"", "FILE:3: unknown key 'unti'; did you mean 'unit'?"),
+        ("flash-size = \"1MiB\"", "FILE:3: unknown key 'flash-size'; did you mean 'flash_size'?"),
+        (
+            "populate-list = 5",
+            "FILE:3: unknown key 'populate-list'; did you mean 'populate_list_misses'?",
+        ),
+        ("xyzzy = 1", "FILE:3: unknown key 'xyzzy'; accepted origin, flash"),
         ("print_config = true", "FILE:3: unknown key 'print_config'"),
-        ("unit = \"abc\"", "FILE:3: unit: 'abc': 'abc' is not a size; accepted"),
-        ("unit = true", "FILE:3: unit: accepted: one string or number"),
-        ("unit = [1, 2]", "FILE:3: unit: accepted: one string or number"),
-        ("format = \"yes\"", "FILE:3: format: accepted: true or false"),
-        ("write_policy = \"back\"", "FILE:3: write_policy: 'back' is not known; accepted: async"),
-        ("workers = 1.5", "FILE:3: workers: '1.5': invalid digit"),
-        ("workers = -1", "FILE:3: workers: '-1': -1 is not in 0.."),
-        ("populate_miss = [\"x\"]", "FILE:3: populate_miss: 'x': 'x' is no share; accepted"),
+        ("unit = \"abc\"", "FILE:3: unit: 'abc' is not a size; accepted"),
+        ("unit = true", "FILE:3: unit: accepted one string or number"),
+        ("unit = [1, 2]", "FILE:3: unit: accepted one string or number"),
+        ("format = \"yes\"", "FILE:3: format: accepted true or false"),
+        ("write_policy = \"back\"", "FILE:3: write_policy: got 'back', accepted async"),
+        ("workers = 1.5", "FILE:3: workers: got '1.5': invalid digit"),
+        ("workers = -1", "FILE:3: workers: -1 is not in 0.."),
+        ("populate_miss = [\"x\"]", "FILE:3: populate_miss: got 'x', accepted"),
         ("populate_miss = [[1]]", "FILE:3: populate_miss: accepted in the list"),
-        ("drain = 5", "FILE:3: drain: '5': '5' is no span"),
+        ("drain = 5", "FILE:3: drain: got '5', accepted a number and a unit"),
         ("unit = ", "FILE:3: "),
         ("unit = \"1MiB\"\nunit = \"2MiB\"", "FILE:4: "),
         ("volume = 7", "FILE:3: unknown key 'volume'"),
-        ("[volume]\nx = 1", "FILE:4: volume: accepted: tables"),
+        ("[volume]\nx = 1", "FILE:4: volume: accepted tables"),
         ("[volume.a]\ndrain = \"1s\"", "FILE:4: drain: belongs to the process"),
         ("[volume.a]\nname = \"b\"", "FILE:4: name: [volume.NAME]"),
         ("[volume.a]\nbogus = 1", "FILE:4: unknown key 'bogus'"),
@@ -203,11 +258,11 @@ fn faults_are_named_by_line_and_key() {
         let said = error(&format!("{head}{line}\n"), &[]);
         assert!(said.starts_with(what), "{line}: {said}");
     }
-    assert_eq!(error("listen = \"nbd+unix:/x\"", &[]), "FILE: the keys that are missing: origin");
-    assert_eq!(error("", &[]), "FILE: the keys that are missing: origin, listen");
+    assert_eq!(error("listen = \"nbd+unix:/x\"", &[]), "FILE: missing keys: origin");
+    assert_eq!(error("", &[]), "FILE: missing keys: origin, listen");
     let two = "listen = \"nbd+unix:/x\"\n[volume.a]\norigin = 'mem:8MiB'\n[volume.b]\n";
-    assert_eq!(error(two, &[]), "FILE:4: [volume.b]: the keys that are missing: origin");
+    assert_eq!(error(two, &[]), "FILE:4: [volume.b]: missing keys: origin");
     let late = read(&format!("{head}\nunit = \"3MiB\"\n"), &[]).unwrap();
     let late = late.first().unwrap().locate(bad_unit());
-    assert!(late.to_string().ends_with(":4: unit 3MiB: accepted: a power of two"), "{late}");
+    assert!(late.to_string().ends_with(":4: unit: got 3MiB, accepted a power of two"), "{late}");
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A TOML file as words of the command line, each with its line.
+//! Turns a TOML file into words of the command line, each with its line.
 //!
-//! Invariants: whatever is in the file becomes a word or an error; nothing is passed over. Volumes
-//! keep the order of the file.
+//! Invariants: each key of the file becomes words or an error; no key is skipped. Volumes keep the order of the file.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,8 +12,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::{COMMAND_LINE, Given, PROCESS};
+use crate::usage::nearest;
 
-/// The longest file; nobody writes more by hand, and a device given by mistake is larger.
+/// The longest file. It bounds the read where the path names a device by mistake.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// `[volume.NAME]`.
@@ -24,14 +24,14 @@ pub(super) struct Volume {
     pub keys: Vec<Given>,
 }
 
-/// A file, see the module.
+/// A configuration file.
 pub(super) struct File {
     /// Keys before the first volume.
     pub top: Vec<Given>,
     pub volumes: Vec<Volume>,
 }
 
-/// What errors speak of.
+/// The file as errors need it.
 struct Source<'a> {
     name: String,
     text: &'a str,
@@ -43,7 +43,7 @@ impl File {
     pub fn read(path: &Path, command: &Command) -> Result<Self> {
         let name = path.display().to_string();
         let text = read_text(path).map_err(|e| {
-            anyhow!("{name}: cannot be read: {e}; accepted: a configuration in TOML")
+            anyhow!("{name}: cannot be read: {e}; accepted a configuration in TOML")
         })?;
         let source = Source { name, text: &text, command };
         let table = DeTable::parse(&text).map_err(|e| {
@@ -65,7 +65,7 @@ impl File {
     }
 }
 
-/// A configuration that is no file, or endless, is not read to its end.
+/// Reads up to the bound: the path may name a pipe or a device.
 fn read_text(path: &Path) -> std::io::Result<String> {
     use std::io::{Error, Read as _};
     let mut text = String::new();
@@ -91,7 +91,7 @@ impl Source<'_> {
         for (name, table) in tables {
             let at = name.span().start;
             let DeValue::Table(keys) = table.get_ref() else {
-                let what = "volume: accepted: tables, as [volume.NAME] and its keys below";
+                let what = "volume: accepted tables, as [volume.NAME] and its keys below";
                 return Err(self.error(at, what));
             };
             let name = name.get_ref().to_string();
@@ -122,7 +122,7 @@ impl Source<'_> {
         let words = match (arg.get_action(), value.get_ref()) {
             (ArgAction::SetTrue, DeValue::Boolean(true)) => vec![format!("--{long}")],
             (ArgAction::SetTrue, DeValue::Boolean(false)) => vec![],
-            (ArgAction::SetTrue, _) => return Err(wrong(at, "accepted: true or false")),
+            (ArgAction::SetTrue, _) => return Err(wrong(at, "accepted true or false")),
             (ArgAction::Append, DeValue::Array(values)) => {
                 let word = |v: &Spanned<DeValue<'_>>| {
                     let scalar = scalar(v.get_ref());
@@ -136,34 +136,49 @@ impl Source<'_> {
             (action, value) => match scalar(value) {
                 Some(scalar) => vec![format!("--{long}={scalar}")],
                 None if matches!(action, ArgAction::Append) => {
-                    return Err(wrong(at, "accepted: a list of strings or numbers"));
+                    return Err(wrong(at, "accepted a list of strings or numbers"));
                 }
-                None => return Err(wrong(at, "accepted: one string or number")),
+                None => return Err(wrong(at, "accepted one string or number")),
             },
         };
         let words = words.into_iter().map(OsString::from).collect();
-        Ok(Given { key: key.to_owned(), words, line: Some(self.line(at)) })
+        Ok(Given { key: arg.get_id().to_string(), words, line: Some(self.line(at)) })
     }
 
-    /// The flag that a key stands for.
+    /// The flag that a key stands for, by its present or its earlier name.
     fn arg(&self, key: &str, at: usize) -> Result<&Arg> {
         let known = |arg: &&Arg| !COMMAND_LINE.contains(&arg.get_id().as_str());
         let named = |name: &str| {
-            self.command.get_arguments().filter(known).find(|a| a.get_id().as_str() == name)
+            let is = |arg: &&Arg| {
+                let earlier = arg.get_all_aliases().unwrap_or_default();
+                arg.get_id().as_str() == name || earlier.contains(&&*name.replace('_', "-"))
+            };
+            self.command.get_arguments().filter(known).find(is)
         };
-        if let Some(arg) = named(key) {
+        if let Some(arg) = named(key).filter(|_| !key.contains('-')) {
             return Ok(arg);
         }
-        let accepted = match named(&key.replace('-', "_")) {
-            Some(arg) => arg.get_id().to_string(),
+        let accepted = match named(&key.replace('-', "_")).or_else(|| self.nearest(key)) {
+            Some(arg) => format!("did you mean '{}'?", arg.get_id()),
             None => {
                 let all = self.command.get_arguments().filter(known);
                 let mut all: Vec<_> = all.map(|a| a.get_id().as_str()).collect();
                 all.push("[volume.NAME]");
-                all.join(", ")
+                format!("accepted {}", all.join(", "))
             }
         };
-        Err(self.error(at, &format!("unknown key '{key}'; accepted: {accepted}")))
+        Err(self.error(at, &format!("unknown key '{key}'; {accepted}")))
+    }
+
+    /// The flag that is nearest to an unknown key.
+    fn nearest(&self, key: &str) -> Option<&Arg> {
+        let flag = format!("--{}", key.replace('_', "-"));
+        let error = self.command.clone().try_get_matches_from([flag]).err()?;
+        let nearest = nearest(&error)?;
+        let nearest = nearest.strip_prefix("--")?;
+        let mut args = self.command.get_arguments();
+        args.find(|arg| arg.get_long() == Some(nearest))
+            .filter(|arg| !COMMAND_LINE.contains(&arg.get_id().as_str()))
     }
 }
 

@@ -21,8 +21,8 @@ use larder_lab::load::trace::{Begin, Pace, desktop, oltp, plain, tpcc};
 use larder_lab::load::{PAGE_BYTES, Pattern, REGION_BYTES, WALK_PAGES};
 use larder_trace::{DEVICE_BYTES, Format, Record};
 
-use super::output::Output;
 use crate::out;
+use crate::trace::output::Output;
 use crate::units::{format_span, ratio, size, span};
 
 /// Requests where nothing else bounds a trace.
@@ -256,7 +256,7 @@ pub fn generate(kind: &Kind) -> Result<()> {
     }
     if output.written() == 0 {
         bail!(
-            "--for {}: nothing comes so early; accepted: longer",
+            "--for: got {}, before the first request; accepted: a longer span",
             format_span(to.span.unwrap_or(0))
         );
     }
@@ -319,7 +319,7 @@ fn holland_spec(args: &HollandArgs, seed: u64) -> Result<HollandSpec> {
     let blocks = |bytes: u64| (bytes / PAGE_BYTES) as u32;
     if args.working_set > args.server {
         bail!(
-            "--working-set {}: is larger than --server; accepted: up to {}",
+            "--working-set: got {}, accepted up to {}, the size of --server",
             format_size(args.working_set),
             format_size(args.server)
         );
@@ -339,7 +339,7 @@ fn tpcc_spec(args: &TpccArgs) -> Result<tpcc::Spec> {
     };
     if spec.pool_bytes < 64 * args.page {
         bail!(
-            "--pool {}: is smaller than 64 pages; accepted: {} and more",
+            "--pool: got {}, accepted at least {}, which is 64 pages",
             format_size(spec.pool_bytes),
             format_size(64 * args.page)
         );
@@ -351,7 +351,7 @@ fn tpcc_spec(args: &TpccArgs) -> Result<tpcc::Spec> {
 fn plain(law: Law, args: &PlainArgs, seed: u64) -> Result<Box<dyn Iterator<Item = Record>>> {
     if !(args.block..=DEVICE_BYTES).contains(&args.data) {
         bail!(
-            "--data {}: accepted: from one block, {}, to 16TiB",
+            "--data: got {}, accepted one block, {}, to 16TiB",
             format_size(args.data),
             format_size(args.block)
         );
@@ -387,28 +387,28 @@ fn pace(rate: Option<f64>, clients: u32, think: Nanos, service: Nanos) -> Pace {
     Pace { begin, service }
 }
 
-fn number(text: &str, range: std::ops::RangeInclusive<f64>, what: &str) -> Result<f64, String> {
+fn number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|n| range.contains(n));
     let (least, most) = (range.start(), range.end());
-    number.ok_or_else(|| format!("'{text}' is no {what}; accepted: {least} to {most}"))
+    number.ok_or_else(|| format!("got '{text}', accepted {least} to {most}"))
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    number(text, 0.001..=1_000_000.0, "rate a second")
+    number(text, 0.001..=1_000_000.0)
 }
 
 fn exponent(text: &str) -> Result<f64, String> {
-    number(text, 0.0..=10.0, "exponent")
+    number(text, 0.0..=10.0)
 }
 
 fn clients(text: &str) -> Result<u32, String> {
-    number(text, 1.0..=100_000.0, "number of clients").map(|n| n as u32)
+    number(text, 1.0..=100_000.0).map(|n| n as u32)
 }
 
 fn within(text: &str, range: std::ops::RangeInclusive<Nanos>) -> Result<Nanos, String> {
     let (least, most) = (format_span(*range.start()), format_span(*range.end()));
     let found = span(text)?;
-    let refused = format!("'{text}' is out of range; accepted: {least} to {most}");
+    let refused = format!("got '{text}', accepted {least} to {most}");
     Some(found).filter(|found| range.contains(found)).ok_or(refused)
 }
 
@@ -426,28 +426,28 @@ fn checkpoint(text: &str) -> Result<Nanos, String> {
 }
 
 fn reads(text: &str) -> Result<f64, String> {
-    let refused = format!("'{text}' is too small; accepted: 1% to 100%");
+    let refused = format!("got '{text}', accepted 1% to 100%");
     Some(ratio(text)?).filter(|share| *share >= 0.01).ok_or(refused)
 }
 
 fn data(text: &str) -> Result<u64, String> {
-    let refused = format!("'{text}' is out of range; accepted: 1MiB to 16TiB");
+    let refused = format!("got '{text}', accepted 1MiB to 16TiB");
     Some(size(text)?).filter(|bytes| (REGION_BYTES..=DEVICE_BYTES).contains(bytes)).ok_or(refused)
 }
 
 fn set(text: &str) -> Result<u64, String> {
-    let refused = format!("'{text}' is out of range; accepted: 1MiB to 4TiB");
+    let refused = format!("got '{text}', accepted 1MiB to 4TiB");
     Some(size(text)?).filter(|bytes| (1 << 20..=4 << 40).contains(bytes)).ok_or(refused)
 }
 
 fn page(text: &str) -> Result<u64, String> {
-    let refused = format!("'{text}' is no page; accepted: a power of two from 4KiB to 64KiB");
+    let refused = format!("got '{text}', accepted a power of two from 4KiB to 64KiB");
     let fits = |bytes: &u64| bytes.is_power_of_two() && (4 << 10..=64 << 10).contains(bytes);
     Some(size(text)?).filter(fits).ok_or(refused)
 }
 
 fn block(text: &str) -> Result<u64, String> {
-    let refused = format!("'{text}' is no block; accepted: multiples of 512 up to 1GiB");
+    let refused = format!("got '{text}', accepted multiples of 512 up to 1GiB");
     let fits = |bytes: &u64| bytes.is_multiple_of(512) && (512..=1 << 30).contains(bytes);
     Some(size(text)?).filter(fits).ok_or(refused)
 }

@@ -21,7 +21,7 @@ fn policy_of(text: &str) -> Result<Policy, String> {
     let found = known.iter().find(|(name, _)| *name == text);
     found.map(|(_, choice)| Policy::Engine(*choice)).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        format!("'{text}' is not known; accepted: {}, belady", names.join(", "))
+        format!("got '{text}', accepted {}, belady", names.join(", "))
     })
 }
 

@@ -13,6 +13,7 @@ use larder_lab::scenario::{Line, Scenario, Sweep, sweep};
 use serde_json::{Value as Json, json};
 
 use self::args::SimArgs;
+use super::trace_keys;
 use crate::out;
 
 /// Runs the command.
@@ -48,7 +49,7 @@ pub fn sim(args: &SimArgs) -> Result<()> {
 
 /// A scenario's file; it says itself how its trace is read.
 fn from_file(args: &SimArgs, path: &Path) -> Result<Scenario> {
-    if args.read.is_given() {
+    if !trace_keys(&args.read).is_empty() {
         bail!("--format, --dev, --columns and --event are for --trace; accepted: --set");
     }
     let text =
@@ -59,7 +60,7 @@ fn from_file(args: &SimArgs, path: &Path) -> Result<Scenario> {
 /// `path=value`; a value that is no TOML is a string.
 fn assignment(text: &str) -> Result<(&str, toml::Value)> {
     let Some((path, value)) = text.split_once('=').filter(|(path, _)| !path.is_empty()) else {
-        bail!("--set '{text}' is no assignment; accepted: path=value, as load.working_set_gib=80");
+        bail!("--set got '{text}', accepted path=value, as load.working_set_gib=80");
     };
     let parsed: Result<toml::Table, _> = format!("value = {value}").parse();
     let parsed = parsed.ok().and_then(|mut table| table.remove("value"));

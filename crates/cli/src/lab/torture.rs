@@ -73,14 +73,14 @@ pub fn profiles_help() -> String {
 /// A row of the swarm by name.
 fn row(name: &str) -> Result<&'static Profile, String> {
     let names: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
-    profile(name).ok_or_else(|| format!("'{name}' is no profile; accepted: {}", names.join(", ")))
+    profile(name).ok_or_else(|| format!("got '{name}', accepted {}", names.join(", ")))
 }
 
 /// Runs the command.
 pub fn torture(args: &TortureArgs) -> Result<()> {
     if (args.mutants || args.mutant.is_some()) && !mutants::are_built() {
         bail!(
-            "--mutant{}: this build has none; accepted: a build with --features mutants",
+            "--mutant{}: needs a build with --features mutants",
             if args.mutants { "s" } else { "" }
         );
     }
@@ -129,7 +129,7 @@ fn mutant(name: &str) -> Result<&'static str> {
         Some(name) => Ok(name),
         None => {
             let names: Vec<_> = mutants::names().collect();
-            bail!("--mutant {name}: no such mutant; accepted: {}", names.join(", "))
+            bail!("--mutant: got {name}, accepted {}", names.join(", "))
         }
     }
 }

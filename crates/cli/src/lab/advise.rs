@@ -56,7 +56,7 @@ pub struct AdviseArgs {
 }
 
 fn endurance(text: &str) -> Result<Endurance, String> {
-    let wrong = || format!("'{text}' is no endurance; accepted: bytes, as 600TB, or as 0.3DWPD");
+    let wrong = || format!("got '{text}', accepted bytes, as 600TB, or as 0.3DWPD");
     let upper = text.to_ascii_uppercase();
     if let Some(times) = upper.strip_suffix("DWPD") {
         let times = times.trim().parse::<f64>().ok().filter(|n| (1e-3..=1e3).contains(n));
@@ -72,7 +72,9 @@ fn endurance(text: &str) -> Result<Endurance, String> {
 pub fn advise(args: &AdviseArgs) -> Result<()> {
     let path = args.trace.to_str().context("--trace: is no UTF-8, as a scenario must be")?;
     let mut keys = toml::Table::from_iter([("path".to_owned(), path.into())]);
-    keys.extend(args.read.keys().into_iter().map(|(key, value)| (key.to_owned(), value)));
+    keys.extend(
+        super::trace_keys(&args.read).into_iter().map(|(key, value)| (key.to_owned(), value)),
+    );
     let advice = ask(&Asked {
         name: path.to_owned(),
         trace: larder_trace::Trace::new(&args.trace, args.read.options()),

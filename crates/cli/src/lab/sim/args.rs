@@ -105,7 +105,7 @@ fn unit(text: &str) -> Result<u64, String> {
     if bytes.is_power_of_two() && (512..=1 << 30).contains(&bytes) {
         return Ok(bytes);
     }
-    Err(format!("'{text}' is no unit; accepted: a power of two from 512 to 1GiB"))
+    Err(format!("got '{text}', accepted a power of two from 512 to 1GiB"))
 }
 
 fn capacity(text: &str) -> Result<Capacity, String> {
