@@ -195,11 +195,11 @@ fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
 fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(), Unusable> {
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     earlier::expect_log(Path::new(&server.data), &directory)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    make_directory(&directory)?;
     let flash = Arc::new(open_flash(&directory.join("larder.flash"))?);
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
     let end = BASE + wanted.bytes();
-    allot(&flash, end)?;
+    allot(&flash, end).map_err(|error| Unusable::NoRoom { mib: end >> 20, error })?;
     let policy = policy_now(server, settings);
     let log_settings = LogSettings { policy, second_chance: settings.second_chance };
     let user_words = Area::words(server.frames);
@@ -229,6 +229,15 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     let what = format!("{mib} MiB of flash, {pages} pages in it ({how})");
     report(Level::Log, &format!("caching: {what}, {redirected} functions redirected"), "");
     Ok(())
+}
+
+/// Makes the directory on flash, unless it is there.
+fn make_directory(directory: &Path) -> Result<(), Unusable> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(|error| match directory.exists() {
+        true => Unusable::File(error),
+        false => Unusable::NoDirectory(error),
+    })
 }
 
 /// The policy of this start. A standby's pages are whole in its log only if they are in its primary's, which it cannot

@@ -39,6 +39,17 @@ pub enum Unusable {
     /// No directory is named.
     #[error("larder.flash_directory is not set")]
     NotNamed,
+    /// There is no such directory, and this user may not create it.
+    #[error("it does not exist and cannot be created ({0})")]
+    NoDirectory(io::Error),
+    /// The file system has not enough space.
+    #[error("{mib} MiB cannot be allocated ({error})")]
+    NoRoom {
+        /// The size of the flash file.
+        mib: u64,
+        /// Why.
+        error: io::Error,
+    },
     /// Its file is locked.
     #[error("another server uses it")]
     InUse,
