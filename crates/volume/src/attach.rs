@@ -181,6 +181,10 @@ impl Volume {
     fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept), VolumeError> {
         let (name, state) = (flash.device.name(), self.config.state.as_ref());
         let found = label_of(&flash.device)?;
+        if let Some(file) = state {
+            let labelled = if let Found::Label(label) = &found { Some(label.volume) } else { None };
+            file.take_earlier(labelled)?;
+        }
         match self.decide(flash, &found)? {
             Decision::Refused(why) => Err(refused(&flash.device, &why)),
             Decision::Warm(Warm { volume, kept, vouched }) => {

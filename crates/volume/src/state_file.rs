@@ -8,8 +8,9 @@
 //! An origin that somebody wrote to while it was not served is told by its time where the origin is a file. Of a block
 //! device nobody keeps such a time, and docs/semantics.md says so.
 //!
-//! Volumes of different origins need different names: one that comes under a name that is taken is the name's volume from
-//! then on, and the flash that was named before starts cold.
+//! A volume without a name gets one from its origin, so that volumes without names have a file each. Volumes with names
+//! need different ones: a volume that starts under the name of another replaces it, and the flash of the other starts
+//! cold.
 //!
 //! Why a file and not a place on the origin: the origin's bytes are all the client's.
 
@@ -26,22 +27,41 @@ use super::error::VolumeError;
 pub struct StateFile {
     path: PathBuf,
     origin: String,
+    /// The file that volumes without a name had in common in earlier versions; none for a volume with a name.
+    earlier: Option<PathBuf>,
 }
 
 impl StateFile {
     /// The file in `dir` of the volume `name`, whose origin lies at the place `origin`.
     #[must_use]
     pub fn new(dir: &Path, name: &str, origin: &str) -> Self {
-        let name = if name.is_empty() { "volume" } else { name };
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-        let safe: String = name.chars().map(plain).collect();
+        let earlier = name.is_empty().then(|| dir.join("volume.json"));
+        let name = if name.is_empty() { name_of_origin(origin) } else { name.to_owned() };
+        let safe = plain(&name);
         // Two names that differ in what is replaced must not meet.
-        let tag = if safe == name {
-            String::new()
-        } else {
-            format!("-{:08x}", larder_core::checksum::crc32c(name.as_bytes()))
+        let tag = if safe == name { String::new() } else { tag(&name) };
+        Self { path: dir.join(format!("{safe}{tag}.json")), origin: origin.to_owned(), earlier }
+    }
+
+    /// Moves the file that volumes without a name had in common to this volume's own path, durably, if it records this
+    /// volume: this flash, or this origin. A volume that has a file already keeps it.
+    ///
+    /// # Errors
+    /// When a file cannot be read, understood or moved.
+    pub fn take_earlier(&self, flash: Option<u64>) -> Result<(), VolumeError> {
+        let Some(path) = self.earlier.as_ref().filter(|_| !self.path.exists()) else {
+            return Ok(());
         };
-        Self { path: dir.join(format!("{safe}{tag}.json")), origin: origin.to_owned() }
+        let earlier = Self { path: path.clone(), origin: self.origin.clone(), earlier: None };
+        let Some(record) = earlier.load()? else { return Ok(()) };
+        if !flash.is_some_and(|id| record.names(id)) && record.origin != self.origin {
+            return Ok(());
+        }
+        let dir = self.path.parent().unwrap_or_else(|| Path::new("."));
+        let moved = fs::rename(path, &self.path).and_then(|()| File::open(dir)?.sync_all());
+        moved.map_err(|e| cannot(path, "move", &e))?;
+        tracing::info!("state file {} moved to {}", path.display(), self.path.display());
+        Ok(())
     }
 
     /// Where it lies.
@@ -68,7 +88,7 @@ impl StateFile {
         };
         let wrong = |what: String| {
             VolumeError::Refused(format!(
-                "{}: {what}; accepted: a state file of this program, or none: a cache then starts cold, and under no-write-back what flash alone has is not known",
+                "{}: {what}; accepted: a state file of this program, or none: a cache then starts cold, and the dirty data of a write-back cache is not used",
                 self.path.display()
             ))
         };
@@ -109,7 +129,7 @@ impl StateFile {
         let mut found = Vec::new();
         for entry in entries {
             let path = entry.map_err(|e| cannot(dir, "read", &e))?.path();
-            let file = Self { path, origin: self.origin.clone() };
+            let file = Self { path, origin: self.origin.clone(), earlier: None };
             if file.path.extension().is_none_or(|e| e != "json") {
                 continue;
             }
@@ -161,6 +181,22 @@ impl StateFile {
     }
 }
 
+/// The name of a volume that was given none: the last part of its origin's place, for people, and a checksum of the whole.
+fn name_of_origin(origin: &str) -> String {
+    let last = origin.split('/').rfind(|part| !part.is_empty()).unwrap_or("volume");
+    let last: String = last.chars().take(40).collect();
+    format!("{}{}", plain(&last), tag(origin))
+}
+
+fn plain(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    name.chars().map(plain).collect()
+}
+
+fn tag(name: &str) -> String {
+    format!("-{:08x}", larder_core::checksum::crc32c(name.as_bytes()))
+}
+
 /// Words of a file, which may hold anything, for people.
 fn in_one_line(words: &str) -> String {
     let escaped =
@@ -169,8 +205,11 @@ fn in_one_line(words: &str) -> String {
 }
 
 fn cannot(path: &Path, doing: &str, error: &std::io::Error) -> VolumeError {
-    let why =
-        format!("cannot {doing} it: {error}; accepted: a directory that this user may write to");
+    let what = match doing {
+        "make" if !path.exists() => "it does not exist and cannot be created".to_owned(),
+        _ => format!("cannot {doing} it"),
+    };
+    let why = format!("{what}: {error}; accepted: a directory that this user may write to");
     VolumeError::StateDirectory { directory: path.to_owned(), why }
 }
 
@@ -222,6 +261,32 @@ mod tests {
         assert!(file("clean").load().unwrap().unwrap().in_use, "nothing was written");
         file("dirty").put_out_of_use(Some(2)).unwrap();
         assert!(!file("clean").load().unwrap().unwrap().in_use);
+    }
+
+    /// Three volumes without a name; the second had the file that they once had in common.
+    #[test]
+    fn volumes_without_a_name_have_a_file_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |origin: &str| StateFile::new(dir.path(), "", origin);
+        let name = |origin: &str| file(origin).path().file_name().unwrap().to_owned();
+        assert_eq!(name("/srv/disk.img").to_str().unwrap(), "disk.img-a0f68d0d.json");
+        assert_ne!(name("/srv/disk.img"), name("/mnt/disk.img"));
+        assert!(name("nbd://host:10809/a?b").to_str().unwrap().starts_with("a_b-"));
+        let earlier = StateFile::new(dir.path(), "volume", "");
+        let dirty = StateRecord { dirty: true, ..state(255, "/srv/b") };
+        earlier.store(&dirty).unwrap();
+        file("/srv/a").take_earlier(Some(1)).unwrap();
+        assert_eq!(file("/srv/a").load().unwrap(), None, "it is of another volume");
+        file("/srv/a").put_out_of_use(None).unwrap();
+        file("/srv/b").take_earlier(None).unwrap();
+        assert_eq!(file("/srv/b").load().unwrap(), Some(dirty.clone()), "by the origin");
+        assert!(!earlier.path().exists());
+        earlier.store(&StateRecord { origin: "/old/path".to_owned(), ..dirty.clone() }).unwrap();
+        file("/srv/b").take_earlier(Some(255)).unwrap();
+        assert!(earlier.path().exists(), "a volume keeps the file that it has");
+        file("/srv/c").take_earlier(Some(255)).unwrap();
+        assert_eq!(file("/srv/c").load().unwrap().unwrap().volume, dirty.volume, "by the flash");
+        StateFile::new(dir.path(), "named", "/srv/b").take_earlier(Some(255)).unwrap();
     }
 
     #[test]
