@@ -1,37 +1,87 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder check`: what is on a flash device that nobody uses.
+//! `larder check`: what an unused flash device holds, and what a start with it would do.
+
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use larder_core::format::StateRecord;
 use larder_io::{Access, DevSpec, Device, rough_size};
-use larder_volume::{FlashReport, VolumeError, inspect};
+use larder_volume::{FlashReport, StateFile, VolumeError, inspect};
+use serde_json::json;
 
+use crate::control::default_state;
 use crate::exit::Coded;
 use crate::out;
 
-/// What to look at.
+/// What to check.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// The flash device, which nobody uses at the moment
+    /// The flash device, which no server may use at the same time
     #[arg(value_name = "FLASH")]
     pub flash: DevSpec,
-    /// Write a lost copy of the label; damaged metadata needs nothing where the origin has everything
+    /// Directory of state files, as for serve
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Write a lost copy of the label; other damage is repaired by a start where the origin has all data
     #[arg(long)]
     pub repair: bool,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
 }
 
+/// The state file that records a flash device.
+struct Recorded {
+    /// The directory of state files, or why there is none.
+    directory: Result<PathBuf>,
+    /// The file and its content.
+    found: Option<(PathBuf, StateRecord)>,
+}
+
+impl Recorded {
+    fn of(args: &CheckArgs, volume: u64) -> Result<Self> {
+        let directory = args.state.clone().map_or_else(default_state, Ok);
+        let found = match &directory {
+            Ok(directory) => StateFile::new(directory, "", "").of_flash(volume)?,
+            Err(_) => None,
+        };
+        let found = found.map(|(file, state)| (file.path().to_owned(), state));
+        Ok(Self { directory, found })
+    }
+
+    fn words(&self) -> String {
+        match (&self.found, &self.directory) {
+            (Some((path, state)), _) => {
+                let used = if state.in_use { "in use" } else { "out of use" };
+                format!("state file: {}, {used}, origin {}", path.display(), state.origin)
+            }
+            (None, Ok(directory)) => format!(
+                "state file: none in {} records this flash; accepted: --state DIR of the server",
+                directory.display()
+            ),
+            (None, Err(e)) => format!("state file: none; {e:#}"),
+        }
+    }
+}
+
 /// Runs the command.
 pub fn check(args: &CheckArgs) -> Result<()> {
-    // Whoever serves it changes it, so it is locked, though nothing may be written.
+    // A server would change it meanwhile, so that the device is locked as for writing.
     let device = Device::open(&args.flash, Access::ReadWrite).map_err(VolumeError::from)?;
     let report = inspect(&device, args.repair)?;
+    // The report has the id in the form of its JSON.
+    let volume = u64::from_str_radix(&report.volume, 16)?;
+    let recorded = Recorded::of(args, volume)?;
+    let start = report.start(recorded.found.as_ref().map(|(_, state)| state));
     if args.json {
-        out::line(serde_json::to_value(&report)?)?;
+        let mut value = serde_json::to_value(&report)?;
+        value["verdict"] = json!(start);
+        value["state_file"] = json!(recorded.found.as_ref().map(|(path, _)| path));
+        value["in_use"] = json!(recorded.found.as_ref().map(|(_, state)| state.in_use));
+        out::line(value)?;
     } else {
-        out::line(checked(&report, args.repair))?;
+        out::line(words(&report, args.repair, &recorded, start))?;
     }
     if report.damaged {
         bail!(Coded { code: 1, message: format!("{}: is damaged", report.flash) });
@@ -39,7 +89,7 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-fn checked(report: &FlashReport, repair: bool) -> String {
+fn words(report: &FlashReport, repair: bool, recorded: &Recorded, start: &str) -> String {
     let (unit, slots) = (rough_size(report.unit_bytes), report.slots);
     let origin = report.origin_bytes.map(|b| format!(", for an origin of {}", rough_size(b)));
     let what = match report.batch_pages {
@@ -60,7 +110,7 @@ fn checked(report: &FlashReport, repair: bool) -> String {
     for (n, shard) in report.shards.iter().enumerate() {
         let torn = match shard.torn_blocks {
             0 => String::new(),
-            torn => format!(", {torn} blocks behind do not count: a batch is not whole"),
+            torn => format!(", {torn} blocks at the end are invalid: a batch is incomplete"),
         };
         lines.push(format!(
             "shard {n}: {}, generation {}, {} blocks of log, {} {units}, {} dirty{torn}",
@@ -68,9 +118,10 @@ fn checked(report: &FlashReport, repair: bool) -> String {
         ));
     }
     if repair && report.repaired.is_empty() {
-        lines.push("there is nothing that a repair could write".to_owned());
+        lines.push("a repair has nothing to write".to_owned());
     }
     lines.extend(report.repaired.iter().map(|what| format!("repaired: {what}")));
-    lines.push(format!("it {}, if the state file names it as in use", report.verdict));
+    lines.push(recorded.words());
+    lines.push(format!("with this flash a server {start}"));
     lines.join("\n")
 }

@@ -35,7 +35,7 @@ fn used(preset: &[&str]) -> (Place, Vec<String>) {
 }
 
 fn check(place: &Place, more: &[&str]) -> Ended {
-    larder_says(&[&["check", &place.word("flash")], more].concat())
+    larder_says(&[&["check", &place.word("flash"), "--state", &place.word("state")], more].concat())
 }
 
 fn json(ended: &Ended) -> Value {
@@ -86,12 +86,61 @@ fn a_clean_cache_is_told_and_repaired() {
     server.stop();
 }
 
+/// The state file decides too: after a detach the flash is out of date, and without a state file it is unknown.
+#[test]
+fn the_report_states_what_a_start_does_and_where_the_state_file_is() {
+    let (place, words) = used(&[]);
+    let told = json(&check(&place, &["--json"]));
+    let file = told["state_file"].as_str().unwrap();
+    assert!(file.starts_with(&place.word("state")) && told["in_use"] == true, "{told}");
+    let told = check(&place, &[]).ok();
+    assert!(told.contains(file) && told.contains("with this flash a server starts warm"), "{told}");
+    let elsewhere = ["check", &place.word("flash"), "--json", "--state", &place.word("other")];
+    let told = json(&larder_says(&elsewhere));
+    assert_eq!(told["verdict"], "starts cold: no state file records it");
+    assert!(told["state_file"].is_null(), "{told}");
+
+    let server = Server::start(&words);
+    place.ask(&["detach"]).ok();
+    server.stop();
+    let told = json(&check(&place, &["--json"]));
+    assert_eq!(
+        (&told["verdict"], &told["in_use"]),
+        (
+            &"starts cold: it was detached or it failed, and writes continued without it".into(),
+            &false.into()
+        )
+    );
+    let server = Server::start(&words);
+    assert!(server.log().contains("starts cold"), "{}", server.log());
+    server.stop();
+}
+
+/// A copy of the flash from before the last start is not used, and the report says so.
+#[test]
+fn an_earlier_copy_of_the_flash_is_recognised() {
+    let (place, words) = used(&[]);
+    let earlier = std::fs::read(place.path("flash")).unwrap();
+    let server = Server::start(&words);
+    let mut client = place.client();
+    (0..8).for_each(|unit| client.write_at(unit * 65536, &[2; 4096], false).unwrap());
+    drop(client);
+    std::thread::sleep(Duration::from_millis(200));
+    server.stop();
+    std::fs::write(place.path("flash"), earlier).unwrap();
+    let told = json(&check(&place, &["--json"]));
+    assert_eq!(told["verdict"], "starts cold: it is a copy from before the last start or stop");
+    let server = Server::start(&words);
+    assert!(server.log().contains("starts cold"), "{}", server.log());
+    server.stop();
+}
+
 #[test]
 fn what_flash_alone_has_is_not_repaired_away() {
     let (place, words) =
         used(&["--preset", "prwc", "--update-period", "20ms", "--update-hot", "30"]);
     let told = json(&check(&place, &["--json"]));
-    assert_eq!((&told["no_write_back"], &told["units_dirty"]), (&true.into(), &1.into()), "{told}");
+    assert_eq!((&told["write_back"], &told["units_dirty"]), (&true.into(), &1.into()), "{told}");
     let before = std::fs::read(place.path("flash")).unwrap();
     garble(&place, METADATA, 1 << 20);
     let told = check(&place, &["--repair", "--json"]);
@@ -133,7 +182,7 @@ fn a_page_log_is_told() {
         let dirty = if policy == "full" { 8 } else { 0 };
         assert_eq!((&report["units_dirty"], &report["batch_pages"]), (&dirty.into(), &8.into()));
         let told = check(&place, &["--repair"]);
-        assert!(told.out.contains("nothing that a repair could write"), "{told:?}");
+        assert!(told.out.contains("a repair has nothing to write"), "{told:?}");
         assert!(before == std::fs::read(place.path("flash")).unwrap(), "it only looks");
 
         garble(&place, METADATA, 1 << 20);

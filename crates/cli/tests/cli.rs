@@ -184,11 +184,38 @@ fn flash_that_cannot_be_used_is_refused() {
     refused(&place, &origin, &["--flash", &small], 2, "too small");
     refused(&place, &origin, &["--flash", &missing], 2, "--flash-size SIZE");
     refused(&place, &origin, &["--flash", "mem:4MiB", "--flash-size", "0"], 2, "too small");
-    refused(&place, &origin, &["--flash", &missing, "--flash-size", "9PiB"], 3, "cannot allocate");
+    let large = ["--flash", &missing, "--flash-size", "9PiB"];
+    refused(&place, &origin, &large, 3, "cannot allocate 9PiB");
+    let nowhere = ["--flash", "/nowhere/flash", "--flash-size", "64MiB"];
+    refused(&place, &origin, &nowhere, 2, "/nowhere/flash of 64MiB cannot be created");
     assert!(!place.path("missing").exists(), "what could not be allocated is left behind");
     refused(&place, &origin, &["--flash", &origin], 4, "given twice");
     refused(&place, &origin, &["--flash", &place.word("link")], 4, "given twice");
     assert!(std::fs::read(&origin).unwrap().iter().all(|b| *b == 0), "the origin was written");
+}
+
+/// The least size in the error is a size that is accepted.
+#[test]
+fn a_flash_size_that_is_too_small_states_one_that_is_accepted() {
+    for preset in ["sce", "prwc", "slru", "face"] {
+        let place = Place::new();
+        let origin = place.file("origin", 64 << 20).to_str().unwrap().to_owned();
+        let flash = place.word("flash");
+        let serve = |size: &str| {
+            let words = ["--origin", &origin, "--flash", &flash, "--flash-size", size];
+            let state = ["--preset", preset, "--state", &place.word("state")];
+            place.serve(&[&words[..], &state].concat())
+        };
+        let ended = run(&mut larder(serve("4KiB")));
+        let error = line(&ended, 2);
+        let size = error.rsplit(' ').next().unwrap();
+        assert!(error.contains("--flash-size: got 4KiB") && size.ends_with("MiB"), "{error}");
+        let mib: u64 = size.trim_end_matches("MiB").parse().unwrap();
+        if mib > 1 {
+            line(&run(&mut larder(serve(&format!("{}MiB", mib - 1)))), 2);
+        }
+        Server::start(&serve(size)).stop();
+    }
 }
 
 #[test]
@@ -278,9 +305,43 @@ fn places_that_cannot_be_listened_at_are_refused() {
     listen(&format!("nbd+unix:{}", place.word(&"x".repeat(120))), &control, 2, "cannot listen");
     listen("nbd://192.0.2.1:10809", &control, 2, "cannot listen");
     listen(&nbd, &place.word("nbd"), 4, "given twice, as --listen and as --control");
+    listen(&nbd, "/proc/nowhere/larder/control", 2, "/proc/nowhere/larder: does not exist");
     for left in ["nbd", "control"] {
         assert!(!place.path(left).exists(), "{left} is left behind");
     }
+}
+
+/// A TCP port and a unix socket in use are refused with the same exit code.
+#[test]
+fn places_in_use_are_refused() {
+    let place = Place::new();
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let _unix = std::os::unix::net::UnixListener::bind(place.path("busy")).unwrap();
+    let (tcp, unix) = (tcp.local_addr().unwrap(), place.word("busy"));
+    let control = place.word("control");
+    let nbd = format!("nbd+unix:{}", place.word("nbd"));
+    let (busy_tcp, busy_unix) = (format!("nbd://{tcp}"), format!("nbd+unix:{unix}"));
+    for more in [
+        &["--listen", &busy_tcp][..],
+        &["--listen", &busy_unix],
+        &["--listen", &nbd, "--metrics", &tcp.to_string()],
+    ] {
+        let words = ["serve", "--origin", "mem:1MiB", "--control", &control];
+        let ended = larder_says(&[&words[..], more].concat());
+        assert!(line(&ended, 4).contains("another server listens there"), "{ended:?}");
+    }
+}
+
+/// A directory that is missing is not reported as a directory without permission.
+#[test]
+fn a_missing_state_directory_is_named_as_missing() {
+    let place = Place::new();
+    let origin = place.file("origin", 8 << 20).to_str().unwrap().to_owned();
+    let flash = ["--flash", &place.word("flash"), "--flash-size", "64MiB"].map(str::to_owned);
+    let flash: Vec<&str> = flash.iter().map(String::as_str).collect();
+    // Not even root creates a directory there.
+    let more = [&flash[..], &["--state", "/proc/sssd/larder"]].concat();
+    refused(&place, &origin, &more, 2, "it does not exist and cannot be created");
 }
 
 #[test]

@@ -8,13 +8,13 @@
 //! Why not damaged metadata: where the origin has everything a start formats it anew by itself, under
 //! a new volume id, and where flash may alone have data nobody knows what would be right.
 //!
-//! Whether a start would *use* what is there is decided by the state file too, which names the flash
-//! and says whether it is in use ([`admit`](larder_core::format::admit)).
+//! The state file decides too whether a start uses the content: [`Report::start`], which knows less than
+//! [`admit`](larder_core::format::admit): neither the origin nor the settings.
 
 use larder_core::buf::PAGE;
 use larder_core::format::label::{Found, Label};
 use larder_core::format::{
-    Plan, ShardState, Unreadable, Used, look_at_journal, look_at_log, outlook,
+    Plan, ShardState, StateRecord, Unreadable, Used, look_at_journal, look_at_log, outlook,
 };
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::Recovered;
@@ -43,8 +43,8 @@ pub struct Report {
     pub batch_pages: Option<u32>,
     /// Bytes of the origin that it was formatted for; none in a volatile cache.
     pub origin_bytes: Option<u64>,
-    /// Whether flash owns what it holds, so that it may alone have data.
-    pub no_write_back: bool,
+    /// Whether it belongs to a write-back cache, so that it may hold dirty data.
+    pub write_back: bool,
     /// The write policies that it may have been used under.
     pub write_policy: &'static str,
     /// Slots in use, or valid pages, over all shards that can be recovered.
@@ -53,12 +53,46 @@ pub struct Report {
     pub units_dirty: u64,
     /// One for each worker that it was formatted for; none in a volatile cache.
     pub shards: Vec<ShardReport>,
-    /// What a start would do, the state file permitting.
+    /// What a start would do with the content of the device alone; the state file may forbid it.
     pub verdict: &'static str,
     /// Whether anything is damaged.
     pub damaged: bool,
     /// What a repair wrote.
     pub repaired: Vec<String>,
+}
+
+impl Report {
+    /// What a start would do with this state record; none if no state file records the device.
+    #[must_use]
+    pub fn start(&self, record: Option<&StateRecord>) -> &'static str {
+        if self.verdict != "starts warm" && !self.verdict.starts_with("starts cold where") {
+            return self.verdict;
+        }
+        let dirty = self.units_dirty > 0 || (self.write_back && record.is_none_or(|r| r.dirty));
+        let cold = |clean: &'static str, refused: &'static str| if dirty { refused } else { clean };
+        match record {
+            None => cold(
+                "starts cold: no state file records it",
+                "is refused without --adopt: it may hold dirty data, and no state file records it",
+            ),
+            Some(record) if !record.in_use => {
+                "starts cold: it was detached or it failed, and writes continued without it"
+            }
+            Some(record) if self.is_earlier_than(record) => cold(
+                "starts cold: it is a copy from before the last start or stop",
+                "is refused: it is a copy from before the last start or stop, and may hold dirty data",
+            ),
+            Some(_) => self.verdict,
+        }
+    }
+
+    /// Whether a journal had come further at the last start or stop. This report does not have it of page logs.
+    fn is_earlier_than(&self, record: &StateRecord) -> bool {
+        let mut shards = self.shards.iter().zip(&record.reached);
+        let is_earlier =
+            |(s, reached): (&ShardReport, &(u64, u64))| (s.generation, s.log_blocks) < *reached;
+        self.batch_pages.is_none() && shards.any(is_earlier)
+    }
 }
 
 /// What one shard's metadata says.
@@ -128,7 +162,7 @@ fn report(device: &Device, plan: &Plan, label: &Label) -> Result<Report, VolumeE
     };
     let labels = 2 - lost_labels(device, label)?.len() as u32;
     let states: Vec<ShardState> = shards.iter().map(|s| s.state).collect();
-    let Used { write_policy, no_write_back } = Used::of(label);
+    let Used { write_policy, write_back } = Used::of(label);
     let (batch_pages, unit_bytes) = match plan {
         Plan::Logs(logs) => (Some(logs.batch_pages), PAGE as u64),
         Plan::Units(units) => (None, units.unit_bytes),
@@ -142,7 +176,7 @@ fn report(device: &Device, plan: &Plan, label: &Label) -> Result<Report, VolumeE
         slots: label.slots,
         batch_pages,
         origin_bytes: (label.origin_bytes > 0).then_some(label.origin_bytes),
-        no_write_back,
+        write_back,
         write_policy,
         units_used: used,
         units_dirty: shards.iter().map(|s| s.units_dirty).sum(),

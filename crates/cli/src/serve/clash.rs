@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What may be given only once, over all volumes of a process: devices, sockets, addresses.
+//! Things that all volumes of a process may use only once: devices, sockets, addresses.
 //!
 //! Purpose: two caches on one device destroy its data, and two servers at one socket hide each
-//! other. The kernel notices some of it, late and in other words; here it is found before
-//! anything is opened, by whichever path, and said in one line that names both places.
+//! other. The kernel detects some of it, late and in other words; this check runs before the first device is opened,
+//! compares devices whatever their paths, and names both places in one line.
 //!
-//! Invariants: looks, and writes nothing; only missing directories of control sockets are made,
+//! Invariants: checks, and writes nothing; only missing directories of control sockets are made,
 //! since the sockets of clients may be meant to stand there too.
 
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ pub fn check(volumes: &[Checked]) -> Result<()> {
     sockets(volumes)
 }
 
-/// Refuses places where nobody can listen.
+/// Refuses places where the server cannot listen.
 pub fn check_places(volume: &Checked) -> Result<()> {
     let look = || {
         make_home(&volume.control)?;
@@ -63,7 +63,7 @@ pub fn check_places(volume: &Checked) -> Result<()> {
     look().map_err(|e: VolumeError| volume.plan.locate(e.into()))
 }
 
-/// `the origin`, and of which volume.
+/// A role, and its volume where there are several.
 fn whose(volume: &Checked, what: &str) -> String {
     match volume.plan.several {
         true => format!("{what} of {}", volume.plan.title()),
@@ -71,8 +71,8 @@ fn whose(volume: &Checked, what: &str) -> String {
     }
 }
 
-/// Listeners and control sockets. Volumes may share a socket for NBD, since its clients say which
-/// they want; a file is one volume.
+/// Listeners and control sockets. Volumes may share a socket for NBD, since its clients name the
+/// export; a file is one volume.
 fn sockets(volumes: &[Checked]) -> Result<()> {
     let mut seen: HashMap<Thing, (String, Option<usize>)> = HashMap::new();
     for (index, volume) in volumes.iter().enumerate() {
@@ -105,8 +105,8 @@ fn sockets(volumes: &[Checked]) -> Result<()> {
     Ok(())
 }
 
-/// What volumes at one socket cannot have different, and have: who is let in is asked before which
-/// volume is wanted.
+/// The first setting that differs between volumes at one socket and must not: a client is authenticated before it
+/// names its volume.
 fn differing(a: &ServeArgs, b: &ServeArgs) -> Option<&'static str> {
     let (ours, others) = (&a.tls, &b.tls);
     let flags = [
@@ -160,6 +160,12 @@ fn path_thing(path: &Path) -> Thing {
 
 fn make_home(control: &Path) -> Result<(), VolumeError> {
     let Some(dir) = control.parent() else { return Ok(()) };
-    let fail = |e| VolumeError::Usage(format!("{}: cannot be made: {e}", dir.display()));
+    let fail = |e| {
+        let at = dir.display();
+        VolumeError::Usage(match dir.exists() {
+            true => format!("{at}: cannot be used for a control socket: {e}"),
+            false => format!("{at}: does not exist and cannot be created: {e}"),
+        })
+    };
     std::fs::create_dir_all(dir).map_err(fail)
 }

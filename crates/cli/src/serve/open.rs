@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume on its way: its settings checked, then its devices open.
+//! A volume before it starts: its settings checked, then its devices open.
 //!
-//! Invariants: nothing is written to a device here. A flash file that was made for a start that
-//! fails is removed again: it would stand in the way of the next try.
+//! Invariants: nothing is written to a device here. A flash file that a failed start created
+//! is removed: the next start would find it with another size.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use larder_core::config::Memory;
 use larder_core::config::{Choices, Durability, Limits};
-use larder_core::format::{Wishes, slots_in};
+use larder_core::format::{DeviceSize, Plan as LayoutPlan, Wishes};
 use larder_core::shape::Shape;
 use larder_front::listen::Secure;
 use larder_io::{Access, DevSpec, Device, OpenError, ServerBounds, format_size, rough_size};
@@ -20,15 +20,15 @@ use larder_volume::{FlashDevice, StateFile, VolumeError};
 use super::args::ServeArgs;
 use super::config::Plan;
 use crate::choices::choices;
-use crate::control::default_control;
+use crate::control::{default_control, default_state};
 use crate::out::tell;
 use crate::setting::BadSetting;
 use crate::workers::workers;
 
-/// How long a device may be locked before it counts as another's.
+/// How long a start waits for the lock of a device.
 const LOCK_BOUND: Duration = Duration::from_secs(2);
 
-/// A volume whose settings can be.
+/// A volume whose settings are checked.
 pub struct Checked {
     pub plan: Plan,
     pub choices: Choices,
@@ -37,7 +37,7 @@ pub struct Checked {
     pub secure: Option<Secure>,
     pub workers: u32,
     pub control: PathBuf,
-    /// Where it is kept whether the flash may be used.
+    /// The file that records whether the flash may be used.
     pub state: Option<StateFile>,
 }
 
@@ -68,7 +68,7 @@ impl Drop for Made {
 }
 
 impl Checked {
-    /// Checks all that can be without looking at a device.
+    /// Checks the settings; opens no device.
     pub fn new(plan: Plan) -> Result<Self> {
         let args = &plan.args;
         let settings = || {
@@ -80,8 +80,8 @@ impl Checked {
                 bail!("--flash-size, --format and --adopt: need --flash DEV");
             }
             if args.adopt && !choices.write.flash_owns() {
-                let why = "the origin has everything, and flash without its state file starts cold; \
-                     accepted with flash that alone has some of the data, as of --preset prwc or face";
+                let why = "the origin has all data, and a flash without its state file starts cold; \
+                     accepted with write-back caches (--preset prwc or face)";
                 bail!(BadSetting::new("adopt", why));
             }
             let default = || default_control(&args.name);
@@ -102,7 +102,7 @@ impl Checked {
             let origin = args.origin.as_ref();
             let origin = origin.ok_or(BadSetting::new("origin", "is missing; accepted: DEV"))?;
             if self.choices.write.flash_keeps() && args.flash.is_none() {
-                let why = "is missing; under write-back it has what the origin has not";
+                let why = "is missing; with write-back it may hold dirty data";
                 bail!(BadSetting::new("flash", why));
             }
             let origin = open_device(origin, self.remote)?;
@@ -125,7 +125,7 @@ impl Opened {
         Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
     }
 
-    /// Says what will be served.
+    /// Prints what will be served.
     pub fn announce(&self) {
         let (origin, served) = (&self.origin, self.origin.geometry().bytes);
         if self.checked.plan.several {
@@ -158,8 +158,8 @@ impl Opened {
     }
 }
 
-/// A journal needs devices that are still there after a restart: with others there is none, unless it
-/// was asked for.
+/// A journal needs devices that exist after a restart. Without them there is no journal, and a journal that the user
+/// asked for is refused.
 fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
     let devices = [("origin", &args.origin), ("flash", &args.flash)];
     let given = devices.iter().filter_map(|(key, spec)| Some((*key, spec.as_ref()?)));
@@ -173,7 +173,7 @@ fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
         || choices.write.flash_owns()
         || choices.durability == Durability::Log;
     if asked && args.origin.as_ref() == Some(spec) {
-        let why = "is gone with this process, and what is cached of it would be wrong after a restart; accepted with a journal or page log: a file, a block device or an NBD export";
+        let why = "is gone with this process, so that its cached data would be wrong after a restart; accepted with a journal or page log: a file, a block device or an NBD export";
         bail!(BadSetting::of(key, spec, why));
     }
     if !asked {
@@ -182,23 +182,8 @@ fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
     Ok(choices)
 }
 
-/// Where state files lie: where systemd says (`StateDirectory=`), or by rule.
-pub fn default_state() -> Result<PathBuf> {
-    if let Some(dirs) = std::env::var_os("STATE_DIRECTORY")
-        && let Some(dir) = std::env::split_paths(&dirs).find(|dir| dir.is_absolute())
-    {
-        return Ok(dir);
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/larder"));
-    }
-    let from = |key: &str| std::env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let state = from("XDG_STATE_HOME").or_else(|| Some(from("HOME")?.join(".local/state")));
-    Ok(state.context("neither $XDG_STATE_HOME nor $HOME is set; give --state DIR")?.join("larder"))
-}
-
-/// The state file. Without a journal a place for it is not needed, but what an earlier run with one
-/// left there is: nothing where this user may not read.
+/// The state file. A volume without a journal needs one only to invalidate the flash of an earlier run with a journal;
+/// it has none where this user may not read the directory.
 fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> {
     let dir = args.state.clone().map_or_else(default_state, Ok);
     let closed = |dir: &PathBuf| {
@@ -214,8 +199,8 @@ fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> 
     Ok(Some(StateFile::new(&dir?, &args.name, &origin)))
 }
 
-/// Opens a device. The kernel holds the locks of a killed server until its last operations end;
-/// that is no other server, and a supervisor that starts us at once must not be refused.
+/// Opens a device. The kernel holds the locks of a killed server until its last operations end, so that a start right
+/// after the kill waits for the lock.
 fn open_device(spec: &DevSpec, remote: ServerBounds) -> Result<Device, VolumeError> {
     let begin = Instant::now();
     let mut told = false;
@@ -239,8 +224,7 @@ fn open_flash(
 ) -> Result<(Option<FlashDevice>, Option<Made>)> {
     let Some(spec) = &args.flash else { return Ok((None, None)) };
     if let Some(bytes) = args.flash_size {
-        let slots = slots_in(bytes, choices.unit_bytes);
-        slots.map_err(|e| BadSetting::new("flash_size", e.to_string()))?;
+        check_flash_size(bytes, shape, choices)?;
     }
     let made = match (spec, args.flash_size) {
         (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes)?,
@@ -260,11 +244,35 @@ fn open_flash(
     Ok((Some(flash), made))
 }
 
-/// A missing flash file is made when its size is known; say so.
+/// Refuses a size without room for one unit and its metadata, or for one page log a worker. The error states a size
+/// that is accepted, in whole MiB.
+fn check_flash_size(bytes: u64, shape: Shape, choices: &Choices) -> Result<()> {
+    const MIB: u64 = 1 << 20;
+    let fits = |bytes| {
+        let device = DeviceSize { bytes, block_bytes: 512 };
+        LayoutPlan::fit(shape, choices, device, None).is_ok()
+    };
+    if fits(bytes) {
+        return Ok(());
+    }
+    let mut accepted = MIB;
+    while !fits(accepted) && accepted < 1 << 60 {
+        accepted *= 2;
+    }
+    let mut refused = accepted / 2;
+    while accepted - refused > MIB {
+        let middle = (accepted + refused) / 2 / MIB * MIB;
+        if fits(middle) { accepted = middle } else { refused = middle }
+    }
+    let why = format!("too small for a cache; accepted at least {}", format_size(accepted));
+    bail!(BadSetting::of("flash_size", format_size(bytes), why));
+}
+
+/// Adds to the error of a missing flash file that --flash-size creates one.
 fn flash_hint(error: VolumeError, args: &ServeArgs) -> anyhow::Error {
     match &error {
         VolumeError::Open(OpenError::NotFound { .. }) if args.flash_size.is_none() => {
-            VolumeError::Usage(format!("{error}; with --flash-size SIZE a file is made")).into()
+            VolumeError::Usage(format!("{error}; with --flash-size SIZE a file is created")).into()
         }
         _ => error.into(),
     }
@@ -273,18 +281,20 @@ fn flash_hint(error: VolumeError, args: &ServeArgs) -> anyhow::Error {
 /// Makes a flash file of this size with its blocks allocated, unless something is there.
 fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
     use std::os::unix::fs::OpenOptionsExt;
-    let mut options = std::fs::OpenOptions::new();
+    let (size, mut options) = (format_size(bytes), std::fs::OpenOptions::new());
     let file = match options.write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(None),
-        Err(e) => bail!(BadSetting::of("flash", path.display(), e.to_string())),
+        Err(e) => {
+            let why = format!("{} of {size} cannot be created: {e}", path.display());
+            bail!(BadSetting::new("flash", why));
+        }
     };
     let made = Made(Some(path.to_owned()));
     let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
     if let Err(e) = allocated {
-        let size = format_size(bytes);
-        let bad = BadSetting::of("flash", path.display(), format!("cannot allocate {size}: {e}"));
-        bail!(BadSetting { code: 3, ..bad });
+        let why = format!("{}: cannot allocate {size}: {e}", path.display());
+        bail!(BadSetting { code: 3, ..BadSetting::new("flash", why) });
     }
     Ok(Some(made))
 }

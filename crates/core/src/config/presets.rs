@@ -61,7 +61,7 @@ pub const PRESETS: &[Preset] = &[
             "1 MiB segment, wholly valid",
             "periodic update: reference factor above 50",
             "cold segment under the clock, in an update",
-            "no-write-back: dirty until it leaves",
+            "write-back: dirty until evicted",
             "journal",
         ],
         choices: || periodic(WritePolicy::WriteBack),

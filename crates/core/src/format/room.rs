@@ -36,7 +36,7 @@ impl Frame {
 /// A flash that may hold dirty data has larger blocks than the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "has blocks of {flash} bytes, the origin of {origin}; accepted under no-write-back: at most as large as the origin's"
+    "has blocks of {flash} bytes, the origin of {origin}; accepted with write-back: at most as large as the origin's"
 )]
 pub struct LargeBlocks {
     /// Bytes of a block of the flash.

@@ -101,21 +101,21 @@ pub struct Used {
     /// The write policies under which it may have been used.
     pub write_policy: &'static str,
     /// Whether a crash may have left dirty data.
-    pub no_write_back: bool,
+    pub write_back: bool,
 }
 
 impl Used {
     /// The use of a flash with this label.
     #[must_use]
     pub fn of(label: &Label) -> Self {
-        let no_write_back = label.keeps.dirty;
-        let write_policy = match (label.log().is_some(), no_write_back) {
+        let write_back = label.keeps.dirty;
+        let write_policy = match (label.log().is_some(), write_back) {
             (true, true) => "full",
             (true, false) => "through or bounded",
-            (false, true) => "no-write-back",
+            (false, true) => "write-back",
             (false, false) => "async, through or around",
         };
-        Self { write_policy, no_write_back }
+        Self { write_policy, write_back }
     }
 }
 

@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow, bail};
 use larder_core::config::ReplacementChoice;
-use larder_io::rough_size;
-use larder_lab::hits::replay::{Policy, Replay, Told};
+use larder_io::{format_size, rough_size};
+use larder_lab::hits::replay::{Capacity, Policy, Replay, Told};
 use larder_trace::{PAGE_BYTES, Trace};
 use serde_json::json;
 
 use super::args::SimArgs;
 use crate::out;
+use crate::setting::BadSetting;
 
 fn policy_of(text: &str) -> Result<Policy, String> {
     if text == "belady" {
@@ -33,8 +34,16 @@ pub(super) fn hits(args: &SimArgs) -> Result<()> {
         bail!("--hits needs --trace, --replacement and --capacity");
     };
     let policy = policy_of(policy).map_err(|why| anyhow!("--replacement: {why}"))?;
+    let unit_bytes = args.unit.unwrap_or(PAGE_BYTES);
+    if let Capacity::Bytes(bytes) = capacity
+        && bytes < unit_bytes
+    {
+        let (bytes, unit) = (format_size(bytes), format_size(unit_bytes));
+        let why = format!("accepted at least one unit, {unit}, or a share as 5%");
+        bail!(BadSetting::of("capacity", bytes, why));
+    }
     let trace = Trace::new(trace, args.read.options());
-    let replay = Replay { trace, policy, unit_bytes: args.unit.unwrap_or(PAGE_BYTES), capacity };
+    let replay = Replay { trace, policy, unit_bytes, capacity };
     let begin = Instant::now();
     let told = |told| match told {
         Told::Accesses(n) => out::tell!("{n} accesses, {:.0} s", begin.elapsed().as_secs_f64()),
