@@ -2,6 +2,8 @@
 //! `larder sim --trace T --preset P` and `larder advise` as a user meets them.
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
+use std::collections::BTreeSet;
+
 use larder_testkit::command::{larder_says, one_json};
 use larder_testkit::place::Place;
 use serde_json::Value;
@@ -45,6 +47,16 @@ fn flags_and_a_scenario_are_the_same_run() {
     let html = std::fs::read_to_string(page).unwrap();
     assert!(html.contains("read_us_mean over time") && html.contains("hit_ratio over time"));
     assert!(html.contains("flash_write_bytes"));
+}
+
+#[test]
+fn each_progress_line_is_printed_once() {
+    let words = ["advise", "--trace", TRACE, "--json", "--requests", "2000"];
+    let told = fine(&[&words[..], &DEVICES[..]].concat()).1;
+    assert!(told.contains(": origin alone: 1 of 1: in "), "{told}");
+    let lines = told.lines().filter_map(|line| line.split_once(" in ")).map(|(run, _)| run);
+    let (runs, different) = (lines.clone().count(), lines.collect::<BTreeSet<_>>().len());
+    assert!(runs > 4 && runs == different, "{told}");
 }
 
 #[test]
@@ -131,7 +143,7 @@ fn what_is_wrong_is_one_line() {
         ),
         (
             advise(TRACE, &format!("{both} --endurance much")),
-            "accepted: bytes, as 600TB, or as 0.3DWPD",
+            "accepted bytes, as 600TB, or as 0.3DWPD",
         ),
         (advise(TRACE, &format!("{both} --requests 0")), "0"),
         (format!("sim --trace {TRACE} --preset zfs"), "system = 'zfs' cannot be; accepted: sce"),

@@ -5,8 +5,24 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
+
+/// An estimate of the time that is left, from the jobs that are done: `; about 3 min left`. Empty where no job is done,
+/// or none is left.
+#[must_use]
+pub fn time_left(spent: Duration, done: usize, all: usize) -> String {
+    if done == 0 || done >= all {
+        return String::new();
+    }
+    let seconds = spent.as_secs_f64() / done as f64 * (all - done) as f64;
+    match seconds {
+        s if s < 60.0 => format!("; about {s:.0} s left"),
+        s if s < 5400.0 => format!("; about {:.0} min left", s / 60.0),
+        s => format!("; about {:.1} h left", s / 3600.0),
+    }
+}
 
 /// Does all jobs, on every processor; results come in the order of the jobs.
 pub fn run_jobs<J: Sync, T: Send>(
@@ -36,4 +52,18 @@ pub fn run_jobs<J: Sync, T: Send>(
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(number, _)| *number);
     found.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_of_the_jobs_that_are_left() {
+        let left = |seconds, done, all| time_left(Duration::from_secs(seconds), done, all);
+        assert_eq!(left(10, 2, 8), "; about 30 s left");
+        assert_eq!(left(600, 1, 4), "; about 30 min left");
+        assert_eq!(left(3600, 1, 4), "; about 3.0 h left");
+        assert_eq!((left(9, 0, 4), left(9, 4, 4)), (String::new(), String::new()));
+    }
 }

@@ -122,10 +122,12 @@ pub(super) fn alone(asked: &Asked) -> Result<Alone> {
     ] {
         scenario.set(key, value)?;
     }
+    scenario.name = format!("{}: origin alone", asked.name);
     let mut line = one(asked, &scenario)?;
     let too_slow = line.result["keeps_up"] == false;
     if too_slow {
         scenario.set("trace.outstanding", i64::from(OUTSTANDING).into())?;
+        scenario.name = format!("{}: origin alone, without recorded times", asked.name);
         line = one(asked, &scenario)?;
     }
     let result = &line.result;
@@ -170,6 +172,7 @@ impl Alone {
     ) -> Result<Vec<Point>> {
         let mut scenario = self.scenario.clone();
         scenario.set("system", preset.into())?;
+        scenario.name = format!("{}: {preset}", asked.name);
         for (key, value) in settings {
             scenario.set(key, value.clone())?;
         }

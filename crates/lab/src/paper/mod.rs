@@ -19,6 +19,7 @@ mod sheet;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use larder_report::Figure;
@@ -26,6 +27,7 @@ use toml::Value;
 
 pub use self::row::{At, Kind, Row, Verdict};
 pub use self::sheet::{part, sheet};
+use crate::jobs::time_left;
 use crate::scenario::{Line, Scenario, Sweep, sweep};
 
 /// What a group found.
@@ -129,12 +131,20 @@ pub fn run(paper: &str, asked: &Asked) -> Result<Vec<Found>> {
     if let Some(dir) = &asked.points {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
-    let run = |group: &Group| {
+    let wanted: Vec<&Group> =
+        groups().filter(|group| group.ids.iter().any(|id| asked.wants(id))).collect();
+    let begin = Instant::now();
+    let run = |(before, group): (usize, &&Group)| {
         let mut found = (group.run)(asked)?;
         found.rows.retain(|row| asked.wants(row.id));
+        if asked.progress {
+            let (done, all) = (before + 1, wanted.len());
+            let left = time_left(begin.elapsed(), done, all);
+            crate::tell!("{paper}: {done} of {all} groups of claims{left}");
+        }
         Ok(found)
     };
-    groups().filter(|group| group.ids.iter().any(|id| asked.wants(id))).map(run).collect()
+    wanted.iter().enumerate().map(run).collect()
 }
 
 /// Of the points of a scenario at its scale on a seed: `holland-fig2-1of256-seed1.jsonl`.

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::{Point, Scenario, run_point};
+use crate::jobs::time_left;
 
 /// A point and what it came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +183,7 @@ pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
             points.len()
         );
     }
+    let start = Instant::now();
     let (next, done, count) = (AtomicUsize::new(0), Mutex::new(done), AtomicUsize::new(0));
     let work = || {
         while let Some(number) = todo.get(next.fetch_add(1, Ordering::Relaxed))
@@ -194,7 +196,9 @@ pub fn sweep(scenario: &Scenario, how: Sweep<'_>) -> Result<Vec<Line>> {
             if how.progress {
                 let seconds = begin.elapsed().as_secs_f64();
                 let at = if point.at.is_empty() { String::new() } else { format!("{point} ") };
-                crate::tell!("{}: {n} of {}: {at}in {seconds:.1} s", scenario.name, todo.len());
+                let left = time_left(start.elapsed(), n, todo.len());
+                let (name, all) = (&scenario.name, todo.len());
+                crate::tell!("{name}: {n} of {all}: {at}in {seconds:.1} s{left}");
             }
             match result {
                 Ok(result) => done.add(Line {
