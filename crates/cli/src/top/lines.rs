@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A volume in words: what the screen shows and what is printed where there is no screen.
+//! A volume in words, for the screen and for standard output without one.
 
 use super::sample::Watched;
 
-/// A number of people's size: `999`, `12.3k`, `4.5M`.
+/// A number in a short form: `999`, `12.3k`, `4.5M`.
 fn count(n: f64) -> String {
     match n {
         n if n >= 1e6 => format!("{:.1}M", n / 1e6),
@@ -23,7 +23,7 @@ pub fn share(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |r| format!("{:.1} %", r * 100.0))
 }
 
-/// The state, and why somebody should look.
+/// The state, with the alarm if there is one.
 pub fn state(w: &Watched) -> String {
     match (&w.error, w.text("alarm")) {
         (Some(error), _) => format!("does not answer: {error}"),
@@ -33,36 +33,46 @@ pub fn state(w: &Watched) -> String {
     }
 }
 
-/// Three lines: clients, devices, cache.
-pub fn lines(w: &Watched) -> [String; 3] {
+/// How many lines [`lines`] gives.
+pub const LINES: u16 = 5;
+
+/// The figures of clients, cache and devices, none wider than a terminal of 80 columns with a border.
+pub fn lines(w: &Watched) -> [String; LINES as usize] {
     let (used, total) = (w.figure("units_used"), w.figure("units_total"));
     let full = if total > 0 { Some(used as f64 / total as f64) } else { None };
+    let megabytes = |key| w.rate(key) / 1e6;
     [
         format!(
-            "clients  read {}/s {}  write {}/s {}  hits {}  connections {}  files {}  open {}",
+            "clients  read {}/s {}  write {}/s {}  hits {}",
             count(w.rate("reads")),
             traffic(w, "read_bytes"),
             count(w.rate("writes")),
             traffic(w, "write_bytes"),
             share(w.hit_ratio()),
+        ),
+        format!(
+            "         connections {}  files {}  in flight {}  memory {}",
             w.figure("connections"),
             w.length("files"),
             w.figure("requests_open"),
+            larder_io::rough_size(w.figure("memory_bytes")),
         ),
         format!(
-            "devices  origin read {} write {}  flash read {} write {}",
-            traffic(w, "origin_read_bytes"),
-            traffic(w, "origin_write_bytes"),
-            traffic(w, "flash_read_bytes"),
-            traffic(w, "flash_write_bytes"),
-        ),
-        format!(
-            "cache    units {used} of {total} ({})  dirty {}  populated {}/s  evicted {}/s  memory {}",
+            "cache    units {used} of {total} ({})  dirty {}",
             share(full),
-            w.figure("units_dirty"),
+            w.figure("units_dirty")
+        ),
+        format!(
+            "flash    read {:.1} write {:.1} MB/s  admitted {}/s  evicted {}/s",
+            megabytes("flash_read_bytes"),
+            megabytes("flash_write_bytes"),
             count(w.rate("populations")),
             count(w.rate("evictions")),
-            larder_io::rough_size(w.figure("memory_bytes")),
+        ),
+        format!(
+            "origin   read {:.1} write {:.1} MB/s",
+            megabytes("origin_read_bytes"),
+            megabytes("origin_write_bytes"),
         ),
     ]
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder top`: a live view of serving processes, by their control sockets.
 //!
-//! Invariants: each volume is asked by a thread of its own, so that one that does not answer holds
-//! up neither the screen nor the others. The terminal is as before when it ends, whether by a key,
-//! a signal or an error. Where standard output is no terminal, one snapshot is printed.
+//! Invariants: a thread for each volume asks for its samples, so that a volume without an answer delays neither the
+//! screen nor the others. The command restores the terminal at its end, by a key, a signal or an error. Where standard output is no terminal, one snapshot is printed.
 
 mod lines;
 mod sample;
@@ -30,27 +29,26 @@ use crate::exit::{self, Coded};
 use crate::out;
 use crate::units::span;
 
-/// What to watch, and how.
+/// The servers to watch.
 #[derive(Args, Debug)]
 pub struct TopArgs {
-    /// A control socket; may be given several times [default: all in /run/larder for root, else in
-    /// $XDG_RUNTIME_DIR/larder]
+    /// Control socket, repeatable [default: all in /run/larder or $XDG_RUNTIME_DIR/larder]
     #[arg(long, value_name = "SOCKET")]
     pub control: Vec<PathBuf>,
-    /// How often to ask; rates are over this span
+    /// Interval between two samples, over which rates are computed
     #[arg(long, default_value = "1s", value_parser = span, value_name = "SPAN")]
     pub interval: Nanos,
-    /// Print one snapshot as text, as where standard output is no terminal
+    /// Print one snapshot as text; the default if standard output is no terminal
     #[arg(long)]
     pub once: bool,
-    /// One snapshot as one JSON value on stdout
+    /// Print one snapshot as one JSON value
     #[arg(long)]
     pub json: bool,
 }
 
-/// How often a key is looked for.
+/// How often the view polls for a key.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often new sockets are looked for.
+/// How often the view searches for new sockets.
 const SEARCH: Duration = Duration::from_secs(2);
 
 /// The command.
@@ -182,7 +180,7 @@ impl View {
         Ok(())
     }
 
-    /// Whether to go on after a key; a new size is drawn at the next turn.
+    /// Whether to continue after a key; a new size is drawn in the next round.
     fn take(&mut self, event: &Event) -> bool {
         let Event::Key(key) = event else { return true };
         match key.code {
