@@ -7,6 +7,9 @@ use clap::{Command, CommandFactory};
 
 use crate::commands::Cli;
 
+/// What examples begin with in help.
+pub const EXAMPLES_HEADING: &str = "Examples:";
+
 /// A heading of `larder --help` and the commands below it; the first command gives the group its example.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["serve", "check"]),
@@ -118,10 +121,10 @@ fn with_examples(command: Command, page: &str) -> Command {
     let examples: String = examples(page).iter().map(|e| format!("\n  {e}")).collect();
     let command = match (examples.is_empty(), command.get_after_long_help().cloned()) {
         (true, _) => command,
-        (false, None) => command.after_help(format!("Examples:{examples}")),
+        (false, None) => command.after_help(format!("{EXAMPLES_HEADING}{examples}")),
         (false, Some(more)) => command
-            .after_help(format!("Examples:{examples}"))
-            .after_long_help(format!("{more}\n\nExamples:{examples}")),
+            .after_help(format!("{EXAMPLES_HEADING}{examples}"))
+            .after_long_help(format!("{more}\n\n{EXAMPLES_HEADING}{examples}")),
     };
     let names: Vec<_> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| {

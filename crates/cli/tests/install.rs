@@ -44,7 +44,7 @@ fn make_install_puts_everything_in_its_place() {
     for name in names.iter().map(|n| format!("larder-{n}")).chain(["larder".to_owned()]) {
         let path = at("share/man/man1").join(format!("{name}.1"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
-        for section in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"] {
+        for section in [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH \"EXIT STATUS\""] {
             assert!(text.contains(section), "{name}: {section} is missing");
         }
     }
@@ -61,6 +61,9 @@ fn make_install_puts_everything_in_its_place() {
         assert!(pages.iter().any(|p| p == page), "{page} is missing");
     }
     let serve = std::fs::read_to_string(at("share/man/man1/larder-serve.1")).unwrap();
+    for section in [".SH EXAMPLES", ".SH FILES", "/var/lib/larder/NAME.json", "$ larder serve"] {
+        assert!(serve.contains(section.trim_start_matches("$ ")), "{section} is missing: {serve}");
+    }
     for flag in
         ["origin", "nbds", "flash\\-timeout", "metrics", "fuse:PATH", "tls\\-cert", "replacement"]
     {
