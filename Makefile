@@ -109,6 +109,7 @@ test-postgres: build-postgres
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p larder --no-default-features -- -D warnings
 	$(CARGO) clippy --locked -p larder-sim --features mutants --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p larder-shared -p larder-pg --features mutants --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps

@@ -77,7 +77,7 @@ fn what_is_wrong_is_one_line_that_says_what_and_where() {
         (sim(&bad, "lru", "1%"), "bad.csv: line 3: length 'x'"),
         (sim(TRACE, "lru", "10"), "--capacity: got 10, accepted at least one unit, 4KiB"),
         (sim(TRACE, "lru", "0.001%"), "a capacity of 0 units"),
-        (sim(TRACE, "lru", "101%"), "got '101%', accepted above 0% to 100%"),
+        (sim(TRACE, "lru", "101%"), "is no share"),
         (sim(TRACE, "mru", "1%"), "accepted gclock, lru"),
         (sim(&empty, "lru", "4KiB"), "has no requests"),
         (sim("/nowhere", "lru", "1%"), "/nowhere: cannot be opened"),
