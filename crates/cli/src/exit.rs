@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exit codes: 0 fine; 1 the answer is "no"; 2 bad usage or input; 3 a device failed; 4 refused.
+//! Exit codes: 0 success; 1 the answer is "no"; 2 bad usage or input; 3 a device or the system failed; 4 refused.
 
 use larder_front::control::client::Failed;
 use larder_volume::VolumeError;
@@ -34,7 +34,7 @@ pub fn failed(message: &str) -> Coded {
     Coded { code: 3, message: message.to_owned() }
 }
 
-/// The exit code of an error; what nobody classified is bad input.
+/// The exit code of an error; an unclassified error is bad input.
 pub fn code(error: &anyhow::Error) -> u8 {
     if let Some(coded) = error.downcast_ref::<Coded>() {
         return coded.code;

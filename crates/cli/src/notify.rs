@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells the service manager how the process is: ready, stopping, and a line of status.
+//! Reports the state of the process to the service manager: ready, stopping, and a line of status.
 //!
 //! The protocol is one datagram of `KEY=VALUE` lines to the socket that `NOTIFY_SOCKET` names; see
-//! sd_notify(3). Without that variable, nothing is said.
+//! sd_notify(3). Without that variable nothing is sent.
 //!
-//! Why not a crate: this is all of it.
+//! Why not a crate: the protocol needs no more code than this.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt as _;
@@ -13,15 +13,15 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Clients are served.
 pub const READY: &str = "READY=1";
-/// The end has begun.
+/// The stop has begun.
 pub const STOPPING: &str = "STOPPING=1";
 
-/// Tells the service manager, if there is one, with a line for people.
+/// Sends a state to the service manager, if there is one, with a line for people.
 pub fn notify(state: &str, status: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let text = format!("{state}\nSTATUS={status}\n");
     if let Err(e) = send(&path, text.trim_start().as_bytes()) {
-        tracing::debug!("the service manager is not told: {e}");
+        tracing::debug!("the service manager cannot be notified: {e}");
     }
 }
 
@@ -31,7 +31,7 @@ fn send(path: &OsStr, text: &[u8]) -> std::io::Result<()> {
         None => SocketAddr::from_pathname(path)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not listen must not keep the volumes.
+    // A manager that does not read must not block the volumes.
     socket.set_write_timeout(Some(std::time::Duration::from_secs(1)))?;
     socket.send_to_addr(text, &address).map(drop)
 }

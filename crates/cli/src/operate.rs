@@ -20,20 +20,20 @@ use crate::units::{size, span};
 pub struct BoundArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// How long it may take, in whole seconds
+    /// Time limit, in whole seconds
     #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN")]
     pub bound: Nanos,
 }
 
-/// What to cache on.
+/// The flash device.
 #[derive(Args, Debug)]
 pub struct AttachArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// The flash device, as for serve
+    /// The flash device, as for serve --flash
     #[arg(value_name = "DEV")]
     pub flash: DevSpec,
-    /// Use at most so much of it
+    /// Flash bytes to use at most
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub flash_size: Option<u64>,
     /// Overwrite foreign data on it

@@ -23,7 +23,7 @@ use crate::exit;
 pub enum Priority {
     /// The command or a volume failed.
     Error = 3,
-    /// Someone should look at it.
+    /// A condition that needs attention.
     Warning = 4,
     /// Normal operation.
     Info = 6,

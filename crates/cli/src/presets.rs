@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder presets`: the presets, and what each consists of.
+//! `larder presets`: the presets with their five choices.
 
 use std::io::IsTerminal;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::out;
 
-/// How wide a table may be: as the terminal, or what a page has room for.
+/// The width of the table: that of the terminal, or of a page.
 fn table_width() -> u16 {
     let terminal = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size);
     match terminal {

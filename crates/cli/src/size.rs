@@ -12,7 +12,7 @@ use crate::out;
 use crate::units;
 use crate::workers::workers;
 
-/// Of which cache.
+/// The cache.
 #[derive(Args, Debug)]
 pub struct SizeArgs {
     /// Size of the origin
@@ -21,15 +21,15 @@ pub struct SizeArgs {
     /// Size of the flash
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     pub flash: u64,
-    /// Named cache, see `larder presets`
+    /// Name of the preset, see `larder presets`
     #[arg(long, value_name = "NAME", default_value = "sce")]
     pub preset: String,
     #[command(flatten)]
     pub choices: ChoiceArgs,
-    /// Worker threads, of which each has batches in memory where pages lie in logs [default: as serve]
+    /// Worker threads; each has batches in memory if the cache has page logs [default: as for serve]
     #[arg(long, value_name = "N")]
     pub workers: Option<u32>,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
 }

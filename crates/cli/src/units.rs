@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values with units as a user writes them: `64GiB`, `500ms`, `35%`.
+//! Values with units as in flags: `64GiB`, `500ms`, `35%`.
 
 use larder_core::exec::Nanos;
 
@@ -55,7 +55,7 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A file mode. The leading zero is asked for, since without it nobody can tell octal from decimal.
+/// A file mode. The leading zero is required, since it distinguishes octal from decimal.
 pub fn mode(text: &str) -> Result<u32, String> {
     match text.strip_prefix('0').map(|digits| u32::from_str_radix(digits, 8)) {
         Some(Ok(mode)) if mode <= 0o777 && mode & 0o200 != 0 => Ok(mode),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many worker threads serve a volume.
+//! The number of worker threads of a volume.
 
 use anyhow::{Result, bail};
 use larder_volume::MOST_WORKERS;
 
 use crate::setting::BadSetting;
 
-/// How many workers a volume gets.
+/// The number of workers of a volume.
 pub fn workers(given: Option<u32>) -> Result<u32> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let workers = given.unwrap_or((cores / 2).clamp(1, 4));

@@ -192,8 +192,8 @@ fn an_address_that_cannot_be_is_refused_before_anything_is_written() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
     for (metrics, has) in [
-        ("9470", "accepted: HOST:PORT"),
-        ("127.0.0.1:x", "accepted: HOST:PORT"),
+        ("9470", "accepted HOST:PORT"),
+        ("127.0.0.1:x", "accepted HOST:PORT"),
         ("192.0.2.1:9470", "cannot listen"),
         (&taken, "in use"),
     ] {

@@ -184,7 +184,7 @@ fn a_page_log_is_warm_after_a_stop() {
         });
         drop(client);
         let ended = server.stop();
-        let alone = ended.err.contains("flash alone has some of it");
+        let alone = ended.err.contains("only the flash holds some of them");
         assert_eq!((alone, origin(&place) == served), (policy == "full", policy != "full"));
         let server = Server::start(&words);
         assert_eq!(place.stat("units_used"), used, "{policy}");
@@ -302,7 +302,7 @@ fn dirty_flash_is_not_left_behind() {
         let server = Server::start(&owning);
         make_dirty(&place);
         let ended = server.stop();
-        assert!(ended.err.contains("flash alone has some of it"), "{ended:?}");
+        assert!(ended.err.contains("only the flash holds some of them"), "{ended:?}");
         let (state, from) = (place.word("state"), place.word("origin"));
         let alone = "alone has some of its data";
         refused("pass-through", &place.serve(&["--origin", &from, "--state", &state]), alone);

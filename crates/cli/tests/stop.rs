@@ -44,7 +44,7 @@ fn stops(workers: &str, clients: usize, depth: usize, signal: Signal) {
         assert!(begin.elapsed() < Duration::from_secs(15), "{:?}: {ended:?}", begin.elapsed());
         assert!(ended.err.contains("larder: stopping"), "{ended:?}");
         let last = ended.err.lines().last().unwrap();
-        assert!(last.contains("everything answered is on the origin"), "{ended:?}");
+        assert!(last.contains("all acknowledged writes are on the origin"), "{ended:?}");
         for socket in ["nbd", "control"] {
             assert!(!place.path(socket).exists(), "{socket} is left behind");
         }
@@ -112,7 +112,7 @@ fn a_second_signal_ends_it_at_once() {
     let place = Place::new();
     let (mut server, clients) = busy_server(&place, &[]);
     server.signal(Signal::TERM);
-    eventually("it tells how it goes", || server.log().contains("have requests under way"));
+    eventually("it tells how it goes", || server.log().contains("have requests in flight"));
     assert!(server.is_alive(), "{}", server.log());
     assert!(!place.path("nbd").exists(), "a stopping server takes no new clients");
     let begin = Instant::now();

@@ -16,7 +16,7 @@ use crate::out;
 use crate::trace::read::ReadArgs;
 use crate::units::{self, jobs};
 
-/// What to advise on.
+/// The trace and the devices.
 #[derive(Args, Debug)]
 pub struct AdviseArgs {
     /// The trace
@@ -24,30 +24,28 @@ pub struct AdviseArgs {
     pub trace: PathBuf,
     #[command(flatten)]
     pub read: ReadArgs,
-    /// The slow device's model, as san-1g or hdd-7200 (docs/simulation.md has all)
+    /// Model of the slow device, as san-1g or hdd-7200 (docs/simulation.md lists all)
     #[arg(long, value_name = "PROFILE")]
     pub origin_profile: String,
-    /// The flash device's model, as ssd-s3500; of ssd-s3500-ftl and ssd-840pro-ftl write
-    /// amplification is known
+    /// Model of the flash device, as ssd-s3500; models that end in -ftl include write amplification
     #[arg(long, value_name = "PROFILE")]
     pub flash_profile: String,
-    /// What the flash device is rated for: bytes written in its life, as 600TB, or writes of its own
-    /// size a day over five years, as 0.3DWPD [default: 1DWPD]
+    /// Rated endurance: bytes written, as 600TB, or drive writes a day for five years [default: 1DWPD]
     #[arg(long, value_name = "TBW|DWPD", value_parser = endurance)]
     pub endurance: Option<Endurance>,
-    /// Replay at most so many requests for each point
+    /// Requests to replay at most for each point
     #[arg(
         long, value_name = "N", default_value_t = REQUESTS,
         value_parser = clap::value_parser!(i64).range(1..),
     )]
     pub requests: i64,
-    /// The seed; equal seeds give equal advice on any machine
+    /// Seed; equal seeds give equal advice on any machine
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: i64,
-    /// Threads; they change nothing but the time it takes [default: one for every processor]
+    /// Threads; results do not depend on them [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
     /// Also write one HTML file with both curves and all numbers
@@ -68,7 +66,7 @@ fn endurance(text: &str) -> Result<Endurance, String> {
     }
 }
 
-/// Runs the command. That a cache does not pay is an answer, not a failure.
+/// Runs the command. Advice against a cache is an answer, not a failure.
 pub fn advise(args: &AdviseArgs) -> Result<()> {
     let path = args.trace.to_str().context("--trace: is no UTF-8, as a scenario must be")?;
     let mut keys = toml::Table::from_iter([("path".to_owned(), path.into())]);

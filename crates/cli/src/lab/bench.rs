@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder bench`: measurements side by side with the bare device or a peer.
+//! `larder bench`: measurements side by side with the bare device or a comparison system.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use larder_report::{self as report, About};
 
 use crate::out;
 
-/// What to measure.
+/// The benches to run.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Which, or `all`
+    /// Names of benches, or `all`
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
-    /// Where files are made [default: the system's temporary directory]
+    /// Directory for files [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Small and short, to see that it works; figures mean little
+    /// Small and short, to check that the bench works; its figures mean little
     #[arg(long)]
     pub quick: bool,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
     /// Also write one HTML file with pictures (of the benches in virtual time) and the rows

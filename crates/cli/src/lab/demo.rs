@@ -21,7 +21,7 @@ pub enum PartArg {
     /// A PostgreSQL trace over NBD, five ways
     Replay,
     /// SQLite in an ext4 on a loop device on a FUSE file, with and without Larder; needs root and
-    /// is skipped, with a line that says why, where something is missing
+    /// is skipped, with a line that states the reason, where a requirement is missing
     Oltp,
     /// These two, one after the other
     All,
@@ -30,33 +30,33 @@ pub enum PartArg {
     Postgres,
 }
 
-/// What to show, and how large.
+/// The parts of the demo, and their size.
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// Which part of it
+    /// The part to run
     #[arg(long, value_enum, default_value = "all")]
     pub part: PartArg,
-    /// Where files are made
+    /// Directory for the files of the demo
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub dir: PathBuf,
-    /// Of the part postgres: larger and longer, for about two hours
+    /// For postgres: larger and longer, for about two hours
     #[arg(long)]
     pub full: bool,
-    /// Of the part postgres: checkpoints every 300 s, and the kill in the middle of an interval, for half an hour
+    /// For postgres: checkpoints every 300 s, and the kill in the middle of an interval, for half an hour
     #[arg(long, conflicts_with = "full")]
     pub restart: bool,
-    /// Of the part postgres: the model of the disk, as of larder slow-dir
+    /// For postgres: the model of the disk, as of larder slow-dir
     #[arg(long, value_name = "DEVICE", default_value = "cloud")]
     pub device: String,
-    /// Of the part postgres: the library [default: liblarder_pg.so beside this program]
+    /// For postgres: the library [default: liblarder_pg.so beside this program]
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
 }
 
-/// A signal ends the demo in good order; what fails in it is the answer "no".
+/// A signal ends the demo cleanly. A part that fails is the answer "no".
 pub fn demo(args: &DemoArgs) -> Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

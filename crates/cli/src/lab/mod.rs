@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The laboratory: commands that measure, model and check, and serve nobody.
+//! The laboratory: commands that measure, model and check, but do not serve a volume.
 //!
 //! A build without the feature `lab` leaves all of them out, for a distribution that wants the server alone. No other
 //! module depends on this one, except the list of commands.

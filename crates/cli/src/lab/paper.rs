@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder paper`: every claim of the papers, and whether it reproduces.
+//! `larder paper`: each claim of the papers, with the verdict of a run.
 
 use std::path::PathBuf;
 
@@ -11,15 +11,16 @@ use larder_report::{self as report, About, Section};
 
 use crate::out;
 
-/// What to reproduce.
+/// The claims to reproduce.
 #[derive(Args, Debug)]
 pub struct PaperArgs {
     /// sce, holland, prwc, face, or all
     #[arg(value_name = "PAPER")]
     pub paper: String,
-    /// Footprints, RAM, flash and volumes are this part of the papers', as 1/16, and with them the
-    /// papers' hours and days and the periods of Holland's write-back and PRWC's update; unit sizes,
-    /// latencies and the periods of SCE's population stay [default: each row's own]
+    /// Scale of footprints, RAM, flash and volumes, as 1/16 [default: each row's own]
+    ///
+    /// The papers' hours and days, and the periods of Holland's write-back and PRWC's update, have the same scale. Unit
+    /// sizes, latencies and the periods of SCE's population stay.
     #[arg(long, value_name = "RATIO")]
     pub scale: Option<String>,
     /// The first of three seeds; a shape has to hold on each
@@ -28,11 +29,12 @@ pub struct PaperArgs {
     /// Only these rows, as S6,H2
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Keep the results of all runs in this directory, and take those that are there: what was
-    /// interrupted goes on. They are of one version of this program
+    /// Directory that keeps the results of all runs; a later command continues from them
+    ///
+    /// The results are of one version of this program.
     #[arg(long, value_name = "DIR")]
     pub points: Option<PathBuf>,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
     /// Also write one HTML file with every figure redrawn
@@ -74,7 +76,7 @@ fn page(args: &PaperArgs, found: &[Found]) -> String {
         command: format!("{command} --seed {}", args.seed),
         seeds: format!("{} to {}", args.seed, args.seed + SEEDS - 1),
     };
-    // What most come for stands first.
+    // The verdicts are the result; figures follow.
     let rows = found.iter().flat_map(|group| &group.rows);
     let verdicts = Section::table(paper::sheet(rows));
     let parts: Vec<_> = std::iter::once(verdicts).chain(found.iter().map(paper::part)).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder slow-dir`: a directory on a modelled slow disk, until a signal or an unmount.
 //!
-//! Invariants: "mounted" is told once it is; a second signal does not wait for users of the mount.
+//! Invariants: "mounted" is printed after the mount; after a second signal the command does not wait for users of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,47 +17,41 @@ use signal_hook::iterator::Signals;
 use crate::out;
 use crate::units::size;
 
-/// How long users of the mount are waited for.
+/// How long the command waits for users of the mount.
 const DRAIN: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What `--help` ends with.
+/// The end of the help.
 pub const HELP: &str = "\
-Reads and writes of files below MOUNT pass no page cache, and take the time that the device's model says; a flush
-of a file or directory is the device's flush. What posix_fadvise asks for is ready, for one read.
-Names and attributes cost nothing. SOURCE has at any time what was written; change it by MOUNT alone meanwhile. Root
-lets other users in. MOUNT/.slow-stats has the counters of operations and bytes as JSON, in all and by what lies at
-the top of MOUNT; no listing shows it. The same is printed at the end.
+Reads and writes of files below MOUNT bypass the page cache and take the time of the device's model; a flush of a
+file or directory is the device's flush. Data that a program requested with posix_fadvise is ready, for one read.
+Names and attributes take no time. SOURCE holds all written data at any time; change it only through MOUNT while it is
+mounted. If root mounts, other users have access. MOUNT/.slow-stats has the counters of operations and bytes as JSON,
+in total and for each entry at the top of MOUNT; listings do not show it. The command prints the same at its end.
+`umount MOUNT` ends the command.";
 
-  mkdir /tmp/slow; larder slow-dir --device array-16 /srv/data /tmp/slow &
-  cat /tmp/slow/.slow-stats
-  umount /tmp/slow";
-
-/// What is mounted where, and on what disk.
+/// The directory, the mount and the disk.
 #[derive(Args, Debug)]
 pub struct SlowDirArgs {
-    /// What the disk is: a name (hdd-7200, hdd-15k, san-1g, array-16, cloud, ...) or the path of a
-    /// file that describes one
+    /// Model of the disk: hdd-7200, hdd-15k, san-1g, array-16, cloud, or a file that describes one
     #[arg(long, value_name = "DEVICE", default_value = "cloud")]
     pub device: String,
-    /// The seed of what it leaves to chance
+    /// Seed of the model's random choices
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// The disk's size, over which seeks are spread [default: twice of what SOURCE has, and 1GiB at
-    /// least]
+    /// Size of the disk, for seek distances [default: twice the size of SOURCE, at least 1GiB]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub size: Option<u64>,
-    /// Read so much ahead of whoever reads a file in order, as an operating system does; 0: nothing
+    /// Bytes to read ahead of a sequential reader, as an operating system does; 0 for none
     #[arg(long, value_parser = size, value_name = "SIZE", default_value = "128KiB")]
     pub read_ahead: u64,
-    /// Flushes are the model's alone: what was written survives this process, but no crash of the
-    /// machine
+    /// Model flushes without a sync of SOURCE: data survives this process, but not a crash of the machine
     #[arg(long)]
     pub no_sync: bool,
     /// The directory
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
-    /// Where it is mounted: an empty directory
+    /// The mount point, an empty directory
     #[arg(value_name = "MOUNT")]
     pub at: PathBuf,
 }

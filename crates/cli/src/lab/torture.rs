@@ -37,19 +37,19 @@ pub struct TortureArgs {
     /// The first seed; equal seeds give equal runs on any machine
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub seed: u64,
-    /// How many seeds [default: 1000, or without bound with --for]
+    /// Number of seeds [default: 1000, or no limit with --for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub runs: Option<u64>,
-    /// For how long
+    /// Run for this span
     #[arg(long = "for", value_parser = span, value_name = "SPAN", conflicts_with = "runs")]
     pub span: Option<Nanos>,
-    /// Take every seed from this row of the swarm, see below [default: each seed picks one]
+    /// Profile of every seed; --help-all lists them [default: each seed picks one]
     #[arg(long, value_parser = row, value_name = "PROFILE")]
     pub profile: Option<&'static Profile>,
-    /// Threads; they change nothing but the time it takes [default: one for every processor]
+    /// Threads; results do not depend on them [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: Option<u32>,
-    /// Do not look for a short history that breaks the same rule
+    /// Do not search for a short history that breaks the same rule
     #[arg(long)]
     pub no_shrink: bool,
     /// Catch every named mutant of the engine (only in builds with --features mutants)
@@ -58,7 +58,7 @@ pub struct TortureArgs {
     /// Torture this mutant (only in builds with --features mutants)
     #[arg(long, value_name = "NAME")]
     pub mutant: Option<String>,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
 }
@@ -180,7 +180,7 @@ fn interrupted(by: &AtomicUsize) -> Result<()> {
     }
 }
 
-/// What a person needs to see what went wrong.
+/// Prints what a person needs to understand a violation.
 fn tell_violation(task: &Task, seed: u64, violation: &Violation, shrinks: bool) {
     activate(task.mutant);
     let plan = Plan::of(seed, task.profile);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder trace gen`: traces of loads whose laws are known.
+//! `larder trace gen`: traces of loads with known laws.
 //!
 //! A kind is a variant of [`Kind`], its flags, and an arm of [`records`]. Nothing of a trace is
-//! kept in memory; what a generator itself needs is said where it is large.
+//! kept in memory; a generator that needs much memory reports the amount.
 
 use std::path::PathBuf;
 
@@ -29,28 +29,27 @@ use crate::units::{format_span, ratio, size, span};
 const REQUESTS: u64 = 1_000_000;
 /// Of FaCE's 200 MB for 500 warehouses.
 const POOL_BYTES_A_WAREHOUSE: u64 = 400 << 10;
-/// Memory of a generator from which the user is told of it, and that it may take at the most.
+/// Memory of a generator from which the command reports it, and the most that is accepted.
 const TOLD_MEMORY: u64 = 256 << 20;
 const MOST_MEMORY: u64 = 4 << 30;
 
-/// Where a trace goes, and how long it is.
+/// The output, and the length of the trace.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The trace")]
 pub struct ToArgs {
-    /// Where to; a name that ends in .zst is compressed
+    /// Output file; a name that ends in .zst is compressed
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// btr, csv, fio or oracleGeneral [default: as the name of FILE says]
+    /// btr, csv, fio or oracleGeneral [default: by the name of FILE]
     #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
     pub format: Option<Format>,
     /// Equal seeds give equal bytes on any machine
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// At most so many requests [default: 1000000; without bound where the load has an end of its
-    /// own, and with --for]
+    /// Requests to generate at most [default: 1000000, or none with --for or if the load is finite]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// Only what comes within so long a time of the trace
+    /// Generate only the requests of this span of the trace
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     pub span: Option<Nanos>,
 }
@@ -62,10 +61,9 @@ pub enum Kind {
     ///
     /// The load of the benches, which stands in for that of SCE (sections 2 and 4.1: mix,
     /// page, 160 GiB of data, four clients). 160 GiB are 10 GiB here. Regions and Zipf 0.9 are
-    /// ours; docs/traces.md says what each was chosen by.
+    /// ours; docs/traces.md has the reasons.
     Oltp(OltpArgs),
-    /// TPC-C below a database's buffer pool: what the pool does not have is read, what was changed
-    /// is written late
+    /// TPC-C below a database's buffer pool: reads of pool misses, late writes of changed pages
     ///
     /// The transactions and laws of access of the TPC-C standard, revision 5.11 (clauses 2.1.6,
     /// 2.4 to 2.8, 5.2.3), over rows as large as in clause 4.2.2, in a pool under LRU with
@@ -84,13 +82,13 @@ pub enum Kind {
     /// writes, eight threads by turns, four times the working set in all; no times. A GB of the
     /// paper is 16 MiB here. What the paper leaves open is all alike: docs/traces.md.
     Holland(HollandArgs),
-    /// Blocks by popularity, which falls as a power of the rank
+    /// Blocks whose popularity falls as a power of the rank
     Zipf(ZipfArgs),
-    /// Any block, all alike
+    /// Random blocks with equal probability
     Uniform(PlainArgs),
-    /// All blocks once, one after the other
+    /// All blocks once, in order
     Sequential(PlainArgs),
-    /// All blocks, one after the other, again and again
+    /// All blocks in order, repeatedly
     Loop(PlainArgs),
 }
 
@@ -115,12 +113,11 @@ pub struct OltpArgs {
     /// Mean time from a transaction's end to the next one's begin (half to one and a half times)
     #[arg(long, value_name = "SPAN", value_parser = think, default_value = "4ms")]
     pub think: Nanos,
-    /// How long a read takes, which the transaction waits for; 100us is flash
+    /// Duration of a read, for which the transaction waits; 100us is flash
     #[arg(long, value_name = "SPAN", value_parser = service, default_value = "100us")]
     pub service: Nanos,
-    /// Transactions a second, however many are under way, with exponential gaps, in place of
-    /// clients who wait
-    #[arg(long, value_name = "N", value_parser = rate, conflicts_with_all = ["clients", "think"])]
+    /// Transactions per second with exponential gaps, in place of clients that wait
+    #[arg(long = "rate-per-second", alias = "rate", value_name = "N", value_parser = rate, conflicts_with_all = ["clients", "think"])]
     pub rate: Option<f64>,
     #[command(flatten)]
     pub to: ToArgs,
@@ -160,13 +157,12 @@ pub struct TpccArgs {
     /// Mean time from a transaction's end to the next one's begin (half to one and a half times)
     #[arg(long, value_name = "SPAN", value_parser = think, default_value = "1ms")]
     pub think: Nanos,
-    /// How long a read takes, which the transaction waits for; 10ms is 50 clients who wait for 16
+    /// Duration of a read, for which the transaction waits; 10ms is 50 clients that wait for 16
     /// disks with 5,166 reads a second (FaCE Table 1)
     #[arg(long, value_name = "SPAN", value_parser = service, default_value = "10ms")]
     pub service: Nanos,
-    /// Transactions a second, however many are under way, with exponential gaps, in place of
-    /// clients who wait
-    #[arg(long, value_name = "N", value_parser = rate, conflicts_with_all = ["clients", "think"])]
+    /// Transactions per second with exponential gaps, in place of clients that wait
+    #[arg(long = "rate-per-second", alias = "rate", value_name = "N", value_parser = rate, conflicts_with_all = ["clients", "think"])]
     pub rate: Option<f64>,
     #[command(flatten)]
     pub to: ToArgs,
@@ -223,8 +219,8 @@ pub struct PlainArgs {
     /// Share of requests that write
     #[arg(long, value_name = "SHARE", value_parser = ratio, default_value = "0%")]
     pub writes: f64,
-    /// Requests a second, at even times
-    #[arg(long, value_name = "N", value_parser = rate, default_value = "1000")]
+    /// Requests per second, at even intervals
+    #[arg(long = "rate-per-second", alias = "rate", value_name = "N", value_parser = rate, default_value = "1000")]
     pub rate: f64,
     #[command(flatten)]
     pub to: ToArgs,

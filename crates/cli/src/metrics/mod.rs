@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--metrics ADDR`: what the volumes count, for Prometheus.
+//! `--metrics ADDR`: the counters of the volumes, for Prometheus.
 //!
-//! Purpose: each scrape takes one plain snapshot of every volume and writes it out; [`table`] says
-//! what each metric is, [`http`] serves the text.
+//! Purpose: each scrape takes one plain snapshot of every volume and renders it; [`table`] defines
+//! the metrics, [`http`] serves the text.
 //!
-//! Invariants: a scrape asks the workers, so scrapes within [`FRESH`] share an answer, and however
-//! many clients there are, the workers hear of few. A volume that does not answer is `larder_up 0`
+//! Invariants: a scrape asks the workers. Scrapes within [`FRESH`] share an answer, so that the number of clients does not
+//! matter to the workers. A volume that does not answer is `larder_up 0`
 //! and hides no other. Metrics and docs/metrics.md are the same list; a test holds them together.
 
 mod http;

@@ -126,7 +126,7 @@ const METRICS: &[(&str, Value, &str)] = &[
     ("larder_workers", Gauge(|s| u64::from(s.status.workers)), "Worker threads"),
     ("larder_connections", Gauge(|s| s.status.connections), "Connections of clients"),
     ("larder_files", Gauge(|s| s.status.files.len() as u64), "Files that are the volume, by FUSE"),
-    ("larder_requests_open", Gauge(|s| s.status.requests_open), "Client requests under way"),
+    ("larder_requests_open", Gauge(|s| s.status.requests_open), "Client requests in flight"),
     (
         "larder_alarm",
         Gauge(|s| u64::from(s.status.alarm.is_some())),

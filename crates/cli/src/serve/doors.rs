@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where clients and the operator come in: control sockets, files, and sockets for NBD that volumes
-//! may share.
+//! The doors of clients and of the operator: control sockets, files, and sockets for NBD that volumes may share.
 //!
 //! Invariants: a socket is bound once; volumes that name the same one are its exports, in their
 //! order. Dropping the doors closes them.
@@ -24,7 +23,7 @@ use super::served::Served;
 use crate::metrics;
 use crate::out::{Priority, say, tell};
 
-/// Open doors, see the module.
+/// The open doors.
 pub struct Doors {
     _controls: Vec<Control>,
     listeners: Vec<Open>,
@@ -36,7 +35,7 @@ struct Open {
     door: Door,
     /// The names of its exports.
     exports: Vec<String>,
-    /// Only those with a certificate of the user's authority come in by TCP.
+    /// TCP clients need a certificate of the user's authority.
     known: bool,
 }
 
@@ -69,7 +68,7 @@ impl Doors {
         Ok(Self { _controls: controls, listeners, metrics })
     }
 
-    /// Says where clients are welcome.
+    /// Prints the addresses for clients.
     pub fn tell(&self) {
         if let Some(Ok(address)) = self.metrics.as_ref().map(metrics::Server::address) {
             tell!("metrics at http://{address}/metrics");
@@ -84,21 +83,20 @@ impl Doors {
         }
     }
 
-    /// Takes no new clients, and files from their users, within `bound`; the operator can still
-    /// ask how it goes.
+    /// Accepts no new clients, and unmounts files, within `bound`; the control sockets stay.
     pub fn close_listeners(&mut self, bound: Duration, hurry: impl Fn() -> bool + Sync) {
         let doors = self.listeners.drain(..).map(|open| open.door).collect();
         Door::close(doors, bound, hurry);
     }
 
-    /// Takes the files of a volume that is not served any more from their users.
+    /// Unmounts the files of a volume that is no longer served.
     pub fn close_files(&mut self, volume: &Arc<Volume>) {
         let of_it = |open: &Open| open.door.volume().is_some_and(|v| Arc::ptr_eq(v, volume));
         self.listeners.retain(|open| !of_it(open));
     }
 }
 
-/// A umask for a while. It is the whole process's; nobody else makes files while doors open.
+/// A umask for a while. It belongs to the whole process; no other thread creates files while doors open.
 struct Umask(Mode);
 
 impl Umask {
@@ -127,8 +125,7 @@ fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<&Served>)> {
     listeners
 }
 
-/// Without certificates of clients there is no authentication: say so where more than this machine
-/// can connect.
+/// Warns about a door without authentication (no client certificates) that other machines can reach.
 fn warn_of_open_port(address: &Address) {
     if let Address::Tcp { host, .. } = address
         && !host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())

@@ -2,9 +2,8 @@
 //! `larder serve`: opens the devices, checks the memory, starts volumes and their front doors, and
 //! waits for a signal.
 //!
-//! Invariants: a start is whole or not at all. All that can be known without writing (settings,
-//! what is given twice, places to listen at, devices, memory over all volumes) is known before the
-//! first flash device is written to. Once they serve, a volume that fails takes no other along.
+//! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates, places
+//! to listen, devices, memory of all volumes) precede the first write to a flash device. Once they serve, the failure of one volume does not affect the others.
 
 pub mod args;
 mod clash;
@@ -67,7 +66,7 @@ fn start(opened: Opened) -> Result<Served> {
         let volume = Volume::start(config)?;
         match flash {
             Some(flash) => volume.attach(flash)?,
-            // Writes go on without what an earlier run left on flash.
+            // Writes continue without the flash of an earlier run, whose content is then out of date.
             None => volume.mark_out_of_use()?,
         }
         Ok(volume)
@@ -77,7 +76,7 @@ fn start(opened: Opened) -> Result<Served> {
     Ok(Served { plan, control, secure, volume })
 }
 
-/// Refuses to start what would not fit into memory at worst, all volumes together.
+/// Refuses to start if all volumes together may need more memory than there is.
 fn check_memory(opened: &[Opened]) -> Result<()> {
     let sum = |bytes: fn(&larder_core::config::Memory) -> u64| {
         opened.iter().map(|o| bytes(&o.memory())).fold(0, u64::saturating_add)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Volumes being served, until a signal: one that fails is taken out, and the others go on.
+//! Serves volumes until a signal. A volume that fails is removed, and the others stay in service.
 //!
-//! Invariants: a volume that lost a worker has no clients any more, since they would wait for
-//! ever. The process ends with an error when that was its last, and at the latest when it is
-//! stopped. A stop takes no longer than its bound, however many volumes there are.
+//! Invariants: a volume that lost a worker has no clients, since they would wait for ever. The process ends with an
+//! error when its last volume failed, and at the latest when it is stopped. A stop takes no longer than its bound, however many volumes there are.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +16,7 @@ use crate::exit;
 use crate::notify::{STOPPING, notify};
 use crate::out::{complain, tell};
 
-/// How often volumes are looked at.
+/// How often volumes are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves until told to stop, or nothing is left to serve.
@@ -35,10 +34,10 @@ pub fn until_stopped(served: &[Served], mut doors: Doors, stops: &AtomicUsize) -
         }
         std::thread::sleep(LOOK);
     }
-    notify(STOPPING, "answering what is under way");
+    notify(STOPPING, "finishing requests in flight");
     let bound = Duration::from_nanos(served.first().map_or(0, |s| s.plan.args.drain));
     tell!(
-        "stopping: answering what is under way, within {} s (a second signal stops at once)",
+        "stopping: finishing requests in flight, within {} s (a second signal stops at once)",
         bound.as_secs_f64()
     );
     let begin = Instant::now();
@@ -65,14 +64,14 @@ pub fn serving(served: &[Served]) -> String {
     format!("serving {}{lost}", left.join(", "))
 }
 
-/// Ends what is left of a volume, so that its clients are disconnected.
+/// Stops a volume that lost a worker, so that its clients are disconnected.
 fn take_out(served: &Served, doors: &mut Doors) {
     if !served.plan.several {
         return;
     }
     doors.close_files(&served.volume);
     tracing::error!(
-        "ALARM: {} lost a worker and is not served any more; the others are; everything answered is on its devices",
+        "ALARM: {} lost a worker and is no longer served; the others are; all acknowledged writes are on its devices",
         served.plan.title()
     );
     let volume = std::sync::Arc::clone(&served.volume);
@@ -98,7 +97,7 @@ fn drain(served: &[&Served], bound: Duration, stops: &AtomicUsize) -> Result<()>
             let name = "larder-stop".to_owned();
             if let Err(e) = std::thread::Builder::new().name(name).spawn_scoped(scope, stop) {
                 tracing::error!("cannot start a thread: {e}");
-                // One after another then.
+                // Without a thread the volumes stop one after another.
                 stop();
             }
         }
@@ -110,12 +109,12 @@ fn drain(served: &[&Served], bound: Duration, stops: &AtomicUsize) -> Result<()>
     }
     let mut dirty = served.iter().filter(|s| s.volume.left_dirty()).peekable();
     if dirty.peek().is_none() {
-        tell!("stopped; everything answered is on the origin");
+        tell!("stopped; all acknowledged writes are on the origin");
     }
     for s in dirty {
         let of = if s.plan.several { format!(" of {}", s.plan.title()) } else { String::new() };
         tell!(
-            "stopped; everything answered is safe, but flash{of} alone has some of it: keep it, and start with it before anything else uses the origin"
+            "stopped; all acknowledged writes are durable, but only the flash{of} holds some of them: keep it, and start with it before another program uses the origin"
         );
     }
     Ok(())
@@ -128,15 +127,14 @@ fn stop(served: &Served, bound: Duration, stops: &AtomicUsize) -> Result<()> {
     let progress = |workers: usize| {
         if told.elapsed() > Duration::from_secs(1) {
             told = Instant::now();
-            tell!("stopping: {workers} workers{of} have requests under way");
+            tell!("stopping: {workers} workers{of} have requests in flight");
         }
     };
     Ok(served.volume.stop(bound, progress, || stops.load(Ordering::SeqCst) > 1)?)
 }
 
-/// A thread that panics would leave its clients waiting for ever. Ending the process instead
-/// disconnects them, and the devices have everything that was answered. Where there are `several`
-/// volumes, the panic of a worker ends its volume only (see [`until_stopped`]).
+/// Ends the process after a panic: clients of a lost thread would wait for ever, and the devices have all acknowledged
+/// writes. Where there are `several` volumes, the panic of a worker ends only its volume (see [`until_stopped`]).
 pub fn abort_on_panic(several: bool) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -144,10 +142,10 @@ pub fn abort_on_panic(several: bool) {
         let thread = std::thread::current();
         let number = thread.name().and_then(|name| name.strip_prefix("larder-"));
         if several && number.is_some_and(|n| n.parse::<u32>().is_ok()) {
-            complain!("this is a bug; the volume of this worker ends, the others go on");
+            complain!("this is a bug; the volume of this worker ends, the others stay in service");
             return;
         }
-        complain!("this is a bug; the process ends, everything answered is on the devices");
+        complain!("this is a bug; the process ends, all acknowledged writes are on the devices");
         std::process::abort();
     }));
 }

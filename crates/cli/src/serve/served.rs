@@ -9,14 +9,14 @@ use larder_volume::Volume;
 
 use super::config::Plan;
 
-/// See the module.
+/// The volume with its settings.
 pub struct Served {
-    /// What it was asked to be.
+    /// Its settings.
     pub plan: Plan,
     /// Its control socket.
     pub control: PathBuf,
-    /// What its clients are asked for, with TLS.
+    /// The TLS that its clients need.
     pub secure: Option<Secure>,
-    /// It.
+    /// The volume.
     pub volume: Arc<Volume>,
 }

@@ -10,15 +10,15 @@ use larder_trace::{Format, Trace};
 use super::output::Output;
 use super::read::InputArgs;
 
-/// What to convert.
+/// The input and the output.
 #[derive(Args, Debug)]
 pub struct ConvertArgs {
     #[command(flatten)]
     pub input: InputArgs,
-    /// Where to; a name that ends in .zst is compressed
+    /// Output file; a name that ends in .zst is compressed
     #[arg(value_name = "OUT")]
     pub out: PathBuf,
-    /// btr, csv, fio or oracleGeneral [default: as the name of OUT says]
+    /// btr, csv, fio or oracleGeneral [default: by the name of OUT]
     #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
     pub to: Option<Format>,
 }

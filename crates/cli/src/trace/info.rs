@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder trace info`: what a trace is like.
+//! `larder trace info`: a description of a trace.
 
 use std::time::Instant;
 
@@ -14,15 +14,15 @@ use super::output::TELL_EVERY;
 use super::read::InputArgs;
 use crate::out;
 
-/// What to look at.
+/// The trace.
 #[derive(Args, Debug)]
 pub struct InfoArgs {
     #[command(flatten)]
     pub input: InputArgs,
-    /// Look at every page, also where that takes more than 1GiB of memory
+    /// Count every page, even if that needs more than 1GiB of memory
     #[arg(long)]
     pub exact: bool,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder trace`: what a trace is like, and traces in other formats, of a known load, or of a
-//! volume that is being served.
+//! `larder trace`: describes, converts, generates and records traces of block requests.
 
 mod convert;
 mod info;
@@ -20,15 +19,15 @@ use crate::lab::trace_gen::{Kind, generate};
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum TraceCommand {
-    /// Show what a trace is like: mix, sizes, footprint, reuse, LRU miss ratios
+    /// Describe a trace: mix, sizes, footprint, reuse, LRU miss ratios
     Info(InfoArgs),
     /// Write a trace in another format
     Convert(ConvertArgs),
-    /// Make a trace of a load whose laws are known
+    /// Generate a trace of a load with known laws
     #[cfg(feature = "lab")]
     #[command(subcommand)]
     Gen(Box<Kind>),
-    /// Record what clients ask of a volume that is being served
+    /// Record the requests of clients of a served volume
     Record(RecordArgs),
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace that is being written, with words of progress.
+//! A trace that is being written, with lines of progress.
 //!
-//! Invariant: however the command ends, but for SIGKILL and SIGHUP, there is either the whole trace
-//! under its name, or nothing of it.
+//! Invariant: however the command ends, except by SIGKILL and SIGHUP, there is either the whole trace under its name, or
+//! no file.
 //!
-//! Why a thread for signals and no flag that is looked at between two requests: the command may be
-//! waiting for a pipe, or pass over millions of requests of other devices, and is to end at once.
+//! Why a thread for signals and no flag that is checked between two requests: the command may wait for a pipe, or skip
+//! millions of requests of other devices, and must end at once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::out;
 
-/// Between two words of progress.
+/// The interval between two lines of progress.
 pub const TELL_EVERY: Duration = Duration::from_secs(2);
 
-/// The trace, see the module.
+/// The trace.
 pub struct Output {
     path: PathBuf,
     writer: Writer,

@@ -6,29 +6,28 @@ use std::path::PathBuf;
 use clap::Args;
 use larder_trace::{Columns, Format, Options};
 
-/// How a trace is to be understood.
+/// How to read a trace.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "How the trace is read")]
 pub struct ReadArgs {
-    /// btr, fio, blkparse, csv, vscsi, msr or oracleGeneral, each plain, as zstd or as gzip
-    /// [default: as the file's name or beginning says]
+    /// btr, fio, blkparse, csv, vscsi, msr or oracleGeneral; plain, zstd or gzip [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
     pub format: Option<Format>,
     /// Only requests of this device
     #[arg(long, value_name = "N")]
     pub dev: Option<u8>,
-    /// Columns of a CSV: time=NAME:UNIT (s, ms, us, ns), offset=NAME:BYTES, length=NAME:BYTES,
-    /// op=NAME, dev=NAME, with commas between them [default: as well-known names say]
+    /// Columns of a CSV [default: by well-known names]
+    ///
+    /// time=NAME:UNIT (s, ms, us, ns), offset=NAME:BYTES, length=NAME:BYTES, op=NAME, dev=NAME, with commas between them.
     #[arg(long, value_name = "COLUMNS")]
     pub columns: Option<Columns>,
-    /// Which event of a blkparse text is a request: Q (queued), D (issued), C (completed)
-    /// [default: Q]
+    /// Event of a blkparse text that is a request: Q (queued), D (issued), C (completed) [default: Q]
     #[arg(long, value_name = "LETTER")]
     pub event: Option<char>,
 }
 
 impl ReadArgs {
-    /// The same for the reader.
+    /// The options of the reader.
     pub fn options(&self) -> Options {
         Options {
             format: self.format,

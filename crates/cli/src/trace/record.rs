@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder trace record`: what clients ask of a volume that is being served.
+//! `larder trace record`: the requests of clients of a served volume.
 //!
-//! Invariant: what was recorded becomes a file however the recording ends, but for an error of
-//! the file itself, or an end by SIGKILL or a second signal.
+//! Invariant: the recorded requests become a file however the recording ends, except after an error of the file itself,
+//! or an end by SIGKILL or a second signal.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -28,26 +28,26 @@ use crate::exit::Coded;
 use crate::out;
 use crate::units::span;
 
-/// What to record.
+/// The volume and the output.
 #[derive(Args, Debug)]
 pub struct RecordArgs {
     #[command(flatten)]
     pub control: ControlArgs,
-    /// Where to; a name that ends in .zst is compressed
+    /// Output file; a name that ends in .zst is compressed
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// btr, csv, fio or oracleGeneral [default: as the name of FILE says]
+    /// btr, csv, fio or oracleGeneral [default: by the name of FILE]
     #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
     pub format: Option<Format>,
-    /// How long [default: until Ctrl-C, or until the volume stops]
+    /// Span of the recording [default: until Ctrl-C, or until the volume stops]
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     pub span: Option<Nanos>,
-    /// At most so many requests
+    /// Requests to record at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
 }
 
-/// A recording under way.
+/// A recording in progress.
 struct Recording {
     output: Output,
     limit: u64,
@@ -58,7 +58,7 @@ struct Recording {
 }
 
 impl Recording {
-    /// Writes what was heard; whether to go on.
+    /// Writes the requests; whether to continue.
     fn hear(&mut self, requests: &[Recorded]) -> ControlFlow<()> {
         let began = *self.began.get_or_insert_with(|| {
             out::tell!("recording; Ctrl-C ends it");
@@ -119,7 +119,7 @@ pub fn record(args: &RecordArgs) -> Result<()> {
     end(args, recording, ended)
 }
 
-/// The file gets its name, and the user hears what is in it.
+/// Gives the file its name, and prints what it holds.
 fn end(args: &RecordArgs, recording: Recording, ended: Result<End, Failed>) -> Result<()> {
     let Recording { output, began, reads, failure, .. } = recording;
     if let Some(error) = failure {

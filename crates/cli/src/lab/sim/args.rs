@@ -10,7 +10,7 @@ use crate::choices::DurabilityArg;
 use crate::trace::read::ReadArgs;
 use crate::units::{jobs, ratio, size};
 
-/// What to run.
+/// The run.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("runs").args(["scenario", "preset"]))]
 #[command(group = ArgGroup::new("replays").args(["hits", "preset"]))]
@@ -22,19 +22,19 @@ pub struct SimArgs {
         conflicts_with_all = ["hits", "trace"],
     )]
     pub scenario: Option<PathBuf>,
-    /// Change a setting of the scenario, as load.working_set_gib=80; a grid over it gives way
+    /// Set a setting of the scenario, as load.working_set_gib=80; it replaces a grid over the setting
     #[arg(long, value_name = "PATH=VALUE", requires = "runs")]
     pub set: Vec<String>,
     /// The seed; equal seeds give equal results on any machine [default: the scenario's]
     #[arg(long, value_name = "N", requires = "runs")]
     pub seed: Option<i64>,
-    /// Keep results here, a JSON value a line, and go on where an earlier run of this sweep stopped
+    /// File for results, a JSON value a line; a sweep continues from an earlier run's results
     #[arg(long, value_name = "FILE", requires = "runs")]
     pub out: Option<PathBuf>,
-    /// Threads; they change nothing but the time it takes [default: one for every processor]
+    /// Threads; results do not depend on them [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = jobs, requires = "runs")]
     pub jobs: Option<usize>,
-    /// Also write one HTML file with pictures of what was found over time, and all numbers
+    /// Also write one HTML file with curves over time and all numbers
     #[arg(long, value_name = "FILE", requires = "runs")]
     pub report: Option<PathBuf>,
     /// Count hits and misses of a replacement policy alone, without devices, time or writes
@@ -45,31 +45,34 @@ pub struct SimArgs {
     pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub read: ReadArgs,
-    /// Who leaves: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, or, with --hits,
-    /// belady (who is asked for again last; needs memory for the whole trace)
+    /// Replacement policy [default: the preset's]
+    ///
+    /// Accepted: fifo, lru, clock, arc, 2q, lirs, s3fifo, sieve, wtinylfu, gclock, and with --hits belady, which evicts
+    /// the unit whose next access is the farthest and needs memory for the whole trace.
     #[arg(long, value_name = "POLICY", requires = "replays")]
     pub replacement: Option<String>,
-    /// Unit of caching, a power of two [default: 4KiB with --hits, the preset's with --preset]. With
-    /// --hits from 512 on, and an access is one unit that a request touches
+    /// Unit of caching, a power of two [default: 4KiB with --hits, else the preset's]
+    ///
+    /// With --hits at least 512 bytes; an access is then one unit that a request touches.
     #[arg(long, value_name = "SIZE", value_parser = unit, requires = "replays")]
     pub unit: Option<u64>,
-    /// Size of the cache: bytes, as 512MiB, or a share of the trace's different units, as 5%, both
-    /// rounded down to whole units
+    /// Size of the cache: bytes, as 512MiB, or a share of the units in the trace, as 5%
+    ///
+    /// Both are rounded down to whole units.
     #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "hits")]
     pub capacity: Option<Capacity>,
     #[command(flatten)]
     pub replay: ReplayArgs,
-    /// One JSON value on stdout
+    /// Print one JSON value
     #[arg(long)]
     pub json: bool,
 }
 
-/// How a trace is replayed, with full timing.
+/// A replay of a trace with full timing.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "A trace under a preset (--trace TRACE --preset NAME)")]
 pub struct ReplayArgs {
-    /// Replay the trace over modelled devices behind this cache: a name as in `larder presets`, or
-    /// no-cache, or all-flash
+    /// Replay the trace over modelled devices behind this preset, or no-cache, or all-flash
     #[arg(long, value_name = "NAME", requires = "trace")]
     pub preset: Option<String>,
     /// The slow device's model [default: san-1g]
@@ -78,24 +81,22 @@ pub struct ReplayArgs {
     /// The flash device's model [default: ssd-s3500]
     #[arg(long, value_name = "PROFILE", requires = "preset")]
     pub flash_profile: Option<String>,
-    /// Flash for cached data: bytes, as 64GiB, or a share of the trace's different units
-    /// [default: 10%]
+    /// Flash for cached data: bytes, as 64GiB, or a share of the units in the trace [default: 10%]
     #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "preset")]
     pub flash_size: Option<Capacity>,
-    /// What of the metadata outlives a crash [default: the preset's]
+    /// Metadata that survives a crash [default: the preset's]
     #[arg(long, value_name = "DURABILITY", requires = "preset")]
     pub durability: Option<DurabilityArg>,
-    /// Requests come at the recorded times, so many times as fast [default: 1, of a trace with times]
+    /// Send requests at the recorded times, accelerated by this factor [default: 1, for a trace with times]
     #[arg(long, value_name = "FACTOR", requires = "preset", conflicts_with = "outstanding")]
     pub speed: Option<f64>,
-    /// So many requests are under way, whatever the recorded times are [default: 8, of a trace
-    /// without times]
+    /// Keep this many requests in flight and ignore recorded times [default: 8, for a trace without times]
     #[arg(long, value_name = "N", requires = "preset")]
     pub outstanding: Option<u32>,
-    /// The share of the requests that comes before anything is counted [default: 50%]
+    /// Share of requests that are replayed before counters start [default: 50%]
     #[arg(long, value_name = "SHARE", value_parser = ratio, requires = "preset")]
     pub warm_up: Option<f64>,
-    /// Only the first so many requests
+    /// Replay only the first N requests
     #[arg(long, value_name = "N", requires = "preset")]
     pub requests: Option<u32>,
 }

@@ -47,7 +47,7 @@ pub fn sim(args: &SimArgs) -> Result<()> {
     lines.iter().try_for_each(|line| out::line(words(line)))
 }
 
-/// A scenario's file; it says itself how its trace is read.
+/// A scenario from its file. The file states how its trace is read.
 fn from_file(args: &SimArgs, path: &Path) -> Result<Scenario> {
     if !trace_keys(&args.read).is_empty() {
         bail!("--format, --dev, --columns and --event are for --trace; accepted: --set");
@@ -67,7 +67,7 @@ fn assignment(text: &str) -> Result<(&str, toml::Value)> {
     Ok((path.trim(), parsed.unwrap_or_else(|| toml::Value::String(value.trim().to_owned()))))
 }
 
-/// A point for people: what the grid set, and below it the figures.
+/// A point as text: the settings of the grid, and below them the figures.
 fn words(line: &Line) -> String {
     let at: Vec<String> = line.at.iter().map(|(path, value)| format!("{path}={value}")).collect();
     let mut text = if at.is_empty() { String::new() } else { format!("{}\n", at.join(" ")) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a sweep found as an HTML page: a picture for each figure that was sampled over time, and a
-//! table of all numbers.
+//! The results of a sweep as an HTML page: a curve for each figure that was sampled over time, and a table of all
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) fn html(scenario: &Scenario, lines: &[Line]) -> String {
     report::html(&about, &[Section::of(figures(lines)), Section::table(table(lines))])
 }
 
-/// What the grid set at a point.
+/// The settings of the grid at a point.
 fn name(line: &Line) -> String {
     let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let at: Vec<String> = line.at.iter().map(|(path, v)| format!("{path} {}", text(v))).collect();

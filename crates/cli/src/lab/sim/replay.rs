@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder sim --trace T --preset P`: flags as a scenario of the kind `volume` with the load `trace`.
 //!
-//! Why a scenario: what flags can say a file can, and the other way round, and there is one way to
-//! run it.
+//! Why a scenario: flags and files then have the same settings and the same code that runs them.
 
 use anyhow::{Context, Result};
 use larder_lab::hits::replay::Capacity;

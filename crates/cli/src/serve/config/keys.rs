@@ -9,7 +9,7 @@ use crate::serve::args::ServeArgs;
 
 /// Keys that belong to the process, not to a volume.
 pub(super) const PROCESS: &[&str] = &["drain", "metrics"];
-/// What is said on the command line only.
+/// Arguments of the command line only.
 pub(super) const COMMAND_LINE: &[&str] = &["config", "print_config"];
 
 /// A key and its value, as words of the command line.

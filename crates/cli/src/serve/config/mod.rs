@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What to serve, from flags and a configuration file.
+//! The volumes to serve, from flags and a configuration file.
 //!
 //! Purpose: one definition for both. A key of the file is looked up among the flags of
 //! `larder serve` and becomes that flag; clap reads the values of either. So every flag is a key,
 //! with the same values, bounds and defaults, from the day it exists.
 //!
-//! Rules: `[volume.NAME]` begins a volume with the export name NAME; keys before the first one hold
-//! for all of them unless a volume says otherwise. What belongs to the process ([`PROCESS`]) stands
-//! there alone. Flags beside a file count instead of its keys; beside several volumes only those
-//! of the process are accepted, since no other says which volume it means.
+//! Rules: `[volume.NAME]` begins a volume with the export name NAME; keys before the first one are
+//! defaults for all of them. What belongs to the process ([`PROCESS`]) stands
+//! there alone. Flags override the keys of a file. With several volumes only flags
+//! of the process are accepted, since another flag does not name its volume.
 //!
 //! Why not `serde` on the same struct: defaults, values with units and what is required would be
-//! said twice, and serde names neither line nor key in its errors.
+//! defined twice, and serde's errors name neither line nor key.
 
 mod keys;
 pub mod print;
@@ -33,7 +33,7 @@ use crate::exit::{self, Coded};
 use crate::setting::BadSetting;
 use crate::usage::reason;
 
-/// What a configuration file, or a flag beside it, has wrong.
+/// An error in a configuration file, or in a flag beside it.
 #[derive(Debug)]
 enum ConfigError {
     /// A line of the file.
@@ -73,7 +73,7 @@ impl std::error::Error for ConfigError {}
 
 /// A volume to serve.
 pub struct Plan {
-    /// All that is to be known of it.
+    /// Its settings.
     pub args: ServeArgs,
     /// The same with the source of each value.
     matches: ArgMatches,
@@ -83,7 +83,7 @@ pub struct Plan {
     pub several: bool,
 }
 
-/// The volumes that the command line and its file ask for.
+/// The volumes of the command line and its file.
 pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
     let Some(path) = args.config.clone() else {
         return Ok(vec![Plan { args, matches: given.clone(), origin: None, several: false }]);
@@ -115,7 +115,7 @@ pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
     file.volumes.iter().map(volume).collect()
 }
 
-/// What was said on the command line itself.
+/// The flags of the command line.
 fn flags(given: &ArgMatches) -> Vec<Given> {
     let command = command();
     let flag = |arg: &clap::Arg| {
@@ -138,7 +138,7 @@ fn flags(given: &ArgMatches) -> Vec<Given> {
     command.get_arguments().filter_map(flag).collect()
 }
 
-/// `base`, except where `more` says something else.
+/// `base`, with the keys of `more` replaced.
 fn over(base: &[Given], more: &[Given]) -> Vec<Given> {
     let untouched = |g: &&Given| !more.iter().any(|m| m.key == g.key);
     base.iter().filter(untouched).chain(more).cloned().collect()

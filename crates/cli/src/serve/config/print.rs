@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The effective configuration as TOML.
 //!
-//! Invariants: what is printed can be fed back and then means the same. What a preset or this
-//! machine decides (choices, workers, the control socket) is written out.
+//! Invariants: the output is a configuration file with the same meaning. Values that a preset or this machine decides
+//! (choices, workers, the control socket) are written out.
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction};
@@ -79,7 +79,7 @@ fn value(arg: &Arg, text: String) -> Value {
     }
 }
 
-/// What nobody said and is decided all the same.
+/// The values that the preset or the machine decides.
 fn decided(plan: &Plan) -> Result<Vec<(&'static str, Vec<String>)>> {
     let args = &plan.args;
     let mut decided = choices::decided(&choices(&args.preset, &args.choices)?);
