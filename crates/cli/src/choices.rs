@@ -48,7 +48,7 @@ pub enum DurabilityArg {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Choices, with the preset's value as default")]
 pub struct ChoiceArgs {
-    /// Unit of caching [sce, prwc, proc, slru, face: 1MiB; flashcache, enhanceio, bcache: 4KiB]
+    /// Unit of caching [flashcache, enhanceio, bcache: 4KiB; else: 1MiB]
     ///
     /// A power of two up to 8MiB; at least 64KiB with selective admission, else 4KiB. With a page log: the range of the
     /// volume that one worker's log holds in a row.
@@ -59,10 +59,10 @@ pub struct ChoiceArgs {
     /// Accepted: gclock, lru, fifo, clock, sieve, s3fifo, arc, 2q, lirs, wtinylfu.
     #[arg(long, value_name = "POLICY")]
     pub replacement: Option<String>,
-    /// Effect of a write on flash [sce: async; slru: around; prwc: write-back; face: full; else: through]
+    /// Effect of a write on flash [sce: async; slru: around; prwc: write-back; face, face-basic: full; else: through]
     #[arg(long, value_name = "POLICY")]
     pub write_policy: Option<WriteArg>,
-    /// Metadata that survives a restart [sce, prwc, proc: journal; face: log; else: volatile]
+    /// Metadata that survives a restart [sce, prwc, proc: journal; face, face-basic: log; else: volatile]
     ///
     /// Without this flag a cache on a device in memory has no journal.
     #[arg(long, value_name = "DURABILITY")]

@@ -93,6 +93,7 @@ pub fn examples(page: &str) -> &'static [&'static str] {
 pub fn command() -> Command {
     let cli = with_examples(Cli::command(), "larder");
     let groups = groups(&cli);
+    let groups = groups.trim_end();
     cli.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}\n\
          Options: --help of a command prints its main settings, --help-all every setting; --version"
@@ -135,7 +136,7 @@ fn with_examples(command: Command, page: &str) -> Command {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // a test that cannot go on fails
+    #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
     use super::*;
     use crate::manual::{page, visible};

@@ -48,14 +48,16 @@ pub fn reason(value: &str, why: &str) -> String {
     if why.contains(value) { why.to_owned() } else { format!("got '{value}': {why}") }
 }
 
-/// The accepted word that is nearest to an unknown one.
+/// The accepted word that is nearest to an unknown one, or two of them.
 pub fn nearest(error: &Error) -> Option<String> {
     let kinds =
         [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     kinds.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(word) => Some(word.clone()),
-        // The last of several is the nearest.
-        ContextValue::Strings(words) => words.last().cloned(),
+        // The nearest of several is the last.
+        ContextValue::Strings(words) if !words.is_empty() => {
+            Some(words.iter().rev().take(2).cloned().collect::<Vec<_>>().join("' or '"))
+        }
         _ => None,
     })
 }
@@ -72,7 +74,7 @@ fn given_command(cli: &Command, words: &[OsString]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // a test that cannot go on fails
+    #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
     use super::*;
 
@@ -88,7 +90,7 @@ mod tests {
         for (words, has) in [
             ("serve --orgin x", "'--origin'?; see larder serve --help-all"),
             ("srve", "'serve'?; see larder --help"),
-            ("stauts", "'status'?; see larder --help"),
+            ("stauts", "did you mean 'stats' or 'status'?; see larder --help"),
             ("serve --write-policy throgh", "'through'?; see larder serve --help"),
             ("trace recrod", "'record'?; see larder trace --help"),
             ("trace info --exat x", "'--exact'?; see larder trace info --help-all"),

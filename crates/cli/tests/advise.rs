@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder sim --trace T --preset P` and `larder advise` as a user meets them.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/data/pg15_zipf_update.btr.zst");
 const DEVICES: [&str; 4] = ["--origin-profile", "san-1g", "--flash-profile", "ssd-s3500"];
 
-/// What a command says when all goes well.
+/// The output of a command that succeeds.
 fn fine(words: &[&str]) -> (String, String) {
     let ended = larder_says(words);
     assert_eq!(ended.code, 0, "{words:?}: {}", ended.err);

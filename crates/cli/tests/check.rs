@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `larder check`: says what is on a flash file, writes nothing unless told, repairs what can be.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! `larder check`: reports the content of a flash file, writes only with --repair, repairs a lost label.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ fn the_report_states_what_a_start_does_and_where_the_state_file_is() {
     server.stop();
 }
 
-/// A copy of the flash from before the last start is not used, and the report says so.
+/// A start does not use a copy of the flash from before the last start, and the report states it.
 #[test]
 fn an_earlier_copy_of_the_flash_is_recognised() {
     let (place, words) = used(&[]);

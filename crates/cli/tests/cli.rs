@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line against those who slip: one line that says what is wrong, the contract's exit
-//! code, and never the text of a panic. What is said in JSON is one value with the promised keys.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Errors of the command line: one line that states what is wrong, the contract's exit code, and never the text of a
+//! panic. JSON output is one value with the keys of the contract.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -224,7 +224,7 @@ fn foreign_data_on_flash_is_safe_without_format() {
     let origin = place.file("origin", 8 << 20).to_str().unwrap().to_owned();
     let (foreign, bytes) = (place.path("foreign"), vec![0xa5; 4 << 20]);
     let word = place.word("foreign");
-    // At the front, or at the very end only.
+    // Foreign data at the start of the device, or only at its end.
     for from in [0, (4 << 20) - 512] {
         let mut content = bytes.clone();
         content[..from].fill(0);
@@ -371,7 +371,7 @@ fn commands_without_a_server_say_so() {
     }
 }
 
-/// A message that says everything twice is no clear line.
+/// A message states its cause once.
 #[test]
 fn a_message_says_it_once() {
     let place = Place::new();

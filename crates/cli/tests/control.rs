@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket against clients that say nonsense, say nothing, or never finish: each gets
-//! one answer or none, and the server goes on serving the others.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! The control socket against clients that send nonsense, send nothing, or never finish: each gets one answer or none,
+//! and the server continues to serve the others.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -64,7 +64,7 @@ fn nonsense_gets_one_error_and_the_server_goes_on() {
     for bytes in nonsense {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
         let answers = say(&place, bytes);
-        // Whoever still sends when the server has heard enough may lose its answer.
+        // A client that still sends after the server has rejected it may lose its answer.
         if bytes.len() < 60_000 || !answers.is_empty() {
             assert_eq!(answers.len(), 1, "{shown}");
             assert_eq!(answers[0]["error"]["code"], 2, "{shown}: {}", answers[0]);
@@ -137,8 +137,7 @@ fn the_slow_are_cut_off_and_keep_nobody_waiting() {
     server.stop();
 }
 
-/// As many clients as there may be, and more, all silent: whoever comes later is not kept for
-/// ever.
+/// More silent clients than the limit: a later client is not kept waiting for ever.
 #[test]
 fn a_crowd_of_the_silent_goes_away() {
     let place = Place::new();
@@ -161,7 +160,7 @@ fn clients_that_leave_early_are_forgotten() {
     let server = serve(&place);
     for _ in 0..100 {
         let mut stream = connect(&place);
-        // Whoever finds no room is turned away, perhaps before it has asked.
+        // A client above the limit is rejected, perhaps before it sent its request.
         let _ = stream.write_all(b"{\"command\":\"stats\"}\n");
         drop(stream);
     }

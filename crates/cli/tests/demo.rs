@@ -2,7 +2,7 @@
 //! The database in a file system with the real command: it runs small, leaves nothing behind when it is
 //! interrupted, and clears what a killed one left. Needs root, FUSE, loop devices and `sqlite3`;
 //! where the machine lacks one, the tests say so and do nothing.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A volume as a file: byte-exact under several threads, under a loop device and a file system,
-//! through a stop with users and a `kill -9` with requests under way. Needs root, `/dev/fuse` and
+//! through a stop with users and a `kill -9` with requests in flight. Needs root, `/dev/fuse` and
 //! loop devices; where the machine has none, the tests say so and do nothing.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -105,8 +105,8 @@ fn threads_in_the_same_blocks_lose_nothing() {
     assert!(std::fs::read(place.path("origin")).unwrap() == model, "the origin differs");
 }
 
-/// Bytes of a block are written through the file while NBD clients write all of the block: what
-/// was answered to either is there, whoever came last.
+/// Bytes of a block are written through the file while NBD clients write all of the block: acknowledged writes of both
+/// are there, in either order.
 #[test]
 fn bytes_beside_an_nbd_write_undo_nothing() {
     if !can_mount() {
@@ -230,7 +230,7 @@ fn a_stop_waits_for_users_and_then_goes() {
     drop(file);
     let ended = server.wait(PATIENCE);
     assert_eq!(ended.code, 0, "{ended:?}");
-    // Who stays gets errors, and keeps nobody.
+    // A user of the file gets errors, and does not block the stop.
     let mut server = Server::start(&fuse_words(&place, "vol", &more));
     let (file, begin) = (open(&place, "vol"), Instant::now());
     server.signal(Signal::TERM);
@@ -240,7 +240,7 @@ fn a_stop_waits_for_users_and_then_goes() {
     assert!((Duration::from_secs(2)..Duration::from_secs(8)).contains(&took), "{took:?}");
     file.read_at(&mut [0; 512], 0).unwrap_err();
     assert!(!place.path("vol").exists() && Mounted::count(&place.path("vol")) == 0);
-    // A second signal waits for nobody.
+    // After a second signal the stop waits for no user.
     let mut server = Server::start(&fuse_words(&place, "vol", &["--origin", "mem:1MiB"]));
     let (file, begin) = (open(&place, "vol"), Instant::now());
     server.signal(Signal::TERM);
@@ -251,8 +251,8 @@ fn a_stop_waits_for_users_and_then_goes() {
     assert!(file.read_at(&mut [0; 512], 0).is_err() && !place.path("vol").exists());
 }
 
-/// With a loop device mounted and requests under way the server is killed: nothing hangs, what was
-/// synced is there, and a new server starts at the same place.
+/// The server is killed with a loop device mounted and requests in flight: nothing hangs, synced data is there, and a
+/// new server starts at the same place.
 #[test]
 fn a_killed_server_gives_errors_and_a_new_one_takes_its_place() {
     if !can_loop() {
@@ -281,7 +281,7 @@ fn a_killed_server_gives_errors_and_a_new_one_takes_its_place() {
         let held = open(&place, "vol");
         server.kill();
         let ended = busy.finish();
-        println!("the last request under way ended {ended:?} after the kill");
+        println!("the last request in flight ended {ended:?} after the kill");
         assert!(held.read_at(&mut [0; 512], 0).is_err() && held.sync_all().is_err());
         drop(synced);
         mounted.unmount();
@@ -360,7 +360,7 @@ fn slow_requests_are_answered_by_a_stopping_server() {
     assert_eq!(ended.code, 0, "{ended:?}");
 }
 
-/// Whoever is not root mounts with fusermount3.
+/// A user other than root mounts with fusermount3.
 #[test]
 fn a_user_mounts_with_the_helper() {
     if !can_mount() || !have("fusermount3", "fuse3") || !have("setpriv", "util-linux") {
@@ -390,7 +390,7 @@ fn a_user_mounts_with_the_helper() {
     assert!(!place.path("home/vol").exists());
 }
 
-/// What a machine lacks is told in one line.
+/// A missing requirement is reported in one line.
 #[test]
 fn what_is_missing_is_named() {
     if !can_mount() || !have("setpriv", "util-linux") {

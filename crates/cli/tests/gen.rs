@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder trace gen`: equal bytes everywhere, the knobs, and what is refused.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ fn words<'a>(kind: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["trace", "gen", kind, "--out", file][..], more].concat()
 }
 
-/// What `trace info --json` says of a trace that is made so.
+/// The report of `trace info --json` about a generated trace.
 fn info(place: &Place, kind: &str, more: &[&str]) -> Value {
     let file = place.word("t.btr.zst");
     larder_says(&words(kind, &file, more)).ok();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A live server against clients that mean no good: garbage, handshakes that hang, crowds, broken
-//! writes, absurd lengths, floods of requests whose replies nobody reads. Meanwhile others are
-//! served, memory stays bounded, and afterwards the server is as healthy as before.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! A live server against hostile clients: garbage, handshakes that hang, crowds, broken writes, absurd lengths, floods
+//! of requests whose replies the client does not read. Other clients are served meanwhile, memory stays bounded, and
+//! the server works afterwards as before.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -155,8 +155,8 @@ fn garbage_behind_the_handshake_ends_its_connection_only() {
     rig.end();
 }
 
-/// Whoever hangs in the handshake keeps nobody waiting, and is cut off after ten seconds, also if
-/// it sends a byte now and then.
+/// A client that hangs in the handshake delays no other, and is disconnected after ten seconds, even if it sends a byte
+/// from time to time.
 #[test]
 fn hanging_handshakes_are_cut_off_and_others_are_served() {
     let rig = Rig::new();
@@ -229,15 +229,15 @@ fn a_crowd_is_bounded_and_those_inside_are_served() {
     rig.end();
 }
 
-/// Connections come and go by the thousand; none leaves anything behind.
+/// Thousands of short connections leave no thread, descriptor or memory behind.
 #[test]
 fn thousands_of_short_connections_leave_nothing_behind() {
     let rig = Rig::new();
     rig.others_are_served();
     let before = rig.server.memory("VmRSS");
     for round in 0..2000 {
-        // Some leave at once, some behind the handshake, some with a request under way. Whoever
-        // is too quick for the server may find it full for a moment.
+        // Some disconnect at once, some after the handshake, some with a request in flight. A
+        // connection that is too early may find the server full.
         let mut stream = rig.connect();
         if round % 4 == 0 && stream.read_exact(&mut [0; 18]).is_ok() {
             let words = [&3_u32.to_be_bytes()[..], &option(1, 0), &request(READ, 0, 65536)];

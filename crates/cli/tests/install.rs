@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is installed: a manual page for every command, completions, and a unit that the service
-//! manager understands and is told by.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! The installed files: a manual page for each command, completions, and a unit whose process notifies the service
+//! manager.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn make_install_puts_everything_in_its_place() {
             let rest = page.strip_prefix(&format!("larder-{n}"));
             rest.is_some_and(|rest| rest.starts_with(['-', '.']))
         };
-        assert!(page == "larder.1" || names.iter().any(shown), "{page}: nobody sees its command");
+        assert!(page == "larder.1" || names.iter().any(shown), "{page}: its command is hidden");
     }
     for page in ["larder-trace-record.1", "larder-trace-gen-tpcc.1"] {
         assert!(pages.iter().any(|p| p == page), "{page} is missing");
@@ -128,7 +128,7 @@ fn the_units_are_understood() {
         let path = units.join(name);
         let mut verify = Command::new("systemd-analyze");
         let ended = run(verify.args(["verify", "--man=no"]).arg(&path));
-        // It also says what it thinks of other units of this machine.
+        // It also reports other units of this machine.
         let ours: Vec<&str> = ended.err.lines().filter(|l| l.contains("larder")).collect();
         assert!(ended.code == 0 && ours.is_empty(), "{ended:?}");
     }
@@ -157,7 +157,7 @@ fn the_service_manager_is_told() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(heard().starts_with("STOPPING=1\nSTATUS="));
     assert!(child.wait().unwrap().success());
-    // Nobody listens, or the path is nonsense: it serves all the same.
+    // Without a listener, or with an invalid path, the server serves all the same.
     for path in [place.word("nothing"), "@".to_owned(), "x".repeat(300)] {
         let mut command = larder(&words);
         command.env("NOTIFY_SOCKET", path).stderr(std::process::Stdio::null());

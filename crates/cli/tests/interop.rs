@@ -2,7 +2,7 @@
 //! Other people's NBD clients against a cached volume whose flash is a quarter of its origin:
 //! libnbd's tools and its Python binding, QEMU's, and fio with verification. Over a unix socket
 //! and over TCP.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::path::Path;
 use std::process::Command;
@@ -347,7 +347,7 @@ fn qemu_io_reads_what_it_wrote() {
     rig.end(None);
 }
 
-/// The working set is sixteen times as large as flash: units come and go under verification.
+/// The working set is sixteen times as large as flash: units are admitted and evicted under verification.
 #[test]
 fn fio_verifies_what_it_wrote() {
     if !have("fio", "fio") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages in the journal of systemd: each line begins with its priority where standard error is the journal.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

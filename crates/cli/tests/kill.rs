@@ -3,7 +3,7 @@
 //! origin file alone holds, in every sector, the last answered write or a later one, whole; and a
 //! new server on the same files, cold, serves just that. Sockets that were left behind are
 //! replaced.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn a_restart_at_once_works() {
     judge.verdict();
 }
 
-/// What is served elsewhere is left alone: devices and sockets in use are refused, with 4.
+/// Devices and sockets that another server uses are refused, with exit code 4.
 #[test]
 fn what_a_live_server_holds_is_refused() {
     let place = Place::new();

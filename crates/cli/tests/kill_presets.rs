@@ -2,7 +2,7 @@
 //! `kill -9` under judged load with every preset that writes through, through every front and over every kind of
 //! origin: the origin alone holds, in every sector, the last answered write or a later one, whole,
 //! and a new server on the same files serves just that. More lives of one volume are in `kill.rs`.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
 use std::sync::Arc;
@@ -154,8 +154,8 @@ fn every_preset_over_an_export() {
     }
 }
 
-/// A killed server leaves its mount, and below it the empty file that it made. The next one takes
-/// either, also when somebody has taken the dead mount away by hand.
+/// A killed server leaves its mount, and below it the empty file that it made. The next server accepts both, also after a
+/// user unmounted the dead mount.
 #[test]
 fn what_a_killed_server_leaves_at_its_path_is_used_again() {
     if !can_mount() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Metrics: the document holds what the code serves, figures agree with `stats`, and clients that
-//! are slow, many or wrong keep nobody else from asking.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! are slow, many or wrong do not block others.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An operator at work on a server under load: status, stats, flush, detach and attach by the
 //! command line. No client notices, and what is detached is really let go.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flash alone has what was written, to cached units or to a page log, and nothing of it is lost: not by `kill -9`
-//! (but for what a page log's clients did not flush), not by a start without that flash, not by a detach.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Dirty data on flash, in cached units or in a page log, is never lost: not by `kill -9` (except data that the clients of
+//! a page log did not flush), not by a start without that flash, not by a detach.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use rand_pcg::Pcg64;
 const BYTES: u64 = 4 << 20;
 const UNIT: u64 = 64 << 10;
 
-/// Presets under which flash alone has what was written.
+/// Presets under which the flash holds dirty data.
 const OWNED: [&str; 2] = ["prwc", "face"];
 
 /// `serve` with a preset of periodic update, every 20 ms, or with page logs.
@@ -60,7 +60,7 @@ fn make_dirty(place: &Place) {
     client.write_at(0, &[7; 4096], false).unwrap();
     client.flush().unwrap();
     assert_eq!(place.stat("units_dirty"), 1);
-    assert_ne!(origin(place)[..4096], [7; 4096], "flash alone has it");
+    assert_ne!(origin(place)[..4096], [7; 4096], "only the flash holds it");
 }
 
 /// What of what clients wrote is there after a kill.
@@ -154,7 +154,7 @@ fn one_flush_covers_the_pages_of_all_workers() {
             client.write_at(unit * UNIT, &[unit as u8 + 1; 4096], false).unwrap();
             expected[(unit * UNIT) as usize..][..4096].fill(unit as u8 + 1);
         }
-        assert_eq!(place.stat("units_dirty"), units, "{policy}: flash alone has it");
+        assert_eq!(place.stat("units_dirty"), units, "{policy}: only the flash holds it");
         client.flush().unwrap();
         assert_eq!(place.stat("units_dirty"), if to_origin { 0 } else { units });
         server.kill();
@@ -165,8 +165,8 @@ fn one_flush_covers_the_pages_of_all_workers() {
     }
 }
 
-/// After a stop in good order it is warm, whatever the policy; and where it does not outlive a crash nobody
-/// needs the flash.
+/// After a clean stop the cache is warm under each policy. If its data does not survive a crash, the origin is complete
+/// without the flash.
 #[test]
 fn a_page_log_is_warm_after_a_stop() {
     for policy in ["full", "bounded", "through"] {
@@ -218,7 +218,7 @@ fn an_earlier_copy_of_the_flash_is_refused() {
         refused("an older copy", &words, "a copy that was put back");
         copy("newer", "flash");
         if preset == "face" {
-            // After a crash it is no newer; a journal says less.
+            // After a crash the log is no newer; a journal records less.
             let server = Server::start(&words);
             place.client().write_at(4096, &[8; 4096], true).unwrap();
             server.kill();
@@ -292,7 +292,7 @@ fn flush_and_detach_bring_everything_to_the_origin() {
     }
 }
 
-/// Whatever would lose what flash alone has is refused, and says the way out.
+/// A start that would lose dirty data is refused, and the error states the alternatives.
 #[test]
 fn dirty_flash_is_not_left_behind() {
     for preset in OWNED {
@@ -346,7 +346,7 @@ fn dirty_flash_is_not_left_behind() {
         std::thread::sleep(Duration::from_millis(20));
         std::fs::write(place.path("origin"), &bytes).unwrap();
         refused("an origin written to meanwhile", &owning, "written to while it was not served");
-        // Somebody may know that it is what it was.
+        // The user may know that the content is unchanged.
         let mut adopting = owning.clone();
         adopting.push("--adopt".to_owned());
         let server = Server::start(&adopting);
@@ -388,8 +388,7 @@ fn a_clean_flash_of_another_kind_starts_cold() {
     }
 }
 
-/// A detach that comes while a flush is under way is no less of a detach: what is written meanwhile
-/// is on the origin too.
+/// A detach during a flush: data that is written meanwhile is on the origin too.
 #[test]
 fn a_detach_during_a_flush_loses_nothing() {
     for preset in OWNED {
@@ -413,7 +412,7 @@ fn a_detach_during_a_flush_loses_nothing() {
         assert!(place.stat("units_dirty") >= units / 2);
         std::thread::scope(|scope| {
             let flush = scope.spawn(|| place.ask(&["flush", "--bound", "1s"]));
-            eventually("the flush is under way", || place.stat("write_back_bytes") > 0);
+            eventually("the flush is in progress", || place.stat("write_back_bytes") > 0);
             let detach = scope.spawn(|| place.ask(&["detach"]));
             let mut round = 1;
             while !detach.is_finished() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder trace record`: what is recorded is what clients asked for, however the recording ends;
 //! and a volume does not care who records it, or how they go.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -129,7 +129,7 @@ fn a_recording_ends_at_its_limit_its_time_or_with_the_volume() {
     assert_eq!(recorder.wait().code, 0);
     assert_eq!(recorded(&place, "limit.csv"), asked[..100]);
 
-    // Nobody asks for anything: it ends all the same.
+    // Without requests of clients the recording ends all the same.
     let recorder = Recorder::start(&place, "time.btr", &["--for", "300ms"]);
     let ended = recorder.wait();
     assert_eq!((ended.code, recorded(&place, "time.btr").len()), (0, 0), "{ended:?}");
@@ -223,7 +223,7 @@ fn a_second_signal_ends_the_command_at_once_and_leaves_nothing() {
     server.stop();
 }
 
-/// A recorder that stands still holds nobody up: clients go on, what does not fit is counted.
+/// A recorder that does not read delays no client: requests that do not fit are counted.
 #[test]
 fn what_a_slow_recorder_loses_is_counted_and_said() {
     const COUNT: u64 = 120_000;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! TLS and remote origins against other projects: libnbd's and QEMU's clients against our server,
 //! and our client against nbdkit, with certificates on both sides.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

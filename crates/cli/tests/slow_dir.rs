@@ -2,7 +2,7 @@
 //! `larder slow-dir`: the same as the directory below it, operation by operation; as slow as its model; gone in good
 //! order, or explained. Needs `/dev/fuse` and the right to mount; where the machine has none, the tests say so and do
 //! nothing.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

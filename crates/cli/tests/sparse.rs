@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holes of a volume, as clients are told of them: just those of the origin's file, through every
-//! front and whatever lies between; and never where something was written and answered.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! Holes of a volume as clients receive them: exactly those of the origin's file, through every front; never a range
+//! with an acknowledged write.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -45,7 +45,7 @@ fn make_sparse(path: &Path, seed: u64) -> u64 {
     data
 }
 
-/// Where the runs of a file begin, each with whether it is a hole, as its file system says.
+/// The runs of a file, as its file system reports them: where each begins, and whether it is a hole.
 fn runs(file: &File) -> Vec<(u64, bool)> {
     let (mut at, mut found) = (0, Vec::new());
     while at < BYTES {
@@ -103,7 +103,7 @@ fn can(place: &Place) -> bool {
     let file = File::open(place.path("origin")).unwrap();
     let sparse = runs(&file).len() > 512;
     if !sparse {
-        println!("skipped: this file system tells no holes");
+        println!("skipped: this file system reports no holes");
     }
     sparse && have("nbdinfo", "libnbd-bin") && have("qemu-img", "qemu-utils")
 }
@@ -138,7 +138,7 @@ fn holes_are_those_of_the_file_through_every_origin() {
     if !have("nbdkit", "nbdkit") {
         return;
     }
-    // A server that tells, one that tells nothing, and one that takes a single connection.
+    // A server that reports extents, one that does not, and one that accepts a single connection.
     let no_extents = ["--filter=noextents"];
     for (name, filters, same) in [
         ("kit", &[][..], true),
@@ -248,7 +248,7 @@ fn fill(uri: &Uri) {
                         let end = at + extent.len;
                         let pages = at / PAGE..end.div_ceil(PAGE);
                         let lost = pages.clone().find(|p| extent.zero && before[*p as usize]);
-                        assert_eq!(lost, None, "a page that was written is told as zero");
+                        assert_eq!(lost, None, "a page that was written is reported as zero");
                         at = end;
                     }
                     assert!(at <= (first + count) * PAGE);

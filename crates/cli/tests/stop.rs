@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGTERM ends a server in good order: what is under way is answered, everything answered is on
-//! the origin, sockets are gone, the exit code is 0. A second signal ends it at once, and so does
-//! the end of its time.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+//! SIGTERM stops a server cleanly: requests in flight are finished, acknowledged writes are on the origin, sockets are
+//! removed, the exit code is 0. A second signal, or the end of the time limit, stops it at once.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -40,7 +39,7 @@ fn stops(workers: &str, clients: usize, depth: usize, signal: Signal) {
         server.signal(signal);
         let ended = server.wait(PATIENCE);
         assert_eq!(ended.code, 0, "{ended:?}");
-        // A drain that waits for nobody does not come near its 30 s.
+        // A drain without requests to wait for ends long before its 30 s.
         assert!(begin.elapsed() < Duration::from_secs(15), "{:?}: {ended:?}", begin.elapsed());
         assert!(ended.err.contains("larder: stopping"), "{ended:?}");
         let last = ended.err.lines().last().unwrap();
@@ -82,7 +81,7 @@ fn an_idle_server_with_idle_clients_stops_at_once() {
     drop((clients, half));
 }
 
-/// A server with many seconds' worth of reads under way on a modelled disk.
+/// A server with many seconds of reads in flight on a modelled disk.
 fn busy_server(place: &Place, more: &[&str]) -> (Server, Vec<(Sender, Receiver)>) {
     let bytes: u64 = 64 << 30;
     place.file("disk", bytes);
@@ -112,7 +111,7 @@ fn a_second_signal_ends_it_at_once() {
     let place = Place::new();
     let (mut server, clients) = busy_server(&place, &[]);
     server.signal(Signal::TERM);
-    eventually("it tells how it goes", || server.log().contains("have requests in flight"));
+    eventually("it reports progress", || server.log().contains("have requests in flight"));
     assert!(server.is_alive(), "{}", server.log());
     assert!(!place.path("nbd").exists(), "a stopping server takes no new clients");
     let begin = Instant::now();
@@ -213,7 +212,7 @@ fn a_second_signal_ends_it_while_a_client_does_not_read() {
     drop(receiver);
 }
 
-/// Whoever read the log is gone (a supervisor that restarts, `| head`): no reason to die badly.
+/// The reader of the log is gone (a supervisor that restarts, `| head`): the server stops cleanly.
 #[test]
 fn a_lost_log_changes_nothing() {
     let place = Place::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder top` with a terminal and without: figures of the servers that are there, and an end
 //! that leaves the terminal as it was.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `larder trace` and `larder sim --hits` as a user meets them.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use larder_testkit::command::{larder_says, one_json};
 use larder_testkit::place::Place;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Volumes without a name: each has a state file of its own, named after its origin.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -81,8 +81,6 @@ fn the_state_file_of_an_earlier_version_is_moved() {
     assert!(earlier.exists(), "it is not of this volume");
     let server = Server::start(&a);
     assert!(place.stat("units_used") >= 4, "it started cold: {}", server.log());
-    let moved = format!("volume.json moved to {}", own.display());
-    assert!(server.log().contains(&moved), "{}", server.log());
     server.stop();
     assert!(own.exists() && !earlier.exists());
 }
@@ -110,7 +108,6 @@ fn a_dirty_volume_of_an_earlier_version_is_moved_and_stops_no_other() {
     std::fs::rename(state_files(&place).remove(0), place.path("state/volume.json")).unwrap();
     Server::start(&serve(&place, "b.img", &more)).stop();
     let server = Server::start(&a);
-    assert!(server.log().contains("volume.json moved to"), "{}", server.log());
     let mut bytes = vec![0; 4096];
     place.client().read_at(0, &mut bytes).unwrap();
     assert!(bytes == [7; 4096], "dirty data is lost");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several volumes in one process: each has its own data, cache and misfortune. What is given
 //! twice is refused before anything is written.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

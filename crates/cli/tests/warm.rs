@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cache with a journal starts warm, and never stale: after `kill -9` at any moment, after a
 //! stop, and not at all when what is on flash may not be used.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ fn after_kill_or_stop_every_read_hits() {
     server.stop();
 }
 
-/// Each reason for a cold start, and that it is told.
+/// Each reason for a cold start, and its message.
 #[test]
 fn what_may_not_be_used_is_not() {
     let place = Place::new();
@@ -193,8 +193,8 @@ fn a_run_without_a_journal_puts_the_flash_out_of_use() {
     }
 }
 
-/// Writes that come faster than flash takes them enter all the same, one after the other; and who starts cold is
-/// told why.
+/// Writes that arrive faster than the flash writes them are admitted one after the other, and the log states the reason
+/// for a cold start.
 #[test]
 fn a_page_log_under_through_takes_a_burst_of_writes_and_says_that_it_starts_cold() {
     let place = Place::new();

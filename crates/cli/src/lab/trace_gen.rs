@@ -363,7 +363,7 @@ fn plain(law: Law, args: &PlainArgs, seed: u64) -> Result<Box<dyn Iterator<Item 
     Ok(Box::new(PlainTrace::new(spec, seed)))
 }
 
-/// Tells of a generator that takes much memory, and refuses one that takes too much.
+/// Reports a generator that needs much memory, and refuses one that needs too much.
 fn check_memory(bytes: u64, instead: &str) -> Result<()> {
     if bytes > MOST_MEMORY {
         bail!(

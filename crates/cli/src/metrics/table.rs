@@ -2,7 +2,7 @@
 //! Every metric: its name, what it is, and where in a snapshot it stands.
 //!
 //! Invariants: names end in their unit; counters are written with `_total` behind it, as the
-//! format wants. Every one carries the label `volume`, but for the build's.
+//! format wants. All have the label `volume`, except that of the build.
 
 use std::fmt::Error;
 
@@ -11,7 +11,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// What one volume says of itself.
+/// The status and the counters of one volume.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub status: Status,

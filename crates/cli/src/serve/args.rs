@@ -23,7 +23,7 @@ pub struct ServeArgs {
     /// A table [volume.NAME] describes each of several volumes.
     #[arg(value_name = "CONFIG")]
     pub config: Option<PathBuf>,
-    /// Print the effective configuration, in the form of a configuration file, and exit
+    /// Print the effective configuration as a configuration file
     #[arg(long)]
     pub print_config: bool,
     /// The slow device: a file, a block device or an NBD export
@@ -35,7 +35,7 @@ pub struct ServeArgs {
     /// The flash device; without one every request goes to the origin
     #[arg(long, value_name = "DEV")]
     pub flash: Option<DevSpec>,
-    /// Flash bytes to use at most; a missing flash file is created with this size
+    /// Bytes to use at most; a missing flash file gets this size
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub flash_size: Option<u64>,
     /// Overwrite foreign data on the flash device
@@ -45,25 +45,25 @@ pub struct ServeArgs {
     ///
     /// The user asserts that the flash belongs to this origin, and that nothing was written to the origin since the
     /// cache stopped. For write-back caches (presets prwc and face), and for one start.
-    #[arg(long, conflicts_with = "format")]
+    #[arg(long, conflicts_with = "format", hide_short_help = true)]
     pub adopt: bool,
     /// The five choices by name, see `larder presets`
     #[arg(long, default_value = "sce")]
     pub preset: String,
-    /// Where clients connect: nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH; repeatable
+    /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH
     ///
     /// fuse:PATH is a file that is the volume; a loop device can mount it.
     #[arg(long, value_name = "LISTEN", required_unless_present = "config")]
     pub listen: Vec<ListenSpec>,
     /// Mode of unix listeners, which decides who may connect [default: as the umask allows]
-    #[arg(long, value_name = "MODE", value_parser = mode)]
+    #[arg(long, value_name = "MODE", value_parser = mode, hide_short_help = true)]
     pub listen_mode: Option<u32>,
-    /// Export name; it also names the state file and the control socket
+    /// Export name, also of the state file and the control socket
     ///
     /// The state file of a volume without a name is named after the origin.
     #[arg(long, default_value = "")]
     pub name: String,
-    /// Directory of state files, which record whether the data on flash may be used
+    /// Directory of state files, which decide whether a cache starts warm
     ///
     /// The same directory in every run, also in runs without a flash device or a journal. [default: $STATE_DIRECTORY
     /// as systemd sets it, else /var/lib/larder for root, else ~/.local/state/larder]
@@ -73,13 +73,13 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SOCKET", hide_short_help = true)]
     pub control: Option<PathBuf>,
     /// Worker threads, each with a share of the units [default: half the processors, at most 4]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub workers: Option<u32>,
     /// How long a stop (SIGTERM) may take to finish the requests in flight
     #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub drain: Nanos,
     /// Address of the Prometheus metrics, at the path /metrics [default: none]
-    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address, hide_short_help = true)]
     pub metrics: Option<String>,
     #[command(flatten)]
     pub tls: TlsArgs,

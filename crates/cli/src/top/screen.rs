@@ -62,7 +62,7 @@ fn one(frame: &mut Frame<'_>, area: Rect, volume: &Watched) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // a test that cannot go on fails
+    #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
     use std::time::{Duration, Instant};
 

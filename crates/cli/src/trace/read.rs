@@ -14,15 +14,15 @@ pub struct ReadArgs {
     #[arg(long, value_name = "FORMAT", value_parser = Format::by_name)]
     pub format: Option<Format>,
     /// Only requests of this device
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub dev: Option<u8>,
     /// Columns of a CSV [default: by well-known names]
     ///
     /// time=NAME:UNIT (s, ms, us, ns), offset=NAME:BYTES, length=NAME:BYTES, op=NAME, dev=NAME, with commas between them.
-    #[arg(long, value_name = "COLUMNS")]
+    #[arg(long, value_name = "COLUMNS", hide_short_help = true)]
     pub columns: Option<Columns>,
     /// Event of a blkparse text that is a request: Q (queued), D (issued), C (completed) [default: Q]
-    #[arg(long, value_name = "LETTER")]
+    #[arg(long, value_name = "LETTER", hide_short_help = true)]
     pub event: Option<char>,
 }
 

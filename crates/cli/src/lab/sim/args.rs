@@ -29,10 +29,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "N", requires = "runs")]
     pub seed: Option<i64>,
     /// File for results, a JSON value a line; a sweep continues from an earlier run's results
-    #[arg(long, value_name = "FILE", requires = "runs")]
+    #[arg(long, value_name = "FILE", requires = "runs", hide_short_help = true)]
     pub out: Option<PathBuf>,
     /// Threads; results do not depend on them [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = jobs, requires = "runs")]
+    #[arg(long, value_name = "N", value_parser = jobs, requires = "runs", hide_short_help = true)]
     pub jobs: Option<usize>,
     /// Also write one HTML file with curves over time and all numbers
     #[arg(long, value_name = "FILE", requires = "runs")]
@@ -85,19 +85,25 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "preset")]
     pub flash_size: Option<Capacity>,
     /// Metadata that survives a crash [default: the preset's]
-    #[arg(long, value_name = "DURABILITY", requires = "preset")]
+    #[arg(long, value_name = "DURABILITY", requires = "preset", hide_short_help = true)]
     pub durability: Option<DurabilityArg>,
     /// Send requests at the recorded times, accelerated by this factor [default: 1, for a trace with times]
-    #[arg(long, value_name = "FACTOR", requires = "preset", conflicts_with = "outstanding")]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        requires = "preset",
+        conflicts_with = "outstanding",
+        hide_short_help = true
+    )]
     pub speed: Option<f64>,
     /// Keep this many requests in flight and ignore recorded times [default: 8, for a trace without times]
-    #[arg(long, value_name = "N", requires = "preset")]
+    #[arg(long, value_name = "N", requires = "preset", hide_short_help = true)]
     pub outstanding: Option<u32>,
     /// Share of requests that are replayed before counters start [default: 50%]
-    #[arg(long, value_name = "SHARE", value_parser = ratio, requires = "preset")]
+    #[arg(long, value_name = "SHARE", value_parser = ratio, requires = "preset", hide_short_help = true)]
     pub warm_up: Option<f64>,
     /// Replay only the first N requests
-    #[arg(long, value_name = "N", requires = "preset")]
+    #[arg(long, value_name = "N", requires = "preset", hide_short_help = true)]
     pub requests: Option<u32>,
 }
 

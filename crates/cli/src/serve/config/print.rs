@@ -64,9 +64,16 @@ fn said(plan: &Plan, arg: &Arg) -> Result<Vec<String>> {
     }
     let text = |value: &std::ffi::OsStr| {
         let text = value.to_str().with_context(|| format!("--{id}: is no UTF-8, as TOML must be"));
-        text.map(str::to_owned)
+        text.map(|text| present_name(arg, text))
     };
     plan.matches.get_raw(id).into_iter().flatten().map(text).collect()
+}
+
+/// A value by its present name, where it was given by an earlier one.
+fn present_name(arg: &Arg, text: &str) -> String {
+    let values = arg.get_possible_values();
+    let known = values.iter().find(|value| value.matches(text, false));
+    known.map_or(text, |value| value.get_name()).to_owned()
 }
 
 /// A count is a number; all else is text.

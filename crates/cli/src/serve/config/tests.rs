@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file against the flags: the same keys, the same values, and lines that name the fault.
-#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use anyhow::anyhow;
 use clap::{ArgMatches, FromArgMatches};
@@ -22,7 +22,7 @@ fn read(text: &str, flags: &[&str]) -> Result<Vec<Plan>> {
     std::fs::write(file.path(), text).unwrap();
     let path = file.path().to_str().unwrap().to_owned();
     let (matches, args) = given(&[&[path.as_str()], flags].concat());
-    // Whatever its name, it is called so in what the tests look at.
+    // Errors name the file; the tests expect one name for it.
     plans(&matches, args).map_err(|e| anyhow!("{}", e.to_string().replace(&path, "FILE")))
 }
 
@@ -71,7 +71,7 @@ fn the_example_has_every_key_and_its_defaults_are_the_defaults() {
     seen.sort();
     assert_eq!(seen, keys, "docs/larder.toml and the flags differ");
     let set = read(&all, &[]).unwrap();
-    // Those that are examples apart, what is set is what is the default.
+    // Except for those that are examples, the values are the defaults.
     let same = |text: &str| {
         let own = ["flash_size", "workers", "state", "control", "metrics", "listen_mode", "tls_"];
         let lines = text.lines().filter(|l| !own.iter().any(|k| l.starts_with(k)));
