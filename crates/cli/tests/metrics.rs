@@ -71,7 +71,9 @@ fn the_document_and_the_code_are_one_list() {
         }
     }
     let mut written = BTreeMap::new();
-    for row in DOCUMENT.lines().filter(|l| l.starts_with("| `larder_")) {
+    for row in
+        DOCUMENT.lines().filter(|l| l.starts_with("| `larder_") && l.matches(" | ").count() == 4)
+    {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [name, kind, unit, stability, meaning] = cells[..] else { panic!("{row}") };
         let name = name.trim_matches('`');
@@ -191,17 +193,17 @@ fn an_address_that_cannot_be_is_refused_before_anything_is_written() {
     let flash = place.word("flash");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
-    for (metrics, has) in [
-        ("9470", "accepted HOST:PORT"),
-        ("127.0.0.1:x", "accepted HOST:PORT"),
-        ("192.0.2.1:9470", "cannot listen"),
-        (&taken, "in use"),
+    for (metrics, code, has) in [
+        ("9470", 2, "accepted HOST:PORT"),
+        ("127.0.0.1:x", 2, "accepted HOST:PORT"),
+        ("192.0.2.1:9470", 2, "cannot listen"),
+        (&taken, 4, "another server listens there"),
     ] {
         let mut words = place.serve(&["--origin", "mem:8MiB", "--flash", &flash]);
         words.extend(["--metrics".to_owned(), metrics.to_owned()]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let ended = larder_says(&words);
-        assert_eq!((ended.code, ended.err.lines().count()), (2, 1), "{ended:?}");
+        assert_eq!((ended.code, ended.err.lines().count()), (code, 1), "{ended:?}");
         assert!(ended.err.contains(has), "{ended:?}");
     }
     drop(listener);

@@ -339,7 +339,12 @@ fn places_given_twice_or_missing_are_refused_before_anything_is_written() {
     let dir = place.word("none");
     refused(&place, &pair("", &listen(&nowhere)), 2, &["volume 'b'", "does not exist", &dir]);
     refused(&place, &pair("", "origin2 = 1\n"), 2, &["config.toml:", "unknown key 'origin2'"]);
-    refused(&place, &pair("", "unit = \"3MiB\"\n"), 2, &["config.toml:", "unit 3MiB: accepted"]);
+    refused(
+        &place,
+        &pair("", "unit = \"3MiB\"\n"),
+        2,
+        &["config.toml:", "unit: got 3MiB, accepted"],
+    );
     let flash = std::fs::read(place.path("flash")).unwrap();
     assert!(flash.iter().all(|b| *b == 0), "the flash was written to");
     for left in ["sock", "other", "nbd-a", "nbd-b", "control-a", "control-b"] {
@@ -368,7 +373,7 @@ fn volumes_at_one_socket_let_the_same_in() {
         refused(&place, &text, 2, &[&socket, &format!("different {flag}"), "accepted: the same"]);
     }
     let alone = volume(&place, "a", &format!("{both}tls_cert = \"{cert}\""));
-    refused(&place, &alone, 2, &["config.toml", "missing: tls_key"]);
+    refused(&place, &alone, 2, &["config.toml", "missing keys: tls_key"]);
     let bad = volume(&place, "a", &format!("{both}{}", tls.replace(&cert, &key)));
     refused(&place, &bad, 2, &["has no certificate", &key]);
     // All of it above the volumes: both have it.

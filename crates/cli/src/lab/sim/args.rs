@@ -37,7 +37,7 @@ pub struct SimArgs {
     /// Also write one HTML file with curves over time and all numbers
     #[arg(long, value_name = "FILE", requires = "runs")]
     pub report: Option<PathBuf>,
-    /// Count hits and misses of a replacement policy alone, without devices, time or writes
+    /// Count hits and misses of a replacement policy, without devices or time
     #[arg(long)]
     pub hits: bool,
     /// The trace
