@@ -95,8 +95,8 @@ pub fn command() -> Command {
     let groups = groups(&cli);
     let groups = groups.trim_end();
     cli.help_template(format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}\n\
-         Options: --help of a command prints its main settings, --help-all every setting; --version"
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}\n\n\
+         --help of a command prints its main settings, --help-all every setting; --version"
     ))
 }
 
