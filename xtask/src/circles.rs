@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that import each other, directly or through others: a reader has to understand all of them at once.
 //!
-//! A group is a strongly connected component of the files of a crate. A module may use the definitions of a module
-//! above it, because the two are read together. A module that re-exports names of its children imports nothing; a
-//! module that uses such a name imports the child.
+//! A group is a strongly connected component of the files of a crate. A module that re-exports names of its children
+//! imports nothing; a module that uses such a name imports the child. A parent and its children define what they share in
+//! a child.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,11 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn a_child_may_use_its_parent_and_paths_in_macros_count() {
+    fn a_child_and_its_parent_are_a_group_and_paths_in_macros_count() {
         let lib = ("lib.rs", "mod a; mod c;");
         let parent = ("a/mod.rs", "pub mod b; pub struct A(b::B); pub fn f(c: crate::c::C) {}");
         let child = ("a/b.rs", "pub struct B; fn f() { println!(\"{}\", super::A::new()) }");
-        assert_eq!(found(&[lib, parent, child, ("c.rs", "pub struct C;")]), [] as [Group; 0]);
+        let c = ("c.rs", "pub struct C;");
+        assert_eq!(found(&[lib, parent, child, c]), [group(&["a/b.rs", "a/mod.rs"])]);
+        let child = ("a/b.rs", "pub struct B;");
         let c = ("c.rs", "pub struct C; fn f() { println!(\"{}\", crate::a::f()) }");
         assert_eq!(found(&[lib, parent, child, c]), [group(&["a/mod.rs", "c.rs"])]);
     }

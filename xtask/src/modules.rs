@@ -87,7 +87,7 @@ impl Modules {
     }
 
     /// Which file imports which paths from which other file. A private import, or a path in code, is an import; a
-    /// re-export is not, nor is the use of a definition of a module above.
+    /// re-export is not.
     #[must_use]
     pub fn imports(&self) -> Imports {
         let mut found = Imports::new();
@@ -98,9 +98,7 @@ impl Modules {
             let is_imported = |path: &&Path| private().any(|i| path.first() == Some(&i.name));
             let paths = names.uses.iter().filter(|path| !is_imported(path));
             for path in private().map(|i| &i.path).chain(paths) {
-                if let Some(Place::Definition(at)) = self.resolve(id, path, 0)
-                    && !self.is_above(at, id)
-                {
+                if let Some(Place::Definition(at)) = self.resolve(id, path, 0) {
                     let arrow = (module.file.clone(), self.0[at].file.clone());
                     found.entry(arrow).or_default().insert(path.join("::"));
                 }
@@ -135,16 +133,6 @@ impl Modules {
             }
         }
         Some(Place::Module(at))
-    }
-
-    fn is_above(&self, above: usize, mut at: usize) -> bool {
-        while let Some(parent) = self.0[at].parent {
-            if parent == above {
-                return true;
-            }
-            at = parent;
-        }
-        false
     }
 
     fn root(&self, mut at: usize) -> usize {

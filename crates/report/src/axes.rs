@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::escape;
+use super::figure::escape;
 use super::figure::number;
 
 pub(super) const WIDTH: f64 = 720.0;

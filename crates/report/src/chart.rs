@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use super::axes::{Axes, LINES_HEIGHT, RIGHT, Scale, WIDTH, open, rule, text, ticks};
-use super::escape;
+use super::figure::escape;
 use super::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 
 /// Least width of the names left of bars; longer names get [`LETTER`] for each character.

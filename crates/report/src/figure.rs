@@ -169,6 +169,21 @@ impl Figure {
     }
 }
 
+/// Escapes text for HTML.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// A number with four significant digits: more for large numbers, and two for numbers below 0.1. No trailing zeroes.
 #[must_use]
 pub fn number(value: f64) -> String {

@@ -15,6 +15,7 @@ mod figure;
 
 use std::fmt::Write as _;
 
+use self::figure::escape;
 pub use self::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
 
 const STYLE: &str = include_str!("style.css");
@@ -133,21 +134,6 @@ impl Section {
     pub fn table(table: Table) -> Self {
         Self { tables: vec![table], ..Self::default() }
     }
-}
-
-/// Escapes text for HTML.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// The report as an HTML page.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::BenchOptions;
+use super::common::BenchOptions;
 use super::row::Row;
 
 const VARIABLE: &str = "LARDER_BENCH_CHILD";

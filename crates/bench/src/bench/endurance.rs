@@ -14,9 +14,9 @@ use anyhow::Result;
 use larder_lab::load::{FLASH_A_BYTES, FLASH_B_BYTES, MIB_PER_GIB, Oltp, Pattern};
 use larder_lab::scenario::volume::{Outcome, Setup, System, run_all};
 
+use super::common::{BenchOptions, Findings};
 use super::figures::{flash_writes, hit_ratios, latencies};
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, Findings};
 
 const NAME: &str = "endurance";
 

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use super::common::{BenchOptions, progress};
 use super::nbd::fio::{Outcome, parse};
 use super::nbd::servers::{Guard, Noise, nbdkit_version};
 use super::quiet::{Counted, Watch};
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, progress};
 use crate::demo::server::{Server, Spec};
 use crate::demo::system::mounts::Loop;
 

@@ -21,11 +21,11 @@ use larder_model::SplitMix64;
 use larder_sim::scenario::sce;
 use tempfile::NamedTempFile;
 
+use super::common::{BenchOptions, progress};
 use super::inline::Inline;
 use super::quiet::{Counted, Watch};
 use super::row::{Goal, Row, median};
 use super::volume::{Bare, Target, Volume};
-use super::{BenchOptions, progress};
 use larder_lab::latencies::Latencies;
 
 const NAME: &str = "hit-path";

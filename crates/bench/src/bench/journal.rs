@@ -17,9 +17,9 @@ use larder_lab::load::clients::Plan;
 use larder_lab::load::{FLASH_A_BYTES, HOUR, Pattern};
 use larder_lab::scenario::volume::{Setup, System, world};
 
+use super::common::{BenchOptions, Findings};
 use super::row::{Goal, Row, median};
 use super::throughput::{ARRAY_PROFILE, Found, measure, warm};
-use super::{BenchOptions, Findings};
 
 const NAME: &str = "journal";
 /// Of the throughput without.

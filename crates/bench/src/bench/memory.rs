@@ -18,9 +18,10 @@ use larder_core::config::{Limits, WritePolicy};
 use larder_core::request::Kind;
 use larder_sim::scenario::sce;
 
+use super::child;
+use super::common::{BenchOptions, progress};
 use super::inline::Inline;
 use super::row::{Goal, Row};
-use super::{BenchOptions, child, progress};
 
 const NAME: &str = "memory";
 const GIB: f64 = (1u64 << 30) as f64;

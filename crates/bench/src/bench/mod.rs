@@ -14,6 +14,7 @@
 
 mod child;
 mod cold_miss;
+mod common;
 mod desktop;
 mod endurance;
 mod figures;
@@ -34,56 +35,12 @@ mod volume;
 mod warm_restart;
 mod warm_up;
 
-use std::path::PathBuf;
+use anyhow::{Result, bail};
 
-use anyhow::{Context, Result, bail};
-
-use larder_report::Figure;
-pub use row::Row;
-pub use table::{print_table, sheet};
-
-/// What holds for all benches of a run.
-#[derive(Clone, Debug)]
-pub struct BenchOptions {
-    /// Where files that stand for devices are made.
-    pub dir: PathBuf,
-    /// Short runs on small volumes, to see that everything works. The figures are rough.
-    pub quick: bool,
-    /// Whether the caller prints JSON; changes nothing here.
-    pub json: bool,
-    /// The `larder` to start as a server or child; without, this very program.
-    pub larder: Option<PathBuf>,
-}
-
-impl Default for BenchOptions {
-    fn default() -> Self {
-        Self { dir: std::env::temp_dir(), quick: false, json: false, larder: None }
-    }
-}
-
-impl BenchOptions {
-    fn larder(&self) -> Result<PathBuf> {
-        match &self.larder {
-            Some(path) => Ok(path.clone()),
-            None => std::env::current_exe().context("the path of this program"),
-        }
-    }
-}
-
-/// What benches found.
-#[derive(Clone, Debug, Default)]
-pub struct Findings {
-    /// The rows, in order.
-    pub rows: Vec<Row>,
-    /// Pictures for a report; benches in real time have none.
-    pub figures: Vec<Figure>,
-}
-
-impl From<Vec<Row>> for Findings {
-    fn from(rows: Vec<Row>) -> Self {
-        Self { rows, figures: Vec::new() }
-    }
-}
+use self::common::progress;
+pub use self::common::{BenchOptions, Findings};
+pub use self::row::Row;
+pub use self::table::{print_table, sheet};
 
 type Bench = fn(&BenchOptions) -> Result<Findings>;
 
@@ -158,10 +115,6 @@ pub fn run(names: &[String], options: &BenchOptions) -> Result<Findings> {
         }
     }
     Ok(found)
-}
-
-fn progress(name: &str, what: impl std::fmt::Display) {
-    larder_lab::tell!("bench {name}: {what}");
 }
 
 #[cfg(test)]

@@ -39,12 +39,11 @@ use larder_io::{Access, DevSpec, Device};
 use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig};
 use tempfile::TempDir;
 
-use self::metadata::{Crash, Metadata};
+use self::metadata::{Crash, Metadata, NAME};
+use super::common::{BenchOptions, progress};
 use super::quiet::{Counted, Watch, process_ticks};
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, progress};
 
-const NAME: &str = "recovery";
 const ORIGIN_BYTES: u64 = 8 << 40;
 const FLASH_BYTES: u64 = 64 << 30;
 /// Both are divided by this with `--quick`.
@@ -79,7 +78,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
         progress(NAME, format!("{name}: {rounds} rounds"));
         rows.extend(preset_rows(name, &found, &metadata, scale == 1));
     }
-    rows.extend(page_log::rows(scale, rounds)?);
+    rows.extend(page_log::rows(FLASH_BYTES / scale, rounds, scale == 1)?);
     Ok(rows)
 }
 

@@ -16,9 +16,9 @@ use larder_model::SplitMix64;
 use larder_trace::{Op, PAGE_BYTES, Record, Writer};
 use tempfile::TempDir;
 
+use super::common::{BenchOptions, progress};
 use super::quiet::{Counted, Watch};
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, progress};
 
 const NAME: &str = "replay";
 const SEED: u64 = 1;

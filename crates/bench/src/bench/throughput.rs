@@ -40,8 +40,8 @@ use larder_model::profiles;
 use larder_report::{Figure, Spread};
 use larder_sim::world::World;
 
+use super::common::{BenchOptions, Findings};
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, Findings};
 
 const NAME: &str = "throughput";
 /// The origin that bears the writes.

@@ -12,8 +12,8 @@ use larder_lab::scenario::{Scenario, run_point};
 use rustix::time::{ClockId, clock_gettime};
 use toml::Value;
 
+use super::common::{BenchOptions, progress};
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, progress};
 
 const NAME: &str = "timing";
 /// Blocks of a working set at this scale.

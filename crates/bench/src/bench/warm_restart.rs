@@ -31,9 +31,9 @@ use larder_sim::device::SimDevice;
 use larder_sim::store::{Image, Store};
 use larder_sim::world::World;
 
+use super::common::{BenchOptions, Findings};
 use super::row::{Goal, Row, median};
 use super::throughput::warm;
-use super::{BenchOptions, Findings};
 
 const NAME: &str = "warm-restart";
 /// The first part after a restart, in which the goal is to be reached.

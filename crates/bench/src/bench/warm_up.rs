@@ -19,9 +19,9 @@ use larder_lab::load::{FLASH_A_BYTES, Pattern};
 use larder_lab::scenario::volume::{Outcome, SAMPLE, Setup, System, run_all};
 use larder_report::{Axis, Figure, Series};
 
+use super::common::{BenchOptions, Findings};
 use super::figures::{flash_writes, latencies, middle};
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, Findings};
 
 const NAME: &str = "warm-up";
 const HOURS: u64 = 8;

@@ -71,7 +71,9 @@ pub fn advise(args: &AdviseArgs) -> Result<()> {
     let path = args.trace.to_str().context("--trace: is no UTF-8, as a scenario must be")?;
     let mut keys = toml::Table::from_iter([("path".to_owned(), path.into())]);
     keys.extend(
-        super::trace_keys(&args.read).into_iter().map(|(key, value)| (key.to_owned(), value)),
+        super::sim::args::trace_keys(&args.read)
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value)),
     );
     let advice = ask(&Asked {
         name: path.to_owned(),

@@ -16,8 +16,6 @@ pub mod trace_gen;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::trace::read::ReadArgs;
-
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum LabCommand {
@@ -50,16 +48,4 @@ pub fn run(command: &LabCommand) -> Result<()> {
         LabCommand::Torture(args) => torture::torture(args),
         LabCommand::Bench(args) => bench::bench(args),
     }
-}
-
-/// The flags of a trace that are given, as keys of a scenario's `[trace]`.
-fn trace_keys(read: &ReadArgs) -> Vec<(&'static str, toml::Value)> {
-    let text = |value: &str| toml::Value::from(value);
-    let keys = [
-        ("format", read.format.map(|format| text(format.name()))),
-        ("dev", read.dev.map(|dev| i64::from(dev).into())),
-        ("columns", read.columns.as_ref().map(|columns| text(columns.text()))),
-        ("event", read.event.map(|event| text(&event.to_string()))),
-    ];
-    keys.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }

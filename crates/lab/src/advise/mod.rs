@@ -9,6 +9,7 @@
 //! Invariants: advice follows from the trace, the flags and the seed alone; what was left out or
 //! assumed is said with it; "no" is an answer.
 
+mod advice;
 pub mod endurance;
 mod entrants;
 pub mod knee;
@@ -19,118 +20,24 @@ mod words;
 use anyhow::{Result, bail};
 use larder_core::config::preset;
 use larder_core::format::label::HEADER_BYTES;
+use larder_trace::PAGE_BYTES;
 use larder_trace::info::{Info, Progress, info};
-use larder_trace::{PAGE_BYTES, Trace};
-use serde::Serialize;
-use toml::Table;
 
-use self::endurance::{Endurance, Wear};
+pub use self::advice::{Advice, Advised, Misses};
+use self::endurance::Wear;
 use self::entrants::{Entrant, entrants};
 use self::knee::Candidate;
 pub use self::picture::page;
-use self::points::Alone;
-pub use self::points::Point;
+use self::points::{Alone, MIB};
+pub use self::points::{Asked, Point, REQUESTS};
+use self::words::seconds;
 pub use self::words::{other, size};
 use crate::scenario::volume::plan;
 
-/// Requests of a point, unless more are asked for.
-pub const REQUESTS: i64 = 1_000_000;
 /// Worker threads for whose metadata there is room: the most that serving starts by itself.
 const WORKERS: u32 = 4;
-const MIB: u64 = 1 << 20;
 /// Sizes of the miss-ratio curve: so many, each half of the next, and one between any two.
 const CURVE: u32 = 10;
-
-/// What is asked.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// What the trace is called in messages.
-    pub name: String,
-    /// The trace.
-    pub trace: Trace,
-    /// The same as the `[trace]` of a scenario.
-    pub trace_keys: Table,
-    /// The origin's device profile.
-    pub origin: String,
-    /// The flash device's.
-    pub flash: String,
-    /// Requests of a point, at most.
-    pub requests: i64,
-    /// What the flash device is rated for; without, by default.
-    pub endurance: Option<Endurance>,
-    /// Of the devices.
-    pub seed: i64,
-    /// Threads; one for every processor without.
-    pub jobs: Option<usize>,
-}
-
-/// A size and what LRU misses with it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Misses {
-    /// Bytes of cached pages.
-    pub flash_bytes: u64,
-    /// Of accesses to pages of 4 KiB, reads and writes.
-    pub miss_ratio: f64,
-}
-
-/// What is advised.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advised {
-    /// The preset at its knee.
-    pub point: Point,
-    /// What to know before it is used; part of the words alone.
-    #[serde(skip)]
-    pub warning: &'static str,
-    /// Of `prwc`: from one update to the next.
-    pub update_seconds: Option<i64>,
-    /// What a flash device must have for that: metadata too.
-    pub device_bytes: u64,
-    /// How many times as long the origin alone takes in the mean, for a read; null without reads.
-    pub read_factor: Option<f64>,
-    /// The same for a write.
-    pub write_factor: Option<f64>,
-    /// The share of the origin's operations that is saved; negative if there are more.
-    pub origin_operations_saved_ratio: f64,
-    /// Flash's life.
-    pub wear: Wear,
-}
-
-/// All of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advice {
-    /// Requests of the trace ...
-    pub requests: u64,
-    /// ... and of each point.
-    pub replayed_requests: u64,
-    /// Share of the requests that write.
-    pub write_ratio: f64,
-    /// Bytes of different pages.
-    pub footprint_bytes: u64,
-    /// Bytes of all units of 1 MiB that are asked for.
-    pub touched_unit_bytes: u64,
-    /// From the first request to the last; null of a trace without times.
-    pub duration_seconds: Option<f64>,
-    /// Whether points keep the recorded times.
-    pub keeps_times: bool,
-    /// Whether a cache pays.
-    pub pays: bool,
-    /// Why, in a line.
-    pub verdict: String,
-    /// The best that there is; null where no cache saves anything.
-    pub advised: Option<Advised>,
-    /// The others at their knees.
-    pub others: Vec<Advised>,
-    /// The configuration that serves what is advised.
-    pub toml: Option<String>,
-    /// The origin alone.
-    pub alone: Point,
-    /// Presets at sizes.
-    pub points: Vec<Point>,
-    /// LRU at sizes.
-    pub miss_ratio_curve: Vec<Misses>,
-    /// What all this rests on, a line each.
-    pub assumptions: Vec<String>,
-}
 
 /// Looks at a trace.
 ///
@@ -182,11 +89,6 @@ pub fn advise(asked: &Asked) -> Result<Advice> {
         points,
         assumptions,
     })
-}
-
-fn seconds(found: &Info) -> Option<f64> {
-    let us = found.totals.duration_us();
-    (us > 0).then_some(us as f64 / 1e6)
 }
 
 fn advised(asked: &Asked, alone: &Alone, entrant: &Entrant, point: &Point) -> Advised {

@@ -6,7 +6,9 @@ use larder_report::{
     About, Axis, Cell, Column, Curve, Figure, Section, Table, TableRow, html, number,
 };
 
-use super::{Advice, MIB, Point, size};
+use super::advice::Advice;
+use super::points::{MIB, Point};
+use super::words::size;
 
 /// The page.
 #[must_use]

@@ -5,15 +5,19 @@
 //! runs it.
 
 use anyhow::{Context, Result};
+use larder_trace::Trace;
 use serde::Serialize;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
+use super::endurance::Endurance;
 use super::knee::Means;
-use super::{Asked, MIB};
 use crate::scenario::volume::OUTSTANDING;
 use crate::scenario::{Line, Scenario, Sweep, sweep};
 
+/// Requests of a point, unless more are asked for.
+pub const REQUESTS: i64 = 1_000_000;
+pub(super) const MIB: u64 = 1 << 20;
 /// Sizes, each half of the next.
 const SIZES: u32 = 8;
 /// No smaller cache is tried.
@@ -21,6 +25,29 @@ const LEAST_BYTES: u64 = 8 * MIB;
 /// Periodic updates in the time of the trace, and the longest time between two (the preset's own).
 const UPDATES: f64 = 8.0;
 const LONGEST_SECONDS: f64 = 3600.0;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// What the trace is called in messages.
+    pub name: String,
+    /// The trace.
+    pub trace: Trace,
+    /// The same as the `[trace]` of a scenario.
+    pub trace_keys: Table,
+    /// The origin's device profile.
+    pub origin: String,
+    /// The flash device's.
+    pub flash: String,
+    /// Requests of a point, at most.
+    pub requests: i64,
+    /// What the flash device is rated for; without, by default.
+    pub endurance: Option<Endurance>,
+    /// Of the devices.
+    pub seed: i64,
+    /// Threads; one for every processor without.
+    pub jobs: Option<usize>,
+}
 
 /// A system at a size.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,9 +4,10 @@
 use larder_report::number;
 use larder_trace::info::Info;
 
+use super::advice::Advised;
 use super::entrants::Entrant;
-use super::points::Alone;
-use super::{Advised, Asked, MIB, Point, knee, seconds};
+use super::knee;
+use super::points::{Alone, Asked, MIB, Point};
 use crate::scenario::volume::OUTSTANDING;
 
 /// A size for people.
@@ -17,6 +18,11 @@ pub fn size(bytes: u64) -> String {
         _ if bytes >> 30 == 0 => format!("{} MiB", number(bytes as f64 / MIB as f64)),
         _ => format!("{} GiB", number(bytes as f64 / 1024.0 / MIB as f64)),
     }
+}
+
+pub(super) fn seconds(found: &Info) -> Option<f64> {
+    let us = found.totals.duration_us();
+    (us > 0).then_some(us as f64 / 1e6)
 }
 
 /// Yes or no, and why.

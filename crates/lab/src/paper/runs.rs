@@ -5,9 +5,12 @@ use anyhow::{Context, Result, anyhow};
 use larder_report::Bar;
 use serde_json::Value as Json;
 
-use super::{Asked, At};
+use super::group::Asked;
+use super::row::At;
 use crate::scenario::Line;
 
+/// Bytes written to flash for each transaction.
+pub(super) const FLASH_EACH: &str = "flash_bytes_per_transaction";
 /// The hit ratio of the last hour.
 pub(super) const HIT_RATIO: &str = "hit_ratio_last_hour";
 /// Transactions a second in the last hour.
@@ -196,4 +199,9 @@ pub(super) fn why(holds: bool, asked: &str, otherwise: &str) -> String {
 pub(super) fn listed(points: &[At]) -> String {
     let ours = points.iter().filter_map(|point| point.ours);
     ours.map(larder_report::number).collect::<Vec<_>>().join("; ")
+}
+
+/// The mean of values; 0 without any.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
 }

@@ -4,12 +4,44 @@
 //! Invariant: points come in the order of the paths' names, the last fastest; there are at most
 //! [`MOST_POINTS`].
 
-use toml::{Table, Value};
+use std::fmt;
 
-use super::Point;
+use serde_json::{Map, Value as Json};
+use toml::{Table, Value};
 
 /// More would be a slip of the pen.
 const MOST_POINTS: usize = 100_000;
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// What the grid set, by path, in the grid's order.
+    pub at: Vec<(String, Value)>,
+    /// All settings.
+    pub settings: Table,
+}
+
+impl Point {
+    /// What the grid set, as JSON.
+    #[must_use]
+    pub fn at_json(&self) -> Map<String, Json> {
+        let json = |v: &Value| serde_json::to_value(v).unwrap_or(Json::Null);
+        self.at.iter().map(|(path, value)| (path.clone(), json(value))).collect()
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (path, value)) in self.at.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            match value {
+                Value::String(text) => write!(f, "{comma}{path} {text}")?,
+                other => write!(f, "{comma}{path} {other}")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Takes `[grid]` out of a table.
 pub(super) fn take(base: &mut Table) -> Result<Vec<(String, Vec<Value>)>, String> {

@@ -39,9 +39,9 @@ pub mod volume;
 
 use std::fmt;
 
-use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
+pub use self::grid::Point;
 pub use self::kinds::{KINDS, run_point};
 pub use self::sweep::{Line, Sweep, sweep};
 
@@ -66,37 +66,6 @@ impl fmt::Display for BadScenario {
 }
 
 impl std::error::Error for BadScenario {}
-
-/// One run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Point {
-    /// What the grid set, by path, in the grid's order.
-    pub at: Vec<(String, Value)>,
-    /// All settings.
-    pub settings: Table,
-}
-
-impl Point {
-    /// What the grid set, as JSON.
-    #[must_use]
-    pub fn at_json(&self) -> Map<String, Json> {
-        let json = |v: &Value| serde_json::to_value(v).unwrap_or(Json::Null);
-        self.at.iter().map(|(path, value)| (path.clone(), json(value))).collect()
-    }
-}
-
-impl fmt::Display for Point {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (path, value)) in self.at.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            match value {
-                Value::String(text) => write!(f, "{comma}{path} {text}")?,
-                other => write!(f, "{comma}{path} {other}")?,
-            }
-        }
-        Ok(())
-    }
-}
 
 /// A scenario, see the module.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,12 +11,13 @@ use larder_core::exec::Nanos;
 use larder_io::Device;
 use larder_model::profile;
 
-use super::{
-    Arrival, FLASH_BYTES, FLASH_PROFILE, Load, ORIGIN_BYTES, Outcome, Outcomes, Side, arrivals,
+use super::load::{
+    Arrival, FLASH_BYTES, FLASH_PROFILE, Load, NAME, ORIGIN_BYTES, Outcome, Outcomes, Side,
+    arrivals,
 };
+use crate::bench::common::{BenchOptions, progress};
 use crate::bench::row::Row;
 use crate::bench::volume::{Bare, Target, Volume};
-use crate::bench::{BenchOptions, progress};
 use larder_lab::latencies::Latencies;
 
 pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
@@ -30,7 +31,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
             outcomes.push(side, one(&load, side, round as u64 + 1)?);
         }
     }
-    progress(super::NAME, format!("{}: {rounds} rounds in real time", load.words()));
+    progress(NAME, format!("{}: {rounds} rounds in real time", load.words()));
     Ok(outcomes.rows("real time", &load))
 }
 

@@ -14,11 +14,12 @@ use larder_model::{Model, Op, profile};
 use larder_sim::device::SimDevice;
 use larder_sim::world::World;
 
-use super::{
-    Arrival, FLASH_BYTES, FLASH_PROFILE, Load, ORIGIN_BYTES, Outcome, Outcomes, Side, arrivals,
+use super::load::{
+    Arrival, FLASH_BYTES, FLASH_PROFILE, Load, NAME, ORIGIN_BYTES, Outcome, Outcomes, Side,
+    arrivals,
 };
+use crate::bench::common::{BenchOptions, progress};
 use crate::bench::row::Row;
-use crate::bench::{BenchOptions, progress};
 use larder_lab::latencies::Latencies;
 
 pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
@@ -38,7 +39,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
                 outcomes.push(side, one(&load, side, seed)?);
             }
         }
-        progress(super::NAME, format!("{}: {seeds} seeds", load.words()));
+        progress(NAME, format!("{}: {seeds} seeds", load.words()));
         rows.extend(outcomes.rows("virtual time", &load));
     }
     Ok(rows)

@@ -22,24 +22,15 @@ mod rows;
 use anyhow::Result;
 use larder_lab::load::desktop::{USERS, User};
 
-use super::{BenchOptions, Findings};
+use self::rows::{NAME, SYSTEMS};
+use super::common::{BenchOptions, Findings};
 use larder_lab::jobs::run_jobs;
 use larder_lab::scenario::desktop::{self, Outcome, SCAN_DAY, Setup};
 use larder_lab::scenario::volume::System;
 
-const NAME: &str = "desktop";
 /// The user who makes it.
 const SCAN_USER: usize = 4;
 const SEED: u64 = 1;
-
-/// Who is compared; the rows name them by these places.
-const SYSTEMS: [System; 5] = [
-    System::Preset("prwc"),
-    System::Preset("proc"),
-    System::Preset("slru"),
-    System::Preset("sce"),
-    System::NoCache,
-];
 
 /// Who runs without the disk's write cache too: the first of them, in that order.
 const UNCACHED: [System; 3] = [SYSTEMS[0], SYSTEMS[1], SYSTEMS[2]];

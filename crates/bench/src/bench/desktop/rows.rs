@@ -7,9 +7,18 @@ use larder_lab::scenario::desktop::{Day, Outcome, SCAN_DAY};
 use larder_lab::scenario::volume::System;
 use larder_report::{Axis, Figure, Series};
 
-use super::{NAME, SYSTEMS};
-use crate::bench::Findings;
+use crate::bench::common::Findings;
 use crate::bench::row::{Goal, Row, median};
+
+pub(super) const NAME: &str = "desktop";
+/// Who is compared; the rows name them by these places.
+pub(super) const SYSTEMS: [System; 5] = [
+    System::Preset("prwc"),
+    System::Preset("proc"),
+    System::Preset("slru"),
+    System::Preset("sce"),
+    System::NoCache,
+];
 
 /// Places in [`SYSTEMS`].
 const PRWC: usize = 0;

@@ -22,13 +22,12 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use self::fio::Job;
-use self::servers::Contestant;
+use self::servers::{Contestant, MIB};
+use super::common::{BenchOptions, progress};
 use super::quiet::Counted;
 use super::row::{Goal, Row, median};
-use super::{BenchOptions, progress};
 
 const NAME: &str = "nbd";
-const MIB: u64 = 1 << 20;
 const TMPFS: &str = "/dev/shm";
 
 /// How long and how large.

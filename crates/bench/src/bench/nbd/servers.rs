@@ -18,12 +18,12 @@ use larder_model::SplitMix64;
 use larder_nbd::client::{Client, Options};
 use larder_nbd::uri::{Address, Uri};
 
-use super::MIB;
 use super::fio::{Job, Outcome};
 use crate::bench::quiet::{Watch, process_ticks};
 use crate::demo::server::{Server, Spec};
 
 /// How long a server may take until it serves, and a cache to become warm.
+pub(super) const MIB: u64 = 1 << 20;
 const START_BOUND: Duration = Duration::from_secs(20);
 const WARM_BOUND: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(10);

@@ -17,6 +17,9 @@ use larder_core::journal::record::{Record, Tail, pack};
 use larder_core::journal::recover::Header;
 use larder_model::SplitMix64;
 
+/// The bench.
+pub(super) const NAME: &str = "recovery";
+
 /// The generation of the older region, and of the newer.
 const GENERATIONS: [u64; 2] = [10, 11];
 

@@ -20,9 +20,9 @@ use larder_core::pagelog::{
 };
 use larder_core::request::Errno;
 
-use super::super::progress;
+use super::super::common::progress;
 use super::super::row::{Goal, Row, median};
-use super::{FLASH_BYTES, NAME};
+use super::metadata::NAME;
 
 const FLASH_BYTES_PER_SECOND: f64 = 400e6;
 const READ_SECONDS: f64 = 1e-4;
@@ -189,9 +189,9 @@ impl Rig {
     }
 }
 
-/// The rows, of a log of `1 / scale` of the size.
-pub(super) fn rows(scale: u64, rounds: usize) -> Result<Vec<Row>> {
-    let mut rig = Rig::new(FLASH_BYTES / scale)?;
+/// The rows, of a log of so many bytes; `full` if that is the whole of its size.
+pub(super) fn rows(bytes: u64, rounds: usize, full: bool) -> Result<Vec<Row>> {
+    let mut rig = Rig::new(bytes)?;
     let blocks = u64::from(rig.log.geometry().blocks);
     let first = (blocks + blocks / 16).next_multiple_of(rig.segment());
     let mut rows = Vec::new();
@@ -200,7 +200,7 @@ pub(super) fn rows(scale: u64, rounds: usize) -> Result<Vec<Row>> {
         let found: Result<Vec<Recovered>> =
             (0..rounds).map(|_| recover(&rig.flash, *rig.log.geometry())).collect();
         let found = found?;
-        rows.push(row(quarters, &found, blocks, scale == 1)?);
+        rows.push(row(quarters, &found, blocks, full)?);
     }
     progress(NAME, format!("face: {rounds} rounds"));
     Ok(rows)
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_log_that_was_filled_comes_back_wherever_the_power_fails() {
-        let rows = rows(2048, 1).unwrap();
+        let rows = rows(32 << 20, 1, false).unwrap();
         assert_eq!(rows.len(), 4);
         assert!(rows.iter().all(|row| row.ours.unwrap() > 0.0));
     }

@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
+/// The file at the top that has the counters; no listing shows it.
+pub const STATS: &str = ".slow-stats";
+
 /// The most entries at the top that are counted by name; the others are counted together.
 const MOST_GROUPS: usize = 64;
 /// What those are called.

@@ -26,11 +26,12 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, fallocate, fstatvfs};
 use rustix::io::Errno as Below;
 
 use super::ahead::Plan;
+use super::counts::STATS;
 use super::disk::{Disk, Way};
 use super::names::{self, Change, Entry, Made};
 use super::nodes::{Node, Nodes, Reader};
+use super::options::SlowDirOptions;
 use super::wanted::Kernel;
-use super::{STATS, SlowDirOptions};
 
 const VALID: Duration = Duration::from_secs(3600);
 const NOW: Duration = Duration::ZERO;

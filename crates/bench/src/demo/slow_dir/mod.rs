@@ -26,11 +26,12 @@ mod extents;
 mod files;
 mod names;
 mod nodes;
+mod options;
 mod wanted;
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -45,39 +46,19 @@ use larder_volume::VolumeError;
 use rustix::fs::OFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+pub use self::counts::STATS;
 use self::disk::Disk;
 use self::files::Files;
 use self::nodes::Nodes;
+pub use self::options::SlowDirOptions;
 use self::wanted::Kernel;
 
-/// The file at the top that has the counters; no listing shows it.
-pub const STATS: &str = ".slow-stats";
 /// Threads that read requests: each waits for files below, not for the model.
 const READERS: usize = 4;
 /// Time between two looks at a mount that is in use.
 const POLL: Duration = Duration::from_millis(20);
 /// A disk is at least so large.
 const LEAST_BYTES: u64 = 1 << 30;
-
-/// What is mounted where, and on what disk.
-#[derive(Clone, Debug)]
-pub struct SlowDirOptions {
-    /// A device model's name, or the file that describes one.
-    pub device: String,
-    /// The seed of what it leaves to chance.
-    pub seed: u64,
-    /// The disk's size; without one, twice of what the directory has, and 1 GiB at least.
-    pub disk_bytes: Option<u64>,
-    /// Bytes that are read ahead of whoever reads a file in order; 0 for none.
-    pub ahead_bytes: u64,
-    /// Whether flushes flush the files below too. Without, what was written survives this process, and no crash of the
-    /// machine.
-    pub sync: bool,
-    /// The directory.
-    pub source: PathBuf,
-    /// Where it is mounted: an empty directory.
-    pub at: PathBuf,
-}
 
 /// A mounted directory; dropping it takes the mount away without waiting for its users.
 pub struct SlowDir {

@@ -121,3 +121,15 @@ fn capacity(text: &str) -> Result<Capacity, String> {
     }
     size(text).map(Capacity::Bytes)
 }
+
+/// The flags of a trace that are given, as keys of a scenario's `[trace]`.
+pub fn trace_keys(read: &ReadArgs) -> Vec<(&'static str, toml::Value)> {
+    let text = |value: &str| toml::Value::from(value);
+    let keys = [
+        ("format", read.format.map(|format| text(format.name()))),
+        ("dev", read.dev.map(|dev| i64::from(dev).into())),
+        ("columns", read.columns.as_ref().map(|columns| text(columns.text()))),
+        ("event", read.event.map(|event| text(&event.to_string()))),
+    ];
+    keys.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}

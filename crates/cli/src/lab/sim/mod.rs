@@ -13,7 +13,6 @@ use larder_lab::scenario::{Line, Scenario, Sweep, sweep};
 use serde_json::{Value as Json, json};
 
 use self::args::SimArgs;
-use super::trace_keys;
 use crate::out;
 
 /// Runs the command.
@@ -49,7 +48,7 @@ pub fn sim(args: &SimArgs) -> Result<()> {
 
 /// A scenario from its file. The file states how its trace is read.
 fn from_file(args: &SimArgs, path: &Path) -> Result<Scenario> {
-    if !trace_keys(&args.read).is_empty() {
+    if !args::trace_keys(&args.read).is_empty() {
         bail!("--format, --dev, --columns and --event are for --trace; accepted: --set");
     }
     let text =

@@ -8,7 +8,6 @@ use larder_lab::hits::replay::Capacity;
 use larder_lab::scenario::Scenario;
 use toml::Value;
 
-use super::super::trace_keys;
 use super::args::SimArgs;
 use crate::choices::DurabilityArg;
 
@@ -51,7 +50,7 @@ pub(super) fn scenario(args: &SimArgs, preset: &str) -> Result<Scenario> {
             scenario.set(key, value)?;
         }
     }
-    for (key, value) in trace_keys(&args.read) {
+    for (key, value) in super::args::trace_keys(&args.read) {
         scenario.set(&format!("trace.{key}"), value)?;
     }
     Ok(scenario)

@@ -6,8 +6,8 @@ use larder_core::pagelog::{BATCH_PAGES, Geometry};
 use larder_model::{Kind as OpKind, Op, SplitMix64, described, profile};
 use larder_report::number;
 
-use super::super::{Asked, Kind};
-use super::*;
+use super::super::runs::at;
+use super::super::{Asked, Found, Kind, Row};
 
 /// FE1: (1 + theta) = (1 + delta)^x with x = Cdisk / (Cdisk - Cflash), by the drives' rated figures.
 pub(super) fn break_even(_: &Asked) -> Result<Found> {

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::super::Kind;
-use super::super::runs::{always, over};
-use super::*;
+use super::super::runs::{always, at, listed, over};
+use super::super::{Kind, Row};
+use super::lab::{FLASH, Lab, SYSTEM, TPMC, all, rises, said};
 use crate::scenario_file;
 
 const DISKS: [&str; 5] = ["1", "2", "4", "8", "16"];
@@ -25,7 +25,7 @@ pub(super) fn money(lab: &Lab<'_>) -> Result<Row> {
             &over(&ours, &ram),
         ));
     }
-    let ours = super::super::runs::listed(&points);
+    let ours = listed(&points);
     let asked = "At each of five steps of 200 MB of memory or 2 GB of flash (ten to one by price), the database \
                  with the flash is faster than that with the memory.";
     Ok(Row::new("F15", "flash instead of memory for the same money", Kind::Shape, "ratio")

@@ -3,8 +3,12 @@
 
 use anyhow::Result;
 
-use super::super::{Kind, runs::always};
-use super::*;
+use super::super::runs::{Runs, always, at, listed, rounded, why};
+use super::super::{Kind, Row};
+use super::lab::{
+    FLASH, HITS, Lab, REDUCTION, SIZES, SYSTEM, TPMC, all, by_size, everywhere, percent, rises,
+    said,
+};
 use crate::scenario_file;
 
 const KINDS: &str = "caches";
@@ -98,7 +102,7 @@ pub(super) fn reduction(lab: &Lab<'_>) -> Result<Row> {
     let holds = all(&checks);
     let asked = "Each of the ten values of Table 4 within 5 points; both columns grow with flash; 'almost \
                  identical' is within 3 points, half as much again as the paper's two.";
-    let words = |n: usize| super::super::runs::listed(&points[n..n + 5]);
+    let words = |n: usize| listed(&points[n..n + 5]);
     let ours = format!("mixed {}; dirty only {}", words(0), words(5));
     Ok(Row::new("F2", "disk writes saved by FaCE-Basic (Table 4)", Kind::Absolute, "%")
         .values("mixed 51; 61; 66; 71; 75; dirty only 53; 62; 67; 71; 74", ours)
@@ -244,7 +248,7 @@ pub(super) fn ranges(lab: &Lab<'_>) -> Result<Row> {
             points.push(at(format!("{what}, {} GB", SIZES[gb]), paper, &values));
         }
     }
-    let ours = super::super::runs::listed(&points);
+    let ours = listed(&points);
     let asked = "The ends of both ranges, which the introduction gives without sizes, at 4 and 20 GB, within 5 \
                  points.";
     Ok(Row::new("F21", "flash hits and writes saved, overall", Kind::Absolute, "%")

@@ -17,18 +17,16 @@
 mod arithmetic;
 mod hardware;
 mod hits;
+mod lab;
 mod restart;
 mod speed;
 mod writes;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use anyhow::Result;
 use larder_report::{Axis, Curve, Figure};
 
-use super::runs::{Runs, at, median, rounded, why};
+use self::lab::{HITS, Lab, REDUCTION, SIZES, TPMC, by_size};
+use super::runs::{Runs, median};
 use super::{Asked, Found, Group, Row};
 
 /// All of its rows.
@@ -71,81 +69,15 @@ const ROWS: [(&str, RowOf); 21] = [
     ("F21", hits::ranges),
 ];
 
-/// The sizes of flash in the paper's tables, in GB.
-const SIZES: [&str; 5] = ["4", "8", "12", "16", "20"];
-const SYSTEM: &str = "system";
-const FLASH: &str = "flash_gib";
-const TPMC: &str = "/tpmc";
-const HITS: &str = "/flash_hit_ratio";
-const REDUCTION: &str = "/write_reduction";
-
-/// Runs of scenario files, each once.
-struct Lab<'a> {
-    asked: &'a Asked,
-    runs: RefCell<BTreeMap<&'static str, Rc<Runs>>>,
-}
-
-impl Lab<'_> {
-    fn runs(&self, file: (&'static str, &'static str)) -> Result<Rc<Runs>> {
-        if let Some(runs) = self.runs.borrow().get(file.0) {
-            return Ok(Rc::clone(runs));
-        }
-        let runs = Rc::new(Runs::of(self.asked, file)?);
-        self.runs.borrow_mut().insert(file.0, Rc::clone(&runs));
-        Ok(runs)
-    }
-
-    fn sizes(&self) -> Result<Rc<Runs>> {
-        self.runs(crate::scenario_file!("face-sizes"))
-    }
-}
-
 fn rows(asked: &Asked) -> Result<Found> {
-    let lab = Lab { asked, runs: RefCell::default() };
+    let lab = Lab::new(asked);
     let wanted = ROWS.iter().filter(|(id, _)| asked.wants(id));
     let rows = wanted.map(|(_, row)| row(&lab)).collect::<Result<Vec<Row>>>()?;
-    let figures = match lab.runs.borrow().get("face-sizes") {
-        Some(runs) => figures(runs)?,
+    let figures = match lab.made("face-sizes") {
+        Some(runs) => figures(&runs)?,
         None => Vec::new(),
     };
     Ok(Found { rows, figures })
-}
-
-/// A figure of a system at each size of flash, on each seed.
-fn by_size(runs: &Runs, system: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
-    SIZES.iter().map(|gb| runs.at(&[(SYSTEM, system), (FLASH, gb)], pointer)).collect()
-}
-
-/// Whether something is so of two systems at each size, on every seed.
-fn everywhere(one: &[Vec<f64>], other: &[Vec<f64>], is: impl Fn(f64, f64) -> bool) -> bool {
-    !one.is_empty()
-        && one.iter().zip(other).all(|(one, other)| super::runs::always(one, other, &is))
-}
-
-/// Whether it grows from each size to the next, on every seed.
-fn rises(sizes: &[Vec<f64>]) -> bool {
-    sizes.windows(2).all(|pair| match pair {
-        [one, next] => super::runs::always(one, next, |one, next| one < next),
-        _ => false,
-    })
-}
-
-/// In percent.
-fn percent(values: &[f64]) -> Vec<f64> {
-    values.iter().map(|value| value * 100.0).collect()
-}
-
-/// How a check came out, for the row's own words.
-fn said(checks: &[(&str, bool)]) -> String {
-    let words: Vec<String> = checks
-        .iter()
-        .map(|(what, holds)| format!("{what}: {}", if *holds { "yes" } else { "no" }))
-        .collect();
-    words.join("; ")
-}
-
-fn all(checks: &[(&str, bool)]) -> bool {
-    checks.iter().all(|(_, holds)| *holds)
 }
 
 /// Figures 6 to 8 b.

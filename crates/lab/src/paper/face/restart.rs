@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::super::Kind;
-use super::super::runs::{always, over, range};
-use super::*;
+use super::super::runs::{always, at, over, range, rounded, why};
+use super::super::{Kind, Row};
+use super::lab::{Lab, SYSTEM, TPMC, all, percent, rises, said};
 use crate::scenario_file;
 
 const INTERVAL: &str = "checkpoint_seconds";

@@ -3,9 +3,11 @@
 
 use anyhow::Result;
 
-use super::super::Kind;
-use super::super::runs::{always, is_like, over};
-use super::*;
+use super::super::runs::{Runs, always, at, is_like, over, why};
+use super::super::{Kind, Row};
+use super::lab::{
+    FLASH, HITS, Lab, SIZES, SYSTEM, TPMC, all, by_size, everywhere, percent, rises, said,
+};
 use crate::scenario_file;
 
 const BUSY: &str = "/flash/utilisation";

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::super::Kind;
-use super::super::runs::{always, is_like, over};
-use super::*;
+use super::super::runs::{always, at, is_like, over};
+use super::super::{Kind, Row};
+use super::lab::{FLASH, Lab, SYSTEM, all, percent, said};
 use crate::scenario_file;
 
 /// Table 6: sequentiality in percent, and the mean write in kB.

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, over, rounded, why};
 use super::super::{Asked, Found, Kind, Row};
-use super::values::ALL_RAM;
-use super::{FLASH, READ, SET, WRITE, figures};
+use super::figures;
+use super::values::{ALL_RAM, FLASH, READ, SET, WRITE};
 use crate::scenario_file;
 
 const RAM: &str = "cache.ram_mib";

@@ -5,8 +5,10 @@ use anyhow::Result;
 use larder_report::{Axis, Curve, Figure};
 
 use super::super::runs::{Runs, median};
-use super::values::{self, ARCHITECTURES, FLASH_FACTORS, POLICIES, RAM_SIZES, WRITE_SHARES};
-use super::{ARCHITECTURE, FLASH, READ, SET, WRITE};
+use super::values::{
+    self, ARCHITECTURE, ARCHITECTURES, FLASH, FLASH_FACTORS, POLICIES, RAM_SIZES, READ, SET, WRITE,
+    WRITE_SHARES,
+};
 
 /// A curve through the medians over seeds, where one setting takes values.
 fn curve(

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, over};
 use super::super::{Asked, Found, Kind, Row};
-use super::{FLASH, READ, SET, figures};
+use super::figures;
+use super::values::{FLASH, READ, SET};
 use crate::scenario_file;
 
 const SHARE: &str = "load.write_share";

@@ -6,8 +6,10 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, over, why};
 use super::super::{Asked, Found, Kind, Row};
-use super::values::{ARCHITECTURES, FLASH_FACTORS, WRITE_SHARES};
-use super::{ARCHITECTURE, FLASH, READ, SET, WRITE, figures};
+use super::figures;
+use super::values::{
+    ARCHITECTURE, ARCHITECTURES, FLASH, FLASH_FACTORS, READ, SET, WRITE, WRITE_SHARES,
+};
 use crate::scenario_file;
 
 /// H13.

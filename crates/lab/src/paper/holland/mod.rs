@@ -21,13 +21,6 @@ mod values;
 
 use super::Group;
 
-const READ: &str = "/read_us";
-const WRITE: &str = "/write_us";
-const RAM_HIT: &str = "/ram_hit_ratio";
-const FLASH: &str = "cache.flash_gib";
-const SET: &str = "load.working_set_gib";
-const ARCHITECTURE: &str = "cache.architecture";
-
 /// Its groups.
 pub(super) const GROUPS: &[Group] = &[
     Group { ids: &["HT1", "H0", "H1"], run: sums::run },

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, median, rounded, why};
 use super::super::{Asked, At, Found, Kind, Row};
-use super::values::ARCHITECTURES;
-use super::{ARCHITECTURE, READ, WRITE, figures};
+use super::figures;
+use super::values::{ARCHITECTURE, ARCHITECTURES, READ, WRITE};
 use crate::scenario_file;
 
 const RAM: &str = "cache.ram_policy";

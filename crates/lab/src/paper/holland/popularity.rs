@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::super::runs::{Runs, at, median, over, rounded};
 use super::super::{Asked, At};
-use super::{ARCHITECTURE, RAM_HIT, READ, SET};
+use super::values::{ARCHITECTURE, RAM_HIT, READ, SET};
 use crate::scenario_file;
 
 /// Exponents of Zipf's law.

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::super::runs::{Runs, always, at, listed, median, over, rounded, why};
 use super::super::{Asked, Found, Kind, Row};
+use super::figures;
 use super::popularity::Fit;
-use super::values::SETS;
-use super::{ARCHITECTURE, FLASH, RAM_HIT, READ, SET, figures};
+use super::values::{ARCHITECTURE, FLASH, RAM_HIT, READ, SET, SETS};
 use crate::scenario_file;
 
 const FLASH_HIT: &str = "/flash_hit_ratio";

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The values that the scenarios' settings take.
+//! The settings of the scenarios, the values that they take, and where figures stand.
+
+pub(super) const READ: &str = "/read_us";
+pub(super) const WRITE: &str = "/write_us";
+pub(super) const RAM_HIT: &str = "/ram_hit_ratio";
+pub(super) const FLASH: &str = "cache.flash_gib";
+pub(super) const SET: &str = "load.working_set_gib";
+pub(super) const ARCHITECTURE: &str = "cache.architecture";
 
 /// How RAM and flash are put together.
 pub(super) const ARCHITECTURES: [&str; 3] = ["naive", "lookaside", "unified"];

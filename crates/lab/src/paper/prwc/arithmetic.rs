@@ -10,8 +10,8 @@ use larder_core::journal::layout::Layout;
 use larder_core::shape::Shape;
 use larder_report::number;
 
+use super::super::runs::{at, mean, rounded};
 use super::super::{Asked, At, Found, Kind, Row};
-use super::{at, mean, rounded};
 use crate::load::desktop::{Ask, DAYS, Desktop, SEGMENT_BYTES, Scale, USERS, User};
 
 /// The shares that the paper prints, user by user: of the covered segments, those written.

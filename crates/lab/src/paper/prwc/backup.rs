@@ -4,8 +4,8 @@
 use anyhow::Result;
 use larder_report::{Axis, Figure, Series};
 
+use super::super::runs::{Runs, Seed, at, rounded, why};
 use super::super::{Asked, At, Found, Kind, Row};
-use super::{Runs, Seed, at, rounded, why};
 use crate::scenario_file;
 
 const SYSTEMS: [&str; 4] = ["prwc", "proc", "slru", "no-cache"];

@@ -4,8 +4,8 @@
 use anyhow::Result;
 use larder_report::{Axis, Figure, Series};
 
+use super::super::runs::{Runs, Seed, at, is_gain, mean, range, rounded, why};
 use super::super::{Asked, At, Found, Kind, Row};
-use super::{Runs, Seed, at, is_gain, is_similar, mean, range, rounded, why};
 use crate::scenario_file;
 
 /// Why rows differ; each was looked into.
@@ -60,6 +60,14 @@ fn uncached(runs: &Runs, ours: &str, peer: &str, pointer: &str) -> Result<At> {
 
 fn day(day: usize, figure: &str) -> String {
     format!("/days/{day}/{figure}")
+}
+
+/// The least that the paper calls better.
+const BETTER: f64 = 0.19;
+
+/// Whether a ratio is what the paper calls similar, see the module above.
+pub(super) fn is_similar(ratio: f64) -> bool {
+    (1.0 / (1.0 + BETTER)..=1.0 + BETTER).contains(&ratio)
 }
 
 /// All rows of the ten days.

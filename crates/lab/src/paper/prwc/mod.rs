@@ -21,7 +21,6 @@ mod recovery;
 mod sizes;
 
 use super::Group;
-use super::runs::{Runs, Seed, at, bars, is_gain, range, rounded, why};
 
 /// All of its rows.
 pub const GROUPS: &[Group] = &[
@@ -37,23 +36,13 @@ pub const GROUPS: &[Group] = &[
     Group { ids: &["PT1"], run: arithmetic::table },
 ];
 
-/// The least that the paper calls better.
-const BETTER: f64 = 0.19;
-
-/// Whether a ratio is what the paper calls similar, see the module.
-fn is_similar(ratio: f64) -> bool {
-    (1.0 / (1.0 + BETTER)..=1.0 + BETTER).contains(&ratio)
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use toml::Value;
 
     use super::super::Asked;
+    use super::super::runs::{is_gain, range, rounded};
+    use super::days::is_similar;
     use super::*;
     use crate::scenario::Scenario;
     use crate::scenario_file;

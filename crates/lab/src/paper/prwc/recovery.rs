@@ -16,8 +16,8 @@ use larder_report::Figure;
 use larder_sim::device::SimDevice;
 use larder_sim::store::Store;
 
+use super::super::runs::{at, bars, range, rounded};
 use super::super::{Asked, At, Found, Kind, Row};
-use super::{at, bars, range, rounded};
 use crate::load::desktop::{Scale, USERS};
 use crate::scenario::desktop::{Run, Setup};
 use crate::scenario::volume::{System, VOLUME};

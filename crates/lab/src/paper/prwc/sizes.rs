@@ -4,8 +4,8 @@
 use anyhow::Result;
 use larder_report::Figure;
 
+use super::super::runs::{Runs, Seed, at, bars, is_gain, rounded, why};
 use super::super::{Asked, At, Found, Kind, Row};
-use super::{Runs, Seed, at, bars, is_gain, rounded, why};
 use crate::scenario_file;
 
 const BANDWIDTH: &str = "/total/all/bytes_per_second";

@@ -3,9 +3,10 @@
 
 use anyhow::Result;
 
-use super::super::runs::{Runs, always, at, is_like, listed, median, over, why};
+use super::super::runs::{FLASH_EACH, Runs, always, at, is_like, listed, median, over, why};
 use super::super::{Found, Kind, Row};
-use super::{CACHES, FLASH_EACH, figures};
+use super::figures;
+use super::published::CACHES;
 
 /// What is asked of both runs.
 pub(super) const IDS: &[&str] = &["S11", "S19", "S20"];

@@ -5,10 +5,9 @@
 use anyhow::Result;
 use larder_report::{Axis, Bar, Curve, Figure};
 
-use super::super::runs::{Runs, median, medians, over};
+use super::super::runs::{FLASH_EACH, Runs, median, medians, over};
 use super::cases::{Ablation, Case};
-use super::published::{LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE, SMALL_HITS};
-use super::{CACHES, EACH_COUNTED, FLASH_EACH};
+use super::published::{CACHES, EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE, SMALL_HITS};
 
 /// The middle of the paper's last hour, of eight and of four.
 const LAST_OF_8: f64 = 7.5;

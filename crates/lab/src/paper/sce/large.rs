@@ -7,8 +7,8 @@ use super::super::runs::{
     Runs, always, at, falling, is_like, listed, median, over, range, rounded, why,
 };
 use super::super::{Found, Kind, Row};
-use super::published::{LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE};
-use super::{EACH_COUNTED, figures};
+use super::figures;
+use super::published::{EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE};
 
 /// What is asked of these runs alone.
 pub(super) const IDS: &[&str] = &["S1", "S2", "S4", "S5", "S6", "S7", "S8"];

@@ -52,9 +52,6 @@ pub(super) const GROUPS: &[Group] = &[
     Group { ids: &["S13", "S14"], run: write_back::rows },
 ];
 
-/// The caches that the paper compares, ours first.
-const CACHES: [&str; 4] = ["sce", "flashcache", "bcache", "enhanceio"];
-
 /// Configurations A and B, and what is said of both.
 fn comparison(asked: &Asked) -> Result<Found> {
     let wanted = |ids: &[&str]| ids.iter().any(|id| asked.wants(id));
@@ -81,8 +78,3 @@ fn comparison(asked: &Asked) -> Result<Found> {
     }
     Ok(found)
 }
-
-/// Transactions of ours for one that TPC-E counts ([`crate::load`]).
-const EACH_COUNTED: f64 = 10.0;
-/// Bytes written to flash for each transaction.
-const FLASH_EACH: &str = "flash_bytes_per_transaction";

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the paper states of its configurations A (large) and B (small), by system.
 
+/// The caches that the paper compares, ours first.
+pub(super) const CACHES: [&str; 4] = ["sce", "flashcache", "bcache", "enhanceio"];
+/// Transactions of ours for one that TPC-E counts ([`crate::load`]).
+pub(super) const EACH_COUNTED: f64 = 10.0;
 /// Transactions that TPC-E counts, a second, in the last hour (Table 1; SCE's by its ratios).
 pub(super) const LARGE_TPSE: [(&str, f64); 6] = [
     ("all-flash", 87.9),

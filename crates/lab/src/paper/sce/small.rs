@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use super::super::runs::{Runs, at, falling, is_like, listed, over, range, why};
 use super::super::{Found, Kind, Row};
-use super::published::SMALL_HITS;
-use super::{CACHES, figures};
+use super::figures;
+use super::published::{CACHES, SMALL_HITS};
 
 /// What is asked of these runs alone.
 pub(super) const IDS: &[&str] = &["S9", "S10", "S12"];

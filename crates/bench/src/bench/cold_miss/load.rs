@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the reads meet, when they come, and the rows of both ways to run them.
+
+use anyhow::{Context, Result};
+use larder_core::buf::PAGE;
+use larder_core::config::Choices;
+use larder_core::exec::{Nanos, SECOND};
+use larder_lab::latencies::Latencies;
+use larder_model::{SplitMix64, profiles};
+use larder_sim::scenario::sce;
+
+use crate::bench::row::{Goal, Row, median};
+
+pub(super) const NAME: &str = "cold-miss";
+/// About the size of the disks that the profiles model.
+pub(super) const ORIGIN_BYTES: u64 = 512 << 30;
+pub(super) const FLASH_BYTES: u64 = 256 << 30;
+pub(super) const FLASH_PROFILE: &str = "ssd-s3500";
+
+/// What the reads meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Bare,
+    Idle,
+    Running,
+}
+
+impl Side {
+    pub(super) const ALL: [Self; 3] = [Self::Bare, Self::Idle, Self::Running];
+
+    /// The preset's choices, for the sides that have a cache.
+    pub(super) fn choices(self) -> Choices {
+        let mut choices = sce();
+        if self == Self::Idle {
+            choices.selective_mut().into_iter().for_each(|s| s.classes.clear());
+        }
+        choices
+    }
+}
+
+/// A profile and the rate at which reads arrive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) profile: &'static str,
+    pub(super) per_second: u64,
+    /// What the rate is half of.
+    pub(super) of: &'static str,
+    pub(super) span: Nanos,
+}
+
+impl Load {
+    /// Half of what the device does at this depth.
+    pub(super) fn half_of(profile: &'static str, deep: bool, seconds: u64) -> Result<Self> {
+        let info = profiles().iter().find(|p| p.name == profile).context("the profile")?;
+        let (rate, of) = if deep {
+            (info.rated.read_iops_qd32, "32 at a time")
+        } else {
+            (info.rated.read_iops_qd1, "one at a time")
+        };
+        Ok(Self { profile, per_second: rate / 2, of, span: seconds * SECOND })
+    }
+
+    pub(super) fn words(&self) -> String {
+        format!(
+            "{}: Poisson arrivals, {}/s for {} s, half of its rate {}",
+            self.profile,
+            self.per_second,
+            self.span / SECOND,
+            self.of
+        )
+    }
+}
+
+/// A read: when it comes, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Nanos,
+    pub(super) offset: u64,
+}
+
+/// The arrivals of a seed: each in a unit of its own, in no order.
+pub(super) fn arrivals(load: &Load, seed: u64, unit_bytes: u64) -> Vec<Arrival> {
+    let mut random = SplitMix64::new(seed);
+    let mut units: Vec<u32> = (0..(ORIGIN_BYTES / unit_bytes) as u32).collect();
+    let mean_ns = SECOND as f64 / load.per_second as f64;
+    let mut at = 0.0;
+    let mut arrivals = Vec::new();
+    for i in 0..units.len() {
+        // In (0, 1], so that the logarithm is finite.
+        let chance = ((random.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        at -= chance.ln() * mean_ns;
+        if at >= load.span as f64 {
+            break;
+        }
+        let pick = i + random.below((units.len() - i) as u64) as usize;
+        units.swap(i, pick);
+        let page = random.below(unit_bytes / PAGE as u64);
+        let offset = u64::from(units[i]) * unit_bytes + page * PAGE as u64;
+        arrivals.push(Arrival { at: at as Nanos, offset });
+    }
+    arrivals
+}
+
+/// One run.
+pub(super) struct Outcome {
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) populated_mb_s: f64,
+}
+
+impl Outcome {
+    pub(super) fn new(latencies: &Latencies, populated_bytes: u64, span: Nanos) -> Self {
+        Self {
+            p50_us: latencies.quantile_us(0.5),
+            p99_us: latencies.quantile_us(0.99),
+            populated_mb_s: populated_bytes as f64 / 1e6 / (span as f64 / SECOND as f64),
+        }
+    }
+}
+
+/// Several runs of each side with equal arrivals.
+pub(super) struct Outcomes {
+    pub(super) bare: Vec<Outcome>,
+    pub(super) idle: Vec<Outcome>,
+    pub(super) running: Vec<Outcome>,
+}
+
+impl Outcomes {
+    pub(super) fn new() -> Self {
+        Self { bare: Vec::new(), idle: Vec::new(), running: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, side: Side, outcome: Outcome) {
+        match side {
+            Side::Bare => self.bare.push(outcome),
+            Side::Idle => self.idle.push(outcome),
+            Side::Running => self.running.push(outcome),
+        }
+    }
+
+    pub(super) fn rows(&self, how: &str, load: &Load) -> Vec<Row> {
+        type Figure = fn(&Outcome) -> f64;
+        let each = |outcomes: &[Outcome], figure: Figure| -> Vec<f64> {
+            outcomes.iter().map(figure).collect()
+        };
+        let p50: Figure = |outcome| outcome.p50_us;
+        let p99: Figure = |outcome| outcome.p99_us;
+        let row = |side: &str, what: &str, ours: &[Outcome], figure: Figure| {
+            let case = format!("{how}, {} at {}/s, {side}, {what}", load.profile, load.per_second);
+            let (ours, bare) = (each(ours, figure), each(&self.bare, figure));
+            Row::new(NAME, case, "us").paired("the bare device", &ours, &bare)
+        };
+        let populated = median(&each(&self.running, |o| o.populated_mb_s));
+        let achieved = format!(
+            "population brings {populated:.1} MB/s meanwhile; flash: {FLASH_PROFILE}, empty"
+        );
+        vec![
+            row("idle", "p50", &self.idle, p50).note(load.words()),
+            row("idle", "p99", &self.idle, p99).goals(&[Goal::RatioAtMost(1.05)]),
+            row("running", "p50", &self.running, p50)
+                .goals(&[Goal::RatioAtMost(1.05)])
+                .note(achieved),
+            row("running", "p99", &self.running, p99).goals(&[Goal::RatioAtMost(2.0)]),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_keep_their_rate_and_never_return_to_a_unit() {
+        let load = Load { profile: "cloud", per_second: 1500, of: "", span: 10 * SECOND };
+        let arrivals = arrivals(&load, 3, 1 << 20);
+        assert!((14_500..15_500).contains(&arrivals.len()), "{}", arrivals.len());
+        assert!(arrivals.is_sorted_by_key(|a| a.at));
+        let units: std::collections::HashSet<u64> =
+            arrivals.iter().map(|a| a.offset >> 20).collect();
+        assert_eq!(units.len(), arrivals.len());
+        assert!(arrivals.iter().all(|a| a.offset % PAGE as u64 == 0 && a.offset < ORIGIN_BYTES));
+    }
+}

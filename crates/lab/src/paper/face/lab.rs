@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The runs that rows share, where their figures stand, and how those are compared.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::super::Asked;
+use super::super::runs::{Runs, always};
+
+/// The sizes of flash in the paper's tables, in GB.
+pub(super) const SIZES: [&str; 5] = ["4", "8", "12", "16", "20"];
+pub(super) const SYSTEM: &str = "system";
+pub(super) const FLASH: &str = "flash_gib";
+pub(super) const TPMC: &str = "/tpmc";
+pub(super) const HITS: &str = "/flash_hit_ratio";
+pub(super) const REDUCTION: &str = "/write_reduction";
+
+/// Runs of scenario files, each once.
+pub(super) struct Lab<'a> {
+    asked: &'a Asked,
+    runs: RefCell<BTreeMap<&'static str, Rc<Runs>>>,
+}
+
+impl<'a> Lab<'a> {
+    pub(super) fn new(asked: &'a Asked) -> Self {
+        Self { asked, runs: RefCell::default() }
+    }
+
+    /// The runs of a file, if they were made.
+    pub(super) fn made(&self, name: &str) -> Option<Rc<Runs>> {
+        self.runs.borrow().get(name).map(Rc::clone)
+    }
+
+    pub(super) fn runs(&self, file: (&'static str, &'static str)) -> Result<Rc<Runs>> {
+        if let Some(runs) = self.made(file.0) {
+            return Ok(runs);
+        }
+        let runs = Rc::new(Runs::of(self.asked, file)?);
+        self.runs.borrow_mut().insert(file.0, Rc::clone(&runs));
+        Ok(runs)
+    }
+
+    pub(super) fn sizes(&self) -> Result<Rc<Runs>> {
+        self.runs(crate::scenario_file!("face-sizes"))
+    }
+}
+
+/// A figure of a system at each size of flash, on each seed.
+pub(super) fn by_size(runs: &Runs, system: &str, pointer: &str) -> Result<Vec<Vec<f64>>> {
+    SIZES.iter().map(|gb| runs.at(&[(SYSTEM, system), (FLASH, gb)], pointer)).collect()
+}
+
+/// Whether something is so of two systems at each size, on every seed.
+pub(super) fn everywhere(
+    one: &[Vec<f64>],
+    other: &[Vec<f64>],
+    is: impl Fn(f64, f64) -> bool,
+) -> bool {
+    !one.is_empty() && one.iter().zip(other).all(|(one, other)| always(one, other, &is))
+}
+
+/// Whether it grows from each size to the next, on every seed.
+pub(super) fn rises(sizes: &[Vec<f64>]) -> bool {
+    sizes.windows(2).all(|pair| match pair {
+        [one, next] => always(one, next, |one, next| one < next),
+        _ => false,
+    })
+}
+
+/// In percent.
+pub(super) fn percent(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| value * 100.0).collect()
+}
+
+/// How a check came out, for the row's own words.
+pub(super) fn said(checks: &[(&str, bool)]) -> String {
+    let words: Vec<String> = checks
+        .iter()
+        .map(|(what, holds)| format!("{what}: {}", if *holds { "yes" } else { "no" }))
+        .collect();
+    words.join("; ")
+}
+
+pub(super) fn all(checks: &[(&str, bool)]) -> bool {
+    checks.iter().all(|(_, holds)| *holds)
+}
