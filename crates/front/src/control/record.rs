@@ -66,7 +66,7 @@ fn has_enough(stream: &UnixStream) -> bool {
 }
 
 /// Records on the client's side. `hear` is called when the recording begins, for each batch of requests, and at least
-/// once every [`CLIENT_POLL`] in between. After its first break the recording ends; `hear` still receives the requests
+/// once every `CLIENT_POLL` in between. After its first break the recording ends; `hear` still receives the requests
 /// that arrived before.
 ///
 /// # Errors
