@@ -139,6 +139,7 @@ impl<J: Journal> UnitCache<J> {
     }
 
     /// Reads `len` bytes of a slot.
+    #[inline(always)] // see `Flash::io`
     fn read(
         &self,
         pin: SlotPin,
@@ -200,6 +201,7 @@ impl<J: Journal> UnitCache<J> {
         self.io(op, guards).await
     }
 
+    #[inline(always)] // see `Flash::io`
     fn io(&self, op: FlashOp, guards: Guards) -> impl Future<Output = Result<Buf, FlashError>> {
         let asked = match self.flash.closed() {
             false => Ok(self.flash.io(op, guards)),
