@@ -7,11 +7,13 @@
 //! | units, clean: the origin has everything | `units/clean.rs` |
 //! | units, write-back: flash owns what it holds | `units/write_back.rs` |
 //! | pages in a log | `log/` |
+//! | a FLUSH | `flush.rs` |
 //! | how flash and origin part | `parting.rs` |
 //!
 //! Invariant: which kinds a shard can be of is decided by its specification; it is in pass-through while no device is
 //! attached.
 
+mod flush;
 pub(crate) mod log;
 mod parting;
 mod pass_through;
@@ -132,16 +134,6 @@ impl Current {
         }
     }
 
-    pub(crate) async fn flush(self: Rc<Self>, tag: Tag) {
-        match self.get() {
-            Cache::PassThrough | Cache::Clean(_) => {
-                pass_through::flush(Rc::clone(&self.cx), tag).await;
-            }
-            Cache::WriteBack(cache) => cache.flush(tag).await,
-            Cache::Log(_) => Box::pin(self.flush_log(tag)).await,
-        }
-    }
-
     /// The log, once it is open, or none where it was left.
     ///
     /// # Errors
@@ -199,14 +191,6 @@ impl Current {
                 }
                 Err(errno) => return self.cx.reply(tag, Err(errno), None, false),
             }
-        }
-    }
-
-    async fn flush_log(self: Rc<Self>, tag: Tag) {
-        match self.opened().await {
-            Ok(Some(open)) if open.flush(tag).await => {}
-            Ok(_) => pass_through::flush(Rc::clone(&self.cx), tag).await,
-            Err(errno) => self.cx.reply(tag, Err(errno), None, false),
         }
     }
 

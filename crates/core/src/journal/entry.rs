@@ -2,7 +2,7 @@
 //! A slot's entry in a payload: the unit plus one (u32, 0 for none), and what the cache's kind needs besides.
 
 use crate::bytes::{u32_at, u64_at};
-use crate::cache::units::restore::Held;
+use crate::cache::units::warm::Held;
 use crate::mutant;
 use crate::pages::Regions;
 

@@ -20,7 +20,7 @@
 use super::layout::{HEADER_BYTES, Layout};
 use super::record::{Block, Tail};
 use crate::bytes::{u32_at, u64_at};
-use crate::cache::units::restore::Held;
+use crate::cache::units::warm::Held;
 use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;

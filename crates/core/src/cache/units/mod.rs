@@ -4,7 +4,7 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | which unit lies where, which pages are valid | `table.rs`, `validity.rs` |
-//! | what a restart puts back | `restore.rs` |
+//! | what a warm start puts into the table | `warm.rs` |
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache | `clean.rs` |
 //! | paths of a write-back cache; its dirty data | `write_back.rs`; `dirty_map.rs` |
@@ -14,8 +14,8 @@ pub(crate) mod clean;
 pub(crate) mod dirty_map;
 pub(crate) mod exchanges;
 mod gate;
-pub(crate) mod restore;
 pub(crate) mod table;
 pub(crate) mod unit_cache;
 mod validity;
+pub(crate) mod warm;
 pub(crate) mod write_back;

@@ -25,9 +25,9 @@ use larder_policy::admission::Swap;
 
 use super::dirty_map::DirtyMap;
 use super::gate::Gate;
-use super::restore::Contradiction;
 use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
+use super::warm::Contradiction;
 use crate::buf::{Buf, PAGE};
 use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;

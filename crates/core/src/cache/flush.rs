@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A FLUSH, by kind: after its answer, all writes that were acknowledged before it survive a crash (design rule 7).
+//!
+//! In pass-through and in a clean cache the origin has all writes, so its flush is enough. A write-back cache flushes both
+//! devices. A page log makes its own pages durable, on flash or on the origin, by its write policy (`pagelog/ops.rs`).
+
+use std::rc::Rc;
+
+use super::{Cache, Current, pass_through};
+use crate::runs::Tag;
+
+impl Current {
+    pub(crate) async fn flush(self: Rc<Self>, tag: Tag) {
+        match self.get() {
+            Cache::PassThrough | Cache::Clean(_) => {
+                pass_through::flush(Rc::clone(&self.cx), tag).await;
+            }
+            Cache::WriteBack(cache) => cache.flush(tag).await,
+            Cache::Log(_) => Box::pin(self.flush_log(tag)).await,
+        }
+    }
+
+    async fn flush_log(self: Rc<Self>, tag: Tag) {
+        match self.opened().await {
+            Ok(Some(open)) if open.flush(tag).await => {}
+            Ok(_) => pass_through::flush(Rc::clone(&self.cx), tag).await,
+            Err(errno) => self.cx.reply(tag, Err(errno), None, false),
+        }
+    }
+}
