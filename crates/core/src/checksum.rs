@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The checksum of everything that is kept on flash: CRC-32C.
+//! The checksum of all metadata and page logs on flash: CRC-32C.
 
 /// CRC-32C of the bytes.
 #[must_use]

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Claims on pages: the table that orders writes, trims, populations and other fills (design rules 3 and 4).
+//! Claims on pages: detect overlapping writes, trims and populations (design rules 3 and 4).
 //!
-//! Whatever changes the flash or origin copy of pages holds a [`Claim`] on them from before its first device operation
-//! until its last one has really ended. Two claims that share a page at any moment conflict there, and a page in conflict
-//! never becomes valid by either of them. So whatever order the devices chose for overlapping operations, no reader sees
-//! its result from flash; the origin decides.
+//! A task that changes the flash or origin copy of pages holds a [`Claim`] on them from before its first device operation
+//! until its last one has ended. Two claims that share a page at any moment conflict there, and neither may make a
+//! conflicting page valid. So the order in which the devices executed overlapping operations does not matter: no read
+//! gets such a page from flash.
 //!
-//! Invariants: a claim lives at least as long as every device operation that it covers, also when the task gave up
-//! waiting (the operation's guard holds it). The table has entries for units with claims only, so it is bounded by the
-//! operations in flight.
+//! Invariants: a claim lives at least as long as every device operation that it covers, also after the task timed out
+//! (the operation's guard holds it). Only units with claims have entries, so the operations in flight bound the table.
 //!
-//! Why not make the later one wait: a hung flash write would stall a client for its sake. Why not SCE's duplicate-write
-//! bitmap (3.3): it validates when the last write ends, though flash and origin may have ordered the two differently, and
-//! costs 32 bytes for every fragment instead of some for those in use.
+//! Why not make the later operation wait: a hung flash write would stall a client. Why not SCE's duplicate-write bitmap
+//! (3.3): it validates when the last write ends, although flash and origin may have ordered the two differently, and takes
+//! 32 bytes for every fragment.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +32,7 @@ struct Table {
     next_id: u64,
 }
 
-/// The table, see the module.
+/// The claims of a shard.
 #[derive(Clone, Default)]
 pub(crate) struct Claims(Rc<RefCell<Table>>);
 
@@ -45,7 +44,7 @@ pub(crate) struct Claim {
 }
 
 impl Claims {
-    /// Claims pages; every overlap is a conflict of both.
+    /// Claims pages; an overlap is a conflict of both claims.
     pub(crate) fn claim(&self, unit: u64, pages: Pages) -> Rc<Claim> {
         let mut table = self.0.borrow_mut();
         let id = table.next_id;
@@ -90,7 +89,7 @@ impl Drop for Claim {
     }
 }
 
-/// Unit numbers are hashed by one multiplication; they come from the volume's own offsets.
+/// Hashes unit numbers by one multiplication: no client chooses them freely.
 #[derive(Clone, Copy, Default)]
 struct UnitHash;
 
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlaps_conflict_in_both_and_only_where_they_overlap() {
+    fn an_overlap_is_a_conflict_of_both_claims() {
         let claims = Claims::default();
         let first = claims.claim(7, 0..8);
         let second = claims.claim(7, 6..10);
@@ -129,7 +128,7 @@ mod tests {
         assert!(second.conflicts().has(6) && !second.conflicts().has(8));
         assert!(elsewhere.conflicts().is_empty());
         drop(first);
-        assert!(second.conflicts().has(6), "a conflict outlives the other claim");
+        assert!(second.conflicts().has(6), "the conflict stays when the other claim ends");
         assert!(claims.claim(7, 0..6).conflicts().is_empty());
         drop((second, elsewhere));
         assert_eq!(claims.count(), 0);

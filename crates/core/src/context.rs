@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the paths of every kind of cache work with: the shard's executor, its origin, and the state that outlives an
-//! attachment of flash.
+//! The state of a shard that all kinds of cache share and that survives a detach of flash: executor, origin, claims,
+//! admission, counters, replies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::shape::Shape;
 use crate::stats::Stats;
 use crate::write_pool::WritePool;
 
-/// See the module.
+/// Shared state of a shard.
 pub(crate) struct Context {
     pub exec: Exec<InFlight>,
     pub shape: Shape,
@@ -49,7 +49,7 @@ impl Context {
     ) -> Rc<Self> {
         let (exec, stats, events) = (Exec::default(), Rc::<Stats>::default(), Events::default());
         let pace = Rc::new(Pace::new(&limits));
-        // A share too small for any write would be none.
+        // At least one piece, so that the pool admits a write.
         let pool = (limits.write_through_bytes / u64::from(shape.shards))
             .max(MAX_PIECE_BYTES.min(limits.write_through_bytes));
         Rc::new(Self {
@@ -70,7 +70,7 @@ impl Context {
         })
     }
 
-    /// What operations on a device need.
+    /// The parts that a flash device uses.
     pub(crate) fn device(&self) -> (&Exec<InFlight>, &Rc<Stats>, &Events) {
         (&self.exec, &self.stats, &self.events)
     }

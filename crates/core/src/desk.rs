@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts the pieces of a client's request together again.
+//! The desk: combines the replies to the pieces of a client request.
 //!
-//! Purpose: a front cuts a request with [`pieces`](crate::request::pieces), opens it here, sends
-//! each piece to its shard under the tag it gets, and is told when the last one is back. Every
-//! front and the virtual-time driver use this one desk, and client requests are counted here.
+//! A front-end cuts a request with [`pieces`](crate::request::pieces), opens it here, and sends each piece to its shard
+//! under its tag. The desk returns the request with its last reply. All front-ends and the virtual-time driver use it, so
+//! it also counts client requests.
 //!
-//! Invariants: the answer is the first error in the order of completion, if there was one; a
-//! request is a hit only when every piece was.
+//! Invariants: the result is the first error in order of completion, if there is one; a request is a hit only if every
+//! piece is.
 
 use slab::Slab;
 
 use crate::buf::Buf;
 use crate::request::{Errno, Kind, Reply};
 
-/// Counters of client requests; a hit is a read served wholly from flash, or a write all of
-/// whose units were cached.
+/// Counters of client requests. A hit is a read served wholly from flash, or a write to units that are all cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Requests {
     /// Client reads.
@@ -23,7 +22,7 @@ pub struct Requests {
     pub read_hits: u64,
     /// Client writes.
     pub writes: u64,
-    /// Client writes that found all their units cached.
+    /// Client writes to units that are all cached.
     pub write_hits: u64,
     /// Bytes of client reads.
     pub read_bytes: u64,
@@ -45,11 +44,11 @@ impl std::ops::AddAssign for Requests {
 /// A client request that is complete.
 #[derive(Debug)]
 pub struct Finished<C> {
-    /// What the front knows it by.
+    /// The front-end's own identification of the request.
     pub client: C,
     /// The request's kind.
     pub kind: Kind,
-    /// How it went.
+    /// Its result.
     pub result: Result<(), Errno>,
     /// Served wholly from flash.
     pub hit: bool,
@@ -66,7 +65,7 @@ struct Open<C> {
     bufs: Vec<Option<Buf>>,
 }
 
-/// The desk, see the module. `C` is what the front knows its request by.
+/// The desk of one front-end. `C` is the front-end's own identification of a request.
 pub struct Desk<C> {
     open: Slab<Open<C>>,
     requests: Requests,
@@ -78,11 +77,11 @@ impl<C> Default for Desk<C> {
     }
 }
 
-/// Bits of a tag that number the piece.
+/// Bits of a tag that hold the piece's number.
 const PIECE_BITS: u32 = 24;
 
 impl<C> Desk<C> {
-    /// Opens a request of `pieces` pieces (at least one). Piece `i` is sent under tag
+    /// Opens a request of `pieces` pieces (at least one) and returns its number. Piece `i` has the tag
     /// `Desk::tag(number, i)`.
     pub fn open(&mut self, client: C, kind: Kind, len: u64, pieces: u32) -> u64 {
         match kind {
@@ -108,13 +107,13 @@ impl<C> Desk<C> {
         number << PIECE_BITS | u64::from(piece)
     }
 
-    /// The request's number that a tag names.
+    /// The request's number in a tag.
     #[must_use]
     pub fn number(tag: u64) -> u64 {
         tag >> PIECE_BITS
     }
 
-    /// Takes a piece's reply; the whole request, if this was its last piece.
+    /// Takes a piece's reply; returns the request with the reply to its last piece.
     pub fn take(&mut self, reply: Reply) -> Option<Finished<C>> {
         let number = Self::number(reply.tag) as usize;
         let piece = (reply.tag & ((1 << PIECE_BITS) - 1)) as usize;
@@ -142,7 +141,7 @@ impl<C> Desk<C> {
         Some(Finished { client, kind, result, hit, bufs })
     }
 
-    /// How many requests are open.
+    /// Number of open requests.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.open.len()

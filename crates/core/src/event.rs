@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a shard tells whoever runs it.
+//! Events that a shard reports to its driver.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,12 +8,12 @@ use std::rc::Rc;
 use crate::exec::DevId;
 use crate::request::Errno;
 
-/// Events of a shard that nobody has taken yet, in order.
+/// Events of a shard that the driver has not taken, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Events(Rc<RefCell<VecDeque<Event>>>);
 
 impl Events {
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn emit(&self, event: Event) {
         self.0.borrow_mut().push_back(event);
     }
 
@@ -22,10 +22,10 @@ impl Events {
     }
 }
 
-/// What the operator should hear of.
+/// A change of state that the driver or the operator must handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The flash device was given up; the shard goes on in pass-through.
+    /// The flash device failed; the shard is in pass-through.
     FlashFailed {
         /// The device.
         dev: DevId,
@@ -42,42 +42,41 @@ pub enum Event {
         /// The device.
         dev: DevId,
     },
-    /// A flush of the origin failed: every later one will fail too.
+    /// A flush of the origin failed: every later one fails too.
     OriginFlushFailed {
-        /// How.
+        /// The error.
         errno: Errno,
     },
-    /// The flash device errs, and cannot be given up: it alone has what it holds.
-    FlashErrs {
+    /// The flash device returns errors, and stays in use because it holds dirty data.
+    FlashErrors {
         /// The device.
         dev: DevId,
-        /// How.
+        /// The error.
         why: String,
     },
-    /// The origin refuses what flash alone has, and keeps being asked; or, with nothing, it takes it again.
+    /// The origin fails writes of dirty data, which are retried; without an error: it accepts them again.
     OriginRefuses {
-        /// How.
+        /// The error.
         errno: Option<Errno>,
     },
-    /// The origin must be flushed for this shard's sake: all flushes go to the volume's first
-    /// shard, which remembers a failed one. The answer goes to
-    /// [`origin_flushed`](crate::shard::Shard::origin_flushed).
+    /// This shard needs a flush of the origin. The volume's first shard makes all flushes, since it remembers a failed one;
+    /// the driver passes the result to [`origin_flushed`](crate::shard::Shard::origin_flushed).
     NeedsOriginFlush,
     /// A page log is open.
     LogOpened {
         /// The device.
         dev: DevId,
-        /// Whether what it held counts.
+        /// Whether its content is valid.
         warm: bool,
     },
-    /// A page log cannot be used, and it alone may have something: nobody is served.
+    /// A page log cannot be used but may hold dirty data: every request gets EIO.
     LogRefused {
         /// The device.
         dev: DevId,
         /// Why.
         why: String,
     },
-    /// Nothing of this shard uses the device any more, nor will: it may be closed.
+    /// This shard no longer uses the device: the driver may close it.
     FlashReleased {
         /// The device.
         dev: DevId,

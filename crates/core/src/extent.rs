@@ -1,34 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the ranges of a device are, as far as it tells: advice for whoever copies a volume or
-//! looks for its holes.
+//! Extents of a device, as block status reports them: data, holes, zeroes.
 //!
-//! Invariants: no extent is empty; "zero" is only said of what a read would have returned as zeroes
-//! at some moment between the question and its answer; what is not known is data. A list speaks of
-//! a range from its beginning on, and of no more than the range.
+//! Invariants: no extent is empty; a zero extent would have read as zeroes at some moment between the query and its answer;
+//! an unknown range is data. A list starts at the beginning of the queried range and does not exceed it.
 //!
-//! Why the engine does not use it: a population reads the origin with the requests that it has
-//! budgeted in any case, a hole is answered by the origin at once, and knowing one would be a second
-//! truth beside the map, to be kept right under every write.
+//! Why the engine does not use extents: the origin answers reads of a hole quickly, and a map of holes would have to follow
+//! every write.
 
-/// So many bytes, and what they are.
+/// A run of bytes of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// How many bytes.
+    /// Its bytes.
     pub len: u64,
-    /// Nothing is allocated for them.
+    /// The device has allocated nothing for them.
     pub hole: bool,
     /// They read as zeroes.
     pub zero: bool,
 }
 
 impl Extent {
-    /// Bytes that are there, or of which nothing is known.
+    /// Allocated bytes, or bytes of unknown kind.
     #[must_use]
     pub const fn data(len: u64) -> Self {
         Self { len, hole: false, zero: false }
     }
 
-    /// Bytes that nothing is allocated for, and that read as zeroes.
+    /// Unallocated bytes that read as zeroes.
     #[must_use]
     pub const fn hole(len: u64) -> Self {
         Self { len, hole: true, zero: true }
@@ -39,7 +36,7 @@ impl Extent {
     }
 }
 
-/// Appends an extent; one like the last makes that one longer, an empty one changes nothing.
+/// Appends an extent: merges it with a last one of the same kind, ignores an empty one.
 pub fn push(list: &mut Vec<Extent>, extent: Extent) {
     match list.last_mut() {
         _ if extent.len == 0 => {}
@@ -48,13 +45,13 @@ pub fn push(list: &mut Vec<Extent>, extent: Extent) {
     }
 }
 
-/// The same in whole blocks, for a range of `len` bytes that is whole blocks and not empty: a block
-/// is a hole, or zero, if all of it is. What the list says beyond the range is dropped, and so is a
-/// last block of which it says a part, unless nothing else is left: that one is data.
+/// Converts a list to whole blocks, for a range of `len` bytes, which is at least one block and whole blocks. A block is a
+/// hole, or zero, if all of it is. Extents beyond the range are dropped. So is a last block that the list covers in part,
+/// unless it is the only one: that one is data.
 #[must_use]
 pub fn in_blocks(list: &[Extent], block: u64, len: u64) -> Vec<Extent> {
     let mut found = Vec::with_capacity(list.len());
-    // A block of which a part was seen: how much, and what all of it so far is.
+    // The covered part of a block: its length, and the kind of all of it.
     let (mut part, mut at) = (Extent { len: 0, hole: true, zero: true }, 0);
     for extent in list {
         let mut rest = extent.len.min(len - at);
@@ -83,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_that_are_alike_are_one() {
+    fn neighbours_of_one_kind_are_merged() {
         let mut list = Vec::new();
         for extent in [Extent::data(1), Extent::data(0), Extent::data(2), Extent::hole(0)] {
             push(&mut list, extent);
@@ -95,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_what_all_of_it_is() {
+    fn a_block_is_a_hole_only_if_all_of_it_is() {
         let blocks = |list: &[Extent], len| in_blocks(list, 512, len);
         let (data, hole) = (Extent::data, Extent::hole);
         assert_eq!(blocks(&[data(1024), hole(512)], 1536), [data(1024), hole(512)]);

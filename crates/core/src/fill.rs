@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of the origin on their way to a slot: claim, fetch, write, validate (design rules 3 and 4).
+//! A fill of a slot: claim pages, write their bytes to flash, validate them (design rules 3 and 4).
 //!
-//! A fill claims its pages before the origin is asked for them. Whatever else claims one of them meanwhile, a write, a
-//! trim, a population, keeps that page invalid: flash and origin may have ordered the two differently. [`Fill::land`] is
+//! A fill claims its pages before its caller reads or writes them on the origin. If a write, trim or population claims one
+//! of them meanwhile, that page stays invalid: flash and origin may have ordered the two differently. [`Fill::write`] is
 //! the only place where pages become valid.
 
 use std::cell::OnceCell;
@@ -18,7 +18,7 @@ use crate::mutant;
 use crate::pages::{PageSet, Pages};
 use crate::write_pool::PoolShare;
 
-/// A fill of some pages of one unit, see the module.
+/// A fill of some pages of one unit.
 pub(crate) struct Fill<'a, J> {
     units: &'a UnitCache<J>,
     pin: SlotPin,
@@ -28,7 +28,7 @@ pub(crate) struct Fill<'a, J> {
 }
 
 impl<'a, J: Journal> Fill<'a, J> {
-    /// Claims pages of a unit that has a slot; `late`: a mutant claims them only when they are needed.
+    /// Claims pages of a unit that has a slot. `late`: a mutant claims them only when the claim is used.
     pub(crate) fn open(
         units: &'a UnitCache<J>,
         pin: SlotPin,
@@ -42,7 +42,7 @@ impl<'a, J: Journal> Fill<'a, J> {
         fill
     }
 
-    /// A fill by a write, which has its claim.
+    /// The fill of a write, which holds its claim.
     pub(crate) fn of_write(
         units: &'a UnitCache<J>,
         pin: SlotPin,
@@ -57,18 +57,18 @@ impl<'a, J: Journal> Fill<'a, J> {
         self.claim.get_or_init(|| claims.claim(u64::from(self.unit), self.pages.clone()))
     }
 
-    /// Pages that something else has claimed since.
+    /// Pages that another claim shared while this one lives.
     pub(crate) fn conflicts(&self) -> PageSet {
         self.claim().conflicts()
     }
 
-    /// Whether bytes may go to flash: it is used, and nothing else has claimed one of the pages.
-    pub(crate) fn may_land(&self) -> bool {
+    /// Whether flash is usable and no page conflicts.
+    pub(crate) fn may_write(&self) -> bool {
         self.conflicts().is_empty() && self.units.flash.usable()
     }
 
-    /// Writes bytes to the slot, and makes those of the `valid` pages valid that nothing else has claimed by then.
-    pub(crate) async fn land(
+    /// Writes bytes to the slot, then validates those of the `valid` pages that do not conflict.
+    pub(crate) async fn write(
         &self,
         bytes: Bytes,
         valid: &Pages,

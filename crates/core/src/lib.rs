@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cache engine: plain data structures, and paths of straight-line `async` code over them.
 //!
-//! Everything that decides which data is read, written, kept and dropped, for every preset and every driver. `shard.rs`
-//! is its face, `cache/mod.rs` the door at which a request meets the kind of cache that serves it.
+//! It makes every caching decision, for every preset and every driver. `shard.rs` is its public interface; `cache/mod.rs`
+//! dispatches a request to the kind of cache.
 //!
-//! Invariants: no file, socket, clock, thread or runtime is named in this crate (a test reads the
-//! sources); no `unsafe`; every structure is bounded by the volume's size, the flash's size or
-//! what is in flight.
+//! Invariants: this crate uses no file, socket, clock, thread or runtime (`xtask tidy` checks it) and no `unsafe`; the size
+//! of the volume, the size of the flash or the operations in flight bound every structure.
 #![forbid(unsafe_code)]
 
 pub mod buf;

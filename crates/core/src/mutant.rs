@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Named mutants: the bugs that the tests must catch, kept beside the code that avoids them.
+//! Named mutants: bugs that the tests must catch, kept beside the code that avoids them.
 //!
-//! Each breaks one clause of a rule of docs/design.md. They exist only in builds with the feature
-//! `mutants`, and even there none acts until a test names it; in every other build the question
-//! is the constant `false`.
+//! Each breaks one clause of a rule of docs/design.md. They exist only in builds with the feature `mutants`, and a test must
+//! activate one; in other builds [`is_active`] is the constant `false`.
 
-/// A mutant: its name, the design rule it breaks, and how.
+/// A mutant.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
     /// Its name.
     pub name: &'static str,
     /// The rule it breaks, by its id in docs/design.md.
     pub rule: &'static str,
-    /// What it does wrong.
+    /// The wrong behaviour.
     pub what: &'static str,
 }
 
@@ -20,186 +19,222 @@ const fn mutant(name: &'static str, rule: &'static str, what: &'static str) -> M
     Mutant { name, rule, what }
 }
 
-/// The rule whose mutants only the death of a process shows.
+/// Only the death of a process shows the mutants of this rule.
 pub const DEATHS: &str = "L10";
-/// The rule whose mutants only several processes show.
+/// Only several processes show the mutants of this rule.
 pub const SHARED: &str = "S5";
 
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[
-    mutant("write-keeps-valid", "3", "a write does not clear the validity of its pages"),
+    mutant("write-keeps-valid", "3", "a write leaves its pages valid"),
     mutant("valid-before-flash", "3", "pages become valid before their flash write completed"),
     mutant("valid-after-flash-error", "3", "pages become valid although their flash write failed"),
     mutant("valid-after-origin-error", "3", "pages become valid although the origin write failed"),
-    mutant("overlap-unnoticed", "3", "overlapping writes do not see each other"),
-    mutant("partial-page-valid", "3", "a page becomes valid by a write that covers part of it"),
-    mutant("trim-unclaimed", "4", "a trim does not disqualify a population under way"),
-    mutant("population-over-write", "4", "a population validates pages written meanwhile"),
+    mutant("overlap-unnoticed", "3", "overlapping writes are not detected"),
+    mutant("partial-page-valid", "3", "a write that covers part of a page makes it valid"),
+    mutant("trim-unclaimed", "4", "a trim does not disqualify a population in progress"),
+    mutant(
+        "population-over-write",
+        "4",
+        "a population validates pages that were written meanwhile",
+    ),
     mutant(
         "fill-late-claim",
         "4",
-        "a page that enters with its miss is claimed only after the read",
+        "a page that is admitted with its miss is claimed only after the read",
     ),
     mutant("population-late-claim", "4", "a population watches for writes only after its read"),
-    mutant("timeout-forgets", "5", "a timed-out operation is forgotten, its slot and pages reused"),
-    mutant("evict-pinned", "5", "a slot with an operation under way is reused"),
+    mutant(
+        "timeout-forgets",
+        "5",
+        "after a timeout the operation is forgotten, its slot and pages are reused",
+    ),
+    mutant("evict-pinned", "5", "a slot with an operation in flight is reused"),
     mutant("miss-waits-for-unit", "6", "a miss waits until its unit is populated"),
-    mutant("displace-anything", "6", "population displaces what is hotter than its candidate"),
-    mutant("flush-skips-origin", "7", "FLUSH is answered without a flush of the origin"),
-    mutant("fua-ignored", "7", "a FUA write is not durable when answered"),
+    mutant(
+        "displace-anything",
+        "6",
+        "population displaces units that are hotter than its candidate",
+    ),
+    mutant("flush-skips-origin", "7", "FLUSH is acknowledged without a flush of the origin"),
+    mutant("fua-ignored", "7", "a FUA write is not durable when acknowledged"),
     mutant("write-before-touched", "9", "a write does not wait for its touched record"),
-    mutant("log-not-durable", "9", "a log record counts before it is durable"),
+    mutant("log-not-durable", "9", "a log record is used before it is durable"),
     mutant("checkpoint-no-origin-flush", "9", "a unit is logged without a flush of the origin"),
     mutant("checkpoint-no-flash-flush", "9", "a unit is logged without a flush of flash"),
-    mutant("checkpoint-over-write", "9", "a unit is logged with pages written since its snapshot"),
-    mutant("switch-forgets", "9", "what was logged during a checkpoint is not in its log"),
-    mutant("drop-not-logged", "9", "a unit's eviction is not logged"),
-    mutant("fill-before-drop", "9", "a slot is filled before its old mapping is durably gone"),
-    mutant("write-before-drop", "9", "a unit is written before its old mapping is durably gone"),
-    mutant("flush-skips-flash", "7", "FLUSH is answered without a flush of the flash that owns"),
-    mutant("dirty-not-logged", "9", "what flash alone has is not logged as dirty"),
-    mutant("checkpoint-forgets-dirty", "9", "a new region does not say what is dirty"),
-    mutant("leave-without-write-back", "9", "a dirty unit leaves without a copy to the origin"),
-    mutant("leave-without-origin-flush", "9", "a unit leaves before the origin was flushed"),
-    mutant("own-before-flush", "9", "a unit is logged as owned before flash was flushed"),
+    mutant(
+        "checkpoint-over-write",
+        "9",
+        "a unit is logged with pages that were written since its snapshot",
+    ),
+    mutant("switch-forgets", "9", "records enqueued during a checkpoint are missing from its log"),
+    mutant("drop-not-logged", "9", "the eviction of a unit is not logged"),
+    mutant(
+        "fill-before-drop",
+        "9",
+        "a slot is filled before the drop of its old mapping is durable",
+    ),
+    mutant(
+        "write-before-drop",
+        "9",
+        "a unit is written before the drop of its old mapping is durable",
+    ),
+    mutant(
+        "flush-skips-flash",
+        "7",
+        "FLUSH is acknowledged without a flush of the flash that holds dirty data",
+    ),
+    mutant("dirty-not-logged", "9", "dirty data is not logged as dirty"),
+    mutant("checkpoint-forgets-dirty", "9", "a new region does not record the dirty regions"),
+    mutant("leave-without-write-back", "9", "a dirty unit is evicted without write-back"),
+    mutant("leave-without-origin-flush", "9", "a unit is evicted before the origin is flushed"),
+    mutant("own-before-flush", "9", "a unit is logged as owned by flash before flash is flushed"),
     mutant(
         "own-before-origin-flush",
         "9",
-        "a unit is logged as clean before the origin was flushed",
+        "a unit is logged as clean before the origin is flushed",
     ),
-    mutant("exchange-unlocked", "9", "clients reach a unit while it is exchanged"),
+    mutant("exchange-unlocked", "9", "clients reach a unit during its exchange"),
     mutant(
         "switch-forgets-pending",
         "8",
-        "a new log lacks what the old one was still to take back",
+        "a new log lacks invalidations that were pending in the old log",
     ),
-    mutant("one-header", "8", "a region's header has no second copy"),
-    mutant("header-anywhere", "8", "a header that lies in another's place is taken for that one's"),
-    mutant("late-metadata-forgotten", "8", "a region is written over by what timed out before"),
+    mutant("one-header", "8", "the header of a region has no second copy"),
+    mutant("header-anywhere", "8", "a misplaced header is accepted"),
+    mutant(
+        "late-metadata-forgotten",
+        "8",
+        "a region is reused while a timed-out write to it is in flight",
+    ),
     mutant(
         "full-log-retries",
         "11",
-        "a full log waits for good for a checkpoint that keeps failing",
+        "a full log waits forever for a checkpoint that keeps failing",
     ),
-    mutant("full-log-waits", "11", "who makes room in a full log waits until there is some"),
-    mutant(
-        "clean-before-flush",
-        "9",
-        "what flash gave the origin counts as clean before flash was flushed",
-    ),
-    mutant("touched-survives", "9", "recovery takes touched regions for valid"),
+    mutant("full-log-waits", "11", "the task that makes room in a full log waits for room itself"),
+    mutant("clean-before-flush", "9", "data written back counts as clean before flash is flushed"),
+    mutant("touched-survives", "9", "recovery takes touched regions as valid"),
     mutant(
         "last-record-undone",
         "9",
         "recovery undoes the last record of the log, as PRWC 2.8 does",
     ),
-    mutant("clean-lines-dropped", "9", "recovery forgets all that is clean"),
-    mutant("stale-log", "8", "blocks that an older generation left in the log are replayed"),
-    mutant("block-unchecked", "8", "the checksum of a log block is not looked at"),
-    mutant("payload-unchecked", "8", "the checksum of a payload is not looked at"),
-    mutant("region-in-place", "8", "a checkpoint overwrites the region in force"),
-    mutant("any-volume", "10", "metadata of an earlier format is taken for this one's"),
+    mutant("clean-lines-dropped", "9", "recovery drops everything that is clean"),
+    mutant("stale-log", "8", "log blocks of an older generation are replayed"),
+    mutant("block-unchecked", "8", "the checksum of a log block is not verified"),
+    mutant("payload-unchecked", "8", "the checksum of a payload is not verified"),
+    mutant("region-in-place", "8", "a checkpoint overwrites the region in use"),
+    mutant("any-volume", "10", "metadata of an earlier format of the device is accepted"),
     mutant(
         "detach-not-durable",
         "10",
-        "writes go on before it is durable that flash is out of use",
+        "writes continue before the state file durably marks flash as out of use",
     ),
-    mutant("state-file-ignored", "10", "a flash that the state file does not allow is used"),
-    mutant("older-flash-accepted", "10", "an earlier copy of a flash is used"),
-    mutant("dirty-flash-formatted", "10", "a flash that may hold dirty data is formatted"),
-    mutant(
-        "page-log-no-gap",
-        "L1",
-        "the page log writes over what it is dequeuing (paper-tables 4.5, 1)",
-    ),
-    mutant("page-log-front-volatile", "L1", "blocks are written over before the front is durable"),
+    mutant("state-file-ignored", "10", "flash is used although the state file does not allow it"),
+    mutant("older-flash-accepted", "10", "an earlier copy of the flash is used"),
+    mutant("dirty-flash-formatted", "10", "flash that may hold dirty data is formatted"),
+    mutant("page-log-no-gap", "L1", "the log overwrites the pages that it is evicting (hole 1)"),
+    mutant("page-log-front-volatile", "L1", "blocks are overwritten before the tail is durable"),
     mutant(
         "page-log-any-lap",
         "L3",
-        "a head of an older lap counts, as by page LSN alone (4.5, 2)",
+        "a batch header of an older lap is accepted, as a page LSN alone would allow (hole 2)",
     ),
-    mutant("page-log-generation-volatile", "L3", "a start writes no header of its own"),
-    mutant("page-log-rebuilt-clean", "L4", "what recovery finds counts as clean (4.5, 3)"),
-    mutant("page-log-no-tombstone", "L5", "a trim leaves no tombstone (4.5, 4)"),
+    mutant("page-log-generation-volatile", "L3", "a start writes no log header of its own"),
+    mutant("page-log-rebuilt-clean", "L4", "recovered pages count as clean (hole 3)"),
+    mutant("page-log-no-tombstone", "L5", "a trim appends no tombstone (hole 4)"),
     mutant(
         "page-log-tombstone-late",
         "L5",
         "the origin is trimmed before the tombstone is durable",
     ),
-    mutant("page-log-torn-batch", "L3", "pages of the last batches count without their checksums"),
-    mutant("page-log-unchecked", "L8", "the checksum of a page is not looked at"),
-    mutant("page-log-ack-before-flush", "7", "FLUSH is answered before the log is durable"),
+    mutant(
+        "page-log-torn-batch",
+        "L3",
+        "pages of the last batches are accepted without verifying their checksums",
+    ),
+    mutant("page-log-unchecked", "L8", "the checksum of a page is not verified"),
+    mutant("page-log-ack-before-flush", "7", "FLUSH is acknowledged before the log is durable"),
     mutant("page-log-settled-unflushed", "7", "the log counts as durable without a flush of flash"),
-    mutant("page-log-leave-unwritten", "L2", "a dirty page leaves without a copy to the origin"),
+    mutant(
+        "page-log-leave-unwritten",
+        "L2",
+        "a dirty page is evicted without a copy to the origin",
+    ),
     mutant(
         "page-log-leave-unflushed",
         "L2",
-        "the front passes what the origin has not made durable",
+        "the tail passes pages that the origin has not made durable",
     ),
     mutant(
         "page-log-again-undurable",
         "L2",
-        "the front passes what is not durable at the rear yet",
+        "the tail passes pages whose second copy at the head is not durable",
     ),
-    mutant("page-log-again-clean", "L2", "what is entered once more counts as clean"),
-    mutant("page-log-seal-forgets", "L9", "a sealed log takes all that it holds for valid"),
+    mutant("page-log-again-clean", "L2", "a dirty page that is appended again counts as clean"),
+    mutant("page-log-seal-forgets", "L9", "a sealed log records every page that it holds as valid"),
     mutant(
         "page-log-stale-fill",
         "4",
-        "a page that was read enters although it was written meanwhile",
+        "a page that was read is appended although it was written meanwhile",
     ),
     mutant(
         "page-log-put-before-claim",
         "4",
-        "a page that was read enters although it was put after it was looked for",
+        "a page that was read is appended although another version was appended after the lookup",
     ),
-    mutant("page-log-one-header", "L6", "the header is written in place"),
+    mutant("page-log-one-header", "L6", "the log header is written in place"),
     mutant(
         "page-log-front-in-one-header",
         "L1",
-        "one header is enough to free what the front passed",
+        "one log header is enough to free the blocks behind the tail",
     ),
     mutant(
         "page-log-seal-unflushed",
         "L9",
-        "a seal counts what came to the origin behind its flush",
+        "a seal records pages that reached the origin after its flush",
     ),
-    mutant("page-log-older-head", "L3", "of two copies of a head the first counts, however old"),
-    mutant("page-log-failed-seal", "L9", "a seal whose header failed counts as not written"),
+    mutant(
+        "page-log-older-head",
+        "L3",
+        "of two copies of a batch header the first is used, even if it is older",
+    ),
+    mutant("page-log-failed-seal", "L9", "a seal whose header write failed counts as not written"),
     mutant(
         "page-log-flush-misses-trims",
         "7",
-        "FLUSH does not wait for the trims that ran beside it",
+        "FLUSH does not wait for trims that run concurrently",
     ),
     mutant(
         "page-log-trim-refused",
         "3",
-        "a trim that neither log nor origin took shows what the origin has",
+        "after a trim that log and origin both failed, reads return the origin's data",
     ),
     mutant(
         "page-log-left-with-writers",
         "3",
-        "a log is left while a write that it showed is under way",
+        "a log is detached while a write that it returned to readers is in flight",
     ),
     mutant(
         "page-log-attach-over-writes",
         "3",
-        "a log is opened while changes of the origin from before are under way",
+        "a log opens while writes to the origin from before its attachment are in flight",
     ),
     mutant(
         "page-log-no-repair",
         "L10",
-        "what a dead holder of the log's lock left is taken as it is",
+        "the next holder of the log's lock does not repair the state that a dead holder left",
     ),
     mutant(
         "page-log-drops-first",
         "L10",
-        "an older version is dropped before the newer one counts",
+        "an older version becomes invalid before the newer one is current",
     ),
     mutant(
         "shared-counted-early",
         "S5",
-        "a change past the log is counted before the origin has it",
+        "a change that bypasses the log is counted before the origin has it",
     ),
 ];
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The origin: the only caller of the executor for it. Every operation states why it happens.
+//! The origin device of a shard. Every operation on it goes through this file and states its [`Use`].
 //!
-//! An operation has no time limit and its errors are returned as they are. The pace of population learns from clients'
-//! operations and from population reads; write-back and what is `Unpaced` it does not count.
+//! An operation has no time limit, and its errors are returned unchanged. The pace of population learns from client
+//! operations and population reads only.
 //!
-//! A failed flush is final: the origin may have dropped what it could not write, and a system reports that once, to
-//! whoever asks first. Every later flush fails too, so that each client learns of it; restarting the volume is the
-//! operator's decision. The first shard of a volume flushes for all and remembers a failure.
+//! A failed flush is final: the origin may have dropped the data that it could not write, and an operating system reports
+//! that error once. Every later flush fails too, so that each client learns of it; restarting the volume is the operator's
+//! decision. The first shard of a volume flushes for all shards and remembers a failure.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,22 +20,22 @@ pub(crate) use crate::population::pace::Use;
 use crate::request::Errno;
 use crate::stats::Stats;
 
-/// The origin of a shard, see the module.
+/// The origin of a shard.
 pub(crate) struct Origin {
     dev: DevId,
     exec: Exec<InFlight>,
     stats: Rc<Stats>,
     events: Events,
     pace: Rc<Pace>,
-    /// Whether this is the shard that flushes for all.
+    /// Whether this shard flushes for all.
     flushes: bool,
-    /// Changes of this shard that have ended, and how many of them a flush covers. What an earlier run wrote counts as
+    /// Changes of this shard that have ended, and how many of them a flush covers. All changes of an earlier run count as
     /// one.
     changes: Cell<u64>,
     durable: Cell<u64>,
     flushing: Cell<bool>,
     waiting: WaitList,
-    /// How the first shard's flush for this one ended.
+    /// Result of the flush that the first shard made for this one.
     relayed: Signal,
     relayed_result: Cell<Result<(), Errno>>,
     failed: Cell<Option<Errno>>,
@@ -77,7 +77,7 @@ impl Origin {
         result.and_then(|()| buf.ok_or(Errno::EIO))
     }
 
-    /// Writes the first `len` bytes of the buffer, which comes back.
+    /// Writes the first `len` bytes of the buffer and returns it.
     pub(crate) async fn write(
         &self,
         why: Use,
@@ -121,7 +121,7 @@ impl Origin {
         let now = self.exec.now();
         let reads = kind == IoKind::Read;
         self.pace.ended(why, reads.then_some(len), now - began, now);
-        // Only now: a flush that began before this change ended does not cover it.
+        // After the end: a flush that began before it does not cover this change.
         if !matches!(kind, IoKind::Read | IoKind::Flush) {
             self.changes.set(self.changes.get() + 1);
         }
@@ -132,7 +132,7 @@ impl Origin {
                 }
                 (result, buf)
             }
-            // Without a bound nothing is ever overdue.
+            // Cannot happen: the operation has no time limit.
             Ended::TimedOut => (Err(Errno::ETIMEDOUT), None),
         }
     }
@@ -146,18 +146,18 @@ impl Origin {
         if let Err(errno) = result
             && self.failed.replace(Some(errno)).is_none()
         {
-            self.events.tell(Event::OriginFlushFailed { errno });
+            self.events.emit(Event::OriginFlushFailed { errno });
         }
         result
     }
 
-    /// How a flush failed, if one ever did.
+    /// The error of the first failed flush.
     pub(crate) fn flush_failed(&self) -> Option<Errno> {
         self.failed.get()
     }
 
-    /// Makes durable what this shard changed before, unless a flush has done so since. One flush at a time: a task that
-    /// comes meanwhile waits, and flushes again unless that flush covered its changes.
+    /// Makes the changes of this shard that have ended durable, unless a flush has covered them. One flush runs at a time:
+    /// another caller waits, and flushes again unless that flush covered its changes.
     pub(crate) async fn make_durable(&self) -> Result<(), Errno> {
         let needed = self.changes.get();
         while self.durable.get() < needed {
@@ -176,9 +176,9 @@ impl Origin {
         Ok(())
     }
 
-    /// Asks the first shard for a flush.
+    /// Requests a flush from the first shard.
     async fn relay(&self) -> Result<(), Errno> {
-        self.events.tell(Event::NeedsOriginFlush);
+        self.events.emit(Event::NeedsOriginFlush);
         self.relayed.wait(&self.exec).await;
         self.relayed_result.get()
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holds writes back while flash that is out of use could still be taken for valid (design rules 9, 10).
+//! The fence: holds writes back while a restart could still use flash that is out of use (design rules 9, 10).
 //!
-//! Metadata that is durable on flash would count at the next start, although writes go on without it. So writes wait
-//! from the moment at which the flash is left until it is durable off the flash that it is out of use.
+//! The next start would use durable metadata on flash although later writes bypassed it. So writes wait from the detach
+//! until the state file records durably that the flash is out of use.
 
 use std::cell::Cell;
 
 use crate::exec::{Exec, Guard, WaitList};
 
-/// The fence, see the module.
+/// The fence of a shard.
 #[derive(Default)]
 pub(crate) struct Fence {
     raised: Cell<bool>,
@@ -16,7 +16,7 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// Raises the fence: something on the flash would count at the next start.
+    /// Raises the fence: the next start would use the metadata on flash.
     pub(crate) fn raise(&self) {
         self.raised.set(true);
     }

@@ -27,7 +27,7 @@ pub fn overlap(a: &Pages, b: &Pages) -> bool {
 /// Regions of a unit, at most: a mask of them is one word.
 pub const REGIONS: u32 = u64::BITS;
 
-/// How the pages of a unit are divided into regions: the grain of touched records and of dirty data.
+/// Regions of a unit: the granularity of touched records and of dirty data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Regions {
     /// Pages of a region.
@@ -35,7 +35,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Of units of so many pages.
+    /// The regions of a unit of `unit_pages` pages.
     #[must_use]
     pub fn of(unit_pages: u32) -> Self {
         Self { pages_each: unit_pages.div_ceil(REGIONS) }
@@ -48,7 +48,7 @@ impl Regions {
         (first..=last).fold(0, |mask, region| mask | 1 << region)
     }
 
-    /// The pages of some regions in a row.
+    /// The pages of consecutive regions.
     #[must_use]
     pub fn pages(&self, regions: Range<u32>) -> Pages {
         regions.start * self.pages_each..regions.end * self.pages_each
@@ -85,7 +85,7 @@ impl PageSet {
         at < MOST_PAGES && self.words[(at / 64) as usize] & (1 << (at % 64)) != 0
     }
 
-    /// Whether it holds nothing.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words == [0; (MOST_PAGES / 64) as usize]

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a client asks of a volume, and how a request is cut among shards.
+//! Client requests, and their pieces for the shards.
 //!
-//! Purpose: one vocabulary for every front (NBD, in-process, later FUSE and ublk). A front cuts a
-//! client's request into [`Piece`]s with [`pieces`]; a piece lies in one stripe and so belongs to
-//! one shard. Consistency is promised per 512-byte sector (design rule 3), so cutting loses
-//! nothing.
+//! Every front-end uses these types. It cuts a request into [`Piece`]s with [`pieces`]; a piece lies in one stripe, so one
+//! shard serves it. Cutting keeps the guarantees, which hold per 512-byte sector (design rule 3).
 //!
-//! Invariants: a piece never crosses a stripe's border, and reads and writes carry a buffer of
-//! exactly the piece's length of at most [`MAX_PIECE_BYTES`].
+//! Invariants: a piece crosses no border of a stripe; a read or write has a buffer of exactly the piece's length, at most
+//! [`MAX_PIECE_BYTES`].
 
 use crate::buf::Buf;
 
-/// The longest read or write piece: larger units are cut further, so that no single buffer is
-/// larger than this.
+/// The longest piece, and so the largest buffer.
 pub const MAX_PIECE_BYTES: u64 = 1 << 20;
 
-/// An error number as a client or a device knows it (`EIO` = 5 ...).
+/// A Linux error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
@@ -34,7 +31,7 @@ impl Errno {
     pub const EOPNOTSUPP: Self = Self(95);
     /// The server is shutting down.
     pub const ESHUTDOWN: Self = Self(108);
-    /// An operation did not finish within its bound.
+    /// An operation exceeded its time limit.
     pub const ETIMEDOUT: Self = Self(110);
 }
 
@@ -67,14 +64,14 @@ pub enum Kind {
         /// Force unit access: the data is on stable storage before the answer.
         fua: bool,
     },
-    /// Make every write answered (completed) before now durable. Has no range.
+    /// Make every acknowledged write durable. Has no range.
     Flush,
-    /// The range's content is no longer needed; it may read as anything stable afterwards.
+    /// The content of the range is no longer needed; later reads return any stable content.
     Trim {
         /// As for writes.
         fua: bool,
     },
-    /// The range reads as zeroes afterwards.
+    /// Make the range read as zeroes.
     Zero {
         /// As for writes.
         fua: bool,
@@ -86,31 +83,30 @@ pub enum Kind {
 /// A part of a client's request that lies in one stripe of units.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The operation.
     pub kind: Kind,
     /// First byte on the volume.
     pub offset: u64,
     /// Bytes; equals the buffer's length for reads and writes.
     pub len: u64,
-    /// Data to write, or the place to read into; none for the other kinds.
+    /// Data to write, or memory to read into; `None` for the other kinds.
     pub buf: Option<Buf>,
 }
 
-/// The answer to a [`Request`]; a read brings its buffer back filled, a write does not bring one
-/// back (the engine may still be writing it to flash).
+/// The reply to a [`Request`]. A read returns its buffer; a write does not, since the engine may still write it to flash.
 #[derive(Debug)]
 pub struct Reply {
-    /// The tag given with the request.
+    /// The request's tag.
     pub tag: u64,
-    /// How it went.
+    /// The result.
     pub result: Result<(), Errno>,
     /// The data of a successful read.
     pub buf: Option<Buf>,
-    /// A read was served wholly from flash; a write found its unit cached.
+    /// Whether a read was served wholly from flash, or a write's unit is cached.
     pub hit: bool,
 }
 
-/// Where a piece of a request lies: in one stripe.
+/// The range of a piece: it lies in one stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// First byte on the volume.
@@ -119,8 +115,8 @@ pub struct Piece {
     pub len: u64,
 }
 
-/// Cuts a range at multiples of `border` (the bytes of a stripe of units) and of [`MAX_PIECE_BYTES`], so that a piece
-/// touches at most 256 pages.
+/// Cuts a range at multiples of `border` (the bytes of a stripe) and of [`MAX_PIECE_BYTES`], so that a piece touches at
+/// most 256 pages.
 pub fn pieces(offset: u64, len: u64, border: u64) -> impl Iterator<Item = Piece> {
     let end = offset + len;
     let mut at = offset;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests for runs of adjoining units: served unit by unit, answered once.
+//! Requests that span several units of a stripe: served unit by unit, answered once.
 //!
-//! A stripe may hold several small units, so a request that lies in one stripe may lie in several units. Its parts are
-//! served as requests of their own; the answer is the first error in the order of completion, if there was one, and a
-//! hit only if every part was.
+//! Each part is served as a request of its own. The result is the first error in order of completion, if there is one; the
+//! request is a hit only if every part is.
 
 use std::cell::RefCell;
 
@@ -12,16 +11,16 @@ use slab::Slab;
 use crate::buf::Buf;
 use crate::request::{Errno, Kind, Reply, Request};
 
-/// What an answer belongs to.
+/// The request that a reply belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// A request of the driver's, by the driver's tag.
+    /// A whole request, by the driver's tag.
     Whole(u64),
     /// A part of a run.
     Part {
         /// The run.
         run: u32,
-        /// Where the part's bytes lie in the request's.
+        /// First byte of the part within the request.
         at: u32,
     },
 }
@@ -34,18 +33,18 @@ struct Run {
     reads: Option<usize>,
 }
 
-/// Runs that are not answered yet.
+/// Runs in flight.
 #[derive(Default)]
 pub(crate) struct Runs(RefCell<Slab<Run>>);
 
 impl Runs {
-    /// Opens a run of so many parts.
+    /// Opens a run of `parts` parts; `reads`: bytes of the request, if it reads.
     pub(crate) fn open(&self, tag: u64, parts: u32, reads: Option<usize>) -> u32 {
         let reply = Reply { tag, result: Ok(()), buf: None, hit: true };
         self.0.borrow_mut().insert(Run { tag, left: parts, reply, reads }) as u32
     }
 
-    /// Takes an answer; the answer for the driver, if there is one by now.
+    /// Takes a reply; returns the reply for the driver if the request is complete.
     pub(crate) fn take(
         &self,
         tag: Tag,
@@ -71,13 +70,13 @@ impl Runs {
         }
         let Run { tag, mut reply, .. } = runs.remove(run);
         reply.tag = tag;
-        // With an error some of it is not filled.
+        // After an error the buffer is filled in part only.
         reply.buf = reply.buf.filter(|_| reply.result.is_ok());
         Some(reply)
     }
 }
 
-/// The parts of a request that lie in one unit each.
+/// Cuts a request at the borders of units.
 pub(crate) fn parts(request: Request, unit_bytes: u64) -> Vec<Request> {
     let Request { kind, offset, len, buf } = request;
     let mut parts = Vec::new();
@@ -85,7 +84,7 @@ pub(crate) fn parts(request: Request, unit_bytes: u64) -> Vec<Request> {
     while at < offset + len {
         let end = (offset + len).min((at / unit_bytes + 1) * unit_bytes);
         let bytes = (at - offset) as usize..(end - offset) as usize;
-        // A part that reads brings its own memory.
+        // A part that reads allocates its own buffer.
         let written = buf.as_ref().filter(|_| kind != Kind::Read);
         let buf = written.map(|buf| Buf::copy_of(&buf[bytes]));
         parts.push(Request { kind, offset: at, len: end - at, buf });

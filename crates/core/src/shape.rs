@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes of a volume, and how units and slots are shared out among its shards.
+//! Sizes of a volume, and the distribution of units and slots over its shards.
 //!
-//! Units go to shards in *stripes*: runs of adjoining units that one shard owns, one stripe after the other. A piece of a
-//! request lies in one stripe, and so belongs to one shard. A served volume has stripes of one unit, which spreads a
-//! sequential stream; with wider ones a shard serves a request for several small units part by part (`runs.rs`).
+//! A *stripe* is a run of consecutive units that one shard owns; stripes go to the shards in turn. A piece of a request lies
+//! in one stripe, so one shard serves it. A served volume has stripes of one unit, which spreads a sequential stream over
+//! the shards; in a wider stripe a shard serves a request unit by unit (`runs.rs`).
 
 use crate::buf::PAGE;
 use crate::pages::{self, Pages};
 use crate::request::{Piece, Request, pieces};
 
-/// Sizes of a volume, and which of its shards this one is.
+/// Sizes of a volume, and the number of this shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of the origin, a multiple of 512.
@@ -20,7 +20,7 @@ pub struct Shape {
     pub shards: u32,
     /// This shard, from 0.
     pub shard: u32,
-    /// Adjoining units that one shard owns in a row.
+    /// Units of a stripe.
     pub stripe_units: u32,
 }
 
@@ -45,7 +45,7 @@ impl Place {
 }
 
 impl Shape {
-    /// The first of so many shards of a volume, with stripes of one unit.
+    /// Shard 0 of a volume with `shards` shards and stripes of one unit.
     #[must_use]
     pub const fn new(origin_bytes: u64, unit_bytes: u64, shards: u32) -> Self {
         Self { origin_bytes, unit_bytes, shards, shard: 0, stripe_units: 1 }
@@ -57,7 +57,7 @@ impl Shape {
         Self { shard, ..self }
     }
 
-    /// The same volume with stripes of so many units.
+    /// The same volume with stripes of `stripe_units` units.
     #[must_use]
     pub const fn striped(self, stripe_units: u32) -> Self {
         Self { stripe_units, ..self }
@@ -118,14 +118,14 @@ impl Shape {
         (unit / stripe / u64::from(self.shards) * stripe + unit % stripe) as u32
     }
 
-    /// Pages of the unit that exist: fewer than usual at the end of the volume.
+    /// Pages of the unit within the volume: the last unit may be short.
     #[must_use]
     pub fn pages_of(&self, own: u32) -> u32 {
         let bytes = self.origin_bytes.saturating_sub(self.unit_offset(own)).min(self.unit_bytes);
         bytes.div_ceil(PAGE as u64) as u32
     }
 
-    /// Where a request in one unit of this shard lies, in all the forms that the paths need.
+    /// The place of a request that lies in one unit of this shard.
     pub(crate) fn place(&self, request: &Request) -> Place {
         let within = request.offset % self.unit_bytes;
         debug_assert!(within + request.len <= self.unit_bytes && request.len > 0);

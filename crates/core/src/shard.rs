@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A shard: the units that it owns, and the engine that serves them.
+//! A shard: the public interface of the engine.
 //!
-//! The face of the engine. A volume is one or more shards; unit `u` belongs to shard `u mod shards`, whose state no
-//! other thread touches, so the paths need no lock. A driver gives requests in ([`Shard::submit`]), moves time and tasks
-//! on ([`Shard::run`]), carries out operations ([`Shard::next_io`], [`Shard::complete`]) and takes replies and events
-//! out. What a request does depends on the kind of cache: see `cache/mod.rs`.
+//! A volume is one or more shards; unit `u` belongs to shard `u mod shards`. No other thread touches a shard's state, so
+//! the paths need no lock. A driver submits requests ([`Shard::submit`]), advances the clock and runs tasks
+//! ([`Shard::run`]), executes operations ([`Shard::next_io`], [`Shard::complete`]), and takes replies and events. The kind
+//! of cache decides the path of a request (`cache/mod.rs`).
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ use crate::runs::{Tag, parts};
 use crate::shape::Shape;
 use crate::stats::Counters;
 
-/// One shard of a volume, see the module.
+/// One shard of a volume.
 pub struct Shard {
     cx: Rc<Context>,
     current: Rc<Current>,
@@ -35,7 +35,7 @@ impl Shard {
     /// A shard in pass-through over the origin device.
     #[must_use]
     pub fn new(shape: Shape, spec: &CacheSpec, limits: Limits, origin: DevId) -> Self {
-        assert!(shape.units() <= Shape::MOST_UNITS, "checked by whoever configures the volume");
+        assert!(shape.units() <= Shape::MOST_UNITS, "the configuration of the volume checks this");
         let cx = Context::new(shape, limits, &spec.admission, origin);
         let current = Current::new(&cx, spec);
         match &cx.population {
@@ -50,8 +50,8 @@ impl Shard {
         Self { cx, current }
     }
 
-    /// Takes a request that lies in one of this shard's stripes and within the volume (flushes
-    /// have no place). Its reply carries `tag`.
+    /// Takes a request that lies in one of this shard's stripes and within the volume (a flush has no range). Its reply
+    /// carries `tag`.
     pub fn submit(&self, tag: u64, request: Request) {
         self.cx.opened();
         let unit_bytes = self.cx.shape.unit_bytes;
@@ -81,29 +81,29 @@ impl Shard {
         }
     }
 
-    /// Moves the clock to `now` and runs what can run.
+    /// Sets the clock to `now` and runs all tasks that are ready.
     pub fn run(&self, now: Nanos) {
         self.cx.exec.run(now);
     }
 
-    /// The next device operation to carry out.
+    /// The next device operation to execute.
     #[must_use]
     pub fn next_io(&self) -> Option<Io> {
         self.cx.exec.next_io()
     }
 
-    /// Reports the end of an operation; its buffer comes back.
+    /// Completes an operation and returns its buffer to the engine.
     pub fn complete(&self, id: IoId, result: Result<(), Errno>, buf: Option<Buf>) {
         self.cx.exec.complete(id, result, buf);
     }
 
-    /// The next answer to a client.
+    /// The next reply to a client.
     #[must_use]
     pub fn next_reply(&self) -> Option<Reply> {
         self.cx.next_reply()
     }
 
-    /// How a flush of the origin failed, if one ever did.
+    /// The error of the first failed flush of the origin.
     #[must_use]
     pub fn flush_failed(&self) -> Option<Errno> {
         self.cx.origin.flush_failed()
@@ -115,46 +115,45 @@ impl Shard {
         self.cx.events.next()
     }
 
-    /// When [`run`](Self::run) must be called at the latest.
+    /// The latest time of the next [`run`](Self::run).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.cx.exec.next_deadline()
     }
 
-    /// Starts to cache units on a flash device; what was attached before is detached. With what was recovered from the
-    /// device's metadata the cache is warm at once; whether that was usable is the answer, and if not the cache starts
-    /// cold. A write-back cache whose metadata contradicts itself is not attached at all.
+    /// Starts to cache units on a flash device with the state recovered from its metadata; detaches the previous device.
+    /// Returns whether the cache is warm. If the state contradicts itself, a clean cache starts cold, and a write-back
+    /// cache is not attached.
     ///
-    /// The caller flushed the device after it read the metadata.
+    /// The caller must have flushed the device after it read the metadata.
     pub fn attach(&self, flash: FlashPlan, recovered: Option<&Recovered>) -> bool {
         self.current.attach_units(flash, recovered)
     }
 
-    /// Starts to cache in a page log on a flash device: its place is this shard's own. An event reports whether it could
-    /// be opened; requests wait until then.
+    /// Starts to cache in a page log, in this shard's place on the flash device. Requests wait for the event that reports
+    /// whether the log is open.
     pub fn attach_log(&self, dev: DevId, place: Geometry) {
         self.current.attach_log(dev, place);
     }
 
-    /// It is durable off the flash that the flash is out of use: writes go on.
+    /// The driver calls this when it is durable off the flash that the flash is out of use. Writes continue.
     pub fn fenced(&self) {
         self.cx.fence.lower(&self.cx.exec);
     }
 
-    /// Asks that all of the cache's state be made durable soon, and that nothing be exchanged any
-    /// more: the volume stops.
+    /// Requests that all state of the cache be made durable; ends exchanges. For a volume that stops.
     pub fn settle_journal(&self) {
         self.current.settle();
     }
 
-    /// Whether all of the cache's state is durable, or there is none to be kept. From then on only clients' requests
-    /// change the origin: a volume that stops notes the origin's modification time.
+    /// Whether all state of the cache that a restart uses is durable. If so, only client requests change the origin: a
+    /// volume that stops then records the origin's modification time.
     #[must_use]
     pub fn journal_settled(&self) -> bool {
         self.current.is_settled()
     }
 
-    /// Flushes the origin, for another shard that asked with [`Event::NeedsOriginFlush`]; replies with `tag`.
+    /// Flushes the origin for another shard that emitted [`Event::NeedsOriginFlush`]; replies with `tag`.
     pub fn flush_origin(&self, tag: u64) {
         let cx = Rc::clone(&self.cx);
         cx.opened();
@@ -164,39 +163,37 @@ impl Shard {
         });
     }
 
-    /// The origin was flushed, as asked for by [`Event::NeedsOriginFlush`].
+    /// Reports the flush of the origin that this shard requested with [`Event::NeedsOriginFlush`].
     pub fn origin_flushed(&self, result: Result<(), Errno>) {
         self.cx.origin.relayed(result);
     }
 
-    /// Goes on in pass-through. The device is released with an event, once everything under way
-    /// on it has ended.
+    /// Switches to pass-through. [`Event::FlashReleased`] follows when no operation on the device is in flight.
     pub fn detach(&self) {
         self.current.detach();
     }
 
-    /// Copies dirty data to the origin, in the background; with `leave` nothing stays cached. With one clear under way,
-    /// another follows it: it may have passed what was written since.
-    pub fn clear(&self, leave: bool) {
-        if self.current.asks_clear(leave) {
+    /// Copies all dirty data to the origin in the background; with `evict`, also evicts all units. If a clear is in
+    /// progress, another follows it.
+    pub fn clear(&self, evict: bool) {
+        if self.current.request_clear(evict) {
             self.cx.exec.spawn(Rc::clone(&self.current).clear());
         }
     }
 
-    /// The flash is not detached after a [`clear`](Self::clear) with `leave`: changes of a page log, which wait for the
-    /// detach, go on.
-    pub fn stay(&self) {
-        self.current.stay();
+    /// Cancels the detach that a [`clear`](Self::clear) with `evict` prepared: changes of a page log no longer wait for it.
+    pub fn cancel_detach(&self) {
+        self.current.cancel_detach();
     }
 
-    /// How [`clear`](Self::clear) ended, if it is not under way.
+    /// Result of the last [`clear`](Self::clear); `None` while one is in progress.
     #[must_use]
     pub fn cleared(&self) -> Option<Result<(), Errno>> {
-        let parting = &self.current.parting;
-        (!parting.clearing.get()).then(|| parting.result.get())
+        let detaching = &self.current.detaching;
+        (!detaching.clearing.get()).then(|| detaching.result.get())
     }
 
-    /// Whether it caches on this device, or is about to.
+    /// Whether it caches on this device or is opening it.
     #[must_use]
     pub fn uses(&self, dev: DevId) -> bool {
         self.current.device().is_some_and(|device| device.dev == dev)
@@ -214,13 +211,13 @@ impl Shard {
         self.cx.stats.get()
     }
 
-    /// Client requests not answered yet.
+    /// Client requests without a reply.
     #[must_use]
     pub fn requests_open(&self) -> u64 {
         self.cx.open()
     }
 
-    /// Whether nothing is under way: no request, no device operation, no claim.
+    /// Whether no request, device operation or claim is open.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.cx.open() == 0 && self.cx.exec.ios_open() == 0 && self.cx.claims.count() == 0
@@ -229,7 +226,7 @@ impl Shard {
 
 impl Drop for Shard {
     fn drop(&mut self) {
-        // Tasks hold the context, and the context holds the tasks.
+        // Breaks a cycle: tasks hold the context, and the context holds the tasks.
         self.cx.exec.stop();
     }
 }

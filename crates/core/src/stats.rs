@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cumulative counters of a shard. Client requests are counted where they are put together
-//! ([`crate::desk`]); here is what the engine did for them.
+//! Cumulative counters of a shard's work. The [desk](crate::desk) counts client requests.
 
 use std::cell::Cell;
 
-/// The counters as they stand.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counters {
     /// Bytes read from flash.
@@ -23,12 +22,11 @@ pub struct Counters {
     pub evictions: u64,
     /// Periodic updates that ended.
     pub updates: u64,
-    /// Bytes that flash alone had, copied to the origin.
+    /// Bytes of dirty data copied to the origin.
     pub write_back_bytes: u64,
     /// Bytes read from the origin for population.
     pub population_bytes: u64,
-    /// Flash writes, or pages that did not enter a log, left out because the write-through pool was empty
-    /// (SCE 3.6).
+    /// Flash writes, or appends to a page log, skipped because the write-through pool was empty (SCE 3.6).
     pub write_arounds: u64,
     /// Errors of the flash device.
     pub flash_errors: u64,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of client data that may be kept for flash writes after the client was answered (SCE 3.6: 8 MiB).
+//! The bytes of client data that wait for their flash write after the answer are bounded (SCE 3.6: 8 MiB).
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The pool: how many bytes are left.
+/// The pool: its free bytes.
 #[derive(Clone)]
 pub(crate) struct WritePool(Rc<Cell<u64>>);
 
-/// Some of the pool's bytes, given back when dropped.
+/// Bytes of the pool, returned on drop.
 pub(crate) struct PoolShare {
     pool: WritePool,
     bytes: u64,
@@ -19,7 +19,7 @@ impl WritePool {
         Self(Rc::new(Cell::new(bytes)))
     }
 
-    /// Takes so many bytes, if the pool has them.
+    /// Takes bytes, if that many are free.
     pub(crate) fn take(&self, bytes: u64) -> Option<PoolShare> {
         self.0.set(self.0.get().checked_sub(bytes)?);
         Some(PoolShare { pool: self.clone(), bytes })

@@ -108,7 +108,7 @@ fn label(policy: LogPolicy, unit_bytes: u64) -> Label {
         slots: u64::from(log.blocks),
         shards: 1,
         log_bytes: 0,
-        keeps: Keeps { dirty: policy.outlives_crash(), factors: false },
+        keeps: Keeps { dirty: policy.survives_crash(), factors: false },
         origin_bytes: PAGES * SIZE + REST,
         sections: vec![Section { kind, offset: log.base, bytes: log.bytes() }],
     }

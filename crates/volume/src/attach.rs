@@ -132,7 +132,7 @@ impl Volume {
         let begin = Instant::now();
         if let Err(error) = self.separate(bound) {
             // It stays where this cannot be done, or not be said.
-            self.ask(|worker| worker.shard.stay())?;
+            self.ask(|worker| worker.shard.cancel_detach())?;
             return Err(error);
         }
         let bound = bound.saturating_sub(begin.elapsed());

@@ -85,7 +85,7 @@ impl State {
     pub fn leave(&mut self) -> Option<(DevId, String, Option<(FlashDevice, u64)>)> {
         let attached = self.attached.as_mut()?;
         attached.leaving = true;
-        let outlives = matches!(attached.flash.plan, Plan::Logs(logs) if logs.outlives_crash);
+        let outlives = matches!(attached.flash.plan, Plan::Logs(logs) if logs.survives_crash);
         let emptied = outlives.then(|| (attached.flash.clone(), attached.volume));
         Some((attached.dev, attached.flash.device.name().to_owned(), emptied))
     }

@@ -406,7 +406,7 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
                 tracing::error!("{why}");
                 lock(&volume.state).origin_alarm = Some(why);
             }
-            Event::FlashErrs { why, .. } => {
+            Event::FlashErrors { why, .. } => {
                 let why = format!("flash errs, and it alone has what it holds: {why}");
                 // Once, and not for every request that fails.
                 if lock(&volume.state).alarm.replace(why.clone()).as_ref() != Some(&why) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A FLUSH, by kind: after its answer, all writes that were acknowledged before it survive a crash (design rule 7).
 //!
-//! In pass-through and in a clean cache the origin has all writes, so its flush is enough. A write-back cache flushes both
-//! devices. A page log makes its own pages durable, on flash or on the origin, by its write policy (`pagelog/ops.rs`).
+//! Pass-through and a clean cache flush the origin, which holds all writes. A write-back cache flushes both devices. A page
+//! log makes its pages durable on flash or on the origin, by its write policy (`pagelog/ops.rs`).
 
 use std::rc::Rc;
 

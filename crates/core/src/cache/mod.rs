@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kinds of caches. A request is dispatched once, at this door; behind it each kind has its own state and paths.
+//! The kinds of caches. Dispatches each request once; each kind has its own state and paths.
 //!
 //! | the ... | file |
 //! | --- | --- |
 //! | no flash | `pass_through.rs` |
-//! | units, clean: the origin has everything | `units/clean.rs` |
-//! | units, write-back: flash owns what it holds | `units/write_back.rs` |
+//! | units, clean: flash holds copies | `units/clean.rs` |
+//! | units, write-back: flash holds dirty data | `units/write_back.rs` |
 //! | pages in a log | `log/` |
 //! | a FLUSH | `flush.rs` |
-//! | how flash and origin part | `parting.rs` |
+//! | steps before a detach | `detaching.rs` |
 //!
-//! Invariant: which kinds a shard can be of is decided by its specification; it is in pass-through while no device is
-//! attached.
+//! Invariant: the specification decides the kind of a shard's cache; without a device the shard is in pass-through.
 
+mod detaching;
 mod flush;
 pub(crate) mod log;
-mod parting;
 mod pass_through;
 mod status;
 pub(crate) mod units;
@@ -25,8 +24,8 @@ pub use self::status::CacheStatus;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
+use self::detaching::Detaching;
 use self::log::{LogState, OpenLog, Opened, Opening};
-use self::parting::Parting;
 use self::units::clean::Clean;
 use self::units::exchanges::Exchanges;
 use self::units::unit_cache::UnitCache;
@@ -54,13 +53,13 @@ pub(crate) enum Cache {
     Log(LogState),
 }
 
-/// The cache of a shard at the moment.
+/// The current cache of a shard.
 pub(crate) struct Current {
     me: Weak<Current>,
     pub(crate) cx: Rc<Context>,
     kind: KindSpec,
     cache: RefCell<Cache>,
-    pub(crate) parting: Parting,
+    pub(crate) detaching: Detaching,
 }
 
 impl Current {
@@ -71,7 +70,7 @@ impl Current {
             cx: Rc::clone(cx),
             kind: spec.kind.clone(),
             cache: RefCell::new(Cache::PassThrough),
-            parting: Parting::default(),
+            detaching: Detaching::default(),
         })
     }
 
@@ -134,10 +133,10 @@ impl Current {
         }
     }
 
-    /// The log, once it is open, or none where it was left.
+    /// Waits until the log is open; `None` if it was detached meanwhile.
     ///
     /// # Errors
-    /// If it cannot be used, and may hold dirty data.
+    /// If the log cannot be used but may hold dirty data.
     async fn opened(&self) -> Result<Option<Rc<OpenLog>>, Errno> {
         loop {
             match self.get() {
@@ -194,7 +193,7 @@ impl Current {
         }
     }
 
-    /// Starts to cache units on a flash device, with what was recovered from it; whether that was usable.
+    /// Starts to cache units on a flash device with the recovered state; returns whether the cache is warm.
     pub(crate) fn attach_units(&self, plan: FlashPlan, recovered: Option<&Recovered>) -> bool {
         self.detach();
         let (cx, owner) = (&self.cx, self.owner());
@@ -211,7 +210,7 @@ impl Current {
             }
             KindSpec::Log(_) => return false,
         };
-        self.parting.leaving.set(false);
+        self.detaching.stopped.set(false);
         self.cache.replace(cache);
         warm
     }
@@ -220,8 +219,8 @@ impl Current {
     pub(crate) fn attach_log(&self, dev: DevId, place: Geometry) {
         self.detach();
         let (KindSpec::Log(spec), Some(me)) = (&self.kind, self.me.upgrade()) else { return };
-        self.parting.leaving.set(false);
-        self.parting.hold_back.set(false);
+        self.detaching.stopped.set(false);
+        self.detaching.hold_back.set(false);
         let (device, limits) = (self.cx.device(), &self.cx.limits);
         let flash = Rc::new(Flash::new(dev, device, limits, spec.contents, self.owner()));
         let (device, waiting) = (Rc::clone(flash.device()), WaitList::default());
@@ -237,8 +236,8 @@ impl Current {
         spec: LogSpec,
         place: Geometry,
     ) {
-        // Changes of the origin from before do not hold their pages in this log: one that ended after a change in the log
-        // would undo it there.
+        // Earlier changes of the origin do not hold their pages in this log: one that ends after a newer write in the log
+        // would undo that write on the origin.
         let over_writes = mutant::is_active("page-log-attach-over-writes");
         while !over_writes && self.cx.claims.count() > 0 && !opening.device.closed() {
             self.cx.exec.sleep(MILLISECOND).await;
@@ -248,7 +247,7 @@ impl Current {
             Opened::Open(open) => Cache::Log(LogState::Open(open)),
             Opened::Refused => Cache::Log(LogState::Refused),
             Opened::GivenUp => {
-                // It may be sealed, and would count at the next start.
+                // It may be sealed: the next start would use it.
                 self.cx.fence.raise();
                 Cache::PassThrough
             }
@@ -258,18 +257,18 @@ impl Current {
         opening.waiting.wake_all(&self.cx.exec);
     }
 
-    /// Goes on in pass-through.
+    /// Switches to pass-through.
     pub(crate) fn detach(&self) {
         match self.cache.replace(Cache::PassThrough) {
             Cache::PassThrough => {}
-            Cache::Clean(clean) => self.leave(&clean.units),
-            Cache::WriteBack(cache) => self.leave(&cache.units),
+            Cache::Clean(clean) => self.close_units(&clean.units),
+            Cache::WriteBack(cache) => self.close_units(&cache.units),
             Cache::Log(state) => state.leave(&self.cx),
         }
     }
 
-    /// Units on a device are no longer used: what its metadata says will be wrong after the next write.
-    fn leave<J: Journal>(&self, units: &UnitCache<J>) {
+    /// Closes the device of a unit cache. Its metadata becomes stale with the next write, so writes wait for the fence.
+    fn close_units<J: Journal>(&self, units: &UnitCache<J>) {
         units.flash.device().close();
         if let Some(log) = units.log() {
             if !mutant::is_active("detach-not-durable") {
@@ -279,21 +278,21 @@ impl Current {
         }
     }
 
-    /// Asks that all of the cache's state be made durable soon, and that nothing be exchanged any more.
+    /// Requests that all state of the cache be made durable; ends exchanges.
     pub(crate) fn settle(&self) {
-        self.parting.leaving.set(true);
+        self.detaching.stopped.set(true);
         match self.get() {
             Cache::PassThrough => {}
             Cache::Clean(clean) => clean.units.hurry(),
             Cache::WriteBack(cache) => cache.units.hurry(),
-            Cache::Log(LogState::Open(open)) if !self.parting.clearing.get() => open.seal(),
+            Cache::Log(LogState::Open(open)) if !self.detaching.clearing.get() => open.seal(),
             Cache::Log(_) => {}
         }
     }
 
-    /// Whether all of the cache's state is durable, or there is none to be kept.
+    /// Whether all state of the cache that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
-        if self.parting.updating.get() || self.parting.clearing.get() {
+        if self.detaching.updating.get() || self.detaching.clearing.get() {
             return false;
         }
         match self.get() {
@@ -305,52 +304,50 @@ impl Current {
         }
     }
 
-    /// Asks for a clear; whether [`clear`](Self::clear) must be started. A cache that never holds dirty data has nothing
-    /// to copy.
-    pub(crate) fn asks_clear(&self, leave: bool) -> bool {
-        self.kind.contents() == Contents::Dirty && self.parting.ask(leave)
+    /// Requests a clear; returns whether the caller must start [`clear`](Self::clear). A clean cache needs none.
+    pub(crate) fn request_clear(&self, evict: bool) -> bool {
+        self.kind.contents() == Contents::Dirty && self.detaching.request(evict)
     }
 
-    /// Copies all dirty data to the origin. Ends when nothing is dirty and no further clear was asked for, or when a
-    /// device fails.
+    /// Copies all dirty data to the origin, until no further clear is requested or a device fails.
     pub(crate) async fn clear(self: Rc<Self>) {
-        let parting = &self.parting;
-        while parting.updating.get() {
+        let detaching = &self.detaching;
+        while detaching.updating.get() {
             self.cx.exec.sleep(MILLISECOND).await;
         }
         let mut result = Ok(());
-        while let (Ok(()), Some(leave)) = (result, parting.asked.take()) {
-            result = self.clear_once(leave).await;
-            // Until another device comes: this one is yet to be taken away.
-            if leave {
-                parting.leaving.set(result.is_ok());
+        while let (Ok(()), Some(evict)) = (result, detaching.requested.take()) {
+            result = self.clear_once(evict).await;
+            // No exchange until another device is attached: this one is about to be detached.
+            if evict {
+                detaching.stopped.set(result.is_ok());
             }
         }
-        parting.asked.set(None);
-        parting.result.set(result);
-        parting.clearing.set(false);
+        detaching.requested.set(None);
+        detaching.result.set(result);
+        detaching.clearing.set(false);
     }
 
-    async fn clear_once(&self, leave: bool) -> Result<(), Errno> {
+    async fn clear_once(&self, evict: bool) -> Result<(), Errno> {
         match self.get() {
             Cache::PassThrough | Cache::Clean(_) => Ok(()),
-            Cache::WriteBack(cache) => cache.clear(leave).await,
+            Cache::WriteBack(cache) => cache.clear(evict).await,
             Cache::Log(_) => match self.opened().await? {
-                Some(open) => open.clear(leave, &self.parting.hold_back).await,
+                Some(open) => open.clear(evict, &self.detaching.hold_back).await,
                 None => Ok(()),
             },
         }
     }
 
-    /// The flash is not taken away after all.
-    pub(crate) fn stay(&self) {
-        self.parting.hold_back.set(false);
+    /// Cancels the detach that a clear prepared.
+    pub(crate) fn cancel_detach(&self) {
+        self.detaching.hold_back.set(false);
         if let Cache::Log(LogState::Open(open)) = self.get() {
             open.go_on();
         }
     }
 
-    /// The device that is used, or about to be.
+    /// The device that is attached or being opened.
     pub(crate) fn device(&self) -> Option<Rc<Attached>> {
         match &*self.cache.borrow() {
             Cache::PassThrough => None,
@@ -398,19 +395,19 @@ fn status<J: Journal>(units: &UnitCache<J>, units_dirty: u64) -> CacheStatus {
 }
 
 impl Owner for Current {
-    /// A device with copies is closed, and the volume goes on in pass-through with an alarm. One that may hold dirty data
-    /// stays in use.
-    fn give_up(&self, device: &Rc<Attached>, why: String) {
+    /// Closes a device that holds copies and switches to pass-through. A device that may hold dirty data stays in use. Both
+    /// emit an event.
+    fn failed(&self, device: &Rc<Attached>, why: String) {
         if device.closed() {
             return;
         }
         let dev = device.dev;
         if device.contents == Contents::Dirty {
-            return device.tell(Event::FlashErrs { dev, why });
+            return device.emit(Event::FlashErrors { dev, why });
         }
         device.close();
         if self.device().is_some_and(|used| Rc::ptr_eq(&used, device)) {
-            // A log that is sealed would count at the next start.
+            // The next start would use a sealed log.
             if let Cache::Log(state) = self.get()
                 && state.may_count()
             {
@@ -418,6 +415,6 @@ impl Owner for Current {
             }
             self.detach();
         }
-        device.tell(Event::FlashFailed { dev, why });
+        device.emit(Event::FlashFailed { dev, why });
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A volume without flash: every request goes to the origin.
 //!
-//! Changes are claimed nevertheless: a flash device may be attached while one is under way, and a population of the same
-//! pages must not validate what it read before (design rule 4). They wait for the fence: a flash that was given up may
-//! still be taken for valid.
+//! Changes claim their pages: a flash device may be attached while one is in flight, and a population must not validate
+//! pages that it read before that change (design rule 4). Changes wait for the fence, since a restart could still use the
+//! metadata of flash that failed.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::runs::Tag;
 
 pub(crate) async fn read(cx: Rc<Context>, tag: Tag, request: Request) {
     let place = cx.shape.place(&request);
-    cx.population.asked(place.unit, place.len);
+    cx.population.requested(place.unit, place.len);
     let buf = request.buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
     match cx.origin.read(Use::Client, place.offset, place.len, buf).await {
         Ok(data) => cx.reply(tag, Ok(()), Some(data), false),
@@ -28,7 +28,7 @@ pub(crate) async fn read(cx: Rc<Context>, tag: Tag, request: Request) {
 pub(crate) async fn write(cx: Rc<Context>, tag: Tag, request: Request, fua: bool) {
     let place = cx.shape.place(&request);
     let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
-    cx.population.asked(place.unit, place.len);
+    cx.population.requested(place.unit, place.len);
     cx.fence.passed(&cx.exec).await;
     let fua = fua && !mutant::is_active("fua-ignored");
     let (result, _) = cx.origin.write(Use::Client, place.range(), fua, request.buf).await;
@@ -44,7 +44,7 @@ pub(crate) async fn discard(cx: Rc<Context>, tag: Tag, request: Request, kind: I
     cx.reply(tag, result, None, false);
 }
 
-/// FLUSH of a volume whose acknowledged writes are all on the origin.
+/// FLUSH of a volume whose acknowledged writes are on the origin.
 pub(crate) async fn flush(cx: Rc<Context>, tag: Tag) {
     let result = match mutant::is_active("flush-skips-origin") {
         true => Ok(()),

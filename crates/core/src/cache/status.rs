@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of a shard's cache, as its driver sees it.
+//! The state of a shard's cache, for its driver.
 
 use crate::exec::DevId;
 
@@ -14,11 +14,11 @@ pub struct CacheStatus {
     pub units_used: u64,
     /// Slots or pages with dirty data.
     pub units_dirty: u64,
-    /// Slots whose unit the journal has logged, or is about to.
+    /// Slots whose unit the journal has logged or enqueued.
     pub units_logged: u64,
-    /// How far the metadata has come: its generation, and blocks of that log; 0 without one.
+    /// The metadata's generation, and blocks in its log; 0 without metadata.
     pub reached: (u64, u64),
-    /// Bytes of memory that bitmaps take at the moment.
+    /// Bytes of memory of bitmaps.
     pub bitmap_bytes: u64,
     /// Whether it is bypassed because an operation is overdue.
     pub suspended: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The five choices and their settings; the third and second also know how to build the policy.
+//! The five choices and their settings.
 
 use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
 use larder_policy::replacement::{
@@ -10,26 +10,25 @@ use larder_policy::replacement::{
 use crate::buf::PAGE;
 use crate::pagelog::{BATCH_PAGES, LogPolicy, LogSettings};
 
-/// Choice 4: what a write does to the flash copy of its pages.
+/// Choice 4: the effect of a write on the flash copy of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritePolicy {
-    /// The flash copy is written after the origin's, from a bounded pool of buffers; the client
-    /// does not wait for it (SCE 3.3). Falls back to write-around when the pool is empty.
+    /// The origin is written, the client is answered, then flash is written from a bounded pool of buffers (SCE 3.3). When
+    /// the pool is empty, the pages become invalid.
     AsyncWriteThrough,
-    /// The flash copy is written after the origin's, and the client waits for both.
+    /// The origin is written, then flash; then the client is answered.
     WriteThrough,
-    /// The flash copy becomes invalid (SCE 4.5).
+    /// The origin is written; the flash copy becomes invalid (SCE 4.5).
     WriteAround,
-    /// What is cached is written to flash alone, and to the origin when it leaves; what is not is
-    /// written to the origin alone (PRWC 2.2). Flash is the truth of what it holds.
+    /// A cached unit is written to flash alone, and to the origin at its eviction. Other units are written to the origin
+    /// alone (PRWC 2.2).
     WriteBack,
-    /// What is written enters a log of pages, and the origin at once, with a FLUSH, or when it leaves
-    /// (FaCE 4.2).
+    /// A page is written to a log on flash, and to the origin at once, with a FLUSH, or at its eviction (FaCE 4.2).
     Logged(LogPolicy),
 }
 
 impl WritePolicy {
-    /// Whether flash holds what the origin does not.
+    /// Whether flash may hold dirty data.
     #[must_use]
     pub fn flash_owns(self) -> bool {
         match self {
@@ -39,18 +38,18 @@ impl WritePolicy {
         }
     }
 
-    /// Whether what flash alone has outlives a crash: then it and the origin belong together. Else it is lost
-    /// with the process, as what is in a disk's write cache is lost with the power.
+    /// Whether dirty data survives a crash: then flash and origin must be attached together. Else it is lost with the
+    /// process, as the content of a disk's write cache is lost with the power.
     #[must_use]
     pub fn flash_keeps(self) -> bool {
         match self {
             Self::WriteBack => true,
-            Self::Logged(policy) => policy.outlives_crash(),
+            Self::Logged(policy) => policy.survives_crash(),
             _ => false,
         }
     }
 
-    /// Where pages lie in a log: what it does with those that change.
+    /// The write policy of the page log, if there is one.
     #[must_use]
     pub fn log(self) -> Option<LogPolicy> {
         match self {
@@ -60,41 +59,41 @@ impl WritePolicy {
     }
 }
 
-/// Choice 5: what of the metadata outlives the process.
+/// Choice 5: which metadata survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: the cache starts cold (the paper's SCE).
+    /// None: the cache starts cold (SCE as published).
     Volatile,
-    /// A journal on flash: the cache starts warm (the paper's future work).
+    /// A journal on flash: the cache starts warm (future work in SCE).
     Journal,
-    /// The page log's own segments and heads (FaCE 5).
+    /// The segments and batch headers of the page log (FaCE 5).
     Log,
 }
 
-/// Choice 2: who enters.
+/// Choice 2: which units or pages are admitted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdmissionChoice {
     /// The hottest of the most recent misses, by background workers.
     Selective(SelectiveSettings),
-    /// Every miss, with the request that missed.
+    /// Every miss, with the request that misses.
     OnMiss(OnMissSettings),
-    /// What is hot when an update comes.
+    /// Units that are hot at a periodic update.
     Periodic(PeriodicSettings),
-    /// Pages that leave the cache above, which are those that are written; and, by choice, those that are read.
+    /// Pages that the cache above evicts: those that are written and, optionally, those that are read.
     OnExit(OnExitSettings),
 }
 
-/// Who enters a page log.
+/// Which pages a page log admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnExitSettings {
-    /// Whether a page enters that was read from the origin.
+    /// Whether pages read from the origin are admitted.
     pub reads: bool,
     /// Pages of a batch.
     pub batch_pages: u32,
 }
 
 impl AdmissionChoice {
-    /// Whether it needs an update now and then.
+    /// Whether it admits by periodic updates.
     #[must_use]
     pub fn is_periodic(&self) -> bool {
         matches!(self, Self::Periodic(_))
@@ -108,7 +107,7 @@ impl AdmissionChoice {
     }
 }
 
-/// Where a unit may lie: part of choice 1.
+/// Which slots a unit may use: part of choice 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// In any slot.
@@ -117,7 +116,7 @@ pub enum Placement {
     Sets {
         /// Slots of a set.
         ways: u32,
-        /// Whether neighbouring units go to different sets; else a set takes `ways` neighbours.
+        /// Whether neighbouring units belong to different sets; else `ways` neighbours belong to one.
         hashed: bool,
     },
 }
@@ -172,11 +171,11 @@ pub enum ReplacementChoice {
     Lirs,
     /// W-TinyLFU.
     WTinyLfu,
-    /// Whole buckets, as bcache.
+    /// Whole buckets, as in bcache.
     Buckets {
         /// Bytes of a bucket.
         bytes: u64,
-        /// Which bucket leaves.
+        /// Which bucket is evicted.
         order: BucketOrder,
     },
 }
@@ -184,13 +183,13 @@ pub enum ReplacementChoice {
 /// Choice 3: what is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// What a replacement policy gives up, when a unit needs a slot.
+    /// The victim of a replacement policy, when a unit needs a slot.
     Replacement(ReplacementChoice),
-    /// Cold units, by a periodic update alone (PRWC 2.6).
+    /// Cold units, by a periodic update only (PRWC 2.6).
     Update,
-    /// The tail of the log: first in, first out, whatever the version (FaCE 4.2.2).
+    /// The tail of the log: first in, first out, current versions or not (FaCE 4.2.2).
     LogOrder {
-        /// Whether a page that was asked for is appended once more instead (FaCE 4.3).
+        /// Whether a referenced page is appended again instead (FaCE 4.3).
         second_chance: bool,
     },
 }
@@ -206,18 +205,17 @@ impl Eviction {
     }
 }
 
-/// What is to be done with a policy of any type: for callers that make so many calls that they
-/// must not be virtual.
+/// An action on a policy of any type, without virtual calls: for callers on a hot path.
 pub trait WithPolicy {
-    /// What comes of it.
+    /// Its result.
     type Out;
 
-    /// Does it.
+    /// Acts on the policy.
     fn with<P: Replacement + 'static>(self, policy: P) -> Self::Out;
 }
 
 impl ReplacementChoice {
-    /// The names that the command line takes, and what they mean.
+    /// The policies that the command line accepts, with their names.
     pub const NAMED: &[(&str, Self)] = &[
         ("gclock", Self::GClock { ceiling: larder_policy::replacement::DEFAULT_CEILING }),
         ("lru", Self::Lru),
@@ -245,7 +243,7 @@ impl ReplacementChoice {
         self.with(slots, ways, unit_bytes, Boxed)
     }
 
-    /// Does something with the policy, whose type is known there.
+    /// Builds the policy and passes it to `then`.
     pub fn with<W: WithPolicy>(self, slots: u32, ways: u32, unit_bytes: u64, then: W) -> W::Out {
         match self {
             Self::GClock { ceiling } => then.with(GClock::new(slots, ceiling)),
@@ -265,7 +263,7 @@ impl ReplacementChoice {
         }
     }
 
-    /// Whether it can choose among the slots of one set.
+    /// Whether it can choose a victim within one set.
     #[must_use]
     pub fn knows_sets(self) -> bool {
         matches!(self, Self::Lru | Self::Fifo)
@@ -275,7 +273,7 @@ impl ReplacementChoice {
     #[must_use]
     pub fn bytes_per_slot(self) -> u64 {
         match self {
-            // A count.
+            // A counter.
             Self::GClock { .. } | Self::Buckets { .. } => 1,
             // Two links.
             Self::Lru | Self::Fifo => 8,
@@ -287,10 +285,10 @@ impl ReplacementChoice {
             Self::Arc => 8 + 1 + 8 + 48,
             // Links, list, unit, and half a ghost.
             Self::TwoQ => 8 + 1 + 8 + 24,
-            // Links in the queue, standing, and for the slot and 1.01 ghosts: links in the stack,
-            // links by age, unit; and the ghosts' places in a table and in the list of free ones.
+            // Links in the queue, state, and for the slot and 1.01 ghosts: links in the stack,
+            // links by age, unit; and the ghosts' places in a table and in the free list.
             Self::Lirs => 8 + 1 + 49 + 42,
-            // Links, part, unit, and eight to sixteen counters.
+            // Links, segment, unit, and eight to sixteen counters.
             Self::WTinyLfu => 8 + 1 + 8 + 16,
         }
     }
@@ -301,7 +299,7 @@ impl ReplacementChoice {
 pub struct Choices {
     /// Choice 1: bytes of a unit.
     pub unit_bytes: u64,
-    /// Choice 1: where it may lie.
+    /// Choice 1: which slots it may use.
     pub placement: Placement,
     /// Choice 2.
     pub admission: AdmissionChoice,
@@ -314,7 +312,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// The settings of selective admission, where that is the choice.
+    /// The settings of selective admission, if that is the choice.
     pub fn selective_mut(&mut self) -> Option<&mut SelectiveSettings> {
         match &mut self.admission {
             AdmissionChoice::Selective(settings) => Some(settings),
@@ -322,7 +320,7 @@ impl Choices {
         }
     }
 
-    /// The settings of periodic update, where that is the choice.
+    /// The settings of periodic update, if that is the choice.
     pub fn periodic_mut(&mut self) -> Option<&mut PeriodicSettings> {
         match &mut self.admission {
             AdmissionChoice::Periodic(settings) => Some(settings),
@@ -330,13 +328,13 @@ impl Choices {
         }
     }
 
-    /// Bytes of what is cached at once: a unit, or a page of a log.
+    /// Bytes that are admitted and evicted together: a unit, or a page of a log.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         if self.write.log().is_some() { PAGE as u64 } else { self.unit_bytes }
     }
 
-    /// How the page log behaves, where there is one.
+    /// The settings of the page log, if there is one.
     #[must_use]
     pub fn log(&self) -> Option<LogSettings> {
         let policy = self.write.log()?;
@@ -344,7 +342,7 @@ impl Choices {
         Some(LogSettings { policy, second_chance: self.eviction == again })
     }
 
-    /// Who enters it.
+    /// Which pages a page log admits.
     #[must_use]
     pub fn on_exit(&self) -> OnExitSettings {
         match &self.admission {
@@ -372,9 +370,11 @@ impl Choices {
     pub fn with_replacement(mut self, other: ReplacementChoice) -> Result<Self, &'static str> {
         match self.eviction {
             Eviction::LogOrder { .. } => {
-                return Err("pages leave in the order of the log; accepted: none of them");
+                return Err("pages are evicted in the order of the log; accepted: no replacement");
             }
-            Eviction::Update => return Err("units leave by updates; accepted: none of them"),
+            Eviction::Update => {
+                return Err("units are evicted by updates; accepted: no replacement");
+            }
             Eviction::Replacement(_) => {}
         }
         if self.placement != Placement::Anywhere && !other.knows_sets() {

@@ -3,27 +3,24 @@
 
 use crate::exec::{Nanos, SECOND};
 
-/// What is not one of the five choices but bounds the engine: budgets and time limits. The
-/// defaults that the paper gives are the paper's.
+/// Budgets and time limits. Where SCE states a value, it is the default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes of client data that may wait for their flash write after the client was answered
-    /// (SCE 3.6: 8 MiB).
+    /// Bytes of client data that may wait for their flash write after the answer (SCE 3.6: 8 MiB).
     pub write_through_bytes: u64,
-    /// The largest population read (design rule 6: population is split; smaller ones where that
-    /// is kinder to clients).
+    /// The largest population read (design rule 6); the pace may choose smaller ones.
     pub population_io_bytes: u64,
-    /// While clients use the origin, the share of the time in which population may.
+    /// The share of the time in which population may use the origin while clients use it.
     pub population_share: f64,
     /// A flash operation that takes longer is answered from the origin.
     pub flash_timeout: Nanos,
-    /// A flash device that leaves an operation unanswered for this long is given up.
+    /// After this time without an answer to an operation the flash device has failed.
     pub flash_dead_after: Nanos,
-    /// This many flash errors within [`Limits::flash_error_window`] and the device is given up.
+    /// After this many errors within [`Limits::flash_error_window`] the flash device has failed.
     pub flash_errors: u32,
     /// See [`Limits::flash_errors`].
     pub flash_error_window: Nanos,
-    /// How often what units hold is logged, where metadata is kept: what a crash may cost.
+    /// Interval at which changes of units are logged if metadata is durable. A crash loses the changes of one interval.
     pub checkpoint: Nanos,
 }
 
@@ -42,6 +39,6 @@ impl Default for Limits {
     }
 }
 
-/// How long after the last foreground read of the origin population still counts it as busy: long
-/// enough that a few clients of a disk, which reads a hundred times a second, count as present.
+/// How long the origin counts as busy after the last client operation: long enough for a few clients of a disk that makes
+/// a hundred reads a second.
 pub(crate) const FOREGROUND_MEMORY: Nanos = SECOND;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory a volume needs, known before it starts (design rule 11; SCE 3.4).
+//! The memory that a volume needs, computed before its start (design rule 11; SCE 3.4).
 //!
-//! Formula, in bytes: 4 per origin unit (6 under periodic update), plus per flash unit the slot (12) and the replacement
-//! policy's share (a byte for generalised CLOCK); a partly valid unit holds a bitmap of one bit per page besides, which a fully
-//! valid one does not. A page log takes 20 a page. SCE needs 4 per origin fragment and 72 per cached one.
+//! Bytes: 4 per origin unit (6 under periodic update); 12 per slot, plus the replacement policy's share (1 for generalised
+//! CLOCK); and one bit per page for a partly valid unit. A page log takes 20 a page. SCE takes 4 per origin fragment and 72
+//! per cached one.
 
 use super::{Choices, Limits};
 use crate::buf::PAGE;
@@ -18,16 +18,16 @@ pub const LOG_SLOT_BYTES: u64 = 20;
 pub struct Memory {
     /// The origin map.
     pub map_bytes: u64,
-    /// Slots and what replacement keeps for each.
+    /// Slots, with the state of replacement.
     pub slot_bytes: u64,
-    /// Bitmaps when every unit is partly valid.
+    /// Bitmaps if every unit is partly valid.
     pub bitmap_bytes: u64,
     /// Write-through pool and population buffers.
     pub buffer_bytes: u64,
 }
 
 impl Memory {
-    /// The memory of a volume of `origin_bytes` under `flash_bytes` of slots, with so many workers.
+    /// The memory of a volume of `origin_bytes` with `flash_bytes` of slots and `workers` workers.
     #[must_use]
     pub fn of(
         origin_bytes: u64,
@@ -53,7 +53,7 @@ impl Memory {
         }
     }
 
-    /// Of page logs: 20 bytes a page, each log's batches in memory, and pages that wait for room.
+    /// The same for page logs: 20 bytes a page, the batches of each log, and the pages that wait for room.
     fn of_log(flash_bytes: u64, choices: &Choices, limits: &Limits, workers: u32) -> Self {
         let pages = flash_bytes / PAGE as u64;
         let batch = u64::from(choices.on_exit().batch_pages) * PAGE as u64;
@@ -65,13 +65,13 @@ impl Memory {
         }
     }
 
-    /// At worst: every unit partly valid.
+    /// If every unit is partly valid.
     #[must_use]
     pub fn worst_bytes(&self) -> u64 {
         self.full_bytes() + self.bitmap_bytes
     }
 
-    /// When the cache is full and fully valid.
+    /// If the cache is full and every unit is fully valid.
     #[must_use]
     pub fn full_bytes(&self) -> u64 {
         self.map_bytes + self.slot_bytes + self.buffer_bytes
@@ -91,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_the_papers_cases() {
-        // (origin, flash, the paper's figure in MiB): SM1-SM5 of the paper tables.
+    fn memory_stays_below_the_papers_figures() {
+        // (origin, flash, the paper's figure in MiB), SCE 3.4.
         for (origin, flash, paper_mib) in
             [(2 * TIB, 2 * TIB, 152), (100 * TIB, 16 * TIB, 1552), (1024 * TIB, 256 * TIB, 22528)]
         {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cache is: five choices, the presets that are rows of them, limits, and what it needs of memory.
+//! The configuration of a cache: five choices, presets, limits, and the memory that results.
 //!
 //! | the ... | file |
 //! | --- | --- |
 //! | five choices with their settings | `choices.rs` |
 //! | table of presets | `presets.rs` |
-//! | which choices go together, and the kind of cache that they make | `spec.rs` |
+//! | which choices may be combined, and the kind of cache that they make | `spec.rs` |
 //! | budgets and time limits | `limits.rs` |
 //! | memory of a volume | `memory.rs` |
 

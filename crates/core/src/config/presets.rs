@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cache is five choices; a preset is a row of them.
+//! Presets: named rows of the five choices.
 //!
-//! Purpose: the one table that says what each named cache is. The engine never asks for a
-//! preset's name; it looks at the choices. Every setting of a choice has the paper's value as its
-//! default.
+//! The engine reads the choices, never the name of a preset. Every setting has the paper's value as its default.
 
 use super::choices::{
     AdmissionChoice, Choices, Durability, Eviction, OnExitSettings, Placement, ReplacementChoice,
@@ -18,7 +16,7 @@ use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
 pub struct Preset {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Where it comes from.
+    /// The paper and section that describe it.
     pub source: &'static str,
     /// The five choices in words: unit, admission, replacement, write policy, metadata.
     pub words: [&'static str; 5],
@@ -33,7 +31,7 @@ impl Preset {
     }
 }
 
-/// Presets whose cache is a map of units.
+/// Presets of unit caches.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "sce",
@@ -140,7 +138,7 @@ pub const PRESETS: &[Preset] = &[
         source: "SCE, section 4.1: its comparison (512 KiB buckets)",
         words: [
             "4 KiB page in a 512 KiB bucket",
-            "every miss and write but streams of over 4 MiB; answered before flash has it",
+            "every miss and write except streams of over 4 MiB; answered before the flash write",
             "least recently used bucket, as a whole",
             "write-through",
             "volatile (its journal is not modelled)",
@@ -159,18 +157,18 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Presets over a page log. A log reads what it wrote, so devices without bytes do not do for it: the laboratory's
-/// volumes have only the others, and its database a log of its own.
+/// Presets of page logs. A log reads its metadata from flash, so it needs a device that stores data. The volumes of the
+/// laboratory store none: they use the other presets only, and its database has its own log.
 pub const PAGE_LOGS: &[Preset] = &[
     Preset {
         name: "face",
         source: "FaCE, VLDB Journal 2015, section 4",
         words: [
             "4 KiB page in a circular log, batches of 64",
-            "every page that is written, and that is read from the origin",
+            "every page that is written, or read from the origin",
             "multi-version FIFO, group second chance",
-            "write-back, the log outlives a crash (or bounded, or write-through)",
-            "segments of 65,536 entries and batch heads",
+            "write-back, the log survives a crash (or bounded, or write-through)",
+            "segments of 65,536 entries and batch headers",
         ],
         choices: || face(true),
     },
@@ -179,10 +177,10 @@ pub const PAGE_LOGS: &[Preset] = &[
         source: "FaCE, section 4.2: without the second chance",
         words: [
             "4 KiB page in a circular log, batches of 64",
-            "every page that is written, and that is read from the origin",
+            "every page that is written, or read from the origin",
             "multi-version FIFO",
-            "write-back, the log outlives a crash (or bounded, or write-through)",
-            "segments of 65,536 entries and batch heads",
+            "write-back, the log survives a crash (or bounded, or write-through)",
+            "segments of 65,536 entries and batch headers",
         ],
         choices: || face(false),
     },
@@ -190,7 +188,7 @@ pub const PAGE_LOGS: &[Preset] = &[
 
 fn face(second_chance: bool) -> Choices {
     Choices {
-        // Pages are cached; this is what of the volume one log has in a row.
+        // Pages are cached; this is the stripe of the volume that belongs to one log.
         unit_bytes: 1 << 20,
         placement: Placement::Anywhere,
         admission: AdmissionChoice::OnExit(OnExitSettings {
@@ -218,7 +216,7 @@ fn periodic(write: WritePolicy) -> Choices {
     }
 }
 
-/// Every preset that can be served.
+/// All presets.
 pub fn presets() -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().chain(PAGE_LOGS)
 }
@@ -229,9 +227,9 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     presets().find(|p| p.name == name)
 }
 
-/// Units may be this small ...
+/// The smallest unit.
 pub const UNIT_BYTES_LEAST: u64 = 4 << 10;
-/// ... with selective admission this small (SCE 3.4) ...
+/// The smallest unit with selective admission (SCE 3.4).
 pub const FRAGMENT_BYTES_LEAST: u64 = 64 << 10;
-/// ... and this large.
+/// The largest unit.
 pub const UNIT_BYTES_MOST: u64 = 8 << 20;

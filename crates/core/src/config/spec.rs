@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which choices go together, and the kind of cache that they make.
+//! Which choices may be combined, and the kind of cache that they make.
 //!
-//! [`CacheSpec`] is the only way into the engine, and it is made from [`Choices`] alone: an unlawful combination cannot
-//! be constructed.
+//! The engine takes a [`CacheSpec`], which is made from [`Choices`] only: an invalid combination cannot be constructed.
 
 use super::choices::{
     AdmissionChoice, Choices, Durability, Eviction, Placement, ReplacementChoice, WritePolicy,
 };
 use crate::pagelog::{LogPolicy, LogSettings};
 
-/// A choice that does not go with the others.
+/// A choice that cannot be combined with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {reason}; accepted: {accepted}")]
 pub struct Rejected {
@@ -21,16 +20,16 @@ pub struct Rejected {
     pub accepted: &'static str,
 }
 
-/// A lawful combination of choices.
+/// A valid combination of choices.
 #[derive(Clone, Debug)]
 pub struct CacheSpec {
-    /// Bytes of a unit; in a page log, of what one shard has of the volume in a row.
+    /// Bytes of a unit; with a page log, bytes of a stripe of the volume that belongs to one shard.
     pub unit_bytes: u64,
     pub(crate) admission: AdmissionChoice,
     pub(crate) kind: KindSpec,
 }
 
-/// The kind of a cache, with the choices that are its own.
+/// The kind of a cache, with the choices that only it has.
 #[derive(Clone, Debug)]
 pub(crate) enum KindSpec {
     Clean(CleanSpec),
@@ -38,7 +37,7 @@ pub(crate) enum KindSpec {
     Log(LogSpec),
 }
 
-/// Where units lie, and which of them a unit that needs a slot displaces.
+/// The slots of a unit cache: placement and replacement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotSpec {
     pub placement: Placement,
@@ -46,12 +45,12 @@ pub(crate) struct SlotSpec {
     pub replacement: Option<ReplacementChoice>,
 }
 
-/// What a flash device holds, which decides what becomes of it when it fails.
+/// The data on a flash device, which decides how its failure is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// Copies of what the origin has: an operation that takes too long is abandoned, and so is a device that fails.
+    /// Copies of data on the origin: overdue operations and a failed device are abandoned.
     Copies,
-    /// Dirty data: only the flash can answer, so its operations have no time limit, and it stays in use.
+    /// Dirty data: only the flash can answer, so its operations have no time limit, and a failed device stays in use.
     Dirty,
 }
 
@@ -59,7 +58,7 @@ pub(crate) enum Contents {
 #[derive(Clone, Debug)]
 pub(crate) struct CleanSpec {
     pub slots: SlotSpec,
-    pub copies: FlashCopy,
+    pub flash_copy: FlashCopy,
 }
 
 /// When a write's flash copy is written.
@@ -84,13 +83,13 @@ pub(crate) struct WriteBackSpec {
 pub(crate) struct LogSpec {
     pub settings: LogSettings,
     pub contents: Contents,
-    /// Whether pages enter that were read from the origin.
+    /// Whether pages read from the origin are admitted.
     pub admits_reads: bool,
 }
 
 impl CacheSpec {
-    /// Whether a FLUSH goes to every shard: each has dirty data of its own, which is lost if the process ends before the
-    /// shard is settled. Else the first shard flushes the devices.
+    /// Whether a FLUSH goes to every shard, since each has dirty data that a crash would lose. Else the first shard flushes
+    /// the devices.
     #[must_use]
     pub fn flushes_every_shard(&self) -> bool {
         match &self.kind {
@@ -99,20 +98,20 @@ impl CacheSpec {
         }
     }
 
-    /// The devices that answered writes lie on, in the order in which a stop flushes them.
+    /// The devices that hold acknowledged writes, in the order in which a stop flushes them.
     pub fn written<D>(&self, origin: D, flash: Option<D>) -> impl Iterator<Item = D> {
         let flash = flash.filter(|_| self.kind.contents() == Contents::Dirty);
         flash.into_iter().chain([origin])
     }
 
-    /// The device whose holes are those of the volume: none if flash may have data there.
+    /// The device whose holes are those of the volume; `None` if flash may hold data there.
     pub fn with_holes<D>(&self, origin: D) -> Option<D> {
         (self.kind.contents() == Contents::Copies).then_some(origin)
     }
 }
 
 impl KindSpec {
-    /// What flash holds.
+    /// The data on flash.
     pub fn contents(&self) -> Contents {
         match self {
             Self::Clean(_) => Contents::Copies,
@@ -155,7 +154,7 @@ fn rejected<T>(
 
 fn log(choices: &Choices, policy: LogPolicy) -> Result<LogSpec, Rejected> {
     let AdmissionChoice::OnExit(settings) = &choices.admission else {
-        return rejected("admission", "a page log takes what is written", "on exit");
+        return rejected("admission", "a page log admits the pages that are written", "on exit");
     };
     let Eviction::LogOrder { second_chance } = choices.eviction else {
         return rejected(
@@ -186,14 +185,14 @@ fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {
     Ok(WriteBackSpec { slots: slots(choices)? })
 }
 
-fn clean(choices: &Choices, copies: FlashCopy) -> Result<KindSpec, Rejected> {
-    Ok(KindSpec::Clean(CleanSpec { slots: slots(choices)?, copies }))
+fn clean(choices: &Choices, flash_copy: FlashCopy) -> Result<KindSpec, Rejected> {
+    Ok(KindSpec::Clean(CleanSpec { slots: slots(choices)?, flash_copy }))
 }
 
-/// What every cache of units needs.
+/// The choices that every cache of units needs.
 fn slots(choices: &Choices) -> Result<SlotSpec, Rejected> {
     if matches!(choices.admission, AdmissionChoice::OnExit(_)) {
-        return rejected("admission", "only a page log takes what is written", "any other");
+        return rejected("admission", "only a page log admits on exit", "any other");
     }
     if choices.durability == Durability::Log {
         return rejected("durability", "units have no page log", "volatile, journal");
@@ -213,6 +212,6 @@ fn slots(choices: &Choices) -> Result<SlotSpec, Rejected> {
         (_, true) => {
             rejected("replacement", "units are evicted by updates", "none with periodic admission")
         }
-        (_, false) => rejected("replacement", "units need one", "a replacement policy"),
+        (_, false) => rejected("replacement", "unit caches need one", "a replacement policy"),
     }
 }

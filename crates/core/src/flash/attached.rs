@@ -37,13 +37,13 @@ impl Attached {
     }
 
     /// Reports an event.
-    pub(crate) fn tell(&self, event: Event) {
-        self.events.tell(event);
+    pub(crate) fn emit(&self, event: Event) {
+        self.events.emit(event);
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        self.tell(Event::FlashReleased { dev: self.dev });
+        self.emit(Event::FlashReleased { dev: self.dev });
     }
 }

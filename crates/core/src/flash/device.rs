@@ -21,7 +21,7 @@ use crate::stats::Stats;
 /// Decides what becomes of a flash device that fails.
 pub(crate) trait Owner {
     /// The device failed too often, stays silent, or its metadata cannot be written.
-    fn give_up(&self, device: &Rc<Attached>, why: String);
+    fn failed(&self, device: &Rc<Attached>, why: String);
 }
 
 /// What the bytes of an operation are.
@@ -189,14 +189,14 @@ impl Flash {
             && self.device.health.failed(errno, self.exec.now(), errors, error_window)
         {
             let what = if kind == IoKind::Read { "reads" } else { "writes" };
-            self.give_up(format!("{what} fail: {errno}"));
+            self.fail(format!("{what} fail: {errno}"));
         }
     }
 
     /// The device is not to be used any more.
-    pub(crate) fn give_up(&self, why: String) {
+    pub(crate) fn fail(&self, why: String) {
         if let Some(owner) = self.owner.upgrade() {
-            owner.give_up(&self.device, why);
+            owner.failed(&self.device, why);
         }
     }
 
@@ -206,7 +206,7 @@ impl Flash {
         if mutant::is_active("timeout-forgets") || !device.health.overdue() || device.closed() {
             return;
         }
-        device.tell(Event::FlashSuspended { dev: device.dev });
+        device.emit(Event::FlashSuspended { dev: device.dev });
         self.exec.spawn(watch_silence(
             self.exec.clone(),
             Rc::downgrade(device),
@@ -227,6 +227,6 @@ async fn watch_silence(
     let (Some(device), Some(owner)) = (device.upgrade(), owner.upgrade()) else { return };
     if device.health.silence().is_some_and(|now| Some(now) == silence) {
         let seconds = bounds.silence as f64 / 1e9;
-        owner.give_up(&device, format!("an operation is unanswered after {seconds} seconds"));
+        owner.failed(&device, format!("an operation is unanswered after {seconds} seconds"));
     }
 }

@@ -42,7 +42,7 @@ impl Guard for InFlight {
             answer.set(Some(result));
         }
         if self.device.health.answered() && !self.device.closed() {
-            self.device.tell(Event::FlashResumed { dev: self.device.dev });
+            self.device.emit(Event::FlashResumed { dev: self.device.dev });
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct LogsPlan {
     /// Pages of a batch.
     pub batch_pages: u32,
     /// Whether what a log holds survives a crash; logs of the other policies are alike on flash.
-    pub outlives_crash: bool,
+    pub survives_crash: bool,
 }
 
 impl LogsPlan {
@@ -27,7 +27,7 @@ impl LogsPlan {
     #[must_use]
     pub fn of(at: u64, shape: Shape, log: Geometry, policy: LogPolicy) -> Self {
         let Geometry { blocks, batch_pages, .. } = log;
-        Self { at, shape, blocks, batch_pages, outlives_crash: policy.outlives_crash() }
+        Self { at, shape, blocks, batch_pages, survives_crash: policy.survives_crash() }
     }
 
     /// The largest that fit into so many bytes behind the label.
@@ -37,8 +37,8 @@ impl LogsPlan {
         batch_pages: u32,
         policy: LogPolicy,
     ) -> Result<Self, TooSmall> {
-        let (shards, outlives_crash) = (shape.shards, policy.outlives_crash());
-        let of = |blocks| Self { at: HEADER_BYTES, shape, blocks, batch_pages, outlives_crash };
+        let (shards, survives_crash) = (shape.shards, policy.survives_crash());
+        let of = |blocks| Self { at: HEADER_BYTES, shape, blocks, batch_pages, survives_crash };
         if let Some(fits) = Geometry::fit(0, bytes / u64::from(shards), batch_pages, 0) {
             return Ok(of(fits.blocks));
         }
@@ -51,8 +51,8 @@ impl LogsPlan {
     pub(super) fn of_label(label: &Label, first: &Section) -> Option<Self> {
         let SectionKind::Log { blocks, batch_pages, .. } = first.kind else { return None };
         let shape = Shape::new(label.origin_bytes, label.unit_bytes, label.shards);
-        let (at, outlives_crash) = (first.offset, label.keeps.dirty);
-        let plan = Self { at, shape, blocks, batch_pages, outlives_crash };
+        let (at, survives_crash) = (first.offset, label.keeps.dirty);
+        let plan = Self { at, shape, blocks, batch_pages, survives_crash };
         let lawful = (1..=MOST_SHARDS).contains(&label.shards)
             && shape.unit_bytes.is_power_of_two()
             && shape.unit_bytes >= PAGE as u64
@@ -79,7 +79,7 @@ impl LogsPlan {
             slots: u64::from(shards) * u64::from(self.blocks),
             shards,
             log_bytes: 0,
-            keeps: Keeps { dirty: self.outlives_crash, factors: false },
+            keeps: Keeps { dirty: self.survives_crash, factors: false },
             origin_bytes,
             sections: self.each(volume).map(section).collect(),
         }
@@ -102,7 +102,7 @@ impl LogsPlan {
     /// With what settings a log is looked at: what is written is the same under all policies that no crash survives.
     #[must_use]
     pub fn settings(&self) -> LogSettings {
-        let policy = if self.outlives_crash { LogPolicy::Full } else { LogPolicy::Through };
+        let policy = if self.survives_crash { LogPolicy::Full } else { LogPolicy::Through };
         LogSettings { policy, second_chance: false }
     }
 

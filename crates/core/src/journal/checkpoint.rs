@@ -54,7 +54,7 @@ pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
                 // Every write would wait for the next try, and that one might fail too.
                 if log.room() == 0 && !mutant::is_active("full-log-retries") {
                     log.fail();
-                    log.flash.give_up("its log is full and no new one begins".to_owned());
+                    log.flash.fail("its log is full and no new one begins".to_owned());
                 }
                 log.exec.sleep(period).await;
             }

@@ -224,7 +224,7 @@ impl Checkpointed for CleanJournal {
         {
             // A failed flush is final, so nothing can be logged any more, and a log that is full
             // would hold up every write.
-            self.log().flash.give_up(format!("the origin cannot be flushed: {errno}"));
+            self.log().flash.fail(format!("the origin cannot be flushed: {errno}"));
             return Err(LogFailed);
         }
         if mutant::is_active("checkpoint-no-flash-flush") {

@@ -225,7 +225,7 @@ impl Log {
             }
             if log.step().await.is_err() {
                 log.fail();
-                return log.flash.give_up("its log cannot be written".to_owned());
+                return log.flash.fail("its log cannot be written".to_owned());
             }
             if log.is_filling() {
                 log.checkpoint_due.set(&log.exec);

@@ -48,7 +48,7 @@ impl LogPolicy {
 
     /// Whether what the log holds counts after a crash.
     #[must_use]
-    pub fn outlives_crash(self) -> bool {
+    pub fn survives_crash(self) -> bool {
         self == Self::Full
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The admission policy of a shard, and what the paths report to it.
+//! The admission policy of a shard, and the reports that it gets from the paths.
 //!
-//! The policy outlives an attachment: heat lists, streams and reference factors go on when the flash device changes.
+//! Heat lists, streams and reference factors survive a change of the flash device.
 
 use std::cell::RefCell;
 
@@ -11,25 +11,25 @@ use crate::config::AdmissionChoice;
 use crate::exec::{Exec, Guard, Nanos, Signal};
 use crate::shape::Shape;
 
-/// How units come to be cached.
+/// How units are admitted.
 pub(crate) enum Population {
-    /// Not by admission: a page log takes what is written and read.
+    /// By no policy: a page log admits the pages that are written and read.
     None,
-    /// By background workers that take the hottest of the recent misses.
+    /// By background workers, which take the hottest of the recent misses.
     Workers(Workers),
-    /// With the request that missed.
+    /// With the request that misses.
     Inline(RefCell<OnMiss>),
     /// By a periodic exchange.
     Exchange(RefCell<Periodic>),
 }
 
-/// Background workers: their candidates, and how each is woken.
+/// Background workers: their candidates, and a signal that wakes each.
 pub(crate) struct Workers {
     pub policy: RefCell<Selective>,
     pub wake: Vec<Signal>,
 }
 
-/// A unit enters with the request that missed it.
+/// A unit is admitted with the request that missed it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inline {
     /// Whether the client's answer waits until flash has the data.
@@ -54,11 +54,11 @@ impl Population {
         }
     }
 
-    /// A client asks for `bytes` of a unit, before its hit or miss is known.
-    pub(crate) fn asked(&self, unit: u32, bytes: u64) {
+    /// A client requests `bytes` of a unit; called before the lookup.
+    pub(crate) fn requested(&self, unit: u32, bytes: u64) {
         match self {
-            Self::Inline(policy) => policy.borrow_mut().asked(u64::from(unit), bytes),
-            Self::Exchange(policy) => policy.borrow_mut().asked(u64::from(unit)),
+            Self::Inline(policy) => policy.borrow_mut().requested(u64::from(unit), bytes),
+            Self::Exchange(policy) => policy.borrow_mut().requested(u64::from(unit)),
             Self::None | Self::Workers(_) => {}
         }
     }
@@ -70,7 +70,8 @@ impl Population {
         }
     }
 
-    /// A read missed; `free`: the share of the cache that is free, none where it has no slots.
+    /// A read missed. `free`: the share of slots that are free, `None` without slots. Returns whether to admit the unit
+    /// with this request.
     pub(crate) fn missed<G: Guard>(
         &self,
         unit: u32,
@@ -107,7 +108,7 @@ impl Population {
         }
     }
 
-    /// Appends the reference factors of so many units.
+    /// Appends the reference factors of all units, unless `units` is 0.
     pub(crate) fn factors(&self, units: u32, out: &mut Vec<u8>) {
         if let Self::Exchange(policy) = self
             && units > 0
@@ -116,7 +117,7 @@ impl Population {
         }
     }
 
-    /// Puts back the reference factors of an earlier run.
+    /// Restores the reference factors of an earlier run.
     pub(crate) fn restore(&self, factors: impl Iterator<Item = u16>) {
         if let Self::Exchange(policy) = self {
             policy.borrow_mut().restore(factors);

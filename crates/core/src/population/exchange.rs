@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The update procedure (PRWC 2.6): now and then, hot units enter in exchange for cold ones.
+//! The periodic update (PRWC 2.6): exchanges cold units for hot ones.
 //!
-//! One exchange at a time, each at the pace that population keeps (`pace.rs`): while clients use the origin, a rest follows
-//! each exchange that is in proportion to the time it took. When the update is over, the whole state is written anew,
-//! with the reference factors. What an exchange is depends on the kind of cache (`cache/units/exchanges.rs`).
+//! One exchange at a time, each at the pace of population (`pace.rs`): while clients use the origin, a rest in proportion
+//! to its duration follows each exchange. An update ends with a checkpoint of the whole state, with the reference factors.
+//! The exchange itself depends on the kind of cache (`cache/units/exchanges.rs`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,13 +11,13 @@ use std::rc::Rc;
 use larder_policy::admission::{Periodic, Slots, Step};
 
 use super::demand::Population;
-use super::workers::mend;
+use super::workers::repair;
 use crate::cache::Current;
 use crate::cache::units::exchanges::Exchanges;
 use crate::cache::units::table::Table;
 use crate::context::Context;
 
-/// What the hands see of a cache.
+/// The slots of a cache, for the hands of the policy.
 struct View<'a>(&'a Table);
 
 impl Slots for View<'_> {
@@ -34,23 +34,23 @@ impl Slots for View<'_> {
     }
 }
 
-/// The updater's life.
+/// The task that makes an update every period.
 pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>) {
     let Population::Exchange(policy) = &cx.population else { return };
     loop {
         let period = policy.borrow().period();
-        mend(&cx, &current).await;
+        repair(&cx, &current).await;
         cx.exec.sleep(period.max(1)).await;
-        let parting = &current.parting;
-        if parting.has_begun() {
+        let detaching = &current.detaching;
+        if detaching.has_begun() {
             continue;
         }
         if let Some(cache) = current.exchanges() {
-            parting.updating.set(true);
+            detaching.updating.set(true);
             update(&cx, policy, &*cache, &current).await;
             cache.save();
         }
-        parting.updating.set(false);
+        detaching.updating.set(false);
     }
 }
 
@@ -63,14 +63,14 @@ async fn update(
 ) {
     let (table, flash) = (cache.table(), cache.flash());
     policy.borrow_mut().begin(table.slots());
-    while !flash.closed() && flash.usable() && !current.parting.has_begun() {
+    while !flash.closed() && flash.usable() && !current.detaching.has_begun() {
         let free = table.used() < table.slots();
         let step = policy.borrow_mut().step(&View(table), free);
         match step {
             Step::Done => break,
-            // Clients' turn: the hands pass many units in one step.
+            // Yields: the hands pass many units in one step.
             Step::More => cx.exec.sleep(1).await,
-            Step::Swap(found) => cache.exchange(found).await,
+            Step::Swap(swap) => cache.exchange(swap).await,
         }
     }
     cx.stats.add(|c| c.updates += 1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Population: how data of the origin comes to flash without a client's write.
+//! Population: copies data of the origin to flash.
 //!
 //! | the ... | file |
 //! | --- | --- |
-//! | admission policy of a shard, and what the paths report to it | `demand.rs` |
+//! | admission policy of a shard, and the reports that it gets from the paths | `demand.rs` |
 //! | pace: population yields to clients (design rule 6) | `pace.rs` |
 //! | one unit, part by part | `step.rs` |
-//! | background workers (SCE 3.6), and units that a restart found in part | `workers.rs` |
+//! | background workers (SCE 3.6), and the repair of units that were recovered in part | `workers.rs` |
 //! | periodic exchange of units (PRWC 2.6) | `exchange.rs` |
 
 pub(crate) mod demand;

@@ -3,22 +3,20 @@
 //!
 //! While clients use the origin, three things bound population:
 //! - *depth*: one population read is in flight at most;
-//! - *share*: reads that took `t` together earn a rest of `t * (1 / share - 1)`. Rests are saved up
-//!   until they are a few visits long, so that client reads meet no population now and then;
-//! - *size*: a population read may take at most about twice as long as a client's slow read (mean
-//!   and two deviations of the visits). Where visits differ much (disks: a seek may be short or
-//!   long) or are dear, reads grow to a whole MiB; where all visits are alike and bytes are dear
-//!   (a cloud volume at 125 MB/s), they shrink. A client that queues behind one waits for no more
-//!   than some other client did anyway.
+//! - *share*: population reads of total duration `t` are followed by rests of `t * (1 / share - 1)`. Rests accumulate
+//!   until they are a few client reads long, so that some client reads run without population;
+//! - *size*: a population read takes at most about twice as long as a slow client read (mean plus two standard
+//!   deviations). If client reads vary (disks: short and long seeks) or are slow, population reads grow to 1 MiB. If
+//!   client reads are alike and bandwidth is scarce (a cloud volume at 125 MB/s), population reads shrink. A client that
+//!   queues behind one thus waits no longer than behind other clients.
 //!
-//! A visit's time is learned from client reads that met no population on their way. A bound that
-//! grew with what clients have in flight, or with how long they wait, would feed itself: slower
-//! answers, more in flight, more population, slower answers.
+//! The duration of a client read is measured while no population is in flight. A bound that grew with the clients' queue
+//! or latency would be a feedback loop: slower answers, longer queues, more population, slower answers.
 //!
-//! While no client uses the origin, every running worker goes on at once, with the largest reads.
+//! While no client uses the origin, every running worker continues at once, with the largest reads.
 //!
-//! Why not a fixed rate: what a SAN bears and what a disk bears differ a hundredfold; the time
-//! that reads take is the measure that all share, and needs no knowledge of the device.
+//! Why not a fixed rate: the bandwidths of a SAN and of a disk differ a hundredfold. The duration of reads is a measure
+//! that needs no knowledge of the device.
 
 use std::cell::Cell;
 
@@ -26,49 +24,49 @@ use crate::buf::PAGE;
 use crate::config::{FOREGROUND_MEMORY, Limits};
 use crate::exec::{Exec, Guard, Nanos, WaitList};
 
-/// Client reads up to this size tell how long a visit takes.
+/// Client reads up to this size are measured.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Population reads are not made smaller than this.
+/// The smallest population read.
 const LEAST_BYTES: u64 = 64 << 10;
-/// The first population read: between what disks and what fast volumes end up with.
+/// The first population read: between the final sizes on disks and on fast volumes.
 const FIRST_BYTES: u64 = 256 << 10;
-/// A slow visit is so many deviations above the mean.
+/// A slow client read lasts this many standard deviations longer than the mean.
 const SLOW: f64 = 2.0;
-/// A read that takes longer than this many visits is too large ...
+/// A population read that lasts longer than this many slow client reads is too large ...
 const TOO_LONG: f64 = 2.0;
-/// ... and one that takes less than this many could be larger.
+/// ... and one that lasts less than this many may grow.
 const SHORT: f64 = 1.4;
-/// A rest is saved up until it is this many visits long.
+/// A rest begins when it is this many client reads long.
 const REST_VISITS: f64 = 4.0;
 /// Weight of the newest value in the averages.
 const NEWEST: f64 = 0.125;
 
-/// Why an operation on the origin happens.
+/// The purpose of an operation on the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A client waits for it.
     Client,
-    /// It brings data for the cache.
+    /// Reads data for the cache.
     Population,
-    /// It brings dirty data from flash.
+    /// Writes dirty data of flash to the origin.
     WriteBack,
-    /// Anything else; not counted by the pace.
+    /// Anything else; the pace ignores it.
     Unpaced,
 }
 
-/// The pace, see the module.
+/// The pace of one shard. A *visit* is a small client read of the origin.
 pub(crate) struct Pace {
     share: f64,
     most_bytes: u64,
     foreground: Cell<u32>,
     foreground_ended: Cell<Option<Nanos>>,
-    /// Average time of small client reads, and of population reads of the present size.
+    /// Average time of visits, of its square, and of population reads of the current size.
     visit_ns: Cell<f64>,
     visit_square: Cell<f64>,
     step_ns: Cell<f64>,
     step_bytes: Cell<u64>,
     steps: Cell<u32>,
-    /// Rest that steps have earned and population has not taken.
+    /// Rest due for the steps since the last rest, in nanoseconds.
     rest_owed: Cell<f64>,
     /// When the last step ended, and when the next may begin.
     step_ended: Cell<Nanos>,
@@ -108,7 +106,7 @@ impl Pace {
         }
     }
 
-    /// It ended; `read`: bytes that it read.
+    /// An operation on the origin ended. `read`: its bytes, if it is a read.
     pub(crate) fn ended(&self, why: Use, read: Option<u64>, took: Nanos, now: Nanos) {
         match why {
             Use::Client => {
@@ -123,7 +121,7 @@ impl Pace {
         }
     }
 
-    /// A client's read of the origin took so long.
+    /// Learns from the time that a client read took.
     fn visited(&self, bytes: u64, took: Nanos, now: Nanos) {
         let alone = self.steps.get() == 0 && self.step_ended.get() + took <= now;
         if bytes <= SMALL_BYTES && alone {
@@ -132,7 +130,7 @@ impl Pace {
         }
     }
 
-    /// How long a slow visit takes; 0 when no visit was seen.
+    /// How long a slow visit takes; 0 before the first visit.
     fn slow_visit_ns(&self) -> f64 {
         let mean = self.visit_ns.get();
         let variance = (self.visit_square.get() - mean * mean).max(0.0);
@@ -144,7 +142,7 @@ impl Pace {
         self.foreground.get() > 0 || self.foreground_ended.get().is_some_and(recent)
     }
 
-    /// How large the next population read may be.
+    /// Bytes of the next population read.
     pub(crate) fn step_bytes(&self, now: Nanos) -> u64 {
         if self.busy(now) { self.step_bytes.get() } else { self.most_bytes }
     }
@@ -164,7 +162,7 @@ impl Pace {
         self.steps.set(self.steps.get() + 1);
     }
 
-    /// The population read of a step ended: learns from the time it took.
+    /// Learns from the time that a population read took.
     fn stepped(&self, bytes: u64, took: Nanos, now: Nanos) {
         let (size, visit) = (self.step_bytes.get(), self.slow_visit_ns());
         if bytes != size || visit == 0.0 || !self.busy(now) {
@@ -185,7 +183,7 @@ impl Pace {
         }
     }
 
-    /// A step that began at `began` is over, its flash writes included.
+    /// Ends the step that began at `began`, after its flash writes.
     pub(crate) fn end_step<G: Guard>(&self, exec: &Exec<G>, began: Nanos) {
         let now = exec.now();
         self.steps.set(self.steps.get() - 1);
@@ -207,7 +205,7 @@ mod tests {
     use super::*;
     use crate::exec::MILLISECOND;
 
-    /// Where the size settles when a visit costs `visit` and a byte `byte` nanoseconds.
+    /// The final size of population reads if a visit takes `visit_ms` and a byte takes `byte_ns` more.
     fn settled(visit_ms: u64, byte_ns: f64) -> u64 {
         let limits = Limits { population_io_bytes: 1 << 20, ..Limits::default() };
         let pace = Pace::new(&limits);
@@ -222,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_grow_where_visits_are_dear_and_shrink_where_bytes_are() {
+    fn reads_grow_if_visits_are_slow_and_shrink_if_bandwidth_is_low() {
         assert_eq!(settled(12, 6.0), 1 << 20, "a disk");
         assert_eq!(settled(2, 8.0), 128 << 10, "a cloud volume: 1 ms for 128 KiB");
-        assert_eq!(settled(1, 20.0), 64 << 10, "a thin wire");
+        assert_eq!(settled(1, 20.0), 64 << 10, "a slow network");
     }
 
     #[test]
-    fn without_clients_reads_are_as_large_as_may_be() {
+    fn without_clients_reads_have_the_largest_size() {
         let pace = Pace::new(&Limits::default());
         assert_eq!(pace.step_bytes(0), Limits::default().population_io_bytes);
     }

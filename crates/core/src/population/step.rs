@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Population of one unit (SCE 3.2, 3.6): give it a slot, evicting the coldest if need be; then for each part of it that
-//! has invalid pages: wait for the pace, claim the part, read it from the origin, write the runs that were invalid to
-//! flash, and make those pages valid that nothing else claimed meanwhile (design rule 4).
+//! Population of one unit (SCE 3.2, 3.6).
 //!
-//! Reads hit each part as soon as it is there. A unit that is cached but lost some pages is repaired the same way.
+//! The unit gets a slot, for which the coldest unit may be evicted. For each part with invalid pages: wait for the pace,
+//! claim the part, read it from the origin, write the runs that were invalid to flash, and make the pages valid that no
+//! other claim conflicts with (design rule 4).
+//!
+//! Reads hit a part once it is valid. A resident unit with invalid pages is completed in the same way.
 
 use crate::buf::{Buf, PAGE};
 use crate::cache::units::table::SlotPin;
@@ -16,33 +18,33 @@ use crate::pages::{MOST_PAGES, PageSet, Pages};
 
 /// Whether a population keeps the pace.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Haste {
+pub(crate) enum Pacing {
     /// It yields to clients.
-    Yields,
+    Paced,
     /// A client waits for it.
     Inline,
 }
 
-/// Populates one unit, unless that is under way or everything resident is hotter.
-pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, haste: Haste) {
+/// Populates one unit, unless that is in progress or all resident units are hotter.
+pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, pacing: Pacing) {
     let Some(_turn) = units.begin_population(unit).filter(|_| units.flash.usable()) else { return };
     let Some(pin) = units.slot_for(unit) else { return };
     let cx = &units.cx;
     let all = 0..cx.shape.pages_of(unit);
     let mut start = 0;
     while start < all.end && !units.flash.closed() && units.flash.usable() {
-        if haste == Haste::Yields {
+        if pacing == Pacing::Paced {
             cx.pace.begin_step(&cx.exec).await;
         }
         let began = cx.exec.now();
-        let bytes = match haste {
-            Haste::Yields => cx.pace.step_bytes(began),
-            Haste::Inline => cx.limits.population_io_bytes,
+        let bytes = match pacing {
+            Pacing::Paced => cx.pace.step_bytes(began),
+            Pacing::Inline => cx.limits.population_io_bytes,
         };
         let part = part(start, all.end, bytes);
         start = part.end;
         let copied = pin.all_valid(&part) || populate_part(units, &pin, unit, part).await.is_some();
-        if haste == Haste::Yields {
+        if pacing == Pacing::Paced {
             cx.pace.end_step(&cx.exec, began);
         }
         if !copied {
@@ -54,7 +56,7 @@ pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, haste:
     }
 }
 
-/// Copies a whole unit to its slot, while the caller keeps clients out of it; whether all of it is valid.
+/// Copies a whole unit to its slot, while the caller keeps clients out of it. Returns whether all of it is valid.
 pub(crate) async fn populate_whole<J: Journal>(
     units: &UnitCache<J>,
     pin: &SlotPin,
@@ -73,13 +75,13 @@ pub(crate) async fn populate_whole<J: Journal>(
     pin.all_valid(&(0..shape.pages_per_unit()))
 }
 
-/// The next part to copy: up to so many bytes; its end is aligned to that size.
+/// The next part to copy: at most `bytes` bytes, its end aligned to that size.
 fn part(start: u32, end: u32, bytes: u64) -> Pages {
     let most = ((bytes / PAGE as u64) as u32).clamp(1, MOST_PAGES);
     start..end.min(start / most * most + most)
 }
 
-/// Copies the invalid pages of a part; nothing when there is no point in going on.
+/// Copies the invalid pages of a part; `None` if a device fails or all its pages are valid.
 async fn populate_part<J: Journal>(
     units: &UnitCache<J>,
     pin: &SlotPin,
@@ -103,7 +105,7 @@ async fn populate_part<J: Journal>(
     for run in PageSet::runs(first..last + 1, |p| !skip.has(p) && !fill.conflicts().has(p)) {
         let (start, len) = (u64::from(run.start) * page, run.len() as u64 * page);
         let bytes = Bytes { within: start, len, buf, at: (start - within) as usize };
-        buf = fill.land(bytes, &run, None).await.ok()?;
+        buf = fill.write(bytes, &run, None).await.ok()?;
     }
     Some(())
 }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Background workers: each waits for its turn, takes its hottest candidate and populates it (SCE 3.6).
 //!
-//! After a restart, units that were found in part only come first: they were worth a slot, and lack what was being
-//! written at the crash, whether or not a client misses them again.
+//! After a restart, the workers first complete units that were recovered in part: those units were worth a slot, and lack
+//! the pages that were being written at the crash.
 
 use std::rc::Rc;
 
 use super::demand::Population;
-use super::step::{Haste, populate};
+use super::step::{Pacing, populate};
 use crate::cache::Current;
 use crate::context::Context;
 use crate::mutant;
 
-/// Slots looked at in one go for units to be completed.
-const MEND_LOOK: u32 = 1 << 16;
+/// Slots that one search for partly valid units checks before it yields.
+const REPAIR_SLOTS: u32 = 1 << 16;
 
-/// A worker's life.
+/// The task of one worker.
 pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
     let Population::Workers(workers) = &cx.population else { return };
     let wake = &workers.wake[number as usize];
     loop {
-        mend(&cx, &current).await;
+        repair(&cx, &current).await;
         let free_ratio = current.clean().map_or(0.0, |c| c.units.table.free_ratio());
         let turn = workers.policy.borrow_mut().turn(number, free_ratio, cx.exec.now());
         let Some(period) = turn else {
@@ -32,7 +32,7 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
         }
         let room = free_ratio > 0.0 || mutant::is_active("displace-anything");
         if !room && !current.clean().is_some_and(|c| c.units.table.may_displace()) {
-            // The next miss asks again.
+            // The next miss wakes the worker.
             wake.wait(&cx.exec).await;
             continue;
         }
@@ -42,24 +42,24 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
             continue;
         };
         let Some(clean) = current.clean() else { continue };
-        populate(&clean.units, unit as u32, Haste::Yields).await;
+        populate(&clean.units, unit as u32, Pacing::Paced).await;
     }
 }
 
-/// Completes units that a restart found in part only, until there are none.
-pub(super) async fn mend(cx: &Context, current: &Current) {
+/// Completes all units that were recovered in part.
+pub(super) async fn repair(cx: &Context, current: &Current) {
     while let Some(clean) = current.clean() {
         let table = &clean.units.table;
-        match table.partial_from(clean.mending.get(), MEND_LOOK) {
+        match table.partial_from(clean.repair_next.get(), REPAIR_SLOTS) {
             Ok((slot, unit)) => {
-                clean.mending.set(slot + 1);
-                populate(&clean.units, unit, Haste::Yields).await;
+                clean.repair_next.set(slot + 1);
+                populate(&clean.units, unit, Pacing::Paced).await;
             }
             Err(next) if next < table.slots() => {
-                clean.mending.set(next);
-                cx.exec.sleep(1).await; // clients' turn
+                clean.repair_next.set(next);
+                cx.exec.sleep(1).await; // yields to clients
             }
-            Err(_) => return clean.mending.set(u32::MAX),
+            Err(_) => return clean.repair_next.set(u32::MAX),
         }
     }
 }

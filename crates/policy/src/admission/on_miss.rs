@@ -56,7 +56,7 @@ impl OnMiss {
     }
 
     /// A client requests `bytes` of `unit`; the caller reports this before the hit or miss.
-    pub fn asked(&mut self, unit: u64, bytes: u64) {
+    pub fn requested(&mut self, unit: u64, bytes: u64) {
         if self.settings.bypass_bytes == 0 {
             return;
         }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn miss(policy: &mut OnMiss, unit: u64) -> bool {
-        policy.asked(unit, 4096);
+        policy.requested(unit, 4096);
         policy.admits_read()
     }
 

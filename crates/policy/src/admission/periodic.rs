@@ -164,7 +164,7 @@ impl Periodic {
     }
 
     /// Records a client's request to `unit`.
-    pub fn asked(&mut self, unit: u64) {
+    pub fn requested(&mut self, unit: u64) {
         if self.last.replace(unit) == Some(unit) {
             return;
         }
@@ -218,15 +218,15 @@ mod tests {
     /// Requests `unit` so often, each time followed by a request to another unit.
     fn ask(policy: &mut Periodic, unit: u64, times: usize) {
         for _ in 0..times {
-            policy.asked(unit);
-            policy.asked(u64::MAX);
+            policy.requested(unit);
+            policy.requested(u64::MAX);
         }
     }
 
     #[test]
     fn consecutive_requests_count_once_and_three_make_a_unit_hot() {
         let mut policy = policy(4);
-        (0..9).for_each(|_| policy.asked(2));
+        (0..9).for_each(|_| policy.requested(2));
         assert_eq!(policy.factors()[2], 20);
         ask(&mut policy, 2, 2);
         assert!(policy.is_cold(2), "40");

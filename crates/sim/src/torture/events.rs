@@ -48,7 +48,7 @@ impl Life<'_> {
                 self.detach();
             }
         } else {
-            self.world.shards().iter().for_each(|shard| shard.stay());
+            self.world.shards().iter().for_each(|shard| shard.cancel_detach());
         }
     }
 

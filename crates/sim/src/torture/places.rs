@@ -27,7 +27,7 @@ pub(super) fn units(sizes: &Sizes, choices: &Choices) -> Plan {
 
 /// Page logs that survive a crash.
 pub(super) fn lasting_logs(sizes: &Sizes, choices: &Choices) -> Plan {
-    Plan::Logs(LogsPlan { outlives_crash: true, ..logs(sizes, choices) })
+    Plan::Logs(LogsPlan { survives_crash: true, ..logs(sizes, choices) })
 }
 
 /// Page logs that a crash ends.
@@ -39,5 +39,5 @@ pub(super) fn passing_logs(sizes: &Sizes, choices: &Choices) -> Plan {
 fn logs(sizes: &Sizes, choices: &Choices) -> LogsPlan {
     let &Sizes { shape, blocks, .. } = sizes;
     let (at, batch_pages) = (LABELS_END, choices.on_exit().batch_pages);
-    LogsPlan { at, shape, blocks, batch_pages, outlives_crash: false }
+    LogsPlan { at, shape, blocks, batch_pages, survives_crash: false }
 }

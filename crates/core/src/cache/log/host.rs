@@ -159,7 +159,7 @@ impl Host for ShardHost {
         let at = (page * PAGE as u64, len);
         let (result, _) = self.cx.origin.write(Use::WriteBack, at, false, Some(buf)).await;
         if self.refused.replace(result.is_err()) != result.is_err() {
-            self.flash.device().tell(Event::OriginRefuses { errno: result.err() });
+            self.flash.device().emit(Event::OriginRefuses { errno: result.err() });
         }
         result
     }

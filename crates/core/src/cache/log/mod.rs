@@ -140,7 +140,7 @@ impl OpenLog {
                     cx.exec.spawn(write_batches(Rc::downgrade(&open)));
                 }
                 cx.exec.spawn(keep_room(Rc::downgrade(&open)));
-                device.tell(Event::LogOpened { dev, warm: found.warm });
+                device.emit(Event::LogOpened { dev, warm: found.warm });
                 Opened::Open(open)
             }
             Err(error) => refused(&device, &spec, &error),
@@ -187,7 +187,7 @@ impl OpenLog {
             // While clients go on there may be no moment to seal it; whoever asked asks again.
             if let Err(error @ ReleaseError::Dirty(_)) = open.log.release().await {
                 let why = error.to_string();
-                open.device().tell(Event::FlashErrs { dev: open.device().dev, why });
+                open.device().emit(Event::FlashErrors { dev: open.device().dev, why });
             }
             open.sealing.set(false);
         });
@@ -219,11 +219,11 @@ impl OpenLog {
 fn refused(device: &Attached, spec: &LogSpec, error: &OpenError) -> Opened {
     let (dev, why) = (device.dev, error.to_string());
     if spec.settings.policy.may_lose(error) {
-        device.tell(Event::LogRefused { dev, why });
+        device.emit(Event::LogRefused { dev, why });
         return Opened::Refused;
     }
     device.close();
-    device.tell(Event::FlashFailed { dev, why });
+    device.emit(Event::FlashFailed { dev, why });
     Opened::GivenUp
 }
 

@@ -248,7 +248,7 @@ impl OpenLog {
     async fn drop_pages(&self, span: &RequestSpan) {
         let dropped = self.log.drop_pages(span.pages.clone()).await;
         if dropped.is_err() && !self.device().closed() {
-            self.log.host().flash.give_up("its header cannot be written".to_owned());
+            self.log.host().flash.fail("its header cannot be written".to_owned());
         }
         self.cx.fence.passed(&self.cx.exec).await;
     }

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A clean cache of units: the origin has everything, and flash holds copies (design rule 1).
+//! A clean cache of units: the origin holds all data, flash holds copies (design rule 1).
 //!
 //! **Read** (SCE 3.3, 3.4): from flash if every page of the request is valid there, else all of it from the origin.
-//! Under selective admission a miss never waits for its unit; it only reports it (design rule 6). Under admission on
-//! miss what was read enters at once: a unit of one page with the bytes of the request itself, a larger one by a
-//! population that the client waits for. A hit is linearisable: pages are invalid from the start of a write until its
-//! origin and flash writes completed, and the flash write begins only after the origin's. So if a
-//! read hits, either the write began after it, or the origin has what it returns, and every later read finds that too.
+//! Under selective admission a miss reports its unit and does not wait for it (design rule 6). Under admission on miss
+//! the unit is admitted at once: a unit of one page with the bytes of the request, a larger unit by a population that the
+//! client waits for.
 //!
-//! **Write** (SCE 3.3): claim the pages; make them invalid; write the origin; answer; if nothing else claimed them and
-//! a buffer may be kept, write flash; when that completed and still nothing else claimed them, they are valid. The
-//! flash write starts after the origin write, where the paper has it beside: pages are invalid for the flash's
-//! microseconds longer, and in return no read sees from flash what the origin does not have yet, an origin error leaves
-//! no unknown bytes on flash, and the client's own buffer serves where the paper copies. The bounded pool (8 MiB) counts
-//! bytes kept after the answer; where the client waits for both writes, no pool bounds it.
+//! Hits are linearisable. A write's pages are invalid from its start until its origin and flash writes completed, and the
+//! flash write starts after the origin write. So a read that hits either precedes the write, or returns data that the
+//! origin holds, and every later read returns that data too.
 //!
-//! **Trim and zero** only invalidate; the origin does the work. **FLUSH** is the origin's: nothing on flash is needed
-//! after a crash (design rule 7).
+//! **Write** (SCE 3.3): claim the pages, invalidate them, write the origin, answer. If no other claim conflicts and the
+//! pool has room for the buffer, write flash. When that completed without a conflict, the pages are valid.
+//!
+//! Why not the paper's parallel writes: a read could return data from flash that the origin does not hold, and an origin
+//! error would leave unknown bytes on flash. The cost: pages are invalid for the duration of the flash write. The client's
+//! own buffer is written, where the paper copies it. The pool (8 MiB) bounds the bytes kept after the answer; if the
+//! client waits for both writes, the pool is not used.
+//!
+//! **Trim and zero** invalidate the pages and change the origin. **FLUSH** flushes the origin: a crash needs nothing from
+//! flash (design rule 7).
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -38,22 +41,22 @@ use crate::mutant;
 use crate::origin::Use;
 use crate::pages::Pages;
 use crate::population::demand::Inline;
-use crate::population::step::{Haste, populate};
+use crate::population::step::{Pacing, populate};
 use crate::request::Request;
 use crate::runs::Tag;
 use crate::shape::Place;
 
-/// The cache, see the module.
+/// A clean cache on one flash device.
 pub(crate) struct Clean {
     pub(crate) units: UnitCache<CleanJournal>,
-    copies: FlashCopy,
-    /// Where the search for partly valid units goes on, after a restart.
-    pub(crate) mending: Cell<u32>,
+    flash_copy: FlashCopy,
+    /// The next slot to search for partly valid units, after a restart.
+    pub(crate) repair_next: Cell<u32>,
 }
 
 impl Clean {
-    /// Starts to cache on a flash device, with what was recovered from it; whether that was usable. If it contradicts
-    /// itself, the cache starts cold.
+    /// Starts to cache on a flash device with the recovered state; returns whether the cache is warm. It starts cold if
+    /// that state contradicts itself.
     pub(crate) fn attach(
         cx: &Rc<Context>,
         spec: &CleanSpec,
@@ -80,18 +83,18 @@ impl Clean {
             cx.population.restore(found.factors(&layout));
         }
         let units = UnitCache::new(cx, restored, flash, journal, plan);
-        let mending = Cell::new(if warm { 0 } else { u32::MAX });
+        let repair_next = Cell::new(if warm { 0 } else { u32::MAX });
         if warm {
             cx.population.wake(&cx.exec);
         }
-        (Rc::new(Self { units, copies: spec.copies, mending }), warm)
+        (Rc::new(Self { units, flash_copy: spec.flash_copy, repair_next }), warm)
     }
 
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
         let (units, cx) = (&self.units, &self.units.cx);
         let place = cx.shape.place(&request);
         let mut buf = request.buf;
-        cx.population.asked(place.unit, place.len);
+        cx.population.requested(place.unit, place.len);
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
             match units.read_hit(pin, &place, buf).await {
@@ -99,10 +102,10 @@ impl Clean {
                     cx.population.hit(cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
                 }
-                Err(back) => buf = self.distrust(&place, back),
+                Err(back) => buf = self.invalidate(&place, back),
             }
         }
-        // In a box, so that a hit does not carry the memory that a miss needs.
+        // Boxed, so that the task of a hit does not have the size of a miss.
         Box::pin(self.miss(tag, &place, buf)).await;
     }
 
@@ -110,7 +113,7 @@ impl Clean {
         let (units, cx) = (&self.units, &self.units.cx);
         let inline = cx.population.missed(place.unit, units.free_ratio(), &cx.exec);
         if mutant::is_active("miss-waits-for-unit") {
-            populate(units, place.unit, Haste::Yields).await;
+            populate(units, place.unit, Pacing::Paced).await;
         }
         let mut fill = None;
         if let Some(inline) = inline {
@@ -130,15 +133,15 @@ impl Clean {
         };
         let copy = Buf::copy_of(data);
         if client_waits {
-            self.land(&fill, place, copy).await;
+            self.admit_read(&fill, place, copy).await;
             cx.reply(tag, result, buf, false);
         } else {
             cx.reply(tag, result, buf, false);
-            self.land(&fill, place, copy).await;
+            self.admit_read(&fill, place, copy).await;
         }
     }
 
-    /// A fill of the request's page, if it is one whole page and gets a slot.
+    /// A fill of the request's page, if the request is one whole unit of one page and gets a slot.
     fn open_fill(&self, place: &Place) -> Option<Fill<'_, CleanJournal>> {
         let page = PAGE as u64;
         let whole = place.len == page && self.units.cx.shape.unit_bytes == page;
@@ -150,8 +153,9 @@ impl Clean {
         Some(Fill::open(&self.units, pin, (place.unit, &place.pages), late))
     }
 
-    async fn land(&self, fill: &Fill<'_, CleanJournal>, place: &Place, data: Buf) {
-        if !fill.may_land() {
+    /// Writes the page that a missed read returned to its slot.
+    async fn admit_read(&self, fill: &Fill<'_, CleanJournal>, place: &Place, data: Buf) {
+        if !fill.may_write() {
             return;
         }
         self.units.cx.stats.add(|c| {
@@ -159,24 +163,24 @@ impl Clean {
             c.population_bytes += place.len;
         });
         let bytes = Bytes { within: 0, len: place.len, buf: data, at: 0 };
-        let _ = fill.land(bytes, &place.pages, None).await;
+        let _ = fill.write(bytes, &place.pages, None).await;
     }
 
-    /// Brings the whole unit while the client waits, and reads the request from flash.
+    /// Populates the whole unit while the client waits, and reads the request from flash.
     async fn read_through(&self, place: &Place, buf: Option<Buf>) -> Result<Buf, Option<Buf>> {
-        populate(&self.units, place.unit, Haste::Inline).await;
+        populate(&self.units, place.unit, Pacing::Inline).await;
         let usable = self.units.flash.usable();
         match usable.then(|| self.units.table.hit(place.unit, &place.pages)).flatten() {
             Some(pin) => {
                 let read = self.units.read_hit(pin, place, buf).await;
-                read.map_err(|back| self.distrust(place, back))
+                read.map_err(|back| self.invalidate(place, back))
             }
             None => Err(buf),
         }
     }
 
-    /// A hit could not be read: whatever went wrong, its pages are to be fetched anew.
-    fn distrust(&self, place: &Place, back: Option<Buf>) -> Option<Buf> {
+    /// Invalidates pages that could not be read from flash; returns the request's buffer.
+    fn invalidate(&self, place: &Place, back: Option<Buf>) -> Option<Buf> {
         self.units.table.invalidate(place.unit, &place.pages);
         back
     }
@@ -187,27 +191,27 @@ impl Clean {
         let claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
         let resident = self.units.table.begin_write(place.unit, &place.pages);
         let hit = resident.is_some();
-        cx.population.asked(place.unit, place.len);
-        let target = resident.or_else(|| self.admit(&place));
+        cx.population.requested(place.unit, place.len);
+        let target = resident.or_else(|| self.admit_write(&place));
         self.write_ahead(target.as_ref(), &place).await;
         let fua = fua && !mutant::is_active("fua-ignored");
         let (result, buf) = cx.origin.write(Use::Client, place.range(), fua, request.buf).await;
-        let copies = result.is_ok() || mutant::is_active("valid-after-origin-error");
-        let copy = target.zip(buf).filter(|_| copies);
-        let early = self.copies != FlashCopy::BeforeAnswer || copy.is_none();
-        if early {
+        let may_copy = result.is_ok() || mutant::is_active("valid-after-origin-error");
+        let copy = target.zip(buf).filter(|_| may_copy);
+        let answer_first = self.flash_copy != FlashCopy::BeforeAnswer || copy.is_none();
+        if answer_first {
             cx.reply(tag, result, None, hit);
         }
         if let Some((target, buf)) = copy {
-            self.write_copy(target, &place, buf, claim).await;
+            self.write_flash(target, &place, buf, claim).await;
         }
-        if !early {
+        if !answer_first {
             cx.reply(tag, result, None, hit);
         }
     }
 
-    /// Gives a unit that is not resident a slot, where admission lets writes enter.
-    fn admit(&self, place: &Place) -> Option<WriteTarget> {
+    /// A slot for a unit that is not resident, if the policy admits writes and this one covers the whole unit.
+    fn admit_write(&self, place: &Place) -> Option<WriteTarget> {
         let cx = &self.units.cx;
         let whole = place.within == 0 && place.len == cx.shape.unit_bytes;
         if !cx.population.admits_write() || !whole || !self.units.flash.usable() {
@@ -216,8 +220,8 @@ impl Clean {
         Some(WriteTarget { pin: self.units.slot_for(place.unit)?, edges_valid: (false, false) })
     }
 
-    /// Waits until a restart cannot take for valid what a write makes stale: the touched record is durable, or the flash is
-    /// durably out of use.
+    /// Waits until a restart cannot use the pages that this write makes stale: its touched record is durable, or it is
+    /// durable that the flash is out of use.
     async fn write_ahead(&self, target: Option<&WriteTarget>, place: &Place) {
         if let Some(journal) = &self.units.journal {
             let mut done = journal.base().mapping.unit_gone(place.unit).await;
@@ -231,29 +235,30 @@ impl Clean {
         self.units.cx.fence.passed(&self.units.cx.exec).await;
     }
 
-    /// Writes the flash copy of what the origin has, unless something speaks against it.
-    async fn write_copy(&self, target: WriteTarget, place: &Place, buf: Buf, claim: Rc<Claim>) {
+    /// Writes the flash copy of a completed origin write. Skips it if another claim conflicts, flash is not usable, the
+    /// request does not cover whole blocks or a whole page, or the pool is empty.
+    async fn write_flash(&self, target: WriteTarget, place: &Place, buf: Buf, claim: Rc<Claim>) {
         let pages = self.whole_pages(place, &target);
         let block = self.units.block_bytes();
         let fits = place.within.is_multiple_of(block) && place.len.is_multiple_of(block);
         let at = (place.unit, &place.pages);
         let fill = Fill::of_write(&self.units, target.pin, at, claim);
-        if self.copies == FlashCopy::Never || pages.is_empty() || !fits || !fill.may_land() {
+        if self.flash_copy == FlashCopy::Never || pages.is_empty() || !fits || !fill.may_write() {
             return;
         }
         let mut share = None;
-        if self.copies == FlashCopy::AfterAnswer {
+        if self.flash_copy == FlashCopy::AfterAnswer {
             share = self.units.cx.pool.take(place.len);
             if share.is_none() {
                 return self.units.cx.stats.add(|c| c.write_arounds += 1);
             }
         }
         let bytes = Bytes { within: place.within, len: place.len, buf, at: 0 };
-        let _ = fill.land(bytes, &pages, share).await;
+        let _ = fill.write(bytes, &pages, share).await;
     }
 
-    /// The pages that are valid once the write is on flash: those that it covers wholly (up to the end of the volume),
-    /// and an edge page if it was valid before.
+    /// The pages that become valid with the flash write: those that it covers wholly (up to the end of the volume), and an
+    /// edge page that was valid before.
     fn whole_pages(&self, place: &Place, target: &WriteTarget) -> Pages {
         let page = PAGE as u64;
         let end = place.within + place.len;
@@ -263,7 +268,7 @@ impl Clean {
         let last = end.is_multiple_of(page) || at_end || target.edges_valid.1 || any;
         let from = place.pages.start + u32::from(!first);
         let to = place.pages.end - u32::from(!last);
-        // A write within one page needs both of its edges.
+        // Within one page the write needs both edges.
         if place.pages.len() == 1 && !(first && last) { from..from } else { from..to.max(from) }
     }
 

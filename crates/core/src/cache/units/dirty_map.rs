@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which regions of which slots are dirty: only the flash holds them.
+//! Which regions of which slots are dirty: only the flash holds their data.
 //!
-//! A region is one 64th of a unit, so that write-back copies what was written and not whole units (PRWC 2.4 has one bit
-//! per segment). The map belongs to the cache and lives in memory; a journal may persist it.
+//! A region is one 64th of a unit, so that write-back copies less than whole units (PRWC 2.4 has one bit per segment).
+//! The map lives in memory; a journal may persist it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::pages::{Pages, Regions};
 use crate::shape::Shape;
 
-/// The map, see the module.
+/// The dirty regions of all slots.
 pub(crate) struct DirtyMap {
     regions: Regions,
     masks: RefCell<BTreeMap<u32, u64>>,
@@ -21,7 +21,7 @@ impl DirtyMap {
         Self { regions: Regions::of(shape.pages_per_unit()), masks: RefCell::default() }
     }
 
-    /// Marks the regions of these pages; the mask of the request's regions unless all of them were dirty before, else 0.
+    /// Marks the regions of these pages. Returns their mask, or 0 if all of them were dirty before.
     pub(crate) fn mark(&self, slot: u32, pages: &Pages) -> u64 {
         let mask = self.regions.mask_of(pages);
         let mut masks = self.masks.borrow_mut();
@@ -33,12 +33,12 @@ impl DirtyMap {
         mask
     }
 
-    /// The slot's unit is clean, or gone.
+    /// The slot's unit is clean, or evicted.
     pub(crate) fn clear(&self, slot: u32) {
         self.masks.borrow_mut().remove(&slot);
     }
 
-    /// Puts back the dirty regions that a restart found.
+    /// Restores the recovered dirty regions of a slot.
     pub(crate) fn restore(&self, slot: u32, mask: u64) {
         if mask != 0 {
             self.masks.borrow_mut().insert(slot, mask);
@@ -50,7 +50,7 @@ impl DirtyMap {
         self.masks.borrow().get(&slot).copied().unwrap_or(0)
     }
 
-    /// Slots with dirty regions, from this one on.
+    /// At most `most` slots with dirty regions, from `slot` on.
     pub(crate) fn slots_from(&self, slot: u32, most: usize) -> Vec<u32> {
         self.masks.borrow().range(slot..).take(most).map(|(slot, _)| *slot).collect()
     }

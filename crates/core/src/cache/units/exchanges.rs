@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Caches whose units a periodic update exchanges (PRWC 2.6): what the update asks of one, whatever its kind.
+//! Caches whose units a periodic update exchanges (PRWC 2.6): the interface that the update uses.
 //!
-//! In a clean cache a unit is evicted and another one populated, and no client waits for either. A write-back cache
-//! exchanges them while its gate keeps clients out.
+//! A clean cache evicts a unit and populates another; no client waits. A write-back cache exchanges them while its gate
+//! keeps clients out.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use super::clean::Clean;
 use super::table::Table;
 use super::write_back::WriteBack;
 use crate::flash::Flash;
-use crate::population::step::{Haste, populate};
+use crate::population::step::{Pacing, populate};
 
-/// See the module.
+/// A cache whose units can be exchanged.
 pub(crate) trait Exchanges {
     fn table(&self) -> &Table;
     fn flash(&self) -> &Flash;
-    /// One exchange, at the pace of population. What does not work out is tried at the next update.
+    /// Makes one exchange at the pace of population. The next update retries one that fails.
     fn exchange(&self, swap: Swap) -> Pin<Box<dyn Future<Output = ()> + '_>>;
-    /// Asks that the whole state be written anew.
+    /// Requests a checkpoint of the whole state.
     fn save(&self);
 }
 
@@ -38,11 +38,11 @@ impl Exchanges for Clean {
         Box::pin(async move {
             if let Some(slot) = swap.outgoing {
                 if !self.units.evict(slot) {
-                    return; // in use at the moment
+                    return; // pinned
                 }
                 self.units.cx.stats.add(|c| c.evictions += 1);
             }
-            populate(&self.units, swap.incoming, Haste::Yields).await;
+            populate(&self.units, swap.incoming, Pacing::Paced).await;
         })
     }
 

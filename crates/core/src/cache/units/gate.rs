@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The gate: where flash owns what it holds, clients of a unit wait while it is exchanged
-//! (PRWC 2.4, the lock table with a counter and a bit per segment).
+//! The gate: under write-back, clients of a unit wait while the unit is exchanged (PRWC 2.4: the lock table with a counter
+//! and a bit per segment).
 //!
-//! Invariants: a unit that is shut has nobody inside; whoever comes waits until it is opened. At
-//! most a handful of units are shut at a time, and a count is kept for units in use only.
+//! Invariants: no client is inside a shut unit; a client that enters one waits until it is opened. A handful of units are
+//! shut at a time, and only units in use have a count.
 //!
-//! Why clean modes need none: there the origin has everything, and claims on pages tell a
-//! population what it may not validate (`claims.rs`). Why shutting polls: an exchange is rare and
-//! takes milliseconds, and it must give up on clients that hang.
+//! Why clean caches need none: the origin holds all data, and claims keep a population from validating stale pages
+//! (`claims.rs`). Why shutting polls: an exchange is rare, takes milliseconds, and must time out on clients that hang.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,8 +15,8 @@ use std::rc::Rc;
 use crate::exec::{Exec, Guard, MILLISECOND, Nanos, WaitList};
 use crate::mutant;
 
-/// How often a shut unit is looked at until it is empty.
-const LOOK: Nanos = MILLISECOND / 10;
+/// Interval at which a shut unit is checked until no client is inside.
+const POLL: Nanos = MILLISECOND / 10;
 
 #[derive(Default)]
 struct State {
@@ -31,7 +30,7 @@ struct Shared {
     waiting: WaitList,
 }
 
-/// The gate, see the module.
+/// The gate of one attachment.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Rc<Shared>);
 
@@ -41,7 +40,7 @@ pub(crate) struct Pass {
     unit: u32,
 }
 
-/// Units that are shut, until it is dropped.
+/// Units that stay shut until this is dropped.
 pub(crate) struct Shut<G: Guard> {
     gate: Gate,
     exec: Exec<G>,
@@ -49,7 +48,7 @@ pub(crate) struct Shut<G: Guard> {
 }
 
 impl Gate {
-    /// Waits until the unit is open, and goes in.
+    /// Waits until the unit is open, and enters it.
     pub(crate) async fn enter<G: Guard>(&self, unit: u32, exec: &Exec<G>) -> Pass {
         while self.is_shut(unit) {
             self.0.waiting.wait(exec).await;
@@ -62,7 +61,7 @@ impl Gate {
         self.0.state.borrow().shut.contains(&unit) && !mutant::is_active("exchange-unlocked")
     }
 
-    /// Shuts units, once nobody is inside; nothing if that takes longer than `patience`.
+    /// Shuts units and waits until no client is inside; `None` if that takes longer than `patience`.
     pub(crate) async fn shut<G: Guard>(
         &self,
         units: Vec<u32>,
@@ -79,14 +78,14 @@ impl Gate {
             if exec.now() >= deadline {
                 return None;
             }
-            exec.sleep(LOOK).await;
+            exec.sleep(POLL).await;
         }
         Some(shut)
     }
 }
 
 impl<G: Guard> Shut<G> {
-    /// Opens one of the units before the others.
+    /// Opens one of the units.
     pub(crate) fn open(&mut self, unit: u32) {
         self.units.retain(|u| *u != unit);
         self.gate.0.state.borrow_mut().shut.retain(|u| *u != unit);
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_inside_finishes_and_who_comes_waits() {
+    fn a_client_inside_finishes_and_a_later_one_waits() {
         let (exec, gate): (Exec, Gate) = Default::default();
         let log = Rc::new(RefCell::new(Vec::new()));
         let client = |name: &'static str, stay: Nanos| {
@@ -135,7 +134,7 @@ mod tests {
         exec.spawn(client("first", MILLISECOND));
         let (e, g, l) = (exec.clone(), gate.clone(), Rc::clone(&log));
         exec.spawn(async move {
-            assert!(g.shut(vec![7], LOOK, &e).await.is_none(), "it has no time to wait");
+            assert!(g.shut(vec![7], POLL, &e).await.is_none(), "a client is inside for longer");
             let shut = g.shut(vec![7, 8], 9 * MILLISECOND, &e).await;
             l.borrow_mut().push("shut");
             e.sleep(MILLISECOND).await;
@@ -143,9 +142,9 @@ mod tests {
             drop(shut);
         });
         exec.run(0);
-        exec.run(LOOK);
+        exec.run(POLL);
         exec.spawn(client("second", 1));
-        exec.run(LOOK);
+        exec.run(POLL);
         while let Some(at) = exec.next_deadline() {
             exec.run(at);
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Caches of units: slots on flash that are written in place, under a table in memory.
+//! Caches of units: slots on flash, written in place, and a table in memory.
 //!
 //! | the ... | file |
 //! | --- | --- |
 //! | which unit lies where, which pages are valid | `table.rs`, `validity.rs` |
-//! | what a warm start puts into the table | `warm.rs` |
+//! | state that a journal saves from the table and a warm start restores | `warm.rs` |
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache | `clean.rs` |
 //! | paths of a write-back cache; its dirty data | `write_back.rs`; `dirty_map.rs` |

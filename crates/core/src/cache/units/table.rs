@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of a unit cache: which unit lies in which slot, and which of its pages are valid.
 //!
-//! The map is direct, 4 bytes per origin unit (SCE 3.4); a slot costs 12 bytes and the replacement policy's share; only
-//! partly valid units hold a bitmap. A table belongs to one attachment of a flash device and knows neither the device
-//! nor a journal: it says what is where, and its owner says what that means.
+//! The map is direct, 4 bytes per origin unit (SCE 3.4). A slot takes 12 bytes and the replacement policy's share. Only
+//! partly valid units hold a bitmap. A table belongs to one attachment of a flash device; it uses neither the device nor a
+//! journal.
 //!
 //! Invariants: map and slots are inverse to each other; a pinned slot keeps its unit (design rule 5); pages beyond the
-//! end of the volume count as valid, so that a short last unit can be fully valid.
+//! end of the volume are valid, so that a short last unit can be fully valid.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,10 +20,11 @@ use crate::mutant;
 use crate::pages::{PageSet, Pages};
 use crate::shape::Shape;
 
-/// All pages valid / none valid / not in use; every other value names a bitmap.
+/// Values of [`Slot::bits`]: all pages valid, none valid, slot free. Every other value is a bitmap's index.
 pub(super) const FULL: u32 = u32::MAX;
 pub(super) const EMPTY: u32 = u32::MAX - 1;
 pub(super) const FREE: u32 = u32::MAX - 2;
+/// End of a chain of free slots.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A slot of the flash device.
@@ -33,7 +34,7 @@ pub(super) struct Slot {
     pub(super) owner: u32,
     /// Which pages are valid.
     pub(super) bits: u32,
-    /// Operations and paths that need its unit to stay.
+    /// Operations and paths that keep its unit from eviction.
     pins: u32,
 }
 
@@ -58,22 +59,22 @@ pub(super) struct Entries {
     pub(super) replacement: Box<dyn Replacement>,
 }
 
-/// The table of one attachment, see the module.
+/// The table of one attachment.
 pub(crate) struct Table {
     pub(super) shape: Shape,
     pub(super) entries: RefCell<Entries>,
 }
 
-/// Keeps a slot's unit where it is.
+/// Keeps a slot's unit from eviction.
 pub(crate) struct SlotPin {
     table: Rc<Table>,
     slot: u32,
 }
 
-/// What a write found when it began.
+/// The slot that a write goes to.
 pub(crate) struct WriteTarget {
     pub(crate) pin: SlotPin,
-    /// Whether the first and the last of its pages were valid.
+    /// Whether the first and the last page of the write were valid before it.
     pub(crate) edges_valid: (bool, bool),
 }
 
@@ -85,12 +86,12 @@ pub(crate) struct Evicted {
 }
 
 impl Table {
-    /// An empty table over so many slots of the device, over all shards.
+    /// An empty table for one shard of a device that has `device_slots` slots.
     pub(crate) fn new(shape: Shape, device_slots: u64, spec: SlotSpec) -> Rc<Self> {
         let SlotSpec { placement, replacement } = spec;
         let slots = shape.slots_of(device_slots);
         let ways = placement.ways(slots);
-        // A last, smaller set is left out.
+        // Slots beyond the last whole set are unused.
         let sets = slots.checked_div(ways).unwrap_or(0);
         let slots = sets * ways;
         let chain = |i: u32| if (i + 1).is_multiple_of(ways) { NONE } else { i + 1 };
@@ -133,12 +134,12 @@ impl Table {
     }
 
     fn pin(self: &Rc<Self>, entries: &mut Entries, slot: u32) -> SlotPin {
-        // Each pin belongs to an operation or path in memory, of which there never are 2^32.
+        // Cannot overflow: each pin belongs to an operation or path in memory.
         entries.slots[slot as usize].pins += 1;
         SlotPin { table: Rc::clone(self), slot }
     }
 
-    /// The unit's slot, pinned, if all of `pages` are valid there.
+    /// The unit's slot, pinned, if all of `pages` are valid there. Counts as an access.
     pub(crate) fn hit(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<SlotPin> {
         let mut entries = self.entries.borrow_mut();
         entries.replacement.requested();
@@ -175,7 +176,7 @@ impl Table {
         Some((self.pin(&mut self.entries.borrow_mut(), slot), unit))
     }
 
-    /// A write begins: its pages are no longer valid. The slot is pinned for the write's sake.
+    /// Begins a write to a resident unit: invalidates its pages and pins its slot.
     pub(crate) fn begin_write(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<WriteTarget> {
         let mut entries = self.entries.borrow_mut();
         entries.replacement.requested();
@@ -190,7 +191,7 @@ impl Table {
         Some(WriteTarget { pin, edges_valid })
     }
 
-    /// The flash copy of these pages cannot be trusted any more.
+    /// Makes these pages of a resident unit invalid.
     pub(crate) fn invalidate(&self, unit: u32, pages: &Pages) {
         let mut entries = self.entries.borrow_mut();
         if let Some(slot) = entries.slot_of(unit) {
@@ -218,7 +219,7 @@ impl Table {
         Some(self.pin(&mut entries, slot))
     }
 
-    /// Whether a unit could be displaced now.
+    /// Whether the replacement policy may search for a victim.
     pub(crate) fn may_displace(&self) -> bool {
         self.entries.borrow().replacement.may_search()
     }
@@ -234,23 +235,23 @@ impl Table {
         Some(Evicted { slot, unit })
     }
 
-    /// How many units the replacement policy gives up at a time.
+    /// How many units the replacement policy evicts at a time.
     pub(crate) fn evicts_together(&self) -> u32 {
         self.entries.borrow().replacement.evicted_together()
     }
 
-    /// Removes the unit that the replacement policy gives up for another, if there is one.
+    /// Removes the unit that the replacement policy evicts for `incoming`, if there is one.
     pub(crate) fn evict_for(&self, incoming: u32) -> Option<Evicted> {
         let mut entries = self.entries.borrow_mut();
         let set = entries.set_of(incoming);
         let Entries { slots, replacement, .. } = &mut *entries;
-        let may_leave = |slot: u32| {
+        let may_evict = |slot: u32| {
             let slot = &slots[slot as usize];
             slot.bits != FREE && (slot.pins == 0 || mutant::is_active("evict-pinned"))
         };
-        let victim = replacement.victim(u64::from(incoming), set, &may_leave).or_else(|| {
+        let victim = replacement.victim(u64::from(incoming), set, &may_evict).or_else(|| {
             let any = mutant::is_active("displace-anything");
-            any.then(|| (0..slots.len() as u32).find(|s| may_leave(*s))).flatten()
+            any.then(|| (0..slots.len() as u32).find(|s| may_evict(*s))).flatten()
         });
         let slot = victim?;
         let unit = entries.slots[slot as usize].owner;
@@ -258,8 +259,10 @@ impl Table {
         Some(Evicted { slot, unit })
     }
 
-    /// The first unit from this slot on that is not wholly valid, with its slot; or, if there is none among the next
-    /// `most`, the slot to go on from.
+    /// The first unit that is not wholly valid among the `most` slots from `first` on: its slot and the unit.
+    ///
+    /// # Errors
+    /// If there is none: the slot to continue from.
     pub(crate) fn partial_from(&self, first: u32, most: u32) -> Result<(u32, u32), u32> {
         let entries = self.entries.borrow();
         let end = first.saturating_add(most).min(entries.slots.len() as u32);
@@ -288,7 +291,7 @@ impl Entries {
         }
     }
 
-    /// Makes pages valid or invalid, taking or giving back the slot's bitmap as needed.
+    /// Makes pages valid or invalid, and takes or returns the slot's bitmap as needed.
     fn assign(&mut self, slot: u32, pages: &Pages, valid: bool, unit_pages: u32) {
         if pages.is_empty() {
             return;
@@ -335,7 +338,7 @@ impl SlotPin {
         self.slot
     }
 
-    /// Makes those pages valid that are not in `except`.
+    /// Makes the pages that are not in `except` valid.
     pub(crate) fn make_valid(&self, pages: &Pages, except: &PageSet) {
         let unit_pages = self.table.shape.pages_per_unit();
         let mut entries = self.table.entries.borrow_mut();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What clean and write-back caches of units have in common: a table over slots of one flash device, and a journal.
+//! The part that clean and write-back caches of units share: a table of slots on one flash device, and a journal.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -17,17 +17,17 @@ use crate::request::Errno;
 use crate::shape::Place;
 use crate::write_pool::PoolShare;
 
-/// Bytes on their way into a slot.
+/// Bytes to be written to a slot.
 pub(crate) struct Bytes {
     /// First byte within the unit.
     pub within: u64,
     pub len: u64,
     pub buf: Buf,
-    /// Where in the buffer.
+    /// First byte within the buffer.
     pub at: usize,
 }
 
-/// See the module.
+/// Units on one attached flash device.
 pub(crate) struct UnitCache<J> {
     pub(crate) cx: Rc<Context>,
     pub(crate) table: Rc<Table>,
@@ -38,7 +38,7 @@ pub(crate) struct UnitCache<J> {
     populating: RefCell<Vec<u32>>,
 }
 
-/// A unit is being populated, until it is dropped.
+/// Marks a unit as being populated until this is dropped.
 pub(crate) struct Populating<'a> {
     populating: &'a RefCell<Vec<u32>>,
     unit: u32,
@@ -62,7 +62,7 @@ impl<J: Journal> UnitCache<J> {
         Self { cx: Rc::clone(cx), table, flash, journal, plan, populating }
     }
 
-    /// Begins the population of a unit, unless one is under way.
+    /// Begins the population of a unit, unless one is in progress.
     pub(crate) fn begin_population(&self, unit: u32) -> Option<Populating<'_>> {
         let mut populating = self.populating.borrow_mut();
         if populating.contains(&unit) {
@@ -77,17 +77,17 @@ impl<J: Journal> UnitCache<J> {
         self.journal.as_ref().map(|journal| journal.base().log())
     }
 
-    /// Asks that all of the journal's state be made durable soon.
+    /// Requests that the journal make all of its state durable without its usual delay.
     pub(crate) fn hurry(&self) {
         self.journal.iter().for_each(|journal| journal.base().hurry());
     }
 
-    /// Asks that the whole state be written anew.
+    /// Requests a checkpoint of the whole state.
     pub(crate) fn save(&self) {
         self.journal.iter().for_each(|journal| journal.base().save());
     }
 
-    /// Whether all of the state is durable that is to survive.
+    /// Whether all state that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
         self.journal.as_ref().is_none_or(|journal| journal.is_settled())
     }
@@ -97,19 +97,19 @@ impl<J: Journal> UnitCache<J> {
         u64::from(self.plan.block_bytes)
     }
 
-    /// Where on the device `within` bytes into a slot are. A shard's slots are interleaved with the others'.
+    /// Offset on the device of byte `within` of a slot. The slots of all shards are interleaved.
     pub(super) fn offset(&self, slot: u32, within: u64) -> u64 {
         let shape = &self.cx.shape;
         let global = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
         self.plan.base + global * shape.unit_bytes + within
     }
 
-    /// The share of slots that are free, where there are slots.
+    /// The share of slots that are free; `None` without slots.
     pub(crate) fn free_ratio(&self) -> Option<f64> {
         (self.table.slots() > 0).then(|| self.table.free_ratio())
     }
 
-    /// The unit's slot, or a new one unless everything resident is worth more.
+    /// The unit's slot, or a new one, for which the replacement policy may evict units; `None` if it evicts none.
     pub(crate) fn slot_for(&self, unit: u32) -> Option<SlotPin> {
         if let Some(pin) = self.table.resident(unit) {
             return Some(pin);
@@ -129,7 +129,7 @@ impl<J: Journal> UnitCache<J> {
         self.table.insert(unit)
     }
 
-    /// Removes the unit in a slot, unless the slot is free or pinned; whether it did.
+    /// Removes the unit in a slot, unless the slot is free or pinned; returns whether it did.
     pub(crate) fn evict(&self, slot: u32) -> bool {
         let Some(gone) = self.table.evict_slot(slot) else { return false };
         if let Some(journal) = &self.journal {
@@ -152,8 +152,10 @@ impl<J: Journal> UnitCache<J> {
         self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
 
-    /// Reads a hit. A request that does not cover whole blocks of the device is read by whole blocks into another buffer.
-    /// If the read fails, the request's memory comes back unless it is still in the kernel.
+    /// Reads a hit. A request that does not cover whole blocks of the device is read through a second buffer.
+    ///
+    /// # Errors
+    /// If the read fails: the request's buffer, unless it is still in the kernel.
     pub(crate) async fn read_hit(
         &self,
         pin: SlotPin,
@@ -181,7 +183,7 @@ impl<J: Journal> UnitCache<J> {
         }
     }
 
-    /// Writes into a slot whose old mapping is durably gone first.
+    /// Writes to a slot, after its old mapping is durably removed.
     pub(crate) async fn write(
         &self,
         pin: SlotPin,

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A pool of page bitmaps for units that are partly valid.
 //!
-//! Purpose: SCE keeps two 32-byte bitmaps per fragment; here a fully valid or fully invalid unit
-//! holds none, and only the others hold one from this pool (design rule 11).
+//! SCE keeps two 32-byte bitmaps per fragment. Here only a partly valid unit holds a bitmap, from this pool (design rule
+//! 11).
 //!
-//! Invariants: a bitmap is either handed out or on the free list; memory grows in chunks with
-//! the most bitmaps ever out at once, and the pool is bounded by the number of slots. Last given
-//! back is first handed out, so the pool stays compact.
+//! Invariants: a bitmap is either taken or on the free list. Memory grows in chunks with the most bitmaps ever taken at
+//! once, at most one per slot. The bitmap returned last is taken first, so the pool stays compact.
 
 /// Bitmaps per chunk.
 const CHUNK: usize = 4096;
 
-/// The pool, see the module.
+/// A pool of bitmaps of equal size.
 #[derive(Debug)]
 pub(crate) struct BitmapPool {
     words: usize,
     chunks: Vec<Box<[u64]>>,
-    /// First free bitmap, whose first word names the next; `NONE` ends the list.
+    /// First free bitmap, whose first word is the index of the next; `NONE` ends the list.
     free: u32,
     made: u32,
     out: u32,
@@ -36,12 +35,12 @@ impl BitmapPool {
         u64::from(pages.div_ceil(64)) * 8
     }
 
-    /// Bytes of memory taken so far.
+    /// Bytes of memory that the pool uses.
     pub(crate) fn bytes(&self) -> u64 {
         (self.chunks.len() * CHUNK * self.words * 8) as u64
     }
 
-    /// Hands out a bitmap with every bit set or every bit clear.
+    /// Takes a bitmap with every bit set or every bit clear.
     pub(crate) fn take(&mut self, set: bool) -> u32 {
         let index = if self.free == NONE { self.make() } else { self.free };
         if index == self.free {
@@ -60,7 +59,7 @@ impl BitmapPool {
         self.made - 1
     }
 
-    /// Takes a bitmap back.
+    /// Returns a bitmap to the pool.
     pub(crate) fn give_back(&mut self, index: u32) {
         let next = u64::from(self.free);
         self.get_mut(index)[0] = next;
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_of_a_range_and_no_others() {
+    fn assign_changes_the_bits_of_the_range_alone() {
         for (pages, range) in [(16, 3..9), (256, 60..200), (256, 0..256), (2048, 1000..1001)] {
             let mut words = vec![0u64; (pages as usize).div_ceil(64)];
             assign(&mut words, range.clone(), true);
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn bitmaps_given_back_are_handed_out_again() {
+    fn returned_bitmaps_are_taken_again() {
         let mut pool = BitmapPool::new(256);
         let out: Vec<u32> = (0..10_000).map(|i| pool.take(i % 2 == 0)).collect();
         assert!(all_set(pool.get(out[4]), 0..256) && pool.get(out[5]).iter().all(|w| *w == 0));

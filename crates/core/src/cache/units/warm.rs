@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a journal reads from a table, and what a restart puts back into one.
+//! The state of a table that a journal saves and a warm start restores.
 
 use super::table::{EMPTY, Entries, FREE, FULL, NONE, Table};
 use super::validity;
 
-/// What was recovered contradicts itself.
+/// The recovered state contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the metadata on flash contradicts itself")]
 pub(crate) struct Contradiction;
 
-/// A slot in use, as recovery found it.
+/// A slot in use, as recovered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held<'a> {
     pub slot: u32,
     /// The shard's own number of the unit.
     pub unit: u32,
-    /// A bit per page: 1 for valid. None: all of them are.
+    /// A bit per page: 1 for valid. `None`: all pages are valid.
     pub valid: Option<&'a [u8]>,
     /// A bit per region that is dirty.
     pub dirty: u64,
@@ -36,10 +36,10 @@ impl Table {
         }
     }
 
-    /// Fills an empty table with what was recovered.
+    /// Fills an empty table with the recovered slots.
     ///
     /// # Errors
-    /// If that contradicts itself; the table is of no use then.
+    /// If they contradict each other; the caller drops the table.
     pub(crate) fn restore<'a>(
         &self,
         held: impl Iterator<Item = Held<'a>>,
@@ -49,14 +49,14 @@ impl Table {
         let mut words = vec![0_u64; unit_pages.div_ceil(64) as usize];
         let all_bits = words.len() as u32 * u64::BITS;
         for Held { slot, unit, valid, .. } in held {
-            // Slots beyond the last whole set are not used.
+            // Slots beyond the last whole set are unused.
             if slot as usize >= entries.slots.len() {
                 break;
             }
-            let lawful = u64::from(unit) < units
+            let consistent = u64::from(unit) < units
                 && entries.slot_of(unit).is_none()
                 && entries.set_of(unit) == slot / entries.ways;
-            if !lawful {
+            if !consistent {
                 return Err(Contradiction);
             }
             entries.map[unit as usize] = slot + 1;
@@ -68,7 +68,7 @@ impl Table {
             for (word, bytes) in words.iter_mut().zip(valid.unwrap_or_default().chunks(8)) {
                 *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
             }
-            // The last byte may have bits of no page.
+            // The last byte may have bits beyond the unit's pages.
             validity::assign(&mut words, unit_pages..all_bits, false);
             entries.put_bits(slot, &words, unit_pages);
         }
@@ -78,7 +78,7 @@ impl Table {
 }
 
 impl Entries {
-    /// Makes exactly these pages valid in a slot without any.
+    /// Makes exactly these pages valid in a slot that has no valid page.
     fn put_bits(&mut self, slot: u32, words: &[u64], unit_pages: u32) {
         if validity::all_set(words, 0..unit_pages) {
             self.slots[slot as usize].bits = FULL;

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A write-back cache of units: flash owns what it holds, and the origin the rest (PRWC 2.2, 2.8).
+//! A write-back cache of units: each unit lives on flash or on the origin (PRWC 2.2, 2.8).
 //!
-//! A unit is either wholly on flash, and every request to it goes there alone, or not at all, and every request goes to
-//! the origin alone. It changes sides only in an exchange, while the gate keeps clients out.
+//! A cached unit is wholly on flash, and every request to it goes to flash alone. Requests to other units go to the
+//! origin alone. Only an exchange moves a unit, while the gate keeps clients out.
 //!
-//! **Write** to a cached unit: pass the gate; the log durably says that its region is dirty; write flash; answer.
+//! **Write** to a cached unit: pass the gate; make the log record that marks its region dirty durable; write flash;
+//! answer.
 //!
-//! **Exchange**: shut both units; copy what is dirty of the old one to the origin and flush it; the old mapping is
-//! durably gone; open the old unit; copy the new one to flash and flush both; log the new mapping; open the new unit.
+//! **Exchange**: shut both units; copy the dirty regions of the old one to the origin and flush the origin; remove the
+//! old mapping durably; open the old unit; copy the new unit to flash and flush both devices; log the new mapping; open
+//! the new unit.
 //!
-//! The paper's procedure has five holes; what is done instead:
-//! - a mapping is logged only after its data is durable, so recovery never rolls a record back, and what was
-//!   acknowledged since cannot be lost with it (hole 1);
-//! - devices are flushed before the log says so (hole 2); log blocks carry generation, sequence and checksum and are
-//!   never rewritten (3, 4); an old unit stays shut until its mapping is gone (5); a full log makes a new half at any
-//!   time, not only in an update (1b).
+//! The procedure of PRWC 2.6 and 2.8 has holes, which this one closes:
+//! - A mapping is logged only after its data is durable. Recovery rolls no record back, so it loses no write that was
+//!   acknowledged after the copy.
+//! - The devices are flushed before a record that depends on them.
+//! - Log blocks have generation, sequence and checksum, and are never rewritten.
+//! - An old unit stays shut until its mapping is durably removed.
+//! - A full log starts a new half at any time, not only in an update.
 //!
-//! Errors are returned as they are, since flash is the only one to ask. So operations have no time limit either, and the
-//! device is never given up: a request for what it does not return gets EIO, the rest is served.
+//! Flash errors are returned to the client, since only the flash holds the data. For the same reason operations have no
+//! time limit and the device stays in use: a request that it cannot serve gets EIO, the others are served.
 
 use std::rc::{Rc, Weak};
 
@@ -46,12 +49,12 @@ use crate::request::{Errno, Request};
 use crate::runs::Tag;
 use crate::shape::Place;
 
-/// How long an exchange waits for clients that are inside.
+/// How long an exchange waits for clients inside the unit.
 const PATIENCE: Nanos = SECOND;
-/// Units that are cleaned under one flush of the origin.
+/// Units that are cleaned with one flush of the origin.
 const BATCH: usize = 8;
 
-/// The cache, see the module.
+/// A write-back cache on one flash device.
 pub(crate) struct WriteBack {
     pub(crate) units: UnitCache<DirtyJournal>,
     dirty: Rc<DirtyMap>,
@@ -59,10 +62,10 @@ pub(crate) struct WriteBack {
 }
 
 impl WriteBack {
-    /// Starts to cache on a flash device, with what was recovered from it.
+    /// Starts to cache on a flash device with the recovered state.
     ///
     /// # Errors
-    /// If that contradicts itself; the device is not used then.
+    /// If that state contradicts itself; the device is not attached.
     pub(crate) fn attach(
         cx: &Rc<Context>,
         spec: &WriteBackSpec,
@@ -98,7 +101,7 @@ impl WriteBack {
         let place = cx.shape.place(&request);
         let mut buf = request.buf;
         let _pass = self.gate.enter(place.unit, &cx.exec).await;
-        cx.population.asked(place.unit, place.len);
+        cx.population.requested(place.unit, place.len);
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
             match units.read_hit(pin, &place, buf).await {
@@ -115,18 +118,18 @@ impl WriteBack {
         cx.reply(tag, result, buf, false);
     }
 
-    /// Whether only the flash holds some of these pages.
+    /// Whether flash holds dirty data of these pages.
     fn is_dirty(&self, place: &Place) -> bool {
         let slot = self.units.table.slot_of(place.unit);
         slot.is_some_and(|slot| self.dirty.is_dirty(slot, &place.pages))
     }
 
-    /// A write, trim or zeroing: on flash if it holds the unit, else on the origin.
+    /// A write, trim or zeroing: on flash if the unit is cached, else on the origin.
     pub(crate) async fn change(self: Rc<Self>, tag: Tag, request: Request, kind: IoKind) {
         let cx = &self.units.cx;
         let place = cx.shape.place(&request);
         let pass = self.gate.enter(place.unit, &cx.exec).await;
-        cx.population.asked(place.unit, place.len);
+        cx.population.requested(place.unit, place.len);
         let owner = self.units.table.resident(place.unit);
         let hit = owner.is_some();
         let result = match owner {
@@ -137,9 +140,9 @@ impl WriteBack {
         cx.reply(tag, result, None, hit);
     }
 
-    /// Where the log failed before it said that the unit was evicted, flash may still claim to own it: then nothing may
-    /// be written to the origin any more. The pages are claimed, since the gate is that of one attachment, and a
-    /// population of the next may be under way before this change has ended.
+    /// Fails if the log failed before it recorded the unit's eviction: after a crash, recovery would find the unit on
+    /// flash. The pages are claimed because the gate belongs to one attachment: a population of the next one may run
+    /// before this change ends.
     async fn change_on_origin(
         &self,
         place: &Place,
@@ -163,7 +166,7 @@ impl WriteBack {
     ) -> Result<(), Errno> {
         let block = self.units.block_bytes();
         if !place.within.is_multiple_of(block) || !place.len.is_multiple_of(block) {
-            return Err(Errno::EINVAL); // such a flash is refused when it is attached
+            return Err(Errno::EINVAL); // an attach refuses flash with larger blocks than the origin's
         }
         let slot = pin.slot();
         let new = self.dirty.mark(slot, &place.pages);
@@ -175,7 +178,7 @@ impl WriteBack {
         self.slot_io(pin, kind, (place.within, place.len), buf).await.map(drop)
     }
 
-    /// An operation on what flash owns, with its own error.
+    /// An operation on a slot; its error goes to the client.
     async fn slot_io(
         &self,
         pin: SlotPin,
@@ -196,14 +199,14 @@ impl WriteBack {
             return cx.reply(tag, Ok(()), None, false);
         }
         let mut result = cx.origin.flush().await;
-        // If flash was detached meanwhile, the origin has all of its dirty data, durably.
+        // A detach has copied all dirty data to the origin, durably.
         if !self.units.flash.closed() && !mutant::is_active("flush-skips-flash") {
             result = result.and(self.flush_flash().await);
         }
         cx.reply(tag, result, None, false);
     }
 
-    /// Flushes flash for clients. A failure is final, as of the origin.
+    /// Flushes flash for clients. A failure is final, as for the origin.
     async fn flush_flash(&self) -> Result<(), Errno> {
         let device = self.units.flash.device();
         if let Some(errno) = device.health.flush_failed() {
@@ -213,12 +216,12 @@ impl WriteBack {
         if let Err(errno) = result {
             device.health.flush_has_failed(errno);
             let why = format!("a flush fails: {errno}; every later one will");
-            device.tell(Event::FlashErrs { dev: device.dev, why });
+            device.emit(Event::FlashErrors { dev: device.dev, why });
         }
         result
     }
 
-    /// Exchanges two units, see the module. What does not work out is tried at the next update.
+    /// Exchanges two units. The next update retries an exchange that fails.
     pub(super) async fn swap(&self, swap: Swap) {
         let (table, cx) = (&self.units.table, &self.units.cx);
         if self.units.log().is_some_and(Log::has_failed) {
@@ -228,7 +231,7 @@ impl WriteBack {
         let units = old.map(|(_, unit)| unit).into_iter().chain([swap.incoming]).collect();
         let Some(mut shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else { return };
         if let Some((slot, unit)) = old {
-            if self.let_go(slot).await.is_err() {
+            if self.write_back_and_evict(slot).await.is_err() {
                 return;
             }
             shut.open(unit);
@@ -241,15 +244,14 @@ impl WriteBack {
             self.evict(slot);
             return;
         }
-        // A write of the unit waits for its own record, which follows this one in the log.
+        // No wait: a write of the unit waits for its own record, which follows this one in the log.
         if let Some(journal) = &self.units.journal {
             journal.clean(slot, swap.incoming);
         }
         cx.stats.add(|c| c.populations += 1);
     }
 
-    /// Makes durable on both devices what they have in common: it counts as clean, and a unit that is clean leaves
-    /// without being copied back.
+    /// Flushes both devices before a unit becomes clean: a clean unit is evicted without a copy to the origin.
     async fn flush_copy(&self) -> Result<(), Errno> {
         if !mutant::is_active("own-before-origin-flush") {
             self.units.cx.origin.make_durable().await?;
@@ -265,8 +267,8 @@ impl WriteBack {
         evicted
     }
 
-    /// Returns a slot's unit to the origin, durably.
-    async fn let_go(&self, slot: u32) -> Result<(), Errno> {
+    /// Copies a slot's dirty data to the origin, flushes the origin, and evicts the unit durably.
+    async fn write_back_and_evict(&self, slot: u32) -> Result<(), Errno> {
         if !mutant::is_active("leave-without-write-back") {
             self.write_back(slot).await?;
         }
@@ -274,7 +276,7 @@ impl WriteBack {
             self.units.cx.origin.make_durable().await?;
         }
         if !self.evict(slot) {
-            return Err(Errno::EIO); // pinned, though the gate lets nobody in
+            return Err(Errno::EIO); // pinned, although the gate keeps clients out
         }
         self.units.cx.stats.add(|c| c.evictions += 1);
         match &self.units.journal {
@@ -285,7 +287,7 @@ impl WriteBack {
         }
     }
 
-    /// Copies what is dirty of a slot's unit to the origin.
+    /// Copies the dirty regions of a slot to the origin.
     async fn write_back(&self, slot: u32) -> Result<(), Errno> {
         let cx = &self.units.cx;
         let Some((pin, unit)) = self.units.table.pin_used(slot) else { return Ok(()) };
@@ -313,8 +315,7 @@ impl WriteBack {
         Ok(())
     }
 
-    /// First byte within the unit, and bytes, of those of its pages that exist: the unit may be short, and have fewer
-    /// pages than regions.
+    /// First byte within the unit, and bytes, of those pages that exist: a short unit may end before them.
     fn bytes_of(&self, unit: u32, pages: &Pages) -> Option<(u64, u64)> {
         let (shape, page) = (&self.units.cx.shape, PAGE as u64);
         let within = u64::from(pages.start) * page;
@@ -323,12 +324,12 @@ impl WriteBack {
         (end > within).then(|| (within, end - within))
     }
 
-    /// Copies all dirty data to the origin; with `leave`, nothing stays cached.
-    pub(crate) async fn clear(&self, leave: bool) -> Result<(), Errno> {
+    /// Copies all dirty data to the origin; with `evict`, also evicts every unit.
+    pub(crate) async fn clear(&self, evict: bool) -> Result<(), Errno> {
         let (table, cx) = (&self.units.table, &self.units.cx);
         let mut next = 0;
         while next < table.slots() {
-            let slots: Vec<u32> = if leave {
+            let slots: Vec<u32> = if evict {
                 let used = |slot: &u32| table.unit_of(*slot).is_some();
                 (next..table.slots()).filter(used).take(BATCH).collect()
             } else {
@@ -336,15 +337,15 @@ impl WriteBack {
             };
             let Some(last) = slots.last() else { break };
             let units = slots.iter().filter_map(|slot| table.unit_of(*slot)).collect();
-            // A client that is inside for so long: others have their turn, and it is tried again.
+            // A client is inside for longer: the other clients continue, then this batch is retried.
             let Some(_shut) = self.gate.shut(units, PATIENCE, &cx.exec).await else {
                 cx.exec.sleep(MILLISECOND).await;
                 continue;
             };
             next = last + 1;
-            if leave {
+            if evict {
                 for slot in slots {
-                    self.let_go(slot).await?;
+                    self.write_back_and_evict(slot).await?;
                 }
             } else {
                 self.clean(slots).await?;
@@ -353,12 +354,12 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Copies what is dirty of some slots to the origin; their units stay.
+    /// Copies the dirty regions of some slots to the origin; their units stay cached.
     async fn clean(&self, slots: Vec<u32>) -> Result<(), Errno> {
         for slot in &slots {
             self.write_back(*slot).await?;
         }
-        // What was written to flash just now is durable on the origin, and flash may still lose it.
+        // Flash is flushed too: it may still lose data that is durable on the origin, and would serve the older version.
         if mutant::is_active("clean-before-flush") {
             self.units.cx.origin.make_durable().await?;
         } else {

@@ -42,7 +42,7 @@ impl OnFlash for LogsPlan {
             let (found, pages) = match recover(setup, place, store, left.1) {
                 Ok(found) => found,
                 // The origin has everything, or everything that was flushed.
-                Err(_) if !self.outlives_crash => continue,
+                Err(_) if !self.survives_crash => continue,
                 Err(error) => {
                     return wrong("8: metadata is lost", format!("of shard {shard}: {error}"));
                 }
