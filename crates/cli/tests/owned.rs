@@ -215,7 +215,7 @@ fn an_earlier_copy_of_the_flash_is_refused() {
         server.stop();
         copy("flash", "newer");
         copy("older", "flash");
-        refused("an older copy", &words, "a copy that was put back");
+        refused("an older copy", &words, "a copy from before the last start or stop");
         copy("newer", "flash");
         if preset == "face" {
             // After a crash the log is no newer; a journal records less.
@@ -224,7 +224,7 @@ fn an_earlier_copy_of_the_flash_is_refused() {
             server.kill();
             copy("flash", "crashed");
             copy("newer", "flash");
-            refused("a copy of the last stop", &words, "a copy that was put back");
+            refused("a copy of the last stop", &words, "a copy from before the last start or stop");
             copy("crashed", "flash");
         }
         let server = Server::start(&words);

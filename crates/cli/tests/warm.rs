@@ -92,7 +92,7 @@ fn an_earlier_copy_of_the_flash_is_not_used() {
     server.stop();
     std::fs::copy(place.path("copy"), place.path("flash")).unwrap();
     let server = Server::start(&words);
-    assert!(server.log().contains("a copy that was put back"), "{}", server.log());
+    assert!(server.log().contains("a copy from before the last start or stop"), "{}", server.log());
     assert_eq!(place.read_all(BYTES)[..8192], [7; 8192]);
     server.stop();
 }
@@ -158,7 +158,7 @@ fn what_may_not_be_used_is_not() {
     let server = Server::restart(&without);
     place.client().write_at(8192, &[3; 4096], false).unwrap();
     server.kill();
-    cold("pass-through in between", &other, "writes went on without it").kill();
+    cold("pass-through in between", &other, "writes continued without it").kill();
     let mut formatted = other.clone();
     formatted.push("--format".to_owned());
     cold("--format", &formatted, "--format was given").kill();
@@ -187,7 +187,7 @@ fn a_run_without_a_journal_puts_the_flash_out_of_use() {
         server.kill();
         let server = Server::restart(&journal);
         assert_eq!(place.stat("units_used"), 0, "round {round}");
-        assert!(server.log().contains("writes went on without it"), "{}", server.log());
+        assert!(server.log().contains("writes continued without it"), "{}", server.log());
         assert_eq!(place.read_all(BYTES)[8192..12288], [round as u8; 4096]);
         server.kill();
     }

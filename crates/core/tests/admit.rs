@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The decision whether a flash may be used, as a table: what is on the flash, what the state records say, what the user
-//! says, and what comes of it (design rule 10).
+//! The decision whether a flash may be used, as a table: content of the flash, state records, the user's options, decision
+//! (design rule 10).
 
 use std::cell::RefCell;
 
@@ -41,7 +41,7 @@ impl Medium for Flash {
     }
 }
 
-/// What a decision depends on; made by [`Case::of`] as a restart after a stop in good order, and changed by a row.
+/// The input of a decision: [`Case::of`] is a restart after a clean stop; a row changes it.
 struct Case {
     found: Found,
     plan: Plan,
@@ -49,7 +49,7 @@ struct Case {
     wishes: Wishes,
     origin: OriginFacts,
     own: Option<StateRecord>,
-    /// The record that names the flash; the volume's own, unless a row says otherwise.
+    /// The record that names the flash: the volume's own, unless a row changes it.
     naming: Option<StateRecord>,
     keeps_records: bool,
     device: DeviceSize,
@@ -98,7 +98,7 @@ impl Case {
         }
     }
 
-    /// Changes the record that is the volume's own and names the flash.
+    /// Changes the volume's own record, which names the flash.
     fn record(&mut self, change: impl Fn(&mut StateRecord)) {
         [&mut self.own, &mut self.naming].into_iter().flatten().for_each(change);
     }
@@ -151,7 +151,7 @@ const FORMATS: Wishes = Wishes { formats: true, adopted: false };
 const ADOPTED: Wishes = Wishes { formats: false, adopted: true };
 
 #[test]
-fn what_the_label_says() {
+fn decisions_by_label() {
     check(&[
         ("a new flash", "sce prwc face", |c| c.found = Found::Nothing, "cold: it is new"),
         (
@@ -208,7 +208,7 @@ fn what_the_label_says() {
 }
 
 #[test]
-fn what_the_metadata_says() {
+fn decisions_by_metadata() {
     check(&[
         (
             "metadata that is lost, of a clean cache",
@@ -244,7 +244,7 @@ fn what_the_metadata_says() {
 }
 
 #[test]
-fn what_the_state_records_say() {
+fn decisions_by_state_records() {
     check(&[
         ("no record", "sce proc face-through", Case::forget, "cold: there is no state file"),
         ("no record", "prwc face", Case::forget, "refused: cannot be used (there is no state file"),
@@ -294,7 +294,7 @@ fn what_the_state_records_say() {
             "a flash that is behind its record",
             "sce proc face-through",
             |c| c.record(|r| r.reached = vec![(u64::MAX, 0)]),
-            "cold: it is as it was before the last start or stop",
+            "cold: it is a copy from before the last start or stop",
         ),
         (
             "a dirty flash that is behind its record",
@@ -302,7 +302,7 @@ fn what_the_state_records_say() {
             |c| {
                 c.record(|r| (r.reached, r.dirty) = (vec![(u64::MAX, 0)], true));
             },
-            "refused: cannot be used (it is as it was before the last start or stop",
+            "refused: cannot be used (it is a copy from before the last start or stop",
         ),
         (
             "a flash that is ahead of its record, as after a crash",
@@ -317,7 +317,7 @@ fn what_the_state_records_say() {
 }
 
 #[test]
-fn what_the_origin_is_like() {
+fn decisions_by_origin() {
     check(&[
         (
             "another size",
@@ -362,7 +362,7 @@ fn what_the_origin_is_like() {
 }
 
 #[test]
-fn what_the_user_does_not_want() {
+fn decisions_with_format() {
     check(&[
         ("format", "sce prwc face", |c| c.wishes = FORMATS, "cold: --format was given"),
         (
@@ -378,7 +378,7 @@ fn what_the_user_does_not_want() {
 }
 
 #[test]
-fn what_the_user_vouches_for() {
+fn decisions_with_adopt() {
     check(&[
         (
             "a flash that no record names is adopted",
@@ -444,12 +444,12 @@ fn what_the_user_vouches_for() {
                 c.wishes = ADOPTED;
                 c.record(|r| (r.reached, r.dirty) = (vec![(u64::MAX, 0)], true));
             },
-            "refused: cannot be used (it is as it was before",
+            "refused: cannot be used (it is a copy from before",
         ),
     ]);
 }
 
-/// A flash that may hold dirty data keeps a volume from going on without it; a clean one is put out of use.
+/// A volume cannot start without a flash that may hold dirty data; a clean one is marked as out of use.
 #[test]
 fn other_flash_of_the_same_origin_is_superseded() {
     let record = |volume, dirty, origin: &str| {
@@ -473,15 +473,14 @@ fn other_flash_of_the_same_origin_is_superseded() {
     assert_eq!(changed(1, Some(1)), [(2, false)]);
     assert_eq!(changed(1, Some(9)), [(1, false), (2, false)]);
     assert_eq!(changed(9, None), [(1, false), (2, false)]);
-    // A name that another origin had: its dirty flash is not forgotten.
+    // The volume's name belonged to another origin, whose flash is dirty.
     let refused = of(&records, 3, None).expect_err("it is dirty");
     assert_eq!(refused.0, 3);
     assert!(of(&records, 3, Some(3)).is_ok());
 }
 
-/// What a record says after each event.
 #[test]
-fn a_record_follows_its_flash() {
+fn each_event_changes_the_record() {
     let kept = |kind: &str| {
         let case = Case::of(kind);
         Kept::read(&case.plan, VOLUME, &case.flash).expect("it was just formatted")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A flash device is attached while a change of the origin is in flight that began without it: what a population read
-//! before the change ended must not become valid (design rule 4).
+//! A flash device is attached while a change of the origin is in flight: a population that read the origin before the
+//! change ended must not validate its pages (design rule 4).
 
 use larder_core::buf::Buf;
 use larder_core::config::{CacheSpec, Limits, preset};
@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 const OLD: u8 = 1;
 const NEW: u8 = 2;
 
-/// A shard over two devices of bytes; writes to the origin are held back while asked to.
+/// A shard on two devices in memory, which can hold back writes to the origin.
 struct Rig {
     shard: Shard,
     now: Nanos,
@@ -66,7 +66,7 @@ impl Rig {
         self.settle();
     }
 
-    /// Lets everything happen that can happen at this moment.
+    /// Executes all operations and tasks that are ready.
     fn settle(&mut self) {
         loop {
             self.shard.run(self.now);
@@ -128,12 +128,12 @@ impl Rig {
 }
 
 #[test]
-fn a_write_of_pass_through_is_seen_by_a_population() {
+fn a_population_conflicts_with_an_earlier_write_in_pass_through() {
     let mut rig = Rig::new("slru");
     rig.holds_writes = true;
     rig.write(1);
     rig.attach(1);
-    // The client waits for its unit: all of it but the page that is being written becomes valid.
+    // The client waits for its unit: all pages but the one that is being written become valid.
     rig.read(2);
     assert_eq!(rig.answer(2), (OLD, false), "the write is not answered yet");
     rig.release();
@@ -142,7 +142,7 @@ fn a_write_of_pass_through_is_seen_by_a_population() {
 }
 
 #[test]
-fn a_write_past_an_earlier_write_back_cache_is_seen_by_an_exchange() {
+fn an_exchange_conflicts_with_a_write_of_the_previous_attachment() {
     let mut rig = Rig::new("prwc");
     rig.attach(1);
     rig.holds_writes = true;
@@ -150,7 +150,7 @@ fn a_write_past_an_earlier_write_back_cache_is_seen_by_an_exchange() {
     rig.shard.detach();
     rig.shard.fenced();
     rig.attach(2);
-    // Updates try to bring the unit while the write is in flight, and again after it has ended.
+    // Updates try to admit the unit while the write is in flight, and again after its end.
     rig.rest(5 * MILLISECOND);
     rig.release();
     rig.rest(5 * MILLISECOND);

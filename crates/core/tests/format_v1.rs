@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flash images of format version 1 that are kept for ever: `fixtures/v1/NAME.zst` is the beginning of
-//! a flash device, up to the slots, and `NAME.txt` says what it says.
+//! Flash images of format version 1: `fixtures/v1/NAME.zst` is the beginning of a flash device, up to the slots, and
+//! `NAME.txt` is its content as text.
 //!
-//! Held here: what was written once is read as it was meant; what is read is written again byte for
-//! byte; and what this program writes for the same steps says the same. Whoever changes the format
-//! makes a new version, with fixtures of its own, and leaves these alone: they were written by a
-//! program that is out there.
+//! The tests check that each image is read as its text, that its blocks are written again byte for byte, and that the same
+//! steps give the same state. A change of the format needs a new version with new fixtures; these never change, since
+//! released programs wrote the format.
 //!
-//! How they were made: [`make`], by `cargo test -p larder-core --test format_v1 -- --ignored`, which
-//! writes those that are missing and changes none.
+//! `cargo test -p larder-core --test format_v1 -- --ignored` writes missing fixtures with [`make`] and changes none.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::fmt::Write as _;
@@ -18,7 +16,7 @@ use larder_core::exec::SECOND;
 use larder_core::format::label::{Found, Label, SECOND_COPY, Section};
 use larder_core::format::{FlashPlan, Frame, Plan, UnitsPlan};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
-use larder_core::journal::record::{Block, Tail, pack};
+use larder_core::journal::record::{Block, LogEnd, pack};
 use larder_core::journal::recover::{Header, Recovered, format};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
@@ -28,15 +26,15 @@ use larder_testkit::units::{LOG_BYTES, recover_from};
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const SLOTS: u64 = 5;
 const SCE_UNIT: u64 = 64 << 10;
-/// So large that a region has two pages.
+/// Large enough for regions of two pages.
 const PRWC_UNIT: u64 = 512 << 10;
 const WRITE: Kind = Kind::Write { fua: false };
 const TRIM: Kind = Kind::Trim { fua: false };
 
-/// What happened to a flash.
+/// The steps that produce an image.
 type Steps = fn(&mut Memory);
 
-/// The fixtures: their names, presets, and what happened before the flash was taken out.
+/// The fixtures: name, preset, steps.
 const FIXTURES: [(&str, &str, Steps); 4] = [
     ("sce-clean", "sce", sce),
     ("sce-crash", "sce", |memory| {
@@ -50,9 +48,8 @@ const FIXTURES: [(&str, &str, Steps); 4] = [
     }),
 ];
 
-/// Units come in, are written to and are logged again, until the log is so full that the state goes to
-/// the other region. Then one that is asked for again and again displaces another, and what is trimmed
-/// is valid no more; the volume stops in good order.
+/// Units are populated, written and logged again, until the log is full enough for a checkpoint. Then a hot unit displaces
+/// another, a trim invalidates pages, and the volume stops cleanly.
 fn sce(memory: &mut Memory) {
     let unit = SCE_UNIT;
     for own in [0, 4, 1, 19, 7] {
@@ -74,8 +71,7 @@ fn sce(memory: &mut Memory) {
     stop(memory);
 }
 
-/// Units enter in an update, and are written to; then the volume stops in good order, and what is dirty
-/// stays so.
+/// An update admits units, which are written; then the volume stops cleanly, with dirty data.
 fn prwc(memory: &mut Memory) {
     let unit = PRWC_UNIT;
     for own in [2, 5, 2, 11, 2, 5, 19] {
@@ -95,7 +91,7 @@ fn stop(memory: &mut Memory) {
     assert!(memory.shard.journal_settled());
 }
 
-/// Writes to two units; of the log block of the second one copy lands, and nothing after it.
+/// Writes to two units; a crash follows when one copy of the second unit's log block is written.
 fn crash(memory: &mut Memory, unit: u64, units: [u64; 2]) {
     memory.ask(7, WRITE, units[0] * unit + 4 * 4096, 12 << 10, 9);
     memory.lands = 1;
@@ -123,7 +119,7 @@ fn setup(name: &str) -> Setup {
     Setup { shape, choices, flash, layout, label }
 }
 
-/// The beginning of the flash after the steps, as the present code writes it.
+/// The beginning of the flash after the steps.
 fn make(preset: &str, steps: Steps) -> Vec<u8> {
     let setup = setup(preset);
     let Setup { shape, flash, layout, label, .. } = setup;
@@ -160,19 +156,19 @@ fn runs(numbers: &[u32]) -> String {
     if out.is_empty() { " none".to_owned() } else { out }
 }
 
-/// What an image says, for people.
+/// The content of an image as text.
 fn describe(bytes: &[u8], layout: &Layout) -> String {
     let Found::Label(label) = Label::find(bytes) else { panic!("no label") };
     let found = recovered(bytes, layout);
     let mut out = String::new();
     let Label { volume, unit_bytes, slots, shards, log_bytes, keeps, origin_bytes, .. } = label;
     writeln!(out, "volume {volume:016x}, unit {unit_bytes} bytes, {slots} slots, {shards} shard, log {log_bytes} bytes, origin {origin_bytes} bytes").unwrap();
-    writeln!(out, "says what is dirty: {}, keeps factors: {}", keeps.dirty, keeps.factors).unwrap();
+    writeln!(out, "has dirty regions: {}, keeps factors: {}", keeps.dirty, keeps.factors).unwrap();
     for Section { kind, offset, bytes } in &label.sections {
         writeln!(out, "{kind:?} at {offset}, {bytes} bytes").unwrap();
     }
-    let Recovered { half: region, tail, newest, .. } = &found;
-    let (generation, next) = (tail.generation, tail.sequence);
+    let Recovered { half: region, end, newest, .. } = &found;
+    let (generation, next) = (end.generation, end.sequence);
     writeln!(out, "region {region}, generation {generation} of {newest}, next log block {next}")
         .unwrap();
     for slot in 0..layout.slots {
@@ -192,7 +188,7 @@ fn describe(bytes: &[u8], layout: &Layout) -> String {
     out
 }
 
-/// Label, headers and logs, decoded and encoded again, are the same bytes; how many log blocks.
+/// Checks that label, headers and logs, decoded and encoded again, are the same bytes; returns the number of log blocks.
 fn is_written_as_it_is_read(bytes: &[u8], layout: &Layout) -> u64 {
     let Found::Label(label) = Label::find(bytes) else { panic!("no label") };
     for at in [0, SECOND_COPY as usize] {
@@ -222,10 +218,10 @@ fn log_is_written_as_it_is_read(bytes: &[u8], layout: &Layout, region: u8, gener
         let at = layout.log_block(region, 0, number as u32) as usize;
         &bytes[at..at + layout.block_bytes as usize]
     };
-    let mut tail = Tail::first(VOLUME, generation, layout);
-    while tail.sequence < u64::from(layout.log_blocks) {
+    let mut end = LogEnd::first(VOLUME, generation, layout);
+    while end.sequence < u64::from(layout.log_blocks) {
         // A batch is packed as a whole.
-        let (start, mut next, mut records) = (tail.sequence, tail, Vec::new());
+        let (start, mut next, mut records) = (end.sequence, end, Vec::new());
         while let Some(found) = Block::decode(block(next.sequence), &next, layout)
             && found.batch == start
             && let Some(more) = found.follow(&mut next)
@@ -235,16 +231,16 @@ fn log_is_written_as_it_is_read(bytes: &[u8], layout: &Layout, region: u8, gener
         if next.sequence == start {
             break;
         }
-        let (packed, _) = pack(&records, layout, u32::MAX / 4096, &mut tail);
+        let (packed, _) = pack(&records, layout, u32::MAX / 4096, &mut end);
         let on_flash: Vec<u8> = (start..next.sequence).flat_map(block).copied().collect();
         assert_eq!(packed, on_flash, "log of region {region} from block {start}");
-        assert_eq!(tail, next);
+        assert_eq!(end, next);
     }
-    tail.sequence
+    end.sequence
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn images_are_read_as_their_texts() {
     for (name, preset, _) in FIXTURES {
         let (bytes, text) = kept(name);
         assert_eq!(describe(&bytes, &setup(preset).layout), text, "{name}");
@@ -252,16 +248,16 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn what_is_read_is_written_again() {
+fn decoded_blocks_are_encoded_again_byte_for_byte() {
     for (name, preset, _) in FIXTURES {
         let blocks = is_written_as_it_is_read(&kept(name).0, &setup(preset).layout);
         assert!(blocks > 0, "{name}: no log");
     }
 }
 
-/// Not byte for byte the same, so that the engine may do better than it did: the same state.
+/// The states are equal; the bytes may differ, so that the engine may change.
 #[test]
-fn the_same_steps_say_the_same() {
+fn the_same_steps_give_the_same_state() {
     for (name, preset, steps) in FIXTURES {
         let (bytes, layout) = (make(preset, steps), setup(preset).layout);
         let (now, then) = (recovered(&bytes, &layout), recovered(&kept(name).0, &layout));
@@ -270,9 +266,8 @@ fn the_same_steps_say_the_same() {
     }
 }
 
-/// A fixture that shows nothing would be none.
 #[test]
-fn the_fixtures_show_what_they_are_for() {
+fn the_fixtures_contain_the_cases_that_they_are_for() {
     let text = |name: &str| kept(name).1;
     for name in ["sce-clean", "sce-crash"] {
         assert!(text(name).contains("region 1, generation 2 of 2"), "{name}: no checkpoint");
@@ -289,7 +284,7 @@ fn the_fixtures_show_what_they_are_for() {
         // The last block of the log is there once.
         let (bytes, layout) = (kept(crash).0, setup(preset).layout);
         let found = recovered(&bytes, &layout);
-        let last = found.tail.sequence as u32 - 1;
+        let last = found.end.sequence as u32 - 1;
         let [one, other] = [0, 1].map(|copy| {
             let at = layout.log_block(found.half, copy, last) as usize;
             &bytes[at..at + layout.block_bytes as usize]

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flash images of format version 2 that are kept for ever: `fixtures/v2/NAME.zst` is a flash device with a
-//! page log, and `NAME.txt` says what it says.
+//! Flash images of format version 2: `fixtures/v2/NAME.zst` is a flash device with a page log, and `NAME.txt` is its
+//! content as text.
 //!
-//! Held here: what was written once is read as it was meant, and what this program writes for the same steps
-//! says the same. Whoever changes the format makes a new version, with fixtures of its own, and leaves these
-//! alone: they were written by a program that is out there.
+//! The tests check that each image is read as its text, and that the same steps give the same pages. A change of the format
+//! needs a new version with new fixtures; these never change, since released programs wrote the format.
 //!
-//! How they were made: [`make`], by `cargo test -p larder-core --test format_v2 -- --ignored`, which writes
-//! those that are missing and changes none.
+//! `cargo test -p larder-core --test format_v2 -- --ignored` writes missing fixtures with [`make`] and changes none.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::fmt::Write as _;
@@ -25,14 +23,14 @@ use larder_testkit::memory::{FLASH, Memory};
 const VOLUME: u64 = 0x1122_3344_5566_7788;
 const PAGES: u64 = 300;
 const BATCH_PAGES: u32 = 4;
-/// What follows the last whole page of the volume.
+/// Bytes after the last whole page of the volume.
 const REST: u64 = 1024;
 const SIZE: u64 = PAGE as u64;
 
-/// What happened to a flash.
+/// The steps that produce an image.
 type Steps = fn(&mut Memory);
 
-/// The fixtures: their names, policies, and what happened before the flash was taken out.
+/// The fixtures: name, policy, steps.
 const FIXTURES: [(&str, LogPolicy, Steps); 4] = [
     ("full-clean", LogPolicy::Full, stopped),
     ("full-crash", LogPolicy::Full, crashed),
@@ -44,7 +42,7 @@ fn write(memory: &mut Memory, page: u64, fill: u8) {
     memory.ask(1, Kind::Write { fua: false }, page * SIZE, SIZE, fill);
 }
 
-/// More pages than the log has blocks, some of them again, some asked for; some are gone; the last is short.
+/// Writes more pages than the log has blocks, some of them twice; reads some, trims some; the last page is short.
 fn load(memory: &mut Memory) {
     for step in 0..420_u64 {
         write(memory, step * 7 % 90, step as u8);
@@ -68,7 +66,7 @@ fn stopped(memory: &mut Memory) {
     assert!(memory.shard.journal_settled());
 }
 
-/// One more batch lands, and nothing after it.
+/// A crash follows after one more batch.
 fn crashed(memory: &mut Memory) {
     load(memory);
     memory.ask(7, Kind::Flush, 0, 0, 0);
@@ -114,7 +112,7 @@ fn label(policy: LogPolicy, unit_bytes: u64) -> Label {
     }
 }
 
-/// The flash after the steps, as the present code writes it.
+/// The flash after the steps.
 fn make(policy: LogPolicy, steps: Steps) -> Vec<u8> {
     let (choices, log) = (choices(policy), place());
     let label = label(policy, choices.unit_bytes);
@@ -139,14 +137,14 @@ fn kept(name: &str) -> (Vec<u8>, String) {
     larder_testkit::fixtures::kept("v2", name)
 }
 
-/// What an image says, for people.
+/// The content of an image as text.
 fn describe(bytes: &[u8], policy: LogPolicy) -> String {
     let Found::Label(label) = Label::find(bytes) else { panic!("no label") };
     assert_eq!(bytes[SECOND_COPY as usize..][..4096], label.encode());
     let mut out = String::new();
     let Label { volume, unit_bytes, slots, shards, keeps, origin_bytes, .. } = label;
     writeln!(out, "volume {volume:016x}, unit {unit_bytes} bytes, {slots} blocks, {shards} shard, origin {origin_bytes} bytes").unwrap();
-    writeln!(out, "says what is dirty: {}", keeps.dirty).unwrap();
+    writeln!(out, "has dirty regions: {}", keeps.dirty).unwrap();
     for Section { kind, offset, bytes } in &label.sections {
         writeln!(out, "{kind:?} at {offset}, {bytes} bytes").unwrap();
     }
@@ -173,16 +171,16 @@ fn describe(bytes: &[u8], policy: LogPolicy) -> String {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn images_are_read_as_their_texts() {
     for (name, policy, _) in FIXTURES {
         let (bytes, text) = kept(name);
         assert_eq!(describe(&bytes, policy), text, "{name}");
     }
 }
 
-/// Not byte for byte the same, nor the same places, so that the engine may do better than it did: the same pages.
+/// The pages are equal; places and bytes may differ, so that the engine may change.
 #[test]
-fn the_same_steps_say_the_same() {
+fn the_same_steps_give_the_same_pages() {
     let pages = |text: &str| {
         let lines = text.lines().filter(|line| line.starts_with("page "));
         let short = lines.map(|line| {
@@ -197,9 +195,8 @@ fn the_same_steps_say_the_same() {
     }
 }
 
-/// A fixture that shows nothing would be none.
 #[test]
-fn the_fixtures_show_what_they_are_for() {
+fn the_fixtures_contain_the_cases_that_they_are_for() {
     let text = |name: &str| kept(name).1;
     let count = |name: &str, what: &str| text(name).matches(what).count();
     for name in ["full-clean", "full-crash"] {

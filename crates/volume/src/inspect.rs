@@ -225,8 +225,8 @@ fn of_shard(layout: &Layout, found: Result<Recovered, Unreadable>) -> ShardRepor
     let count = |what: &dyn Fn(u32) -> bool| (0..layout.slots).filter(|s| what(*s)).count() as u64;
     ShardReport {
         state: ShardState::Whole,
-        generation: found.tail.generation,
-        log_blocks: found.tail.sequence,
+        generation: found.end.generation,
+        log_blocks: found.end.sequence,
         units_used: count(&|slot| found.unit(slot, layout).is_some()),
         units_dirty: count(&|slot| found.dirty(slot, layout) != 0),
         torn_blocks: 0,

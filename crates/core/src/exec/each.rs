@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several futures of one task at a time.
+//! Runs several futures in one task.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Runs futures together; their results, in order.
+/// Runs futures together; returns their results, in order.
 pub async fn each<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut open: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = open.iter().map(|_| None).collect();

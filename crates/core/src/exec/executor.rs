@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tasks, timers, and operations in flight of one shard; see the folder's module.
+//! Tasks, timers, and operations in flight of one shard.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -27,7 +27,7 @@ enum State {
 struct Op<G> {
     state: State,
     waiter: TaskId,
-    /// Nobody waits any more.
+    /// No task waits for it.
     orphan: bool,
     guard: Option<G>,
     serial: u64,
@@ -42,12 +42,12 @@ struct Inner<G> {
     serial: Cell<u64>,
     outbox: RefCell<VecDeque<Io>>,
     timers: RefCell<BinaryHeap<Reverse<(Nanos, u64, TaskId)>>>,
-    /// Operations with a bound on their time, in the order of being asked for. All bounds of a
-    /// shard are of one length, so the order is that of the deadlines too.
+    /// Operations with a time limit, in the order of their start. All time limits of a shard are equal, so this is also the
+    /// order of the deadlines.
     bounds: RefCell<VecDeque<(Nanos, u32, u64)>>,
 }
 
-/// A handle on the executor of one shard, see the module.
+/// A handle on the executor of one shard.
 pub struct Exec<G: Guard = ()>(Rc<Inner<G>>);
 
 impl<G: Guard> Clone for Exec<G> {
@@ -73,7 +73,7 @@ impl<G: Guard> Default for Exec<G> {
 }
 
 impl<G: Guard> Exec<G> {
-    /// The time of the present [`run`](Self::run).
+    /// The time of the current [`run`](Self::run).
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.0.now.get()
@@ -85,7 +85,7 @@ impl<G: Guard> Exec<G> {
         self.wake(id);
     }
 
-    /// The task that runs at the moment.
+    /// The task that runs.
     pub(super) fn current(&self) -> TaskId {
         self.0.current.get()
     }
@@ -94,7 +94,7 @@ impl<G: Guard> Exec<G> {
         self.0.ready.borrow_mut().push_back(task);
     }
 
-    /// Runs everything that can run at time `now`: due timers, overdue operations, ready tasks.
+    /// Sets the clock to `now`, fires due timers and time limits, and runs all ready tasks.
     pub fn run(&self, now: Nanos) {
         debug_assert!(now >= self.0.now.get(), "the clock went backwards");
         self.0.now.set(now);
@@ -141,10 +141,9 @@ impl<G: Guard> Exec<G> {
         }
     }
 
-    /// Ends every task where it stands and forgets every operation.
+    /// Drops all tasks and all operations.
     pub fn stop(&self) {
-        // Dropping a task may drop futures, which look at the operations; so tasks go first, and
-        // no borrow is held while they do.
+        // Tasks first and without a borrow: dropping one may drop futures, which access the operations.
         let tasks = std::mem::take(&mut *self.0.tasks.borrow_mut());
         drop(tasks);
         let ops = std::mem::take(&mut *self.0.ops.borrow_mut());
@@ -153,7 +152,7 @@ impl<G: Guard> Exec<G> {
         self.0.ready.borrow_mut().clear();
     }
 
-    /// When [`run`](Self::run) must be called at the latest, if nothing else happens.
+    /// The latest time of the next [`run`](Self::run), if no operation completes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         if !self.0.ready.borrow().is_empty() {
@@ -167,19 +166,19 @@ impl<G: Guard> Exec<G> {
         }
     }
 
-    /// The next operation that the shard asks for.
+    /// The next operation to execute.
     #[must_use]
     pub fn next_io(&self) -> Option<Io> {
         self.0.outbox.borrow_mut().pop_front()
     }
 
-    /// How many operations have been asked for and not completed.
+    /// Number of operations that were started and are not completed.
     #[must_use]
     pub fn ios_open(&self) -> usize {
         self.0.ops.borrow().len()
     }
 
-    /// Reports an operation's end. Its buffer comes back with it.
+    /// Completes an operation and returns its buffer.
     pub fn complete(&self, id: IoId, result: Result<(), Errno>, buf: Option<Buf>) {
         let key = id.0 as usize;
         let guard = {
@@ -203,9 +202,8 @@ impl<G: Guard> Exec<G> {
         drop(guard);
     }
 
-    /// Asks for an operation; the future ends with the device's answer or, with a `bound`, when
-    /// that time is over.
-    #[allow(clippy::too_many_arguments)] // one operation, spelled out once
+    /// Starts an operation; the future ends with the device's answer or, with a `bound`, when that time limit expires.
+    #[allow(clippy::too_many_arguments)] // the fields of one operation
     pub fn io(
         &self,
         dev: DevId,
@@ -234,7 +232,7 @@ impl<G: Guard> Exec<G> {
         IoFuture { exec: self.clone(), key: Some(key as usize) }
     }
 
-    /// Waits for a span of time.
+    /// Waits for this time.
     pub async fn sleep(&self, span: Nanos) {
         let (until, mut set) = (self.now() + span, false);
         std::future::poll_fn(|_| {
@@ -249,14 +247,14 @@ impl<G: Guard> Exec<G> {
         .await;
     }
 
-    /// Wakes the task that runs now at a time.
+    /// Wakes the current task at this time.
     pub(super) fn timer(&self, at: Nanos) {
         let serial = self.0.serial.replace(self.0.serial.get() + 1);
         self.0.timers.borrow_mut().push(Reverse((at, serial, self.0.current.get())));
     }
 }
 
-/// An operation under way, see [`Exec::io`].
+/// An operation in flight, see [`Exec::io`].
 pub struct IoFuture<G: Guard> {
     exec: Exec<G>,
     key: Option<usize>,

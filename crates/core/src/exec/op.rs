@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a shard asks of a device, and what it learns of it: operations, their names, and time.
+//! Device operations, devices and time.
 
 use crate::buf::Buf;
 use crate::request::Errno;
 
-/// A point in time or a span, in nanoseconds; the origin of the clock is the driver's.
+/// A point in time or a duration, in nanoseconds; the driver chooses the zero of the clock.
 pub type Nanos = u64;
 
 /// One second.
@@ -12,39 +12,39 @@ pub const SECOND: Nanos = 1_000_000_000;
 /// One millisecond.
 pub const MILLISECOND: Nanos = 1_000_000;
 
-/// A device as the driver numbers it.
+/// The driver's number of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DevId(pub u32);
 
-/// The name of an operation between [`Exec::next_io`](super::Exec::next_io) and [`Exec::complete`](super::Exec::complete).
+/// The number of an operation between [`Exec::next_io`](super::Exec::next_io) and [`Exec::complete`](super::Exec::complete).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IoId(pub u32);
 
-/// What a device is asked to do: the same as what a client may ask of a volume.
+/// The kind of a device operation: the same kinds as of client requests.
 pub use crate::request::Kind as IoKind;
 
 /// An operation on a device. Reads and writes use `buf[at .. at + len]`.
 #[derive(Debug)]
 pub struct Io {
-    /// Its name for [`Exec::complete`](super::Exec::complete).
+    /// Its number for [`Exec::complete`](super::Exec::complete).
     pub id: IoId,
     /// The device.
     pub dev: DevId,
-    /// What to do.
+    /// Its kind.
     pub kind: IoKind,
     /// First byte on the device.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// The memory, if the kind has any.
+    /// The buffer, for reads and writes.
     pub buf: Option<Buf>,
-    /// Where in the memory.
+    /// First byte within the buffer.
     pub at: usize,
 }
 
-/// What an operation holds until the device has really finished with it.
+/// A value that an operation holds until the device has answered.
 pub trait Guard: 'static {
-    /// The operation finished after its task had given up waiting.
+    /// The device answered after the time limit, or after the waiting task was dropped.
     fn late(&self, result: Result<(), Errno>);
 }
 
@@ -52,11 +52,11 @@ impl Guard for () {
     fn late(&self, _: Result<(), Errno>) {}
 }
 
-/// How an operation ended for the task that waited.
+/// The end of an operation for the task that waits.
 #[derive(Debug)]
 pub enum Ended {
-    /// The device answered; the buffer is back.
+    /// The device answered; with the buffer.
     Done(Result<(), Errno>, Option<Buf>),
-    /// The time allowed is over; buffer and guard stay with the operation.
+    /// The time limit expired; buffer and guard stay with the operation.
     TimedOut,
 }

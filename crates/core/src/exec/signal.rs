@@ -7,7 +7,7 @@ use std::task::Poll;
 use super::executor::{Exec, TaskId};
 use super::op::{Guard, Nanos};
 
-/// A flag that one task waits for: set once, seen once.
+/// A flag that one task waits for. Each wait clears it.
 #[derive(Default)]
 pub struct Signal {
     set: Cell<bool>,
@@ -15,7 +15,7 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Sets the flag and wakes whoever waits.
+    /// Sets the flag and wakes the waiting task.
     pub fn set<G: Guard>(&self, exec: &Exec<G>) {
         self.set.set(true);
         if let Some(task) = self.waiter.take() {
@@ -23,7 +23,7 @@ impl Signal {
         }
     }
 
-    /// Waits for the flag and takes it down.
+    /// Waits for the flag and clears it.
     pub async fn wait<G: Guard>(&self, exec: &Exec<G>) {
         std::future::poll_fn(|_| {
             if self.set.replace(false) {
@@ -35,7 +35,7 @@ impl Signal {
         .await;
     }
 
-    /// Waits for the flag and takes it down, for a span of time at most.
+    /// Waits for the flag and clears it, for `span` at most.
     pub async fn wait_for<G: Guard>(&self, span: Nanos, exec: &Exec<G>) {
         let (until, mut set) = (exec.now() + span, false);
         std::future::poll_fn(|_| {

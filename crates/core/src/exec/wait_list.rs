@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tasks that wait for one change, woken in the order in which they came.
+//! Tasks that wait for one change, woken in the order of their arrival.
 //!
-//! Invariant: a task that was woken is not on the list any more. It looks at the state that it waits for again, and
-//! joins the list at its end if that has not changed.
+//! Invariant: a woken task is not on the list. It checks its condition again, and joins the end of the list if it must wait
+//! longer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use super::executor::Exec;
 use super::op::Guard;
 use super::signal::Signal;
 
-/// The list, see the module.
+/// A list of waiting tasks.
 #[derive(Default)]
 pub struct WaitList(RefCell<VecDeque<Rc<Signal>>>);
 
@@ -24,7 +24,7 @@ impl WaitList {
         signal.wait(exec).await;
     }
 
-    /// Wakes the task that came first; whether there was one.
+    /// Wakes the first task; returns whether there was one.
     pub fn wake_one<G: Guard>(&self, exec: &Exec<G>) -> bool {
         let first = self.0.borrow_mut().pop_front();
         first.as_ref().inspect(|signal| signal.set(exec)).is_some()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One attachment of a flash device: what the engine thinks of it, and whether it is still used.
+//! One attachment of a flash device: its health, and whether the engine uses it.
 //!
-//! Invariant: it lives as long as anything that the engine has under way on the device; its end is told with an
-//! event, after which the device may be closed.
+//! Invariant: it lives until no operation of the engine on the device is in flight. Its end emits an event, after which the
+//! driver may close the device.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::config::Contents;
 use crate::event::{Event, Events};
 use crate::exec::DevId;
 
-/// See the module.
+/// An attached flash device.
 pub(crate) struct Attached {
     pub(crate) dev: DevId,
     pub(crate) contents: Contents,
@@ -27,7 +27,7 @@ impl Attached {
         Rc::new(Self { dev, contents, health, closed, events })
     }
 
-    /// Whether the flash device is no longer to be used.
+    /// Whether the engine no longer uses the device.
     pub(crate) fn closed(&self) -> bool {
         self.closed.get()
     }
@@ -36,7 +36,6 @@ impl Attached {
         self.closed.set(true);
     }
 
-    /// Reports an event.
     pub(crate) fn emit(&self, event: Event) {
         self.events.emit(event);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations on one attached flash device: the only caller of the executor for flash.
+//! Operations on one attached flash device. Every operation on flash goes through this file.
 //!
-//! An operation ends with the device's answer, or when its time limit is over; then its buffer and its guards stay with
-//! it until the device has answered. Errors and overdue operations lower the device's health; what follows from that is
-//! the owner's decision, which depends on whether the origin has everything.
+//! An operation ends with the device's answer, or when its time limit expires; then its buffer and its guards stay with it
+//! until the device has answered. Errors and overdue operations lower the device's health; the owner decides the
+//! consequence, which depends on whether flash holds dirty data.
 
 use std::future::Future;
 use std::rc::{Rc, Weak};
@@ -18,18 +18,18 @@ use crate::mutant;
 use crate::request::Errno;
 use crate::stats::Stats;
 
-/// Decides what becomes of a flash device that fails.
+/// Handles the failure of a flash device.
 pub(crate) trait Owner {
-    /// The device failed too often, stays silent, or its metadata cannot be written.
+    /// The device failed too often, does not answer, or its metadata cannot be written.
     fn failed(&self, device: &Rc<Attached>, why: String);
 }
 
-/// What the bytes of an operation are.
+/// The kind of data of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Cached data, or pages of a log: too many errors and the device is given up.
+    /// Cached data, or pages of a log: after too many errors the device has failed.
     Data,
-    /// Metadata and flushes: the caller decides what an error means.
+    /// Metadata and flushes: the caller handles errors.
     Metadata,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct FlashOp {
     pub offset: u64,
     pub len: u64,
     pub buf: Option<Buf>,
-    /// Where in the buffer.
+    /// First byte within the buffer.
     pub at: usize,
 }
 
@@ -58,12 +58,12 @@ impl FlashOp {
     }
 }
 
-/// Why an operation brought nothing.
+/// The failure of an operation.
 #[derive(Debug)]
 pub(crate) enum FlashError {
-    /// The device answered with an error, or is no longer used; the buffer is back.
+    /// The device returned an error, or is closed; with the buffer.
     Failed(Errno, Option<Buf>),
-    /// The time limit is over; the buffer stays with the operation.
+    /// The time limit expired; the buffer stays with the operation.
     Overdue,
 }
 
@@ -75,7 +75,7 @@ impl FlashError {
         }
     }
 
-    /// The buffer, if it is back.
+    /// The buffer, unless it is still in the kernel.
     pub(crate) fn into_buf(self) -> Option<Buf> {
         match self {
             Self::Failed(_, buf) => buf,
@@ -84,10 +84,10 @@ impl FlashError {
     }
 }
 
-/// When a device counts as overdue, silent or failing.
+/// Limits after which a device is bypassed or has failed.
 #[derive(Clone, Copy)]
 struct Bounds {
-    /// How long an operation may take; none where only the flash has the data.
+    /// Time limit of an operation; `None` if flash holds dirty data.
     operation: Option<Nanos>,
     silence: Nanos,
     overdue: Nanos,
@@ -95,7 +95,7 @@ struct Bounds {
     error_window: Nanos,
 }
 
-/// An attached flash device, see the module.
+/// An attached flash device.
 pub(crate) struct Flash {
     device: Rc<Attached>,
     exec: Exec<InFlight>,
@@ -105,7 +105,7 @@ pub(crate) struct Flash {
 }
 
 impl Flash {
-    /// A device that is about to be used.
+    /// Attaches a device.
     pub(crate) fn new(
         dev: DevId,
         (exec, stats, events): (&Exec<InFlight>, &Rc<Stats>, &Events),
@@ -128,20 +128,20 @@ impl Flash {
         &self.device
     }
 
-    /// Whether the device is no longer used.
+    /// Whether the device is closed: detached or failed.
     pub(crate) fn closed(&self) -> bool {
         self.device.closed()
     }
 
-    /// Whether operations may be sent to the device.
+    /// Whether no operation is overdue. May be true for a closed device: see [`closed`](Self::closed).
     pub(crate) fn usable(&self) -> bool {
         self.device.health.usable()
     }
 
-    /// Asks for an operation, at once; the future ends with its result.
+    /// Starts an operation; the future returns its result.
     ///
-    /// Why not an `async` function, and why always inline: its arguments and the future would be moved through every
-    /// future above, on the path of each hit; each move costs several nanoseconds (`larder bench hit-path`).
+    /// Why no `async` function, and why always inline: the arguments and the future would be moved through every calling
+    /// future of a hit; each move takes several nanoseconds (`larder bench hit-path`).
     #[inline(always)]
     pub(crate) fn io(
         &self,
@@ -154,7 +154,7 @@ impl Flash {
             IoKind::Write { .. } => c.flash_write_bytes += len,
             _ => {}
         });
-        // The mutant forgets at a timeout what the kernel still uses.
+        // The mutant releases the guards at a timeout, while the kernel still uses the buffer.
         let forgotten = mutant::is_active("timeout-forgets")
             .then(|| (guards.pin.take(), guards.claim.take(), guards.share.take()));
         let held = InFlight { device: Rc::clone(&self.device), guards };
@@ -177,7 +177,7 @@ impl Flash {
         }
     }
 
-    /// Makes durable what the device was written.
+    /// Flushes the device.
     pub(crate) async fn flush(&self) -> Result<(), Errno> {
         self.io(FlashOp::flush(), Guards::default()).await.map(drop).map_err(|e| e.errno())
     }
@@ -193,7 +193,7 @@ impl Flash {
         }
     }
 
-    /// The device is not to be used any more.
+    /// Reports the device to its owner as failed.
     pub(crate) fn fail(&self, why: String) {
         if let Some(owner) = self.owner.upgrade() {
             owner.failed(&self.device, why);
@@ -216,7 +216,7 @@ impl Flash {
     }
 }
 
-/// Gives the device up when the silence that is going on does not end.
+/// Fails the device if it does not answer any overdue operation in time.
 async fn watch_silence(
     exec: Exec<InFlight>,
     device: Weak<Attached>,
@@ -227,6 +227,6 @@ async fn watch_silence(
     let (Some(device), Some(owner)) = (device.upgrade(), owner.upgrade()) else { return };
     if device.health.silence().is_some_and(|now| Some(now) == silence) {
         let seconds = bounds.silence as f64 / 1e9;
-        owner.failed(&device, format!("an operation is unanswered after {seconds} seconds"));
+        owner.failed(&device, format!("an operation has no answer after {seconds} seconds"));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an operation on flash keeps as it is until the device has really answered, however late (design rule 5).
+//! Guards of an operation on flash: held until the device has answered, however late (design rule 5).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use crate::exec::Guard;
 use crate::request::Errno;
 use crate::write_pool::PoolShare;
 
-/// How a device answered that was overdue, once it has.
+/// The result of an overdue operation, once the device has answered.
 pub(crate) type LateAnswer = Rc<Cell<Option<Result<(), Errno>>>>;
 
-/// What an operation keeps; all of it is released when the device answers.
+/// The guards of an operation; the device's answer releases them.
 #[derive(Default)]
 pub(crate) struct Guards {
     /// The slot keeps its unit.
@@ -24,9 +24,9 @@ pub(crate) struct Guards {
     pub claim: Option<Rc<Claim>>,
     /// The bytes stay counted in the pool.
     pub share: Option<PoolShare>,
-    /// A half of the metadata counts as being written.
+    /// The half of the metadata stays reserved.
     pub _making: Option<Rc<()>>,
-    /// Where a late answer is left.
+    /// Receives a late answer.
     pub answer: Option<LateAnswer>,
 }
 

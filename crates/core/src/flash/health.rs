@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trust in a flash device: used, bypassed for a while, or failed.
+//! The health of a flash device: used, bypassed, or failed.
 //!
-//! While an operation is overdue, nothing new is sent to the device. When all late answers have come, it is used again;
-//! in a clean mode the writes of that time are not cached. A device that stays silent, vanishes or fails too often is
-//! given up, and the volume goes on in pass-through with an alarm (design rules 1, 5, 12).
+//! While an operation is overdue, the device gets no new ones; a clean cache does not cache the writes of that time. The
+//! device is used again when it has answered all overdue operations. A device that does not answer, vanishes or returns too
+//! many errors has failed: the volume switches to pass-through with an alarm (design rules 1, 5, 12).
 
 use std::cell::Cell;
 
 use crate::exec::Nanos;
 use crate::request::Errno;
 
-/// The state, see the module.
+/// The health of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     overdue: Cell<u32>,
-    /// How many times the device began to be silent: tells one silence from the next.
+    /// How many times an operation became overdue while no other was: the number of the current silence.
     silences: Cell<u64>,
     errors: Cell<u32>,
     window_start: Cell<Nanos>,
-    /// How a flush failed, where one matters.
+    /// The error of a failed flush, if dirty data depends on it.
     flush: Cell<Option<Errno>>,
 }
 
 impl Health {
-    /// How a flush of the device failed, if one did.
+    /// The error of a failed flush.
     pub(crate) fn flush_failed(&self) -> Option<Errno> {
         self.flush.get()
     }
@@ -33,12 +33,12 @@ impl Health {
         self.flush.set(Some(errno));
     }
 
-    /// Whether operations may be sent to the device.
+    /// Whether no operation is overdue.
     pub(crate) fn usable(&self) -> bool {
         self.overdue.get() == 0
     }
 
-    /// An operation is overdue; whether it is the first.
+    /// An operation is overdue. Returns whether it is the only one.
     pub(crate) fn overdue(&self) -> bool {
         let first = self.overdue.replace(self.overdue.get() + 1) == 0;
         if first {
@@ -47,18 +47,18 @@ impl Health {
         first
     }
 
-    /// The silence that is going on, if one is.
+    /// The number of the current silence, if an operation is overdue.
     pub(crate) fn silence(&self) -> Option<u64> {
         (!self.usable()).then(|| self.silences.get())
     }
 
-    /// An overdue operation was answered after all; whether it was the last.
+    /// The device answered an overdue operation. Returns whether none is left.
     pub(crate) fn answered(&self) -> bool {
         self.overdue.set(self.overdue.get().saturating_sub(1));
         self.overdue.get() == 0
     }
 
-    /// The device failed an operation; whether that is too much.
+    /// The device returned an error. Returns whether it has failed.
     pub(crate) fn failed(&self, errno: Errno, now: Nanos, most: u32, window: Nanos) -> bool {
         if now.saturating_sub(self.window_start.get()) > window {
             self.window_start.set(now);

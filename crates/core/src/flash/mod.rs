@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flash devices: every operation on one goes through [`Flash::io`], bounded in time and counted.
+//! Flash devices: every operation on one goes through [`Flash::io`], with a time limit and counters.
 //!
 //! | the ... | file |
 //! | --- | --- |
 //! | operations, their errors and time limits | `device.rs` |
-//! | what an operation keeps as it is until the device answers | `guards.rs` |
+//! | guards that an operation holds until the device answers | `guards.rs` |
 //! | one attachment of a device, and its end | `attached.rs` |
-//! | trust in a device: used, bypassed, failed | `health.rs` |
+//! | health of a device: used, bypassed, failed | `health.rs` |
 
 mod attached;
 mod device;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! May this flash be used? (design rule 10)
+//! Decides whether a flash may be used (design rule 10).
 //!
-//! A flash is used if the volume's state record names it and says that it is in use, if its label is the one that this
-//! volume would write, if the origin is what the record describes, and if its metadata is readable and not an earlier
-//! copy. Otherwise it starts cold, which loses nothing where the origin has everything. A flash that may hold dirty data,
-//! of this volume or another, is refused instead, unless the user gives up what is there.
+//! A flash starts warm if all of the following hold: the volume's state record names it and marks it as in use; its label
+//! equals the one that this volume would write; the origin is as the record describes it; its metadata is readable and
+//! not an earlier copy. Otherwise it starts cold. If it may hold dirty data, of this volume or another, it is refused
+//! instead, unless the user gave `--format`.
 //!
-//! The decision reads the flash and writes nothing. Carrying it out is the caller's: to format and label the flash, and
-//! to change state records in the order that [`Decision`] gives.
+//! The decision writes nothing. The caller formats and labels the flash, and changes state records in the order that
+//! [`Decision`] states.
 
-use super::kept::{Kept, LogsKept, Medium, Unreadable, says_dirty};
+use super::kept::{Kept, LogsKept, Medium, Unreadable, records_dirty_data};
 use super::label::{Found, Label};
 use super::plan::Plan;
 use super::room::DeviceSize;
@@ -18,12 +18,12 @@ use super::why::{Misfit, WhyCold, WhyRefused, end};
 use crate::config::WritePolicy;
 use crate::mutant;
 
-/// What the user says of a flash.
+/// The options of the user for a flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// What is there is not wanted.
+    /// `--format`: overwrite it.
     pub formats: bool,
-    /// The flash is this volume's, although no state record names it or the origin has another time.
+    /// `--adopt`: use it, although no state record names it or the origin has another modification time.
     pub adopted: bool,
 }
 
@@ -32,80 +32,80 @@ pub struct Wishes {
 pub struct Records<'a> {
     /// The volume's own.
     pub own: Option<&'a StateRecord>,
-    /// The one that names the flash, whatever volume it is of.
+    /// The one that names the flash; it may belong to another volume.
     pub naming: Option<&'a StateRecord>,
 }
 
-/// What a decision depends on, besides the flash.
+/// The input of a decision, besides the flash.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Where things lie if the flash is formatted for this volume.
+    /// The plan of the flash if it is formatted for this volume.
     pub plan: &'a Plan,
     /// The flash device.
     pub device: DeviceSize,
     /// The volume's write policy.
     pub write: WritePolicy,
-    /// What the user says.
+    /// The options of the user.
     pub wishes: Wishes,
     /// The origin.
     pub origin: OriginFacts,
-    /// The state records; none if the volume keeps none.
+    /// The state records; `None` if the volume keeps none.
     pub records: Option<Records<'a>>,
 }
 
 /// What to do with a flash.
 #[derive(Debug)]
 pub enum Decision {
-    /// Use it as it is. The device was flushed.
+    /// Use its content. The device was flushed.
     Warm(Warm),
-    /// Format it. First the record that names it, if there is one, says that it holds no dirty data and is out of use.
-    /// Then the records that it supersedes do, and then it is written to.
+    /// Format it. First mark the record that names it as clean and out of use, then the records that the new one
+    /// supersedes, then write to the flash.
     Cold {
-        /// Why it is not used as it is.
+        /// Why its content is not used.
         why: WhyCold,
-        /// Whether it may hold dirty data, which the user gives up.
+        /// Whether formatting may lose dirty data.
         loses_dirty: bool,
     },
-    /// Leave it alone.
+    /// Do not write to it.
     Refused(WhyRefused),
 }
 
-/// A flash that is used as it is.
+/// A flash whose content is used.
 #[derive(Debug)]
 pub struct Warm {
     /// The volume id on its label.
     pub volume: u64,
-    /// What its metadata says.
+    /// Its metadata.
     pub kept: Kept,
-    /// What the user vouches for, where that decided.
+    /// What the user asserts, if the decision depends on it.
     pub vouched: Option<Vouched>,
 }
 
-/// What a user vouches for with `--adopt`.
+/// What a user asserts with `--adopt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vouched {
-    /// No state record names the flash; it is this volume's.
+    /// The flash belongs to this volume, although no state record names it.
     Flash,
-    /// The origin has another time than the state record says; nobody wrote to it.
+    /// No program wrote to the origin, although its modification time changed.
     Origin,
 }
 
-/// Whose a device is, by its label.
+/// The owner of a device, by its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A cache's.
+    /// A Larder cache.
     Larder,
-    /// Nobody's if all of it is zero, else somebody's data.
+    /// No owner if the whole device is zero, else another program.
     NobodyIfZero,
 }
 
-/// Whether a device may be written to without the user's explicit wish, as far as its label says.
+/// Whether its label permits writing to a device without `--format`.
 ///
 /// # Errors
 /// Why not.
 pub fn owner(found: &Found, device_bytes: u64) -> Result<Owner, WhyRefused> {
     match found {
-        // What may hold dirty data must be all there.
+        // A cache that may hold dirty data must be complete.
         Found::Label(label) if label.keeps.dirty && end(label) > device_bytes => {
             Err(WhyRefused::CutShort { bytes: device_bytes, needed: end(label) })
         }
@@ -116,8 +116,7 @@ pub fn owner(found: &Found, device_bytes: u64) -> Result<Owner, WhyRefused> {
     }
 }
 
-/// Decides what to do with a flash on which this label was found. That a device without a label is empty is for the
-/// caller to check.
+/// Decides about a flash with this label. The caller checks that a device without a label is empty.
 #[must_use]
 pub fn admit(found: &Found, asked: &Asked<'_>, flash: &impl Medium) -> Decision {
     if !asked.wishes.formats
@@ -140,7 +139,7 @@ pub fn admit(found: &Found, asked: &Asked<'_>, flash: &impl Medium) -> Decision 
     }
 }
 
-/// What is on the flash, or why it may not be used.
+/// The content of the flash, or why it may not be used.
 fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm, WhyCold> {
     let records = asked.records.filter(|_| asked.plan.keeps_metadata());
     let Some(records) = records else { return Err(WhyCold::WriteBack) };
@@ -152,7 +151,7 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     }
     let ignored = mutant::is_active("state-file-ignored");
     let Some(state) = records.own.filter(|state| state.names(label.volume) || ignored) else {
-        if asked.wishes.adopted && is_nobodys(label, asked, &records) {
+        if asked.wishes.adopted && may_adopt(label, asked, &records) {
             fits(label, asked)?;
             return read(label, asked, flash, Some(Vouched::Flash));
         }
@@ -178,7 +177,7 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     let reached = warm.kept.reached();
     let behind = reached.iter().zip(&state.reached).any(|(found, reached)| found < reached);
     if behind && !mutant::is_active("older-flash-accepted") {
-        return Err(WhyCold::PutBack);
+        return Err(WhyCold::EarlierCopy);
     }
     Ok(warm)
 }
@@ -202,8 +201,8 @@ fn read(
     Ok(Warm { volume: label.volume, kept, vouched })
 }
 
-/// Whether no state record names this flash, which may hold dirty data: only then may it be adopted.
-fn is_nobodys(label: &Label, asked: &Asked<'_>, records: &Records<'_>) -> bool {
+/// Whether the flash may hold dirty data and no state record names it.
+fn may_adopt(label: &Label, asked: &Asked<'_>, records: &Records<'_>) -> bool {
     records.naming.is_none()
         && (label.keeps.dirty || label.log().is_some())
         && asked.write.flash_owns()
@@ -212,25 +211,26 @@ fn is_nobodys(label: &Label, asked: &Asked<'_>, records: &Records<'_>) -> bool {
 /// Whether a flash may hold dirty data, of this volume or another.
 fn may_hold_dirty(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> bool {
     let naming = asked.records.and_then(|records| records.naming);
-    let said = naming.map(|record| record.dirty);
-    // Stripes are not on a label, so the volume's own plan is the better one.
+    let marked = naming.map(|record| record.dirty);
+    // A label does not contain stripes, so the volume's own plan is preferred.
     let own = (*label == asked.plan.label(label.volume)).then_some(*asked.plan);
     let plan = own.or_else(|| Plan::of_label(label, asked.device).ok());
-    let says = || plan.is_some_and(|plan| says_dirty(&plan, label.volume, flash));
+    let is_dirty = || plan.is_some_and(|plan| records_dirty_data(&plan, label.volume, flash));
     match label.keeps.dirty {
-        // A record that says "clean" may be an earlier one that was put back.
+        // A record that marks the flash as clean may be an earlier copy, restored from a backup.
         true => {
-            said != Some(false)
-                || (says() && !plan.is_some_and(|plan| was_emptied(&plan, label, naming, flash)))
+            marked != Some(false)
+                || (is_dirty()
+                    && !plan.is_some_and(|plan| was_cleared(&plan, label, naming, flash)))
         }
-        // A stop may have left dirty pages in logs that do not survive a crash.
-        false => said == Some(true) || (label.log().is_some() && says()),
+        // Logs that do not survive a crash may hold dirty pages after a stop.
+        false => marked == Some(true) || (label.log().is_some() && is_dirty()),
     }
 }
 
-/// Whether a detach had written the dirty pages of these logs to the origin: the state record is of their generation, and
-/// marks the flash as clean.
-fn was_emptied(
+/// Whether a detach wrote the dirty pages of these logs to the origin: the state record is not older than the logs, and
+/// marks the flash as clean and out of use.
+fn was_cleared(
     plan: &Plan,
     label: &Label,
     naming: Option<&StateRecord>,
@@ -240,7 +240,7 @@ fn was_emptied(
     let Ok(LogsKept { reached, .. }) = LogsKept::read(logs, label.volume, flash) else {
         return false;
     };
-    let known = |(found, said): (&(u64, u64), &(u64, u64))| found.0 <= said.0;
+    let known = |(found, recorded): (&(u64, u64), &(u64, u64))| found.0 <= recorded.0;
     !state.in_use
         && !state.dirty
         && reached.len() == state.reached.len()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Slots and metadata on a flash device, as the engine sees them.
+//! Slots and metadata on a flash device, for the engine.
 
 use super::label::Keeps;
 use crate::exec::DevId;
 
-/// A flash device of slots, as the engine sees it.
+/// A flash device of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashPlan {
     /// The driver's number of the device.
@@ -15,7 +15,7 @@ pub struct FlashPlan {
     pub slots: u64,
     /// Offsets and lengths of operations are multiples of this many bytes.
     pub block_bytes: u32,
-    /// Where metadata is kept, if it is.
+    /// The place of the metadata; `None` in a volatile cache.
     pub journal: Option<MetadataPlan>,
 }
 
@@ -26,15 +26,15 @@ impl FlashPlan {
     }
 }
 
-/// Where the metadata of all shards lies on a flash device.
+/// The place of the metadata of all shards on a flash device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataPlan {
     /// Its first byte.
     pub base: u64,
     /// The volume that it belongs to; a new one with every formatting.
     pub volume: u64,
-    /// Bytes of one shard's log, of which there are two with two copies each.
+    /// Bytes of one shard's log: there are two, with two copies each.
     pub log_bytes: u64,
-    /// What it says besides which pages are valid where.
+    /// Its optional content.
     pub keeps: Keeps,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the metadata on a flash says: of a cache of units, or of page logs.
+//! Reads the metadata on a flash: of a cache of units, or of page logs.
 //!
-//! Nothing is written here. Whoever uses what was found flushes the device after it was read: the last block may have
-//! been read from a write cache that the next power cut empties.
+//! Writes nothing. A caller that uses the result flushes the device first: the last block may have been read from a
+//! volatile write cache.
 
 use super::logs::LogsPlan;
 use super::plan::Plan;
@@ -15,15 +15,15 @@ use crate::request::Errno;
 /// The most bytes of one read.
 const STEP: u64 = 1 << 20;
 
-/// A flash device that is looked at.
+/// A flash device to read.
 pub trait Medium {
-    /// Fills a buffer from a byte of the device on; the buffer has at most a MiB.
+    /// Fills a buffer of at most 1 MiB from byte `at` of the device.
     ///
     /// # Errors
     /// If the device cannot be read.
     fn fill(&self, at: u64, buf: Buf) -> Result<Buf, Errno>;
 
-    /// Makes durable what was written and read.
+    /// Makes all data durable that was written or read.
     ///
     /// # Errors
     /// If the device cannot be flushed.
@@ -44,41 +44,41 @@ pub trait Medium {
     }
 }
 
-/// What the metadata of all shards says.
+/// The metadata of all shards.
 #[derive(Debug)]
 pub enum Kept {
-    /// What each slot holds, by shard; nothing where there is no journal.
+    /// The state of the slots, by shard; empty without a journal.
     Units(Vec<Recovered>),
-    /// What the page logs hold, which their shards open themselves.
+    /// A summary of the page logs, which their shards open themselves.
     Logs(LogsKept),
 }
 
-/// What page logs hold.
+/// A summary of page logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogsKept {
-    /// How far each log had come.
+    /// The progress of each log.
     pub reached: Vec<(u64, u64)>,
-    /// Logs that do not count, since they were not closed.
+    /// Logs that are not used because they were not closed.
     pub unclosed: usize,
-    /// Whether the origin lacks anything that is there.
+    /// Whether a log holds dirty data.
     pub dirty: bool,
-    /// Blocks behind the logs' ends that do not count.
+    /// Torn blocks beyond the logs' ends.
     pub torn: u64,
 }
 
 /// Why metadata or page logs cannot be recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// A journal that was never formatted as this volume's.
+    /// A journal without a complete checkpoint of this volume.
     #[error("holds no complete checkpoint")]
     NoCheckpoint,
-    /// A journal that lost what it said.
+    /// A damaged journal.
     #[error("holds damaged metadata")]
     Damaged,
     /// The device fails reads.
     #[error("cannot be read: {0}")]
     Read(Errno),
-    /// A page log that lost what it said, or that cannot be read.
+    /// A page log that is damaged or cannot be read.
     #[error("holds a page log that cannot be used: {0}")]
     Log(OpenError),
     /// The device fails flushes.
@@ -96,10 +96,10 @@ impl From<Unusable> for Unreadable {
     }
 }
 
-/// What the journal of a shard says.
+/// Recovers the journal of a shard.
 ///
 /// # Errors
-/// Why that is unknown.
+/// Why it cannot be recovered.
 pub fn look_at_journal(
     layout: &Layout,
     volume: u64,
@@ -108,10 +108,10 @@ pub fn look_at_journal(
     Ok(recover(layout, volume, &mut |at, len| flash.read(at, len))?)
 }
 
-/// What the page log of a shard holds.
+/// Reads the page log of a shard.
 ///
 /// # Errors
-/// Why that is unknown.
+/// Why it cannot be used.
 pub fn look_at_log<'a>(
     logs: &LogsPlan,
     place: Geometry,
@@ -120,8 +120,8 @@ pub fn look_at_log<'a>(
     Look::new(place, logs.settings(), |at, buf| flash.fill(at, buf))
 }
 
-/// Whether the metadata of this volume, as far as it can be read, says that flash holds dirty data.
-pub(super) fn says_dirty(plan: &Plan, volume: u64, flash: &impl Medium) -> bool {
+/// Whether the readable part of the metadata of this volume records dirty data.
+pub(super) fn records_dirty_data(plan: &Plan, volume: u64, flash: &impl Medium) -> bool {
     match plan {
         Plan::Units(units) => units.layouts(volume).any(|at| {
             let found = look_at_journal(&at, volume, flash);
@@ -134,10 +134,10 @@ pub(super) fn says_dirty(plan: &Plan, volume: u64, flash: &impl Medium) -> bool 
 }
 
 impl Kept {
-    /// What the metadata of this volume says.
+    /// Reads the metadata of this volume.
     ///
     /// # Errors
-    /// Why what one of the shards has is unknown.
+    /// Why the metadata of a shard cannot be used.
     pub fn read(plan: &Plan, volume: u64, flash: &impl Medium) -> Result<Self, Unreadable> {
         match plan {
             Plan::Units(units) => {
@@ -148,7 +148,7 @@ impl Kept {
         }
     }
 
-    /// What an empty cache without metadata has kept.
+    /// The metadata of an empty cache.
     #[must_use]
     pub fn nothing(plan: &Plan) -> Self {
         match plan {
@@ -157,7 +157,7 @@ impl Kept {
         }
     }
 
-    /// What the journal of each shard says; nothing of page logs.
+    /// The recovered journals of the shards; empty for page logs.
     #[must_use]
     pub fn recovered(self) -> Vec<Recovered> {
         match self {
@@ -166,7 +166,7 @@ impl Kept {
         }
     }
 
-    /// How far the metadata of each shard has come.
+    /// The progress of the metadata of each shard.
     #[must_use]
     pub fn reached(&self) -> Vec<(u64, u64)> {
         match self {
@@ -175,23 +175,23 @@ impl Kept {
         }
     }
 
-    /// Whether these are page logs with something that the origin lacks.
+    /// Whether these are page logs with dirty data.
     pub(super) fn is_dirty_log(&self) -> bool {
         matches!(self, Self::Logs(LogsKept { dirty: true, .. }))
     }
 }
 
 impl LogsKept {
-    /// What the page logs of this volume hold.
+    /// Reads the page logs of this volume.
     ///
     /// # Errors
-    /// Why what one of the logs has is unknown.
+    /// Why one of the logs cannot be used.
     pub fn read(logs: &LogsPlan, volume: u64, flash: &impl Medium) -> Result<Self, Unreadable> {
         let mut kept = Self::default();
         for place in logs.each(volume) {
             let look = look_at_log(logs, place, flash).map_err(Unreadable::Log)?;
             let reached = look.found.reached();
-            // A log that was never opened is not closed either.
+            // A log that was never opened has generation 0 and does not count as unclosed.
             kept.unclosed += usize::from(!look.found.warm && reached.0 > 0);
             kept.dirty |= look.is_dirty();
             kept.torn += look.found.torn;

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The label on a flash device: what it is, whose, and where its sections lie.
+//! The label on a flash device: its volume, its format, and the places of its sections.
 //!
-//! Two copies of one block of [`LABEL_BYTES`], at bytes 0 and [`SECOND_COPY`]; whichever is whole
-//! counts. All before [`HEADER_BYTES`] is the label's. It is written when a device is formatted
-//! and never again, so it cannot be torn by a crash of a running cache.
+//! Two copies of one block of [`LABEL_BYTES`], at bytes 0 and [`SECOND_COPY`]; an intact copy is enough. All bytes before
+//! [`HEADER_BYTES`] belong to the label. It is written only when a device is formatted, so a crash of a running cache cannot
+//! tear it.
 //!
-//! Layout, little-endian: magic (8 bytes), version (u32), CRC-32C of the block with this field
-//! zero (u32), volume id (u64), unit bytes (u64), slots (u64), shards (u32), number of sections
-//! (u32), bytes of a log (u64), flags (u64; 1: says what is dirty, 2: keeps reference factors), bytes of
-//! the origin (u64, 0 without metadata); per section kind (u32), first byte (u64), bytes (u64).
+//! Layout, little-endian: magic (8 bytes), version (u32), CRC-32C of the block with this field zero (u32), volume id (u64),
+//! unit bytes (u64), slots (u64), shards (u32), number of sections (u32), bytes of a log (u64), flags (u64; 1: metadata has
+//! dirty regions, 2: metadata has reference factors), bytes of the origin (u64, 0 without metadata); per section kind (u32),
+//! first byte (u64), bytes (u64).
 //!
-//! Version 2 has page logs, a section for each shard, and says of every section besides: blocks of the log, entries
-//! of a segment, pages of a batch (u32 each, 0 of other sections). A program that knows version 1 alone
-//! refuses it by its version.
+//! Version 2 has page logs, a section for each shard. Each section also has blocks of the log, entries of a segment, pages
+//! of a batch (u32 each, 0 in other sections). A program for version 1 rejects version 2.
 //!
-//! A volatile cache has no metadata section: its label only says that the device may be formatted
-//! again.
+//! A volatile cache has no metadata section: its label only permits formatting the device again.
 
 use crate::checksum::crc32c;
 use crate::config::Choices;
@@ -23,13 +21,13 @@ use crate::journal::entry::Entry;
 
 /// Bytes of one copy of the label.
 pub const LABEL_BYTES: usize = 4096;
-/// Where the second copy lies.
+/// First byte of the second copy.
 pub const SECOND_COPY: u64 = 64 << 10;
-/// The first byte behind both copies.
+/// First byte after both copies.
 pub const LABELS_END: u64 = SECOND_COPY + LABEL_BYTES as u64;
-/// Where the first section of a formatted device begins.
+/// First byte of the first section of a formatted device.
 pub const HEADER_BYTES: u64 = 1 << 20;
-/// The most shards that a label describes.
+/// The most shards of a volume.
 pub const MOST_SHARDS: u32 = 64;
 
 const MAGIC: [u8; 8] = *b"LARDER\0\x01";
@@ -44,46 +42,46 @@ fn section_bytes(version: u32) -> usize {
     if version == VERSION { 20 } else { 32 }
 }
 
-/// Under periodic update all shards' logs together are no larger than this, so that a region is no larger
-/// than the paper's (PRWC Table 1): there a unit is touched once while it stays.
+/// The most bytes of all shards' logs together under periodic update, so that a region is no larger than in PRWC (Table 1),
+/// where a unit is touched once while it is cached.
 pub const LOG_PERIODIC: u64 = 5 << 18;
 
-/// What metadata says besides which pages are valid where.
+/// Optional content of metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Which regions of a unit are dirty.
+    /// The dirty regions of each unit.
     pub dirty: bool,
     /// The reference factor of every origin unit.
     pub factors: bool,
 }
 
 impl Keeps {
-    /// What these choices need.
+    /// The content that these choices need.
     #[must_use]
     pub fn of(choices: &Choices) -> Self {
         Self { dirty: choices.write.flash_keeps(), factors: choices.admission.is_periodic() }
     }
 
-    /// The entry of a slot.
+    /// The kind of a slot's entry.
     #[must_use]
     pub fn entry(self) -> Entry {
         if self.dirty { Entry::Dirty } else { Entry::Valid }
     }
 
-    /// How many reference factors are kept, of so many origin units.
+    /// Number of reference factors, for an origin of `units` units.
     #[must_use]
     pub fn factors(self, units: u64) -> u64 {
         if self.factors { units } else { 0 }
     }
 
-    /// The most bytes that one log of all shards takes together.
+    /// The most bytes of one log of all shards together.
     #[must_use]
     pub fn logs_most(self) -> u64 {
         if self.factors { LOG_PERIODIC } else { u64::MAX }
     }
 }
 
-/// What a section holds.
+/// The content of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SectionKind {
     /// The metadata of all shards, see `journal`.
@@ -104,7 +102,7 @@ pub enum SectionKind {
 /// A part of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// What it holds.
+    /// Its content.
     pub kind: SectionKind,
     /// Its first byte.
     pub offset: u64,
@@ -115,35 +113,35 @@ pub struct Section {
 /// A label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Names the formatting: a new one each time.
+    /// Volume id: new with every formatting.
     pub volume: u64,
     /// Bytes of a unit.
     pub unit_bytes: u64,
     /// Slots on the device, or blocks of all page logs.
     pub slots: u64,
-    /// Shards that the metadata is divided among, or that have a page log.
+    /// Shards with metadata or a page log.
     pub shards: u32,
-    /// Bytes of one shard's log of metadata; 0 without.
+    /// Bytes of one shard's log of metadata; 0 without metadata.
     pub log_bytes: u64,
-    /// What the metadata says besides.
+    /// Optional content of the metadata.
     pub keeps: Keeps,
-    /// Bytes of the origin; 0 in a volatile cache, which has no use for them.
+    /// Bytes of the origin; 0 in a volatile cache.
     pub origin_bytes: u64,
-    /// Where what lies.
+    /// The sections.
     pub sections: Vec<Section>,
 }
 
-/// What the beginning of a device says about it.
+/// The label that was found at the beginning of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A label of ours.
+    /// A label.
     Label(Label),
-    /// Ours, but of a version that this program does not know.
+    /// A label of an unknown version.
     Unknown {
         /// The version found.
         version: u32,
     },
-    /// Our magic over a wrong checksum, in both copies.
+    /// A label with a wrong checksum or content, in both copies.
     Damaged,
     /// No label.
     Nothing,
@@ -162,7 +160,7 @@ impl Label {
         self.sections.iter().find(|s| matches!(s.kind, SectionKind::Log { .. }))
     }
 
-    /// Whether a restart may find anything: a journal, or logs.
+    /// Whether a restart may be warm: it has a journal or page logs.
     #[must_use]
     pub fn keeps_metadata(&self) -> bool {
         self.section(SectionKind::Metadata).is_some() || self.log().is_some()
@@ -206,7 +204,7 @@ impl Label {
         bytes
     }
 
-    /// Looks at the beginning of a device (up to [`SECOND_COPY`] and a label more).
+    /// Reads the label from the beginning of a device, at least up to [`LABELS_END`].
     #[must_use]
     pub fn find(bytes: &[u8]) -> Found {
         let second = bytes.get(SECOND_COPY as usize..).unwrap_or_default();
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_found_in_either_copy_and_damage_is_seen() {
+    fn a_label_is_found_in_either_copy_and_damage_is_detected() {
         let good = label().encode();
         let mut bad = good;
         bad[100] ^= 1;
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn page_logs_make_another_version() {
+    fn a_label_with_page_logs_has_version_2() {
         let log = |n: u64| Section {
             kind: SectionKind::Log { blocks: 2_000, segment: 250, batch_pages: 64 },
             offset: (1 << 20) + n * (9 << 20),
@@ -324,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told() {
+    fn an_unknown_version_is_reported() {
         let mut bytes = label().encode();
         bytes[8] = 9;
         bytes[12..16].fill(0);

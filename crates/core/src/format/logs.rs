@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The places of page logs: one a shard, one behind the other.
+//! The places of page logs: one for each shard, consecutive.
 
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
 use super::room::TooSmall;
@@ -7,7 +7,7 @@ use crate::buf::PAGE;
 use crate::pagelog::{BATCH_PAGES_MOST, Geometry, LogPolicy, LogSettings};
 use crate::shape::Shape;
 
-/// The places of page logs, see the module.
+/// The places of page logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogsPlan {
     /// First byte of the first log.
@@ -18,19 +18,19 @@ pub struct LogsPlan {
     pub blocks: u32,
     /// Pages of a batch.
     pub batch_pages: u32,
-    /// Whether what a log holds survives a crash; logs of the other policies are alike on flash.
+    /// Whether the logs survive a crash. Logs of all other write policies are equal on flash.
     pub survives_crash: bool,
 }
 
 impl LogsPlan {
-    /// A log of so many blocks and pages of a batch for each shard.
+    /// A log of this size for each shard.
     #[must_use]
     pub fn of(at: u64, shape: Shape, log: Geometry, policy: LogPolicy) -> Self {
         let Geometry { blocks, batch_pages, .. } = log;
         Self { at, shape, blocks, batch_pages, survives_crash: policy.survives_crash() }
     }
 
-    /// The largest that fit into so many bytes behind the label.
+    /// The largest logs that fit into `bytes` bytes after the label.
     pub(super) fn fit(
         shape: Shape,
         bytes: u64,
@@ -53,13 +53,13 @@ impl LogsPlan {
         let shape = Shape::new(label.origin_bytes, label.unit_bytes, label.shards);
         let (at, survives_crash) = (first.offset, label.keeps.dirty);
         let plan = Self { at, shape, blocks, batch_pages, survives_crash };
-        let lawful = (1..=MOST_SHARDS).contains(&label.shards)
+        let valid = (1..=MOST_SHARDS).contains(&label.shards)
             && shape.unit_bytes.is_power_of_two()
             && shape.unit_bytes >= PAGE as u64
             && (1..=BATCH_PAGES_MOST).contains(&batch_pages)
             && blocks >= plan.geometry(0, 0).least_blocks()
             && at >= LABELS_END;
-        lawful.then_some(plan)
+        valid.then_some(plan)
     }
 
     pub(super) fn label(&self, volume: u64) -> Label {
@@ -85,7 +85,7 @@ impl LogsPlan {
         }
     }
 
-    /// Where a shard's log lies.
+    /// The place of a shard's log.
     #[must_use]
     pub fn geometry(&self, volume: u64, shard: u32) -> Geometry {
         let &Self { at, blocks, batch_pages, .. } = self;
@@ -93,13 +93,13 @@ impl LogsPlan {
         Geometry { base: at + u64::from(shard) * first.bytes(), ..first }
     }
 
-    /// Where each shard's log lies.
+    /// The places of all logs.
     pub fn each(&self, volume: u64) -> impl Iterator<Item = Geometry> + use<> {
         let plan = *self;
         (0..plan.shape.shards).map(move |shard| plan.geometry(volume, shard))
     }
 
-    /// With what settings a log is looked at: what is written is the same under all policies that no crash survives.
+    /// The settings for reading a log, which has the same format under all policies that do not survive a crash.
     #[must_use]
     pub fn settings(&self) -> LogSettings {
         let policy = if self.survives_crash { LogPolicy::Full } else { LogPolicy::Through };

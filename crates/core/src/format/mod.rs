@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lies on a flash device, where, and whether it may be used. Pure: no device and no file is named here.
+//! The format of a flash device, and whether it may be used. No code here accesses a device or a file.
 //!
 //! | the ... | file |
 //! | --- | --- |
-//! | label: whose the device is, and where its sections lie | `label.rs` |
-//! | places of everything, from choices and a size, or from a label | `plan.rs` |
-//! | places of a cache of units, also as the engine sees them; of page logs | `units.rs`, `flash_plan.rs`; `logs.rs` |
-//! | sizes, and what is too small | `room.rs` |
-//! | what the metadata says | `kept.rs` |
-//! | what is kept off the flash about it | `state.rs` |
+//! | label: owner of the device, and places of its sections | `label.rs` |
+//! | plan: all places, from choices and a size, or from a label | `plan.rs` |
+//! | places of a cache of units, also for the engine; of page logs | `units.rs`, `flash_plan.rs`; `logs.rs` |
+//! | sizes, and the errors for small devices | `room.rs` |
+//! | reading the metadata | `kept.rs` |
+//! | state record off the flash | `state.rs` |
 //! | decision whether a flash may be used; its reasons | `admit.rs`; `why.rs` |
 //! | what a start would make of a flash | `outlook.rs` |
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where things lie on a flash device: the metadata and slots of a cache of units, or page logs.
+//! The places on a flash device: the metadata and slots of a cache of units, or page logs.
 //!
-//! A [`Plan`] is made from choices and sizes, or from a label. It gives the label, the places that the engine needs, and
-//! what formatting writes. Sizes go in, places come out: nothing here knows a device.
+//! A [`Plan`] is computed from choices and sizes, or from a label. It gives the label, the places that the engine needs, and
+//! the writes of formatting.
 //!
-//! Invariants: `Plan::of_label(&plan.label(volume), size)` is `plan`, for stripes of one unit, which is all that a label
-//! can express. A plan that was made from a label places nothing outside of the device, so whoever reads by it reads a
-//! bounded amount.
+//! Invariants: `Plan::of_label(&plan.label(volume), size)` is `plan`, for stripes of one unit, since a label does not
+//! contain stripes. A plan from a label places nothing outside the device, so reads by it are bounded.
 
 use super::label::{Label, Section};
 use super::logs::LogsPlan;
@@ -15,7 +14,7 @@ use super::units::UnitsPlan;
 use crate::config::{Choices, WritePolicy};
 use crate::shape::Shape;
 
-/// Where everything lies, see the module.
+/// The places on a flash device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Units in slots.
@@ -30,10 +29,10 @@ pub enum Plan {
 pub struct Unsuitable;
 
 impl Plan {
-    /// The largest cache of these choices that fits into so many bytes of a device.
+    /// The largest cache of these choices that fits on a device, within `most_bytes`.
     ///
     /// # Errors
-    /// If none does.
+    /// If none fits.
     pub fn fit(
         shape: Shape,
         choices: &Choices,
@@ -48,7 +47,7 @@ impl Plan {
         UnitsPlan::fit(shape, slots, device, choices).map(Self::Units)
     }
 
-    /// The plan that a label on a device of this size describes.
+    /// The plan of a label on a device of this size.
     ///
     /// # Errors
     /// If the label contradicts itself or the device.
@@ -65,7 +64,7 @@ impl Plan {
         Some(plan).filter(|plan| plan.label(label.volume) == *label).ok_or(Unsuitable)
     }
 
-    /// The label of a device that is formatted so, as this volume.
+    /// The label of this plan and volume.
     #[must_use]
     pub fn label(&self, volume: u64) -> Label {
         match self {
@@ -83,10 +82,10 @@ impl Plan {
         }
     }
 
-    /// What the origin can take, a flash that may hold dirty data must take. A log takes whole pages.
+    /// Checks that units that may be dirty accept every request that the origin accepts. A page log writes whole pages.
     ///
     /// # Errors
-    /// If the flash's blocks are too large for that.
+    /// If the flash's blocks are larger than the origin's.
     pub fn check_blocks(&self, origin: u32, write: WritePolicy) -> Result<(), LargeBlocks> {
         match self {
             Self::Units(units) if write.flash_owns() && units.block_bytes > origin => {
@@ -96,7 +95,7 @@ impl Plan {
         }
     }
 
-    /// Whether a restart may find anything: a journal, or logs.
+    /// Whether a restart may be warm: it has a journal or page logs.
     #[must_use]
     pub fn keeps_metadata(&self) -> bool {
         match self {
@@ -105,7 +104,7 @@ impl Plan {
         }
     }
 
-    /// First byte behind everything.
+    /// First byte after all places.
     #[must_use]
     pub fn end(&self) -> u64 {
         match self {
@@ -114,8 +113,8 @@ impl Plan {
         }
     }
 
-    /// What makes the device that of an empty cache of this volume, in order. To be durable before the label is, and
-    /// only under a new volume id: logs of an earlier cache would go on from it.
+    /// The writes, in order, that format the device for an empty cache of this volume. The caller makes them durable before
+    /// the label, and uses a new volume id: else logs of an earlier cache would continue.
     pub fn blank(&self, volume: u64) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {
         let (units, logs) = match self {
             Self::Units(units) => (Some(*units), None),
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_gives_its_plan_back_and_everything_lies_on_the_device() {
+    fn a_label_gives_its_plan_and_all_places_are_on_the_device() {
         for choices in all_choices() {
             for (bytes, shards, origin) in
                 [(16 << 20, 1, 1 << 30), (3 << 30, 4, (1 << 40) - 512), (1 << 40, 64, 1 << 42)]
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_small_says_how_many_bytes_suffice() {
+    fn the_error_for_a_small_device_states_the_bytes_that_suffice() {
         for choices in all_choices() {
             let shape = Shape::new(1 << 40, choices.unit_bytes, 2);
             let fit = |bytes| Plan::fit(shape, &choices, device(bytes), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How large a flash device is, where its first section begins, and what is too small.
+//! The size of a flash device, the place of its first section, and the errors for small devices.
 
 use super::label::HEADER_BYTES;
 use crate::size::Size;
@@ -13,7 +13,7 @@ pub struct DeviceSize {
     pub block_bytes: u32,
 }
 
-/// Where the first section begins, and at multiples of what the slots do.
+/// The first byte of the first section, and the alignment of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub(super) first: u64,
@@ -21,12 +21,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Of a device that is formatted: the label comes first.
+    /// Of a formatted device: the label comes first.
     pub const DEVICE: Self = Self { first: HEADER_BYTES, grain: HEADER_BYTES };
-    /// Without a label, and without gaps: of a modelled device.
+    /// Of a modelled device: no label, no alignment.
     pub const BARE: Self = Self::packed(0);
 
-    /// Without gaps, from a byte on.
+    /// No alignment, from byte `first` on.
     #[must_use]
     pub const fn packed(first: u64) -> Self {
         Self { first, grain: 1 }
@@ -45,10 +45,10 @@ pub struct LargeBlocks {
     pub origin: u32,
 }
 
-/// A device holds no cache of these choices.
+/// A device is too small for a cache of these choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooSmall {
-    /// Not a single slot.
+    /// No slot fits.
     #[error(
         "{} is too small for a cache; accepted: at least {} (1 MiB of header and one unit)",
         Size(*bytes),
@@ -60,7 +60,7 @@ pub enum TooSmall {
         /// Bytes that are needed.
         least: u64,
     },
-    /// No slot beside the metadata.
+    /// No slot fits besides the metadata.
     #[error(
         "{} is too small for a cache with a journal; accepted: at least {}, or --durability volatile",
         Size(*bytes),
@@ -72,7 +72,7 @@ pub enum TooSmall {
         /// Bytes that are needed.
         least: u64,
     },
-    /// No page log for each shard.
+    /// The page logs of all shards do not fit.
     #[error(
         "{} is too small for page logs of {shards} worker(s) with batches of {batch_pages} pages; accepted: at least {}, fewer --workers, or smaller --batch-pages",
         Size(*bytes),
@@ -90,7 +90,7 @@ pub enum TooSmall {
     },
 }
 
-/// Slots of a cache without metadata that so many bytes of a device have room for.
+/// Slots of a cache without metadata on a device of `bytes`.
 ///
 /// # Errors
 /// If there is none.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state record of a volume, kept off the flash: whether what lies on a flash device may be used (design rule 10).
+//! The state record of a volume, stored off the flash: whether a flash device may be used (design rule 10).
 //!
-//! A record names the flash's volume id and says whether that flash is in use. Before the first write that goes on
-//! without the flash is answered, the record durably says "out of use". A flash that the record does not name, or that is
-//! out of use, starts cold.
+//! A record contains the flash's volume id and whether that flash is in use. It is durably "out of use" before the first
+//! write that bypasses the flash is acknowledged. A flash that the record does not name, or that is out of use, starts
+//! cold.
 //!
-//! The record also says how far the flash's metadata had come, which shows an earlier copy of the flash unless the copy
-//! was made after the last start. And it describes the origin: its size and, after a stop in good order, when it was last
-//! modified.
+//! The record also contains the progress of the flash's metadata, which reveals an earlier copy of the flash, unless the
+//! copy was made after the last start. And it describes the origin: its size and, after a clean stop, its modification
+//! time.
 //!
-//! Here is what a record says and how each event changes it. Where records are kept is the driver's business.
+//! This file has the content of a record and its change by each event. The driver stores records.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,42 +19,41 @@ use crate::config::WritePolicy;
 /// The version of the record.
 pub const FORMAT: u32 = 1;
 
-/// What is known of a flash, see the module.
+/// A state record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateRecord {
     /// The version of the record.
     pub format: u32,
-    /// The flash's volume id, in hexadecimal. What was read may be any text.
+    /// The flash's volume id, in hexadecimal. A record that was read may contain any text.
     pub volume: String,
     /// Whether that flash may be used.
     pub in_use: bool,
     /// Whether that flash may hold dirty data.
     pub dirty: bool,
-    /// The origin, by the place where it lies.
+    /// The origin's path or address.
     pub origin: String,
     /// Size of the origin.
     pub origin_bytes: u64,
-    /// When the origin was last modified, in nanoseconds since 1970: known after a stop in good order and only for
-    /// files.
+    /// The origin's modification time, in nanoseconds since 1970: after a clean stop, for files only.
     pub origin_mtime_ns: Option<i64>,
-    /// How far the metadata of each shard had come at the last start or stop: its generation, and blocks of that log. A
-    /// flash that has come less far is an earlier copy.
+    /// The metadata's progress in each shard at the last start or stop: its generation, and blocks of that log. A flash
+    /// with less progress is an earlier copy.
     #[serde(default)]
     pub reached: Vec<(u64, u64)>,
 }
 
-/// An origin, as far as a decision depends on it.
+/// The properties of an origin that a decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginFacts {
     /// Its size.
     pub bytes: u64,
-    /// When it was last modified, in nanoseconds since 1970; unknown of a block device.
+    /// Its modification time, in nanoseconds since 1970; `None` for a block device.
     pub modified_ns: Option<i64>,
 }
 
 impl StateRecord {
-    /// A flash begins to be used for an origin. Where dirty data survives a crash, any crash may leave some.
+    /// The record of a flash that is attached to an origin. If dirty data survives a crash, it counts as dirty.
     #[must_use]
     pub fn attached(
         volume: u64,
@@ -67,7 +66,7 @@ impl StateRecord {
             format: FORMAT,
             volume: hex(volume),
             in_use: true,
-            // What a stop left in logs that no crash survives is brought to the origin before they open.
+            // Logs that do not survive a crash write their dirty pages of a stop to the origin before they open.
             dirty: write.flash_keeps() || kept.is_dirty_log(),
             origin: origin.to_owned(),
             origin_bytes,
@@ -76,15 +75,15 @@ impl StateRecord {
         }
     }
 
-    /// The page logs were opened, each in this generation: what was found is an earlier copy from now on, and nothing
-    /// that a crash may take is dirty. How far the logs come in the generation, a crash may take back.
+    /// The page logs were opened, each in this generation: the generations before are earlier copies. Progress within the
+    /// generation is not recorded, since a crash may revert it.
     #[must_use]
     pub fn opened(self, generations: &[u64], write: WritePolicy) -> Self {
         let reached = generations.iter().map(|generation| (*generation, 0)).collect();
         Self { reached, dirty: write.flash_keeps(), ..self }
     }
 
-    /// The volume stopped in good order. An origin that is written to from now on has another time.
+    /// The volume stopped cleanly. A later write to the origin changes its modification time.
     #[must_use]
     pub fn stopped(
         self,
@@ -95,13 +94,13 @@ impl StateRecord {
         Self { reached, dirty, origin_mtime_ns, ..self }
     }
 
-    /// The origin has everything.
+    /// The flash holds no dirty data.
     #[must_use]
     pub fn cleaned(self) -> Self {
         Self { dirty: false, ..self }
     }
 
-    /// Writes go on without the flash.
+    /// Writes bypass the flash.
     #[must_use]
     pub fn out_of_use(self) -> Self {
         Self { in_use: false, ..self }
@@ -114,16 +113,16 @@ impl StateRecord {
     }
 }
 
-/// A volume's id as records have it.
+/// A volume's id in the form of a record.
 fn hex(volume: u64) -> String {
     format!("{volume:016x}")
 }
 
-/// The records that are to say "out of use" before a volume of this origin goes on, of all records that are kept
-/// together. `own` tells the volume's own record, which stays in use if it names the flash `keeps`.
+/// The records, of all in one place, that must be marked "out of use" before a volume of this origin starts. `own` selects
+/// the volume's own record, which stays in use if it names the flash `keeps`.
 ///
 /// # Errors
-/// The record of a flash that may hold dirty data of the origin: the volume cannot go on without that flash.
+/// The record of a flash that may hold dirty data of the origin: the volume cannot start without that flash.
 pub fn superseded<T>(
     records: Vec<(T, StateRecord)>,
     own: impl Fn(&T) -> bool,

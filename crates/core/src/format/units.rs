@@ -22,7 +22,7 @@ pub struct UnitsPlan {
     pub slots_at: u64,
     /// Bytes of a block of the device.
     pub block_bytes: u32,
-    /// What comes before the slots; nothing in a volatile cache.
+    /// The metadata before the slots; `None` in a volatile cache.
     pub metadata: Option<Metadata>,
 }
 
@@ -35,12 +35,12 @@ pub struct Metadata {
     pub shape: Shape,
     /// Bytes of one shard's log.
     pub log_bytes: u64,
-    /// What it says besides which pages are valid where.
+    /// Its optional content.
     pub keeps: Keeps,
 }
 
 impl UnitsPlan {
-    /// So many slots of a cache of these choices; with a journal, each shard's log has so many bytes.
+    /// The places of `slots` slots of a cache of these choices; with a journal, each shard's log has `log_bytes`.
     #[must_use]
     pub fn of(
         frame: Frame,
@@ -60,14 +60,14 @@ impl UnitsPlan {
         Self { unit_bytes, slots, slots_at, block_bytes, metadata: Some(metadata) }
     }
 
-    /// So many slots without metadata.
+    /// The places of `slots` slots without metadata.
     #[must_use]
     pub fn volatile(frame: Frame, unit_bytes: u64, slots: u64, block_bytes: u32) -> Self {
         let slots_at = frame.first.next_multiple_of(frame.grain);
         Self { unit_bytes, slots, slots_at, block_bytes, metadata: None }
     }
 
-    /// As many slots as fit with their metadata where `most` fit without.
+    /// As many slots as fit with their metadata, if `most` fit without.
     pub(super) fn fit(
         shape: Shape,
         most: u64,
@@ -101,11 +101,11 @@ impl UnitsPlan {
             Some(section) => {
                 let shape = Shape::new(origin_bytes, unit_bytes, shards);
                 let metadata = Metadata { at: section.offset, shape, log_bytes, keeps };
-                let lawful = (1..=MOST_SHARDS).contains(&shards)
+                let valid = (1..=MOST_SHARDS).contains(&shards)
                     && log_bytes <= device.bytes
                     && shape.units() <= Shape::MOST_UNITS
                     && metadata.bytes(slots) <= section.bytes;
-                Some(lawful.then_some(metadata)?)
+                Some(valid.then_some(metadata)?)
             }
         };
         let plan = Self { unit_bytes, slots, slots_at, block_bytes, metadata };
@@ -131,19 +131,19 @@ impl UnitsPlan {
         }
     }
 
-    /// First byte behind the last slot.
+    /// First byte after the last slot.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.slots_at + self.slots * self.unit_bytes
     }
 
-    /// Shards whose metadata is kept.
+    /// Shards with metadata.
     #[must_use]
     pub fn shards(&self) -> u32 {
         self.metadata.map_or(0, |m| m.shape.shards)
     }
 
-    /// The device as the engine sees it.
+    /// The places for the engine.
     #[must_use]
     pub fn place(&self, dev: DevId, volume: u64) -> FlashPlan {
         let journal = self.metadata.map(|m| {
@@ -154,14 +154,14 @@ impl UnitsPlan {
         FlashPlan { dev, base: slots_at, slots, block_bytes, journal }
     }
 
-    /// Where a shard's metadata lies.
+    /// The place of a shard's metadata.
     #[must_use]
     pub fn layout(&self, volume: u64, shard: u32) -> Option<Layout> {
         let shape = self.metadata?.shape.of_shard(shard);
         Layout::of(&shape, &self.place(DevId(0), volume))
     }
 
-    /// Where the metadata of each shard lies.
+    /// The places of the metadata of all shards.
     pub fn layouts(&self, volume: u64) -> impl Iterator<Item = Layout> + use<> {
         let plan = *self;
         (0..plan.shards()).filter_map(move |shard| plan.layout(volume, shard))
@@ -184,7 +184,7 @@ mod tests {
     use crate::config::preset;
     use crate::format::LOG_PERIODIC;
 
-    /// PT1: every cell of the paper's Table 1, in tenths of a MiB.
+    /// PT1: every cell of Table 1 of PRWC, in tenths of a MiB.
     #[test]
     fn a_region_is_no_larger_than_the_papers() {
         let table = [

@@ -13,7 +13,7 @@ pub enum WhyCold {
     /// It has no label.
     #[error("it is new")]
     New,
-    /// The user does not want what is there.
+    /// The user gave `--format`.
     #[error("--format was given")]
     FormatGiven,
     /// It was formatted for a volatile cache.
@@ -22,36 +22,36 @@ pub enum WhyCold {
     /// It was formatted for another cache.
     #[error("{0}")]
     Misfit(Box<Misfit>),
-    /// The volume's state record is of another formatting.
+    /// The volume's state record names another volume id.
     #[error("the state file names another flash, or an older formatting of it")]
     OtherFlash,
     /// The volume has no state record.
     #[error("there is no state file that names it")]
     Unnamed,
-    /// The state record says so.
-    #[error("it was detached, or failed, and writes went on without it")]
+    /// The state record marks it as out of use.
+    #[error("it was detached or it failed, and writes continued without it")]
     OutOfUse,
-    /// It may hold dirty data, and this volume's choices know none.
+    /// It may hold dirty data, and this volume's choices have none.
     #[error("it was used under write-back")]
     WriteBack,
-    /// The origin is not what the state record describes.
+    /// The state record has another size of the origin.
     #[error("the origin has another size")]
     OriginResized,
-    /// The origin is not what the state record describes.
+    /// The state record has another modification time of the origin.
     #[error("the origin was written to while it was not served")]
     OriginChanged,
-    /// What is there is unknown.
+    /// Its metadata cannot be used.
     #[error("it {0}")]
     Unreadable(#[from] Unreadable),
-    /// It is behind what the state record says.
-    #[error("it is as it was before the last start or stop, a copy that was put back")]
-    PutBack,
+    /// Its metadata has less progress than the state record.
+    #[error("it is a copy from before the last start or stop")]
+    EarlierCopy,
 }
 
 /// Why a flash is refused: nothing is written to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WhyRefused {
-    /// Of a cache that may hold dirty data a part is missing.
+    /// The device is shorter than its cache, which may hold dirty data.
     #[error(
         "holds {} of a cache of {}, and it alone may have some of the data; accepted: the whole device, or --format to lose that",
         Size(*bytes),
@@ -63,7 +63,7 @@ pub enum WhyRefused {
         /// Bytes that the label describes.
         needed: u64,
     },
-    /// A later program formatted it.
+    /// A newer program formatted it.
     #[error(
         "holds a Larder cache of format version {version}, newer than this program; give --format to overwrite it, or another device"
     )]
@@ -86,16 +86,16 @@ pub enum WhyRefused {
     MayHoldDirty(WhyCold),
 }
 
-/// A flash was formatted for another cache than the one that wants it.
+/// A flash was formatted for another cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// The label that was found.
     pub found: Label,
-    /// The label that would fit.
+    /// The label that this cache would write.
     pub wanted: Label,
 }
 
-/// The use of a flash, as far as its label says.
+/// The use of a flash, by its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
     /// The write policies under which it may have been used.
@@ -119,17 +119,17 @@ impl Used {
     }
 }
 
-/// First byte behind everything that a label describes.
+/// First byte after all sections of a label.
 pub(super) fn end(label: &Label) -> u64 {
     let end = |s: &Section| s.offset.saturating_add(s.bytes);
     label.sections.iter().map(end).max().unwrap_or_default()
 }
 
-/// What of a cache its label says, in the words of the settings.
-fn says(label: &Label) -> Vec<(&'static str, String)> {
+/// The settings that a label records, by their names.
+fn settings(label: &Label) -> Vec<(&'static str, String)> {
     let log = label.log().map(|section| section.kind);
     let kind = if log.is_some() { "page logs" } else { "units" };
-    let mut says = vec![
+    let mut settings = vec![
         ("a cache of", kind.to_owned()),
         ("--write-policy", Used::of(label).write_policy.to_owned()),
         ("an origin of", Size(label.origin_bytes).to_string()),
@@ -137,23 +137,23 @@ fn says(label: &Label) -> Vec<(&'static str, String)> {
         ("--workers", label.shards.to_string()),
     ];
     if let Some(SectionKind::Log { batch_pages, .. }) = log {
-        says.push(("--batch-pages", batch_pages.to_string()));
+        settings.push(("--batch-pages", batch_pages.to_string()));
     }
     let factors = if label.keeps.factors { "periodic updates" } else { "none" };
-    says.push(("reference factors for", factors.to_owned()));
-    says.push(("a flash size of", Size(end(label)).to_string()));
-    says
+    settings.push(("reference factors for", factors.to_owned()));
+    settings.push(("a flash size of", Size(end(label)).to_string()));
+    settings
 }
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (found, wanted) = (says(&self.found), says(&self.wanted));
+        let (found, wanted) = (settings(&self.found), settings(&self.wanted));
         let other = |what| wanted.iter().find(|(name, _)| *name == what);
         let differ = found.iter().filter_map(|(what, was)| {
             let (_, is) = other(*what)?;
             (is != was).then(|| format!("{what} {was} (now {is})"))
         });
-        // Of two kinds of cache that is enough.
+        // For two kinds of cache, kind and write policy are enough.
         let differ: Vec<String> =
             if found[0] == wanted[0] { differ.collect() } else { differ.take(2).collect() };
         match differ.is_empty() {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said_with_both_values() {
+    fn a_misfit_states_both_values_of_each_difference() {
         let section = |kind, bytes| Section { kind, offset: 1 << 20, bytes };
         let units = Label {
             volume: 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the journals of both kinds of unit caches have in common.
+//! The part that the journals of both kinds of unit caches share.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,30 +9,30 @@ use super::mapping::Mapping;
 use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 
-/// What the paths of every kind of unit cache tell its journal.
+/// The interface of a journal to the paths of a unit cache.
 pub(crate) trait Journal {
-    /// What both kinds have.
+    /// The common part.
     fn base(&self) -> &Base;
-    /// Whether everything is logged, or nothing more can be.
+    /// Whether everything is logged, or the log failed.
     fn is_settled(&self) -> bool;
-    /// The slot has pages valid that are not logged.
+    /// The slot has valid pages that are not logged.
     fn changed(&self, slot: u32);
     /// A unit was evicted.
     fn removed(&self, evicted: Evicted);
 }
 
-/// What was asked of the checkpointer, and what it is doing.
+/// Requests to the checkpointer, and its progress.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// Everything is to be logged soon: the volume stops.
+    /// Log everything soon: the volume stops.
     pub hurry: Cell<bool>,
-    /// The whole state is to be written anew: an update has ended.
+    /// Make a checkpoint: an update has ended.
     pub save: Cell<bool>,
-    /// A snapshot was taken whose records are not enqueued yet.
+    /// The records of a snapshot are not enqueued yet.
     pub logging: Cell<bool>,
 }
 
-/// See the module.
+/// The common part of a journal.
 pub(crate) struct Base {
     pub cx: Rc<Context>,
     pub table: Rc<Table>,
@@ -41,7 +41,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// `restored`: slots that a restart found in the log.
+    /// `restored`: slots whose units were recovered.
     pub(super) fn new(
         cx: &Rc<Context>,
         table: &Rc<Table>,
@@ -58,25 +58,25 @@ impl Base {
         self.mapping.log()
     }
 
-    /// Asks that everything be logged soon.
+    /// Requests that everything be logged soon.
     pub(crate) fn hurry(&self) {
         if !self.progress.hurry.replace(true) && self.log().layout.factors > 0 {
             self.progress.save.set(true);
         }
     }
 
-    /// Asks that the whole state be written anew.
+    /// Requests a checkpoint.
     pub(crate) fn save(&self) {
         self.progress.save.set(true);
     }
 
-    /// Whether all that was enqueued is durable and nothing is asked for or going on, or nothing more can be logged.
+    /// Whether all enqueued records are durable and no checkpoint is requested or in progress, or the log failed.
     pub(super) fn is_settled(&self) -> bool {
         let idle = !self.progress.save.get() && !self.progress.logging.get();
         self.log().has_failed() || self.log().is_settled() && idle
     }
 
-    /// Appends the reference factors of the origin's units, where they are kept.
+    /// Appends the reference factors of the origin's units, if the layout has them.
     pub(super) fn factors(&self, out: &mut Vec<u8>) {
         self.cx.population.factors(self.log().layout.factors, out);
     }

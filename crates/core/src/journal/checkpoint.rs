@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The checkpointer: writes what a cache holds to the other half of its metadata, and has the log go on there.
+//! The checkpointer: writes the state of a cache to the other half of its metadata, where the log continues.
 //!
-//! A checkpoint: the other half's header says that it is incomplete; from the snapshot on, what is enqueued goes to both
-//! logs; the payload is written, and both devices are flushed; the committer switches. A half is not begun while an
-//! operation of an earlier try is overdue: it could land on top.
+//! A checkpoint marks the other half as incomplete in its header; enqueues all records from the snapshot on to both logs;
+//! writes the payload; flushes both devices; and lets the committer switch. It does not begin while an operation of an
+//! earlier attempt is overdue, which could overwrite the new bytes.
 //!
-//! When a checkpoint is due: at the start, when half of the log is used, and when the whole state is asked for. Between
-//! checkpoints a clean cache logs units that changed, see `clean.rs`.
+//! A checkpoint is due at the start, when half of the log is used, and on request. Between checkpoints a clean cache logs
+//! changed units (`clean.rs`).
 
 use std::rc::{Rc, Weak};
 
@@ -19,25 +19,25 @@ use crate::mutant;
 /// Bytes of a payload written at a time.
 const CHUNK: usize = 1 << 20;
 
-/// A cache whose whole state can be written.
+/// A journal that writes checkpoints.
 pub(crate) trait Checkpointed: Journal {
-    /// What the units were before a snapshot, to be put back if the checkpoint fails.
+    /// The state of the units before a snapshot, which a failed checkpoint restores.
     type Before;
 
     /// Whether a record that is pending at the snapshot belongs in the next log too.
     fn carries(record: &Record) -> bool;
-    /// The snapshot: what each slot holds counts as logged from now on.
+    /// Takes the snapshot: the units in all slots count as logged.
     fn begin(&self) -> Self::Before;
-    fn put_back(&self, before: Self::Before);
+    fn restore(&self, before: Self::Before);
     /// Appends a slot's entry of the payload.
     fn entry(&self, slot: u32, out: &mut Vec<u8>);
-    /// Makes durable on both devices what a record or payload is about to say.
+    /// Makes the data durable that a record or payload is about to describe.
     async fn flush_devices(&self) -> Result<(), LogFailed>;
-    /// Logs some units that changed; whether there are more.
+    /// Logs some changed units; returns whether there are more.
     async fn log_batch(&self) -> Result<bool, LogFailed>;
 }
 
-/// The checkpointer's life.
+/// The task of the checkpointer.
 pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
     while let Some(journal) = journal.upgrade() {
         let Base { cx, progress, .. } = journal.base();
@@ -51,10 +51,10 @@ pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
             let done = checkpoint(&*journal).await;
             progress.logging.set(false);
             if done.is_err() {
-                // Every write would wait for the next try, and that one might fail too.
+                // Every write would wait for the next attempt, which might fail too.
                 if log.room() == 0 && !mutant::is_active("full-log-retries") {
                     log.fail();
-                    log.flash.fail("its log is full and no new one begins".to_owned());
+                    log.flash.fail("its log is full, and its checkpoint failed".to_owned());
                 }
                 log.exec.sleep(period).await;
             }
@@ -66,14 +66,14 @@ pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
         if log.is_filling() {
             continue;
         }
-        // A log that fills wakes it early. A task that waits here does not keep the journal.
+        // A log that fills wakes it early. The task holds no reference to the journal while it waits.
         let (due, exec) = (Rc::clone(&log.checkpoint_due), log.exec.clone());
         drop(journal);
         due.wait_for(period, &exec).await;
     }
 }
 
-/// Writes the whole state to the other half, and has the log go on there.
+/// Writes the whole state to the other half, where the log continues.
 async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
     let log = journal.base().log();
     let (half, generation) = log.begin_half().await?;
@@ -88,13 +88,13 @@ async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
         Ok(payload_crc) => log.switch_to(Switch { half, generation, payload_crc }).await,
         Err(failed) => {
             log.forget_snapshot();
-            journal.put_back(before);
+            journal.restore(before);
             Err(failed)
         }
     }
 }
 
-/// Writes a payload; its checksum.
+/// Writes a payload; returns its checksum.
 async fn write_payload<J: Checkpointed>(journal: &J, half: u8) -> Result<u32, LogFailed> {
     let log = journal.base().log();
     let (layout, start) = (&log.layout, log.layout.payload(half));

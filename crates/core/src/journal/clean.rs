@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The journal of a clean cache: which pages of which units equal the origin.
 //!
-//! Every period the checkpointer takes units that hold more than is logged and, when many are touched or nobody wrote
-//! for a while, touched ones. It notes their valid pages (the *snapshot*), forgets what was touched before, flushes the
-//! origin and then flash, and logs the noted pages except those touched meanwhile. A page of the snapshot was written to
-//! both devices before the flushes, so both hold it durably when the record is.
+//! Every period the checkpointer takes units with valid pages that are not logged. If many units are touched, or no client
+//! wrote for a period, it takes touched units too. It copies their valid bits (the *snapshot*), clears their touched
+//! masks, flushes the origin and then flash, and logs the valid bits except those of regions touched meanwhile. A page of
+//! the snapshot was written to both devices before the flushes, so it is durable on both when the record is.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,32 +28,32 @@ const TOUCHED_SHARE: u32 = 16;
 /// ... and more than this many.
 const TOUCHED_LEAST: u32 = 16;
 
-/// Regions of a unit that were written since it was logged, and where the log says so.
+/// Regions of a unit that were written since it was logged, and the ticket of the last touched record.
 #[derive(Clone, Copy)]
 struct Touched {
     mask: u64,
     ticket: Ticket,
 }
 
-/// The journal, see the module.
+/// The journal of a clean cache.
 pub(crate) struct CleanJournal {
     base: Base,
     regions: Regions,
     touched: RefCell<BTreeMap<u32, Touched>>,
-    /// Slots that came to hold more than is logged.
+    /// Slots with valid pages that are not logged.
     changed: RefCell<BTreeSet<u32>>,
     last_write: Cell<Nanos>,
 }
 
-/// A unit of a snapshot.
-struct Noted {
+/// The snapshot of a unit.
+struct Snapshot {
     pin: SlotPin,
     unit: u32,
     bits: Vec<u8>,
     before: Before,
 }
 
-/// What a slot was before a snapshot.
+/// The state of a slot before a snapshot.
 pub(crate) struct Before {
     slot: u32,
     touched: Option<Touched>,
@@ -61,7 +61,7 @@ pub(crate) struct Before {
 }
 
 impl CleanJournal {
-    /// The journal, with its tasks started; `restored`: slots that a restart found in the log.
+    /// Starts the journal's tasks. `restored`: slots whose units were recovered.
     pub(crate) fn start(
         cx: &Rc<Context>,
         table: &Rc<Table>,
@@ -84,7 +84,7 @@ impl CleanJournal {
         self.base.log()
     }
 
-    /// Before a write to these pages of the slot's unit reaches a device: their regions are durably taken back.
+    /// Logs a write to these pages of a slot durably, before it reaches a device: recovery finds their regions invalid.
     pub(crate) async fn touch(&self, slot: u32, pages: &Pages) -> Result<(), LogFailed> {
         self.last_write.set(self.base.cx.exec.now());
         if !self.base.mapping.is_logged(slot) {
@@ -111,7 +111,7 @@ impl CleanJournal {
         self.touched.borrow().get(&slot).map_or(0, |t| t.mask)
     }
 
-    /// Slots whose units are to be logged at this moment.
+    /// The next slots to log.
     fn candidates(&self) -> Vec<u32> {
         let touched = self.touched.borrow();
         let idle = self.base.cx.exec.now().saturating_sub(self.last_write.get());
@@ -130,19 +130,19 @@ impl CleanJournal {
         slots
     }
 
-    /// Notes what a slot holds; from this moment it counts as logged and untouched.
-    fn note(&self, slot: u32) -> Option<Noted> {
+    /// Takes a slot's snapshot: it counts as logged and untouched.
+    fn snapshot(&self, slot: u32) -> Option<Snapshot> {
         let (pin, unit) = self.base.table.pin_used(slot)?;
         let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
         self.base.table.valid_bits(slot, &mut bits);
         let touched = self.touched.borrow_mut().remove(&slot);
         let before = Before { slot, touched, was_logged: self.base.mapping.is_logged(slot) };
         self.base.mapping.set_logged(slot, true);
-        Some(Noted { pin, unit, bits, before })
+        Some(Snapshot { pin, unit, bits, before })
     }
 
-    /// A slot of a snapshot is not going to be logged.
-    fn forget(&self, before: Before) {
+    /// Cancels a slot's snapshot.
+    fn cancel(&self, before: Before) {
         let Before { slot, touched, was_logged } = before;
         self.changed.borrow_mut().insert(slot);
         self.base.mapping.set_logged(slot, was_logged);
@@ -177,13 +177,13 @@ impl Journal for CleanJournal {
 impl Checkpointed for CleanJournal {
     type Before = Vec<Before>;
 
-    /// What was taken back; a state that the next payload has anyway is left out.
+    /// All invalidations. The next payload includes the pending states.
     fn carries(record: &Record) -> bool {
         !matches!(record, Record::State { .. })
     }
 
-    /// All units but those whose slot's old mapping is still to be dropped: that record may stand first in the next log,
-    /// and would drop the new unit with it.
+    /// All units, except where the drop of the slot's old mapping is pending: that record may come first in the next log,
+    /// and would drop the new unit.
     fn begin(&self) -> Vec<Before> {
         let mut touched = self.touched.take();
         self.changed.borrow_mut().clear();
@@ -198,10 +198,10 @@ impl Checkpointed for CleanJournal {
         before.collect()
     }
 
-    fn put_back(&self, before: Vec<Before>) {
+    fn restore(&self, before: Vec<Before>) {
         // A unit that was evicted meanwhile is not logged.
         let kept = before.into_iter().filter(|before| self.base.mapping.is_logged(before.slot));
-        kept.for_each(|before| self.forget(before));
+        kept.for_each(|before| self.cancel(before));
     }
 
     /// The unit and its valid pages, without those touched since the snapshot.
@@ -222,8 +222,7 @@ impl Checkpointed for CleanJournal {
         if !mutant::is_active("checkpoint-no-origin-flush")
             && let Err(errno) = self.base.cx.origin.make_durable().await
         {
-            // A failed flush is final, so nothing can be logged any more, and a log that is full
-            // would hold up every write.
+            // A failed flush is final: nothing more can be logged, and every write would wait for room in a full log.
             self.log().flash.fail(format!("the origin cannot be flushed: {errno}"));
             return Err(LogFailed);
         }
@@ -239,13 +238,14 @@ impl Checkpointed for CleanJournal {
             return Ok(false);
         }
         let more = slots.len() == BATCH;
-        let noted: Vec<Noted> = slots.iter().filter_map(|slot| self.note(*slot)).collect();
+        let snapshots: Vec<Snapshot> =
+            slots.iter().filter_map(|slot| self.snapshot(*slot)).collect();
         let flushed = self.flush_devices().await;
         let mut ticket = 0;
-        for Noted { pin, unit, mut bits, before } in noted {
+        for Snapshot { pin, unit, mut bits, before } in snapshots {
             let slot = pin.slot();
             if flushed.is_err() {
-                self.forget(before);
+                self.cancel(before);
                 continue;
             }
             if !mutant::is_active("checkpoint-over-write") {
@@ -255,8 +255,7 @@ impl Checkpointed for CleanJournal {
             ticket = self.log().enqueue(Record::State { slot, unit, bits: bits.into() });
         }
         flushed?;
-        // Nobody waits here until that is durable: when the log is full, the room for it is made
-        // by this very task, with a checkpoint.
+        // No wait until that is durable: this task makes room in a full log, by a checkpoint.
         if mutant::is_active("full-log-waits") {
             self.log().durable(ticket).await?;
         }

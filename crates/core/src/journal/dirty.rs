@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The journal of a write-back cache: which units flash holds, and which of their regions are dirty.
 //!
-//! It persists the cache's [`DirtyMap`]. A unit is logged when it is whole, clean, and durable on both devices; a region
-//! is logged as dirty before the first write to it. A checkpoint writes this state and changes none of it.
+//! It persists the cache's [`DirtyMap`]. A unit is logged when it is wholly cached, clean, and durable on both devices; a
+//! region is logged as dirty before the first write to it. A checkpoint does not change this state.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 use crate::mutant;
 
-/// The journal, see the module.
+/// The journal of a write-back cache.
 pub(crate) struct DirtyJournal {
     base: Base,
     dirty: Rc<DirtyMap>,
-    /// The last record that names regions of a slot as dirty, until the slot is clean.
+    /// Ticket of the last record that marks regions of a slot as dirty, until the slot is clean.
     touched: RefCell<BTreeMap<u32, Ticket>>,
 }
 
 impl DirtyJournal {
-    /// The journal, with its tasks started; `restored`: slots that a restart found in the log.
+    /// Starts the journal's tasks. `restored`: slots whose units were recovered.
     pub(crate) fn start(
         cx: &Rc<Context>,
         table: &Rc<Table>,
@@ -48,8 +48,7 @@ impl DirtyJournal {
         self.base.log()
     }
 
-    /// Regions of a slot became dirty in memory: waits until the log says so durably. With no new regions it waits for
-    /// the record that named the slot's regions before.
+    /// Logs regions that became dirty, and waits until all records of the slot's dirty regions are durable.
     pub(crate) async fn dirtied(&self, slot: u32, new: u64) -> Result<(), LogFailed> {
         if new != 0 {
             let ticket = self.log().enqueue(Record::Touch { slot, mask: new });
@@ -62,7 +61,7 @@ impl DirtyJournal {
         }
     }
 
-    /// Logs that the slot holds this unit, wholly and clean; both devices hold it durably.
+    /// Logs that the slot holds this unit, wholly and clean. The caller has made it durable on both devices.
     pub(crate) fn clean(&self, slot: u32, unit: u32) -> Ticket {
         self.touched.borrow_mut().remove(&slot);
         self.base.mapping.set_logged(slot, true);
@@ -79,7 +78,7 @@ impl Journal for DirtyJournal {
         self.base.is_settled()
     }
 
-    /// A unit is logged when it is whole.
+    /// Nothing: [`clean`](Self::clean) logs units.
     fn changed(&self, _: u32) {}
 
     fn removed(&self, evicted: Evicted) {
@@ -91,15 +90,14 @@ impl Journal for DirtyJournal {
 impl Checkpointed for DirtyJournal {
     type Before = ();
 
-    /// Everything: what became clean is as dear as what became dirty.
     fn carries(_: &Record) -> bool {
         true
     }
 
-    /// Dirty regions stay dirty, and a unit that is not whole stays unlogged.
+    /// Nothing: dirty regions stay dirty, and partially cached units are not logged.
     fn begin(&self) {}
 
-    fn put_back(&self, (): ()) {}
+    fn restore(&self, (): ()) {}
 
     /// The unit and its dirty regions.
     fn entry(&self, slot: u32, out: &mut Vec<u8>) {
@@ -113,7 +111,7 @@ impl Checkpointed for DirtyJournal {
         out.extend(mask.to_le_bytes());
     }
 
-    /// Flash alone: what is logged as clean was flushed to the origin before.
+    /// Flash only: clean units were flushed to the origin before they were logged.
     async fn flush_devices(&self) -> Result<(), LogFailed> {
         if mutant::is_active("checkpoint-no-flash-flush") {
             return Ok(());

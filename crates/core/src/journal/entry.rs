@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A slot's entry in a payload: the unit plus one (u32, 0 for none), and what the cache's kind needs besides.
+//! A slot's entry in a payload: the unit plus one (u32, 0 for none), and a bitmap that depends on the kind of cache.
 
 use crate::bytes::{u32_at, u64_at};
 use crate::cache::units::warm::Held;
 use crate::mutant;
 use crate::pages::Regions;
 
-/// What an entry says besides the unit.
+/// The bitmap of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A bit per page that is valid: of a clean cache.
+    /// Valid pages, a bit each: of a clean cache.
     Valid,
-    /// A bit per region that is dirty (u64): of a write-back cache, whose units are on flash wholly or not at all.
+    /// Dirty regions, a bit each (u64): of a write-back cache, whose units are cached wholly.
     Dirty,
 }
 
@@ -19,7 +19,7 @@ pub enum Entry {
 const UNIT: usize = 4;
 
 impl Entry {
-    /// Bytes of an entry, for units of so many pages.
+    /// Bytes of an entry, for units of `pages` pages.
     #[must_use]
     pub fn bytes(self, pages: u32) -> usize {
         match self {
@@ -28,7 +28,7 @@ impl Entry {
         }
     }
 
-    /// Bytes of the valid pages that a record of a slot's state has.
+    /// Bytes of the bitmap in a state record.
     #[must_use]
     pub fn state_bytes(self, pages: u32) -> usize {
         match self {
@@ -37,7 +37,7 @@ impl Entry {
         }
     }
 
-    /// What the slot holds, if it is in use.
+    /// The state of the slot, if it is in use.
     pub(super) fn held(self, slot: u32, entry: &[u8]) -> Option<Held<'_>> {
         let unit = u32_at(entry, 0)?.checked_sub(1)?;
         Some(match self {
@@ -46,7 +46,7 @@ impl Entry {
         })
     }
 
-    /// The slot holds this unit with these pages valid, and nothing of it is dirty.
+    /// Sets the unit and its valid pages; nothing is dirty.
     pub(super) fn set(self, entry: &mut [u8], unit: u32, valid: &[u8]) {
         entry[..UNIT].copy_from_slice(&(unit + 1).to_le_bytes());
         match self {
@@ -55,7 +55,7 @@ impl Entry {
         }
     }
 
-    /// These regions of the slot's unit are about to be written.
+    /// Makes the regions of a touched record invalid or, under write-back, dirty.
     pub(super) fn touch(self, entry: &mut [u8], mask: u64, pages: u32) {
         match self {
             Self::Valid if mutant::is_active("touched-survives") => {}
@@ -67,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// Whether all entries may be dropped without loss.
+    /// Whether dropping all entries loses no data.
     pub(super) fn is_expendable(self) -> bool {
         self == Self::Valid
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where one shard's metadata lies on flash.
+//! The place of one shard's metadata on flash.
 //!
-//! Two halves, each `header | header again | payload | log | log again`. A payload has one entry per
-//! slot (`entry.rs`). Under periodic update the reference factor of each origin unit follows
-//! (u16). The log is a run of blocks, kept twice.
-//! The areas of all shards follow each other; all are as large as the largest shard needs.
+//! Two halves, each `header | header copy | payload | log | log copy`. A payload has one entry per slot (`entry.rs`); under
+//! periodic update the reference factor of each origin unit follows (u16). The areas of all shards are consecutive, each as
+//! large as the largest shard needs.
 
 use super::entry::Entry;
 use crate::format::{FlashPlan, Keeps};
@@ -17,16 +16,16 @@ pub const HEADER_BYTES: u64 = 4096;
 const FACTOR_BYTES: u64 = 2;
 /// Payload and log are whole multiples of this.
 const ALIGN: u64 = 4096;
-/// A log holds at least this much, whatever the setting.
-const LOG_LEAST_LAWFUL: u64 = 16 << 10;
+/// The smallest log that a setting may choose.
+const LOG_LEAST_SETTING: u64 = 16 << 10;
 
-/// One log of a shard is this part of the device, shared among the shards ...
+/// One log of all shards together takes this fraction of the device ...
 const LOG_SHARE: u64 = 512;
-/// ... within these bounds. All that is written to it between two checkpoints must fit.
+/// ... and the log of a shard is within these bounds. It must hold all records between two checkpoints.
 const LOG_LEAST: u64 = 64 << 10;
 const LOG_MOST: u64 = 16 << 20;
 
-/// Bytes of the log of each of `workers` shards on a flash device of so many bytes.
+/// Bytes of the log of each of `workers` shards on a flash device of `flash_bytes`.
 #[must_use]
 pub fn log_bytes(flash_bytes: u64, keeps: Keeps, workers: u32) -> u64 {
     let all = (flash_bytes / LOG_SHARE).min(keeps.logs_most());
@@ -34,7 +33,7 @@ pub fn log_bytes(flash_bytes: u64, keeps: Keeps, workers: u32) -> u64 {
     each.next_multiple_of(LOG_LEAST).clamp(LOG_LEAST, LOG_MOST)
 }
 
-/// The place of one shard's metadata, see the module.
+/// The place of one shard's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// First byte of the shard's area.
@@ -49,14 +48,14 @@ pub struct Layout {
     pub payload_bytes: u64,
     /// Blocks of a log.
     pub log_blocks: u32,
-    /// What entries say.
+    /// The kind of the entries.
     pub entry: Entry,
-    /// Origin units whose reference factor is kept.
+    /// Reference factors in the payload.
     pub factors: u32,
 }
 
 impl Layout {
-    /// The layout of `shape`'s shard; nothing where the cache keeps no metadata.
+    /// The layout of `shape`'s shard; `None` if the cache is volatile.
     #[must_use]
     pub fn of(shape: &Shape, flash: &FlashPlan) -> Option<Self> {
         let journal = flash.journal?;
@@ -91,7 +90,7 @@ impl Layout {
     fn sizes(shape: &Shape, slots: u32, log_bytes: u64, keeps: Keeps) -> (u64, u64) {
         let entry = keeps.entry().bytes(shape.pages_per_unit()) as u64;
         let payload = u64::from(slots) * entry + keeps.factors(shape.units()) * FACTOR_BYTES;
-        (payload.next_multiple_of(ALIGN), log_bytes.max(LOG_LEAST_LAWFUL).next_multiple_of(ALIGN))
+        (payload.next_multiple_of(ALIGN), log_bytes.max(LOG_LEAST_SETTING).next_multiple_of(ALIGN))
     }
 
     fn area_bytes(payload: u64, log: u64) -> u64 {
@@ -126,7 +125,7 @@ impl Layout {
             + u64::from(block) * self.block_bytes
     }
 
-    /// Pages of one region that a touched record names.
+    /// Pages of one region of a touched record.
     #[must_use]
     pub fn touch_pages(&self) -> u32 {
         Regions::of(self.pages).pages_each
@@ -138,7 +137,7 @@ impl Layout {
         self.entry.bytes(self.pages)
     }
 
-    /// Where in a payload the reference factors begin.
+    /// First byte of the reference factors within a payload.
     #[must_use]
     pub fn factors_at(&self) -> usize {
         self.slots as usize * self.entry_bytes()

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The log of one shard's metadata: records in order, each durable before it is acknowledged.
 //!
-//! A log knows neither tables nor kinds of caches. Whatever must be durable is enqueued as a record and gets a ticket;
-//! [`Log::durable`] waits until the log has come that far. One task, [`Log::commit`], writes the log in batches: a batch
-//! is whatever was enqueued while the one before it was written. Both copies are written at the same time under FUA, and
-//! the batch counts when both are durable. When the log is full, the committer waits for the checkpoint that it asked
-//! for when half of the log was used (`checkpoint.rs`).
+//! A caller enqueues a record and gets a ticket; [`Log::durable`] waits until all records up to the ticket are durable. One
+//! task, the committer ([`Log::commit`]), writes the log in batches: a batch holds the records that were enqueued while the
+//! previous one was written. It writes both copies at the same time with FUA. It requests a checkpoint when half of the log
+//! is used (`checkpoint.rs`), and waits for it when the log is full.
 //!
-//! The committer also switches to the other half of the metadata, so that no batch is in flight meanwhile: what was
-//! enqueued since the snapshot goes to the new log first, then the new header makes it count.
+//! The committer also switches to the other half of the metadata, so that no batch is in flight meanwhile: it writes the
+//! records enqueued since the snapshot to the new log, then the new header.
 //!
 //! Invariants: at most one batch is in flight; a record is acknowledged only when it and all before it are durable in
 //! both copies.
@@ -17,28 +16,28 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use super::layout::Layout;
-use super::record::{Record, Tail, pack};
+use super::record::{LogEnd, Record, pack};
 use super::recover::{Header, Recovered};
 use crate::buf::Buf;
 use crate::exec::{Exec, IoKind, Signal, WaitList, each};
 use crate::flash::{Flash, FlashOp, Guards, InFlight, Role};
 use crate::mutant;
 
-/// A point in the log: everything enqueued up to it.
+/// The number of records enqueued up to a point of the log.
 pub(crate) type Ticket = u64;
 
-/// The log cannot be written: nothing on flash may be trusted after the next write.
+/// The log cannot be written: after the next write, a restart may not use the metadata on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be written")]
 pub(crate) struct LogFailed;
 
-/// Records to be written, and how far the log is.
+/// Records that are not durable yet, and the progress of the log.
 #[derive(Default)]
 struct Queue {
     records: Vec<Record>,
     enqueued: Ticket,
     durable: Ticket,
-    /// What the log of the checkpoint in progress begins with, see [`Log::note_snapshot`].
+    /// First records of the log of the checkpoint in progress, see [`Log::note_snapshot`].
     since: Option<Vec<Record>>,
 }
 
@@ -49,16 +48,16 @@ pub(super) struct Switch {
     pub payload_crc: u32,
 }
 
-/// One shard's log over one attached flash device, see the module.
+/// One shard's log on one attached flash device.
 pub(crate) struct Log {
     pub(super) exec: Exec<InFlight>,
     pub(super) flash: Rc<Flash>,
     pub(super) layout: Layout,
     volume: u64,
-    /// The half in force, none before the first checkpoint.
+    /// The current half; `None` before the first checkpoint.
     half: Cell<Option<u8>>,
-    tail: Cell<Tail>,
-    /// The newest generation that anything was written for.
+    end: Cell<LogEnd>,
+    /// The newest generation written.
     newest: Cell<u64>,
     /// The header of that half, if there is only one copy of it.
     lone_header: Cell<Option<Header>>,
@@ -70,7 +69,7 @@ pub(crate) struct Log {
     /// A checkpoint's payload is durable; the committer switches to its half.
     switch: RefCell<Option<Switch>>,
     switched: Signal,
-    /// Held by whatever writes headers and payloads, until the device has answered.
+    /// Held by writes of headers and payloads until the device has answered.
     making: Rc<()>,
 }
 
@@ -81,14 +80,14 @@ impl Log {
         (layout, volume): (Layout, u64),
         recovered: Option<&Recovered>,
     ) -> Rc<Self> {
-        let tail = recovered.map_or_else(|| Tail::first(volume, 0, &layout), |r| r.tail);
+        let end = recovered.map_or_else(|| LogEnd::first(volume, 0, &layout), |r| r.end);
         Rc::new(Self {
             exec: exec.clone(),
             flash: Rc::clone(flash),
             layout,
             volume,
             half: Cell::new(recovered.map(|r| r.half)),
-            tail: Cell::new(tail),
+            end: Cell::new(end),
             newest: Cell::new(recovered.map_or(0, |r| r.newest)),
             lone_header: Cell::new(recovered.and_then(|r| r.lone_header)),
             queue: RefCell::default(),
@@ -102,10 +101,10 @@ impl Log {
         })
     }
 
-    /// How far the log has come: its generation, and blocks of it that are durable.
+    /// Its generation, and its durable blocks.
     pub(crate) fn reached(&self) -> (u64, u64) {
-        let tail = self.tail.get();
-        (tail.generation, tail.sequence)
+        let end = self.end.get();
+        (end.generation, end.sequence)
     }
 
     /// Appends a record.
@@ -120,12 +119,12 @@ impl Log {
         queue.enqueued
     }
 
-    /// Whether the log has come so far.
+    /// Whether all records up to the ticket are durable.
     pub(super) fn is_durable(&self, ticket: Ticket) -> bool {
         self.queue.borrow().durable >= ticket
     }
 
-    /// Waits until the log has come so far.
+    /// Waits until all records up to the ticket are durable.
     pub(crate) async fn durable(&self, ticket: Ticket) -> Result<(), LogFailed> {
         while !self.is_durable(ticket) {
             if self.failed.get() {
@@ -136,12 +135,12 @@ impl Log {
         Ok(())
     }
 
-    /// Whether the log is lost.
+    /// Whether the log has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.get()
     }
 
-    /// The log is lost: every task that waits for it is told.
+    /// Fails the log: every task that waits for it gets an error.
     pub(crate) fn fail(&self) {
         self.failed.set(true);
         self.waiting.wake_all(&self.exec);
@@ -150,34 +149,33 @@ impl Log {
         self.switched.set(&self.exec);
     }
 
-    /// Whether all that was enqueued is durable, after a first checkpoint.
+    /// Whether a checkpoint and all enqueued records are durable.
     pub(super) fn is_settled(&self) -> bool {
         let queue = self.queue.borrow();
         self.half.get().is_some() && queue.durable == queue.enqueued
     }
 
-    /// Whether no checkpoint was completed yet.
+    /// Whether there is no checkpoint.
     pub(super) fn is_new(&self) -> bool {
         self.half.get().is_none()
     }
 
     /// Blocks of the log that are free.
     pub(super) fn room(&self) -> u32 {
-        self.layout.log_blocks - self.tail.get().sequence as u32
+        self.layout.log_blocks - self.end.get().sequence as u32
     }
 
-    /// Whether so much of the log is used that the state should be written anew.
+    /// Whether so much of the log is used that a checkpoint is due.
     pub(super) fn is_filling(&self) -> bool {
         self.room() <= self.layout.log_blocks / 2
     }
 
-    /// Whether a header or payload is still being written, if only by an operation that timed out: it could land on what
-    /// is written over it.
+    /// Whether a write of a header or payload is in flight, perhaps after a timeout: it could overwrite newer bytes.
     fn is_making(&self) -> bool {
         Rc::strong_count(&self.making) > 1 && !mutant::is_active("late-metadata-forgotten")
     }
 
-    /// Begins the other half: its header says that it is incomplete. The half.
+    /// Begins a checkpoint: marks the other half as incomplete. Returns that half and its generation.
     pub(super) async fn begin_half(&self) -> Result<(u8, u64), LogFailed> {
         if self.is_making() {
             return Err(LogFailed);
@@ -191,12 +189,12 @@ impl Log {
     }
 
     fn header(&self, generation: u64, payload_crc: Option<u32>) -> Header {
-        let follows = self.tail.get().generation;
+        let follows = self.end.get().generation;
         Header { volume: self.volume, generation, follows, payload_crc }
     }
 
-    /// From now on the next log gets what is enqueued, and of what is pending the records that `needed` names: if the new
-    /// payload is ever lost, the old state must not lack them.
+    /// From the snapshot on, records go to the next log too. It begins with those pending records that `needed` selects:
+    /// recovery from the older payload needs them if the new payload is damaged.
     pub(super) fn note_snapshot(&self, needed: impl Fn(&Record) -> bool) {
         let forgets = mutant::is_active("switch-forgets-pending");
         let mut queue = self.queue.borrow_mut();
@@ -204,12 +202,12 @@ impl Log {
         queue.since = Some(pending.cloned().collect());
     }
 
-    /// The checkpoint failed: the next log is not written.
+    /// Cancels the next log: the checkpoint failed.
     pub(super) fn forget_snapshot(&self) {
         self.queue.borrow_mut().since = None;
     }
 
-    /// Has the committer switch to a half whose payload is durable.
+    /// Waits until the committer has switched to a half whose payload is durable.
     pub(super) async fn switch_to(&self, switch: Switch) -> Result<(), LogFailed> {
         *self.switch.borrow_mut() = Some(switch);
         self.work.set(&self.exec);
@@ -217,7 +215,7 @@ impl Log {
         if self.failed.get() { Err(LogFailed) } else { Ok(()) }
     }
 
-    /// The committer's life.
+    /// The task of the committer.
     pub(crate) async fn commit(log: Weak<Self>) {
         while let Some(log) = log.upgrade() {
             if log.failed.get() || log.flash.closed() {
@@ -250,15 +248,15 @@ impl Log {
 
     async fn write_batch(&self) -> Result<(), LogFailed> {
         let Some(half) = self.half.get() else { return Ok(()) };
-        let mut tail = self.tail.get();
-        let at = tail.sequence as u32;
+        let mut end = self.end.get();
+        let at = end.sequence as u32;
         let (bytes, taken) =
-            pack(&self.queue.borrow().records, &self.layout, self.room(), &mut tail);
+            pack(&self.queue.borrow().records, &self.layout, self.room(), &mut end);
         if taken == 0 {
             return Ok(());
         }
         self.write_blocks(half, at, &bytes).await?;
-        self.tail.set(tail);
+        self.end.set(end);
         let mut queue = self.queue.borrow_mut();
         queue.records.drain(..taken);
         queue.durable += taken as u64;
@@ -269,16 +267,16 @@ impl Log {
 
     async fn switch(&self, switch: Switch) -> Result<(), LogFailed> {
         let Switch { half, generation, payload_crc } = switch;
-        let mut tail = Tail::first(self.volume, generation, &self.layout);
+        let mut end = LogEnd::first(self.volume, generation, &self.layout);
         let since = self.queue.borrow_mut().since.take().unwrap_or_default();
-        // What comes from here on waits until the switch is done.
+        // Records enqueued from here on are written after the switch.
         let enqueued = self.queue.borrow().enqueued;
         let kept: &[Record] = if mutant::is_active("switch-forgets") { &[] } else { &since };
         let mut left = kept;
         while !left.is_empty() {
-            let at = tail.sequence as u32;
+            let at = end.sequence as u32;
             let room = self.layout.log_blocks - at;
-            let (bytes, taken) = pack(left, &self.layout, room, &mut tail);
+            let (bytes, taken) = pack(left, &self.layout, room, &mut end);
             if taken == 0 {
                 return Err(LogFailed);
             }
@@ -287,7 +285,7 @@ impl Log {
         }
         self.write_header(half, &self.header(generation, Some(payload_crc))).await?;
         self.half.set(Some(half));
-        self.tail.set(tail);
+        self.end.set(end);
         let mut queue = self.queue.borrow_mut();
         let late = (queue.enqueued - enqueued) as usize;
         let durable = queue.records.len() - late;
@@ -325,7 +323,7 @@ impl Log {
         self.write_meta(false, at, Buf::copy_of(bytes), self.making_guards()).await
     }
 
-    /// Makes durable what flash was written.
+    /// Flushes flash.
     pub(super) async fn flush_flash(&self) -> Result<(), LogFailed> {
         let done = self.flash.io(FlashOp::flush(), self.making_guards()).await;
         done.map(drop).map_err(|_| LogFailed)

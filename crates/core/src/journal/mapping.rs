@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which slots' units the log names, and which old mappings are still to be dropped from flash.
+//! Which slots' units are logged, and for which evicted units the drop of the mapping is pending.
 //!
-//! Invariant: a slot is logged only for the unit that it holds. A slot's old mapping is durably dropped before new
-//! content is written into it, and before its old unit is written elsewhere (design rule 9).
+//! Invariant: a slot is logged only for the unit that it holds. The drop of its old mapping is durable before new content
+//! is written to the slot, and before the old unit is written on the origin (design rule 9).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,25 +13,25 @@ use super::record::Record;
 use crate::cache::units::table::Evicted;
 use crate::mutant;
 
-/// The mappings of one journal, see the module.
+/// The mappings of one journal.
 pub(crate) struct Mapping {
     pub(super) log: Rc<Log>,
-    /// A bit per slot whose unit is on flash, or will be with what is being written.
+    /// A bit per slot whose unit is logged, or will be by a record that is enqueued or a checkpoint in progress.
     logged: RefCell<Vec<u64>>,
-    /// Slots whose old unit is about to be dropped from flash.
-    dropped: RefCell<BTreeMap<u32, Ticket>>,
-    /// Units that were evicted, until that is durable.
-    left: RefCell<BTreeMap<u32, Ticket>>,
+    /// Slots with a pending drop record.
+    slots_dropping: RefCell<BTreeMap<u32, Ticket>>,
+    /// Evicted units with a pending drop record.
+    units_dropping: RefCell<BTreeMap<u32, Ticket>>,
 }
 
 impl Mapping {
     pub(super) fn new(log: Rc<Log>) -> Self {
         let words = log.layout.slots.div_ceil(64) as usize;
         let logged = RefCell::new(vec![0; words]);
-        Self { log, logged, dropped: RefCell::default(), left: RefCell::default() }
+        let (slots_dropping, units_dropping) = (RefCell::default(), RefCell::default());
+        Self { log, logged, slots_dropping, units_dropping }
     }
 
-    /// The log.
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }
@@ -62,28 +62,28 @@ impl Mapping {
         }
         let ticket = self.log.enqueue(Record::Drop { slot });
         let pending = |_: &u32, ticket: &mut Ticket| !self.log.is_durable(*ticket);
-        self.dropped.borrow_mut().retain(pending);
-        self.left.borrow_mut().retain(pending);
-        self.dropped.borrow_mut().insert(slot, ticket);
-        self.left.borrow_mut().insert(unit, ticket);
+        self.slots_dropping.borrow_mut().retain(pending);
+        self.units_dropping.borrow_mut().retain(pending);
+        self.slots_dropping.borrow_mut().insert(slot, ticket);
+        self.units_dropping.borrow_mut().insert(unit, ticket);
     }
 
-    /// Whether the slot's old mapping is still to be dropped.
+    /// Whether the drop of the slot's old mapping is pending.
     pub(super) fn is_dropping(&self, slot: u32) -> bool {
-        self.dropped.borrow().get(&slot).is_some_and(|ticket| !self.log.is_durable(*ticket))
+        self.slots_dropping.borrow().get(&slot).is_some_and(|ticket| !self.log.is_durable(*ticket))
     }
 
-    /// Waits until the mapping that the slot had before is durably gone.
-    pub(crate) async fn slot_settled(&self, slot: u32) -> Result<(), LogFailed> {
-        self.until(&self.dropped, slot, "fill-before-drop").await
+    /// Waits until the drop of a slot's old mapping is durable.
+    pub(crate) async fn slot_dropped(&self, slot: u32) -> Result<(), LogFailed> {
+        self.dropped(&self.slots_dropping, slot, "fill-before-drop").await
     }
 
-    /// Waits until the mapping that a unit had, which is not resident, is durably gone.
-    pub(crate) async fn unit_gone(&self, unit: u32) -> Result<(), LogFailed> {
-        self.until(&self.left, unit, "write-before-drop").await
+    /// Waits until the drop of an evicted unit's mapping is durable.
+    pub(crate) async fn unit_dropped(&self, unit: u32) -> Result<(), LogFailed> {
+        self.dropped(&self.units_dropping, unit, "write-before-drop").await
     }
 
-    async fn until(
+    async fn dropped(
         &self,
         pending: &RefCell<BTreeMap<u32, Ticket>>,
         key: u32,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Log records, the blocks that hold them, and what they do to a payload.
+//! Log records, the blocks that hold them, and their effect on a payload.
 //!
 //! A block, little-endian: magic (u32), CRC-32C of the block with this field zero (u32),
 //! generation (u64), sequence (u64), sequence of the first block of its batch (u64), the CRC of
 //! the block before it (u32), bytes of records (u16), zero (u16), the volume (u64); then the
 //! records.
 //!
-//! Why a chain of CRCs: a batch that a crash tore can leave later blocks of the same generation
-//! behind; a block that does not follow from the one before it is not part of this log.
+//! Why a chain of CRCs: a torn batch can leave later blocks of the same generation; a block whose chain is broken is not
+//! part of this log.
 
 use super::layout::Layout;
 use crate::bytes::{u32_at, u64_at};
@@ -20,28 +20,26 @@ const STATE: u8 = 1;
 const TOUCH: u8 = 2;
 const DROP: u8 = 3;
 
-/// What the log says.
+/// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The slot holds the unit with exactly these pages valid; both devices hold them durably, so
-    /// nothing of it is dirty.
+    /// The slot holds the unit with exactly these pages valid; they are durable on both devices, and none is dirty.
     State {
         /// The slot.
         slot: u32,
         /// The shard's own number of the unit.
         unit: u32,
-        /// A bit per page; of a write-back cache nothing, since all of them are.
+        /// A bit per page; empty in a write-back cache, whose units are wholly valid.
         bits: Box<[u8]>,
     },
-    /// These regions of the slot's unit are about to be written: their pages are not valid, or,
-    /// under write-back, dirty.
+    /// These regions of the slot's unit are about to be written: their pages are invalid or, under write-back, dirty.
     Touch {
         /// The slot.
         slot: u32,
         /// A bit per region.
         mask: u64,
     },
-    /// The slot holds nothing any more.
+    /// The slot is free.
     Drop {
         /// The slot.
         slot: u32,
@@ -98,7 +96,7 @@ impl Record {
         Some(record)
     }
 
-    /// Does to a payload what the record says.
+    /// Applies the record to a payload.
     pub fn apply(&self, payload: &mut [u8], layout: &Layout) {
         let size = layout.entry_bytes();
         let (Self::State { slot, .. } | Self::Touch { slot, .. } | Self::Drop { slot }) = self;
@@ -112,21 +110,21 @@ impl Record {
     }
 }
 
-/// Where a log stands: what the next block must follow from.
+/// The end of a log, where the next block is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub struct LogEnd {
     /// The volume.
     pub volume: u64,
     /// The generation.
     pub generation: u64,
-    /// Sequence of the next block, which is also its place in the log.
+    /// Sequence of the next block, which is also its index in the log.
     pub sequence: u64,
     /// CRC of the block before it.
     pub before: u32,
 }
 
-impl Tail {
-    /// The beginning of a log of this generation on this volume, in this shard's area.
+impl LogEnd {
+    /// The end of an empty log of this generation, volume and shard.
     #[must_use]
     pub fn first(volume: u64, generation: u64, layout: &Layout) -> Self {
         let mut seed = volume.to_le_bytes().to_vec();
@@ -136,10 +134,10 @@ impl Tail {
     }
 }
 
-/// Packs as many of the records as fit into `most` blocks; the bytes, and how many went in.
-pub fn pack(records: &[Record], layout: &Layout, most: u32, tail: &mut Tail) -> (Vec<u8>, usize) {
+/// Packs as many records as fit into `most` blocks; returns the bytes and the number of records.
+pub fn pack(records: &[Record], layout: &Layout, most: u32, end: &mut LogEnd) -> (Vec<u8>, usize) {
     let block = layout.block_bytes as usize;
-    let (mut out, mut taken, first) = (Vec::new(), 0, tail.sequence);
+    let (mut out, mut taken, first) = (Vec::new(), 0, end.sequence);
     while taken < records.len() && out.len() < most as usize * block {
         let mut body = Vec::with_capacity(block);
         while let Some(record) = records.get(taken)
@@ -150,22 +148,22 @@ pub fn pack(records: &[Record], layout: &Layout, most: u32, tail: &mut Tail) -> 
         }
         let mut bytes = vec![0; block];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[8..16].copy_from_slice(&tail.generation.to_le_bytes());
-        bytes[16..24].copy_from_slice(&tail.sequence.to_le_bytes());
+        bytes[8..16].copy_from_slice(&end.generation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&end.sequence.to_le_bytes());
         bytes[24..32].copy_from_slice(&first.to_le_bytes());
-        bytes[32..36].copy_from_slice(&tail.before.to_le_bytes());
+        bytes[32..36].copy_from_slice(&end.before.to_le_bytes());
         bytes[36..38].copy_from_slice(&(body.len() as u16).to_le_bytes());
-        bytes[40..48].copy_from_slice(&tail.volume.to_le_bytes());
+        bytes[40..48].copy_from_slice(&end.volume.to_le_bytes());
         bytes[HEADER..HEADER + body.len()].copy_from_slice(&body);
         let crc = crc32c(&bytes);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-        (tail.before, tail.sequence) = (crc, tail.sequence + 1);
+        (end.before, end.sequence) = (crc, end.sequence + 1);
         out.extend(bytes);
     }
     (out, taken)
 }
 
-/// A block that a log may hold.
+/// A block that was read.
 pub struct Block {
     /// Its sequence.
     pub sequence: u64,
@@ -177,12 +175,12 @@ pub struct Block {
 }
 
 impl Block {
-    /// Understands a block of this volume and generation.
+    /// Decodes a block of this volume and generation.
     #[must_use]
-    pub fn decode(bytes: &[u8], tail: &Tail, layout: &Layout) -> Option<Self> {
+    pub fn decode(bytes: &[u8], end: &LogEnd, layout: &Layout) -> Option<Self> {
         let any_generation = mutant::is_active("stale-log");
-        let own = (u64_at(bytes, 8)? == tail.generation || any_generation)
-            && u64_at(bytes, 40)? == tail.volume;
+        let own = (u64_at(bytes, 8)? == end.generation || any_generation)
+            && u64_at(bytes, 40)? == end.volume;
         if u32_at(bytes, 0)? != MAGIC || !own {
             return None;
         }
@@ -202,13 +200,13 @@ impl Block {
         Some(Self { sequence, batch, before: u32_at(bytes, 32)?, crc, records })
     }
 
-    /// The records, if the block is the one that the log goes on with; moves the tail on.
-    pub fn follow(self, tail: &mut Tail) -> Option<Vec<Record>> {
-        let follows = self.before == tail.before || mutant::is_active("stale-log");
-        if self.sequence != tail.sequence || !follows {
+    /// The records, if this is the next block of the log; advances the end.
+    pub fn follow(self, end: &mut LogEnd) -> Option<Vec<Record>> {
+        let follows = self.before == end.before || mutant::is_active("stale-log");
+        if self.sequence != end.sequence || !follows {
             return None;
         }
-        (tail.before, tail.sequence) = (self.crc, tail.sequence + 1);
+        (end.before, end.sequence) = (self.crc, end.sequence + 1);
         Some(self.records)
     }
 }
@@ -218,9 +216,9 @@ mod tests {
     use super::super::entry::Entry;
     use super::*;
 
-    /// Found by fuzzing: an entry holds the unit plus one, which this unit has no room for.
+    /// Found by fuzzing: an entry holds the unit plus one, which overflows.
     #[test]
-    fn a_unit_that_no_entry_can_hold_is_no_record() {
+    fn a_record_with_the_largest_unit_number_is_rejected() {
         let layout = Layout {
             base: 0,
             block_bytes: 512,
@@ -231,13 +229,13 @@ mod tests {
             entry: Entry::Valid,
             factors: 0,
         };
-        let understood = |unit: u32| {
-            let mut tail = Tail::first(1, 1, &layout);
+        let accepted = |unit: u32| {
+            let mut end = LogEnd::first(1, 1, &layout);
             let record = Record::State { slot: 1, unit, bits: Box::new([0xff; 2]) };
-            let (bytes, _) = pack(&[record], &layout, 1, &mut tail);
-            Block::decode(&bytes, &Tail::first(1, 1, &layout), &layout).is_some()
+            let (bytes, _) = pack(&[record], &layout, 1, &mut end);
+            Block::decode(&bytes, &LogEnd::first(1, 1, &layout), &layout).is_some()
         };
-        assert!(understood(u32::MAX - 1));
-        assert!(!understood(u32::MAX));
+        assert!(accepted(u32::MAX - 1));
+        assert!(!accepted(u32::MAX));
     }
 }

@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recovery: from the bytes on flash to what every slot holds (design rules 8 and 9).
+//! Recovery: reads the state of every slot from flash (design rules 8 and 9).
 //!
-//! 1. Of the two halves whose headers belong to this volume and are complete, the one with the
-//!    newer generation counts. A header is written before its half as incomplete, so that a
-//!    checkpoint that a crash cut short never lends its generation, and the blocks it left, to
-//!    another. It is there twice, since without it the log that takes pages back would not be
-//!    read; the newer copy counts. It names its own place, so a stray write is not taken for it.
+//! 1. Of the halves with a complete header of this volume, the one with the newer generation is used. Before a half is
+//!    written, its header marks it as incomplete, so that no later checkpoint reuses the generation, and the blocks, of one
+//!    that a crash interrupted. A header has two copies, of which the newer is used: without it recovery would not read the
+//!    log that invalidates pages. It contains its own place, so that a misplaced write is not used.
 //! 2. Its payload is the state at its checkpoint; the records of its log are applied in order.
-//! 3. If its payload is damaged, the older half's payload, the whole of the older log and then
-//!    the newer log say the same: everything logged while the newer payload was written went to
-//!    both logs.
-//! 4. A log ends at the first block that does not follow. If a later batch is there nevertheless,
-//!    a block in the middle is lost in both copies, and what it touched is unknown: damaged.
+//! 3. If its payload is damaged, the older payload, the whole older log and then the newer log give the same state: all
+//!    records enqueued while the newer payload was written went to both logs.
+//! 4. A log ends at the first block that does not continue the chain. If a later batch exists, a block is damaged in both
+//!    copies and the regions that it touched are unknown: the metadata is damaged.
 //!
-//! Recovery writes nothing, so a crash in it changes nothing, and doing it again finds the same.
-//! Whoever attaches the result flushes the flash device first: the last block may have been read
-//! from a cache that the next power cut empties.
+//! Recovery writes nothing, so it can be interrupted and repeated. The caller flushes the device before it attaches the
+//! result: the last block may have been read from a volatile write cache.
 
 use super::layout::{HEADER_BYTES, Layout};
-use super::record::{Block, Tail};
+use super::record::{Block, LogEnd};
 use crate::bytes::{u32_at, u64_at};
 use crate::cache::units::warm::Held;
 use crate::checksum::crc32c;
@@ -29,24 +26,23 @@ const MAGIC: [u8; 8] = *b"LARDRMET";
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// What a shard's metadata says.
+/// The recovered state of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The half in force.
+    /// The current half.
     pub half: u8,
-    /// Where its log goes on.
-    pub tail: Tail,
-    /// The newest generation that anything was ever written for.
+    /// The end of its log.
+    pub end: LogEnd,
+    /// The newest generation written.
     pub newest: u64,
-    /// The header of the half in force, where a crash left but one copy of it: to be written again
-    /// before the log goes on, or that copy would be the only one for as long as the log lasts.
+    /// The header of the current half, if only one copy of it is intact: both are written again before the log continues.
     pub lone_header: Option<Header>,
     /// An entry per slot, see [`Layout`].
     pub payload: Vec<u8>,
 }
 
 impl Recovered {
-    /// What each slot in use holds.
+    /// The slots in use.
     pub(crate) fn held<'a>(&'a self, layout: &Layout) -> impl Iterator<Item = Held<'a>> + use<'a> {
         let layout = *layout;
         let entries = self.payload.chunks_exact(layout.entry_bytes());
@@ -82,13 +78,13 @@ impl Recovered {
         self.of_slot(slot, layout).map_or(0, |held| held.dirty)
     }
 
-    /// How far the log had come: its generation, and blocks of it.
+    /// The log's generation, and its blocks.
     #[must_use]
     pub fn reached(&self) -> (u64, u64) {
-        (self.tail.generation, self.tail.sequence)
+        (self.end.generation, self.end.sequence)
     }
 
-    /// The reference factors of the origin's units, where they are kept.
+    /// The reference factors of the origin's units, if the layout has them.
     pub fn factors(&self, layout: &Layout) -> impl Iterator<Item = u16> {
         let bytes = self.payload.get(layout.factors_at()..).unwrap_or_default();
         let factors = bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
@@ -96,12 +92,12 @@ impl Recovered {
     }
 }
 
-/// Why there is nothing to go on with.
+/// Why no state can be recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// No checkpoint of this volume was ever completed.
+    /// There is no complete checkpoint of this volume.
     Nothing,
-    /// What a checkpoint or the log said is lost.
+    /// A checkpoint or the log is damaged.
     Damaged,
     /// The device failed.
     Device(Errno),
@@ -114,14 +110,14 @@ pub struct Header {
     pub volume: u64,
     /// The generation.
     pub generation: u64,
-    /// The generation whose log goes on in this one's.
+    /// The generation whose log this one's continues.
     pub follows: u64,
     /// CRC-32C of the payload; none while the half is being written.
     pub payload_crc: Option<u32>,
 }
 
 impl Header {
-    /// Its bytes, for this place on the device.
+    /// Its bytes, for byte `at` of the device.
     #[must_use]
     pub fn encode(&self, layout: &Layout, at: u64) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
@@ -155,7 +151,7 @@ impl Header {
             follows: u64_at(bytes, 48)?,
             payload_crc: (*bytes.get(56)? == 1).then_some(u32_at(bytes, 44)?),
         };
-        // A generation that none can follow is none.
+        // The last generation has no successor, so it is rejected.
         let fits = header.generation < u64::MAX
             && u32_at(bytes, 32)? == layout.slots
             && u32_at(bytes, 36)? == layout.pages
@@ -168,8 +164,8 @@ impl Header {
     }
 }
 
-/// What makes a shard's area that of an empty cache of this volume, in order; to be durable before the
-/// volume's label is. Whatever a half holds of another volume does not count.
+/// The writes, in order, that format a shard's area for an empty cache of this volume. The caller makes them durable before
+/// the volume's label. Recovery ignores halves of other volumes.
 #[must_use]
 pub fn format(layout: &Layout, volume: u64) -> Vec<(u64, Vec<u8>)> {
     let payload = vec![0; layout.payload_bytes as usize];
@@ -185,7 +181,7 @@ pub fn format(layout: &Layout, volume: u64) -> Vec<(u64, Vec<u8>)> {
 /// Reads a range of the flash device.
 pub type Read<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, Errno>;
 
-/// Recovers one shard's state, see the module.
+/// Recovers one shard's state.
 ///
 /// # Errors
 /// Why there is none.
@@ -213,18 +209,18 @@ pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered
         let Some(&(older_half, older, _)) = older else { return Err(Unusable::Damaged) };
         let mut state = read_payload(layout, older_half, &older, read)?;
         if let Some(state) = &mut state {
-            let tail = Tail::first(volume, older.generation, layout);
-            replay(layout, older_half, tail, state, read)?;
+            let end = LogEnd::first(volume, older.generation, layout);
+            replay(layout, older_half, end, state, read)?;
         }
         payload = state;
     }
     let Some(mut payload) = payload else { return Err(Unusable::Damaged) };
-    let tail = Tail::first(volume, newest.generation, layout);
-    let tail = replay(layout, half, tail, &mut payload, read)?;
+    let end = LogEnd::first(volume, newest.generation, layout);
+    let end = replay(layout, half, end, &mut payload, read)?;
     if mutant::is_active("clean-lines-dropped") && layout.entry.is_expendable() {
         payload.fill(0);
     }
-    Ok(Recovered { half, tail, newest: newest_written, lone_header, payload })
+    Ok(Recovered { half, end, newest: newest_written, lone_header, payload })
 }
 
 /// The payload, unless it is damaged.
@@ -239,14 +235,14 @@ fn read_payload(
     Ok((whole || mutant::is_active("payload-unchecked")).then_some(bytes))
 }
 
-/// Applies a log to a payload; where the log ends.
+/// Applies a log to a payload; returns the end of the log.
 fn replay(
     layout: &Layout,
     half: u8,
-    tail: Tail,
+    end: LogEnd,
     payload: &mut [u8],
     read: Read<'_>,
-) -> Result<Tail, Unusable> {
+) -> Result<LogEnd, Unusable> {
     let len = u64::from(layout.log_blocks) * layout.block_bytes;
     let mut copies = Vec::new();
     for copy in [0, 1] {
@@ -255,9 +251,9 @@ fn replay(
     let block = layout.block_bytes as usize;
     let at = |copy: usize, index: usize| {
         let bytes = copies[copy].get(index * block..(index + 1) * block)?;
-        Block::decode(bytes, &tail, layout)
+        Block::decode(bytes, &end, layout)
     };
-    let (mut next, mut all) = (tail, Vec::new());
+    let (mut next, mut all) = (end, Vec::new());
     for index in 0..layout.log_blocks as usize {
         let records = [0, 1].into_iter().find_map(|copy| at(copy, index)?.follow(&mut next));
         let Some(records) = records else { break };
@@ -281,9 +277,9 @@ mod tests {
     use super::super::entry::Entry;
     use super::*;
 
-    /// A checkpoint counts one up from the newest.
+    /// A checkpoint increments the newest generation.
     #[test]
-    fn a_generation_that_none_can_follow_is_none() {
+    fn the_last_generation_is_rejected() {
         let layout = Layout {
             base: 0,
             block_bytes: 512,

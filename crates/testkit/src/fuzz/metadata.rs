@@ -14,7 +14,7 @@ use larder_core::exec::{DevId, Io, IoId, IoKind, SECOND};
 use larder_core::format::label::{Found, LABEL_BYTES, Label, SECOND_COPY};
 use larder_core::format::{FlashPlan, Frame, Keeps, Plan, UnitsPlan};
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
-use larder_core::journal::record::Tail;
+use larder_core::journal::record::LogEnd;
 use larder_core::journal::recover::{Header, Recovered, format};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
@@ -142,24 +142,24 @@ impl Image {
     fn fix_log(&mut self, region: u8, sequences: bool) {
         let header = self.structure(region << 3 | 2);
         let generation = u64::from_le_bytes(header[24..32].try_into().unwrap_or_default());
-        let (block, mut tail) =
-            (self.layout.block_bytes as usize, Tail::first(VOLUME, generation, &self.layout));
+        let (block, mut end) =
+            (self.layout.block_bytes as usize, LogEnd::first(VOLUME, generation, &self.layout));
         for bytes in self.structure(region << 3 | 6).chunks_exact_mut(block) {
             if bytes[16..].iter().all(|b| *b == 0) {
                 break;
             }
             bytes[..4].copy_from_slice(b"LLog");
-            bytes[8..16].copy_from_slice(&tail.generation.to_le_bytes());
+            bytes[8..16].copy_from_slice(&end.generation.to_le_bytes());
             if sequences {
-                bytes[16..24].copy_from_slice(&tail.sequence.to_le_bytes());
-                bytes[24..32].copy_from_slice(&tail.sequence.to_le_bytes());
+                bytes[16..24].copy_from_slice(&end.sequence.to_le_bytes());
+                bytes[24..32].copy_from_slice(&end.sequence.to_le_bytes());
             }
-            bytes[32..36].copy_from_slice(&tail.before.to_le_bytes());
+            bytes[32..36].copy_from_slice(&end.before.to_le_bytes());
             bytes[40..48].copy_from_slice(&VOLUME.to_le_bytes());
             bytes[4..8].fill(0);
             let crc = crc32c(bytes);
             bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-            (tail.before, tail.sequence) = (crc, tail.sequence + 1);
+            (end.before, end.sequence) = (crc, end.sequence + 1);
         }
     }
 }

@@ -13,7 +13,7 @@ use larder_core::checksum::crc32c;
 use larder_core::format::label::{Found, LABEL_BYTES, Label};
 use larder_core::format::{DeviceSize, Plan};
 use larder_core::journal::layout::Layout;
-use larder_core::journal::record::{Record, Tail, pack};
+use larder_core::journal::record::{LogEnd, Record, pack};
 use larder_core::journal::recover::Header;
 use larder_model::SplitMix64;
 
@@ -166,6 +166,6 @@ fn full_log(layout: &Layout, volume: u64, generation: u64) -> Vec<u8> {
     // More than fit.
     let most = u64::from(layout.log_blocks) * layout.block_bytes / 13;
     let records: Vec<Record> = (0..most).map(|_| touch()).collect();
-    let mut tail = Tail::first(volume, generation, layout);
-    pack(&records, layout, layout.log_blocks, &mut tail).0
+    let mut end = LogEnd::first(volume, generation, layout);
+    pack(&records, layout, layout.log_blocks, &mut end).0
 }

@@ -224,7 +224,7 @@ impl Clean {
     /// durable that the flash is out of use.
     async fn write_ahead(&self, target: Option<&WriteTarget>, place: &Place) {
         if let Some(journal) = &self.units.journal {
-            let mut done = journal.base().mapping.unit_gone(place.unit).await;
+            let mut done = journal.base().mapping.unit_dropped(place.unit).await;
             if let Some(target) = target.filter(|_| done.is_ok()) {
                 done = journal.touch(target.pin.slot(), &place.pages).await;
             }

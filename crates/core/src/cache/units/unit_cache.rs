@@ -193,7 +193,7 @@ impl<J: Journal> UnitCache<J> {
     ) -> Result<Buf, FlashError> {
         let Bytes { within, len, buf, at } = bytes;
         if let Some(journal) = &self.journal
-            && journal.base().mapping.slot_settled(pin.slot()).await.is_err()
+            && journal.base().mapping.slot_dropped(pin.slot()).await.is_err()
         {
             return Err(FlashError::Failed(Errno::EIO, Some(buf)));
         }

@@ -152,7 +152,12 @@ impl WriteBack {
         let cx = &self.units.cx;
         let _claim = cx.claims.claim(u64::from(place.unit), place.pages.clone());
         if let Some(journal) = &self.units.journal {
-            journal.base().mapping.unit_gone(place.unit).await.map_err(|LogFailed| Errno::EIO)?;
+            journal
+                .base()
+                .mapping
+                .unit_dropped(place.unit)
+                .await
+                .map_err(|LogFailed| Errno::EIO)?;
         }
         cx.origin.change(Use::Client, kind, place.range(), buf).await
     }
@@ -215,7 +220,7 @@ impl WriteBack {
         let result = self.units.flash.flush().await;
         if let Err(errno) = result {
             device.health.flush_has_failed(errno);
-            let why = format!("a flush fails: {errno}; every later one will");
+            let why = format!("a flush failed: {errno}; every later flush will fail");
             device.emit(Event::FlashErrors { dev: device.dev, why });
         }
         result
@@ -281,7 +286,7 @@ impl WriteBack {
         self.units.cx.stats.add(|c| c.evictions += 1);
         match &self.units.journal {
             Some(journal) => {
-                journal.base().mapping.slot_settled(slot).await.map_err(|LogFailed| Errno::EIO)
+                journal.base().mapping.slot_dropped(slot).await.map_err(|LogFailed| Errno::EIO)
             }
             None => Ok(()),
         }
