@@ -81,7 +81,10 @@ pub struct ReplayArgs {
     /// The flash device's model [default: ssd-s3500]
     #[arg(long, value_name = "PROFILE", requires = "preset")]
     pub flash_profile: Option<String>,
-    /// Flash for cached data: bytes, as 64GiB, or a share of the units in the trace [default: 10%]
+    /// Flash for cached data: bytes, as 64GiB, or a share of the trace's footprint [default: 10%]
+    ///
+    /// The footprint is the bytes of all different pages of 4 KiB in the trace. A share is rounded up to whole MiB, the
+    /// same bytes for every preset.
     #[arg(long, value_name = "SIZE", value_parser = capacity, requires = "preset")]
     pub flash_size: Option<Capacity>,
     /// Metadata that survives a crash [default: the preset's]

@@ -20,13 +20,22 @@ fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
 }
 
-/// Of a run; `touched` are the bytes of all units that were asked for, where they were counted.
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touched {
+    /// Bytes of all different pages.
+    pub(super) page_bytes: u64,
+    /// Bytes of all different units.
+    pub(super) unit_bytes: u64,
+}
+
+/// Of a run, with what was asked for, where it was counted.
 pub(super) fn json(
     setup: &Setup,
     pace: Pace,
     tally: &Tally,
     memory: &Memory,
-    touched: Option<u64>,
+    touched: Option<Touched>,
 ) -> Json {
     let (from, to) = (&tally.from, &tally.to);
     let since =
@@ -44,7 +53,8 @@ pub(super) fn json(
         "span_seconds": (to.at - from.at) as f64 / 1e9,
         "hit_ratio": mean(tally.reads.hits, tally.reads.took.count()),
         "origin_bytes": setup.data_bytes,
-        "touched_unit_bytes": touched,
+        "footprint_bytes": touched.map(|touched| touched.page_bytes),
+        "touched_unit_bytes": touched.map(|touched| touched.unit_bytes),
         "flash_bytes": cached.then_some(setup.flash_bytes),
         "memory_bytes": cached.then(|| memory.worst_bytes()),
         "flash_read_bytes": since(|c| c.flash_read_bytes),

@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use larder_core::config::Memory;
+use larder_trace::PAGE_BYTES;
 use serde_json::Value as Json;
 
 use self::scan::{Feed, Scan};
 use self::settings::FlashSize;
 pub use self::settings::{OUTSTANDING, TraceSettings};
+use self::settings::SHARE_STEP_BYTES;
 use self::tally::Tally;
 use super::super::setting::bad;
 use super::{Setup, System, world};
@@ -79,7 +81,10 @@ pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> 
     if let Some(error) = feed.failed {
         return Err(error.into());
     }
-    let touched = counted.map(|bytes| scan.units * bytes);
+    let touched = counted.map(|unit_bytes| figures::Touched {
+        page_bytes: scan.pages * PAGE_BYTES,
+        unit_bytes: scan.units * unit_bytes,
+    });
     let found = figures::json(&setup, pace, &tally, &memory, touched);
     if found["keeps_up"] == false {
         crate::tell!(
@@ -95,18 +100,23 @@ pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> 
 
 /// Bytes of whole units.
 fn flash_bytes(size: FlashSize, scan: &Scan, unit_bytes: u64) -> Result<u64, String> {
-    let units = match size {
-        FlashSize::Bytes(bytes) => bytes / unit_bytes,
-        FlashSize::Share(share) => (scan.units as f64 * share) as u64,
+    let asked = match size {
+        FlashSize::Bytes(bytes) => bytes,
+        FlashSize::Share(share) => share_bytes(scan.pages * PAGE_BYTES, share),
     };
-    if units > 0 {
-        return Ok(units * unit_bytes);
+    if asked >= unit_bytes {
+        return Ok(asked / unit_bytes * unit_bytes);
     }
     let room = format!("room for a unit of {unit_bytes} bytes");
     match size {
         FlashSize::Bytes(bytes) => bad("trace.flash_mib", bytes as f64 / f64::from(1 << 20), room),
         FlashSize::Share(share) => {
-            bad("trace.flash_share", share, format!("{room}; {} are asked for", scan.units))
+            bad("trace.flash_share", share, format!("{room}; {} pages are asked for", scan.pages))
         }
     }
+}
+
+/// The share of a footprint, the same for every system.
+fn share_bytes(footprint_bytes: u64, share: f64) -> u64 {
+    ((footprint_bytes as f64 * share) as u64).max(1).next_multiple_of(SHARE_STEP_BYTES)
 }

@@ -14,14 +14,15 @@ use crate::load::replay::Due;
 pub(super) struct Scan {
     pub(super) packed: Packed,
     pub(super) requests: u64,
-    /// Different units, where they were asked for.
+    /// Different pages and different units, where they were to be counted.
+    pub(super) pages: u64,
     pub(super) units: u64,
     first_us: u64,
     last_us: u64,
 }
 
 impl Scan {
-    /// Looks at the first `most` requests; counts units of so many bytes, if they are to be counted.
+    /// Looks at the first `most` requests; counts pages, and units of so many bytes, if they are to be counted.
     pub(super) fn of(
         trace: &Trace,
         most: u64,
@@ -29,7 +30,8 @@ impl Scan {
     ) -> Result<Self, TraceError> {
         // Whatever the unit is, devices share none and lie where they lay with another.
         let mut extents = Extents::new(UNIT_BYTES_MOST);
-        let (mut seen, mut units) = (Units::default(), 0);
+        let (mut seen_pages, mut seen_units) = (Units::default(), Units::default());
+        let (mut pages, mut units) = (0, 0);
         let (mut requests, mut first_us, mut last_us) = (0, u64::MAX, 0);
         let mut records = trace.records()?;
         while let Some(batch) = records.next_batch()? {
@@ -37,15 +39,17 @@ impl Scan {
             for record in batch.iter().take(left) {
                 extents.add(record);
                 (first_us, last_us) = (first_us.min(record.ts_us), last_us.max(record.ts_us));
-                let touched = unit_bytes.map_or(0..0, |bytes| record.units(bytes));
-                units += touched.filter(|unit| seen.first(*unit)).count() as u64;
+                if let Some(bytes) = unit_bytes {
+                    pages += record.pages().filter(|page| seen_pages.first(*page)).count() as u64;
+                    units += record.units(bytes).filter(|unit| seen_units.first(*unit)).count() as u64;
+                }
                 requests += 1;
             }
             if requests == most {
                 break;
             }
         }
-        Ok(Self { packed: extents.pack(), requests, units, first_us, last_us })
+        Ok(Self { packed: extents.pack(), requests, pages, units, first_us, last_us })
     }
 
     /// Whether the trace has times.

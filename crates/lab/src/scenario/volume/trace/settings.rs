@@ -8,7 +8,7 @@
 //! dev = 0                 # only this device; without, all of them, packed one behind the other
 //! columns = "op=what"     # of a CSV
 //! event = "Q"             # of a blkparse text
-//! flash_mib = 512         # or, of the bytes of all units that are asked for:
+//! flash_mib = 512         # or, of the footprint, whatever the units:
 //! flash_share = 0.1
 //! speed = 1.0             # requests come at the recorded times, so many times as fast
 //! most_outstanding = 1024 # with times: more than so many wait, and count as late
@@ -16,6 +16,9 @@
 //! warm_up_share = 0.5     # of the requests; they are not counted
 //! requests = 1_000_000    # only the first so many
 //! ```
+//! The footprint is the bytes of all different pages of 4 KiB that are asked for. A share of it is rounded up to whole
+//! [`SHARE_STEP_BYTES`], so that it is the same bytes for every system.
+//!
 //! Without `speed` and `outstanding`, times are kept where the trace has them: what a client waits
 //! for depends on rests and on bursts, and population does its work in the rests. A trace without
 //! times runs with 8 under way.
@@ -33,8 +36,10 @@ use crate::load::replay::Pace;
 pub const OUTSTANDING: u32 = 8;
 /// The most that may be asked for.
 const MOST_OUTSTANDING: u64 = 65_536;
-/// Flash, of the bytes of all units, if nothing else is said.
+/// Flash, of the footprint, if nothing else is said.
 const FLASH_SHARE: f64 = 0.1;
+/// A share of the footprint is a multiple of so many bytes: the unit of the presets with the largest.
+pub const SHARE_STEP_BYTES: u64 = 1 << 20;
 /// The most MiB of flash: what a map of the engine has room for.
 const MOST_MIB: f64 = (4096_u64 << 10) as f64;
 
@@ -80,7 +85,7 @@ impl Default for TraceSettings {
 pub(super) enum FlashSize {
     /// So many bytes.
     Bytes(u64),
-    /// This share of the bytes of all units that are asked for.
+    /// This share of the footprint.
     Share(f64),
 }
 
