@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many independent runs on every processor.
 //!
-//! Invariant: results come in the order of the jobs, whoever was done first.
+//! Invariant: results come in the order of the jobs, whichever ended first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -25,27 +25,56 @@ pub fn time_left(spent: Duration, done: usize, all: usize) -> String {
 }
 
 /// Does all jobs, on every processor; results come in the order of the jobs.
+///
+/// # Errors
+/// The first that a job had.
 pub fn run_jobs<J: Sync, T: Send>(
     name: &str,
     jobs: &[J],
     words: impl Fn(&J) -> String + Sync,
     run: impl Fn(&J) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    run_jobs_on(None, name, jobs, words, run)
+}
+
+/// The same on so many threads; on every processor without. After an error no further job begins.
+///
+/// # Errors
+/// The first that a job had.
+pub fn run_jobs_on<J: Sync, T: Send>(
+    threads: Option<usize>,
+    name: &str,
+    jobs: &[J],
+    words: impl Fn(&J) -> String + Sync,
+    run: impl Fn(&J) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = threads.unwrap_or_else(processors).clamp(1, jobs.len().max(1));
     let next = AtomicUsize::new(0);
     let found: Mutex<Vec<(usize, Result<T>)>> = Mutex::new(Vec::new());
+    let all = Instant::now();
     let work = || {
         while let number = next.fetch_add(1, Ordering::Relaxed)
             && let Some(job) = jobs.get(number)
         {
-            let begin = std::time::Instant::now();
+            let begin = Instant::now();
             let result = run(job);
-            crate::tell!("{name}: {} in {:.0} s", words(job), begin.elapsed().as_secs_f64());
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            if result.is_err() {
+                next.store(jobs.len(), Ordering::Relaxed);
+            }
+            found.push((number, result));
+            let left = time_left(all.elapsed(), found.len(), jobs.len());
+            let (done, seconds) = (found.len(), begin.elapsed().as_secs_f64());
+            crate::tell!(
+                "{name}: {done} of {}: {} in {seconds:.1} s{left}",
+                jobs.len(),
+                words(job)
+            );
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
+        for _ in 0..threads {
             scope.spawn(work);
         }
     });
@@ -57,6 +86,21 @@ pub fn run_jobs<J: Sync, T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_come_in_order_and_an_error_ends_the_work() {
+        let jobs: Vec<u32> = (0..50).collect();
+        let words = ToString::to_string;
+        let doubled = run_jobs_on(Some(3), "t", &jobs, words, |job| Ok(job * 2)).unwrap();
+        assert_eq!(doubled, (0..50).map(|job| job * 2).collect::<Vec<_>>());
+        let begun = AtomicUsize::new(0);
+        let fails = |job: &u32| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if *job == 5 { anyhow::bail!("no") } else { Ok(()) }
+        };
+        assert!(run_jobs_on(Some(1), "t", &jobs, words, fails).is_err());
+        assert_eq!(begun.into_inner(), 6);
+    }
 
     #[test]
     fn time_left_is_of_the_jobs_that_are_left() {

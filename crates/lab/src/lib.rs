@@ -6,6 +6,7 @@
 //! | runs described by files, one kind of scenario a folder | [`scenario`] |
 //! | claims of the papers, beside what the scenarios give | [`paper`] |
 //! | how large a flash pays off, from a trace | [`advise`] |
+//! | every preset over many loads, origins and sizes, each beside the best other one | [`regret`] |
 //! | loads: clients, replayed traces, generators | [`load`] |
 //! | models of their own: hits alone; RAM over flash over a filer; a database over flash | [`hits`], [`hierarchy`], [`database`] |
 //!
@@ -21,6 +22,8 @@ pub mod jobs;
 pub mod latencies;
 pub mod load;
 pub mod paper;
+pub mod regret;
+pub mod replays;
 pub mod scenario;
 
 /// Tells of progress on standard error. Nobody may be there to read it any more: the work goes on all

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use super::axes::{Axes, LINES_HEIGHT, RIGHT, Scale, WIDTH, open, rule, text, ticks};
 use super::figure::escape;
 use super::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
+use super::heat;
 
 /// Least width of the names left of bars; longer names get [`LETTER`] for each character.
 const NAMES: f64 = 96.0;
@@ -50,6 +51,7 @@ pub(super) fn figure(figure: &Figure) -> String {
             let legend = if paper { rings() } else { String::new() };
             (legend, bar_chart(unit, bars, &title))
         }
+        Picture::Heat(grid) => (heat::legend(), heat::chart(grid, &title)),
         Picture::Spreads { unit, spreads } => (marks(), spread_chart(unit, spreads, &title)),
     };
     let caption = escape(&figure.caption);

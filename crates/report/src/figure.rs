@@ -34,6 +34,17 @@ pub struct Bar {
     pub paper: Option<f64>,
 }
 
+/// Ratios of rows in groups of columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heat {
+    /// The groups, side by side.
+    pub groups: Vec<String>,
+    /// The columns of each group.
+    pub columns: Vec<String>,
+    /// The rows: a name, and a ratio for each column of each group, where there is one.
+    pub rows: Vec<(String, Vec<Option<f64>>)>,
+}
+
 /// An axis of curves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
@@ -106,6 +117,8 @@ pub enum Picture {
         /// The curves.
         curves: Vec<Curve>,
     },
+    /// Ratios in a grid.
+    Heat(Heat),
     /// Three dots for each system, on a logarithmic axis.
     Spreads {
         /// The unit of the values.
@@ -162,6 +175,12 @@ impl Figure {
     #[must_use]
     pub fn spreads(title: &str, caption: &str, unit: &str, spreads: Vec<Spread>) -> Self {
         Self::new(title, caption, Picture::Spreads { unit: unit.to_owned(), spreads })
+    }
+
+    /// Ratios in a grid.
+    #[must_use]
+    pub fn heat(title: &str, caption: &str, heat: Heat) -> Self {
+        Self::new(title, caption, Picture::Heat(heat))
     }
 
     fn new(title: &str, caption: &str, picture: Picture) -> Self {

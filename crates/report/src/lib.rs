@@ -12,11 +12,12 @@
 mod axes;
 mod chart;
 mod figure;
+mod heat;
 
 use std::fmt::Write as _;
 
 use self::figure::escape;
-pub use self::figure::{Axis, Bar, Curve, Figure, Picture, Series, Spread, number};
+pub use self::figure::{Axis, Bar, Curve, Figure, Heat, Picture, Series, Spread, number};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -233,10 +234,16 @@ mod tests {
         let spread = Spread { name: "a&b".into(), p50: 1.0, p95: 3.0, p99: 50.0 };
         let ours = vec![(0.0, 2.0), (8.0, 1.0)];
         let curve = Curve { name: "64 <GB>".into(), ours, paper: vec![(64.0, 0.5)] };
+        let heat = Heat {
+            groups: vec!["oltp".into()],
+            columns: vec!["2 %".into()],
+            rows: vec![("sce".into(), vec![Some(0.7)])],
+        };
         let figures = [
             Figure::lines("one", "c", ("minutes", 0.5), hits, vec![series]),
             Figure::bars("two", "", "KiB", vec![bar]),
             Figure::spreads("three", "", "ms", vec![spread]),
+            Figure::heat("five", "", heat),
             Figure::curves("four", "", Axis::log("GB"), Axis::linear("us"), vec![curve]),
         ];
         let row = TableRow { cells: vec![Cell::text("<b>")], note: "why & how".into() };

@@ -83,7 +83,7 @@ pub fn names() -> &'static [&'static str] {
     &NAMES
 }
 
-/// Runs benches by name, `all` for every one; progress goes to standard error.
+/// Runs benches by name, `all` for every one but the regret table ([`larder_lab::regret`]), which takes hours; progress goes to standard error.
 ///
 /// # Errors
 /// When a name is not known, before anything runs; when the only bench asked for cannot run. One
@@ -96,7 +96,10 @@ pub fn run(names: &[String], options: &BenchOptions) -> Result<Findings> {
         } else if let Some(bench) = BENCHES.iter().find(|(known, _)| known == name) {
             chosen.push(bench);
         } else {
-            bail!("bench '{name}' is not known; accepted: all, {}", NAMES.join(", "));
+            bail!(
+                "bench '{name}' is not known; accepted: all, {}, or regret alone",
+                NAMES.join(", ")
+            );
         }
     }
     let mut found = Findings::default();
@@ -132,7 +135,10 @@ mod tests {
         let error = run(&names, &BenchOptions::default()).unwrap_err().to_string();
         assert_eq!(
             error,
-            format!("bench 'memroy' is not known; accepted: all, {}", NAMES.join(", "))
+            format!(
+                "bench 'memroy' is not known; accepted: all, {}, or regret alone",
+                NAMES.join(", ")
+            )
         );
     }
 }

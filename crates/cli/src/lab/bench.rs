@@ -8,12 +8,13 @@ use clap::Args;
 use larder_bench::bench::{self, BenchOptions};
 use larder_report::{self as report, About};
 
+use super::regret::{self, How, RegretArgs};
 use crate::out;
 
 /// The benches to run.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Names of benches, or `all`
+    /// Names of benches, or `all`; or `regret` alone, which takes hours
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
     /// Directory for files [default: the system's temporary directory]
@@ -28,10 +29,16 @@ pub struct BenchArgs {
     /// Also write one HTML file with pictures (of the benches in virtual time) and the rows
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    #[command(flatten)]
+    pub regret: RegretArgs,
 }
 
 /// Prints the rows, as a table or as JSON.
 pub fn bench(args: &BenchArgs) -> Result<()> {
+    if regret::is_asked(&args.names, &args.regret)? {
+        let how = How { quick: args.quick, json: args.json, report: args.report.as_deref() };
+        return regret::regret(&args.regret, &how);
+    }
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let options = BenchOptions { dir, quick: args.quick, json: args.json, larder: None };
     let found = bench::run(&args.names, &options)?;

@@ -8,6 +8,7 @@ mod advise;
 mod bench;
 mod demo;
 mod paper;
+mod regret;
 mod sim;
 mod slow_dir;
 mod torture;

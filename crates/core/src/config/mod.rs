@@ -5,11 +5,13 @@
 //! | --- | --- |
 //! | five choices with their settings | `choices.rs` |
 //! | table of presets | `presets.rs` |
+//! | what the choices promise | `contract.rs` |
 //! | which choices may be combined, and the kind of cache that they make | `spec.rs` |
 //! | budgets and time limits | `limits.rs` |
 //! | memory of a volume | `memory.rs` |
 
 mod choices;
+mod contract;
 mod limits;
 mod memory;
 mod presets;
@@ -19,6 +21,7 @@ pub use self::choices::{
     AdmissionChoice, Choices, Durability, Eviction, OnExitSettings, Placement, ReplacementChoice,
     WithPolicy, WritePolicy,
 };
+pub use self::contract::Contract;
 pub(crate) use self::limits::FOREGROUND_MEMORY;
 pub use self::limits::Limits;
 pub use self::memory::{LOG_SLOT_BYTES, Memory};

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::endurance::Wear;
-use super::points::Point;
+use crate::replays::Point;
 
 /// A size and what LRU misses with it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -5,6 +5,7 @@ use toml::Table;
 
 use super::knee::{LEAST_YEARS, PRWC_SHARE};
 use super::points::Alone;
+use crate::replays::update_seconds;
 
 /// A preset that is tried.
 pub(super) struct Entrant {
@@ -39,7 +40,7 @@ pub(super) fn entrants(alone: &Alone) -> Vec<Entrant> {
     if alone.writes == 0 {
         return vec![sce];
     }
-    let seconds = alone.update_seconds();
+    let seconds = update_seconds(alone.seconds);
     let prwc = Entrant {
         preset: "prwc",
         settings: Table::from_iter([("update_seconds".to_owned(), seconds.into())]),

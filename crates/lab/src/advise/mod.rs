@@ -29,9 +29,10 @@ use self::entrants::{Entrant, entrants};
 use self::knee::Candidate;
 pub use self::picture::page;
 use self::points::{Alone, MIB};
-pub use self::points::{Asked, Point, REQUESTS};
+pub use self::points::{Asked, REQUESTS};
 use self::words::seconds;
 pub use self::words::{other, size};
+pub use crate::replays::Point;
 use crate::scenario::volume::plan;
 
 /// Worker threads for whose metadata there is room: the most that serving starts by itself.
@@ -118,7 +119,7 @@ fn candidate(alone: &Alone, entrant: &Entrant, advised: &Advised) -> Candidate {
     Candidate {
         share: entrant.share,
         us: advised.point.us(),
-        pays: knee::pays(alone.point.means(), advised.point.means()),
+        pays: knee::pays(points::means(&alone.point), points::means(&advised.point)),
         years: advised.wear.years,
     }
 }

@@ -7,8 +7,9 @@ use larder_report::{
 };
 
 use super::advice::Advice;
-use super::points::{MIB, Point};
+use super::points::MIB;
 use super::words::size;
+use crate::replays::Point;
 
 /// The page.
 #[must_use]

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The trace with full timing: without a cache, and behind each candidate at each size.
 //!
-//! Each is a point of a scenario of the kind `volume` with the load `trace`, as `larder sim --trace`
-//! runs it.
+//! Each is a point of [`replays`](crate::replays).
 
 use anyhow::{Context, Result};
 use larder_trace::Trace;
-use serde::Serialize;
-use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use super::endurance::Endurance;
 use super::knee::Means;
+use crate::replays::{self, Point};
 use crate::scenario::volume::OUTSTANDING;
 use crate::scenario::{Line, Scenario, Sweep, sweep};
 
@@ -22,9 +20,6 @@ pub(super) const MIB: u64 = 1 << 20;
 const SIZES: u32 = 8;
 /// No smaller cache is tried.
 const LEAST_BYTES: u64 = 8 * MIB;
-/// Periodic updates in the time of the trace, and the longest time between two (the preset's own).
-const UPDATES: f64 = 8.0;
-const LONGEST_SECONDS: f64 = 3600.0;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -49,70 +44,9 @@ pub struct Asked {
     pub jobs: Option<usize>,
 }
 
-/// A system at a size.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Point {
-    /// A preset, or `no-cache`.
-    pub system: String,
-    /// Flash for cached data.
-    pub flash_bytes: u64,
-    /// Of reads; null without any.
-    pub hit_ratio: Option<f64>,
-    /// Of reads; null without any.
-    pub read_us_mean: Option<f64>,
-    /// Of reads; null without any.
-    pub read_us_p99: Option<f64>,
-    /// Of writes; null without any.
-    pub write_us_mean: Option<f64>,
-    /// Of both.
-    pub request_us_mean: f64,
-    /// Operations that the origin carried out, of any kind.
-    pub origin_operations: u64,
-    /// Bytes written to flash.
-    pub flash_write_bytes: u64,
-    /// What the drive programs for each of them, where its model knows.
-    pub write_amplification: Option<f64>,
-    /// The time over which was counted.
-    pub span_seconds: f64,
-    /// Memory of the cache.
-    pub memory_bytes: u64,
-}
-
-impl Point {
-    fn of(system: &str, result: &Json) -> Self {
-        let number = |key: &str| result[key].as_f64();
-        let count = |key: &str| result[key].as_u64().unwrap_or(0);
-        let all = |kind: &str| {
-            let mean = number(&format!("{kind}_us_mean")).unwrap_or(0.0);
-            mean * count(&format!("{kind}s")) as f64
-        };
-        let requests = count("reads") + count("writes");
-        Self {
-            system: system.to_owned(),
-            flash_bytes: count("flash_bytes"),
-            hit_ratio: number("hit_ratio"),
-            read_us_mean: number("read_us_mean"),
-            read_us_p99: number("read_us_p99"),
-            write_us_mean: number("write_us_mean"),
-            request_us_mean: (all("read") + all("write")) / requests.max(1) as f64,
-            origin_operations: count("origin_reads") + count("origin_writes"),
-            flash_write_bytes: count("flash_write_bytes"),
-            write_amplification: number("write_amplification"),
-            span_seconds: number("span_seconds").unwrap_or(0.0),
-            memory_bytes: count("memory_bytes"),
-        }
-    }
-
-    /// The latency that counts: of reads, or of writes where there are no reads.
-    #[must_use]
-    pub fn us(&self) -> f64 {
-        self.read_us_mean.or(self.write_us_mean).unwrap_or(0.0)
-    }
-
-    /// The latencies by which a cache pays or not.
-    pub(super) fn means(&self) -> Means {
-        Means { us: self.us(), request_us: self.request_us_mean }
-    }
+/// The latencies by which a cache pays or not.
+pub(super) fn means(point: &Point) -> Means {
+    Means { us: point.us(), request_us: point.request_us_mean }
 }
 
 /// The origin alone, and what the other points need to know.
@@ -136,14 +70,10 @@ pub(super) struct Alone {
 
 /// Runs the origin alone; where it cannot keep up with the recorded times, once more without them.
 pub(super) fn alone(asked: &Asked) -> Result<Alone> {
-    let mut scenario = Scenario::parse(&asked.name, "")?;
+    let devices = (asked.origin.as_str(), asked.flash.as_str());
+    let mut scenario = replays::scenario(&asked.name, devices, asked.seed)?;
     for (key, value) in [
-        ("kind", Value::from("volume")),
-        ("load", "trace".into()),
         ("system", "no-cache".into()),
-        ("origin", asked.origin.as_str().into()),
-        ("flash", asked.flash.as_str().into()),
-        ("seed", asked.seed.into()),
         ("trace", Value::Table(asked.trace_keys.clone())),
         ("trace.requests", asked.requests.into()),
     ] {
@@ -159,14 +89,13 @@ pub(super) fn alone(asked: &Asked) -> Result<Alone> {
     }
     let result = &line.result;
     let count = |key: &str| result[key].as_u64().unwrap_or(0);
-    let ends = result["samples"]["at_seconds"].as_array();
     Ok(Alone {
         point: Point::of("no-cache", result),
         requests: count("requests"),
         writes: count("writes"),
         origin_bytes: count("origin_bytes"),
         touched_bytes: count("touched_unit_bytes"),
-        seconds: ends.and_then(|ends| ends.last()?.as_f64()).unwrap_or(0.0),
+        seconds: replays::seconds(result),
         timed: result["pace"] == "times",
         too_slow,
         scenario,
@@ -185,11 +114,6 @@ fn run(asked: &Asked, scenario: &Scenario) -> Result<Vec<Line>> {
 }
 
 impl Alone {
-    /// Seconds between two updates of a cache that has them.
-    pub(super) fn update_seconds(&self) -> i64 {
-        (self.seconds / UPDATES).floor().clamp(1.0, LONGEST_SECONDS) as i64
-    }
-
     /// Runs a preset at every size.
     pub(super) fn behind(
         &self,

@@ -7,7 +7,8 @@ use larder_trace::info::Info;
 use super::advice::Advised;
 use super::entrants::Entrant;
 use super::knee;
-use super::points::{Alone, Asked, MIB, Point};
+use super::points::{Alone, Asked, MIB};
+use crate::replays::Point;
 use crate::scenario::volume::OUTSTANDING;
 
 /// A size for people.

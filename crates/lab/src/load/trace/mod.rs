@@ -13,8 +13,12 @@
 
 pub mod desktop;
 pub mod holland;
+pub mod log;
+pub mod moving;
+pub mod named;
 pub mod oltp;
 pub mod plain;
+pub mod scan;
 pub mod tpcc;
 
 use std::cmp::Reverse;

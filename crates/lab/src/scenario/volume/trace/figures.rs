@@ -2,7 +2,9 @@
 //! What a replayed trace comes to: numbers whose names say their units.
 //!
 //! `samples` are of the whole run, a hundredth of the requests each, and so are `late_requests` and
-//! `late_seconds_most`; all else is of what comes after the warm-up. What there is none of is null.
+//! `late_seconds_most`; `run_flash_write_bytes` is of the whole run; all else is of what comes after the warm-up.
+//! `warm_up_seconds` is how long it took from the beginning until a sample had 90 % of the hit ratio of the last eighth
+//! of the run. What there is none of is null.
 //! `origin_reads` and `origin_writes` are operations that the origin carried out, for whatever reason.
 //! A latency of more than two minutes counts as that in percentiles, and in full in means.
 
@@ -51,6 +53,10 @@ pub(super) fn json(
         "late_requests": tally.late,
         "late_seconds_most": tally.latest as f64 / 1e9,
         "span_seconds": (to.at - from.at) as f64 / 1e9,
+        "request_us_p99": tally.quantile_us(0.99),
+        "requests_per_second": tally.per_second(),
+        "warm_up_seconds": tally.warm_up_seconds(),
+        "run_flash_write_bytes": to.counters.flash_write_bytes,
         "hit_ratio": mean(tally.reads.hits, tally.reads.took.count()),
         "origin_bytes": setup.data_bytes,
         "footprint_bytes": touched.map(|touched| touched.page_bytes),

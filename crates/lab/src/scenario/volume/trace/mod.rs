@@ -11,6 +11,7 @@
 mod figures;
 mod scan;
 mod settings;
+mod source;
 mod tally;
 
 use std::time::{Duration, Instant};
@@ -22,8 +23,8 @@ use serde_json::Value as Json;
 
 use self::scan::{Feed, Scan};
 use self::settings::FlashSize;
-pub use self::settings::{OUTSTANDING, TraceSettings};
 use self::settings::SHARE_STEP_BYTES;
+pub use self::settings::{OUTSTANDING, TraceSettings};
 use self::tally::Tally;
 use super::super::setting::bad;
 use super::{Setup, System, world};
@@ -39,12 +40,12 @@ const MOST_MEMORY: u64 = 8 << 30;
 /// # Errors
 /// If the trace is malformed or empty, or flash has no room for a unit.
 pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> {
-    let (trace, size) = (settings.trace(), settings.flash_size());
-    let (trace, size) = (trace.map_err(anyhow::Error::msg)?, size.map_err(anyhow::Error::msg)?);
+    let (source, size) = (settings.source(setup.seed), settings.flash_size());
+    let (source, size) = (source.map_err(anyhow::Error::msg)?, size.map_err(anyhow::Error::msg)?);
     let unit_bytes = setup.choices.unit_bytes;
     let counted = matches!(size, FlashSize::Share(_)).then_some(unit_bytes);
-    let scan = Scan::of(&trace, settings.requests(), counted)?;
-    let name = trace.path().display();
+    let scan = Scan::of(&source, settings.requests(), counted)?;
+    let name = source.name();
     if scan.requests == 0 {
         bail!("{name}: has no requests; accepted: at least one");
     }
@@ -62,7 +63,7 @@ pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> 
     let (pace, speed) = settings.pace(scan.is_timed()).map_err(anyhow::Error::msg)?;
     let has_flash = matches!(setup.system, System::Preset(_));
     let mut tally = Tally::new(scan.requests, settings.warm_up_share, has_flash);
-    let (mut world, mut feed) = (world(&setup)?, Feed::new(&trace, &scan, speed)?);
+    let (mut world, mut feed) = (world(&setup)?, Feed::new(&source, &scan, speed)?);
     let (mut told, system) = (Instant::now(), setup.system.name());
     drive(
         &mut world,
@@ -77,7 +78,7 @@ pub(super) fn point(mut setup: Setup, settings: &TraceSettings) -> Result<Json> 
         },
     )
     .map_err(|why| anyhow!(why))
-    .with_context(|| name.to_string())?;
+    .with_context(|| name.clone())?;
     if let Some(error) = feed.failed {
         return Err(error.into());
     }

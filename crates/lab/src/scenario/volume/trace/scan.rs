@@ -4,11 +4,14 @@
 use larder_core::buf::SECTOR;
 use larder_core::config::UNIT_BYTES_MOST;
 use larder_core::exec::Nanos;
-use larder_trace::{Extents, Op, Packed, Record, Records, Trace, TraceError};
+use larder_trace::{Extents, Op, Packed, Record, TraceError};
 
 use crate::hits::units::Units;
 use crate::load::desktop::Ask;
 use crate::load::replay::Due;
+use crate::load::trace::named::Requests;
+
+use super::source::Source;
 
 /// What the second pass has to know.
 pub(super) struct Scan {
@@ -22,32 +25,26 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Looks at the first `most` requests; counts pages, and units of so many bytes, if they are to be counted.
+    /// Looks at the first `most` requests; counts pages, and units of so many bytes, where that is given.
     pub(super) fn of(
-        trace: &Trace,
+        source: &Source,
         most: u64,
         unit_bytes: Option<u64>,
     ) -> Result<Self, TraceError> {
         // Whatever the unit is, devices share none and lie where they lay with another.
         let mut extents = Extents::new(UNIT_BYTES_MOST);
         let (mut seen_pages, mut seen_units) = (Units::default(), Units::default());
-        let (mut pages, mut units) = (0, 0);
-        let (mut requests, mut first_us, mut last_us) = (0, u64::MAX, 0);
-        let mut records = trace.records()?;
-        while let Some(batch) = records.next_batch()? {
-            let left = usize::try_from(most - requests).unwrap_or(usize::MAX);
-            for record in batch.iter().take(left) {
-                extents.add(record);
-                (first_us, last_us) = (first_us.min(record.ts_us), last_us.max(record.ts_us));
-                if let Some(bytes) = unit_bytes {
-                    pages += record.pages().filter(|page| seen_pages.first(*page)).count() as u64;
-                    units += record.units(bytes).filter(|unit| seen_units.first(*unit)).count() as u64;
-                }
-                requests += 1;
+        let (mut requests, mut pages, mut units) = (0, 0, 0);
+        let (mut first_us, mut last_us) = (u64::MAX, 0);
+        for record in source.records()?.take(usize::try_from(most).unwrap_or(usize::MAX)) {
+            let record = record?;
+            extents.add(&record);
+            (first_us, last_us) = (first_us.min(record.ts_us), last_us.max(record.ts_us));
+            if let Some(bytes) = unit_bytes {
+                pages += record.pages().filter(|page| seen_pages.first(*page)).count() as u64;
+                units += record.units(bytes).filter(|unit| seen_units.first(*unit)).count() as u64;
             }
-            if requests == most {
-                break;
-            }
+            requests += 1;
         }
         Ok(Self { packed: extents.pack(), requests, pages, units, first_us, last_us })
     }
@@ -61,7 +58,7 @@ impl Scan {
 /// The second pass: requests on the volume.
 pub(super) struct Feed<'a> {
     scan: &'a Scan,
-    records: Records,
+    records: Requests,
     left: u64,
     speed: f64,
     last: Nanos,
@@ -69,8 +66,8 @@ pub(super) struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    pub(super) fn new(trace: &Trace, scan: &'a Scan, speed: f64) -> Result<Self, TraceError> {
-        let (records, left) = (trace.records()?, scan.requests);
+    pub(super) fn new(source: &Source, scan: &'a Scan, speed: f64) -> Result<Self, TraceError> {
+        let (records, left) = (source.records()?, scan.requests);
         Ok(Self { scan, records, left, speed, last: 0, failed: None })
     }
 

@@ -3,8 +3,10 @@
 //!
 //! ```toml
 //! [trace]
-//! path = "t.btr.zst"
-//! format = "btr"          # as larder trace info --format; without, the name or beginning tells
+//! path = "t.btr.zst"      # or a load that is made, of `load/trace/named.rs`:
+//! made = "scattered"
+//! made_mib = 4096         # its data; with trace.requests
+//! format = "btr"          # as larder trace info --format; without, by its name or beginning
 //! dev = 0                 # only this device; without, all of them, packed one behind the other
 //! columns = "op=what"     # of a CSV
 //! event = "Q"             # of a blkparse text
@@ -12,7 +14,7 @@
 //! flash_share = 0.1
 //! speed = 1.0             # requests come at the recorded times, so many times as fast
 //! most_outstanding = 1024 # with times: more than so many wait, and count as late
-//! outstanding = 8         # instead: so many under way, whatever the times
+//! outstanding = 8         # instead: so many in flight, whatever the times
 //! warm_up_share = 0.5     # of the requests; they are not counted
 //! requests = 1_000_000    # only the first so many
 //! ```
@@ -21,7 +23,7 @@
 //!
 //! Without `speed` and `outstanding`, times are kept where the trace has them: what a client waits
 //! for depends on rests and on bursts, and population does its work in the rests. A trace without
-//! times runs with 8 under way.
+//! times runs with 8 in flight.
 
 use std::path::PathBuf;
 use std::str::FromStr as _;
@@ -30,9 +32,11 @@ use larder_trace::{Columns, Format, Options, Trace};
 use serde::Deserialize;
 
 use super::super::super::setting::{bad, in_range};
+use super::source::Source;
 use crate::load::replay::Pace;
+use crate::load::trace::named::Named;
 
-/// Under way at once where there are no times, or none that can be kept.
+/// In flight at once where there are no times, or none that can be kept.
 pub const OUTSTANDING: u32 = 8;
 /// The most that may be asked for.
 const MOST_OUTSTANDING: u64 = 65_536;
@@ -40,6 +44,9 @@ const MOST_OUTSTANDING: u64 = 65_536;
 const FLASH_SHARE: f64 = 0.1;
 /// A share of the footprint is a multiple of so many bytes: the unit of the presets with the largest.
 pub const SHARE_STEP_BYTES: u64 = 1 << 20;
+/// Data of a load that is made, if nothing else is said, and the most.
+const MADE_MIB: u64 = 4096;
+const MOST_MADE_MIB: u64 = 1 << 20;
 /// The most MiB of flash: what a map of the engine has room for.
 const MOST_MIB: f64 = (4096_u64 << 10) as f64;
 
@@ -48,6 +55,8 @@ const MOST_MIB: f64 = (4096_u64 << 10) as f64;
 #[serde(default, deny_unknown_fields)]
 pub struct TraceSettings {
     path: PathBuf,
+    made: Option<String>,
+    made_mib: u64,
     format: Option<String>,
     dev: Option<u8>,
     columns: Option<String>,
@@ -65,6 +74,8 @@ impl Default for TraceSettings {
     fn default() -> Self {
         Self {
             path: PathBuf::new(),
+            made: None,
+            made_mib: MADE_MIB,
             format: None,
             dev: None,
             columns: None,
@@ -95,9 +106,6 @@ impl TraceSettings {
     /// # Errors
     /// What cannot be, and what would be accepted.
     pub fn lawful(&self) -> Result<(), String> {
-        if self.path.as_os_str().is_empty() {
-            return bad("trace.path", "", "the path of a trace");
-        }
         self.flash_size()?;
         if let Some(count) = self.outstanding {
             in_range("trace.outstanding", count.into(), 1, MOST_OUTSTANDING)?;
@@ -116,14 +124,39 @@ impl TraceSettings {
             }
             _ => {}
         }
-        self.trace()?.records().map(drop).map_err(|e| e.to_string())
+        match self.source(0)? {
+            Source::File(trace) => trace.records().map(drop).map_err(|e| e.to_string()),
+            Source::Made { .. } => Ok(()),
+        }
     }
 
-    /// The trace.
+    /// Where requests come from; the seed is of loads that are made.
     ///
     /// # Errors
-    /// How it is to be understood is not understood.
-    pub(super) fn trace(&self) -> Result<Trace, String> {
+    /// There is no such load, or how the file is to be read is not understood.
+    pub(super) fn source(&self, seed: u64) -> Result<Source, String> {
+        let Some(name) = &self.made else { return Ok(Source::File(self.trace()?)) };
+        if !self.path.as_os_str().is_empty() {
+            return bad("trace.made", name, "made or path, not both");
+        }
+        if self.requests.is_none() {
+            return Err(format!(
+                "trace.made = '{name}' needs trace.requests; accepted: 1 and more"
+            ));
+        }
+        in_range("trace.made_mib", self.made_mib, 1, MOST_MADE_MIB)?;
+        let Some(load) = Named::by_name(name) else {
+            let names: Vec<&str> = Named::ALL.iter().map(|load| load.name).collect();
+            return bad("trace.made", name, names.join(", "));
+        };
+        Ok(Source::Made { load, data_bytes: self.made_mib << 20, seed })
+    }
+
+    /// The trace of the file.
+    fn trace(&self) -> Result<Trace, String> {
+        if self.path.as_os_str().is_empty() {
+            return bad("trace.path", "", "the path of a trace, or trace.made");
+        }
         let format = self.format.as_deref().map(Format::by_name).transpose();
         let columns = self.columns.as_deref().map(Columns::from_str).transpose();
         let options = Options {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is counted while a trace is replayed: after the warm-up, and in samples from the beginning.
 
-use larder_core::exec::Nanos;
+use larder_core::exec::{Nanos, SECOND};
 use larder_core::stats::Counters;
 use larder_model::Wear;
 use larder_sim::world::{ORIGIN, World};
@@ -12,6 +12,10 @@ use crate::load::replay::Answered;
 
 /// So many samples of equal numbers of requests.
 const SAMPLES: u64 = 100;
+/// A cache is warm at this share of its final hit ratio ...
+const WARM_SHARE: f64 = 0.9;
+/// ... which is that of the last of so many equal parts of the run.
+const PARTS: usize = 8;
 
 /// The counters of a world at a moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +91,32 @@ impl Tally {
             samples: Vec::new(),
             requests,
         }
+    }
+
+    /// Answered requests a second.
+    pub(super) fn per_second(&self) -> f64 {
+        let count = self.reads.took.count() + self.writes.took.count();
+        count as f64 * SECOND as f64 / (self.to.at - self.from.at).max(1) as f64
+    }
+
+    /// The latency that this share of requests does not exceed, in microseconds.
+    pub(super) fn quantile_us(&self, share: f64) -> f64 {
+        let mut all = self.reads.took.clone();
+        all += &self.writes.took;
+        all.quantile_us(share)
+    }
+
+    /// Until the cache was warm, in seconds; none if it has no hits.
+    pub(super) fn warm_up_seconds(&self) -> Option<f64> {
+        let last = self.samples.len().div_ceil(PARTS);
+        let last = self.samples.iter().rev().take(last);
+        let (hits, reads) = last.fold((0, 0), |(hits, reads), s| (hits + s.hits, reads + s.reads));
+        if hits == 0 {
+            return None;
+        }
+        let least = hits as f64 / reads as f64 * WARM_SHARE;
+        let warm = |s: &&Sample| s.reads > 0 && s.hits as f64 >= s.reads as f64 * least;
+        Some(self.samples.iter().find(warm)?.end as f64 / SECOND as f64)
     }
 
     /// Requests that do not count.
