@@ -45,6 +45,9 @@ fn unknown_words_are_named() {
     slip("size --origin 1TiB", 2, &["--flash"]);
     slip("attach", 2, &["<DEV>"]);
     slip("bench no-such-bench", 2, &["no-such-bench", "accepted"]);
+    slip("bench regret memory", 2, &["bench 'regret'", "accepted: alone"]);
+    slip("bench memory --only oltp", 2, &["--only", "accepted: larder bench regret"]);
+    slip("bench regret --only ontp", 2, &["--only: got 'ontp'", "accepted no-cache"]);
     slip("presets extra", 2, &["extra"]);
     slip("torture --profile nosuch", 2, &["nosuch", "everyday", "metadata-rot"]);
     slip("torture --runs 0", 2, &["0"]);
