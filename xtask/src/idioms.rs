@@ -87,7 +87,7 @@ fn judge(found: &[(String, Hit<'_>)], left: &[(&str, usize)], findings: &mut Vec
 }
 
 /// Comments and messages of a source, line by line.
-fn texts(source: &Source) -> Vec<String> {
+pub fn texts(source: &Source) -> Vec<String> {
     let comment = |line: &str| {
         line.trim().strip_prefix("//").map(|l| l.trim_start_matches(['/', '!']).to_owned())
     };

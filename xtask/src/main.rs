@@ -13,16 +13,19 @@
 //! | files that import each other | `circles.rs`; resolution of names: `modules.rs`, `names.rs` |
 //! | `impl` blocks of one type in several folders | `impls.rs` |
 //! | rules of docs/design.md, their citations and mutants | `rules.rs` |
+//! | claims of the papers: tables of docs/papers.md, citations | `claims.rs` |
 //! | links and paths in documents | `links.rs`, over `documents.rs` |
 //! | commands in documents | `commands.rs` |
 //! | plain English, and no history in documents | `idioms.rs`; the phrases: `idioms.txt` |
 //!
 //! `tidy --figures` prints lengths of files, lines of code, and the places of the conditions.
 //! `tidy --idioms` prints every phrase that is left.
+//! `claims` writes the tables of docs/papers.md.
 
 mod arrows;
 mod attributes;
 mod circles;
+mod claims;
 mod commands;
 mod documents;
 mod figures;
@@ -44,7 +47,7 @@ use std::process::ExitCode;
 
 use self::tree::Tree;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy [--figures|--idioms]";
+const USAGE: &str = "usage: cargo run -p xtask -- [tidy [--figures|--idioms]|claims]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -59,6 +62,10 @@ fn main() -> ExitCode {
         ["tidy", "--idioms"] => Tree::read(&root).map(|tree| {
             println!("{}", idioms::list(&tree));
             Vec::new()
+        }),
+        ["claims"] => Tree::read(&root).and_then(|tree| {
+            claims::write(&tree)?;
+            Ok(Vec::new())
         }),
         _ => {
             eprintln!("{USAGE}");
@@ -82,6 +89,7 @@ fn tidy(root: &Path) -> Result<Vec<String>, String> {
         circles::check,
         impls::check,
         rules::check,
+        claims::check,
         links::check,
         commands::check,
         idioms::check,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules of docs/design.md: every cited rule exists, and each mutant is listed under the rule that it breaks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::Visit;
 use syn::{Expr, Item, Lit};
@@ -38,6 +38,13 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
         let text = std::fs::read_to_string(tree.root.join(&name)).unwrap_or_default();
         check_citations(&name, &text, &rules, findings);
     }
+}
+
+/// The ids of the rules.
+#[must_use]
+pub fn ids(tree: &Tree) -> BTreeSet<String> {
+    let design = std::fs::read_to_string(tree.root.join(DESIGN)).unwrap_or_default();
+    rules(&design, &mut Vec::new()).into_keys().collect()
 }
 
 /// The texts between backticks.

@@ -11,7 +11,7 @@
 //! - *Popularity* (small integers, Zipfian): 1 to [`HollandSpec::popularity_most`], `k` being drawn
 //!   with a chance in proportion to `k^-popularity_exponent`. The default has one popularity for
 //!   all: the hit ratios that the paper states for its 160 GB working set (3.4 % in RAM, 47 % in
-//!   128 GB of flash, 7.2) are those of uniform access, see paper-tables H7 and 2.5.
+//!   128 GB of flash, 7.2) are those of uniform access (H7).
 //! - *Whether a large file gets more requests than a small one of the same popularity*: yes, in
 //!   proportion. Else the blocks of small files would be far hotter than the same hit ratios allow.
 //! - *Means of the Poisson sizes*: [`HollandSpec::io_blocks`], [`HollandSpec::region_blocks`].

@@ -15,12 +15,12 @@
 //!   hours become thirty minutes ([`HOUR`]), one of the paper's one-minute samples 3.75 s.
 //! - **Zipf 0.9 over 1 MiB regions**, permuted by the seed. The paper gives no law of access, only
 //!   that 4 KiB accesses look random and that spatial locality makes whole fragments worth bringing
-//!   (3.2, 3.4). 0.9 is what traces of OLTP below a buffer pool are usually fitted with (FaCE's
-//!   tables agree with 0.9: paper-tables F2, F4). A *region* is what a table or index has in one
+//!   (3.2, 3.4). 0.9 is what traces of OLTP below a buffer pool are usually fitted with (Tables 4 and 5 of
+//!   FaCE agree with 0.9: F2, F4). A *region* is what a table or index has in one
 //!   piece on disk. Regions are permuted so that neighbouring ones are as unlike as distant ones:
 //!   locality beyond 1 MiB, which would favour still larger units, is left out. Aligned 1 MiB is
 //!   also `sce`'s default unit; that is the paper's claim (a fragment is about as large as what is
-//!   hot together), and the scattered load is there for whoever doubts it.
+//!   hot together), and the scattered load is there for comparison.
 //! - **Runs of 64 KiB**: within its region a transaction picks one of 16 runs and *walks* four
 //!   neighbouring pages of it from a random one on (around its end), as an index descent and the
 //!   rows of a customer do. Starts are uniform, so every page of a region is equally popular and a

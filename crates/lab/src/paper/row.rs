@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A claim of a paper, and what we found: one element of `larder paper --json`.
+//! A claim of a paper, and what was found: one element of `larder paper --json`.
 //!
-//! Invariants: what the paper says stands in `paper` and in the points' `paper` alone, and no check
-//! puts it in the place of what was found; a row whose check fails stays, with what was found.
+//! Invariants: the claim comes from `claims.toml`. The paper's values are in `paper`, and in `paper` of the points; no check
+//! copies them to `ours`. A row whose check fails is reported like any other.
 
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value as Json;
+
+use super::claims::claim;
 
 /// How a claim is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -57,13 +60,13 @@ pub struct At {
 /// A claim and what we found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// As in the tables: S6, H11, P15.
+    /// As in `claims.toml`: S6, H11, P15.
     pub id: &'static str,
-    /// What the paper claims.
+    /// The paper's statement.
     pub claim: &'static str,
-    /// Its number or words.
+    /// The paper's number or words.
     pub paper: Json,
-    /// Ours.
+    /// The number or words of this implementation.
     pub ours: Json,
     /// The values of a figure or table.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -81,33 +84,38 @@ pub struct Row {
 }
 
 impl Row {
-    /// A claim that cannot be asked here.
-    #[must_use]
-    pub fn not_reproducible(id: &'static str, claim: &'static str, paper: Json, why: &str) -> Self {
-        Self {
-            id,
-            claim,
-            paper,
+    /// A claim that cannot be checked here.
+    ///
+    /// # Errors
+    /// If `claims.toml` has no such claim.
+    pub fn not_reproducible(id: &str, why: &str) -> Result<Self> {
+        let claim = claim(id)?;
+        Ok(Self {
+            id: &claim.id,
+            claim: &claim.statement,
+            paper: claim.number.clone(),
             ours: Json::Null,
             points: Vec::new(),
-            unit: "",
+            unit: &claim.unit,
             kind: Kind::Absolute,
             scale: String::new(),
             verdict: Verdict::NotReproducible,
             why: why.to_owned(),
-        }
+        })
     }
 
-    /// A claim with its kind, to be filled by the `with`-functions.
-    #[must_use]
-    pub fn new(id: &'static str, claim: &'static str, kind: Kind, unit: &'static str) -> Self {
-        Self { kind, unit, ..Self::not_reproducible(id, claim, Json::Null, "") }
+    /// A claim with the kind of its check. The other methods add what was found.
+    ///
+    /// # Errors
+    /// If `claims.toml` has no such claim.
+    pub fn new(id: &str, kind: Kind) -> Result<Self> {
+        Ok(Self { kind, ..Self::not_reproducible(id, "")? })
     }
 
-    /// What the paper says and what we found, in one number or in words each.
+    /// What was found, in one number or in words.
     #[must_use]
-    pub fn values(mut self, paper: impl Into<Json>, ours: impl Into<Json>) -> Self {
-        (self.paper, self.ours) = (paper.into(), ours.into());
+    pub fn ours(mut self, ours: impl Into<Json>) -> Self {
+        self.ours = ours.into();
         self
     }
 
@@ -131,6 +139,12 @@ impl Row {
         self.verdict = if holds { Verdict::Holds } else { Verdict::Differs };
         self.why = why.into();
         self
+    }
+
+    /// The paper's number; NaN if the paper states words.
+    #[must_use]
+    pub fn paper_number(&self) -> f64 {
+        self.paper.as_f64().unwrap_or(f64::NAN)
     }
 
     /// The paper's value in words.

@@ -65,14 +65,14 @@ mod tests {
 
     #[test]
     fn values_stand_below_the_figures_where_a_row_has_some() {
-        let bare = Row::new("S1", "one number", Kind::Exact, "ms");
-        let row = Row::new("S2", "several", Kind::Shape, "MB/s");
+        let bare = Row::new("S4", Kind::Exact).unwrap();
+        let row = Row::new("S9", Kind::Shape).unwrap();
         let row =
             row.points(vec![runs::at("8 GB", 1.49, &[1.3]), runs::at("all", None, &[1234.2])]);
         let found = Found { rows: vec![bare, row], figures: Vec::new() };
         let folded = part(&found).folded;
         assert_eq!(folded.len(), 1);
-        assert_eq!(folded[0].title, "S2, values: several [MB/s]");
+        assert_eq!(folded[0].title, format!("S9, values: {} [% of reads]", found.rows[1].claim));
         let text = |row: &TableRow| row.cells.iter().map(|c| c.text.clone()).collect::<Vec<_>>();
         let rows: Vec<_> = folded[0].rows.iter().map(text).collect();
         assert_eq!(rows, [["8 GB", "1.3", "1.49"], ["all", "1234", ""]]);

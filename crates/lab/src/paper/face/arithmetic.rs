@@ -20,23 +20,15 @@ pub(super) fn break_even(_: &Asked) -> Result<Found> {
     let writes = exponent(disk.write_iops_qd32, flash.write_iops_qd32);
     let printed = |value: f64| (value * 1000.0).round() / 1000.0;
     let holds = printed(reads) == 1.006 && printed(writes) == 1.025;
-    let row = Row::new(
-        "FE1",
-        "flash that does as much as more memory (Equation 1)",
-        Kind::Exact,
-        "exponent",
-    )
-    .values(
-        "1.006 reads; 1.025 writes",
-        format!("{} reads; {} writes", number(reads), number(writes)),
-    )
-    .points(vec![at("reads", 1.006, &[reads]), at("writes", 1.025, &[writes])])
-    .at_scale("1")
-    .verdict(
-        holds,
-        "To the printed digit, from the rated operations a second of the models hdd-15k and \
+    let row = Row::new("FE1", Kind::Exact)?
+        .ours(format!("{} reads; {} writes", number(reads), number(writes)))
+        .points(vec![at("reads", 1.006, &[reads]), at("writes", 1.025, &[writes])])
+        .at_scale("1")
+        .verdict(
+            holds,
+            "To the printed digit, from the rated operations a second of the models hdd-15k and \
                          ssd-840pro: holding says that the equation and Table 1 agree.",
-    );
+        );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }
 
@@ -52,11 +44,8 @@ pub(super) fn segments(_: &Asked) -> Result<Found> {
     let near = (seconds - 1.5).abs() <= 0.1;
     let holds = (segments, kept, rescanned) == (40, 80, 512) && near && scan == 50.0;
     let own = Geometry::fit(0, 10 << 30, BATCH_PAGES, 1).context("10 GiB hold a log")?;
-    let row = Row::new("FM1", "segments of the directory at 10 GB (6.8)", Kind::Exact, "segments, MiB, s")
-        .values(
-            "40 segments; 80 and 512 MB; about 1.5 s; a scan of 20 GB takes 50 s",
-            format!("{segments}; {kept} and {rescanned}; {} s; {scan} s", number(seconds)),
-        )
+    let row = Row::new("FM1", Kind::Exact)?
+        .ours(format!("{segments}; {kept} and {rescanned}; {} s; {scan} s", number(seconds)))
         .points(vec![
             at("segments", 40.0, &[segments as f64]),
             at("directory, MiB", 80.0, &[kept as f64]),
@@ -150,8 +139,8 @@ pub(super) fn drives(asked: &Asked) -> Result<Found> {
             far.join(", ")
         ),
     };
-    let row = Row::new("FT1", "the drives of Table 1, as models", Kind::Absolute, "1/s, MB/s")
-        .values("24 cells", ours)
+    let row = Row::new("FT1", Kind::Absolute)?
+        .ours(ours)
         .points(points)
         .at_scale("1")
         .verdict(holds, "Each cell within a tenth, 32 operations under way (512 on sixteen disks; the paper does not \

@@ -28,8 +28,8 @@ pub(super) fn money(lab: &Lab<'_>) -> Result<Row> {
     let ours = listed(&points);
     let asked = "At each of five steps of 200 MB of memory or 2 GB of flash (ten to one by price), the database \
                  with the flash is faster than that with the memory.";
-    Ok(Row::new("F15", "flash instead of memory for the same money", Kind::Shape, "ratio")
-        .values("flash ahead at every step", ours)
+    Ok(Row::new("F15", Kind::Shape)?
+        .ours(ours)
         .points(points)
         .at_scale(flash.scale())
         .verdict(holds, asked))
@@ -64,8 +64,8 @@ pub(super) fn disks(lab: &Lab<'_>) -> Result<Row> {
     let asked = "16 GB of flash: with each doubling of the disks FaCE and the disks alone grow; from 8 to 16 LC \
                  grows by a smaller factor than FaCE; LC is ahead of FaCE with one and two disks, FaCE with \
                  sixteen.";
-    Ok(Row::new("F16", "one to sixteen disks (Figure 13)", Kind::Shape, "tpmC")
-        .values("FaCE grows throughout; LC slows at 8; LC ahead at 1 and 2", said(&checks))
+    Ok(Row::new("F16", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, asked))

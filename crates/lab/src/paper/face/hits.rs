@@ -67,16 +67,11 @@ pub(super) fn kinds(lab: &Lab<'_>) -> Result<Row> {
     let asked = "At each of five sizes, of FaCE-Basic and of LC: mixed above dirty pages only above clean \
                  pages only, in throughput and in flash hits; and the crossover that the paper puts at \
                  about 8 GB: FaCE-Basic below LC at 4 GB and above it from 12 GB on.";
-    Ok(Row::new(
-        "F1",
-        "all pages are better than dirty ones, those than clean ones",
-        Kind::Shape,
-        "tpmC, hit ratio",
-    )
-    .values("mixed > dirty > clean; FaCE-Basic over LC from about 8 GB on", said(&checks))
-    .points(points)
-    .at_scale(runs.scale())
-    .verdict(holds, why(holds, asked, KINDS_DIFFER)))
+    Ok(Row::new("F1", Kind::Shape)?
+        .ours(said(&checks))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, KINDS_DIFFER)))
 }
 
 /// F2.
@@ -104,8 +99,8 @@ pub(super) fn reduction(lab: &Lab<'_>) -> Result<Row> {
                  identical' is within 3 points, half as much again as the paper's two.";
     let words = |n: usize| listed(&points[n..n + 5]);
     let ours = format!("mixed {}; dirty only {}", words(0), words(5));
-    Ok(Row::new("F2", "disk writes saved by FaCE-Basic (Table 4)", Kind::Absolute, "%")
-        .values("mixed 51; 61; 66; 71; 75; dirty only 53; 62; 67; 71; 74", ours)
+    Ok(Row::new("F2", Kind::Absolute)?
+        .ours(ours)
         .points(points)
         .at_scale(lab.sizes()?.scale())
         .verdict(holds, why(holds, asked, &format!("{} {REDUCTION_DIFFERS}", said(&checks)))))
@@ -118,8 +113,8 @@ pub(super) fn clean(lab: &Lab<'_>) -> Result<Row> {
     let written = runs.at(&[], "/all_disk_pages_written")?;
     let saved: Vec<f64> = left.iter().zip(&written).map(|(left, written)| left - written).collect();
     let holds = always(&left, &written, |left, written| left == written && left > 0.0);
-    Ok(Row::new("F3", "clean pages alone save no disk write", Kind::Exact, "pages")
-        .values(0, rounded(&saved))
+    Ok(Row::new("F3", Kind::Exact)?
+        .ours(rounded(&saved))
         .points(vec![
             at("changed pages that left", None, &left),
             at("written to disk", None, &written),
@@ -164,8 +159,8 @@ pub(super) fn stale(lab: &Lab<'_>) -> Result<Row> {
     let asked = "The share of old versions grows from each size to the next for each database; at each \
                  size it is the larger the smaller the database; and of the values themselves the first two of \
                  the default database, 4 and 8 GB, lie within 5 points.";
-    Ok(Row::new("F4", "old versions on flash (Table 5)", Kind::Shape, "%")
-        .values("8.3 to 22.2; 10.0 to 44.9; 19.2 to 58.8", said(&checks))
+    Ok(Row::new("F4", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(lab.sizes()?.scale())
         .verdict(holds, why(holds, asked, STALE_DIFFERS)))
@@ -196,8 +191,8 @@ pub(super) fn hits(lab: &Lab<'_>) -> Result<Row> {
     let holds = all(&checks);
     let asked = "The paper has two statements, 'no more than 3 %' of FaCE-GSC and 'not by more than 10 %' of \
                  FaCE; both taken as points of the hit ratio, at each size.";
-    Ok(Row::new("F5", "flash hits of LC above FaCE's", Kind::Absolute, "points")
-        .values("at most 3 (GSC), 10 (Basic)", said(&checks))
+    Ok(Row::new("F5", Kind::Absolute)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, HITS_DIFFER)))
@@ -227,8 +222,8 @@ pub(super) fn reductions(lab: &Lab<'_>) -> Result<Row> {
     let holds = all(&checks);
     let asked = "At each size LC saves 3 to 15 points more disk writes than FaCE (which FaCE is not said; Basic \
                  is taken, and of GSC that it is below LC), and GSC hits and saves more than Basic.";
-    Ok(Row::new("F6", "disk writes saved by LC and FaCE", Kind::Absolute, "points")
-        .values("LC 3 to 15 above FaCE; GSC > Basic", said(&checks))
+    Ok(Row::new("F6", Kind::Absolute)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, REDUCTIONS_DIFFER)))
@@ -251,8 +246,8 @@ pub(super) fn ranges(lab: &Lab<'_>) -> Result<Row> {
     let ours = listed(&points);
     let asked = "The ends of both ranges, which the introduction gives without sizes, at 4 and 20 GB, within 5 \
                  points.";
-    Ok(Row::new("F21", "flash hits and writes saved, overall", Kind::Absolute, "%")
-        .values("hits 72 to 91; writes 46 to 89", ours)
+    Ok(Row::new("F21", Kind::Absolute)?
+        .ours(ours)
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, RANGES_DIFFER)))

@@ -54,8 +54,8 @@ pub(super) fn times(lab: &Lab<'_>) -> Result<Row> {
          than on disks alone; and the factor between FaCE and disks grows with the interval. The seconds \
          themselves are not asked for: the paper's machines read and parse a log too. {MODEL}"
     );
-    Ok(Row::new("F17", "time to restart (Table 8)", Kind::Shape, "s, ratio")
-        .values("FaCE < flash alone < disks alone; 1.7 to 9 times sooner than disks", said(&checks))
+    Ok(Row::new("F17", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, &asked, TIMES_DIFFER)))
@@ -94,8 +94,8 @@ pub(super) fn pages(lab: &Lab<'_>) -> Result<Row> {
          log keeps a head with every batch, so it reads heads where FaCE reads the pages of two \
          segments. {MODEL}"
     );
-    Ok(Row::new("F18", "what a restart reads", Kind::Absolute, "%, s, MiB")
-        .values("over 98 %; about 1.5 s", said(&checks))
+    Ok(Row::new("F18", Kind::Absolute)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, asked))
@@ -140,8 +140,8 @@ pub(super) fn slump(lab: &Lab<'_>) -> Result<Row> {
          the crash.",
         range(&early)
     );
-    Ok(Row::new("F19", "throughput after a restart (Figure 14)", Kind::Shape, "tpmC, s")
-        .values("a slump of about 400 s; always ahead of disks alone", said(&checks))
+    Ok(Row::new("F19", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, &asked, SLUMP_DIFFERS)))
@@ -154,8 +154,8 @@ pub(super) fn stop(lab: &Lab<'_>) -> Result<Row> {
     let holds = ours.iter().all(|seconds| (3.5..=18.0).contains(seconds));
     let asked = "From half of 7 s to twice 9 s, with what the log knows of itself: all that was changed in the 200 \
                  MB of the pool is put on the log, which is then made durable.";
-    Ok(Row::new("F20", "a clean stop", Kind::Absolute, "s")
-        .values("7 to 9", rounded(&ours))
+    Ok(Row::new("F20", Kind::Absolute)?
+        .ours(rounded(&ours))
         .points(vec![at("10 GB of flash", 8.0, &ours)])
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, STOP_DIFFERS)))

@@ -36,8 +36,8 @@ pub(super) fn utilisation(lab: &Lab<'_>) -> Result<Row> {
     let asked = "LC is busy early: its utilisation is at least the least that the paper prints of it (70 to \
                  86 %) at every size; FaCE's is lower at each size, grows from each to the next, and \
                  stays below 90 %.";
-    Ok(Row::new("F7", "utilisation of flash", Kind::Shape, "%")
-        .values("LC 70 to 86; FaCE grows with flash, below 90", said(&checks))
+    Ok(Row::new("F7", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, BUSY_DIFFERS)))
@@ -64,8 +64,8 @@ pub(super) fn operations(lab: &Lab<'_>) -> Result<Row> {
     let holds = all(&checks);
     let asked = "Pages of 4 KiB read and written a second: FaCE more than twice LC at 10 GB; FaCE's grow from \
                  each size to the next; LC's at 20 GB are at most a fifth above those at 4 GB.";
-    Ok(Row::new("F8", "pages a second of flash", Kind::Shape, "ratio, pages/s")
-        .values("FaCE over twice LC at 10 GB; LC flat", said(&checks))
+    Ok(Row::new("F8", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(sizes.scale())
         .verdict(holds, why(holds, asked, PAGES_DIFFER)))
@@ -123,8 +123,8 @@ pub(super) fn throughput(lab: &Lab<'_>) -> Result<Row> {
     let asked = "FaCE-GSC above LC at every size on the 840 Pro and the 850 Evo; gains like 40 % on the S3500 at \
                  20 GB, like a factor of 2.3 on the 840 Pro and of two over Basic at 20 GB (from half of the \
                  gain to twice as much); on the P3700 LC is level or ahead by up to 10 % at every size.";
-    Ok(Row::new("F9", "throughput of FaCE and LC on four drives", Kind::Shape, "ratio")
-        .values("FaCE ahead, but on the P3700; 1.4 on the S3500; 2.3 at best", said(&checks))
+    Ok(Row::new("F9", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(sizes.scale())
         .verdict(holds, why(holds, asked, SPEED_DIFFERS)))
@@ -145,8 +145,8 @@ pub(super) fn alone(lab: &Lab<'_>) -> Result<Row> {
     let holds = all(&checks);
     let asked = "On the 850 Evo: the database on flash alone gains like 70 % over disks alone (from half of the \
                  gain to twice as much), and FaCE with the smallest flash, 4 GB, is faster than that.";
-    Ok(Row::new("F10", "a database on a slow drive of flash", Kind::Shape, "ratio")
-        .values("1.7 of disks alone; a small cache is faster", said(&checks))
+    Ok(Row::new("F10", Kind::Shape)?
+        .ours(said(&checks))
         .points(vec![
             at("flash alone over disks alone", 1.7, &gain),
             at("4 GB of cache over flash alone", None, &over(&small, &ssd)),
@@ -173,8 +173,8 @@ pub(super) fn bcache(lab: &Lab<'_>) -> Result<Row> {
     let holds = all(&checks);
     let asked = "At 20 GB, over both orders of bcache: gains like 68 % in throughput and 20 % in hits (from \
                  half of the gain to twice as much).";
-    Ok(Row::new("F11", "FaCE over bcache", Kind::Absolute, "ratio")
-        .values("1.68 of the throughput, 1.2 of the hits", said(&checks))
+    Ok(Row::new("F11", Kind::Absolute)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, BCACHE_DIFFERS)))
@@ -206,8 +206,8 @@ pub(super) fn through(lab: &Lab<'_>) -> Result<Row> {
     let asked = "Written through, FaCE gains like 20 % over LC at each size (from half of the gain to twice as \
                  much); either is slower than when it writes back; and from 12 to 20 GB neither grows by \
                  more than a tenth.";
-    Ok(Row::new("F13", "write-through", Kind::Shape, "ratio")
-        .values("FaCE 1.2 of LC; both slower, and saturate early", said(&checks))
+    Ok(Row::new("F13", Kind::Shape)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, THROUGH_DIFFERS)))

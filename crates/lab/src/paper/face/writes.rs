@@ -43,8 +43,8 @@ pub(super) fn sizes(lab: &Lab<'_>) -> Result<Row> {
                  KiB exactly, bcache's within twice a page; and by the share of writes that begin where the one \
                  before ended, FaCE first and LC last. What counts as sequential in the paper's 20.59 % it \
                  does not say; no value of it is asked for.";
-    Ok(Row::new("F12", "writes to flash (Table 6)", Kind::Absolute, "KiB, %")
-        .values("256.3 (FaCE), 4.0 (LC), 4.6 and 5.2 (bcache)", said(&checks))
+    Ok(Row::new("F12", Kind::Absolute)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, asked))
@@ -80,8 +80,8 @@ pub(super) fn wear(lab: &Lab<'_>) -> Result<Row> {
     let asked = "By a model of the translation layer, the drive as large as the cache (what of a drive of 256 GB was \
                  used is not printed; one ten times as large is among the points): FaCE at most 1.1, and LC over \
                  FaCE like the paper's factors, from half of the excess to twice as much.";
-    Ok(Row::new("F14", "write amplification (Table 7)", Kind::Absolute, "ratio")
-        .values("FaCE 1.02 and 1.08; LC 5.13 and 2.47", said(&checks))
+    Ok(Row::new("F14", Kind::Absolute)?
+        .ours(said(&checks))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, asked))

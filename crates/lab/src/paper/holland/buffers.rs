@@ -39,10 +39,8 @@ pub(super) fn large_sets(asked: &Asked) -> Result<Found> {
     let why = "Writes below 5 us with 256 KiB under async and with 64 MiB under 1 s, more than twice as long \
                with 256 KiB under 1 s, flash's 21 us without RAM; reads at most 20 % slower with 256 KiB \
                than with 8 GB, which hits 7 to 9 % of them.";
-    let claim = "256 KiB of RAM do with asynchronous write-through, 64 MiB with a period of a second; none \
-                 does not";
-    let row = Row::new("H11", claim, Kind::Shape, "us")
-        .values(json!("256 KiB; 64 MiB"), json!(super::super::runs::listed(&points)))
+    let row = Row::new("H11", Kind::Shape)?
+        .ours(json!(super::super::runs::listed(&points)))
         .points(points)
         .at_scale("1/16; RAM below 8 GB unscaled")
         .verdict(holds, why);
@@ -62,15 +60,10 @@ pub(super) fn small_set(asked: &Asked) -> Result<Found> {
                without flash within a fifth of five: both are read off plots.";
     let otherwise = "With a volume of four working sets many blocks are read for the first time after the \
                      warm-up too, whatever the caches: that is in both latencies, and makes their ratio \
-                     smaller. In the steady state LRU gives 1.35 and 5.1 (paper-tables 2.5).";
+                     smaller. In the steady state LRU gives 1.35 and 5.1 (calculated, uniform access).";
     let why = why(holds, asked, otherwise);
-    let claim =
-        "A working set of 5 GB with little RAM: 25 to 30 % slower, about five times without flash";
-    let row = Row::new("H12", claim, Kind::Absolute, "ratio")
-        .values(
-            json!("1.25 to 1.30; 5"),
-            json!(format!("{}; {}", rounded(&with), rounded(&without))),
-        )
+    let row = Row::new("H12", Kind::Absolute)?
+        .ours(json!(format!("{}; {}", rounded(&with), rounded(&without))))
         .points(vec![at("with flash", 1.275, &with), at("without flash", 5.0, &without)])
         .at_scale("1/16; RAM below 8 GB unscaled")
         .verdict(holds, why);

@@ -56,10 +56,8 @@ pub(super) fn run(asked: &Asked) -> Result<Found> {
     let told =
         asked.map(|(is_so, what)| format!("{what} ({})", if is_so { "so" } else { "not so" }));
     let why = format!("On every seed: {}.", told.join("; "));
-    let claim = "Two hosts, one working set: the share of writes that invalidate is high where it fits flash, \
-                 falls off more slowly than with RAM alone, and reads suffer";
-    let row = Row::new("H16", claim, Kind::Shape, "share of writes")
-        .values(json!("high; slower; higher"), json!(super::super::runs::listed(&points)))
+    let row = Row::new("H16", Kind::Shape)?
+        .ours(json!(super::super::runs::listed(&points)))
         .points(points)
         .at_scale(by_set.scale())
         .verdict(holds, why);

@@ -44,10 +44,8 @@ pub(super) fn writes(asked: &Asked) -> Result<Found> {
         if writes_flat { "do" } else { "do not" },
     );
     let holds = reads_flat && writes_flat;
-    let claim =
-        "Read latency does not depend on the share of writes, nor does write latency below 90 %";
-    let row = Row::new("H13", claim, Kind::Shape, "us")
-        .values(json!("flat"), json!(if holds { "flat" } else { "see points" }))
+    let row = Row::new("H13", Kind::Shape)?
+        .ours(json!(if holds { "flat" } else { "see points" }))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, &otherwise));
@@ -93,9 +91,8 @@ pub(super) fn timings(asked: &Asked) -> Result<Found> {
         "A line through six speeds, R2 above 0.999. Where nobody queues for the network the least is {alone:.5}; \
          with queues {queued:.5}: the faster flash is, the more its threads ask of the network, and wait there.",
     );
-    let claim = "The application's read latency is linear in flash's, for every architecture";
-    let row = Row::new("H14", claim, Kind::Exact, "R2")
-        .values(json!("linear"), alone.min(queued))
+    let row = Row::new("H14", Kind::Exact)?
+        .ours(alone.min(queued))
         .points(points)
         .at_scale(runs.scale())
         .verdict(alone.min(queued) > 0.999, why);
@@ -122,9 +119,8 @@ pub(super) fn persistence(asked: &Asked) -> Result<Found> {
         points.push(at(format!("{set} GB: writes, kept over not kept"), 1.0, &kept_writes));
         points.push(at(format!("{set} GB: reads, cold over warm"), None, &cold));
     }
-    let claim = "Twice the flash write time cannot be seen; starting cold costs a lot";
-    let row = Row::new("H15", claim, Kind::Shape, "ratio")
-        .values(json!("invisible; a lot"), json!(super::super::runs::listed(&points)))
+    let row = Row::new("H15", Kind::Shape)?
+        .ours(json!(super::super::runs::listed(&points)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(

@@ -63,10 +63,8 @@ fn alike(runs: &Runs) -> Result<Row> {
     let worst = points.iter().filter_map(|p| p.ours).fold(0.0, f64::max);
     let why = "The 25 pairs of asynchronous and periodic policies of an architecture are within 10 % of \
                the one in the middle, on every seed.";
-    let claim = "All pairs of policies are alike but those that make somebody write to the filer \
-                 synchronously (sync or none)";
-    Ok(Row::new("H2", claim, Kind::Shape, "share")
-        .values(json!("alike"), json!(worst))
+    Ok(Row::new("H2", Kind::Shape)?
+        .ours(json!(worst))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why))
@@ -84,8 +82,8 @@ fn unified_writes(runs: &Runs) -> Result<Row> {
     let unified = pair(runs, "unified", "1s", "async", WRITE)?;
     let why = "RAM every second, flash asynchronously. Within 2 %, since a block's place in the unified \
                chain is a matter of chance.";
-    Ok(Row::new("H3", "Writes take RAM's time, under unified 8/9 of flash's", Kind::Absolute, "us")
-        .values(rounded(&[paper]), rounded(&unified))
+    Ok(Row::new("H3", Kind::Absolute)?
+        .ours(rounded(&unified))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why))
@@ -103,8 +101,8 @@ fn convoys(runs: &Runs) -> Result<Row> {
         number(median(&calm))
     );
     let why = why(holds, "The mean write takes at least as long as one of the filer.", &otherwise);
-    Ok(Row::new("H5", "'none' convoys: writes take the filer's time and more", Kind::Shape, "us")
-        .values(json!("at least 141.2"), rounded(&ours))
+    Ok(Row::new("H5", Kind::Shape)?
+        .ours(rounded(&ours))
         .points(vec![at("none, none", least, &ours), at("none, async", None, &calm)])
         .at_scale(runs.scale())
         .verdict(holds, why))
@@ -118,8 +116,8 @@ fn never_dirty(runs: &Runs) -> Result<Row> {
     };
     let (lookaside, naive) = (most("lookaside"), most("naive"));
     let point = |at: &str, ours| At { at: at.to_owned(), paper: None, ours: Some(ours) };
-    Ok(Row::new("H17", "Under lookaside flash never has a dirty block", Kind::Exact, "blocks")
-        .values(0, lookaside)
+    Ok(Row::new("H17", Kind::Exact)?
+        .ours(lookaside)
         .points(vec![point("lookaside", lookaside), point("naive, for scale", naive)])
         .at_scale(runs.scale())
         .verdict(lookaside == 0.0 && naive > 0.0, "The most at any moment, over all 49 pairs."))

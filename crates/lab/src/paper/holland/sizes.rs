@@ -31,14 +31,13 @@ pub(super) fn together(asked: &Asked) -> Result<Found> {
         holds &= gain.iter().all(|g| (g - paper).abs() <= 3.0);
         gains.push(at(format!("{set} GB"), paper, &gain));
     }
-    let claim = "Unified reads are faster: 3.5 % at a working set of 60 GB, up to 20 % at 80 GB";
     let found = listed(&gains);
     let fit = Fit::of(asked, &found)?;
     gains.extend(fit.points);
     let otherwise = fit.words;
     let text = why(holds, "Within three points each, on every seed.", &otherwise);
-    let h4 = Row::new("H4", claim, Kind::Absolute, "%")
-        .values(json!("3.5; 20"), json!(found))
+    let h4 = Row::new("H4", Kind::Absolute)?
+        .ours(json!(found))
         .points(gains)
         .at_scale(runs.scale())
         .verdict(holds && lower, text);
@@ -57,9 +56,8 @@ pub(super) fn together(asked: &Asked) -> Result<Found> {
     }
     let why = "Hit ratios within 0.2 points: RAM hits do not renew flash's chain, so the two are not quite \
                one LRU.";
-    let claim = "With flash as fast as RAM, unified with 8 + 56 GB is naive with 8 + 64 GB";
-    let h6 = Row::new("H6", claim, Kind::Exact, "% of reads hit")
-        .values(json!("identical"), json!(listed(&points)))
+    let h6 = Row::new("H6", Kind::Exact)?
+        .ours(json!(listed(&points)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(same, why);
@@ -82,10 +80,8 @@ pub(super) fn working_sets(asked: &Asked) -> Result<Found> {
     }
     let why = "The working set is not named; 160 GB is where the hit ratio of RAM is the paper's. RAM within \
                0.2 points, flash within one, about twice what the last printed digit leaves open.";
-    let claim =
-        "RAM hits 3.4 %, flash 0 to 47 % as it grows to 128 GB, with a far larger working set";
-    let h7 = Row::new("H7", claim, Kind::Absolute, "% of reads")
-        .values(json!("3.4; 0 .. 47"), json!(listed(&points)))
+    let h7 = Row::new("H7", Kind::Absolute)?
+        .ours(json!(listed(&points)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why);
@@ -113,9 +109,8 @@ fn helps(runs: &Runs) -> Result<Row> {
     let why = "At every working set above RAM's 8 GB 128 GB of flash save at least 3 %; where the set fits into flash and not \
                into RAM (20 in 32, 40 in 64, 60 and 80 in 128 GB) latency is below half of what it is \
                without.";
-    let claim = "Flash helps even when the working set is far larger, and drops latency steeply when it fits";
-    Ok(Row::new("H8", claim, Kind::Shape, "ratio")
-        .values(json!("helps always"), json!(listed(&points)))
+    Ok(Row::new("H8", Kind::Shape)?
+        .ours(json!(listed(&points)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why))
@@ -145,10 +140,8 @@ pub(super) fn read_ahead(asked: &Asked) -> Result<Found> {
          sets above RAM's 8 GB and up to flash's 64 GB alone. It pays at: {} GB.",
         won.join(", ")
     );
-    let claim = "With 80 % fast reads beside flash and 95 % without, flash wins only where the working set \
-                 fits it but not RAM";
-    let row = Row::new("H9", claim, Kind::Shape, "ratio")
-        .values(json!("8 GB < working set <= 64 GB"), json!(format!("{} GB", won.join(", "))))
+    let row = Row::new("H9", Kind::Shape)?
+        .ours(json!(format!("{} GB", won.join(", "))))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why);
@@ -179,9 +172,8 @@ pub(super) fn growing(asked: &Asked) -> Result<Found> {
          whole server.",
         larder_report::number(median(&end))
     );
-    let claim = "Read latency falls as flash grows, down to flash's own";
-    let row = Row::new("H10", claim, Kind::Shape, "us")
-        .values(json!("down to 88"), rounded(&end))
+    let row = Row::new("H10", Kind::Shape)?
+        .ours(rounded(&end))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why);

@@ -64,8 +64,8 @@ pub(super) fn load(asked: &Asked) -> Result<Found> {
     let means: Vec<f64> = shares.iter().map(|shares| mean(shares)).collect();
     holds &= means.iter().all(|share| (share - 0.42).abs() < SHARE_OFF);
     points.push(at("mean: written of what is covered", 0.42, &means));
-    let row = Row::new("P1", "what the users' ten days cover", Kind::Exact, "GB and shares")
-        .values("73, 111, 59, 148, 112 GB; 42 % written on average", {
+    let row = Row::new("P1", Kind::Exact)?
+        .ours({
             let gb: Vec<String> = (0..5).filter_map(|i| points[i * 5].ours).map(number).collect();
             format!(
                 "{} GB; {} % written on average",
@@ -87,16 +87,14 @@ pub(super) fn load(asked: &Asked) -> Result<Found> {
 
 /// The chance that a request meets the one locked segment of a million.
 pub(super) fn collision(_: &Asked) -> Result<Found> {
-    let (segments, paper) = (1e6_f64, 0.000_01);
-    let percent = 100.0 / segments;
-    let row = Row::new("P16", "a request meets the locked segment", Kind::Exact, "%")
-        .values(paper, percent)
-        .at_scale("1")
-        .verdict(
-            (percent - paper).abs() < paper / 10.0,
-            "One of a million is 0.0001 %; the paper prints a zero too many, which changes nothing \
+    let percent = 100.0 / 1e6;
+    let row = Row::new("P16", Kind::Exact)?;
+    let paper = row.paper_number();
+    let row = row.ours(percent).at_scale("1").verdict(
+        (percent - paper).abs() < paper / 10.0,
+        "One of a million is 0.0001 %; the paper prints a zero too many, which changes nothing \
              of its argument.",
-        );
+    );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }
 
@@ -138,8 +136,8 @@ pub(super) fn table(_: &Asked) -> Result<Found> {
     }
     let below = own.iter().filter(|(own, paper)| own <= paper).count();
     let largest = own.iter().map(|(own, _)| *own).fold(0.0, f64::max);
-    let row = Row::new("PT1", "the size of a metadata region (Table 1)", Kind::Exact, "MiB")
-        .values("16 cells", format!("{exact} of 16 cells equal"))
+    let row = Row::new("PT1", Kind::Exact)?
+        .ours(format!("{exact} of 16 cells equal"))
         .at_scale("1")
         .verdict(
             exact == points.len(),

@@ -66,8 +66,8 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
         rounded(&slru),
         kept_words.join(", ")
     );
-    let row = Row::new("P11", "a backup on the eighth day", Kind::Shape, "ratio, MB/s")
-        .values("SLRU below the bare disk; PRWC and PROC unharmed", found)
+    let row = Row::new("P11", Kind::Shape)?
+        .ours(found)
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, if unharmed { SLRU } else { "" }));

@@ -84,11 +84,10 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
         if holds { "" } else { " " },
         all.violations.join("; ")
     );
-    let row =
-        Row::new("P17", "no acknowledged write is lost at any crash", Kind::Exact, "violations")
-            .values(0, all.violations.len())
-            .points(points)
-            .at_scale("volumes of a few units")
-            .verdict(holds, why);
+    let row = Row::new("P17", Kind::Exact)?
+        .ours(all.violations.len())
+        .points(points)
+        .at_scale("volumes of a few units")
+        .verdict(holds, why);
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }

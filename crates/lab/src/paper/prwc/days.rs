@@ -114,13 +114,11 @@ fn first_days(runs: &Runs) -> Result<Row> {
         if ahead { "ahead" } else { "not ahead on all" },
     );
     let holds = none && rise && ahead;
-    let paper = "no hits on day 1; rises until day 4; ahead of SLRU_n after day 3";
     let asked = "Three shapes, on every seed: no request of day 1 hits; the mean bandwidth of the \
                  users rises from each day to the next up to day 4; on each of days 4 to 10 the mean \
                  of PRWC over SLRU_n is above 1.";
-    let row =
-        Row::new("P2", "PRWC in its first days", Kind::Shape, "ratio of bandwidths, hit ratio");
-    Ok(row.values(paper, found).points(points).verdict(holds, why(holds, asked, FILLED)))
+    let row = Row::new("P2", Kind::Shape)?.ours(found).points(points);
+    Ok(row.verdict(holds, why(holds, asked, FILLED)))
 }
 
 /// P3.
@@ -129,8 +127,8 @@ fn total(runs: &Runs, off: &Runs) -> Result<Row> {
     let holds = slru.iter().all(|gain| is_gain(*gain, 1.54))
         && proc.iter().all(|gain| is_gain(*gain, 1.48));
     let asked = "Both gains from half to twice the paper's (its conclusion has 1.50 and 1.37).";
-    let row = Row::new("P3", "total bandwidth of PRWC", Kind::Absolute, "ratio")
-        .values("1.54 of SLRU_n, 1.48 of PROC", words(&[("SLRU_n", &slru), ("PROC", &proc)]))
+    let row = Row::new("P3", Kind::Absolute)?
+        .ours(words(&[("SLRU_n", &slru), ("PROC", &proc)]))
         .points(vec![
             at("over SLRU_n", 1.54, &slru),
             at("over PROC", 1.48, &proc),
@@ -151,10 +149,11 @@ fn read_only(runs: &Runs) -> Result<Row> {
         && fewer.iter().all(|points| (0.03..=0.12).contains(points));
     let asked = "Bandwidths similar (closer than 19 %), and PROC's read hits lower by half to twice \
                  the paper's 0.06 (which it calls a percent point).";
-    let row = Row::new("P4", "PROC beside SLRU_n", Kind::Absolute, "ratio, hit ratio").values(
-        "1.04 of its bandwidth; read hits 0.06 lower",
-        format!("{}; read hits {} lower", words(&[("SLRU_n", &bandwidth)]), rounded(&fewer)),
-    );
+    let row = Row::new("P4", Kind::Absolute)?.ours(format!(
+        "{}; read hits {} lower",
+        words(&[("SLRU_n", &bandwidth)]),
+        rounded(&fewer)
+    ));
     let points = vec![at("bandwidth", 1.04, &bandwidth), at("read hits fewer by", 0.06, &fewer)];
     Ok(row.points(points).verdict(holds, why(holds, asked, HITS)))
 }
@@ -173,13 +172,13 @@ fn reset(runs: &Runs, resets: &Runs) -> Result<Row> {
         }
         lost.push(mean(&ratios));
     }
-    let holds = lost.iter().all(|ratio| is_gain(*ratio, 0.59));
+    let row = Row::new("P5", Kind::Absolute)?;
+    let paper = row.paper_number();
+    let holds = lost.iter().all(|ratio| is_gain(*ratio, paper));
     let asked = "SLRU_r loses all at each midnight, so each day from the second on is a first one; \
                  the mean of its bandwidth by that of SLRU_n on the same day, a loss from half to \
                  twice the paper's 41 %.";
-    let row = Row::new("P5", "SLRU on the first day after a reset", Kind::Absolute, "ratio")
-        .values(0.59, rounded(&lost))
-        .points(vec![at("of SLRU_n", 0.59, &lost)]);
+    let row = row.ours(rounded(&lost)).points(vec![at("of SLRU_n", paper, &lost)]);
     Ok(row.verdict(holds, why(holds, asked, HOURLY)))
 }
 
@@ -190,8 +189,8 @@ fn writes(runs: &Runs, off: &Runs) -> Result<Row> {
     let holds = all.iter().all(|ratio| is_gain(*ratio, 3.0))
         && first.iter().all(|ratio| is_gain(*ratio, 4.2));
     let asked = "Both gains from half to twice the paper's.";
-    let row = Row::new("P6", "write bandwidth of PRWC over PROC", Kind::Absolute, "ratio")
-        .values("3; user 1: 4.2", format!("{}; user 1: {}", rounded(&all), rounded(&first)))
+    let row = Row::new("P6", Kind::Absolute)?
+        .ours(format!("{}; user 1: {}", rounded(&all), rounded(&first)))
         .points(vec![
             at("all users", 3.0, &all),
             at("U1", 4.2, &first),
@@ -214,8 +213,7 @@ fn reads(runs: &Runs, off: &Runs) -> Result<Row> {
         points.push(uncached(off, ours, peer, READS)?);
     }
     let asked = "Each two of PRWC, PROC and SLRU_n closer than 19 % in the mean of the users.";
-    let row = Row::new("P7", "read bandwidth of PRWC, PROC and SLRU_n", Kind::Shape, "ratio")
-        .values("similar; another one best for each user", found.join(", "));
+    let row = Row::new("P7", Kind::Shape)?.ours(found.join(", "));
     Ok(row.points(points).verdict(holds, why(holds, asked, DRAIN)))
 }
 
@@ -237,10 +235,11 @@ fn latency(runs: &Runs) -> Result<Row> {
         }
     }
     let cases = runs.seeds().count() * USERS.len();
-    let row = Row::new("P8", "latency is the inverse of bandwidth", Kind::Shape, "order").values(
-        "inversely proportional",
-        if holds { "inverse order, always" } else { "not always" },
-    );
+    let row = Row::new("P8", Kind::Shape)?.ours(if holds {
+        "inverse order, always"
+    } else {
+        "not always"
+    });
     Ok(row.verdict(
         holds,
         format!(
@@ -255,15 +254,11 @@ fn latency(runs: &Runs) -> Result<Row> {
 /// P12.
 fn hits(runs: &Runs) -> Result<Row> {
     let gain = gains(runs, "prwc", "slru", "/total/all/hit_ratio")?;
-    let holds = gain.iter().all(|ratio| is_gain(*ratio, 1.23));
+    let row = Row::new("P12", Kind::Absolute)?;
+    let paper = row.paper_number();
+    let holds = gain.iter().all(|ratio| is_gain(*ratio, paper));
     let asked = "A gain from half to twice the paper's.";
-    let row = Row::new("P12", "total hits of PRWC over SLRU_n", Kind::Absolute, "ratio")
-        .values(1.23, rounded(&gain))
-        .points(vec![At {
-            at: "all users".to_owned(),
-            paper: Some(1.23),
-            ours: Some(rounded(&gain)),
-        }]);
+    let row = row.ours(rounded(&gain)).points(vec![at("all users", paper, &gain)]);
     Ok(row.verdict(holds, why(holds, asked, HITS)))
 }
 

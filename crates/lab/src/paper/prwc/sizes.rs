@@ -66,19 +66,18 @@ pub(super) fn flash(asked: &Asked) -> Result<Found> {
     points.extend::<Vec<_>>(named(over_proc, "PROC"));
     let asked = "Each of the six gains from half to twice the paper's; over PROC the paper prints four \
                  numbers for three sizes, of which 30, 34 and 39 % are taken.";
-    let sizes =
-        Row::new("P9", "PRWC over SLRU_n and PROC by the size of SSD", Kind::Absolute, "ratio")
-            .values("1.49, 1.67, 1.33 and 1.30, 1.34, 1.39", format!("{slru} and {proc}"))
-            .points(points)
-            .at_scale(runs.scale())
-            .verdict(holds, why(holds, asked, BOTH_WAYS));
+    let sizes = Row::new("P9", Kind::Absolute)?
+        .ours(format!("{slru} and {proc}"))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, asked, BOTH_WAYS));
     let holds = crosses.iter().all(|holds| *holds);
     let asked = "A crossover, since that is what the paper explains by the size: on every seed the \
                  total bandwidth of SLRU_n is below that of PROC at 8 and at 32 GB, and above it at \
                  128 GB, where all 112 GB that user 5 covers fit.";
     let ours = format!("SLRU over PROC: {}", values(&on_demand));
-    let demand = Row::new("P10", "a cache larger than what is covered", Kind::Shape, "ratio")
-        .values("SLRU beats PROC at 128 GB, not at 8 and 32 GB", ours)
+    let demand = Row::new("P10", Kind::Shape)?
+        .ours(ours)
         .points(on_demand)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, AHEAD));
@@ -135,12 +134,11 @@ pub(super) fn units(asked: &Asked) -> Result<Found> {
         figure("PRWC, Figure 18: PRWC over PROC", "over PROC", "ratio"),
         figure("PRWC, Figure 19: hit ratio of PRWC", "hits", "hit ratio"),
     ];
-    let row =
-        Row::new("P13", "PRWC by the size of a segment", Kind::Shape, "ratio, hit ratio, MB/s")
-            .values("all grow with the segment", words.join(", "))
-            .points(points)
-            .at_scale(runs.scale())
-            .verdict(holds, asked);
+    let row = Row::new("P13", Kind::Shape)?
+        .ours(words.join(", "))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, asked);
     Ok(Found { rows: vec![row], figures })
 }
 
@@ -157,13 +155,11 @@ pub(super) fn write_through(asked: &Asked) -> Result<Found> {
     }
     let mut row = Row::not_reproducible(
         "P14",
-        "flashcache's write-back over its write-through",
-        "1.48 of the write bandwidth".into(),
         "The engine writes back under periodic update only, where it keeps which segments flash \
          owns; write-back of single pages that enter with each write, with metadata that a crash \
          loses, would need another engine beside it, which would be compared with itself. Ours are \
          the other systems of Figure 20; the paper's 4.2 of PRWC over PROC is P6.",
-    );
+    )?;
     row.scale = runs.scale();
     row.unit = "MB/s";
     for (system, reads, writes) in &found {

@@ -37,9 +37,8 @@ fn hits(runs: &Ablation) -> Result<Row> {
         yes(falling(&[&large, &none])),
         range(&base.iter().zip(&small).map(|(a, b)| a - b).collect::<Vec<_>>())
     );
-    let claim = "read hits: base 91.1 %, no AWT 73.6 %, 128 KiB 91.1 %, 8 MiB 89.8 %";
-    Ok(Row::new("S15", claim, Kind::Shape, "% of reads")
-        .values("91.1; 73.6; 91.1; 89.8", listed(&points))
+    Ok(Row::new("S15", Kind::Shape)?
+        .ours(listed(&points))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, &otherwise)))
@@ -68,9 +67,8 @@ fn responses(runs: &Ablation) -> Result<Row> {
         yes(falling(&[&large, &none])),
         range(&over(&small, &base))
     );
-    let claim = "response time: base 6.3 ms, no AWT 10.5 ms, 128 KiB 6.3 ms, 8 MiB 17 ms";
-    Ok(Row::new("S16", claim, Kind::Shape, "ms")
-        .values("6.3; 10.5; 6.3; 17", listed(&points))
+    Ok(Row::new("S16", Kind::Shape)?
+        .ours(listed(&points))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, &otherwise)))
@@ -83,7 +81,8 @@ fn ramps(runs: &Ablation) -> Result<Row> {
     };
     let (base, small) = (of(Case::Base)?, of(Case::Small)?);
     let slower = over(&small, &base);
-    let holds = is_like(&slower, 8.0);
+    let row = Row::new("S17", Kind::Shape)?;
+    let holds = is_like(&slower, row.paper_number());
     let asked = format!(
         "8 as a gain: 4.5 to 15 times as long to nine tenths of the own hit ratio of the last hour, \
          on every seed; seeds {}.",
@@ -96,25 +95,21 @@ fn ramps(runs: &Ablation) -> Result<Row> {
     let points = vec![
         at("base, minutes", None, &base),
         at("128 KiB, minutes", None, &small),
-        at("times as long", 8.0, &slower),
+        at("times as long", row.paper_number(), &slower),
     ];
-    Ok(Row::new(
-        "S17",
-        "128 KiB fragments ramp up 8 times as slowly",
-        Kind::Shape,
-        "times as long, minutes",
-    )
-    .values(8.0, format!("{:.2}", median(&slower)))
-    .points(points)
-    .at_scale(runs.scale())
-    .verdict(holds, why(holds, &asked, otherwise)))
+    Ok(row
+        .ours(format!("{:.2}", median(&slower)))
+        .points(points)
+        .at_scale(runs.scale())
+        .verdict(holds, why(holds, &asked, otherwise)))
 }
 
 /// S18. 5.5 times, as a gain, in bytes of the whole run.
 fn writes(runs: &Ablation) -> Result<Row> {
     let of = |case| runs.figure(case, "flash_write_bytes");
     let more = over(&of(Case::Large)?, &of(Case::Base)?);
-    let holds = is_like(&more, 5.5);
+    let row = Row::new("S18", Kind::Shape)?;
+    let holds = is_like(&more, row.paper_number());
     let asked = format!(
         "5.5 as a gain: 3.25 to 10 times the bytes of the whole run, on every seed; seeds {}. \
          It depends on the scale: 2.3 at 1/16, where base exchanges more, and 5.3 at full size (one \
@@ -126,11 +121,11 @@ fn writes(runs: &Ablation) -> Result<Row> {
                      one fragment a turn, of any size.";
     let rate = |case| runs.figure(case, RATE);
     let points = vec![
-        at("8 MiB over base, bytes written", 5.5, &more),
+        at("8 MiB over base, bytes written", row.paper_number(), &more),
         at("8 MiB over base, transactions", None, &over(&rate(Case::Large)?, &rate(Case::Base)?)),
     ];
-    Ok(Row::new("S18", "8 MiB fragments write 5.5 times as much to flash", Kind::Shape, "times")
-        .values(5.5, format!("{:.2}", median(&more)))
+    Ok(row
+        .ours(format!("{:.2}", median(&more)))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, &asked, otherwise)))

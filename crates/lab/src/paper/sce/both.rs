@@ -31,11 +31,9 @@ fn responses(large: &Runs, small: &Runs) -> Result<Row> {
                  transaction in the last hour.";
     let otherwise = "SCE's time follows its misses (S9, S10). flashcache had a warm cache in A in the \
                      paper, and here one that is still filling (S7).";
-    let claim = "30 GiB of flash: SCE's response time is 40 % above all-flash's, flashcache's 3 times \
-                 that with 200 GiB";
     let words = format!("{:.2}; {:.2}", median(&ours), median(&peer));
-    Ok(Row::new("S11", claim, Kind::Shape, "times")
-        .values("1.4; 3", words)
+    Ok(Row::new("S11", Kind::Shape)?
+        .ours(words)
         .points(vec![at("SCE over all-flash", 1.4, &ours), at("flashcache, B over A", 3.0, &peer)])
         .at_scale(scale(large, small))
         .verdict(holds, why(holds, asked, otherwise)))
@@ -51,11 +49,9 @@ fn wear(large: &Runs, small: &Runs) -> Result<Row> {
                      goes on exchanging fragments of nearly equal heat, 1 MiB each, where the others \
                      exchange pages; at full size (one seed) it is 11.0 KiB a \
                      transaction (docs/benchmarks.md, endurance).";
-    let claim = "SCE writes 43 % less to flash a transaction than flashcache (200 GiB), 21 % less than \
-                 bcache (30 GiB)";
     let points = vec![at("A, SCE over flashcache", 0.57, &a), at("B, SCE over bcache", 0.79, &b)];
-    Ok(Row::new("S19", claim, Kind::Shape, "times the bytes a transaction")
-        .values("0.57; 0.79", format!("{:.2}; {:.2}", median(&a), median(&b)))
+    Ok(Row::new("S19", Kind::Shape)?
+        .ours(format!("{:.2}; {:.2}", median(&a), median(&b)))
         .points(points)
         .at_scale(scale(large, small))
         .verdict(holds, why(holds, asked, otherwise)))
@@ -77,9 +73,8 @@ fn more(large: &Runs, small: &Runs) -> Result<Row> {
          write each miss once in either, and in A they miss nearly as often, being still cold (S7); \
          SCE writes all data once in A."
     );
-    let claim = "with 30 GiB all write significantly more to flash a transaction than with 200 GiB";
-    Ok(Row::new("S20", claim, Kind::Shape, "times the bytes a transaction")
-        .values("much more", listed(&points))
+    Ok(Row::new("S20", Kind::Shape)?
+        .ours(listed(&points))
         .points(points)
         .at_scale(scale(large, small))
         .verdict(holds, why(holds, asked, &otherwise)))

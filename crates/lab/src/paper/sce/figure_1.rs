@@ -53,8 +53,8 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
             paper: paper.map(|hits| (PASSES as f64, hits)).into_iter().collect(),
         });
     }
-    let row = Row::new("S3", "the fourth pass of 100 MiB of random reads hits, but with bcache", Kind::Exact, "%, MiB")
-        .values("flashcache 100, EnhanceIO 100, bcache 80", words.join(", "))
+    let row = Row::new("S3", Kind::Exact)?
+        .ours(words.join(", "))
         .points(points)
         .at_scale(format!("{}, the reads 1", runs.scale()))
         .verdict(

@@ -41,10 +41,8 @@ fn hits(runs: &Runs) -> Result<Row> {
          so as one engine they end within a few points of each other; the paper itself can only \
          assume a frequency filter in bcache and something like flashcache in EnhanceIO."
     );
-    let claim =
-        "30 GiB of flash: read hits SCE 91.1 %, bcache 83 %, flashcache 50 %, EnhanceIO 25 %";
-    Ok(Row::new("S9", claim, Kind::Shape, "% of reads")
-        .values("91.1; 83; 50; 25", listed(&points))
+    Ok(Row::new("S9", Kind::Shape)?
+        .ours(listed(&points))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, &otherwise)))
@@ -68,10 +66,8 @@ fn gains(runs: &Runs) -> Result<Row> {
                      others' (S9): with Zipf 0.9 over all data, the best choice of 30 out of 160 \
                      would hit about 75 %, so the paper's TPC-E is more concentrated than the \
                      stand-in.";
-    let claim = "30 GiB of flash: SCE does 3.6, 4.1 and 4.9 times flashcache, bcache and EnhanceIO, \
-                 5.45 times no cache; flashcache 1.55 times";
-    Ok(Row::new("S10", claim, Kind::Shape, "times the transactions")
-        .values("3.6; 4.1; 4.9; 5.45; 1.55", listed(&points))
+    Ok(Row::new("S10", Kind::Shape)?
+        .ours(listed(&points))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, asked, otherwise)))
@@ -105,10 +101,8 @@ fn service(runs: &Runs) -> Result<Row> {
                      one seed, it reads 1.04 times what it writes). The \
                      other three are the same rule here, write each miss and each write once, and so \
                      all write more than they read at the hit ratios of S9.";
-    let claim = "30 GiB of flash: SCE reads 3 times what it writes, bcache reads more than it writes, \
-                 flashcache and EnhanceIO write more than they read";
-    Ok(Row::new("S12", claim, Kind::Shape, "flash bytes read over written")
-        .values("SCE 3, bcache > 1, others < 1", listed(&points))
+    Ok(Row::new("S12", Kind::Shape)?
+        .ours(listed(&points))
         .points(points)
         .at_scale(runs.scale())
         .verdict(holds, why(holds, &asked, otherwise)))

@@ -30,9 +30,9 @@ fn equal_seeds_give_equal_results_and_others_others() {
     assert_ne!(small(&[]), small(&[("seed", "2")]));
 }
 
-/// The mean read latency of LRU under uniform access without queueing, for no, 32, 64 and 128 GB of
-/// flash (paper-tables 2.5): within 1 % where those figures were simulated as well as calculated, within
-/// 2 % elsewhere, as the calculation takes what RAM lets through for independent requests. From the hit
+/// The mean read latency of LRU under uniform access without queueing, for no, 32, 64 and 128 GB of flash.
+/// `MODEL` was calculated by Che's approximation. The tolerance is 1 % where a plain LRU run gave the same figures, and
+/// 2 % elsewhere, because the calculation treats the misses of RAM as independent requests. From the hit
 /// ratios, so that the chance of slow reads is out.
 #[test]
 fn uniform_access_without_queues_is_what_the_model_of_lru_says() {
