@@ -4,7 +4,7 @@
 //! Purpose: starts it, waits until it is ready at every door, signals it, waits for its end, and has what it wrote to
 //! standard error.
 //!
-//! Invariants: the process does not outlive its guard, on every path, panics included, and the kernel ends it when the
+//! Invariants: the process ends with its guard, on every path, panics included, and the kernel ends it when the
 //! thread that started it is gone. Every wait has a bound.
 //!
 //! Why a process group of its own: Ctrl-C shall reach the program that started it alone, which then stops it in order.
@@ -51,10 +51,10 @@ impl Process {
         Ok(Self { child, exit: None, log: log.to_owned(), grace })
     }
 
-    /// Waits until it is ready at so many doors; its exit, if it ended instead. `stopped` says whether to give up.
+    /// Waits until it is ready at so many doors; its exit, if it ended instead. an error of `stopped` ends the wait.
     ///
     /// # Errors
-    /// It is not ready in time, or `stopped` says so.
+    /// It is not ready in time, or `stopped` returns an error.
     pub fn wait_until_ready(
         &mut self,
         doors: usize,
@@ -115,7 +115,7 @@ impl Process {
     /// The system does not tell.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         if self.exit.is_none() {
-            self.exit = self.child.try_wait().context("cannot look at larder serve")?;
+            self.exit = self.child.try_wait().context("cannot read the state of larder serve")?;
         }
         Ok(self.exit)
     }
@@ -132,7 +132,7 @@ impl Process {
         Ok(self.exit)
     }
 
-    /// A figure in bytes of what the system tells of its memory, by its key: `VmRSS` is what is resident.
+    /// A figure in bytes that the system reports of its memory, by its key: `VmRSS` is the resident memory.
     ///
     /// # Errors
     /// The system does not tell.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many independent runs on every processor.
 //!
-//! Invariant: results come in the order of the jobs, whichever ended first.
+//! Invariant: results come in the order of the jobs, not of their completion.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The laboratory: what is asked of the engine, and of models beside it, in virtual time.
+//! The laboratory: experiments with the engine, and with models beside it, in virtual time.
 //!
 //! | the ... | module |
 //! | --- | --- |
@@ -10,8 +10,8 @@
 //! | loads: clients, replayed traces, generators | [`load`] |
 //! | models of their own: hits alone; RAM over flash over a filer; a database over flash | [`hits`], [`hierarchy`], [`database`] |
 //!
-//! Why apart from `larder-sim`: that crate judges whether the engine is right, and this one measures
-//! what it is worth.
+//! Why apart from `larder-sim`: that crate judges whether the engine is correct, and this one measures
+//! its benefit.
 #![forbid(unsafe_code)]
 
 pub mod advise;
@@ -26,8 +26,7 @@ pub mod regret;
 pub mod replays;
 pub mod scenario;
 
-/// Tells of progress on standard error. Nobody may be there to read it any more: the work goes on all
-/// the same.
+/// Prints progress on standard error. If the reader is gone, the work continues without it.
 #[macro_export]
 macro_rules! tell {
     ($($words:tt)*) => {{

@@ -79,7 +79,7 @@ fn every_policy_has_the_reference_miss_ratio() {
     }
 }
 
-/// All rows are looked at before the test fails, so that one run tells everything.
+/// All rows are checked before the test fails, so that one run reports everything.
 #[test]
 fn other_traces_have_their_reference_miss_ratios() {
     let Some(dir) = std::env::var_os("LARDER_TRACES") else {
@@ -97,7 +97,7 @@ fn other_traces_have_their_reference_miss_ratios() {
         // Not its share: the reference rounds that to the nearest page.
         let capacity = Capacity::Bytes(row["cache_pages"].as_u64().unwrap() * 4096);
         for (key, policy, tolerance) in POLICIES {
-            // The reference's S3-FIFO admits nobody (1.0) where its small queue has one entry.
+            // The reference's S3-FIFO admits no page (1.0) where its small queue has one entry.
             if key == "S3FIFO" && row["cache_pages"].as_u64() < Some(20) {
                 continue;
             }

@@ -36,7 +36,7 @@ struct Pending {
     parts: Vec<(u64, u64)>,
     snapshot: Snapshot,
     held: bool,
-    /// It is held back until a time, for being slow.
+    /// A slow operation: it is delayed until this time.
     late: bool,
     strike: Option<Strike>,
     result: Result<(), Errno>,
@@ -51,11 +51,11 @@ pub struct SimDevice {
     pub faults: Faults,
     pending: Slab<Pending>,
     moves: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
-    /// Slow operations, which the model is told of later.
+    /// Slow operations, which the model receives later.
     late: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
     /// Writes that land once more, and when.
     again: VecDeque<(Nanos, u64, Vec<u8>)>,
-    /// Digests of the sectors that rot brought about and that reads returned.
+    /// Digests of the sectors that rot caused and that reads returned.
     served: HashSet<u64>,
     /// Distinguishes operations that use the same place in the table one after another.
     serials: Vec<u64>,
@@ -190,7 +190,7 @@ impl SimDevice {
         if pending.parts.is_empty() {
             return;
         }
-        // Whatever does not move because the device is gone has failed, also if it is back soon.
+        // An operation that does not move because the device is gone fails, also if the device returns soon.
         if self.faults.vanished {
             pending.result = Err(Errno::ENXIO);
         }
@@ -202,13 +202,13 @@ impl SimDevice {
         let at = pending.io.at + from as usize;
         let memory = pending.io.buf.as_mut().map(|b| &mut b[at..at + len as usize]);
         match (pending.io.kind, memory) {
-            // A failed read leaves rubbish, a failed write the old bytes or the new.
+            // A failed read returns arbitrary bytes; a failed write leaves the old bytes or the new.
             (IoKind::Read, Some(memory)) if failed => memory.fill(0xEE),
             (_, _) if self.faults.vanished || (failed && self.rng.random_bool(0.5)) => {}
             (IoKind::Read, Some(memory)) => {
                 store.read(offset, memory);
                 if store.is_faulty() {
-                    note_tainted(store, offset, memory, &mut self.served);
+                    note_damaged(store, offset, memory, &mut self.served);
                 }
             }
             (IoKind::Write { fua }, Some(memory)) => match pending.strike {
@@ -224,7 +224,7 @@ impl SimDevice {
         }
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub(crate) fn next(&self) -> Option<Nanos> {
         let moves = self.moves.peek().map(|Reverse((at, ..))| *at);
         let late = self.late.peek().map(|Reverse((at, ..))| *at);
@@ -246,7 +246,7 @@ impl SimDevice {
         Some(self.finish(now, key as usize))
     }
 
-    /// What was slow is carried out now, and what lands again lands.
+    /// Carries out delayed operations, and repeated writes, whose time has come.
     fn go_on(&mut self, now: Nanos) {
         while self.late.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
             let Some(Reverse((_, serial, key))) = self.late.pop() else { break };
@@ -266,14 +266,14 @@ impl SimDevice {
         }
     }
 
-    /// Whether a read returned a sector of just these bytes that rot had brought about.
+    /// Whether a read returned a sector of just these bytes that rot had caused.
     #[must_use]
     pub fn served_rotten(&self, sector: &[u8]) -> bool {
         self.served.contains(&digest(sector))
     }
 
     fn finish(&mut self, now: Nanos, key: usize) -> Done {
-        // What was under way when the device vanished fails too.
+        // Operations that were in flight when the device vanished fail too.
         if let Some(pending) = self.pending.get_mut(key).filter(|_| self.faults.vanished) {
             pending.result = Err(Errno::ENXIO);
         }
@@ -304,7 +304,7 @@ impl SimDevice {
         }
     }
 
-    /// Lets go of what was held: it takes its time from now on.
+    /// Releases the held operations. The latency of each begins at this moment.
     pub fn release(&mut self, now: Nanos) {
         self.faults.hang = false;
         self.faults.hang_share = 0.0;
@@ -315,17 +315,17 @@ impl SimDevice {
         }
     }
 
-    /// Operations inside.
+    /// Operations in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.pending.len()
     }
 }
 
-/// Remembers the sectors of a read that rot brought about.
-fn note_tainted(store: &Store, offset: u64, bytes: &[u8], served: &mut HashSet<u64>) {
+/// Records the sectors of a read that rot caused.
+fn note_damaged(store: &Store, offset: u64, bytes: &[u8], served: &mut HashSet<u64>) {
     for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
-        if store.now(sector).tainted {
+        if store.now(sector).damaged {
             served.insert(digest(chunk));
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! Two kinds. *Failures* show: an operation fails, hangs or is slow, the device is gone or too
 //! small. *Rot* does not: a write is acknowledged and lost, lands elsewhere, or lands again later;
-//! a bit changes at rest. What rot brought about is known to the model (it is tainted), so that a
-//! wrong byte can be told apart: brought about by rot, or by the engine.
+//! a bit changes at rest. The model knows what rot caused (it is marked as damaged), so that
+//! the oracle can tell whether rot or the engine caused a wrong byte.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub struct Faults {
     pub errno: Option<Errno>,
     /// New operations are held until released.
     pub hang: bool,
-    /// The share of operations that are held until released while others go on.
+    /// The share of operations that are held until released while others continue.
     pub hang_share: f64,
     /// The share of operations that take longer ...
     pub slow_share: f64,
@@ -34,7 +34,7 @@ pub struct Faults {
     pub vanished: bool,
     /// The device shrank: operations that reach beyond this byte fail.
     pub ends_at: Option<u64>,
-    /// Writes that do not do what they say.
+    /// Writes that are acknowledged and not carried out as asked.
     pub rot: Rot,
 }
 

@@ -2,7 +2,7 @@
 //! The engine on trial: in virtual time, over modelled devices that fail, judged by an oracle.
 //!
 //! [`World`](world::World) is the driver; [`SimDevice`](device::SimDevice) a device with a latency
-//! model, bytes and faults; [`Oracle`](oracle::Oracle) says what reads may return.
+//! model, bytes and faults; [`Oracle`](oracle::Oracle) states what reads may return.
 #![forbid(unsafe_code)]
 
 pub mod device;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What reads may return: linearisability per 512-byte sector, and what a flush must have kept.
+//! What reads may return: linearisability per 512-byte sector, and what a flush must have made durable.
 //!
 //! Purpose: the judge of every test of the engine. Each write puts a value of its own into each
-//! of its sectors (sector number and write number), so a read says which write it saw, and a
-//! byte from the wrong place, a torn mix and an old value are told apart.
+//! of its sectors (sector number and write number), so a read shows which write it saw, and the oracle
+//! distinguishes a byte from the wrong place, a torn mix and an old value.
 //!
 //! Theory: a history of a register whose writes are unique is linearisable exactly if, with one
 //! zone per write (from the earliest end to the latest start among the write and its reads), no
 //! two forward zones overlap and no backward zone lies inside a forward one (Gibbons and Korach,
-//! 1997). Zeroes come from many trims and zeroings, so a zero is held to the weaker rule that
-//! some zeroing could still have been the latest, and other values that no zeroing must have
-//! wiped them out.
+//! 1997). Zeroes come from many trims and zeroings, so a zero is checked by the weaker rule that
+//! some zeroing can have been the latest, and another value by the rule that no zeroing must have
+//! erased it.
 
 use larder_core::buf::SECTOR;
 use larder_core::exec::Nanos;
@@ -55,7 +55,7 @@ pub fn write_of(bytes: &[u8]) -> Option<(u64, WriteId)> {
     (whole && rest.is_empty()).then_some((sector, write))
 }
 
-/// Reads a sector's value; an error says what is wrong with it.
+/// Reads a sector's value; an error states what is wrong with it.
 pub fn value(sector: u64, bytes: &[u8]) -> Result<Value, String> {
     match write_of(bytes) {
         Some((own, write)) if own == sector => return Ok(Value::Of(write)),
@@ -68,7 +68,7 @@ pub fn value(sector: u64, bytes: &[u8]) -> Result<Value, String> {
     if bytes.starts_with(&MAGIC.to_le_bytes()) {
         return Err("it holds a torn mix".to_owned());
     }
-    Err("it holds bytes that nobody wrote".to_owned())
+    Err("it holds bytes that no client wrote".to_owned())
 }
 
 /// What is wrong with a sector.
@@ -164,7 +164,7 @@ impl Oracle {
         &mut self.sectors[self.index[at] as usize - 1]
     }
 
-    /// A write begins; its number, and the bytes it is to write.
+    /// A write begins; returns its number, and the bytes that it writes.
     pub fn write_begins(&mut self, offset: u64, len: u64, now: Nanos) -> (WriteId, Vec<u8>) {
         self.next += 1;
         let id = self.next;
@@ -201,7 +201,7 @@ impl Oracle {
         }
     }
 
-    /// The write, trim or zeroing that was answered was one under FUA: nothing older may be found any more.
+    /// The write, trim or zeroing that was answered was one under FUA: nothing older may be read afterwards.
     pub fn answered_fua(&mut self, id: WriteId, offset: u64, len: u64) {
         for sector in sectors(offset, len) {
             let sector = self.entry(sector);
@@ -211,7 +211,7 @@ impl Oracle {
         }
     }
 
-    /// A read returned these bytes; an error if a sector's content can not be right.
+    /// A read returned these bytes; an error if a sector's content cannot be right.
     ///
     /// # Errors
     /// The first sector that is wrong.
@@ -246,7 +246,7 @@ impl Oracle {
             if seen == Value::Of(0) {
                 return Ok(());
             }
-            return Err(wrong(format!("nobody wrote it, and it holds {seen:?}")));
+            return Err(wrong(format!("no client wrote it, and it holds {seen:?}")));
         };
         sector.check_read(seen, span).map_err(wrong)?;
         sector.note_read(seen, span);
@@ -275,7 +275,7 @@ impl Oracle {
     }
 
     /// Whether `found` may be what a sector durably holds, after a flush asked for at `flushed`
-    /// completed: not older than any write that had been answered by then.
+    /// completed: not older than any write that had been answered at that time.
     ///
     /// # Errors
     /// Why not.
@@ -306,8 +306,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// The world goes on after a crash in which these sectors were found to hold these values:
-    /// that is their only past from now on, at times up to [`Oracle::PAST`].
+    /// The world continues after a crash in which these sectors were found to hold these values:
+    /// these become their only past, at times up to [`Oracle::PAST`].
     pub fn restart(&mut self, found: &[(u64, Value)]) {
         self.sectors.clear();
         self.index.fill(0);
@@ -346,7 +346,7 @@ impl Sector {
 
     /// Whether something that must have come after `early` had ended before `read` began.
     fn overwritten(&self, early: Span, read: Span) -> Option<WriteId> {
-        // Starts never decrease, so the newest are looked at first and the rest not at all.
+        // Starts never decrease, so the newest are checked first and the rest not at all.
         let later = self.writes.iter().rev().take_while(|w| w.span.start > early.end);
         let write = later.into_iter().find(|w| w.span.end < read.start).map(|w| w.id);
         let wiped = |s: &Span| early.end < s.start && s.end < read.start;
@@ -377,7 +377,7 @@ impl Sector {
                 if self.zeroes.iter().filter(begun).any(fresh) {
                     return Ok(());
                 }
-                Err(format!("{read} saw zeroes that nothing explains"))
+                Err(format!("{read} returned zeroes that no write, trim or zeroing explains"))
             }
         }
     }

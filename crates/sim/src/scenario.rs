@@ -38,7 +38,7 @@ pub fn read_unit(world: &mut World, choices: &Choices, unit: u64) {
     while world.next_finished().is_none() && world.advance(Nanos::MAX) {}
 }
 
-/// Rule 6: a cache full of units in steady use does not give way to a stream of colder ones.
+/// Rule 6: units in steady use are not displaced by a stream of colder ones.
 pub fn hot_units_stay() -> Result<(), String> {
     let choices = sce();
     let (units, slots) = (4_000, 200);

@@ -2,12 +2,12 @@
 //! The bytes of a modelled device: what it holds now, and what a power cut would leave.
 //!
 //! A write lands in `now` and is durable only after a flush that was asked for later, or at once
-//! with FUA. That is the least that a device promises, so an engine that needs more is found out.
-//! Between its last durable content and the last one, a power cut may leave any that a sector held.
+//! with FUA. That is the least that a device promises, so an engine that needs more fails.
+//! A power cut may leave any content that a sector held since its last durable one.
 //!
 //! Invariants: a sector holds one version at a time; versions land in the order of their ages; what
 //! a flush makes durable is exactly what had landed when it was asked for. A version that a fault
-//! brought about is *tainted* until something else is written there.
+//! caused is *damaged* until something else is written there.
 //!
 //! Why versions and not bytes: nearly all sectors hold the self-describing value of a client's
 //! write, which is two numbers. A device is then a table of small entries; what a power cut leaves
@@ -22,7 +22,7 @@ use crate::oracle::{Value, fill, write_of};
 /// What a sector holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// What the device's function says of the sector.
+    /// What the device's function returns for the sector.
     First,
     /// Zeroes.
     Zero,
@@ -42,12 +42,12 @@ pub enum Content {
 pub struct Version {
     /// The content.
     pub content: Content,
-    /// Whether a fault brought it about.
-    pub tainted: bool,
+    /// Whether a fault caused it.
+    pub damaged: bool,
     age: u32,
 }
 
-const FIRST: Version = Version { content: Content::First, tainted: false, age: 0 };
+const FIRST: Version = Version { content: Content::First, damaged: false, age: 0 };
 
 #[derive(Clone, Copy)]
 struct Place {
@@ -63,11 +63,11 @@ pub type Image = Vec<Version>;
 pub struct Store {
     first: fn(u64, &mut [u8]),
     places: Vec<Place>,
-    /// What landed and no flush covered yet, oldest first.
+    /// Writes that landed and that no flush covers, oldest first.
     log: VecDeque<(u32, Version)>,
     raw: Vec<[u8; SECTOR]>,
     age: u32,
-    /// Whether a fault ever tainted a version.
+    /// Whether a fault ever damaged a version.
     faulty: bool,
 }
 
@@ -89,7 +89,7 @@ impl Store {
         self.places.len() as u64 * SECTOR as u64
     }
 
-    /// Reads what is there now.
+    /// Reads the present contents.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         for (chunk, sector) in into.chunks_mut(SECTOR).zip(offset / SECTOR as u64..) {
             self.expand(sector, self.now(sector).content, chunk);
@@ -110,7 +110,7 @@ impl Store {
         self.places.get(sector as usize).map_or(FIRST, |p| p.now)
     }
 
-    /// Whether versions that faults brought about may be there.
+    /// Whether versions that faults caused may be there.
     #[must_use]
     pub fn is_faulty(&self) -> bool {
         self.faulty
@@ -158,7 +158,7 @@ impl Store {
         Content::Raw(self.raw.len() as u32 - 1)
     }
 
-    /// Writes; durable at once with `fua`. What lies beyond the end goes nowhere, so that a store may
+    /// Writes; durable at once with `fua`. What lies beyond the end is dropped, so that a store can
     /// keep the first bytes of a device only.
     pub fn write(&mut self, offset: u64, bytes: &[u8], fua: bool) {
         self.age += 1;
@@ -186,13 +186,13 @@ impl Store {
         }
     }
 
-    /// Bytes come to a place where nobody wrote them now.
+    /// Bytes are written to a place where no write of this moment belongs.
     pub fn stray(&mut self, offset: u64, bytes: &[u8], fua: bool) {
         (self.age, self.faulty) = (self.age + 1, true);
         for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
             let content = self.content_of(chunk);
-            let tainted = self.now(sector).content != content || self.now(sector).tainted;
-            self.put(sector, content, tainted, fua);
+            let damaged = self.now(sector).content != content || self.now(sector).damaged;
+            self.put(sector, content, damaged, fua);
         }
     }
 
@@ -207,9 +207,9 @@ impl Store {
         self.put(sector, content, true, true);
     }
 
-    fn put(&mut self, sector: u64, content: Content, tainted: bool, fua: bool) {
+    fn put(&mut self, sector: u64, content: Content, damaged: bool, fua: bool) {
         let Some(place) = self.places.get_mut(sector as usize) else { return };
-        place.now = Version { content, tainted, age: self.age };
+        place.now = Version { content, damaged, age: self.age };
         if fua {
             place.durable = place.now;
         } else {
@@ -237,7 +237,7 @@ impl Store {
         }
     }
 
-    /// What no flush covered yet, oldest first: sectors and a number for the write.
+    /// Writes that no flush covers, oldest first: sectors and the number of the write.
     pub fn unflushed(&self) -> impl Iterator<Item = (u64, u32)> {
         let durable = |sector: u32| self.places[sector as usize].durable.age;
         let late = move |e: &&(u32, Version)| e.1.age > durable(e.0);
@@ -337,16 +337,16 @@ mod tests {
     }
 
     #[test]
-    fn faults_taint_until_the_next_write() {
+    fn faults_damage_until_the_next_write() {
         let mut store = store();
         store.lose(0, 512, false);
         store.flip(1, 77);
         store.stray(1024, &bytes(5, 3), false);
-        let tainted = |s: &Store| (0..8).filter(|i| s.now(*i).tainted).collect::<Vec<_>>();
-        assert_eq!(tainted(&store), [0, 1, 2]);
+        let damaged = |s: &Store| (0..8).filter(|i| s.now(*i).damaged).collect::<Vec<_>>();
+        assert_eq!(damaged(&store), [0, 1, 2]);
         store.write(0, &bytes(0, 1), false);
-        assert_eq!(tainted(&store), [1, 2]);
-        assert!(store.cut(|_, _| false)[1].tainted, "a flip reaches the medium");
+        assert_eq!(damaged(&store), [1, 2]);
+        assert!(store.cut(|_, _| false)[1].damaged, "a flip reaches the medium");
         let store = store.clone().after(&store.image());
         let mut seen = [0; SECTOR];
         store.read(512, &mut seen);

@@ -122,12 +122,12 @@ impl World {
         DevId(self.devices.len() as u32 - 1)
     }
 
-    /// Takes a device out: the world is over.
+    /// Removes a device, which ends the world.
     pub fn take_store(&mut self, dev: DevId) -> Option<Store> {
         self.devices.get_mut(dev.0 as usize)?.store.take()
     }
 
-    /// It is durable off the flash that it is out of use.
+    /// The state file durably records that flash is out of use.
     pub fn fence(&mut self) {
         self.shards.iter().for_each(Shard::fenced);
         self.settle();
@@ -155,13 +155,13 @@ impl World {
         &mut self.devices[dev.0 as usize]
     }
 
-    /// Whether a read of some device returned a sector of just these bytes that rot had brought about.
+    /// Whether a read of some device returned a sector of just these bytes that rot had caused.
     #[must_use]
     pub fn served_rotten(&self, sector: &[u8]) -> bool {
         self.devices.iter().any(|device| device.served_rotten(sector))
     }
 
-    /// Lets all devices go on with what they held back.
+    /// Releases the held operations of all devices.
     pub fn release_all(&mut self) {
         let now = self.now;
         self.devices.iter_mut().for_each(|device| device.release(now));
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// Does everything that happens at the present moment.
+    /// Processes all events of the present moment.
     pub fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     #[must_use]
     pub fn next(&self) -> Option<Nanos> {
         let shards = self.shards.iter().filter_map(Shard::next_deadline);
@@ -265,7 +265,7 @@ impl World {
         self.finished.pop_front()
     }
 
-    /// Client requests under way.
+    /// Client requests in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.desk.in_flight()

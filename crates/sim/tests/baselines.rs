@@ -80,7 +80,7 @@ fn a_stream_passes_bcache_by() {
     }
 }
 
-/// bcache gives up whole buckets of 512 KiB: 128 pages.
+/// bcache evicts whole buckets of 512 KiB: 128 pages.
 #[test]
 fn bcache_evicts_buckets() {
     let choices = choices("bcache");

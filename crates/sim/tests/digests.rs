@@ -2,7 +2,7 @@
 //! The engine behaves as recorded: the digests of torture, by row.
 //!
 //! A digest covers everything that clients saw in 100 seeded histories. A commit that only moves code
-//! leaves it as it is; a commit that changes it says why. `digests.txt` has what
+//! leaves it as it is; a commit that changes it states why. `digests.txt` has what
 //! `larder torture --profile ROW --seed 1 --runs 100 --json` prints as `digest`.
 
 use std::fmt::Write as _;

@@ -46,25 +46,25 @@ fn a_journaled_cache_is_warm_after_a_crash_and_never_stale() {
 }
 
 #[test]
-fn what_flash_alone_has_is_never_lost() {
-    let seen = sweep("no-write-back", 100..150);
+fn dirty_data_is_never_lost() {
+    let seen = sweep("write-back", 100..150);
     assert!(seen.dirty > 1_000 && seen.warm > 100 && seen.errors > 10, "{seen:?}");
 }
 
 #[test]
-fn crash_upon_crash() {
+fn crash_after_crash() {
     let seen = sweep("restart-loop", 100..130);
     assert!(seen.crashes > 270 && seen.warm > 200, "{seen:?}");
 }
 
 #[test]
-fn flash_that_fails_is_given_up_and_fenced() {
+fn failed_flash_is_fenced() {
     let seen = sweep("flash-fails", 100..140);
     assert!(seen.given_up > 30 && seen.errors == 0, "{seen:?}");
 }
 
 #[test]
-fn flash_comes_and_goes_while_clients_are_at_work() {
+fn flash_is_detached_and_attached_under_load() {
     let seen = sweep("attach", 100..160);
     assert!(seen.attached > 150 && seen.given_up > 20 && seen.cleared > 50, "{seen:?}");
     assert!(seen.warm > 200 && seen.dirty > 1_000, "{seen:?}");
@@ -106,7 +106,7 @@ fn rotten_cached_data_is_counted_as_undetected_by_contract() {
 }
 
 #[test]
-fn only_rows_whose_promise_says_so_may_count_wrong_bytes_as_undetected() {
+fn only_rows_whose_promise_allows_it_count_wrong_bytes_as_undetected() {
     for row in PROFILES {
         for trouble in row.troubles {
             assert!(PROMISES.iter().any(|(t, ..)| t == trouble), "{trouble:?} has no promise");

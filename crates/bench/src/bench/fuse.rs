@@ -144,7 +144,7 @@ impl Job {
         arguments
     }
 
-    /// The command, for whoever wants to see for himself.
+    /// The command, for a reader who repeats the run.
     fn command(&self, device: &Path) -> String {
         format!("fio {} --runtime=1", self.arguments(device).join(" "))
     }
@@ -178,7 +178,7 @@ struct Contestant {
     _servers: Servers,
 }
 
-/// Whoever answers behind the file.
+/// The servers behind the file.
 enum Servers {
     Larder(#[allow(dead_code)] Server), // held for its end
     Nbdfuse(#[allow(dead_code)] Guard, #[allow(dead_code)] Guard),

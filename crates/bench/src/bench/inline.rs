@@ -22,7 +22,7 @@ const BATCH: u64 = 8;
 const TICK: Nanos = 1_000;
 /// How often all units are read before those that are not cached are an error.
 const PASSES: u32 = 8;
-/// How often time may jump to the next timer while nobody reads.
+/// How often time may jump to the next timer while no client reads.
 const PATIENCE: u32 = 1_000;
 
 /// The driver, see the module.

@@ -3,7 +3,7 @@
 //!
 //! Method: the first row of `throughput` (its load, devices, warm-up and spans) twice: `sce` with
 //! `--durability journal` beside `sce` with `--durability volatile`. With a journal the first write
-//! to a region of a unit waits until the log durably says so, the log and its checkpoints share
+//! to a region of a unit waits until the log durably records it, the log and its checkpoints share
 //! flash with everything else, and each checkpoint flushes the origin.
 //!
 //! Why that load and not one of writes alone: it is what the paper's claim is about (H15: what

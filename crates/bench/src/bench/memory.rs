@@ -87,7 +87,7 @@ fn measure(origin_bytes: u64, flash_bytes: u64) -> Result<Found> {
     let mut volume = Inline::new(origin_bytes, slots, &(&choices).try_into()?, &limits);
     volume.populate(spread(units, slots))?;
     let full_bytes = resident_bytes()?.saturating_sub(before);
-    let status = volume.shard.cache_status().context("the cache was given up")?;
+    let status = volume.shard.cache_status().context("the cache has failed")?;
     ensure!(status.units_used == slots, "{} of {slots} slots are in use", status.units_used);
     progress(NAME, format!("{slots} units populated in {:.0} s", start.elapsed().as_secs_f64()));
     let hit_ns = hit_cost(&mut volume, units, slots)?;

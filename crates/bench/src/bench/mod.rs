@@ -87,7 +87,7 @@ pub fn names() -> &'static [&'static str] {
 ///
 /// # Errors
 /// When a name is not known, before anything runs; when the only bench asked for cannot run. One
-/// of several that cannot run is a row that says why.
+/// of several that cannot run is a row that states why.
 pub fn run(names: &[String], options: &BenchOptions) -> Result<Findings> {
     let mut chosen = Vec::new();
     for name in names {

@@ -3,7 +3,7 @@
 //!
 //! Method: more rounds are run than are counted, and those count during which other processes had
 //! the least of the machine's processor time. The choice looks at that alone and never at a figure
-//! that was measured, so it favours nobody; rows say how much others still had.
+//! that was measured, so it favours no side; rows state how much time other processes had.
 //!
 //! Why not wait for silence: a machine that is shared may never be silent.
 

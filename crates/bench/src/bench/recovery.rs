@@ -2,13 +2,13 @@
 //! `recovery`: how long a volume takes to open, after a stop in good order and after crashes.
 //!
 //! Method: an origin of 8 TiB and flash of 64 GiB, both sparse files, units of 1 MiB, one worker. A
-//! server formats the flash; then its metadata is written anew by the functions that the engine
+//! server formats the flash; then its metadata is written again by the functions that the engine
 //! writes it with: every slot in use, and a log of touched records, which cost the most to replay for
 //! their bytes. What is measured is what a server does before its first answer: both devices and the
 //! state file are opened, the metadata is recovered, the shard is built, and one page is read from
 //! flash. Files are synced and dropped from the page cache before.
 //! - *Clean*: a complete checkpoint and an empty log.
-//! - *A log of 1/4, 1/2, all of its length*: a checkpoint is under way and its header says so.
+//! - *A log of 1/4, 1/2, all of its length*: a checkpoint is in progress and its header records it.
 //! - *Worst*: the newest checkpoint is complete but its payload is damaged, so that the older one
 //!   and the whole of both logs are replayed.
 //!
@@ -178,7 +178,7 @@ impl Served {
         result.map(drop).map_err(|errno| anyhow::anyhow!("a read failed: {errno}"))
     }
 
-    /// Stops it, and returns when nobody holds its devices any more.
+    /// Stops it, and returns when no process holds its devices.
     fn stop(self) -> Result<()> {
         self.volume.stop(BOUND, |_| (), || false)?;
         let began = Instant::now();

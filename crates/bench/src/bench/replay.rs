@@ -155,7 +155,7 @@ fn compare(
     })
 }
 
-/// Runs a process to its end; what it says of its misses.
+/// Runs a process to its end; the misses that it prints.
 fn timed(mut command: Command, misses: impl Fn(&str) -> Result<f64>) -> Result<Outcome> {
     let (watch, begin) = (Watch::begin(None)?, Instant::now());
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;

@@ -152,7 +152,7 @@ impl Row {
         self
     }
 
-    /// Times of runs that stood side by side; the ratio says how many times faster ours is.
+    /// Times of runs that stood side by side; the ratio states how many times faster ours is.
     pub(super) fn faster(mut self, what: &str, ours: &[f64], peer: &[f64]) -> Self {
         self = self.paired(what, ours, peer);
         if let Some(spread) = Spread::of(peer, ours) {

@@ -2,7 +2,7 @@
 //! `timing`: how many blocks a second the simulator of hierarchies takes, with all their latencies.
 //!
 //! Method: Holland's baseline (RAM, flash, network, filer, eight threads, 60 GB working set) at 1/64,
-//! with the load going on for a million, ten and a hundred million blocks; on one thread. What counts
+//! with the load continuing for a million, ten and a hundred million blocks; on one thread. What counts
 //! is processor time, since machines are shared. Building the caches and the load counts too.
 
 use std::time::Duration;

@@ -29,7 +29,7 @@ pub(super) trait Target {
     fn read(&mut self, client: u32, offset: u64);
 
     /// One system call: hands over what was started, and waits until there is something to report
-    /// or the clock says `until`.
+    /// or the clock reaches `until`.
     fn turn(&mut self, until: Option<Nanos>) -> Result<()>;
 
     /// The next answer. To be called until there is none; what it reads next is best started in
@@ -178,10 +178,10 @@ impl Volume {
         self.shard.counters().flash_timeouts
     }
 
-    /// Fails if the flash device was given up or answered with errors.
+    /// Fails if the flash device has failed or answered with errors.
     pub(super) fn check(&self) -> Result<()> {
         let counters = self.shard.counters();
-        ensure!(self.shard.cache_status().is_some(), "the flash device was given up");
+        ensure!(self.shard.cache_status().is_some(), "the flash device has failed");
         ensure!(counters.flash_errors == 0, "{} errors of the flash device", counters.flash_errors);
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Target for Volume {
     }
 
     fn turn(&mut self, until: Option<Nanos>) -> Result<()> {
-        // Nobody may have called for long, and time limits count from the shard's clock.
+        // The last call may be long ago, and time limits count from the shard's clock.
         self.at = self.driver.now();
         self.step();
         let limit = match (until, self.shard.next_deadline()) {

@@ -6,7 +6,7 @@
 //! warmed by reading all data and then run with its writes for an hour of the paper and until a
 //! random moment. Then everything stops: the *process* is killed, and the devices keep what they
 //! were told; or the *power* fails, and each sector of flash that no flush and no FUA covered is
-//! there or not by chance. The next life recovers from that, and the same clients go on. Beside it
+//! there or not by chance. The next life recovers from that, and the same clients continue. Beside it
 //! a volatile cache begins cold. How long recovery itself takes is `recovery`'s business.
 //!
 //! The goal is stated for 60 s. As time shrinks with the data here ([`larder_lab::load`]), the
@@ -36,10 +36,10 @@ use super::row::{Goal, Row, median};
 use super::throughput::warm;
 
 const NAME: &str = "warm-restart";
-/// The first part after a restart, in which the goal is to be reached.
+/// The first part after a restart, in which the goal must be reached.
 const FIRST: Nanos = 60 * SECOND;
 const GOAL: f64 = 0.9;
-/// Shares of the hit ratio before, whose times are told.
+/// Shares of the hit ratio before, whose times are reported.
 const SHARES: [f64; 4] = [0.5, 0.8, 0.9, 0.95];
 
 /// How a life began.

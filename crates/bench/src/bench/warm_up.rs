@@ -9,9 +9,9 @@
 //! - *Passing*: the paper's "12 times faster": when `sce` first does more transactions than the
 //!   other's best sample, and when that best sample was.
 //!
-//! The scattered load stands beside: there a fragment brings 255 pages that nobody asked for.
+//! The scattered load stands beside: there a fragment copies 255 pages that no client asked for.
 //!
-//! Why the ratio is the peer's time over ours: both are times, and it says how many times faster.
+//! Why the ratio is the peer's time over ours: both are times, and it states how many times faster.
 
 use anyhow::Result;
 use larder_core::exec::{Nanos, SECOND};
@@ -73,8 +73,8 @@ fn pictures(pattern: Pattern, systems: &[&[Outcome]]) -> Vec<Figure> {
     let about = match pattern {
         Pattern::Oltp => "Zipf 0.9 over regions of 1 MiB, walks within 64 KiB runs.",
         Pattern::Scattered => {
-            "Zipf 0.9 over single pages anywhere: a fragment brings 255 pages that nobody asked \
-             for."
+            "Zipf 0.9 over single pages anywhere: a fragment copies 255 pages that no client \
+             asked for."
         }
     };
     let named = SYSTEMS.map(System::name);

@@ -46,7 +46,7 @@ impl Clock {
         tally.add(class, bytes, took.end - self.start, took.end - took.start);
     }
 
-    /// Sleeps until `end`, or until clients are to stop, and tells each second that ended.
+    /// Sleeps until `end`, or until clients must stop, and reports each second that ended.
     fn watch(&self, end: Duration, mut second: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         let mut next = Duration::ZERO;
         while next < end {
@@ -67,8 +67,8 @@ impl Clock {
 pub type Ended<'a> = &'a dyn Fn(Duration) -> bool;
 
 /// Runs clients until the window's end. `client` is one of them, which runs until the clock stops.
-/// Once a second, `second` is told which second ended and how many requests were answered since the
-/// start, and may end the load. `finish` is called when clients are to stop, and may hurry them.
+/// Once a second, `second` receives which second ended and how many requests were answered since the
+/// start, and may end the load. `finish` is called when clients must stop, and may hurry them.
 ///
 /// # Errors
 /// That of `second`, else of a client, else of `finish`.
@@ -112,7 +112,7 @@ pub fn run<C: Send>(
                 Err(_) => result = result.and(Err(anyhow!("a client's thread panicked"))),
             }
         }
-        // A client that is told to stop may fail besides; the reason comes first.
+        // A client that has to stop may fail as well; the reason comes first.
         watched.and(result).and(finished).map(|()| sum)
     })
 }

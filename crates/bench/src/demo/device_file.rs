@@ -13,7 +13,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::fs::Advice;
 
-/// Bytes of a page, the unit in which files are filled and looked at.
+/// Bytes of a page, the unit in which files are filled and checked.
 pub const PAGE_BYTES: usize = 4096;
 /// Pages written or read at once.
 const CHUNK_PAGES: usize = 256;
@@ -80,7 +80,7 @@ fn for_chunks(
     Ok(())
 }
 
-/// Takes a file out of the page cache, where it would be a cache that nobody asked for.
+/// Takes a file out of the page cache, where it would be a second cache.
 fn forget(file: &File) -> std::io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
 }

@@ -45,7 +45,7 @@ use self::outcome::Skipped;
 use self::progress::Progress;
 
 /// Runs the demo: progress to standard error, tables or JSON to standard output, the rows of each
-/// part to its file. Where the machine lacks what the database in a file system needs, a line says so.
+/// part to its file. Where the machine lacks what the database in a file system needs, a line states it.
 ///
 /// # Errors
 /// A row cannot be run, data is wrong or lost, a row without a cache is cached, or the machine lacks

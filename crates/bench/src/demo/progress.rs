@@ -31,7 +31,7 @@ impl Progress {
         self.last = Some(Instant::now());
     }
 
-    /// It goes on.
+    /// The step continues.
     pub fn update(&mut self, how: impl FnOnce() -> String) {
         if self.terminal {
             let line = how();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A row: one way of running a load, and what was measured of it.
 //!
-//! Invariants: every figure is of the measured window unless its name says otherwise; throughput and
+//! Invariants: every figure is of the measured window unless its name states another; throughput and
 //! latencies are the clients', bytes and hits the servers' own counters.
 
 use anyhow::{Result, ensure};
@@ -46,7 +46,7 @@ pub fn ensure_uncached(name: &str, device_bytes: u64, asked_bytes: u64) -> Resul
     ensure!(
         device_bytes as f64 >= LEAST_DEVICE_RATIO * asked_bytes as f64,
         "row {name} read {device_bytes} bytes from the slow device for {asked_bytes} bytes that were asked for, less \
-         than a quarter: something else caches, and the comparison means nothing"
+         than a quarter: another cache answered the rest, and the comparison is invalid"
     );
     Ok(())
 }

@@ -92,7 +92,7 @@ impl Stats {
 pub struct Spec {
     /// The `larder` program.
     pub program: PathBuf,
-    /// Its flags but for the sockets.
+    /// Its flags, without those for sockets.
     pub flags: Vec<String>,
     /// Where its sockets and its log go.
     pub dir: PathBuf,
@@ -109,7 +109,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it serves; `stopped` says whether to give up.
+    /// Starts a server and waits until it serves; an error of `stopped` ends the wait.
     ///
     /// # Errors
     /// It cannot be started, ends, or does not serve in time.
@@ -184,7 +184,7 @@ impl Server {
         Ok(())
     }
 
-    /// Kills it, so that whoever waits for its answers gets an error; how that went tells its end.
+    /// Kills it, so that clients that wait for its answers get an error; its exit is reported by [`Self::explain`].
     pub fn kill(&self) {
         self.process.signal(Signal::KILL);
     }
@@ -192,7 +192,7 @@ impl Server {
     /// The error of something asked of the server, with how it ended if it did.
     #[must_use]
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
-        // Who lost a connection to it may be faster than the system that tells of its end.
+        // A client may notice the lost connection before the system reports the exit.
         match self.process.wait(END_BOUND) {
             Ok(Some(exit)) => {
                 let words = self.process.last_words();

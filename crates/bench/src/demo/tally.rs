@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use larder_lab::latencies::Latencies;
 
-/// What is told apart.
+/// The kinds that are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Reads.

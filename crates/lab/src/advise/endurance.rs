@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long flash lasts.
 //!
-//! What is written to flash a day, times what the drive makes of each byte where its model knows
-//! that, against what the drive is rated for. A rating is of what hosts write and has some
-//! amplification in it already, so where the model knows the drive's own the answer is on the
-//! careful side.
+//! Bytes written to flash a day, times the drive's write amplification if its model knows it, compared with the drive's
+//! rating. A rating is of bytes that hosts write and includes some amplification, so the result is conservative if the
+//! model knows the amplification.
 
 use serde::Serialize;
 
@@ -25,7 +24,7 @@ pub enum Endurance {
 }
 
 impl Default for Endurance {
-    /// What drives that are meant to be read mostly are rated for today.
+    /// The rating of read-intensive drives.
     fn default() -> Self {
         Self::DriveWritesPerDay(1.0)
     }
@@ -55,7 +54,7 @@ impl Endurance {
     }
 }
 
-/// What is written, and how long that can go on.
+/// What is written to flash, and how long the flash lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wear {
     /// Bytes that the cache writes to flash in a day.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The presets that are tried, and what each of them has to make up for.
+//! The presets that are tried, and the handicap of each.
 
 use toml::Table;
 
@@ -18,16 +18,15 @@ pub(super) struct Entrant {
     pub(super) share: f64,
     /// What the advice must warn of.
     pub(super) warning: &'static str,
-    /// What its points rest on.
+    /// The assumption behind its points.
     pub(super) assumption: Option<String>,
 }
 
-/// What is to be known before flash owns what was written.
+/// What a user must know before flash holds the only copy of written data.
 const SAFETY: &str =
-    "; what was written is on flash alone until it leaves: who loses the flash loses it";
+    "; written data is only on flash until it is written back: losing the flash loses it";
 
-/// The presets that make sense: careful ones first. What is never written gains nothing by writes
-/// that stay on flash.
+/// The presets to try, the safer ones first. A trace without writes gains nothing by write-back.
 pub(super) fn entrants(alone: &Alone) -> Vec<Entrant> {
     let sce = Entrant {
         preset: "sce",

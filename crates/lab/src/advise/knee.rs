@@ -7,8 +7,8 @@
 //!   best size saves. A preset that saves nothing at any size has none.
 //! - **The preset**: of two knees, one that pays goes before one that does not; of two that pay, one
 //!   whose flash lasts [`LEAST_YEARS`] before one whose does not. Else `sce` is advised, unless `prwc`
-//!   takes at most [`PRWC_SHARE`] of its latency: under `prwc` flash alone has what was written, and
-//!   who loses the flash loses it.
+//!   takes at most [`PRWC_SHARE`] of its latency: under `prwc` only the flash holds dirty data,
+//!   and losing the flash loses it.
 //! - **It pays** if the origin alone takes at least [`PAYS_FACTOR`] times as long, and no less in the
 //!   mean of all requests: a journal on flash delays writes, which may be most of them.
 //!

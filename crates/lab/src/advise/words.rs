@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Advice in words: the verdict, what it rests on, and the configuration.
+//! Advice in words: the verdict, its assumptions, and the configuration.
 
 use larder_report::number;
 use larder_trace::info::Info;
@@ -62,7 +62,7 @@ pub(super) fn verdict(pays: bool, alone: &Point, advised: Option<&Advised>) -> S
     text
 }
 
-/// What else there is, at its knee.
+/// Another preset, at its knee.
 #[must_use]
 pub fn other(other: &Advised) -> String {
     let Point { system, flash_bytes, read_us_mean, write_us_mean, .. } = &other.point;
@@ -77,7 +77,7 @@ pub fn other(other: &Advised) -> String {
     )
 }
 
-/// What all of it rests on.
+/// The assumptions of the advice.
 pub(super) fn assumptions(
     asked: &Asked,
     found: &Info,
@@ -107,7 +107,8 @@ pub(super) fn assumptions(
         "The miss-ratio curve is of LRU with pages of 4 KiB, reads and writes, {sample}."
     ));
     let endurance = asked.endurance.unwrap_or_default();
-    let given = if asked.endurance.is_some() { "" } else { ", unless --endurance says otherwise" };
+    let given =
+        if asked.endurance.is_some() { "" } else { ", unless --endurance gives another value" };
     all.push(format!("Flash is {}{given}.", endurance.words()));
     all.extend(entrants.iter().filter_map(|entrant| entrant.assumption.clone()));
     all
@@ -115,7 +116,7 @@ pub(super) fn assumptions(
 
 fn pace(found: &Info, alone: &Alone) -> String {
     let fast = format!(
-        "{OUTSTANDING} are always under way, so flash written a day is of a client that never rests"
+        "{OUTSTANDING} are always in flight, so flash written a day is of a client that never rests"
     );
     match (alone.timed, alone.too_slow) {
         (true, _) => "Requests come at the recorded times.".to_owned(),

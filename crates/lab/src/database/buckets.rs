@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cache below the database, of buckets that are filled in order: bcache in write-back (FaCE, 3.3).
 //!
-//! It sees what any block device sees. A page that is read from disk enters in the background, by a
-//! stream of its own; a page that is written goes to the open bucket of its writer, of up to six, and
-//! its older copy is void. Pages that leave the pool unchanged are not seen. When a bucket is needed,
-//! the one that was used (LRU) or filled (FIFO) longest ago loses its pages, of those without dirty
-//! ones.
+//! It sees what any block device sees. A page that is read from disk is admitted in the background, by a
+//! stream of its own. A page that is written goes to the open bucket of its writer, of up to six, and
+//! its older copy becomes invalid. Pages that the pool evicts unchanged are not seen. When a bucket is needed,
+//! the one that was used (LRU) or filled (FIFO) longest ago is emptied, among those without dirty
+//! pages.
 //!
 //! # Where the papers are silent
-//! - What is dirty is written to disk in the background while it is more than a tenth of the cache
-//!   (bcache's own default), in order of place from where it was the last time, and whenever no bucket
-//!   can be had.
-//! - Writers are told apart by the page's number, as there are no processes here; its journal and its
+//! - Dirty pages are written to disk in the background while they are more than a tenth of the cache
+//!   (bcache's own default), in order of place from the last position, and whenever no bucket
+//!   is free.
+//! - Writers are distinguished by the page's number, as there are no processes here; its journal and its
 //!   tree of keys are left out, which makes it faster than it is.
 //!
 //! Invariants: a page is in one place at most; a place is not reused while it is being read or
@@ -30,7 +30,7 @@ use super::waits::Waits;
 
 /// Pages of a bucket: 512 KiB.
 const BUCKET_PAGES: u32 = 128;
-/// Open buckets for what is written; one more is for what is read.
+/// Open buckets for written pages; one more is for pages that were read.
 const WRITERS: u64 = 6;
 /// Writers' pages come in turns of so many neighbours.
 const RUN_PAGES: u64 = 32;
@@ -48,10 +48,10 @@ struct Copy {
 
 #[derive(Clone, Default)]
 struct Bucket {
-    /// Pages in it, void ones too.
+    /// Pages in it, invalid ones too.
     pages: Vec<u64>,
     dirty: u32,
-    /// Reads and writes under way.
+    /// Reads and writes in flight.
     pins: u32,
     used: u64,
     open: bool,
@@ -211,7 +211,7 @@ impl State {
         Some(number as u32)
     }
 
-    /// What is there of a page counts no more.
+    /// The copy of a page becomes invalid.
     fn void(&mut self, page: u64) {
         if let Some(copy) = self.of.remove(&page)
             && copy.dirty
@@ -226,7 +226,7 @@ impl State {
         self.dirty.len() as f64 > DIRTY_SHARE * pages
     }
 
-    /// The next dirty page by place on disk that nobody cleans, its copy pinned.
+    /// The next dirty page by place on disk that no task cleans, its copy pinned.
     fn next_dirty(&mut self) -> Option<(u64, Copy)> {
         let behind = self.dirty.range(self.swept..).find(|(_, cleaning)| !**cleaning);
         let page = *behind.or_else(|| self.dirty.iter().find(|(_, cleaning)| !**cleaning))?.0;
@@ -237,7 +237,7 @@ impl State {
         Some((page, copy))
     }
 
-    /// A copy is on disk; if it still counts, it is clean.
+    /// A copy is on disk; if it is still valid, it is clean.
     fn cleaned(&mut self, page: u64, copy: Copy) {
         let bucket = &mut self.buckets[(copy.at / BUCKET_PAGES) as usize];
         bucket.pins -= 1;
@@ -272,7 +272,7 @@ impl Extension for Buckets {
         let state = &mut *self.state.borrow_mut();
         state.buckets[(copy.at / BUCKET_PAGES) as usize].pins -= 1;
         self.room.wake(&self.io.exec);
-        // The database sees one device: what it has not changed since is not dirty to it.
+        // The database sees one device: a page that it has not changed since is clean to it.
         Some(Found { version: copy.version, dirty: false })
     }
 
@@ -288,7 +288,7 @@ impl Extension for Buckets {
         self.io.exec.spawn(async move {
             let clean = Leaving { page, version, dirty: false, fdirty: false };
             let io = Rc::clone(&this.io);
-            // If it was written meanwhile, that is there, or on disk already.
+            // A version written meanwhile is in the cache, or on disk already.
             let is_due =
                 |state: &State| !state.of.contains_key(&page) && io.on_disk(page) == version;
             this.put(WRITERS as usize, clean, is_due).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who uses the pool: clients, and the checkpoint.
+//! The users of the pool: clients, and the checkpoint.
 //!
 //! Invariant: a client has one transaction at a time, a transaction one access at a time.
 
@@ -34,7 +34,7 @@ pub(super) struct Database<E> {
     pub(super) clients: Cell<u32>,
 }
 
-/// A client, until all are to stop.
+/// A client, until all must stop.
 pub(super) async fn client<E: Extension>(database: Rc<Database<E>>) {
     while !database.stops.get() {
         let (kind, accesses) = database.business.borrow_mut().transaction();
@@ -51,7 +51,7 @@ pub(super) async fn client<E: Extension>(database: Rc<Database<E>>) {
     database.clients.set(database.clients.get() - 1);
 }
 
-/// Checkpoints, for ever.
+/// Checkpoints, without end.
 pub(super) async fn checkpoints<E: Extension>(database: Rc<Database<E>>, interval: Nanos) {
     let exec = &database.io.exec;
     loop {
@@ -63,7 +63,7 @@ pub(super) async fn checkpoints<E: Extension>(database: Rc<Database<E>>, interva
     }
 }
 
-/// Makes safe all that was changed, spread over a time.
+/// Makes all changed pages safe, spread over a time.
 pub(super) async fn checkpoint<E: Extension>(database: &Database<E>, spread: Nanos) {
     let exec = &database.io.exec;
     let (begin, pages) = (exec.now(), database.pool.changed());

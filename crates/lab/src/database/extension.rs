@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a buffer pool asks of an extension by flash, and the one that is none.
+//! The interface between a buffer pool and its extension on flash, and the extension without flash.
 
 use std::rc::Rc;
 
 use super::machine::Io;
 
-/// A page that is to leave the pool, or to be made safe while it stays.
+/// A page that the pool evicts, or that is made safe and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leaving {
     pub(super) page: u64,
@@ -16,7 +16,7 @@ pub(super) struct Leaving {
     pub(super) fdirty: bool,
 }
 
-/// A page that flash had.
+/// A page that was found on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) version: u32,
@@ -24,19 +24,19 @@ pub(super) struct Found {
     pub(super) dirty: bool,
 }
 
-/// The cold end of the pool, from which an extension may pull more pages that leave now.
+/// The cold end of the pool, from which an extension may pull more pages to evict.
 pub(super) trait Tail {
     /// The next one; it is held until [`Tail::done`].
     fn pull(&self) -> Option<Leaving>;
-    /// A pulled page is safe: its frame is free unless somebody wanted the page meanwhile. `dirty`
-    /// says whether it is newer than disk now.
+    /// A pulled page is safe: its frame is free unless a task wanted the page meanwhile. `dirty`
+    /// states whether it is newer than the disk's version.
     fn done(&self, pulled: Leaving, dirty: bool);
 }
 
 /// An extension, see the module. A page is asked for by at most one task at a time, and is never
-/// fetched while it leaves.
+/// fetched during its eviction.
 pub(super) trait Extension: 'static {
-    /// Starts what it has going on in the background.
+    /// Starts its background tasks.
     fn start(self: &Rc<Self>) {}
 
     /// Reads a page from flash, if flash has it.
@@ -54,17 +54,17 @@ pub(super) trait Extension: 'static {
     /// All that a checkpoint handed over is durable.
     async fn settle(&self) {}
 
-    /// Stops in order: what memory knows of flash is on flash.
+    /// A clean stop: the directory in memory is written to flash.
     async fn stop(&self) {}
 
-    /// Starts again after a crash from what is on flash, and how much was read for that; nothing if
-    /// what it has is lost.
+    /// Starts again after a crash from the contents of flash, and returns how much was read for that; `None` if
+    /// the contents are lost.
     async fn reopen(&self, io: Rc<Io>) -> Option<(Rc<Self>, u64)>;
 
     /// Frames of flash, those with a page, and of these the ones that hold an old version.
     fn frames(&self) -> Frames;
 
-    /// Pages that entered flash so far.
+    /// Pages admitted to flash so far.
     fn entered(&self) -> u64;
 }
 

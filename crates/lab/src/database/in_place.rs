@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Extensions that keep one copy of a page, in a slot that is overwritten: LC, TAC, Exadata.
 //!
-//! They are rows of the same choices (FaCE, Table 3): when a page enters, who leaves, what a write
+//! They are rows of the same choices (FaCE, Table 3): when a page is admitted, which one is evicted, what a write
 //! does, whether a directory on flash is kept up to date.
 //!
 //! # Where the papers are silent
 //! - LC cleans above four fifths of dirty slots, the least recently used (by LRU-2) first, a page at
-//!   a time, and stops there again. A page that leaves the pool unchanged and is on flash is not used
-//!   by that: its fetch was the use. A checkpoint of the database makes changed pages safe on flash,
+//!   a time, and stops there again. The eviction of an unchanged page that is on flash
+//!   is no use of it: its fetch was the use. A checkpoint of the database makes changed pages safe on flash,
 //!   as recoverable LC does (FaCE, 3.2).
-//! - TAC's cost is in `temperature.rs`. An entry into a slot is written twice to the slot directory,
-//!   before the page and after it (FaCE, 5.1); entries lie there by slot, 128 in a page. What comes
-//!   from disk enters in the background.
-//! - Exadata's write-around leaves no copy that is old: the slot is empty then.
+//! - TAC's cost is in `temperature.rs`. An admission is written twice to the slot directory,
+//!   before the page and after it (FaCE, 5.1); entries lie there by slot, 128 in a page. Pages read
+//!   from disk are admitted in the background.
+//! - Exadata's write-around leaves no old copy: it empties the slot.
 //!
 //! Invariants: a page is in one slot at most; a busy slot is neither read nor taken, a slot that is
-//! being read is not taken; what is dirty was not written to disk since it was written here.
+//! being read is not taken; a dirty page was not written to disk since it was written here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -80,7 +80,7 @@ impl State {
     }
 
     /// What to clean next, busy from now on, if more than a share is dirty. The coldest are looked up some
-    /// at a time, as whoever looks has to pass those that are clean already.
+    /// at a time, as a search passes those that are clean already.
     fn next_dirty(&mut self, share: f64, coldest: &mut VecDeque<u32>) -> Option<(u32, Slot)> {
         if self.dirty as f64 <= share * self.slots.len() as f64 {
             return None;
@@ -123,10 +123,10 @@ pub(super) struct Slots {
     state: RefCell<State>,
     /// A slot is not busy any more.
     idle: Waits,
-    /// There may be something to clean.
+    /// Wakes the cleaner.
     work: Waits,
     entered: Cell<u64>,
-    /// Pages that enter in the background and were not changed since.
+    /// Pages that are admitted in the background and were not changed since.
     entering: RefCell<HashSet<u64>>,
 }
 
@@ -180,7 +180,7 @@ impl Slots {
         self.idle.wake(&self.io.exec);
     }
 
-    /// An empty slot, busy; none if nobody is to leave for this page.
+    /// An empty slot, busy; none if no page may be evicted for this one.
     async fn room(&self, page: u64) -> Option<u32> {
         let (slot, victim) = {
             let state = &mut *self.state.borrow_mut();
@@ -197,7 +197,7 @@ impl Slots {
                 self.copy_down(slot, victim).await;
             }
             self.state.borrow_mut().clear(slot);
-            // Who waits for the old page looks elsewhere now.
+            // A task that waits for the old page looks it up again.
             self.idle.wake(&self.io.exec);
         }
         Some(slot)
@@ -209,7 +209,7 @@ impl Slots {
         self.io.write_disk(victim.page, victim.version).await;
     }
 
-    /// Writes a page into a slot that is busy, beside disk if it has to be there too.
+    /// Writes a page into a slot that is busy, and to disk if it must be there too.
     async fn fill(&self, slot: u32, leaving: Leaving, new: bool) {
         let through = leaving.dirty && self.sync == Sync::Through;
         if new {
@@ -246,7 +246,7 @@ impl Slots {
         }
     }
 
-    /// Writes to disk, and drops what flash has of the page.
+    /// Writes to disk, and drops the page from flash.
     async fn around(&self, leaving: Leaving) -> bool {
         if let Some(slot) = self.take(leaving.page).await {
             let state = &mut *self.state.borrow_mut();
@@ -261,16 +261,16 @@ impl Slots {
         false
     }
 
-    /// A page that was changed leaves.
+    /// Evicts a changed page.
     async fn leave_changed(&self, leaving: Leaving) -> bool {
-        // What is about to enter is old.
+        // The page that is being admitted is old.
         self.entering.borrow_mut().remove(&leaving.page);
         if self.sync == Sync::Around || self.caches == Caches::Clean {
             return self.around(leaving).await;
         }
         let (slot, new) = match self.take(leaving.page).await {
             Some(slot) => (Some(slot), false),
-            // On entry, write-through: what is not there does not enter by leaving.
+            // Admission on a read, write-through: a page that is not on flash is not admitted by its eviction.
             None if self.how.entry == Entry::OnEntry && self.sync == Sync::Through => (None, true),
             None => (self.room(leaving.page).await, true),
         };
@@ -283,7 +283,7 @@ impl Slots {
         self.sync == Sync::Back
     }
 
-    /// A page that is as disk has it, or as flash has it, leaves or enters.
+    /// Evicts or admits a page that is equal to its version on disk or flash.
     async fn keep_clean(&self, leaving: Leaving) {
         if self.caches == Caches::Dirty || self.state.borrow().of.has(leaving.page) {
             return;
@@ -351,7 +351,7 @@ impl Extension for Slots {
         if leaving.fdirty {
             return self.leave_changed(leaving).await;
         }
-        // If it was fetched from flash and is there no more, it was copied to disk.
+        // If it was fetched from flash and has left it since, it was copied to disk.
         if self.how.entry == Entry::OnExit {
             self.keep_clean(Leaving { dirty: false, ..leaving }).await;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The database's log, which has a device of its own that is not modelled: what recovery makes again.
+//! The database's log, which has a device of its own that is not modelled: the changes that recovery repeats.
 //!
 //! Invariant: changes are kept from the begin of the last checkpoint that ended.
 
@@ -23,7 +23,7 @@ pub(super) struct Journal {
     changes: VecDeque<Change>,
     /// Changes that came before those that are kept.
     dropped: u64,
-    /// Where the last checkpoint began, and whether it is under way.
+    /// Where the last checkpoint began, and whether it is in progress.
     began: u64,
     open: bool,
 }
@@ -46,7 +46,7 @@ impl Journal {
         self.open = true;
     }
 
-    /// It ended: what came before its begin is not needed any more.
+    /// It ended: changes from before its begin are not needed.
     pub(super) fn end(&mut self) {
         let passed = self.began.saturating_sub(self.dropped) as usize;
         self.changes.drain(..passed.min(self.changes.len()));
@@ -54,12 +54,12 @@ impl Journal {
         self.open = false;
     }
 
-    /// What has to be made again.
+    /// The changes that must be made again.
     pub(super) fn take(&mut self) -> VecDeque<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Whether no checkpoint is under way.
+    /// Whether no checkpoint is in progress.
     pub(super) fn is_between(&self) -> bool {
         !self.open
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! FaCE: the engine's page log between pool and disk.
 //!
-//! The log itself ([`larder_core::pagelog`]) is that of a served volume. What is here is what a
+//! The log itself ([`larder_core::pagelog`]) is that of a served volume. This file is what a
 //! buffer pool does with it (FaCE, Algorithm 1): a page that is newer than flash's copy is put; one that
 //! is not is put if flash has none; and when a group has left the log and the open batch has room,
-//! more pages are pulled from the cold end of the pool until it is full (4.3), those that flash has
-//! already going without a place.
+//! more pages are pulled from the cold end of the pool until it is full (4.3), except those that flash
+//! already has.
 //!
-//! A page has left the pool when it is in a batch in memory. The batch is written in the background,
-//! its pages are read from there until then, and whoever finds four batches on their way waits. That is
+//! A page is evicted from the pool when it is in a batch in memory. The batch is written in the background,
+//! its pages are read from there until then, and a task that finds four batches in flight waits. That is
 //! safe in a database whose log has every change since the last checkpoint, as a checkpoint ends when
 //! all that was put is durable.
 //!
@@ -93,7 +93,7 @@ impl Log {
     async fn keep(&self, leaving: Leaving) -> bool {
         let Leaving { page, version, fdirty, .. } = leaving;
         if !fdirty {
-            // If flash has it no more, disk has had it from there.
+            // If it has left flash, it was written back to disk.
             if self.caches != Caches::Dirty && !self.log.has(page) {
                 self.put(page, version, false).await;
             }
@@ -131,7 +131,7 @@ impl Log {
     }
 }
 
-/// Writes batches, for ever.
+/// Writes batches, without end.
 async fn write(log: Rc<Inner>) {
     loop {
         let seen = log.host().changes();
@@ -141,7 +141,7 @@ async fn write(log: Rc<Inner>) {
     }
 }
 
-/// Makes room, for ever.
+/// Makes room, without end.
 async fn make_room(log: Rc<Inner>) {
     loop {
         let seen = log.host().changes();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the page log stands on here: modelled devices, and flash that remembers what was written.
+//! The host of the page log in a simulation: modelled devices, and flash that stores what was written.
 //!
-//! A page of the database says which page it is and in which version, and is zero behind that; so a
+//! A page of the database records which page it is and in which version, and is zero behind that; so a
 //! block of flash that has one takes twelve bytes. Blocks of the log's own are kept as they are.
 //!
-//! Invariant: a block holds what the last write that ended put there; a crash loses those under way.
+//! Invariant: a block holds what the last write that ended put there; a crash loses writes in flight.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -77,7 +77,7 @@ impl Store {
     }
 }
 
-/// A page that is on its way to disk, as long as this lives.
+/// A page that is being written to disk, as long as this value exists.
 pub(super) struct Held {
     page: u64,
     held: Rc<RefCell<HashSet<u64>>>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two devices in virtual time, what tasks ask of them, and the clock that jumps between events.
 //!
-//! Tasks see [`Io`]; [`Machine`] drives. Before anything is measured a machine can *hurry*: what is
-//! asked for is answered at once, devices see nothing of it and the clock stands still. So caches are
+//! Tasks see [`Io`]; [`Machine`] drives. Before anything is measured a machine can *hurry*: operations
+//! complete at once, without the devices, and the clock stands still. So caches are
 //! filled in the time that policies take, and not disks.
 //!
 //! Invariants: an operation is answered exactly once; time never goes back; while hurried nothing is
@@ -22,7 +22,7 @@ pub(super) const FLASH: DevId = DevId(1);
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// What was asked of a device.
+/// The operations of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Reads.
@@ -40,7 +40,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What was added after an earlier state.
+    /// The difference to an earlier state.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Io {
         })
     }
 
-    /// Asks for an operation; it is under way from now on, whoever waits for it.
+    /// Asks for an operation; it is in flight from this call on, whether or not a task waits for it.
     pub(super) fn ask(
         &self,
         dev: DevId,
@@ -130,7 +130,7 @@ impl Io {
         self.disk.borrow().get(page as usize).copied().unwrap_or(0)
     }
 
-    /// What was asked of a device so far.
+    /// The operations of a device so far.
     pub(super) fn tally(&self, dev: DevId) -> Tally {
         self.tallies[dev.0 as usize].get()
     }
@@ -167,7 +167,7 @@ impl Machine {
         Self { io: Io::new(), now: 0, hurried: false, devices }
     }
 
-    /// Lets tasks and devices go on until `enough` says so, or nothing happens any more.
+    /// Runs tasks and devices until `enough` returns true or no event is left.
     pub(super) fn run(&mut self, enough: impl Fn(Nanos) -> bool) {
         loop {
             self.io.exec.run(self.now);
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Until all that is in the devices has come back, with nobody who waits for it.
+    /// Runs until the devices have completed all operations, without a task that waits for them.
     pub(super) fn drain(&mut self) {
         for device in &mut self.devices {
             while device.model.in_flight() > 0
@@ -201,7 +201,7 @@ impl Machine {
         }
     }
 
-    /// Counts as busy what is under way.
+    /// Counts as busy the devices with operations in flight.
     pub(super) fn mark(&mut self) {
         for (device, tally) in self.devices.iter_mut().zip(&self.io.tallies) {
             if let Some(since) = &mut device.since {
@@ -230,7 +230,7 @@ impl Machine {
         device.model.submit(self.now, key as u64, Op { kind, offset: io.offset, len: io.len, fua });
     }
 
-    /// Tells of what has ended by now; whether something had.
+    /// Reports the operations that have completed; returns whether there was one.
     fn poll(&mut self) -> bool {
         let mut some = self.io.exec.next_deadline().is_some_and(|at| at <= self.now);
         for (device, tally) in self.devices.iter_mut().zip(&self.io.tallies) {

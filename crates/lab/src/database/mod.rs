@@ -3,8 +3,8 @@
 //!
 //! Purpose: FaCE's question (what may flash do between a pool and its disks?) asked of the page log and of
 //! those it is compared with. Clients run TPC-C's transactions ([`tpcc`](crate::load::trace::tpcc)) one
-//! after the other without a pause; what they wait for are pages: reads, and what has to leave the pool
-//! first. Reads and writes take the time that models of the devices say, queues included.
+//! after the other without a pause; they wait for reads of pages, and for the eviction of other pages from the pool
+//! first. Reads and writes take the time of the device models, queues included.
 //!
 //! | the ... | file |
 //! | --- | --- |
@@ -20,7 +20,7 @@
 //!
 //! # What is modelled, and what is not
 //! - The log has a device of its own (FaCE, 5) that takes no time here, and transactions take no time of
-//!   a processor: what limits is the disks, or flash. Locks, versions of rows and vacuum are left out,
+//!   a processor: the limit is the disks, or flash. Locks, versions of rows and vacuum are left out,
 //!   as in the trace of the same load.
 //! - A checkpoint begins every [`Spec::checkpoint`] and is spread over half of that time, as
 //!   PostgreSQL's. There is no other writer in the background.
@@ -32,7 +32,7 @@
 //! Invariants: equal specs and devices give equal runs; no page comes back in another version than its
 //! last ([`PoolCounts::wrong`] is 0).
 //!
-//! Why not the trace generator's pool: there, nobody waits for an eviction, and a page has one flag.
+//! Why not the trace generator's pool: there, no task waits for an eviction, and a page has one flag.
 
 mod buckets;
 mod clients;
@@ -63,16 +63,16 @@ pub use self::run::run;
 pub enum Caches {
     /// All.
     Mixed,
-    /// Those alone that leave as disk has them; others go to disk.
+    /// Only pages that are evicted unchanged; others go to disk.
     Clean,
-    /// Those alone that were changed.
+    /// Only changed pages.
     Dirty,
 }
 
 /// What a write does (FaCE, 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// Flash; disk when the page leaves flash.
+    /// Flash; disk when flash evicts the page.
     Back,
     /// Flash and disk, beside each other; both are waited for.
     Through,
@@ -80,16 +80,16 @@ pub enum Sync {
     Around,
 }
 
-/// When a page enters.
+/// When a page is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// When it was read from disk.
     OnEntry,
-    /// When it leaves the pool.
+    /// When the pool evicts it.
     OnExit,
 }
 
-/// Who leaves a cache of slots.
+/// Which page a cache of slots evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victims {
     /// The least recently used.
@@ -103,9 +103,9 @@ pub enum Victims {
 /// A cache of slots that are overwritten.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InPlace {
-    /// When a page enters.
+    /// When a page is admitted.
     pub entry: Entry,
-    /// Who leaves.
+    /// Which page is evicted.
     pub victims: Victims,
     /// Above this share of dirty slots they are cleaned in the background.
     pub cleans_above: Option<f64>,
@@ -151,7 +151,7 @@ pub struct PageLog {
     pub batches: bool,
 }
 
-/// What is between pool and disk.
+/// The cache between pool and disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum System {
     /// Nothing.
@@ -177,13 +177,13 @@ pub struct Spec {
     pub clients: u32,
     /// From the begin of a checkpoint to that of the next.
     pub checkpoint: Nanos,
-    /// What is between pool and disk.
+    /// The cache between pool and disk.
     pub system: System,
     /// Which pages it takes.
     pub caches: Caches,
     /// What a write does.
     pub sync: Sync,
-    /// How often as many pages as flash has have to enter it before anything is timed.
+    /// How many times its own size flash must admit before anything is timed.
     pub fill_laps: u32,
     /// ... or so many transactions, if that is sooner.
     pub fill_transactions: u64,
@@ -193,18 +193,18 @@ pub struct Spec {
     pub transactions: u64,
     /// Crashes half a checkpoint interval after the begin of a checkpoint, and restarts.
     pub crash: Option<Crash>,
-    /// At the end clients stop, and every page that ever left is looked for.
+    /// At the end clients stop, and every page that was ever evicted is looked up.
     pub audit: bool,
     /// The seed of the load.
     pub seed: u64,
 }
 
-/// A crash, and what is looked at after it.
+/// A crash, and what is measured after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
     /// A clean stop instead: all that was changed is made safe.
     pub stops: bool,
-    /// Throughput after the restart is told in so many spans ...
+    /// Throughput after the restart is reported in so many spans ...
     pub spans: u32,
     /// ... of this length.
     pub span: Nanos,
@@ -225,7 +225,7 @@ pub struct Outcome {
     pub disk: Tally,
     /// Flash.
     pub flash: Tally,
-    /// Pages that entered flash.
+    /// Pages admitted to flash.
     pub entered: u64,
     /// Flash at the end.
     pub frames: Frames,
@@ -233,30 +233,30 @@ pub struct Outcome {
     pub wear: Option<Wear>,
     /// Laps of flash that filled it.
     pub filled_laps: f64,
-    /// Changed pages that left, and pages written to disk, from the first to the last transaction.
+    /// Changed pages that the pool evicted, and pages written to disk, from the first to the last transaction.
     pub totals: (u64, u64),
-    /// Pages that an audit looked for, and those that it did not find as they left.
+    /// Pages that an audit looked for, and those that it did not find in their last version.
     pub audited: (u64, u64),
     /// The crash.
     pub restart: Option<Restart>,
 }
 
-/// What a restart came to.
+/// The result of a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restart {
-    /// What flash's directory took to be restored.
+    /// The time to restore flash's directory.
     pub directory_ns: Nanos,
     /// Bytes read from flash for that.
     pub directory_bytes: u64,
-    /// Changes that were made again, or looked at.
+    /// Changes that were made again, or checked.
     pub changes: u64,
-    /// What that took.
+    /// The time for that.
     pub redo_ns: Nanos,
-    /// Pages that redo fetched, and those of them that flash had.
+    /// Pages that redo fetched, and those of them that were on flash.
     pub redo_fetches: u64,
     /// See there.
     pub redo_flash_hits: u64,
-    /// What a clean stop took.
+    /// The time of a clean stop.
     pub stop_ns: Nanos,
     /// New-Orders in each span after the restart.
     pub new_orders: Vec<u64>,

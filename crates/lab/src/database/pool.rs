@@ -2,14 +2,14 @@
 //! The buffer pool: frames under LRU, each with the two flags of FaCE (4.3), over an extension.
 //!
 //! A task that needs a frame takes the coldest that is not held, makes its page safe by the extension
-//! and waits for that, as PostgreSQL's backends do. The page stays where it is meanwhile; if somebody
-//! wants it, it stays for good and the next one is tried. A page that is being read is waited for.
+//! and waits for that, as PostgreSQL's backends do. The page stays in its frame meanwhile; if a task
+//! wants it, it stays in the pool and the next one is tried. A page that is being read is waited for.
 //!
-//! Pages have no bytes but a *version*, the number of changes made to them. What comes back from flash
-//! or disk must be the version that left last: everything else is counted as wrong.
+//! Pages have no bytes but a *version*, the number of changes made to them. A page that is fetched from flash
+//! or disk must have its last version: any other is counted as wrong.
 //!
 //! Invariants: a page is in one frame at most; a held frame is not taken; `dirty` is never false while
-//! the page is newer than disk, `fdirty` never while it is newer than what flash has of it.
+//! the page is newer than disk, `fdirty` never while it is newer than its copy on flash.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -31,7 +31,7 @@ struct Frame {
     fdirty: bool,
     loading: bool,
     held: bool,
-    /// Somebody accessed it while it was held.
+    /// A task accessed it while it was held.
     wanted: bool,
     waits: Rc<Waits>,
 }
@@ -53,18 +53,18 @@ pub struct PoolCounts {
     pub accesses: u64,
     /// Pages that had to be fetched.
     pub misses: u64,
-    /// Of these, those that flash had.
+    /// Of these, those found on flash.
     pub flash_hits: u64,
-    /// Changed pages that left the pool, or that a checkpoint made safe.
+    /// Changed pages that the pool evicted, or that a checkpoint made safe.
     pub dirty_left: u64,
-    /// Pages that left the pool.
+    /// Pages that the pool evicted.
     pub left: u64,
     /// Pages that came back in another version than the last.
     pub wrong: u64,
 }
 
 impl PoolCounts {
-    /// What was added after an earlier state.
+    /// The difference to an earlier state.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -184,7 +184,7 @@ impl<E: Extension> Pool<E> {
         Look::There
     }
 
-    /// Brings a page into a frame that is free.
+    /// Fetches a page into a free frame.
     async fn load(&self, at: u32, page: u64, makes: bool) {
         let waits = Rc::<Waits>::default();
         {
@@ -294,8 +294,8 @@ impl<E: Extension> Pool<E> {
         self.room.wake(&self.io.exec);
     }
 
-    /// Looks for every page that was ever changed and is not here; how many, and how many of them are
-    /// not as they were changed last.
+    /// Looks up every changed page that is not in the pool; returns how many, and how many of them are
+    /// not in their last version.
     pub(super) async fn audit(&self) -> (u64, u64) {
         let before = self.counts.get();
         let changed: Vec<u64> = {
@@ -311,12 +311,12 @@ impl<E: Extension> Pool<E> {
         (now.misses, now.wrong)
     }
 
-    /// The last versions of pages, which outlive the pool with the log.
+    /// The last versions of pages, which survive the pool with the log.
     pub(super) fn take_latest(&self) -> Vec<u32> {
         std::mem::take(&mut self.state.borrow_mut().latest)
     }
 
-    /// Goes on with these last versions.
+    /// Continues with these last versions.
     pub(super) fn set_latest(&self, latest: Vec<u32>) {
         self.state.borrow_mut().latest = latest;
     }

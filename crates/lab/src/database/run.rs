@@ -2,10 +2,10 @@
 //! The phases of a run: flash is filled, the database warms up, is counted, and may crash.
 //!
 //! # A restart
-//! Clients and everything in memory are gone at once; what was on its way to a device did not get there.
-//! What flash knows of itself is read back (the page log's own recovery). Then the changes since the
+//! Clients and memory are lost at once; operations in flight do not reach the devices.
+//! Flash's directory is read back (the page log's own recovery). Then the changes since the
 //! begin of the last whole checkpoint are made again in their order by one process, as PostgreSQL does:
-//! each needs its page, which comes from flash or disk into an empty pool and may have to leave it
+//! each needs its page, which comes from flash or disk into an empty pool and may be evicted
 //! again; it changes the page only if that does not have it yet. Pages are not in the database's log as
 //! a whole (`full_page_writes` would have put them there after each checkpoint, and nothing
 //! would have to be read). Reading the log, undoing and starting processes take no time.
@@ -48,7 +48,7 @@ pub fn run(spec: &Spec, devices: Devices) -> Outcome {
             let log = Log::format(bytes, how, spec.caches, spec.sync, io);
             match machine.result(log) {
                 Some(log) => Run::of(spec, machine, log),
-                // What cannot hold a log is none.
+                // Flash that is too small for a log counts as none.
                 None => Outcome::default(),
             }
         }
@@ -56,7 +56,7 @@ pub fn run(spec: &Spec, devices: Devices) -> Outcome {
 }
 
 impl Machine {
-    /// Runs a task to its end; what it came to.
+    /// Runs a task to its end, and returns its result.
     fn result<T: 'static>(&mut self, task: impl Future<Output = Option<T>> + 'static) -> Option<T> {
         let (slot, over) = (Rc::new(RefCell::new(None)), Rc::new(Cell::new(false)));
         let (into, ended) = (Rc::clone(&slot), Rc::clone(&over));
@@ -196,7 +196,7 @@ impl<'a, E: Extension> Run<'a, E> {
         }
     }
 
-    /// Looks for every page that ever left and is not in the pool.
+    /// Looks up every page that was ever evicted and is not in the pool.
     fn audit(&mut self) -> (u64, u64) {
         let database = Rc::clone(&self.database);
         database.stops.set(true);
@@ -205,7 +205,7 @@ impl<'a, E: Extension> Run<'a, E> {
         self.machine.result(audit).unwrap_or((0, 1))
     }
 
-    /// A clean stop: clients end, and what was changed is made safe.
+    /// A clean stop: clients end, and changed pages are made safe.
     fn stop(&mut self) -> Option<Restart> {
         let database = Rc::clone(&self.database);
         database.stops.set(true);

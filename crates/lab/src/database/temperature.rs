@@ -2,10 +2,10 @@
 //! TAC's replacement (FaCE, 3.2): pages of hot extents stay.
 //!
 //! An *extent* is 32 neighbouring pages. Each page of it that the pool has to fetch makes it one
-//! degree warmer, wherever the page is fetched from. A page enters a full cache only if its extent is
-//! warmer than the coldest that has a page there, which loses one. After ten fetches a slot all
-//! temperatures are halved, so that what was hot long ago can leave; how TAC ages them, and by what
-//! it weighs reads, FaCE does not say.
+//! degree warmer, wherever the page is fetched from. A page is admitted to a full cache only if its extent is
+//! warmer than the coldest that has a page there, from which a page is evicted. After ten fetches a slot all
+//! temperatures are halved, so that pages that were hot long ago can be evicted. FaCE does not state how TAC ages them,
+//! nor how it weighs reads.
 //!
 //! Invariant: the order has just those extents that have a page in the cache, at their temperature.
 

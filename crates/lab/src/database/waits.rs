@@ -6,19 +6,19 @@ use std::rc::Rc;
 
 use larder_core::exec::{Exec, Signal};
 
-/// Who waits, see the module.
+/// The waiting tasks, see the module.
 #[derive(Default)]
 pub(super) struct Waits(RefCell<Vec<Rc<Signal>>>);
 
 impl Waits {
-    /// Until the next [`Waits::wake`]. What was waited for has to be looked at again then.
+    /// Until the next [`Waits::wake`]. The caller must check its condition again afterwards.
     pub(super) async fn wait(&self, exec: &Exec) {
         let signal = Rc::<Signal>::default();
         self.0.borrow_mut().push(Rc::clone(&signal));
         signal.wait(exec).await;
     }
 
-    /// Lets all go on who wait now, in the order in which they came.
+    /// Wakes all waiting tasks in the order in which they came.
     pub(super) fn wake(&self, exec: &Exec) {
         let all = std::mem::take(&mut *self.0.borrow_mut());
         all.iter().for_each(|signal| signal.set(exec));

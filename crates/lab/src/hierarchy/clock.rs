@@ -2,7 +2,7 @@
 //! Time: jobs that do one act after the other, and whose turn is next.
 //!
 //! A job is an application's thread or a block on its way down. Its acts are to wait and to put a
-//! packet on a wire. A wire is taken when the packet is ready, in the order of time, so nobody waits
+//! packet on a wire. A wire is taken when the packet is ready, in the order of time, so no job waits
 //! behind a packet of the future.
 //!
 //! Invariants: events come in the order of their times, those of one time in the order in which they
@@ -50,12 +50,12 @@ impl Acts {
     }
 }
 
-/// What became of a job.
+/// The state of a job after its acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// All its acts are done.
     Over,
-    /// It waits; somebody else is next.
+    /// It waits; another job is next.
     Waits,
 }
 
@@ -91,7 +91,7 @@ impl Clock {
         Some((tag & ((1 << JOB_BITS) - 1)) as u32)
     }
 
-    /// Lets a job go on with its acts. As long as nobody else is before it, time passes here, without
+    /// Continues a job with its acts. As long as no other job is before it, time passes here, without
     /// an event.
     #[inline]
     pub(super) fn go_on(&mut self, job: u32, host: u32, acts: &mut Acts) -> Turn {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cache of blocks: which slot has which block, who leaves, what is dirty.
+//! A cache of blocks: which slot has which block, which block is evicted, what is dirty.
 //!
-//! Invariants: a block is in at most one slot; a slot that is being written does not leave by
-//! eviction (it may by invalidation); memory is bounded by the slots, whatever is asked for.
+//! Invariants: a block is in at most one slot; a slot that is being written is not
+//! evicted (it may be invalidated); memory is bounded by the slots, whatever the load.
 
 use std::hash::BuildHasher as _;
 
@@ -59,7 +59,7 @@ impl Level {
         self.policy.accessed(slot);
     }
 
-    /// A free slot for `block`, which is not here. `Err` has the victim that has to leave first, or
+    /// A free slot for `block`, which is not here. `Err` has the victim that must be evicted first, or
     /// nothing if all slots are being written.
     pub(super) fn room(&mut self, block: u32) -> Result<u32, Option<u32>> {
         if let Some(slot) = self.free.pop() {
@@ -93,7 +93,7 @@ impl Level {
         (block, state & DIRTY != 0)
     }
 
-    /// Marks a slot dirty; whether it has to be queued for its write.
+    /// Marks a slot dirty; whether it must be queued for its write.
     pub(super) fn set_dirty(&mut self, slot: u32) -> bool {
         let state = &mut self.state[slot as usize];
         self.dirty += u64::from(*state & DIRTY == 0);
@@ -124,7 +124,7 @@ impl Level {
         Some(self.blocks[slot as usize])
     }
 
-    /// Its write is done; whether it became dirty meanwhile and has to be queued again.
+    /// Its write is done; whether it became dirty meanwhile and must be queued again.
     pub(super) fn end_write(&mut self, slot: u32, block: u32) -> bool {
         if self.blocks[slot as usize] != block {
             return false;

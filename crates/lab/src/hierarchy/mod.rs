@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RAM over flash over a network over a filer, in virtual time, as in Holland et al. (3, 5).
 //!
-//! Purpose: Holland's question (how should RAM and flash be put together, and when should what is
-//! dirty move down) answered for any load. Application threads have one request outstanding each;
+//! Purpose: Holland's question (how should RAM and flash be combined, and when should dirty
+//! blocks be written back) answered for any load. Application threads have one request outstanding each;
 //! caches have one chain of blocks each; a segment of network carries one packet at a time; RAM,
 //! flash and filer serve any number of blocks at once, in the times of the paper's Table 1.
 //!
 //! | the ... | file |
 //! | --- | --- |
 //! | settings and results | this one |
-//! | read, write, and what leaves | `paths.rs` |
+//! | read, write and eviction | `paths.rs` |
 //! | threads, syncers, their turns | `run.rs` |
-//! | what goes down in the background | `writeback.rs` |
-//! | time: who does what next | `clock.rs` |
+//! | write-back in the background | `writeback.rs` |
+//! | time: the next event | `clock.rs` |
 //! | a cache of blocks | `level.rs` |
 //!
 //! # What the paper leaves open, and how it is here
 //! - A request's blocks are asked for one after the other; each counts as a request of its own.
-//! - What a cache decides takes effect at once, what it costs passes then: a block enters when its
-//!   read is done, and a victim is gone when it is chosen, though its write takes time.
+//! - A decision of a cache takes effect at once, and its cost follows: a block is admitted when its
+//!   read is done, and a victim is gone when it is chosen, although its write takes time.
 //! - Dirty victims hold the requester: it waits for the victim's write to the level below. That is
 //!   how the paper's policy "none" shows.
-//! - Filling a cache with what was read holds nobody: the paper finds that dearer flash writes
+//! - Filling a cache with what was read delays no request: the paper finds that dearer flash writes
 //!   cannot be seen by the application (7.8).
-//! - RAM is a subset of flash in that all that is read enters flash first. RAM hits do not reach
+//! - RAM is a subset of flash in that all blocks that are read are admitted to flash first. RAM hits do not reach
 //!   flash, so flash may drop a block that is hot in RAM; RAM then keeps it.
 //! - A cache has at most [`Spec::writers`] blocks on their way down at once, whatever its policy;
 //!   else a syncer that wakes every second would fill the network's queue for a third of it.
@@ -35,7 +35,7 @@
 //!
 //! Why not the engine under [`World`](larder_sim::world): it is one cache over one origin, with bytes that
 //! tear and rules for crashes. Here blocks have no content, there are two caches, and a hundred
-//! million requests have to pass in a minute. Replacement and device figures are the engine's own.
+//! million requests must be simulated in a minute. Replacement and device figures are the engine's own.
 
 mod clock;
 mod level;
@@ -51,7 +51,7 @@ pub use self::run::run;
 /// Bytes of a block.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// How RAM and flash are put together (3.3).
+/// How RAM and flash are combined (3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// Flash below RAM, each by itself; RAM writes back to flash, flash to the filer.
@@ -63,12 +63,12 @@ pub enum Architecture {
     Unified,
 }
 
-/// When dirty blocks move down (3.5).
+/// When dirty blocks are written back (3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBack {
     /// At once; the requester waits.
     Sync,
-    /// At once; nobody waits.
+    /// At once; no request waits.
     Async,
     /// Every so often.
     Periodic(Nanos),
@@ -79,7 +79,7 @@ pub enum WriteBack {
 /// When an application's write is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// When it is in RAM, or as RAM's policy says: applications of the paper.
+    /// When it is in RAM, or as RAM's policy requires: applications of the paper.
     Cached,
     /// When it is where RAM's loss does not matter, as databases ask for (O_SYNC): RAM passes it on
     /// and flash's policy decides whether flash is enough. SCE's applications (5).
@@ -89,7 +89,7 @@ pub enum Answered {
 /// What to simulate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// How RAM and flash are put together.
+    /// How RAM and flash are combined.
     pub architecture: Architecture,
     /// RAM's policy.
     pub ram_policy: WriteBack,
@@ -101,7 +101,7 @@ pub struct Spec {
     pub ram_blocks: u32,
     /// Blocks of flash in each host.
     pub flash_blocks: u32,
-    /// Who leaves either.
+    /// Which block either level evicts.
     pub replacement: ReplacementChoice,
     /// Hosts; each has caches and a network segment of its own, and all share the filer.
     pub hosts: u32,
@@ -166,7 +166,7 @@ pub struct Counts {
     pub flash_writes: u64,
     /// Blocks written to the filer.
     pub filer_writes: u64,
-    /// Victims that were dirty, for which somebody waited.
+    /// Victims that were dirty, for which a request waited.
     pub dirty_victims: u64,
     /// Packets.
     pub packets: u64,

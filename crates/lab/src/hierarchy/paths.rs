@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A block read, a block written, and what has to leave for it.
+//! A block read, a block written, and the eviction that it needs.
 //!
 //! Purpose: the three architectures as straight lines. A path changes the caches at once and lists,
-//! as acts, what that costs whoever asked; the clock lets the time pass.
+//! as acts, what that costs the requester; the clock lets the time pass.
 //!
-//! Invariants: whoever needs room where a dirty block leaves pays for the victim's write; who finds
-//! every slot being written goes on without the cache.
+//! Invariants: a request that evicts a dirty block pays for the victim's write; one that finds
+//! every slot being written continues without the cache.
 
 use super::clock::{Act, Acts};
 use super::run::{FLASH, Phase, RAM, Run};
@@ -21,7 +21,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         if slot < self.spec.ram_blocks { RAM } else { FLASH }
     }
 
-    /// An application reads a block; how it goes on after `acts`.
+    /// An application reads a block; how it continues after `acts`.
     pub(super) fn read(
         &mut self,
         host: u32,
@@ -61,7 +61,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         Phase::FilerRead
     }
 
-    /// A block that was read enters the caches, flash first if it is from the filer.
+    /// Admits a block that was read to the caches, to flash first if it is from the filer.
     pub(super) fn enter(&mut self, host: u32, block: u32, from_filer: bool, acts: &mut Acts) {
         if self.unified() {
             if let Some(slot) = self.put(host, RAM, block, acts)
@@ -128,7 +128,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         }
     }
 
-    /// A block goes down from a medium: to flash, or over the network to the filer.
+    /// Writes a block back from a medium: to flash, or over the network to the filer.
     pub(super) fn write_down(&mut self, host: u32, medium: usize, block: u32, acts: &mut Acts) {
         match self.spec.architecture {
             Architecture::Naive if medium == RAM => {
@@ -180,13 +180,13 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         Some(slot)
     }
 
-    /// Somebody writes a block to flash and waits.
+    /// A request writes a block to flash and waits.
     fn flash_write(&mut self, acts: &mut Acts) {
         self.counts.flash_writes += 1;
         acts.push(Act::Wait(self.spec.times.flash_write_ns));
     }
 
-    /// Somebody writes a block to the filer and waits.
+    /// A request writes a block to the filer and waits.
     fn filer_write(&mut self, acts: &mut Acts) {
         self.counts.filer_writes += 1;
         let times = &self.spec.times;

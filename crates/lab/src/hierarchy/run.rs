@@ -84,7 +84,7 @@ pub(super) struct Run<'a, S, F> {
     seen: F,
 }
 
-/// Runs a hierarchy until its source ends; `seen` is told of every block after the warm-up.
+/// Runs a hierarchy until its source ends; `seen` receives every block after the warm-up.
 pub fn run<S: Source, F: FnMut(Seen)>(spec: &Spec, source: &mut S, seen: F) -> Counts {
     let (ram, flash) = (spec.ram_blocks, spec.flash_blocks);
     let (upper, lower) = match spec.architecture {
@@ -127,7 +127,7 @@ pub fn run<S: Source, F: FnMut(Seen)>(spec: &Spec, source: &mut S, seen: F) -> C
 enum After {
     /// It has more of them.
     GoesOn,
-    /// It waits to be woken, or for good.
+    /// It waits to be woken, or permanently.
     Rests,
     /// Its place is free.
     Ended,
@@ -181,7 +181,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
             match after {
                 After::GoesOn => {}
                 After::Rests => return,
-                // Only now: who takes its place brings acts of its own.
+                // Only now: the job that takes its place has acts of its own.
                 After::Ended => return self.idle.push(job),
             }
         }
@@ -211,7 +211,7 @@ impl<S: Source, F: FnMut(Seen)> Run<'_, S, F> {
         }
     }
 
-    /// A thread goes on with its block, or with the next; at its end it rests.
+    /// A thread continues with its block, or with the next; at its end it rests.
     fn application(&mut self, job: u32, host: u32, acts: &mut Acts) -> After {
         let Kind::App(app) = &mut self.jobs[job as usize].kind else { return After::Rests };
         let (io, phase) = (app.io, app.phase);

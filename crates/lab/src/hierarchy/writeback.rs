@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes down in the background: the queue of a cache's dirty slots.
+//! Write-back in the background: the queue of a cache's dirty slots.
 //!
 //! Invariants: at most so many blocks are on their way at once; slots go down in the order in which
 //! they became dirty; under a periodic policy what became dirty after a tick waits for the next.
@@ -12,7 +12,7 @@ use super::WriteBack;
 pub(super) struct Queue {
     pub(super) policy: WriteBack,
     slots: VecDeque<u32>,
-    /// How many from the front may go now.
+    /// How many of the oldest may be written.
     may_go: usize,
     writing: u32,
     writers: u32,
@@ -23,7 +23,7 @@ impl Queue {
         Self { policy, slots: VecDeque::new(), may_go: 0, writing: 0, writers: writers.max(1) }
     }
 
-    /// A slot became dirty. Who never goes by itself need not wait in line.
+    /// A slot became dirty. A slot that is never written by the syncer is not queued.
     pub(super) fn push(&mut self, slot: u32) {
         match self.policy {
             WriteBack::None | WriteBack::Sync => {}

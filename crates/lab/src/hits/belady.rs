@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Belady's MIN: who is asked for again last leaves. No policy that takes in every miss has fewer.
+//! Belady's MIN evicts the unit whose next access is the farthest. No policy that admits every miss has fewer misses.
 //!
 //! It needs the future: all accesses are kept, 8 bytes each ([`memory_bytes`]), so it is no policy
 //! of the engine.
@@ -32,7 +32,7 @@ impl Future {
     /// The most accesses that it can hold.
     pub const MOST: u64 = NEVER as u64 - 1;
 
-    /// Takes the next access in.
+    /// Adds the next access.
     pub fn push(&mut self, unit: u64) {
         let cell = self.units.cell(unit);
         let number = &mut self.units.cells[cell];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hit/miss replay: a replacement policy alone, without devices, time or writes.
 //!
-//! Every access to a unit that is not resident is a miss and enters (admission on miss). The
+//! Every access to a unit that is not resident is a miss, and admits it (admission on miss). The
 //! engine's own policies run, so what is found here holds for a served volume's third choice;
 //! [Belady's](belady) needs the future and is here alone. [`replay`] runs a trace.
 //!
@@ -22,7 +22,7 @@ pub struct Hits {
     pub accesses: u64,
     /// Different ones among them.
     pub unique: u64,
-    /// Accesses to what was not resident.
+    /// Accesses to units that were not resident.
     pub misses: u64,
 }
 
@@ -102,7 +102,7 @@ impl<P: Replacement> HitCache<P> {
         }
         self.hits.unique += u64::from(self.units.is_new(unit, cell));
         self.hits.misses += 1;
-        // A policy that finds everybody worth keeping lets nobody in.
+        // A policy that finds every resident unit worth keeping admits none.
         let slot = self.slot_for(unit, cell);
         self.units.cells[cell] = slot.unwrap_or(ABSENT);
         if let Some(slot) = slot {

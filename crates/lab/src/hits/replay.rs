@@ -50,12 +50,12 @@ fn millionths(text: &str) -> Option<u32> {
     (1..=1_000_000).contains(&millionths).then_some(millionths)
 }
 
-/// What decides who leaves.
+/// What decides which unit is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// A policy of the engine.
     Engine(ReplacementChoice),
-    /// Who is asked for again last.
+    /// The unit whose next access is the farthest.
     Belady,
 }
 
@@ -64,7 +64,7 @@ pub enum Policy {
 pub struct Replay {
     /// The trace.
     pub trace: Trace,
-    /// What decides who leaves.
+    /// What decides which unit is evicted.
     pub policy: Policy,
     /// Bytes of a unit.
     pub unit_bytes: u64,
@@ -81,12 +81,12 @@ pub enum ReplayError {
     /// The capacity is no cache.
     #[error("a capacity of {0} units; accepted: 1 to {MOST_UNITS}")]
     Capacity(u64),
-    /// Too many accesses for what needs the future.
+    /// Too many accesses for Belady's policy.
     #[error("belady: {0} accesses; accepted: up to {most}", most = Future::MOST)]
     TooLong(u64),
 }
 
-/// What a replay may tell meanwhile.
+/// What a replay may report meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// So many accesses were counted or replayed so far.

@@ -4,13 +4,13 @@
 //! Sixteen neighbours share an entry of a hash table, and their cells one line of the processor's
 //! cache: block traces are dense in places, and then the table is a sixteenth as large. At worst,
 //! with one unit of each sixteen, a unit takes some 90 bytes: so above 256 MiB the cells of units
-//! that are not resident are given up, and only that they were asked for is kept, in some bits each.
+//! that are not resident are dropped, and only whether they were asked for is kept, in some bits each.
 
 use hashbrown::HashMap;
 use roaring::RoaringTreemap;
 
 const GROUP: u64 = 16;
-/// The size at which cells are given up, or twice what the resident ones take if that is more.
+/// The size at which cells are dropped, or twice what the resident ones take if that is more.
 const MOST_BYTES: usize = 256 << 20;
 
 /// The cells, see the module.
@@ -19,7 +19,7 @@ pub struct Units {
     groups: HashMap<u64, u32>,
     /// A group's cells one after the other; [`Units::NEW`] until they are written.
     pub(super) cells: Vec<u32>,
-    /// Who was asked for before cells were given up last.
+    /// Units that were asked for before cells were last dropped.
     before: RoaringTreemap,
     most_bytes: usize,
 }
@@ -80,8 +80,8 @@ impl Units {
         self.bytes() > self.most_bytes
     }
 
-    /// Gives up the cells that do not hold a number below `resident`. The others move: `moved` is told
-    /// the number and where its cell is now.
+    /// Drops the cells that do not hold a number below `resident`. The others move: `moved` receives
+    /// the number and the new place of its cell.
     #[cold]
     pub(super) fn shrink(&mut self, resident: u32, mut moved: impl FnMut(u32, usize)) {
         let (groups, cells) = (std::mem::take(&mut self.groups), std::mem::take(&mut self.cells));
@@ -105,7 +105,7 @@ impl Units {
 
 #[cfg(test)]
 impl Units {
-    /// Cells that are given up as soon as they take so many bytes.
+    /// Cells that are dropped as soon as they take so many bytes.
     pub(super) fn of_most(most_bytes: usize) -> Self {
         Self { most_bytes, ..Self::default() }
     }

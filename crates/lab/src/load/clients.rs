@@ -6,8 +6,8 @@
 //! begins no transaction while more than [`Plan::dirty_pages`] pages wait. Without cleaners the
 //! client writes itself and waits for each write: the *pure* closed loop.
 //!
-//! Why a closed loop: the paper's is one. What the origin cannot give slows the clients down, and
-//! throughput is the answer.
+//! Why a closed loop: the paper's is one. A slow origin slows the clients down, and
+//! throughput is the result.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
@@ -20,7 +20,7 @@ use super::{
     CLEANERS, CLIENTS, COMPUTING, DIRTY_PAGES, Oltp, PAGE_BYTES, WALK_PAGES, WRITES_PER_READ,
 };
 
-/// How clients go about it.
+/// The behaviour of the clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Clients.
@@ -55,7 +55,7 @@ impl Plan {
     /// Larger transactions of more clients, for throughput once the cache is warm: 20 reads, 3
     /// writes (again 87 %), 10 ms of computing, 16 clients.
     ///
-    /// Computing keeps the paper's proportion at all-flash or is kinder to nobody: 20 flash reads
+    /// Computing keeps the paper's proportion at all-flash or favours no side: 20 flash reads
     /// are about 2 of 12 ms here and 0.4 of 4.5 ms there, so a miss weighs more here. Sixteen
     /// clients ask for some 4,000 writes a second, which three disks cannot take at any hit ratio;
     /// so the origin of that bench is one that can.

@@ -199,7 +199,7 @@ impl Desktop {
         Self { scale, files, segments, writes, random }
     }
 
-    /// The requests of a day (from 0 on), in order. Days are to be asked for in order.
+    /// The requests of a day (from 0 on), in order. Days must be asked for in order.
     pub fn day(&mut self, day: u32) -> Vec<Ask> {
         let mut new: Vec<File> = self.files.iter().filter(|f| f.day == day).copied().collect();
         shuffle(&mut new, &mut self.random);

@@ -16,7 +16,7 @@
 //!   proportion. Else the blocks of small files would be far hotter than the same hit ratios allow.
 //! - *Means of the Poisson sizes*: [`HollandSpec::io_blocks`], [`HollandSpec::region_blocks`].
 //! - *Pieces that overlap*: the part that is in the working set already is left out, so that a
-//!   working set has as many different blocks as it says.
+//!   working set has as many different blocks as specified.
 //!
 //! Invariants: equal specs and seeds give equal streams on every machine; a thread's stream depends
 //! on its number alone, the end on how much all have asked for.
@@ -66,7 +66,7 @@ pub struct HollandSpec {
 impl HollandSpec {
     /// The paper's baseline (4): one host of eight threads, 80 % of requests to a working set of so
     /// many blocks out of a server of so many, 30 % writes, four times the working set in all; what
-    /// the paper leaves open as the module says.
+    /// the paper leaves open as in the module's document.
     #[must_use]
     pub fn baseline(working_set_blocks: u32, server_blocks: u32, seed: u64) -> Self {
         Self {

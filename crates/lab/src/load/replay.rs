@@ -4,8 +4,8 @@
 //! [`drive`] takes them as they come, so that a trace of any length needs no memory; [`replay`] is a
 //! list, one after the other.
 //!
-//! Invariants: requests are begun in their order; at most so many as the [`Pace`] says are under
-//! way, of no more than 256 MiB together, or one part; one that is longer than [`PART_BYTES`], which
+//! Invariants: requests are begun in their order; at most so many as the [`Pace`] allows are in
+//! flight, of no more than 256 MiB together, or one part; one that is longer than [`PART_BYTES`], which
 //! no server takes whole, is asked for in parts and answered when the last part is; a request that
 //! comes late counts as long as its client waited, from its own time on.
 //!
@@ -22,18 +22,18 @@ use super::desktop::Ask;
 
 /// The longest request that every NBD server takes.
 pub const PART_BYTES: u64 = 32 << 20;
-/// So many bytes may be under way, or one part.
+/// So many bytes may be in flight, or one part.
 const MOST_BYTES: u64 = 256 << 20;
 
 /// When requests are begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Each at its time, or later where so many are under way.
+    /// Each at its time, or later if so many are in flight.
     AtTimes {
         /// At least one.
         most: usize,
     },
-    /// Whenever fewer than so many (at least one) are under way.
+    /// Whenever fewer than so many (at least one) are in flight.
     Outstanding(usize),
 }
 
@@ -67,7 +67,7 @@ pub struct Answered {
     pub late: Nanos,
 }
 
-/// A request under way.
+/// A request in flight.
 struct Open {
     ask: Ask,
     due: Nanos,
@@ -77,7 +77,7 @@ struct Open {
     hit: bool,
 }
 
-/// Requests under way, and how far the last of them was asked for.
+/// Requests in flight, and how far the last of them was asked for.
 struct Driver {
     pace: Pace,
     open: Slab<Open>,
@@ -214,7 +214,7 @@ impl std::ops::AddAssign for Replayed {
     }
 }
 
-/// Begins requests at their pace and waits for all of them; `seen` is told of each, in the order of
+/// Begins requests at their pace and waits for all of them; `seen` receives each, in the order of
 /// the answers.
 ///
 /// # Errors
@@ -243,7 +243,7 @@ pub fn drive(
     }
 }
 
-/// Replays a list, one request after the other; `took` is told of each and of the time that it took.
+/// Replays a list, one request after the other; `took` receives each and the time that it took.
 ///
 /// # Errors
 /// When one fails or is never answered.

@@ -36,10 +36,10 @@ pub struct Asked {
     pub seed: u64,
     /// Only these rows; all without.
     pub only: Vec<String>,
-    /// Whether to tell of progress on standard error.
+    /// Whether to print progress on standard error.
     pub progress: bool,
-    /// Where the points of all scenarios go, a file for each seed, and come from: what was interrupted
-    /// goes on, and what two groups ask for is run once.
+    /// Where the points of all scenarios go, a file for each seed, and come from: an interrupted command
+    /// continues, and runs that two groups share are made once.
     pub points: Option<PathBuf>,
 }
 

@@ -2,12 +2,12 @@
 //! Every claim of the four papers, and whether it reproduces.
 //!
 //! A paper is a list of *groups*: rows that come from the same runs. A group runs its scenario files
-//! (`crates/lab/scenarios/`), on every seed, and checks what came out. Tolerances are argued where they
+//! (`crates/lab/scenarios/`), on every seed, and checks the results. Tolerances are argued where they
 //! are used, in words, and were fixed before the first run; a shape holds only if it holds on every
-//! seed. A row that differs stays, and says so.
+//! seed. A row that differs stays in the output.
 //!
 //! Invariants: each claim of `claims.toml` belongs to one group (a test compares them); what a paper
-//! says is no input of any run.
+//! states is no input of any run.
 
 mod claims;
 mod face;

@@ -22,7 +22,7 @@ pub enum Kind {
     Absolute,
 }
 
-/// What became of it.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -77,7 +77,7 @@ pub struct Row {
     pub kind: Kind,
     /// The scale of what was run.
     pub scale: String,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// What was checked, with which tolerance and why; what is different, and why.
     pub why: String,

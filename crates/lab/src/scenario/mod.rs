@@ -80,7 +80,7 @@ impl Scenario {
     /// Reads a scenario's text; `name` is for messages.
     ///
     /// # Errors
-    /// If it is no TOML, or its grid is none. Settings are looked at by [`Scenario::points`].
+    /// If it is no TOML, or its grid is none. Settings are checked by [`Scenario::points`].
     pub fn parse(name: &str, text: &str) -> Result<Self, BadScenario> {
         let bad = |line, what: String| BadScenario { name: name.to_owned(), line, what };
         let mut base: Table = text.parse().map_err(|error: toml::de::Error| {
@@ -115,7 +115,7 @@ impl Scenario {
         parts.try_fold(first, |value, part| value.get(part))
     }
 
-    /// All points; each was looked at, so that a bad one is refused before the first is run.
+    /// All points; each was checked, so that a bad one is refused before the first is run.
     ///
     /// # Errors
     /// If settings are unknown, missing or out of range.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All points of a scenario on all processors, as JSON lines, going on where it stopped.
+//! All points of a scenario on all processors, as JSON lines, continuing where it stopped.
 //!
 //! A line is `{"point": N, "at": {..}, "settings": {..}, "result": {..}}`. Lines come in the order of
 //! the points. A sweep that finds such lines in its file takes those with the settings of a point for
@@ -68,7 +68,7 @@ pub struct Sweep<'a> {
 
 /// What a file has, by settings.
 fn before(file: &Path) -> Result<HashMap<String, (usize, Line)>> {
-    // It is made anew beside and then given the name: a device or a pipe would be gone.
+    // A new file is written and renamed to this name, which would remove a device or a pipe.
     if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
         bail!(
             "{}: is no regular file; accepted: a new file, or what this sweep wrote",

@@ -134,7 +134,7 @@ fn any_replacement(rng: &mut Pcg64Mcg) -> ReplacementChoice {
     if rng.random_bool(0.3) { clock } else { any }
 }
 
-/// Every miss enters, in sets, in buckets or anywhere.
+/// Every miss is admitted, in sets, in buckets or anywhere.
 fn any_on_miss(choices: &mut Choices, rng: &mut Pcg64Mcg) {
     choices.admission = AdmissionChoice::OnMiss(OnMissSettings {
         client_waits: rng.random_bool(0.5),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Past seeds of interest, replayed by the tests for ever.
+//! Past seeds of interest, which the tests replay.
 //!
 //! `corpus/seeds.txt` has a line per seed: the seed, the row of the swarm (`-`: the seed picks),
 //! the mutant that it catches (`-`: none), and why it is there. That a seed still catches its

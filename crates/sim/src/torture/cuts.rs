@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Power cuts: what they leave of the devices, and what must hold of it.
 //!
-//! Of the writes that no flush covered, sector by sector, any part may be there: none, all, all up
+//! Of the writes that no flush covered, sector by sector, any part may be stored: none, all, all up
 //! to a moment, all but one, or each by chance. The origin alone must hold what was promised, and
 //! every page that recovery finds valid on flash must be what the origin holds.
 
@@ -43,7 +43,7 @@ pub(super) fn cut(device: &SimDevice, rng: &mut Pcg64Mcg, image: &mut Image) {
     }
 }
 
-/// What the end of a process leaves of a device.
+/// The contents of a device after the end of a process.
 pub(super) fn keep(device: &SimDevice, image: &mut Image) {
     if let Some(store) = &device.store {
         store.cut_into(image, |_, _| true);
@@ -60,7 +60,7 @@ pub(super) fn judge_cut(moment: &mut Moment<'_>, origin: &Image, flash: &Image) 
     }
     judge_volume(moment, &owners, origin, flash)?;
     if setup.kind.outlives_flash && owners.any() {
-        // Whatever becomes of flash.
+        // Whatever happens to flash.
         judge_volume(moment, &Owners::none(setup), origin, flash)?;
     }
     Ok(owners)
@@ -87,7 +87,7 @@ fn judge_volume(
             let none = Owners::none(moment.setup);
             let alone = none.value(sector, (origin, origin_left), (flash, flash_left))?;
             let lost = moment.oracle.durable(sector, alone, cleared);
-            lost.map_err(|w| Violation::of("10: the origin lacks what flash gave it", w))?;
+            lost.map_err(|w| Violation::of("10: the origin lacks data that was written back", w))?;
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens to a volume besides requests and crashes: faults of its devices, fencing of a flash
-//! that was given up, and what an administrator asks for.
+//! What happens to a volume besides requests and crashes: faults of its devices, fencing of a flash device
+//! that failed, and requests of an administrator.
 
 use larder_core::event::Event;
 use larder_core::exec::MILLISECOND;
@@ -15,18 +15,18 @@ use crate::device::Rot;
 use crate::world::ORIGIN;
 
 impl Life<'_> {
-    /// Asks flash to give the origin all that it alone has.
+    /// Asks for a write-back of all dirty data.
     pub(super) fn clear(&mut self, leave: bool) {
         if !self.attached {
             return;
         }
-        // What was asked for before may have passed what was written since.
+        // An earlier write-back may have passed the data that was written since.
         let leave = leave || self.clearing.is_some_and(|(_, leave)| leave);
         self.clearing = Some((self.world.now(), leave));
         self.world.shards().iter().for_each(|shard| shard.clear(leave));
     }
 
-    /// It is durable that flash is out of use, and then it is not used any more.
+    /// Makes it durable that flash is out of use, and then stops using it.
     pub(super) fn detach(&mut self) {
         if !self.attached {
             return;
@@ -52,7 +52,7 @@ impl Life<'_> {
         }
     }
 
-    /// Flash that was given up is fenced off after a while.
+    /// A failed flash device is fenced off after a while.
     pub(super) fn follow(&mut self) {
         self.follow_clear();
         let now = self.world.now();

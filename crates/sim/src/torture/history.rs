@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a history saw, what was wrong with it, and how it is told to a person.
+//! What a history saw, what was wrong with it, and how a person reads it.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub const RECOVERIES: u32 = 30;
 /// Crashes of a history, at least.
 pub const CRASHES: u32 = 3;
 
-/// What a history saw, to know that it tested something.
+/// What a history saw, to show that it tested something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Client requests answered.
@@ -32,19 +32,19 @@ pub struct Seen {
     pub pages: u64,
     /// Shards that were warm after a crash.
     pub warm: u64,
-    /// Units that recovery found in part on flash alone.
+    /// Units of which only flash holds a part.
     pub dirty: u64,
     /// Reads that hit flash when everything was read back.
     pub warm_hits: u64,
-    /// Shards that found their metadata damaged, as rot may have it.
+    /// Shards that found their metadata damaged by rot.
     pub cold: u64,
-    /// Times that the origin was given all that flash alone had.
+    /// Times that all dirty data was written back.
     pub cleared: u64,
-    /// Recoveries of shards that had no change under way, compared with what they held.
+    /// Recoveries of shards without a change in progress, compared with what they held.
     pub settled: u64,
-    /// Times that flash was given up.
+    /// Times that flash failed.
     pub given_up: u64,
-    /// Times that flash was attached while clients were at work.
+    /// Times that flash was attached under load.
     pub attached: u64,
     /// Wrong sectors that nothing detects, by contract.
     pub undetected: u64,

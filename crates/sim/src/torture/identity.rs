@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which flash and which state record a start finds (design rule 10).
+//! Which flash and which state file a start finds (design rule 10).
 //!
 //! Whether the flash may be used is decided by [`admit`], as in a serving process. Rows of the swarm that [stray]
 //! (`Setup::strays`) meet another flash or another record than the last one. The user does what the documents advise:
-//! formats a flash that is foreign, adopts one whose record is lost, and brings the right one if another is refused.
+//! formats a flash that is foreign, adopts one whose record is lost, and attaches the right one if another is refused.
 //!
 //! Invariant: the draws come from a random stream of their own, so that they change no row that does not stray.
 //!
@@ -57,10 +57,10 @@ impl Meets {
     }
 }
 
-/// What is known of a volume's flash off the flash, and copies that are kept to be met again.
+/// What the state file records of a volume's flash, and copies that a later start may meet.
 #[derive(Default)]
 pub(super) struct Identity {
-    /// The state record.
+    /// The state file's record.
     record: Option<StateRecord>,
     /// The record and the flash as of the start of this life.
     start: Option<(StateRecord, Store)>,
@@ -77,7 +77,7 @@ pub(super) struct Last {
     pub attached: bool,
 }
 
-/// A flash that is taken up.
+/// A flash that is attached.
 pub(super) struct Taken {
     pub flash: Store,
     /// The volume on it.
@@ -120,7 +120,7 @@ fn format(setup: &Setup, volume: u64, flash: &mut Store) {
 }
 
 impl Identity {
-    /// Takes up the flash that a start finds; it is formatted if it may not be used as it is. From then on the record marks
+    /// Attaches the flash that a start finds; it is formatted if it may not be used as it is. From then on the record marks
     /// it as in use.
     pub(super) fn take_up(
         &mut self,

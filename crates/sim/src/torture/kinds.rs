@@ -32,17 +32,17 @@ pub struct Kind {
     pub(super) large_block_bytes: u32,
     /// What an administrator may ask for before a request, and how probable that is.
     pub(super) asks: &'static [(f64, Step)],
-    /// How flash is taken away.
+    /// How flash is detached.
     pub(super) leaves: Step,
-    /// How everything stops, and how often of the sum.
+    /// The kinds of crash, with their weights.
     pub(super) stops: &'static [(u32, Stop)],
-    /// Troubles that do not come to it, since nothing is promised under them.
+    /// Troubles that are not drawn for it, since nothing is promised under them.
     pub(super) excludes: &'static [Trouble],
     /// What is promised otherwise than in the table of troubles.
     pub(super) promises: &'static [(Trouble, Promise)],
-    /// Whether the origin alone holds what every answered FLUSH and FUA write promised.
+    /// Whether the origin by itself holds what every answered FLUSH and FUA write promised.
     pub(super) outlives_flash: bool,
-    /// What a read after a crash is held against.
+    /// What a read after a crash is compared with.
     pub(super) read_back: Judge,
 }
 
@@ -74,7 +74,7 @@ pub const VOLATILE: Kind = Kind {
 pub const JOURNALED: Kind =
     Kind { name: "journaled", durability: Durability::Journal, excludes: &[], ..VOLATILE };
 
-/// Units with a journal; flash owns what it holds.
+/// Units with a journal; flash owns the units that it holds.
 pub const WRITE_BACK: Kind = Kind {
     name: "write-back",
     any: any_updated,
@@ -82,7 +82,7 @@ pub const WRITE_BACK: Kind = Kind {
     large_block_bytes: 512,
     asks: &[FLUSHES, LEAVES],
     leaves: Step::Leave,
-    // The loss of flash is what the contract names.
+    // Losing the flash device loses its data, as with a disk.
     stops: &[(1, Stop::Power), (2, Stop::Process), (9, Stop::Power)],
     excludes: &[
         Trouble::FlashFull,
@@ -137,7 +137,7 @@ pub const LOG_FULL: Kind = Kind {
     ..LOG_THROUGH
 };
 
-/// A page log that a FLUSH brings to the origin.
+/// A page log that a FLUSH writes back to the origin.
 pub const LOG_BOUNDED: Kind = Kind {
     name: "bounded",
     write: Some(WritePolicy::Logged(LogPolicy::Bounded)),
@@ -147,7 +147,7 @@ pub const LOG_BOUNDED: Kind = Kind {
 };
 
 impl Kind {
-    /// The trouble that comes to it where this one was drawn.
+    /// The trouble that is used when this one was drawn.
     pub(super) fn bears(&self, drawn: Trouble) -> Trouble {
         if self.excludes.contains(&drawn) { Trouble::None } else { drawn }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A history happens: lives of a volume, and between them everything stops.
+//! Runs a history: lives of a volume, with a crash between them.
 //!
-//! After each stop the next life recovers from flash, and what it says is held against the origin:
-//! the origin alone keeps what flushes and FUA promised (design rules 1, 2, 7), a read through the
-//! cache returns what the origin holds (rule 9), and what was found is the only past from then on.
+//! After each stop the next life recovers from flash, and what it reports is compared with the origin:
+//! the origin by itself holds what flushes and FUA promised (design rules 1, 2, 7), a read through the
+//! cache returns what the origin holds (rule 9), and what was found becomes the only past.
 
 use std::collections::HashMap;
 
@@ -34,12 +34,12 @@ use crate::store::{Image, Store};
 use crate::world::{ORIGIN, World, lawful};
 
 const MICRO: Nanos = 1_000;
-/// Events within which some request must be answered while any is under way.
+/// Events within which some request must be answered while any is in flight.
 const PATIENCE: u32 = 20_000;
 /// Within which everything ends, at the end of a history.
 const REST: Nanos = 10_000 * MILLISECOND;
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct Asked {
     pub kind: Kind,
     pub offset: u64,
@@ -48,7 +48,7 @@ pub(super) struct Asked {
     pub write: WriteId,
 }
 
-/// A history under way, see the module.
+/// A history in progress, see the module.
 pub(super) struct Life<'a> {
     pub setup: &'a Setup,
     pub world: World,
@@ -58,19 +58,19 @@ pub(super) struct Life<'a> {
     pub volume: u64,
     /// The flash device that was attached last.
     pub flash: DevId,
-    /// What is known of it off the flash.
+    /// What the state file records of it.
     pub identity: Identity,
-    /// The state off the flash says that flash is in use.
+    /// The state file records that flash is in use.
     pub attached: bool,
-    /// When that it is out of use will be durable.
+    /// When the state file will durably record that it is out of use.
     pub fence_at: Option<Nanos>,
     /// When a flush was asked for that was answered.
     pub flushed: Option<Nanos>,
-    /// When flash was asked to give the origin all that it alone has, and whether to leave then.
+    /// When a write-back of all dirty data was asked for, and whether to detach afterwards.
     pub clearing: Option<(Nanos, bool)>,
-    /// When that was asked for the last time that it was done, and when it was.
+    /// The last completed write-back: when it was asked for, and when it ended.
     pub given: Option<(Nanos, Nanos)>,
-    /// When it was asked for the last time that a flush followed: the origin has it durably.
+    /// When the last write-back was asked for that a flush made durable on the origin.
     pub cleared: Option<Nanos>,
     pub asked: HashMap<u64, Asked>,
     client: u64,
@@ -112,7 +112,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
     Ok(life)
 }
 
-/// Lets a plan happen.
+/// Runs a plan.
 pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
     let mut life = match start(&plan.setup, plan.salt) {
         Ok(life) => life,
@@ -208,7 +208,7 @@ impl Life<'_> {
         SimDevice::new(model, Some(store), seed ^ 1, slowest)
     }
 
-    /// Attaches a flash device, once the state off the flash says that it is in use.
+    /// Attaches a flash device, once the state file records that it is in use.
     fn attach(&mut self, flash: SimDevice, found: &Found) {
         self.attached = true;
         let kept = on_flash(&self.setup.plan);
@@ -219,7 +219,7 @@ impl Life<'_> {
         }
     }
 
-    /// While requests are under way a flash device is attached, if there is none: another, or the one that was attached
+    /// While requests are in flight a flash device is attached, if there is none: another, or the one that was attached
     /// last, with what it held then.
     fn attach_again(&mut self, same: bool) -> Judged<()> {
         if self.attached {
@@ -229,7 +229,7 @@ impl Life<'_> {
         let flash = last.map_or_else(|| foreign(self.setup), |s| s.clone().after(&s.image()));
         let Taken { flash, found, .. } = self.take_up(flash, Meets::Last)?;
         let flash = self.device(self.setup.flash_slowest, flash);
-        // Shards that did not give the last one up leave it too.
+        // Shards for which the last device did not fail detach it too.
         self.world.detach();
         self.world.fence();
         self.attach(flash, &found);
@@ -237,7 +237,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Rule 11: where nothing goes wrong and nobody asks for anything, all that is under way ends.
+    /// Rule 11: without faults and new requests, everything in progress ends.
     fn come_to_rest(&mut self) -> Judged<()> {
         if matches!(self.setup.choices.admission, AdmissionChoice::Periodic(_)) {
             // Updates as frequent as these leave no moment between them.
@@ -248,7 +248,7 @@ impl Life<'_> {
             while !self.world.shards()[shard].is_idle() {
                 if !self.world.advance(end) {
                     let what = format!("shard {shard} of {}", self.world.shards().len());
-                    return wrong("11: a shard never comes to rest", what);
+                    return wrong("11: work in progress never ends", what);
                 }
                 self.follow();
             }
@@ -278,7 +278,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Goes on to the next event; false where there is none.
+    /// Continues to the next event; false if there is none.
     pub(super) fn turn(&mut self) -> Judged<bool> {
         let moved = self.world.advance(self.fence_at.unwrap_or(Nanos::MAX));
         if !moved {
@@ -287,7 +287,7 @@ impl Life<'_> {
                 // Nothing but a release ends a hang of everything.
                 None if self.setup.trouble == Trouble::FlashHangs => self.world.release_all(),
                 None if self.world.in_flight() > 0 => {
-                    return wrong("11: a request is never answered", "nothing happens any more");
+                    return wrong("11: a request is never answered", "no event is left");
                 }
                 None => return Ok(false),
             }
@@ -297,7 +297,7 @@ impl Life<'_> {
         }
         self.silent += 1;
         if self.silent > PATIENCE {
-            let what = format!("{} are under way, {PATIENCE} events long", self.world.in_flight());
+            let what = format!("{} are in flight for {PATIENCE} events", self.world.in_flight());
             return wrong("11: a request is never answered", what);
         }
         self.collect()?;
@@ -377,12 +377,12 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Rule 6: a miss costs a visit to the origin, and no more.
+    /// Rule 6: a miss costs one read of the origin, and no more.
     fn judge_latency(&self, took: Nanos) -> Judged<()> {
         let setup = self.setup;
         let selective = matches!(setup.choices.admission, AdmissionChoice::Selective(_));
         let bound = match setup.trouble {
-            // What flash failed to read the origin is asked for.
+            // The origin answers reads that flash failed.
             Trouble::FlashErrors => setup.origin_slowest + setup.flash_slowest,
             trouble if trouble.spares_flash() => setup.origin_slowest.max(setup.flash_slowest),
             _ => Nanos::MAX,
@@ -410,7 +410,7 @@ impl Life<'_> {
         cuts::judge_cut(&mut moment, origin, flash)
     }
 
-    /// What if the power failed now? Several outcomes, none of which the life goes on with.
+    /// What if the power failed now? Judges several outcomes; the life continues with none of them.
     fn probe(&mut self, salt: u64, outcomes: u32) -> Judged<()> {
         let mut rng = Pcg64Mcg::seed_from_u64(salt);
         for _ in 0..outcomes {
@@ -424,7 +424,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Everything stops; the next life begins from what is left of the devices.
+    /// A crash; the next life begins from what is left of the devices.
     fn crash(&mut self, salt: u64, stop: Stop, read_back: bool) -> Judged<()> {
         let mut rng = Pcg64Mcg::seed_from_u64(salt);
         self.seen.crashes += 1;
@@ -447,7 +447,7 @@ impl Life<'_> {
             let all = self.oracle.touched().map(|sector| Ok((sector, value(sector)?)));
             all.collect::<Judged<Vec<_>>>()
         };
-        // What is not promised without flash is lost with it.
+        // Data that is not promised without flash is lost with it.
         let outlives = self.setup.kind.outlives_flash;
         let without = if outlives { &Owners::none(self.setup) } else { &owners };
         let (with, without) = (values(&owners)?, values(without)?);

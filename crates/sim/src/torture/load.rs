@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The steps of a history: requests, crashes, power cuts to be looked at, and troubles.
+//! The steps of a history: requests, crashes, power cuts to be checked, and troubles.
 //!
-//! Every history has at least `REQUESTS` requests and three crashes, and looks at so many power
+//! Every history has at least `REQUESTS` requests and three crashes, and checks so many power
 //! cuts that thirty recoveries are checked.
 
 use larder_core::buf::SECTOR;
@@ -17,7 +17,7 @@ use super::rot::flippable;
 use super::setup::Setup;
 use super::step::{Fault, Step, Stop};
 
-/// Outcomes looked at for one power cut.
+/// Outcomes checked for one power cut.
 const OUTCOMES: u32 = 4;
 
 /// Where the requests of a history go.
@@ -26,7 +26,7 @@ struct Aim<'a> {
     setup: &'a Setup,
     /// First sectors of the few pages that many requests go to.
     hot: Vec<u64>,
-    /// Where a stream goes on.
+    /// Where a stream continues.
     next: u64,
     /// Whether requests are whole pages.
     aligned: f64,

@@ -2,9 +2,9 @@
 //! Torture: seeded histories of crashes and faults, in virtual time, judged by the oracle.
 //!
 //! A seed becomes a [`Plan`]: a volume drawn from a row of the swarm
-//! ([`profile`]), and a list of steps ([`step`], [`load`]). The plan happens (`life`), power cuts are
-//! judged on the way (`cuts`), and what is promised under which fault is a table ([`promise`]).
-//! A history that breaks a rule is made short ([`shrink`]) and told ([`history`]). Beside the swarm
+//! ([`profile`]), and a list of steps ([`step`], [`load`]). `life` runs the plan and judges
+//! power cuts (`cuts`), and what is promised under which fault is a table ([`promise`]).
+//! A history that breaks a rule is shortened ([`shrink`]) and printed ([`history`]). Beside the swarm
 //! there are past seeds of interest ([`corpus`]) and everything that is small ([`small`]).
 //!
 //! Invariants: a seed and a commit decide a run to the last bit, on any machine and with any
@@ -40,7 +40,7 @@ pub mod step;
 use self::history::{Line, Seen, Violation};
 use self::plan::Plan;
 
-/// Lets a plan happen.
+/// Runs a plan.
 ///
 /// # Errors
 /// The rule that was broken.

@@ -17,11 +17,11 @@ pub(super) struct Moment<'a> {
     pub flash: DevId,
     /// The id of the volume on flash.
     pub volume: u64,
-    /// The state off the flash says that flash is in use.
+    /// The state file records that flash is in use.
     pub attached: bool,
     /// When a flush was asked for that was answered.
     pub flushed: Option<Nanos>,
-    /// When the origin was asked for the last time to have everything, and has it durably.
+    /// When the last write-back was asked for that is durable on the origin.
     pub cleared: Option<Nanos>,
     pub seen: &'a mut Seen,
 }

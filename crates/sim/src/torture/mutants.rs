@@ -3,8 +3,8 @@
 //!
 //! One breaks a rule that no history of crashes shows, only a long steady load does: it is caught
 //! by a scenario of its own. All others are caught by the seeds that everything is tortured with;
-//! those that break rule 8 show under rot of the metadata alone and get that row of the swarm, and those of
-//! the page log get its.
+//! those that break rule 8 show only under rot of the metadata and run in that row of the swarm, and those of
+//! the page log in its rows.
 
 use std::sync::atomic::AtomicBool;
 
@@ -18,7 +18,7 @@ use crate::scenario;
 /// The mutant that a scenario catches.
 const STEADY: &str = "displace-anything";
 
-/// A mutant's fate.
+/// Whether and how a mutant was caught.
 #[derive(Clone, Debug)]
 pub struct Fate {
     /// Its name.
@@ -69,7 +69,7 @@ fn past(name: &str) -> Option<corpus::Entry> {
     corpus::entries().unwrap_or_default().into_iter().find(|e| e.mutant == Some(name))
 }
 
-/// Tortures with a mutant, as the task says.
+/// Tortures with the mutant of the task.
 pub fn torture_mutant(task: &Task, stop: &AtomicBool, progress: impl Fn(&Outcome)) -> Outcome {
     if task.mutant != Some(STEADY) {
         return torture(task, stop, progress);
@@ -79,7 +79,7 @@ pub fn torture_mutant(task: &Task, stop: &AtomicBool, progress: impl Fn(&Outcome
     let result = scenario::hot_units_stay();
     activate(None);
     let violation = result.err().map(|what| {
-        let violation = super::Violation::new("6: something hotter is displaced", None, what);
+        let violation = super::Violation::new("6: a hotter unit is displaced", None, what);
         (task.first_seed, *violation)
     });
     let seconds = began.elapsed().as_secs_f64();

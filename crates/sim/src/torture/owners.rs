@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the units of a volume are, once everything has stopped.
+//! Where the units of a volume are after a crash.
 
 use larder_core::buf::SECTOR;
 
@@ -9,7 +9,7 @@ use crate::oracle::Value;
 use crate::store::{Content, Image, Store};
 
 /// Which units of the volume flash owns: the first sector of the slot of each. None in a clean mode,
-/// where the origin alone has everything.
+/// where the origin has everything.
 pub(super) struct Owners {
     unit_sectors: u64,
     slots: Vec<Owner>,
@@ -21,7 +21,7 @@ pub(super) enum Owner {
     Origin,
     /// On flash, from this sector on.
     Flash(u64),
-    /// It is zero, whatever the origin says.
+    /// It is zero, whatever the origin holds.
     Zero,
 }
 
@@ -41,7 +41,7 @@ impl Owners {
         self.slots.iter().any(|owner| *owner != Owner::Origin)
     }
 
-    /// Says where a unit is.
+    /// Records where a unit is.
     pub(super) fn set(&mut self, unit: u64, owner: Owner) {
         if let Some(slot) = self.slots.get_mut(unit as usize) {
             *slot = owner;

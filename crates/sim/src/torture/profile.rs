@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The swarm: from what rows a seed draws its volume, its load and its troubles.
 //!
-//! A seed picks a row (or is told one), and from the row everything else. Narrow rows find what a
+//! A seed selects a row (or the caller names one), and from the row everything else. Narrow rows find what a
 //! broad mixture hardly ever meets: a log that is always full, a cache of two slots, a restart
 //! into a restart. A new preset is a name in `CACHES`; a new kind of stress is a row.
 
@@ -21,7 +21,7 @@ pub struct Cache {
     pub kind: &'static Kind,
     /// How many seeds of a row take it, of the sum of those that the row takes.
     pub weight: u32,
-    /// The write policy that it has now and then, instead of the preset's.
+    /// The write policy of some of its volumes, instead of the preset's.
     pub also: Option<WritePolicy>,
 }
 
@@ -115,7 +115,7 @@ pub struct Profile {
     pub scan: u32,
     /// Whether choices and limits are any that go together, instead of the preset's.
     pub any: bool,
-    /// How probable it is, before a request, that flash is taken away or attached.
+    /// How probable it is, before a request, that flash is detached or attached.
     pub plugs: f64,
     /// Crashes.
     pub crashes: Range<u32>,
@@ -123,7 +123,7 @@ pub struct Profile {
     pub bursts: bool,
     /// Rest after a request: one in so many, for up to so many milliseconds.
     pub rest: (u32, u64),
-    /// Whether a start may meet another flash or another state record than the last one.
+    /// Whether a start may find another flash or another state file than the last one.
     pub strays: bool,
     /// What else goes wrong.
     pub troubles: &'static [Trouble],
@@ -169,7 +169,7 @@ pub const PROFILES: &[Profile] = &[
     EVERYDAY,
     Profile {
         name: "hot-overwrite",
-        what: "few pages are written and read again and again, by many at once",
+        what: "a few pages are written and read again and again, by many clients at once",
         weight: 3,
         mix: Mix { read: 35, write: 58, flush: 3, trim: 1, zero: 3, fill: 0 },
         in_flight: &[16, 48],
@@ -194,7 +194,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "tiny-cache",
-        what: "one or two slots, so that units leave all the time",
+        what: "one or two slots, so that units are evicted all the time",
         weight: 3,
         takes: WITH_JOURNAL,
         slots: 0..3,
@@ -202,7 +202,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "log-edge",
-        what: "first writes to ever new regions fill the log; checkpoints follow each other",
+        what: "first writes to new regions fill the log; checkpoints follow each other",
         weight: 3,
         takes: WITH_JOURNAL,
         units: &[64 * KIB, 128 * KIB, 256 * KIB],
@@ -214,7 +214,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "restart-loop",
-        what: "crash upon crash, often before the life after the last one did anything",
+        what: "crash after crash, often before the run after the last crash did anything",
         weight: 2,
         takes: WITH_JOURNAL,
         crashes: 9..16,
@@ -223,8 +223,8 @@ pub const PROFILES: &[Profile] = &[
         ..EVERYDAY
     },
     Profile {
-        name: "no-write-back",
-        what: "flash owns what it holds, and units are exchanged all the time",
+        name: "write-back",
+        what: "flash owns the units that it holds, and units are exchanged all the time",
         weight: 4,
         takes: &[&WRITE_BACK],
         slots: 1..9,
@@ -242,7 +242,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "volatile",
-        what: "caches whose metadata does not survive",
+        what: "caches whose metadata does not survive a crash",
         weight: 2,
         takes: &[&VOLATILE],
         units: &[4 * KIB, 64 * KIB, 64 * KIB, 256 * KIB],
@@ -258,7 +258,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "flash-fails",
-        what: "flash fails operations, is full, slow, hangs, vanishes and returns, or shrinks",
+        what: "flash fails operations, is full, slow, hangs, disappears and returns, or shrinks",
         weight: 4,
         takes: CLEAN_UNITS,
         troubles: &[
@@ -296,7 +296,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "runs",
-        what: "small units, several of which a shard owns in a row, so that requests lie in runs of them",
+        what: "small units, several of which a shard owns in a row",
         weight: 0,
         percent: 2,
         takes: UNITS,
@@ -307,7 +307,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "attach",
-        what: "flash is taken away, and it or another is attached, while requests are under way",
+        what: "flash is detached, and it or another is attached, under load",
         weight: 0,
         percent: 4,
         takes: EVERY,
@@ -371,7 +371,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "strays",
-        what: "a start meets an earlier copy of the flash, that of another volume, or another state record or none",
+        what: "a start finds an older or foreign flash, or another state file or none",
         weight: 0,
         percent: 4,
         takes: &[&JOURNALED, &WRITE_BACK, &LOG_FULL, &LOG_BOUNDED, &LOG_THROUGH],
@@ -382,7 +382,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "page-log",
-        what: "a log of pages that is part of the durable state, over several laps",
+        what: "a page log that is part of the durable state, over several laps",
         weight: 6,
         troubles: &[
             Trouble::None,
@@ -398,13 +398,13 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "page-log-trims",
-        what: "a log of pages, a third of which is soon dropped again",
+        what: "the same, and a third of the pages is soon trimmed",
         mix: Mix { read: 25, write: 40, flush: 5, trim: 12, zero: 18, fill: 0 },
         ..PAGE_LOG
     },
     Profile {
         name: "page-log-unflushed",
-        what: "a log of pages that a FLUSH brings to the origin",
+        what: "a page log that a FLUSH copies to the origin",
         takes: &[&LOG_BOUNDED],
         troubles: &[
             Trouble::None,
@@ -417,7 +417,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "page-log-through",
-        what: "a log of clean pages",
+        what: "a page log of clean pages",
         takes: &[&LOG_THROUGH],
         troubles: &[
             Trouble::None,
@@ -433,9 +433,10 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
-/// The row of this name.
+/// The row of this name. The row `write-back` has an older name, which is accepted too.
 #[must_use]
 pub fn profile(name: &str) -> Option<&'static Profile> {
+    let name = if name == "no-write-back" { "write-back" } else { name };
     PROFILES.iter().find(|p| p.name == name)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What may go wrong, and what is promised then: the table that `docs/simulation.md` shows.
 //!
-//! A wrong byte is excused only where the promise says so, and only if the device itself returned
+//! A wrong byte is excused only where the promise allows it, and only if the device itself returned
 //! just these bytes from a sector that rot had struck. It is counted, never passed over.
 
 /// What goes wrong in a history besides crashes.
@@ -17,7 +17,7 @@ pub enum Trouble {
     FlashHangs,
     /// Flash is slow, up to some hundred times.
     FlashSlow,
-    /// Flash vanishes, and is back after the next crash or before.
+    /// Flash disappears, and returns after the next crash or before.
     FlashVanishes,
     /// Flash shrinks.
     FlashShrinks,

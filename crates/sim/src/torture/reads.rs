@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a client read is judged.
+//! Judges what a client read.
 //!
-//! While clients are at work a read is held against the history. After a crash the origin is the truth, or, where flash
-//! may hold the only copy, again the history, which by then has what was found on either device.
+//! While clients are active a read is compared with the history. After a crash the origin is the truth, or, where flash
+//! may hold the only copy, again the history, to which the contents of both devices were added.
 
 use larder_core::buf::SECTOR;
 use larder_core::exec::Nanos;
@@ -19,12 +19,12 @@ pub(super) struct Answer<'a> {
     pub end: Nanos,
 }
 
-/// What they are held against.
+/// What they are compared with.
 pub(super) struct Reads<'a> {
     pub oracle: &'a mut Oracle,
     pub world: &'a World,
     pub seen: &'a mut Seen,
-    /// Whether bytes that rot of cached data brought about are excused: nothing detects them.
+    /// Whether bytes that rot of cached data caused are excused: nothing detects them.
     pub excuses_rot: bool,
 }
 
@@ -37,7 +37,7 @@ impl Reads<'_> {
     }
 }
 
-/// Holds a read against the history.
+/// Compares a read with the history.
 pub(super) fn against_history(reads: &mut Reads<'_>, answer: &Answer<'_>) -> Judged<()> {
     let Answer { offset, bytes, start, end } = *answer;
     for (chunk, sector) in bytes.chunks(SECTOR).zip(offset / SECTOR as u64..) {
@@ -55,7 +55,7 @@ pub(super) fn against_history(reads: &mut Reads<'_>, answer: &Answer<'_>) -> Jud
     Ok(())
 }
 
-/// Holds a read after a crash against what the origin has.
+/// Compares a read after a crash with the origin.
 pub(super) fn against_origin(reads: &mut Reads<'_>, answer: &Answer<'_>) -> Judged<()> {
     let mut truth = vec![0; answer.bytes.len()];
     if let Some(store) = reads.world.store(ORIGIN) {

@@ -31,7 +31,7 @@ pub struct Task {
     pub mutant: Option<&'static str>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Seeds that count.
@@ -65,7 +65,7 @@ pub fn activate(name: Option<&'static str>) {
     let _ = name;
 }
 
-/// Tortures until all is done, `stop` is set, or a rule is broken; `progress` is told about once
+/// Tortures until all is done, `stop` is set, or a rule is broken; `progress` is called about once
 /// a second.
 pub fn torture(task: &Task, stop: &AtomicBool, progress: impl Fn(&Outcome)) -> Outcome {
     let shared = Shared {

@@ -34,7 +34,7 @@ pub struct Setup {
     pub copy: u8,
     /// What goes wrong.
     pub trouble: Trouble,
-    /// Whether a start may meet another flash or another state record than the last one.
+    /// Whether a start may find another flash or another state file than the last one.
     pub strays: bool,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Delta debugging: steps are left out, in large pieces and then one by one, as long as the rule
 //! is still broken. Leaving one out shifts every latency after it, so a shorter history is tried
-//! under a few other salts before it is given up.
+//! under a few other salts before it is abandoned.
 //!
 //! Invariants: deterministic; the work is bounded by a number of steps carried out.
 

@@ -6,7 +6,7 @@
 //! A power cut during an earlier operation is one of a shorter history, so only those from the
 //! last operation on are tried. Operations follow each other, or are all asked for at once.
 //!
-//! Why beside the swarm: a seed meets what is likely; here what is short is met, likely or not.
+//! Why beside the swarm: a seed meets likely histories; this search meets all short ones.
 
 use larder_core::buf::PAGE;
 use larder_core::config::{AdmissionChoice, Choices, Durability, Limits, preset};

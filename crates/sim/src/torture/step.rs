@@ -7,7 +7,7 @@ use larder_core::buf::SECTOR;
 use larder_core::exec::Nanos;
 use larder_core::request::Kind;
 
-/// How everything stops.
+/// A kind of crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The power fails: unflushed sectors are there or not.
@@ -23,7 +23,7 @@ pub enum Stop {
 pub enum Fault {
     /// The trouble of the plan begins.
     Begins,
-    /// It ends: what hangs is answered, what vanished is back.
+    /// It ends: operations that hang are answered, a device that disappeared returns.
     Ends,
     /// A bit flips in this sector of flash.
     Flip(u64, u32),
@@ -38,17 +38,17 @@ pub enum Step {
     Go(u32),
     /// Time passes.
     Rest(Nanos),
-    /// What if the power failed now? So many outcomes, none of which the life goes on with.
+    /// What if the power failed now? So many outcomes; the life continues with none of them.
     Cut(u64, u32),
-    /// Everything stops, and another life begins; whether it first reads everything back.
+    /// A crash, after which another life begins; whether it first reads everything back.
     Crash(u64, Stop, bool),
     /// Something goes wrong.
     Fault(Fault),
-    /// The administrator asks that the origin have everything.
+    /// The administrator asks for a write-back of all dirty data.
     Flush,
-    /// The administrator takes a flash device away that has nothing of its own.
+    /// The administrator detaches a flash device without dirty data.
     Detach,
-    /// The administrator asks that the origin have everything, and takes the flash device away then.
+    /// The administrator asks for a write-back of all dirty data, and detaches the flash device afterwards.
     Leave,
     /// The administrator attaches a flash device, where there is none: the last one, or else another.
     Attach(bool),

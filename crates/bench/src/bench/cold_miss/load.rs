@@ -152,7 +152,7 @@ impl Outcomes {
         };
         let populated = median(&each(&self.running, |o| o.populated_mb_s));
         let achieved = format!(
-            "population brings {populated:.1} MB/s meanwhile; flash: {FLASH_PROFILE}, empty"
+            "population copies {populated:.1} MB/s meanwhile; flash: {FLASH_PROFILE}, empty"
         );
         vec![
             row("idle", "p50", &self.idle, p50).note(load.words()),

@@ -69,7 +69,7 @@ impl Job {
         arguments
     }
 
-    /// The command, for whoever wants to see for himself.
+    /// The command, for a reader who repeats the run.
     pub(super) fn command(&self, socket: &Path) -> String {
         format!("fio {} --runtime=1", self.arguments(socket).join(" "))
     }

@@ -26,7 +26,7 @@ const GENERATIONS: [u64; 2] = [10, 11];
 /// What there is to recover from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crash {
-    /// A complete checkpoint and so much of its log; with any log, another checkpoint under way.
+    /// A complete checkpoint and so much of its log; with any log, another checkpoint in progress.
     Log { quarters: u32 },
     /// Two complete checkpoints, the newer of which is damaged, and both logs full.
     Damaged,

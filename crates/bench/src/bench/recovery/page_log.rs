@@ -174,7 +174,7 @@ impl Rig {
         Ok(Self { flash, log, next: 0 })
     }
 
-    /// Puts pages until the rear has come this far.
+    /// Puts pages until the head of the log has reached this position.
     fn fill(&mut self, rear: u64) -> Result<()> {
         let zero = [0; PAGE];
         while self.log.status().rear < rear {

@@ -4,7 +4,7 @@
 //! Purpose: makes the table, opens clients, looks after a row whether all is there.
 //!
 //! Invariants: an account's filler is a function of its id, and its version counts its updates, so
-//! that a row that is wrong, old or another's is told apart; a commit is on the device when it is
+//! that the check detects a row that is wrong, old or another's; a commit is on the device when it is
 //! answered (WAL, `synchronous=FULL`).
 //!
 //! Why `sqlite3` as a process and not SQLite as a library: the memory of a process can be bounded,
@@ -26,7 +26,7 @@ use crate::demo::system::command;
 pub const PAGE_BYTES: u64 = 4096;
 /// Rows of a page.
 pub const ROWS_PER_PAGE: u64 = 4;
-/// Bytes of a row's filler, such that four rows fill a page but for what versions grow by.
+/// Bytes of a row's filler, such that four rows fill a page except for the growth of versions.
 const FILLER: usize = 980;
 /// A prime, so that ids and fillers look unlike.
 const PRIME: u64 = 2_654_435_761;
@@ -71,7 +71,7 @@ fn query(path: &Path, sql: &str, stopped: impl Fn() -> Result<()>) -> Result<Str
     command::run("sqlite3", words, BOUND, stopped)
 }
 
-/// Checks the database, which nobody uses, as a whole: its structure, and that it holds `rows` rows
+/// Checks the database, which no process uses, as a whole: its structure, and that it holds `rows` rows
 /// and `updates` updates.
 ///
 /// # Errors
@@ -134,7 +134,7 @@ pub fn parse_row(id: u32, line: &str) -> Result<u32> {
         let start: String = line.chars().take(40).collect();
         let end: String =
             line.chars().skip(40.max(line.chars().count().saturating_sub(20))).collect();
-        bail!("account {id} holds something else: {start}...{end}");
+        bail!("account {id} holds other data: {start}...{end}");
     }
     version.parse().with_context(|| format!("account {id} has the version {version:?}"))
 }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(filler(3).len(), FILLER);
         assert_eq!(parse_row(3, &format!("17|{}", filler(3))).unwrap(), 17);
         let wrong = |line: &str| parse_row(3, line).unwrap_err().to_string();
-        assert!(wrong(&format!("17|{}", filler(4))).contains("account 3 holds something else"));
+        assert!(wrong(&format!("17|{}", filler(4))).contains("account 3 holds other data"));
         assert!(wrong("").contains("something else"));
         assert!(wrong(&format!("x|{}", filler(3))).contains("version \"x\""));
     }

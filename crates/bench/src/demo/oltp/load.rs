@@ -33,7 +33,7 @@ pub const UPDATE_EVERY: u64 = 10;
 pub const ZIPF: f64 = 0.9;
 /// Rank times this prime is the key, modulo the number of rows: neighbours in rank lie far apart.
 const SCATTER: u64 = 2_654_435_761;
-/// How long the transactions under way may take in the end.
+/// How long the transactions in flight may take at the end.
 const END_BOUND: Duration = Duration::from_secs(30);
 /// How long killed processes may take.
 const KILL_BOUND: Duration = Duration::from_secs(5);
@@ -48,12 +48,12 @@ struct Load<'a> {
     turn: Mutex<()>,
 }
 
-/// Runs the load with these clients, who choose by `seed`; `second` is told which second ended and
-/// how many transactions were answered, and may end it; `abort` makes whoever still waits for a
+/// Runs the load with these clients, who choose by `seed`; `second` receives which second ended and
+/// how many transactions were answered, and may end it; `abort` makes the operations that still wait for a
 /// device fail.
 ///
 /// # Errors
-/// A row is wrong, a client fails, or `second` says so.
+/// A row is wrong, a client fails, or `second` does.
 pub fn run(
     clients: Vec<(Client, Conversation)>,
     (book, memory): (&Book, &Memory),

@@ -6,11 +6,11 @@
 //! SQLite in it does point lookups and small updates ([`load`]). Twice: the slow device in
 //! pass-through (`direct`), and behind Larder (`larder`).
 //!
-//! Invariants: both rows get the same treatment and go on from one another in one file system.
-//! After each, Larder gone, the slow device's file alone is looked at: `fsck`, SQLite's integrity
+//! Invariants: both rows get the same treatment, and the second continues in the file system of the first.
+//! After each, without Larder, the slow device's file is checked: `fsck`, SQLite's integrity
 //! check, and as many updates as were acknowledged. What is mounted, attached or made is undone on
 //! every path; what a killed demo left is cleared by the next ([`super::place`]). Where the machine
-//! lacks something the part is skipped with a line that says what ([`needs`]).
+//! lacks something the part is skipped with a line that states what ([`needs`]).
 //!
 //! Why the file system is made without Larder: 200 MB of filling would go to the slow device's
 //! model, and nothing is learnt from that.
@@ -142,7 +142,7 @@ impl<'a> Oltp<'a> {
         })
     }
 
-    /// Runs a row from a fresh server to the slow device looked at alone.
+    /// Runs a row from a fresh server to the check of the slow device alone.
     fn row(&mut self, way: Way, progress: &mut Progress) -> Result<OltpRow> {
         let before = self.book.writes();
         let mut stack = self.build(way, progress)?;

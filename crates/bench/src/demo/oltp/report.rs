@@ -71,10 +71,10 @@ fn explain(rows: &[OltpRow], s: &Setup) -> String {
         "Measured: SQLite {} (WAL, synchronous=FULL) in an ext4 on a loop device on the FUSE file of \
          `larder serve`; {} of data, the database may use {}. {} clients, one transaction at a time \
          each: {} of {UPDATE_EVERY} read {READ_ROWS} rows by key (Zipf {ZIPF}, popular ones \
-         anywhere), one updates a row and is answered when that is on the slow device; {} s of \
+         anywhere), one updates a row and is answered when the update is on the slow device; {} s of \
          warm-up, then {} s that count, for both rows. The slow device is a file of {} behind the \
          modelled latency of `{}`, the flash a file of {}. All {verified} rows read held what was \
-         last written; after each row, with Larder gone, the slow device alone had a clean file \
+         last written; after each row, without Larder, the slow device held a clean file \
          system, an intact database and all of the {updates} updates that were acknowledged.",
         s.sqlite,
         mib(s.database_bytes),

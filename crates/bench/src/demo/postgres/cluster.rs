@@ -2,7 +2,7 @@
 //! A PostgreSQL cluster: made, configured, started, asked, stopped, killed.
 //!
 //! Invariants: only processes whose working directory is this cluster's data directory are ever signalled: a server's
-//! all are there, and nobody else's. A guard ends them on every path, first in the server's own way, so that it takes
+//! all are there, and no other server's. A guard ends them on every path, first in the server's own way, so that it takes
 //! its shared memory away.
 //!
 //! The log of changes lies in `wal` beside `data`, by a relative link: the cluster can then be used below any path.
@@ -27,11 +27,11 @@ const SQL_BOUND: Duration = Duration::from_secs(600);
 /// How long a server may take to end in a hurry.
 const HURRY_BOUND: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
-/// The configuration that is written anew for each start.
+/// The configuration that is written for each start.
 const CONFIGURATION: &str = "demo.conf";
 /// The demo's database.
 pub const DATABASE: &str = "tpcc";
-/// The superuser, whoever runs the server.
+/// The superuser, whichever user runs the server.
 const SUPERUSER: &str = "postgres";
 
 /// Where a cluster is.
@@ -43,7 +43,7 @@ pub struct Cluster<'a> {
     pub home: PathBuf,
     /// For the socket.
     pub sockets: PathBuf,
-    /// What the server says.
+    /// The server's messages.
     pub log: PathBuf,
 }
 

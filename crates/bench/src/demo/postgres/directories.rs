@@ -86,13 +86,13 @@ impl Directories {
         self.place.sockets().join("pg")
     }
 
-    /// What the server says.
+    /// The server's log.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.place.devices().join("server.log")
     }
 
-    /// What the slow directory's server says.
+    /// The log of the slow directory's server.
     #[must_use]
     pub fn slow_log(&self) -> PathBuf {
         self.place.devices().join("slow-dir.log")

@@ -2,7 +2,7 @@
 //! PostgreSQL on a modelled slow disk, with and without flash behind its shared buffers: `make demo-postgres`.
 //!
 //! Purpose: what the library for PostgreSQL (`docs/postgresql.md`) is for. A database several times as large as shared
-//! buffers, in a directory that is as slow as the model says ([`slow`]), the log of changes too; the TPC-C mix
+//! buffers, in a directory that is as slow as the model ([`slow`]), the log of changes too; the TPC-C mix
 //! ([`tpcc`]) on stock PostgreSQL, under each policy of the cache, and on stock PostgreSQL again with the memory that
 //! the cache took.
 //!
@@ -148,7 +148,7 @@ impl Demo<'_> {
         })
     }
 
-    /// What all rows have, but for shared buffers.
+    /// The settings of all rows, except shared buffers.
     fn settings(&self, checkpoint_seconds: u64, buffers: u64) -> Vec<(&'static str, String)> {
         let text = |value: &str| value.to_owned();
         vec![

@@ -77,13 +77,13 @@ fn explain(s: &Setup) -> String {
     )
 }
 
-const READING: &str = "hit ratio: pages that flash had, of those that the server read. From disk: pages read from the \
-    slow disk, of the same; no page cache lies above it. Disk writes: pages written to the data directory there, and those \
-    that flash owes it in the end, a transaction, against the row without a cache. A flash write: its mean, with heads. \
-    RAM: shared buffers, and the cache's own memory; the last row has both as shared buffers. Restart: from the start \
-    after kill -9 of all processes until connections are taken, and the log since the last checkpoint, which it replays. \
-    After each row consistency was checked, with the cache and on the disk alone (full: once it was brought there), and \
-    pg_amcheck found nothing.";
+const READING: &str = "hit ratio: of the pages that the server read, those that flash held. From disk: of the same pages, those \
+    read from the slow disk; no page cache lies above it. Disk writes: pages written to the data directory there \
+    and pages that are dirty on flash at the end, a transaction, against the row without a cache. A flash write: \
+    its mean, with batch headers. RAM: shared buffers, and the cache's own memory; the last row has both as \
+    shared buffers. Restart: from the start after kill -9 of all processes until connections are taken, and the \
+    log since the last checkpoint, which it replays. After each row consistency was checked, with the cache and \
+    on the disk alone (full: after it was written back), and pg_amcheck found nothing.";
 
 #[cfg(test)]
 mod tests {

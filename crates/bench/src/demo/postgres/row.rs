@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A row: one way of running the server, and what was measured of it.
 //!
-//! Invariants: figures are of the measured window alone, but for those that say otherwise. What flash owes the disk at the
-//! window's end counts as written there: a policy that only puts writes off saves none. A row without a cache whose reads
-//! did not reach the disk is an error.
+//! Invariants: figures are of the measured window, unless their names state another. Pages that are dirty on flash at the
+//! window's end count as written to the disk: a policy that only delays writes saves none. A row without a cache whose
+//! reads did not reach the disk is an error.
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub struct Snapshot {
     pub disk: Counts,
     /// Pages that the server read into shared buffers.
     pub blocks_read: u64,
-    /// What the cache says of itself.
+    /// The cache's own counters.
     pub cache: Option<Value>,
 }
 
@@ -70,7 +70,7 @@ pub struct Measured {
     pub shared_buffers_bytes: u64,
     /// At the window's begin and end.
     pub snapshots: [Snapshot; 2],
-    /// What the load says.
+    /// The figures of the load.
     pub load: Figures,
     /// Memory of the cache, beside shared buffers.
     pub memory_bytes: u64,
@@ -91,7 +91,7 @@ pub struct Details {
     pub checkpoint_seconds: u64,
     /// Shared buffers.
     pub shared_buffers_bytes: u64,
-    /// What the load says of itself.
+    /// The load's own figures.
     #[serde(flatten)]
     pub load: Figures,
     /// Pages read from the slow disk, of those that the server read into shared buffers.
@@ -102,9 +102,9 @@ pub struct Details {
     pub disk: Traffic,
     /// What reached it of the log of changes.
     pub wal: Traffic,
-    /// Pages that flash owes the disk, more than at the window's begin.
+    /// Dirty pages on flash, more than when the window began.
     pub owed_pages: i64,
-    /// Pages written to the data directory on the slow disk, or owed to it, a transaction.
+    /// Pages written to the data directory on the slow disk, or dirty on flash, a transaction.
     pub disk_writes_per_transaction: f64,
     /// How many of those the row saves against that without a cache and the same checkpoints.
     pub disk_writes_saved_ratio: Option<f64>,
@@ -136,8 +136,8 @@ struct Cached {
 
 impl Cached {
     fn new(before: &Snapshot, after: &Snapshot) -> Result<Self> {
-        let cache = after.cache.as_ref().context("the cache says nothing of itself")?;
-        ensure!(cache["caching"] == true, "the cache did not work; the server's log says why");
+        let cache = after.cache.as_ref().context("the cache reports no counters")?;
+        ensure!(cache["caching"] == true, "the cache did not work; the server's log states why");
         let change = |key: &str| {
             let at = |snapshot: &Snapshot| snapshot.cache.as_ref().and_then(|c| c[key].as_i64());
             at(after).unwrap_or_default() - at(before).unwrap_or_default()
@@ -279,6 +279,6 @@ pub(super) mod tests {
     fn a_row_without_a_cache_that_is_cached_fails() {
         assert!(row(Kind::Off, 25).is_ok() && row(Kind::On("bounded"), 0).is_ok());
         let error = row(Kind::Grown, 24).unwrap_err().to_string();
-        assert!(error.contains("something else caches"), "{error}");
+        assert!(error.contains("another cache answered"), "{error}");
     }
 }

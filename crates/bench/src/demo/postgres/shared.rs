@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory that the processes of the demo's cluster share: a note of its names lies in the demo's directory, so that
-//! whoever clears the directory finds it.
+//! the command that clears the directory finds it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 /// Where the library has the memory that processes share.
 const SHARED: &str = "/dev/shm";
-/// The file that says how the names of that memory begin.
+/// The file with the prefix of the names of that memory.
 const CLUSTER: &str = "cluster";
 
 /// Notes whose memory it is.

@@ -119,7 +119,7 @@ impl Slow {
     /// Takes it away.
     ///
     /// # Errors
-    /// Somebody still uses it.
+    /// A process still uses it.
     pub fn unmount(mut self) -> Result<()> {
         self.signal(Signal::TERM);
         let ended = command::wait(&mut self.child, STOP_BOUND, || Ok(()))?;

@@ -64,7 +64,7 @@ impl Tools {
         Ok(Self { bin, owner })
     }
 
-    /// The version, as `postgres --version` says it.
+    /// The version, as `postgres --version` prints it.
     ///
     /// # Errors
     /// It cannot be run.
@@ -122,7 +122,7 @@ impl Tools {
         command.arg(directory).uid(uid).gid(gid);
         ensure!(
             run_command(command, BOUND, || Ok(())).is_ok(),
-            "{}: the user {USER}, who runs the server, cannot get there; name another place by --dir",
+            "{}: the user {USER}, which runs the server, cannot enter it; use --dir to name another place",
             directory.display()
         );
         Ok(())

@@ -23,10 +23,10 @@ static FILES: [(&str, &str); 11] = files![
     "run" "schema.sql" "functions.sql" "load.sql" "keys.sql" "consistency.sql" "new-order.sql"
     "payment.sql" "order-status.sql" "delivery.sql" "stock-level.sql"
 ];
-/// A load, a run or a check may take so long beyond what it is told.
+/// A load, a run or a check may take so long beyond its given time.
 const BOUND: Duration = Duration::from_secs(1800);
 
-/// What a run says.
+/// The output of a run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Figures {
     /// New-orders that ended, a minute.

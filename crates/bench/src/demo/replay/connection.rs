@@ -36,11 +36,11 @@ struct Replay<'a> {
     log_writes: AtomicU64,
 }
 
-/// Replays for the scale's window; once a second, `second` is told which second ended and how many
+/// Replays for the scale's window; once a second, `second` receives which second ended and how many
 /// reads and writes were answered since the start, and may end the replay.
 ///
 /// # Errors
-/// A read brought wrong data, a request failed, or `second` says so.
+/// A read returned wrong data, a request failed, or `second` did.
 pub fn replay(
     clients: Vec<Client>,
     steps: &[Step],
@@ -161,7 +161,7 @@ impl Connection<'_> {
         let lawful = self.replay.book.end_read(step.range(), oldest);
         for (at, (page, lawful)) in data.chunks_exact(PAGE_BYTES).zip(lawful).enumerate() {
             content::check(step.page + at as u32, lawful, page)
-                .map_err(|mismatch| anyhow!("a read brought wrong data: {mismatch}"))?;
+                .map_err(|mismatch| anyhow!("a read returned wrong data: {mismatch}"))?;
         }
         self.tally.verified += oldest.len() as u64;
         Ok(())

@@ -2,11 +2,11 @@
 //! What is in a page: bytes that say which page and which version of it they are.
 //!
 //! Purpose: a read can be checked, and what it wrongly brought can be named: an old version,
-//! another page, zeroes, or nothing that was ever written.
+//! another page, zeroes, or data that was never written.
 //!
 //! Invariants: content is a function of page and version alone; every 512-byte sector names its
-//! page, version and place in a header and is filled with noise of its own, so that a page put
-//! together from two versions is told apart from either.
+//! page, version and place in a header and is filled with noise of its own, so that the check distinguishes a page
+//! made of two versions from either.
 //!
 //! Why not a checksum over random bytes: content that can be computed is compared in full.
 
@@ -121,7 +121,7 @@ impl fmt::Display for Mismatch {
         }
         match self.found {
             Found::Zeroes => write!(f, "; it reads as zeroes"),
-            Found::Unknown => write!(f, "; it reads as nothing that was ever written"),
+            Found::Unknown => write!(f, "; it reads as data that was never written"),
             Found::Content { page: p, version: v, sector: s } if (p, s) == (*page, *sector) => {
                 let age = if v < *lawful.start() { "stale" } else { "not yet written" };
                 write!(f, "; it reads as its version {v} ({age})")
@@ -164,7 +164,7 @@ mod tests {
         let mut bytes = page(9, 4);
         bytes[PAGE_BYTES - 1] ^= 1;
         let line = wrong(&bytes);
-        assert!(line.contains("nothing that was ever written") && line.contains("sector 7"));
+        assert!(line.contains("data that was never written") && line.contains("sector 7"));
         bytes.copy_from_slice(&page(9, 4));
         bytes[..2 * SECTOR_BYTES].rotate_left(SECTOR_BYTES);
         assert!(wrong(&bytes).contains("version 4 of page 9, sector 1"));

@@ -5,7 +5,7 @@
 //! the choices of two caches that the paper compares with (`flashcache`, `bcache`), and flash alone
 //! (`all-flash`). Each is a fresh `larder serve` process, driven by [`connection`].
 //!
-//! Invariants: the rows go on from one another on one origin file, and the book knows what every page
+//! Invariants: each row continues from the previous one on one origin file, and the book knows what every page
 //! of it must hold, so a write that one of them lost is found, by a read or when the whole file is
 //! read back after the row.
 

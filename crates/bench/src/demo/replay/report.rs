@@ -130,9 +130,9 @@ fn reading(rows: &[ReplayRow]) -> String {
         "How to read it: `larder` answers {} of the reads from flash, half of all reads within {} \
          instead of {}, and does {:.1} times the requests of `no-cache` and {} of those of \
          `all-flash`. A write is answered when the slow device has it, so writes stay as slow as \
-         that device, and whoever waits for them is bound by them; device reads of `larder` are \
+         that device, and clients that wait for them are bound by them; device reads of `larder` are \
          misses and what it copies to flash. `flashcache` and `bcache` are the same engine with the \
-         choices of those caches (single pages, copied by whoever misses them), not their code. A \
+         choices of those caches (single pages, copied by the request that misses them), not their code. A \
          faster row gets further through the trace.",
         percent(larder.hit_ratio),
         latency(larder.details.read_p50_us),

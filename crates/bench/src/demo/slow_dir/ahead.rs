@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading ahead: who reads a file from front to back is sent for more than it asked, as an operating system does.
 //!
-//! Purpose: without, whoever reads small pieces in order (a log that is replayed, a table that is scanned) waits for
+//! Purpose: without it, a process that reads small pieces in order (replays a log, scans a table) waits for
 //! the disk once a piece, which no real system does.
 //!
-//! Invariants: only a read that begins where the last one of the file ended (but for those of `wanted.rs`) is answered
+//! Invariants: only a read that begins where the last one of the file ended (except those of `wanted.rs`) is answered
 //! from what was read ahead, so nothing is ever answered twice from there: this is no cache. Bytes come from the file below
 //! when they are asked for. What was read ahead counts as read from the disk.
 
@@ -62,9 +62,9 @@ pub(super) struct Stream {
 pub(super) enum Plan {
     /// For so many bytes from the disk, which others may wait for too.
     Read(u64, Arc<Fetch>),
-    /// For a read that is under way or done.
+    /// For a read that is in flight or done.
     Ahead(Arc<Fetch>),
-    /// For one that somebody asked for; the kernel keeps this part, which it read.
+    /// For one that a process announced; the kernel keeps this part, which it read.
     Wanted(Arc<Fetch>, Range<u64>),
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The modelled disk: parts of files become operations of the model, and whoever waits is called when all are done.
+//! The modelled disk: parts of files become operations of the model, and a callback runs when all are done.
 //!
-//! Invariants: an operation on a file begins with the file below (which is quick) and ends when the model says so.
+//! Invariants: an operation on a file begins with the file below (which is quick) and ends when the model completes it.
 
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -6,7 +6,7 @@
 //! `wanted.rs`). A reader thread waits for the files below (memory, mostly) and never for the model, so the model sees as
 //! many requests at a time as there are.
 //!
-//! Attributes and names are believed for an hour: whoever changes the directory below past the mount is not noticed.
+//! Attributes and names are believed for an hour: a change of the directory below that bypasses the mount is not noticed.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -139,8 +139,8 @@ impl Files {
     }
 }
 
-/// Does what may wait for the files below where nobody else waits for it. Without a thread the reply is dropped, which
-/// says EIO.
+/// Runs work that may wait for the files below on a thread of its own. Without a thread the reply is dropped, which
+/// answers EIO.
 fn aside(work: impl FnOnce() + Send + 'static) {
     let _ = std::thread::Builder::new().name("larder-sync".to_owned()).spawn(work);
 }

@@ -3,7 +3,7 @@
 //!
 //! Purpose: to try whatever keeps its data in files, a database above all, on a disk that this machine does not have.
 //! A directory is mounted once more by FUSE; what is read and written there passes no page cache, and takes the time
-//! that one of the device models says (`crates/model`), the same as of `slow+` devices.
+//! of one of the device models (`crates/model`), the same as of `slow+` devices.
 //!
 //! | the ... | file |
 //! | --- | --- |
@@ -110,13 +110,14 @@ impl SlowDir {
         }
     }
 
-    /// Whether somebody else has unmounted it.
+    /// Whether another process has unmounted it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.session.is_finished()
     }
 
-    /// Takes it away once nobody uses it; after so long, or when `hurry` says so, from them. What was counted, as JSON.
+    /// Unmounts it when no process uses it; after `bound`, or when `hurry` returns true, also while it is in use. Returns
+    /// the counters as JSON.
     pub fn close(mut self, bound: Duration, hurry: impl Fn() -> bool) -> String {
         self.ending.store(true, Relaxed);
         let begin = Instant::now();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is done with names and attributes: the same below, for whoever asked.
+//! What is done with names and attributes: the same below, for every user.
 //!
 //! Invariants: what is made belongs to who asked, if this process may give things away, and has the permissions that
 //! were asked for. None of this costs time on the modelled disk: a file system has it in memory, and a flush of the
@@ -29,7 +29,7 @@ pub(super) enum Made<'a> {
     File { exclusive: bool },
 }
 
-/// Makes an entry; the kernel is told of its node.
+/// Makes an entry; the reply carries its node.
 pub(super) fn make(
     nodes: &Nodes,
     (parent, name): (INodeNo, &OsStr),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files and directories that the kernel knows of.
 //!
-//! Purpose: a node holds a descriptor of what it stands for, so renames and removals change nothing for whoever has it
-//! open, and no path is ever put together.
+//! Purpose: a node holds a descriptor of what it stands for, so renames and removals change nothing for a process that has
+//! it open, and no path is ever put together.
 //!
 //! Invariants: one node for each file below, however many names it has; it lives until the kernel has forgotten it as
-//! often as it was told of it. A number is never used again. All that have a file open share one descriptor for
+//! often as it received it. A number is never used again. All that have a file open share one descriptor for
 //! reading and writing: permissions were checked by the kernel at their open.
 
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ impl Node {
 
     /// Keeps the descriptor that the file was made with: its permissions may allow no other one for writing.
     pub fn keep(&self, file: OwnedFd) {
-        // Whoever opened it meanwhile has one too.
+        // A concurrent open may have stored one already.
         let _ = self.file.set(file.into());
     }
 
@@ -138,7 +138,7 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// What the kernel is told of a file.
+/// The attributes that the kernel receives of a file.
 pub(super) fn attributes(ino: INodeNo, stat: &Stat) -> FileAttr {
     let time = |seconds: i64, nanos: u64| {
         let nanos = Duration::from_nanos(nanos);
@@ -166,7 +166,7 @@ pub(super) fn attributes(ino: INodeNo, stat: &Stat) -> FileAttr {
     }
 }
 
-/// The kind of an entry, as the kernel is told it.
+/// The kind of an entry, for the kernel.
 pub(super) fn kind(kind: rustix::fs::FileType) -> FileType {
     match kind {
         rustix::fs::FileType::Directory => FileType::Directory,
@@ -181,7 +181,7 @@ pub(super) fn kind(kind: rustix::fs::FileType) -> FileType {
 
 struct Known {
     node: Arc<Node>,
-    /// How often the kernel was told of it.
+    /// How often the kernel received it.
     lookups: u64,
 }
 
@@ -232,7 +232,7 @@ impl Nodes {
         known.ok_or(Errno::NOENT)
     }
 
-    /// The node of an entry of a directory, which the kernel is told of.
+    /// The node of an entry of a directory, which the kernel receives.
     pub fn lookup(&self, parent: &Node, name: &OsStr) -> Result<Arc<Node>, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let at = openat(parent.fd(), name, flags, Mode::empty())?;
@@ -264,7 +264,7 @@ impl Nodes {
         Ok(node)
     }
 
-    /// The kernel was told of a node once more.
+    /// The kernel received a node once more.
     pub fn again(&self, ino: INodeNo) {
         if let Some(known) = self.table().by_number.get_mut(&ino.0) {
             known.lookups += 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `larder slow-dir` is told.
+//! The options of `larder slow-dir`.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub struct SlowDirOptions {
     pub seed: u64,
     /// The disk's size; without one, twice of what the directory has, and 1 GiB at least.
     pub disk_bytes: Option<u64>,
-    /// Bytes that are read ahead of whoever reads a file in order; 0 for none.
+    /// Bytes that are read ahead when a file is read in order; 0 for none.
     pub ahead_bytes: u64,
     /// Whether flushes flush the files below too. Without, what was written survives this process, and no crash of the
     /// machine.

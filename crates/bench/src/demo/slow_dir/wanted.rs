@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What somebody asked to have ready (`posix_fadvise` with `POSIX_FADV_WILLNEED`): a database's recovery does, and no
+//! What a process asked to have ready (`posix_fadvise` with `POSIX_FADV_WILLNEED`): a database's recovery does, and no
 //! real system lets it wait for the disk a second time.
 //!
-//! The kernel reads that for its page cache, without an owner, which tells such a read from one of a process. The page
-//! cache is not asked by later reads, as every open is a direct one; so the disk's operation is kept here for them.
+//! The kernel reads that for its page cache, without an owner, which distinguishes such a read from one of a process.
+//! Later reads do not use the page cache, as every open is a direct one; so the disk's operation is kept here for them.
 //!
 //! Invariants: it is for one read, and none after a write there, so this is no cache (of a file that was cut one read may
 //! still be free). Bytes come from the file below when they are asked for. The kernel forgets what is not kept here any more
@@ -29,7 +29,7 @@ struct Part {
     fetch: Arc<Fetch>,
 }
 
-/// Parts of a file that somebody wants, the oldest first.
+/// Parts of a file that were announced, the oldest first.
 #[derive(Default)]
 pub(super) struct Wanted(Mutex<VecDeque<Part>>);
 
@@ -48,7 +48,7 @@ impl Wanted {
         (fetch, old.map(|part| part.start..part.end))
     }
 
-    /// The operation that reads all of these bytes, if there is one that nobody has used yet, and all that it reads.
+    /// The operation that reads all of these bytes, if there is one that no read has used, and all that it reads.
     pub fn take(&self, start: u64, bytes: u64) -> Option<(Arc<Fetch>, Range<u64>)> {
         let mut parts = self.parts();
         let end = start.saturating_add(bytes);
@@ -66,7 +66,7 @@ impl Wanted {
 /// A part of a file.
 type Used = (INodeNo, Range<u64>);
 
-/// Tells the kernel, from a thread of its own: the kernel may wait for a read that is under way.
+/// Sends invalidations to the kernel, from a thread of its own: the kernel may wait for a read in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel(Sender<Used>);
 
@@ -83,7 +83,7 @@ impl Kernel {
     }
 }
 
-/// Tells the kernel what it is to forget, until nobody is left who says it.
+/// Invalidates pages of the kernel, until all senders are gone.
 pub(super) fn forget(told: Receiver<Used>, notifier: Notifier) {
     let tell = move || {
         for (file, part) in told {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands of the system, none of which may take for ever.
 //!
-//! Invariants: a command that outlives its bound, or the demo that is to stop, is killed; a signal
+//! Invariants: a command that exceeds its bound, or that runs when the demo must stop, is killed; a signal
 //! from the terminal does not reach it, so that what it does is either done or undone by the demo.
 //!
-//! Why files and not pipes for what it says: nobody has to read while it is waited for.
+//! Why files and not pipes for its output: no thread has to read while the demo waits.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -48,7 +48,7 @@ pub fn command(program: &str) -> Command {
 /// Runs a command to its end; what it wrote to standard output, without blanks around it.
 ///
 /// # Errors
-/// It cannot be run, fails, is not done within `bound`, or `stopped` says so.
+/// It cannot be run, fails, is not done within `bound`, or `stopped` returns an error.
 pub fn run<W: AsRef<OsStr>>(
     program: &str,
     words: impl IntoIterator<Item = W>,
@@ -117,7 +117,7 @@ pub fn wait(
     }
 }
 
-/// Kills a child; one that waits for a device may end later, nobody waits for it then.
+/// Kills a child; one that waits for a device may end later, and the demo does not wait for it.
 pub fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = wait(child, Duration::from_secs(1), || Ok(()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loop devices and mounts that do not outlive the demo.
+//! Loop devices and mounts that end with the demo.
 //!
 //! Invariants: each is taken away by its guard on every path, lazily where it cannot be otherwise;
 //! [`clear`] takes away what a demo that was killed left below a directory, and nothing else. Every
@@ -70,7 +70,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Whether the device is still over our file; who takes it next may be somebody else.
+    /// Whether the device is still over our file; another process may take it next.
     fn is_ours(&self) -> bool {
         backing(&self.device).is_some_and(|file| is_below(&file, &self.file))
     }
@@ -89,7 +89,7 @@ fn detach(device: &Path) -> Result<()> {
     run("losetup", ["-d".as_ref(), device.as_os_str()], BOUND, go_on).map(drop)
 }
 
-/// The file that a loop device is over, as the kernel says it.
+/// The file that a loop device is over, as the kernel reports it.
 fn backing(device: &Path) -> Option<String> {
     let path = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
     Some(std::fs::read_to_string(path).ok()?.trim_end_matches('\n').to_owned())
@@ -116,7 +116,7 @@ impl Mounted {
         mounted.mounted = result.is_ok() || !below(at).is_empty();
         result?;
         // A device in use goes with its last user: with this mount, even if the demo is killed and
-        // the file below it has lost its name by then.
+        // the file below it has lost its name before.
         detach(device)?;
         Ok(mounted)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The days of a desktop ([`super::super::desktop`]) as a trace, with backups at the ends of days.
 //!
-//! The paper replays its traces as fast as devices go and says nothing of times, so they are ours:
+//! The paper replays its traces as fast as devices go and states no times, so they are ours:
 //! a day is `day_span` (six hours: everything is a quarter here), its visits begin evenly over all of
 //! it, and the requests of a visit, like those of a backup, follow each other by [`Spec::gap`]. A
 //! backup begins when its day is over, and the next day when both are.

@@ -3,11 +3,11 @@
 //!
 //! Each is an iterator of [`Record`]s. Invariants: equal specs and seeds give equal records on
 //! every machine (mathematics is that of [`super::maths`]); times never go back; memory depends on
-//! the spec and not on how many records are taken, but for the orders of [`tpcc`] that wait for
+//! the spec and not on how many records are taken, except for the orders of [`tpcc`] that wait for
 //! their delivery: TPC-C places more than it delivers, 20 bytes' worth in a hundred transactions.
 //!
-//! Why times at all, where nobody answers: they say which requests belong together and which were
-//! under way at once. A trace has no devices, so how long an answer takes is part of the spec
+//! Why times at all, where no device answers: they show which requests belong together and which were
+//! in flight at once. A trace has no devices, so how long an answer takes is part of the spec
 //! ([`Pace::service`]); who replays a trace on a slower device than that asks for more than its
 //! clients would have.
 
@@ -31,7 +31,7 @@ use larder_trace::{Op, Record};
 use super::around;
 use super::maths::ln;
 
-/// When transactions come, and how fast they go on.
+/// When transactions come, and how fast they continue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// What makes transactions begin.
@@ -51,7 +51,7 @@ pub enum Begin {
         /// Mean time from one transaction's end to the next one's begin.
         think: Nanos,
     },
-    /// So many transactions a second, however many are under way: gaps are exponential.
+    /// So many transactions a second, however many are in flight: gaps are exponential.
     Rate(f64),
 }
 
@@ -59,7 +59,7 @@ pub enum Begin {
 struct Turns {
     pace: Pace,
     random: SplitMix64,
-    /// Who goes on next, and when; the number makes the order of equal times definite.
+    /// Which client continues next, and when; the number makes the order of equal times definite.
     due: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// With a rate: the next transaction's begin and number.
     arrival: (Nanos, u64),
@@ -87,7 +87,7 @@ impl Turns {
         due.min(self.arrival.0)
     }
 
-    /// The next turn: when and whose. Somebody not known yet begins a transaction.
+    /// The next turn: when and whose. A client that is not known yet begins a transaction.
     fn take(&mut self) -> (Nanos, u64) {
         let now = self.next_at();
         if let Some(Reverse((at, who))) = self.due.peek().copied()
@@ -103,7 +103,7 @@ impl Turns {
         (at, who)
     }
 
-    /// It asked for something and goes on when that is answered.
+    /// It sent a request and continues when that is answered.
     fn asked(&mut self, now: Nanos, who: u64) {
         self.due.push(Reverse((now + self.pace.service, who)));
     }

@@ -4,9 +4,9 @@
 //!
 //! A transaction shows in the times: its reads follow each other by the service time, its writes
 //! come together when the last read is answered (the cleaners of a database take them at once, and
-//! nobody waits for them), and then its client thinks.
+//! no client waits for them), and then its client thinks.
 //!
-//! Invariant: with [`Pace`] by clients, at most one transaction of each is under way.
+//! Invariant: with [`Pace`] by clients, at most one transaction of each is in progress.
 
 use std::collections::VecDeque;
 
@@ -58,7 +58,7 @@ impl OltpTrace {
         }
     }
 
-    /// One client goes on: a read, or the end of its transaction.
+    /// One client continues: a read, or the end of its transaction.
     fn turn(&mut self) {
         let (now, who) = self.turns.take();
         let transaction = self.under_way.entry(who).or_insert_with(|| {

@@ -65,7 +65,7 @@ pub struct PlainTrace {
 }
 
 impl PlainTrace {
-    /// A trace without end, but for one pass.
+    /// A trace without end, except a single pass.
     #[must_use]
     pub fn new(spec: Spec, seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);

@@ -27,7 +27,7 @@ pub(super) fn break_even(_: &Asked) -> Result<Found> {
         .verdict(
             holds,
             "To the printed digit, from the rated operations a second of the models hdd-15k and \
-                         ssd-840pro: holding says that the equation and Table 1 agree.",
+                         ssd-840pro: holding shows that the equation and Table 1 agree.",
         );
     Ok(Found { rows: vec![row], figures: Vec::new() })
 }
@@ -71,7 +71,7 @@ const TABLE: [(&str, &str, [f64; 4]); 6] = [
 ];
 const CAPACITY: u64 = 128 << 30;
 
-/// Operations a second of a device with so many under way, for so many after as many.
+/// Operations a second of a device with so many in flight, for so many after as many.
 fn measured(
     name: &str,
     kind: OpKind,
@@ -93,7 +93,8 @@ fn measured(
             device.submit(now, asked, Op { kind, offset: next(asked), len, fua: false });
             asked += 1;
         }
-        now = device.next().context("a device with something under way goes on")?.max(now);
+        now =
+            device.next().context("a device with operations in flight has no next event")?.max(now);
         while device.poll(now).is_some() {
             ended += 1;
             if ended == count {
@@ -143,9 +144,9 @@ pub(super) fn drives(asked: &Asked) -> Result<Found> {
         .ours(ours)
         .points(points)
         .at_scale("1")
-        .verdict(holds, "Each cell within a tenth, 32 operations under way (512 on sixteen disks; the paper does not \
-                         say how many), all of the device in use. A drive's model is built from its four cells, \
-                         so it gives what it was told to; the disks' follow from mechanics, and sixteen of \
+        .verdict(holds, "Each cell within a tenth, 32 operations in flight (512 on sixteen disks; the paper does not \
+                         state how many), all of the device in use. A drive's model is built from its four cells, \
+                         so it returns what was put in; the disks' follow from mechanics, and sixteen of \
                          the one disk's 409 reads make 6,544: the array of the paper does less than its disks, \
                          ours does not.");
     Ok(Found { rows: vec![row], figures: Vec::new() })

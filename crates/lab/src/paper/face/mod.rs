@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(counts, [20, 20, 1, 10, 27, 2, 8, 10, 8, 6, 5, 15, 9, 2, 1]);
     }
 
-    /// At a scale at which nothing is to be seen but that all is found.
+    /// At a scale at which the figures mean nothing: all points exist.
     #[test]
     fn rows_find_their_points() {
         let scale = Some("1/512".to_owned());

@@ -136,7 +136,7 @@ pub(super) fn slump(lab: &Lab<'_>) -> Result<Row> {
     let asked = format!(
         "In the first 100 s throughput is below nine tenths of that before the crash; a span of 20 s reaches 95 % \
          of it again after half to twice the paper's 400 s; in every span FaCE is ahead of disks alone. Found \
-         here: {} of it in the first 100 s. The paper's cause is that which pages were asked for is lost with \
+         here: {} of it in the first 100 s. The paper's cause is that the record of recently used pages is lost with \
          the crash.",
         range(&early)
     );

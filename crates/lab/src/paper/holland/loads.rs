@@ -38,8 +38,8 @@ pub(super) fn writes(asked: &Asked) -> Result<Found> {
                  RAM's 0.4.";
     let otherwise = format!(
         "Reads {}, writes {}. Every block written goes to the filer sooner or later and takes 41 us of the \
-         network, which the reads that miss need as well: as the share grows, they queue. The paper says \
-         that its picture is not to be trusted where the network saturates.",
+         network, which the reads that miss need as well: as the share grows, they queue. The paper states \
+         that its figure is not reliable where the network saturates.",
         if reads_flat { "do" } else { "do not" },
         if writes_flat { "do" } else { "do not" },
     );
@@ -88,7 +88,7 @@ pub(super) fn timings(asked: &Asked) -> Result<Found> {
         }
     }
     let why = format!(
-        "A line through six speeds, R2 above 0.999. Where nobody queues for the network the least is {alone:.5}; \
+        "A line through six speeds, R2 above 0.999. Without queues for the network the least is {alone:.5}; \
          with queues {queued:.5}: the faster flash is, the more its threads ask of the network, and wait there.",
     );
     let row = Row::new("H14", Kind::Exact)?

@@ -13,7 +13,7 @@ use crate::scenario_file;
 
 const RAM: &str = "cache.ram_policy";
 const FLASH: &str = "cache.flash_policy";
-/// Those that the paper finds alike: nobody waits for the filer.
+/// Those that the paper finds alike: no request waits for the filer.
 const CALM: [&str; 5] = ["async", "1s", "5s", "15s", "30s"];
 
 /// How far a calm pair's latency may be from the middle of all. What is written back shares the

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How popular files are, which the paper leaves open: all that is likely, beside H4 and H7.
+//! How popular files are, which the paper leaves open: likely distributions, compared with H4 and H7.
 //!
-//! Why the loads of all other rows have files that are equally popular: that hits in RAM what the paper
-//! says (H7), and of the laws tried here none does; nor does any gain what it says (H4).
+//! Why the loads of all other rows have files that are equally popular: uniform access has the RAM hits that the paper
+//! prints (H7), and none of the distributions tried here has; nor does any have the gain that it prints (H4).
 
 use anyhow::Result;
 

@@ -77,8 +77,8 @@ pub(super) fn load(asked: &Asked) -> Result<Found> {
         .at_scale("1/4; equal at every scale")
         .verdict(
             holds,
-            "These are the inputs of the load that stands in for the traces, so holding says that \
-             it gives what it was told to, nothing more. Coverages to the segment; shares, which \
+            "These are the inputs of the load that stands in for the traces, so holding shows that \
+             it has the given properties, nothing more. Coverages to the segment; shares, which \
              are printed to two digits and drawn, within 0.01. Written and read are printed for \
              users 1 and 4 only; for the others the shares fix them.",
         );

@@ -87,5 +87,5 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
 }
 
 const SLRU: &str = "What differs is SLRU_n: it does slow the backup's own reads below the bare disk's \
-                    (see the points), but the user's requests, which go on hitting, and the backup's \
+                    (see the points), but the user's requests, which continue to hit, and the backup's \
                     writes, which the disk's write cache takes, make up for it.";

@@ -2,8 +2,8 @@
 //! Nothing that was acknowledged is lost, wherever it crashes: PRWC and PROC under torture.
 //!
 //! Why the swarm's seeds and not crashes in a desktop's days: a history of torture has some thousand
-//! requests to a volume of a few units, several crashes and some dozen power cuts that are looked
-//! at, all read back; of a desktop's two million requests hardly any is under way at a crash.
+//! requests to a volume of a few units, several crashes and some dozen power cuts that are
+//! checked, all read back; of a desktop's two million requests hardly any is in flight at a crash.
 
 use anyhow::Result;
 use larder_sim::torture::history::Seen;
@@ -17,8 +17,8 @@ use crate::jobs::run_jobs;
 const HISTORIES: usize = 150;
 /// Histories of a job.
 const TOGETHER: usize = 25;
-/// Seeds looked at to find that many; PRWC has one in four.
-const LOOKED_AT: u64 = 1 << 16;
+/// Seeds tried to find that many; PRWC has one in four.
+const TRIED: u64 = 1 << 16;
 const PRESETS: [&str; 2] = ["prwc", "proc"];
 
 /// What came of some histories.
@@ -46,10 +46,10 @@ fn torture(plans: &[Plan]) -> Outcome {
 /// P17.
 pub(super) fn rows(asked: &Asked) -> Result<Found> {
     // Seeds of one call are not among those of the next.
-    let first = asked.seed.wrapping_mul(LOOKED_AT);
+    let first = asked.seed.wrapping_mul(TRIED);
     let (mut points, mut jobs) = (Vec::new(), Vec::new());
     for preset in PRESETS {
-        let plans = (0..LOOKED_AT).map(|number| Plan::of(first.wrapping_add(number), None));
+        let plans = (0..TRIED).map(|number| Plan::of(first.wrapping_add(number), None));
         let plans: Vec<Plan> =
             plans.filter(|plan| plan.setup.preset == preset).take(HISTORIES).collect();
         jobs.extend(plans.chunks(TOGETHER).map(<[Plan]>::to_vec));

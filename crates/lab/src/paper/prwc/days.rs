@@ -245,7 +245,7 @@ fn latency(runs: &Runs) -> Result<Row> {
         format!(
             "For each user and seed the four systems in the order of their bandwidth are in the \
              reverse order of their mean latency. Of one stream of equal requests that is an \
-             identity, so it says nothing of a system. Of 95 % of the requests the same order holds \
+             identity, so it shows nothing about a system. Of 95 % of the requests the same order holds \
              in {tail} of {cases} cases.",
         ),
     ))

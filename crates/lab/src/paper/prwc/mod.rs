@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(counts, [20, 5, 3, 9, 8, 12, 3]);
     }
 
-    /// At a scale at which nothing is to be seen but that all is found.
+    /// At a scale at which the figures mean nothing: all points exist.
     #[test]
     fn groups_give_their_rows() {
         let asked = Asked {

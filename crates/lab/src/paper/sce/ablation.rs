@@ -30,7 +30,7 @@ fn hits(runs: &Ablation) -> Result<Row> {
                  on every seed.";
     let otherwise = format!(
         "Base above 8 MiB: {}; 8 MiB above no AWT: {}; base less 128 KiB: {} points. Four hours are \
-         not enough for 128 KiB here, which goes on rising (at 1/16, one seed: 66 % after four hours, \
+         not enough for 128 KiB here, which continues to rise (at 1/16, one seed: 66 % after four hours, \
          70 % after sixteen); and popularity of the stand-in is by 1 MiB, so 8 MiB hold seven parts \
          that are no hotter than any others.",
         yes(falling(&[&base, &large])),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the paper says of both configurations: response times and wear (SCE 4.3 and 4.6).
+//! What the paper states of both configurations: response times and wear (SCE 4.3 and 4.6).
 
 use anyhow::Result;
 
@@ -46,7 +46,7 @@ fn wear(large: &Runs, small: &Runs) -> Result<Row> {
     let asked = "Each as a loss, over the whole run.";
     let otherwise = "A: all data brought once and the writes are what SCE writes, and flashcache has \
                      brought only a part of the data by the end; per transaction that is less. B: SCE \
-                     goes on exchanging fragments of nearly equal heat, 1 MiB each, where the others \
+                     continues to exchange fragments of nearly equal heat, 1 MiB each, where the others \
                      exchange pages; at full size (one seed) it is 11.0 KiB a \
                      transaction (docs/benchmarks.md, endurance).";
     let points = vec![at("A, SCE over flashcache", 0.57, &a), at("B, SCE over bcache", 0.79, &b)];

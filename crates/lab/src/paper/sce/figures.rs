@@ -27,7 +27,7 @@ fn rates(samples: &[Vec<f64>]) -> Vec<(f64, f64)> {
 
 fn throughput(title: &str, caption: &str, curves: Vec<Curve>) -> Figure {
     let x = Axis::linear("hours of the paper since the cold start");
-    let caption = format!("{caption} Of our transactions a tenth counts.");
+    let caption = format!("{caption} One of ten transactions here counts.");
     Figure::curves(title, &caption, x, Axis::linear(TPSE), curves)
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! S21: what the introduction says of devices of its time.
+//! S21: what the introduction states of devices of its time.
 
 use anyhow::{Context, Result};
 use larder_model::profiles;

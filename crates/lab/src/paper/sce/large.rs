@@ -152,8 +152,8 @@ fn warm_up(runs: &Runs) -> Result<Row> {
         .verdict(holds, why(holds, &asked, bound)))
 }
 
-/// S7. SCE's "100 %" is a whole number, so at least 99.5; the others are to be the paper's within a
-/// point, and below SCE.
+/// S7. SCE's "100 %" is a whole number, so at least 99.5; the others must be within a point of the
+/// paper's, and below SCE.
 fn hits(runs: &Runs) -> Result<Row> {
     let ours = runs.hits("sce")?;
     let (mut points, mut holds) = (Vec::new(), ours.iter().all(|h| *h >= 99.5));

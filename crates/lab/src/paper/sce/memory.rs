@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SM1 to SM5: what the paper says of memory, as sums.
+//! SM1 to SM5: what the paper states of memory, as sums.
 //!
 //! The verdict is of the paper's arithmetic: its formula with its figures, against what it prints.
-//! What `larder size` says of the same case stands beside it.
+//! The result of `larder size` for the same case stands beside it.
 
 use anyhow::{Context, Result};
 use larder_core::config::Memory;
@@ -64,7 +64,7 @@ fn sum_mib(origin: u64, flash: u64) -> f64 {
     table + descriptors
 }
 
-/// What `larder size` says without buffers, which the paper's sums leave out as well.
+/// What `larder size` prints without buffers, which the paper's sums leave out as well.
 fn ours(origin: u64, flash: u64) -> Result<[At; 2]> {
     let choices = preset("sce").context("no preset sce")?.choices();
     let memory = Memory::of(origin, flash, &choices, &Limits::default(), 1);

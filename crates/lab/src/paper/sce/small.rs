@@ -17,7 +17,7 @@ pub(super) fn rows(runs: &Runs) -> Result<Found> {
     Ok(Found { rows, figures: figures::figures_8_and_9(runs)? })
 }
 
-/// S9. The order of all four; its core, SCE above every cache of 4 KiB blocks, is told beside it. The
+/// S9. The order of all four; its core, SCE above every cache of 4 KiB blocks, is reported beside it. The
 /// values are of a load that cannot be had and are not checked.
 fn hits(runs: &Runs) -> Result<Row> {
     let mut points = Vec::new();
@@ -96,7 +96,7 @@ fn service(runs: &Runs) -> Result<Row> {
         "SCE 3 as a gain (seeds {}), bcache above 1, flashcache and EnhanceIO below 1, on every seed.",
         range(&ours)
     );
-    let otherwise = "SCE is nearest to it in what it reads, but goes on exchanging fragments of nearly \
+    let otherwise = "SCE is nearest to it in what it reads, but continues to exchange fragments of nearly \
                      equal heat, 1 MiB for each; the larger the scale, the fewer (at full size, \
                      one seed, it reads 1.04 times what it writes). The \
                      other three are the same rule here, write each miss and each write once, and so \

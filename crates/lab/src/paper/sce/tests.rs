@@ -19,8 +19,8 @@ fn sorted(mut ids: Vec<String>) -> Vec<String> {
     ids
 }
 
-/// At a scale at which figures mean little; what is looked at is that all groups give what they
-/// promise, with reasons, and nothing that is no number.
+/// At a scale at which figures mean little: all groups return the rows that they
+/// promise, with reasons, and only finite numbers.
 #[test]
 fn every_group_gives_its_rows_and_says_why() {
     let found = run("sce", &asked(&[])).unwrap();

@@ -24,7 +24,7 @@
 //! after_spans = 0         # throughput after a crash, in so many spans
 //! after_seconds = 20      # of this length (scaled)
 //! ```
-//! All but `system` have a default, which is the one shown. `result.rs` says what a run gives.
+//! All but `system` have a default, which is the one shown. `result.rs` describes the result of a run.
 
 mod result;
 #[cfg(test)]
@@ -162,7 +162,7 @@ impl Settings {
             return bad(
                 "crash",
                 &self.crash,
-                "none, as what this system keeps is lost with memory",
+                "none, because this system's metadata is lost with memory",
             );
         }
         Ok(Spec {

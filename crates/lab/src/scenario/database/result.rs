@@ -4,7 +4,7 @@
 //! `tpmc` New-Orders a minute; `flash_hit_ratio` of the pages that the pool had to fetch; `write_reduction`
 //! 1 - (pages written to disk) / (changed pages that left the pool or were checkpointed), as FaCE 6.3 has it;
 //! `stale_ratio` the part of the flash in use that holds versions that are not the last; `flash` and `disk`: rates
-//! and `utilisation`, the part of the time with something under way. `flash.sequential_ratio` is the part
+//! and `utilisation`, the part of the time with operations in flight. `flash.sequential_ratio` is the part
 //! of the writes that begin where the last one ended. `all_..` count from the first transaction on. `restart` (after `crash = "crash"`): times in
 //! seconds at full size, which are those of the run divided by the scale, as all that is read then shrinks
 //! with it.

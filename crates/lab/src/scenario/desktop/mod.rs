@@ -48,7 +48,7 @@ pub struct Setup {
     pub system: System,
     /// Whether flash is empty again every midnight, as after a power failure (SLRU_r).
     pub resets: bool,
-    /// Who asks.
+    /// The user whose requests are replayed.
     pub user: User,
     /// What stands for a GB.
     pub scale: Scale,
@@ -192,7 +192,7 @@ impl Outcome {
     }
 }
 
-/// A run that goes on day by day.
+/// A run that proceeds day by day.
 pub struct Run<'a> {
     setup: &'a Setup,
     world: World,
@@ -285,7 +285,7 @@ impl<'a> Run<'a> {
     pub fn end(self) -> Result<Outcome> {
         if self.setup.is_cached() {
             let status = self.world.shards().first().and_then(|shard| shard.cache_status());
-            status.context("the flash was given up")?;
+            status.context("the flash device has failed")?;
             ensure!(self.world.counters().flash_errors == 0, "flash failed");
         }
         Ok(self.outcome)

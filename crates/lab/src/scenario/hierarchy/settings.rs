@@ -62,7 +62,7 @@ struct CacheSettings {
     flash_gib: f64,
     ram_policy: Policy,
     flash_policy: Policy,
-    /// `cached`: a write is answered as RAM's policy says; `stable`: when it is below RAM.
+    /// `cached`: a write is answered as RAM's policy requires; `stable`: when it is below RAM.
     answered: String,
     replacement: String,
     /// Blocks that a cache may have on their way down at once.

@@ -98,7 +98,7 @@ fn lookaside_has_nothing_dirty_in_flash_and_naive_has() {
     assert!(dirty("\"naive\"") > 0.0);
 }
 
-/// Two packets for each block that goes down, but for those still on their way: they load the wire as
+/// Two packets for each block that goes down, except those still in flight: they load the wire as
 /// reads do.
 #[test]
 fn writes_in_the_background_take_the_network_too() {

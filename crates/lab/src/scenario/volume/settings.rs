@@ -50,7 +50,7 @@ use super::{FLASH_PROFILE, Passes, SAMPLES_PER_HOUR, SAN_PROFILE, Setup, System}
 use crate::load::Pattern;
 use crate::load::clients::Plan;
 
-/// The defaults of what a trace says itself.
+/// The defaults of what a trace determines itself.
 const SCALE: &str = "1/16";
 const DATA_GIB: u64 = 160;
 const FLASH_GIB: u64 = 200;
@@ -209,7 +209,7 @@ impl Settings {
         )
     }
 
-    /// A trace says itself how much data there is and for how long.
+    /// A trace determines how much data there is and for how long.
     fn no_size_of_its_own(&self) -> Result<(), String> {
         let given = [
             ("scale", self.scale.is_some()),
@@ -270,7 +270,7 @@ impl Settings {
                     return bad(
                         "durability",
                         name,
-                        "journal, and volatile where flash owns nothing",
+                        "journal, and volatile except under write-back",
                     );
                 }
             };

@@ -132,7 +132,7 @@ fn an_origin_that_cannot_keep_up_says_so_and_a_closed_loop_has_no_times() {
         late["late_requests"].as_u64() > Some(3000)
             && late["late_seconds_most"].as_f64() > Some(1.0)
     );
-    // Whoever waits outside has waited too.
+    // Requests that wait outside have waited too.
     assert!(late["read_us_mean"].as_f64() > Some(500_000.0), "{}", late["read_us_mean"]);
     let closed = replayed(&[("system", "no-cache".into()), ("trace.outstanding", 4.into())]);
     assert_eq!(

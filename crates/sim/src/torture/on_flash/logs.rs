@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages in logs.
 //!
-//! The engine opens a log itself. After a power cut its own recovery looks at the images of the devices: every page that
-//! it finds valid is the only truth of that page; where it counts as clean it is also what the origin holds.
+//! The engine opens a log itself. After a power cut its own recovery reads the images of the devices: every page that
+//! it finds valid is the current version of that page; a clean one is also what the origin holds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -109,7 +109,7 @@ fn recover(
     Ok((look.found, pages))
 }
 
-/// A clean page is what the origin holds, unless rot struck it, which its checksum shows to whoever reads it.
+/// A clean page is what the origin holds, unless rot struck it, which its checksum shows to every reader.
 fn judge_clean(
     moment: &mut Moment<'_>,
     theirs: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cache keeps on flash: how a start takes it up, and what must hold of it after a power cut.
+//! What a cache keeps on flash: how a start recovers it, and what must hold of it after a power cut.
 //!
 //! | what is kept | file |
 //! | --- | --- |
@@ -29,7 +29,7 @@ pub(super) trait OnFlash {
     /// Attaches a flash device; how many shards are warm.
     fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, found: &Found) -> usize;
 
-    /// Judges what a power cut left of the origin and of flash; what flash owns goes to `owners`.
+    /// Judges what a power cut left of the origin and of flash; units that flash owns are added to `owners`.
     fn judge(
         &self,
         moment: &mut Moment<'_>,

@@ -74,7 +74,7 @@ fn recover_shard(
     recover(&layout, volume, read)
 }
 
-/// What is settled survives: a shard without any change under way is recovered with all its units.
+/// What is settled survives: a shard without a change in progress is recovered with all its units.
 fn judge_warmth(
     plan: &UnitsPlan,
     moment: &mut Moment<'_>,
@@ -98,7 +98,7 @@ fn judge_warmth(
     wrong("9: recovery forgets what was durable", what)
 }
 
-/// Every page that recovery finds valid is what the origin holds, unless flash alone has it, and
+/// Every page that recovery finds valid is what the origin holds, unless only flash holds it, and
 /// recovery knows that.
 fn judge_pages(
     plan: &UnitsPlan,
@@ -139,7 +139,7 @@ fn judge_pages(
                 if a.content == as_written(theirs + i, b.content) {
                     continue;
                 }
-                if undetected && a.tainted {
+                if undetected && a.damaged {
                     moment.seen.undetected += 1;
                     continue;
                 }

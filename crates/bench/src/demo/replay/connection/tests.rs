@@ -91,7 +91,7 @@ fn everything_read_is_verified_and_the_file_holds_what_was_written() {
     assert!(tally.reads.count() > 0 && tally.writes.count() > 0 && tally.flushes.count() > 0);
     assert!(tally.verified >= tally.reads.count());
     assert_eq!(seen.len(), 1);
-    // The rows of the demo go on from one another in the same way.
+    // Each row of the demo continues from the previous one in the same way.
     replay(served.clients(2), &steps(), &book, &scale(1), |_, _| Ok(())).unwrap();
     served.verify(&book);
     assert!((0..PAGES).any(|page| book.completed(page) > 1));

@@ -2,7 +2,7 @@
 //! TPC-C's five transactions as accesses to pages, in the order in which they are made.
 //!
 //! Clause numbers are those of the standard, revision 5.11. What an order contains is drawn from
-//! its number, so that whoever comes back to it (Delivery, Order-Status, Stock-Level) finds what
+//! its number, so that a transaction that comes back to it (Delivery, Order-Status, Stock-Level) finds what
 //! New-Order put there, and nothing needs to be remembered of it.
 //!
 //! Invariant: memory is 4 bytes an undelivered order (900 a district when loaded; the mix places
@@ -165,7 +165,7 @@ impl Business {
         self.last_orders.insert(district * CUSTOMERS + contents.customer, order);
     }
 
-    /// The rows of an order but for its lines, and all of its index entries.
+    /// The rows of an order without its lines, and all of its index entries.
     fn place_order(&mut self, district: u32, order: Order, customer: u32) {
         let row = self.new_order_row(district, order);
         let Schema { space, order: table, new_order, .. } = &mut self.schema;

@@ -6,9 +6,9 @@
 //! - The five transactions (`business`) in the standard's mix, with its laws of access (NURand), each a list
 //!   of accesses to pages; what they append (orders, lines, history) and what grows (indexes).
 //! - The place (`schema`) of each row and index entry.
-//! - A buffer pool (`pool`) under LRU, which most accesses do not leave: what does has been asked for
-//!   before only by somebody whose page has left the pool since, so it comes back late if at all.
-//! - Writes as PostgreSQL makes them: by whoever needs the frame of a changed page; by a cleaner,
+//! - A buffer pool (`pool`) under LRU, which answers most accesses. A page that is read from the device was evicted
+//!   from the pool before, so it comes back late if at all.
+//! - Writes as PostgreSQL makes them: by the client that needs the frame of a changed page; by a cleaner,
 //!   which every 200 ms looks at those frames that will be needed within 400 ms at the present
 //!   rate and writes up to [`Spec::cleaner_pages`] of them (its `bgwriter_lru_multiplier` 2,
 //!   `bgwriter_delay` and `bgwriter_lru_maxpages`); and by a checkpoint every
@@ -159,7 +159,7 @@ impl TpccTrace {
         0
     }
 
-    /// A client goes on until it needs a page from the device, or to the end of its transaction.
+    /// A client continues until it needs a page from the device, or to the end of its transaction.
     fn turn(&mut self) -> u64 {
         let (now, who) = self.turns.take();
         let accesses = self.under_way.entry(who).or_insert_with(|| self.business.transaction().1);

@@ -74,7 +74,7 @@ impl Pool {
         Needs { write, read: how != How::Make }
     }
 
-    /// A frame for a new page, and the page that has to be written for it.
+    /// A frame for a new page, and the page that must be written for it.
     fn room(&mut self) -> (u32, Option<u64>) {
         let next = self.frames.len() as u32;
         if next < self.most {

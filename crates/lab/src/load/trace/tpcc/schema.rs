@@ -4,7 +4,7 @@
 //! Rows have the lengths that the standard calls typical (clause 4.2.2) and the overhead of
 //! PostgreSQL, with which FaCE was measured: 28 bytes a row, 24 a page; an index entry is 12 bytes
 //! and its key, leaves are filled to 90 %. That makes some 105 MB a warehouse with pages of 4 KiB
-//! and so 52 GB of the paper's 500, where it says "approximately 57 GB including indexes and other
+//! and so 52 GB of the paper's 500, where it states "approximately 57 GB including indexes and other
 //! data files" (section 6.2).
 //!
 //! What is loaded lies table by table. What grows gets extents of 1 MiB behind all of that, in the

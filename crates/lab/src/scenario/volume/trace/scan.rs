@@ -25,7 +25,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Looks at the first `most` requests; counts pages, and units of so many bytes, where that is given.
+    /// Reads the first `most` requests; counts pages, and units of so many bytes if asked for.
     pub(super) fn of(
         source: &Source,
         most: u64,

@@ -6,7 +6,7 @@
 //! path = "t.btr.zst"      # or a load that is made, of `load/trace/named.rs`:
 //! made = "scattered"
 //! made_mib = 4096         # its data; with trace.requests
-//! format = "btr"          # as larder trace info --format; without, by its name or beginning
+//! format = "btr"          # as larder trace info --format; without, the name or beginning decides
 //! dev = 0                 # only this device; without, all of them, packed one behind the other
 //! columns = "op=what"     # of a CSV
 //! event = "Q"             # of a blkparse text
@@ -36,7 +36,7 @@ use super::source::Source;
 use crate::load::replay::Pace;
 use crate::load::trace::named::Named;
 
-/// In flight at once where there are no times, or none that can be kept.
+/// Requests in flight where there are no times, or none that can be kept.
 pub const OUTSTANDING: u32 = 8;
 /// The most that may be asked for.
 const MOST_OUTSTANDING: u64 = 65_536;
@@ -133,7 +133,7 @@ impl TraceSettings {
     /// Where requests come from; the seed is of loads that are made.
     ///
     /// # Errors
-    /// There is no such load, or how the file is to be read is not understood.
+    /// The load or the format of the file is not known.
     pub(super) fn source(&self, seed: u64) -> Result<Source, String> {
         let Some(name) = &self.made else { return Ok(Source::File(self.trace()?)) };
         if !self.path.as_os_str().is_empty() {
