@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every bench is given, and what it gives back.
+//! The input and the result of every bench.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use larder_report::Figure;
 
 use super::row::Row;
 
-/// What holds for all benches of a run.
+/// Options for all benches of a run.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// Where files that stand for devices are made.
@@ -52,7 +52,7 @@ impl From<Vec<Row>> for Findings {
     }
 }
 
-/// A line of how a bench goes.
+/// Prints a line of progress.
 pub(super) fn progress(name: &str, what: impl std::fmt::Display) {
     larder_lab::tell!("bench {name}: {what}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `endurance`: bytes written to flash for each transaction, and what they buy.
+//! `endurance`: bytes written to flash for each transaction, and the hit ratio for it.
 //!
 //! Method: the paper's two runs (SCE 4.6, Figure 12) at the scale of [`larder_lab::load`]: eight of
 //! its hours with a cache larger than the data (A), four with one of 30 : 160 (B), both from an
@@ -25,9 +25,9 @@ struct Config {
     name: &'static str,
     flash_bytes: u64,
     hours: u64,
-    /// Whom ours is to write less than, and how much less.
+    /// The system than which ours must write less, and how much less.
     writes: (&'static str, f64),
-    /// Whether ours is to have the highest hit ratio.
+    /// Whether ours must have the highest hit ratio.
     hits: bool,
 }
 

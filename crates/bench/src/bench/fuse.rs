@@ -7,8 +7,8 @@
 //! device with direct I/O, and fio reads and writes 4 KiB at random places of it. Both run side by
 //! side and take turns, so the ratio of a pair is of the same seconds.
 //!
-//! Needs root: loop devices are the kernel's. Everything made is taken away on every path; what
-//! hangs on a killed server is detached, not waited for.
+//! Needs root: loop devices are the kernel's. Everything made is removed on every path; a mount
+//! of a killed server is detached without waiting.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -244,7 +244,7 @@ fn await_that(what: &str, holds: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Takes a mount away in the end, if it is still there.
+/// Unmounts at the end, if still mounted.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {

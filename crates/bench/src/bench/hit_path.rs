@@ -58,7 +58,7 @@ struct Tally {
     p50_us: f64,
     per_turn: f64,
     cpu_ns_each: f64,
-    /// The share of the machine that others had meanwhile.
+    /// The share of the machine that other processes used meanwhile.
     others: f64,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The preset's choices, except that workers never slow down: the cache is to become full.
+/// The preset's choices, except that workers never slow down, so that the cache becomes full.
 fn eager() -> Choices {
     let mut choices = sce();
     if let Some(settings) = choices.selective_mut() {
@@ -152,7 +152,7 @@ fn random_reads(
         target.turn(None)?;
         turns += 1;
         now = target.now();
-        // As many as were there at the time: a device that costs nothing answers for ever.
+        // As many as were complete at this time: a device that costs nothing completes operations without end.
         for _ in 0..depth {
             let Some(client) = target.next()? else { break };
             latencies.record(now - began[client as usize]);
@@ -257,7 +257,7 @@ fn on_flash(volume: &mut Volume, bare: &mut Bare, scale: &Scale, direct: bool) -
     ])
 }
 
-/// What is left when the device costs nothing.
+/// The cost of engine and driver, when the device costs nothing.
 fn without_device(scale: &Scale, choices: &Choices) -> Result<Vec<Row>> {
     let nothing = Device::blackhole(scale.bytes);
     let mut volume = Volume::new(&nothing, Some(&nothing), choices, &Limits::default())?;

@@ -2,7 +2,7 @@
 //! A real shard over devices that complete at once and move nothing.
 //!
 //! Purpose: what the engine itself costs, in memory and in time. It is the smallest driver there
-//! can be: every operation the shard asks for is reported as done, and time moves only when told.
+//! can be: every operation the shard asks for is reported as done, and time moves only when the caller moves it.
 //!
 //! Why not the virtual-time driver of `larder-sim`: its queues, models and random choices cost
 //! more than the engine does, and hundreds of millions of operations go through here.
@@ -16,7 +16,7 @@ use larder_core::request::{Kind, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 
-/// Requests that are given in before the shard runs: as many as there are population workers.
+/// Requests that are submitted before the shard runs: as many as there are population workers.
 const BATCH: u64 = 8;
 /// How far time moves with every batch.
 const TICK: Nanos = 1_000;
@@ -43,7 +43,7 @@ impl Inline {
         Self { shard, now: 0, unit_bytes }
     }
 
-    /// Does everything that happens at the present moment.
+    /// Processes all events of the present moment.
     pub(super) fn settle(&self, mut answered: impl FnMut(Reply)) {
         loop {
             self.shard.run(self.now);
@@ -62,8 +62,8 @@ impl Inline {
     }
 
     /// Has the engine's own workers populate `units`, by reads that miss, and returns once a read
-    /// of every one of them is a hit. What a worker forgets when it is sent to rest (its list) is
-    /// found and read again by the next pass, as a client would.
+    /// of every one of them is a hit. A worker that is paused forgets its list; the next pass
+    /// reads those units again, as a client would.
     pub(super) fn populate(&mut self, units: impl Iterator<Item = u64> + Clone) -> Result<()> {
         for _ in 0..PASSES {
             let mut misses = 0;
@@ -104,7 +104,7 @@ impl Inline {
         self.settle(drop);
     }
 
-    /// Gives in a request for one page of a unit; which one changes from unit to unit.
+    /// Submits a request for one page of a unit; which one changes from unit to unit.
     pub(super) fn page(&self, kind: Kind, unit: u64, salt: u64) {
         let pages = self.unit_bytes / PAGE as u64;
         let offset = unit * self.unit_bytes + salt % pages * PAGE as u64;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `journal`: what it costs that a restart is warm, where 13 % of the requests write.
+//! `journal`: the cost of a warm restart, where 13 % of the requests write.
 //!
 //! Method: the first row of `throughput` (its load, devices, warm-up and spans) twice: `sce` with
 //! `--durability journal` beside `sce` with `--durability volatile`. With a journal the first write
 //! to a region of a unit waits until the log durably records it, the log and its checkpoints share
 //! flash with everything else, and each checkpoint flushes the origin.
 //!
-//! Why that load and not one of writes alone: it is what the paper's claim is about (H15: what
-//! it costs that flash is persistent is invisible).
+//! Why that load and not one of writes alone: the paper's claim is about such a load (H15: the
+//! cost of persistent flash is invisible).
 
 use anyhow::Result;
 use larder_core::config::Durability;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memory`: what a volume of 100 TiB under 16 TiB of flash really takes.
+//! `memory`: the memory that a volume of 100 TiB under 16 TiB of flash uses.
 //!
 //! Method: in a process of its own, a real shard is filled through the engine's own path: a read
 //! of every unit misses, and the population workers copy it. Cached units are spread over the
 //! whole origin, so that every page of the origin map is in use. The growth of the resident set is
-//! then held against the declaration (`larder size`). For the worst case one page of every cached
+//! then compared with the declaration (`larder size`). For the worst case one page of every cached
 //! unit is written under write-around, which makes every unit partly valid.
 //!
 //! Devices complete at once and move no bytes; nothing else is left out or made smaller.
-//! Why not the sum of `size_of`: that is the declaration, and what an allocator adds is the point.
+//! Why not the sum of `size_of`: that is the declaration; the bench measures the overhead of the allocator too.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ const HITS: u64 = 4_000_000;
 /// Requests in flight meanwhile.
 const DEPTH: u64 = 32;
 
-/// What a run found.
+/// The result of a run.
 struct Found {
     declared: Memory,
     slots: u64,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The benches behind `larder bench`.
 //!
-//! Purpose: every figure of the project's tables, measured by one command, beside the bare device's
-//! or a peer's from the same minutes. [`run`] gives [`Row`]s, and pictures for a [report](larder_report); a goal that was missed is a row like
-//! any other.
+//! Purpose: every figure of the project's tables, measured by one command, beside the figure of the bare device
+//! or of a comparison system from the same minutes. [`run`] returns [`Row`]s, and pictures for a
+//! [report](larder_report); a goal that was missed is a row like any other.
 //!
-//! Method: what is compared takes turns (A, B, B, A ...), and a ratio is the median over such
-//! pairs, because machines are noisy and shared; the quieter rounds count (`quiet.rs`). A tool that is missing costs its rows and one
-//! line, not the other benches.
+//! Method: both sides take turns (A, B, B, A ...), and a ratio is the median over such
+//! pairs, because machines are noisy and shared; the quieter rounds count (`quiet.rs`). If a tool is missing, its rows
+//! are skipped with one line, and the other benches run.
 //!
-//! Why not criterion: it compares a function with its own past; here two programs stand side by
-//! side, for seconds at a time, and the answer is a ratio.
+//! Why not criterion: it compares a function with its own past. Here two programs run side by
+//! side, for seconds at a time, and the result is a ratio.
 
 mod child;
 mod cold_miss;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What else runs on the machine, so that the quieter rounds can be told from the others.
+//! What else runs on the machine, to select the quieter rounds.
 //!
 //! Method: more rounds are run than are counted, and those count during which other processes had
 //! the least of the machine's processor time. The choice looks at that alone and never at a figure
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 /// Of the rounds that were run, this share counts.
 const COUNTED: f64 = 0.6;
 
-/// Processor time so far, in ticks: of the whole machine, and of those who are measured.
+/// Processor time so far, in ticks: of the whole machine, and of the measured processes.
 #[derive(Clone, Copy)]
 struct Ticks {
     busy: u64,
@@ -20,19 +20,19 @@ struct Ticks {
     own: u64,
 }
 
-/// A span of time in which others are watched.
+/// A span of time in which other processes are watched.
 pub(super) struct Watch {
     server: Option<u32>,
     begin: Ticks,
 }
 
 impl Watch {
-    /// From now on; this process, its children that end meanwhile and `server` are no others.
+    /// Begins. This process, its children that end meanwhile and `server` do not count as other processes.
     pub(super) fn begin(server: Option<u32>) -> Result<Self> {
         Ok(Self { server, begin: Ticks::now(server)? })
     }
 
-    /// The share of the machine that others have had.
+    /// The share of the machine that other processes used.
     pub(super) fn others(&self) -> Result<f64> {
         let (begin, end) = (self.begin, Ticks::now(self.server)?);
         let busy = end.busy.saturating_sub(begin.busy);
@@ -73,10 +73,10 @@ pub(super) fn process_ticks(pid: &str, children: bool) -> Result<u64> {
     fields.map(|word| word.parse::<u64>().with_context(|| path.clone())).sum()
 }
 
-/// Which rounds count, given what others had in each.
+/// Which rounds count, given the share of other processes in each.
 pub(super) struct Counted {
     rounds: Vec<usize>,
-    /// The most that others had in one of them.
+    /// The largest share of other processes in one of them.
     most: f64,
     left_out: usize,
 }

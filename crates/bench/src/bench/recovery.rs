@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `recovery`: how long a volume takes to open, after a stop in good order and after crashes.
+//! `recovery`: how long a volume takes to open, after a clean stop and after crashes.
 //!
 //! Method: an origin of 8 TiB and flash of 64 GiB, both sparse files, units of 1 MiB, one worker. A
 //! server formats the flash; then its metadata is written again by the functions that the engine
@@ -15,7 +15,7 @@
 //! The paper (P15) has 0.74 s clean and 7.15 s at the worst point, and its times grow with the
 //! number of logs. So does ours; how far the four times are from a line is printed.
 //!
-//! Rounds in which others had less of the machine count, see `quiet`; the processor time stands
+//! Rounds in which other processes used less of the machine count, see `quiet`; the processor time stands
 //! beside, since all of it is work of one thread.
 //!
 //! Why one worker: several divide units and log among them, and are recovered one after the other.
@@ -82,17 +82,17 @@ pub(super) fn run(options: &BenchOptions) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// How it opened once.
+/// One start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Opened {
     seconds: f64,
     /// Of this process.
     cpu_seconds: f64,
-    /// The share of the machine that others had.
+    /// The share of the machine that other processes used.
     others: f64,
 }
 
-/// A volume that stands still.
+/// A stopped volume.
 struct Rig {
     choices: Choices,
     dir: TempDir,
@@ -149,7 +149,7 @@ impl Rig {
 
     /// Opens the volume and reads a page. All slots must be in use.
     fn open(&self, slots: u64) -> Result<Opened> {
-        // Metadata that was made up may lie behind what the last life reached.
+        // The generated metadata may be older than that of the last run.
         if let Some(state) = self.state().load()? {
             self.state().store(&StateRecord { reached: Vec::new(), ..state })?;
         }

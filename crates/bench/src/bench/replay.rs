@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `replay`: hits and misses of a trace, beside libCacheSim.
+//! `replay`: hits and misses of a trace, compared with libCacheSim.
 //!
 //! Method: one file in the format `oracleGeneral`, plain, of requests by Zipf's law over a million
 //! pages in no order. Both replay it as whole processes on one processor, from start to end, by

@@ -20,7 +20,7 @@ pub struct Row {
     pub peer: Option<f64>,
     /// `ours` to `peer`; where a case compares times, how many times faster ours is.
     pub ratio: Option<f64>,
-    /// What was aimed at, in words; nothing where a figure is for information.
+    /// The goal, in words; nothing if the figure is for information.
     pub goal: Option<String>,
     /// Whether all of it was reached.
     pub reached: Option<bool>,
@@ -39,12 +39,12 @@ pub struct Row {
     /// How many pairs or seeds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub runs: Option<usize>,
-    /// What else one has to know.
+    /// A note.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub note: String,
 }
 
-/// What a figure is to reach.
+/// The goal of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
     /// `ours` at most this, in the row's unit.

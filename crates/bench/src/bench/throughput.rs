@@ -21,8 +21,8 @@
 //!   second is an origin that never idles. What is measured stands beside that bound. Its origin is
 //!   `san-1g`.
 //!
-//! Why warm without writes: a write during warm-up is a page that may stay invalid, and how pages
-//! come back is `warm-up`'s business. Writes of the measured part count in full.
+//! Why warm without writes: a write during warm-up is a page that may stay invalid, and the bench `warm-up` measures
+//! how pages become valid again. Writes of the measured part count in full.
 
 use anyhow::Result;
 use larder_core::buf::PAGE;
@@ -52,7 +52,7 @@ const TOGETHER: usize = 80;
 /// Times that those are asked for before the next.
 const ATTEMPTS: usize = 50;
 
-/// What clients do.
+/// The loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loop {
     Transactions,
@@ -83,7 +83,7 @@ impl Loop {
     }
 }
 
-/// What one measured part found.
+/// The result of one measured part.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Found {
     pub per_second: f64,

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `warm-restart`: what of a warm cache is there again after a crash, where 13 % of the requests
+//! `warm-restart`: how much of a warm cache survives a crash, where 13 % of the requests
 //! write.
 //!
 //! Method: `sce` with a journal over the devices and under the load of `warm-up` (configuration A),
 //! warmed by reading all data and then run with its writes for an hour of the paper and until a
-//! random moment. Then everything stops: the *process* is killed, and the devices keep what they
-//! were told; or the *power* fails, and each sector of flash that no flush and no FUA covered is
-//! there or not by chance. The next life recovers from that, and the same clients continue. Beside it
-//! a volatile cache begins cold. How long recovery itself takes is `recovery`'s business.
+//! random moment. Then a crash: the *process* is killed, and the devices keep all
+//! writes; or the *power* fails, and each sector of flash that no flush and no FUA covered is
+//! stored or lost by chance. The next life recovers from that, and the same clients continue. Beside it
+//! a volatile cache begins cold. The bench `recovery` measures the time of recovery.
 //!
 //! The goal is stated for 60 s. As time shrinks with the data here ([`larder_lab::load`]), the
-//! harder reading is held against it too: one of the paper's minutes is 3.75 s.
+//! harder reading is compared with it too: one of the paper's minutes is 3.75 s.
 //!
-//! Why only the metadata has bytes: what hits is decided by it alone, and that pages recovered as
-//! valid are what the origin holds is torture's business.
+//! Why only the metadata has bytes: it alone decides what hits. Torture checks that pages recovered as
+//! valid are what the origin holds.
 
 use anyhow::{Context, Result, anyhow};
 use larder_core::config::{Choices, Durability, Limits};
@@ -42,7 +42,7 @@ const GOAL: f64 = 0.9;
 /// Shares of the hit ratio before, whose times are reported.
 const SHARES: [f64; 4] = [0.5, 0.8, 0.9, 0.95];
 
-/// How a life began.
+/// The kinds of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Killed,
@@ -65,7 +65,7 @@ impl Start {
 /// Reads, and those that hit, of each sample.
 type Samples = Vec<(u64, u64)>;
 
-/// What one seed found.
+/// The result of one seed.
 struct Outcome {
     /// Of the last [`FIRST`] before the crash.
     before: f64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `warm-up`: how long a cold cache that is larger than the data takes to become worth having.
+//! `warm-up`: how long a cold cache that is larger than the data takes to become useful.
 //!
 //! Method: the paper's run (SCE 4.2, configuration A), eight of its hours at the scale of
 //! [`larder_lab::load`], over the model of its origin (`san-1g` is its three 15k disks behind a

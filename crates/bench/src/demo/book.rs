@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which version of every page must be found.
+//! The version that a read of each page must return.
 //!
 //! Purpose: the clients of a load share it. A write takes the next version of each of its pages
-//! before it is sent; a read remembers what was there when it was sent and is checked against all
-//! that was or came to be there until it was answered. A page is a page of a volume, or a row of a
+//! before it is sent; a read records the version when it was sent and is checked against all
+//! versions until it was answered. A page is a page of a volume, or a row of a
 //! table.
 //!
 //! Invariants: a page has at most one write in flight, so its versions have one order, and a read
-//! that was sent when version `f` was the last completed may bring `f` or any later one that was
+//! that was sent when version `f` was the last completed may return `f` or any later one that was
 //! begun before its answer, and nothing else.
 //!
-//! Why a write waits for an overlapping one: either may come last, and no reader could tell which
+//! Why a write waits for an overlapping one: either may come last, and no reader could know which
 //! is right. Programs do the same: PostgreSQL locks a page while it writes it.
 
 use std::ops::{Range, RangeInclusive};

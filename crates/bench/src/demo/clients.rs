@@ -16,7 +16,7 @@ use anyhow::{Result, anyhow};
 use super::tally::{Class, Tally};
 use super::window::Window;
 
-/// Time between two looks at whether to stop.
+/// Time between two checks whether to stop.
 pub(super) const POLL: Duration = Duration::from_millis(50);
 
 /// What the clients of a load share.
@@ -28,7 +28,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Whether clients are to stop.
+    /// Whether clients must stop.
     #[must_use]
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)

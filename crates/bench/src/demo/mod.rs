@@ -14,7 +14,7 @@
 //! files go with their directory, servers and mounts with their guards.
 //!
 //! Why a modelled device: a demo must run where there is no SAN or cloud volume, and a figure
-//! should not depend on whose disk is slow today.
+//! should not depend on the machine's disk.
 
 pub mod book;
 pub mod clients;
@@ -54,7 +54,7 @@ pub fn run(options: &DemoOptions) -> Result<()> {
     let mut values = Vec::new();
     for &part in &options.parts {
         let path = options.dir.join(part.file());
-        // Rows of an earlier demo would pass for those of this one.
+        // Rows of an earlier demo could be mistaken for those of this one.
         let _ = std::fs::remove_file(&path);
         let (begin, mut progress) = (Instant::now(), Progress::new());
         let measured = match part {
@@ -62,9 +62,9 @@ pub fn run(options: &DemoOptions) -> Result<()> {
             Part::Oltp => oltp::measure(options, &mut progress),
             Part::Postgres => postgres::measure(options, &mut progress),
         };
-        // An interruption is the cause of whatever failed after it.
+        // An interruption is the cause of later failures.
         let report = match options.stopped().and(measured) {
-            // The others do without it; PostgreSQL runs only if it is asked for by name.
+            // The database in a file system is skipped if it cannot run. PostgreSQL runs only if asked for by name, so it fails.
             Err(error) if part == Part::Oltp && error.is::<Skipped>() => {
                 tell!("demo: the second part (a database over FUSE) is skipped: {error:#}");
                 continue;

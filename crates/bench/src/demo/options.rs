@@ -80,7 +80,7 @@ impl Default for DemoOptions {
 }
 
 impl DemoOptions {
-    /// Fails once the demo is to end.
+    /// Fails once the demo must end.
     pub(super) fn stopped(&self) -> Result<()> {
         ensure!(!self.interrupted.load(Ordering::SeqCst), Interrupted);
         Ok(())

@@ -65,7 +65,7 @@ impl Place {
         let devices = devices.with_context(|| make(&dir))?;
         let sockets = tempfile::Builder::new().prefix(PREFIX).tempdir();
         let sockets = sockets.with_context(|| make(&std::env::temp_dir()))?;
-        // So that who clears the one knows the other.
+        // So that a command that clears the one finds the other.
         std::os::unix::fs::symlink(sockets.path(), devices.path().join(SOCKETS))?;
         Ok(Self { devices, sockets, _lock: lock })
     }

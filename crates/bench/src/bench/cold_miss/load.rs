@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the reads meet, when they come, and the rows of both ways to run them.
+//! The target of the reads, their arrival times, and the rows of both ways to run them.
 
 use anyhow::{Context, Result};
 use larder_core::buf::PAGE;
@@ -17,7 +17,7 @@ pub(super) const ORIGIN_BYTES: u64 = 512 << 30;
 pub(super) const FLASH_BYTES: u64 = 256 << 30;
 pub(super) const FLASH_PROFILE: &str = "ssd-s3500";
 
-/// What the reads meet.
+/// The target of the reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Bare,

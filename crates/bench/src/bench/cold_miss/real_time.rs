@@ -2,8 +2,8 @@
 //! Cold misses in real time: the same load through the real driver, over `slow+` devices.
 //!
 //! Purpose: a cross-check of [virtual time](super::virtual_time), with the engine's own time, the
-//! ring and the clock in it. The origin is memory behind the profile; flash forgets what it gets,
-//! behind its profile. What other processes on the machine do shows here, most of all in p99.
+//! ring and the clock in it. The origin is memory behind the profile; flash discards data,
+//! behind its profile. Other processes on the machine affect the figures, most of all p99.
 
 use anyhow::{Result, anyhow, ensure};
 use larder_core::config::Limits;
@@ -56,7 +56,7 @@ fn one(load: &Load, side: Side, seed: u64) -> Result<Outcome> {
     Ok(Outcome::new(&latencies, volume.populated_bytes(), load.span))
 }
 
-/// Sends each read when it is due, whatever became of those before.
+/// Sends each read when it is due, whether or not earlier ones were answered.
 fn play(target: &mut impl Target, arrivals: &[Arrival]) -> Result<Latencies> {
     let mut latencies = Latencies::new();
     let start = target.now();

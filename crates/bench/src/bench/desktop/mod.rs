@@ -8,11 +8,11 @@
 //! - *Write bandwidth*: bytes written by the time that writes took (P6); *total*: all bytes by all
 //!   time (P3). A pair is a user.
 //! - *Scan* (P11): user 5 again, with a backup in the middle of the eighth day. What reads hit in the
-//!   rest of that day and on the next is held against what they hit on the day before.
+//!   rest of that day and on the next is compared with their hits on the day before.
 //!
 //! The disk's write cache of 64 MiB is not scaled, while data is a quarter: it takes four times the
-//! share of a day's writes that it would, which is for the caches that write to the disk. What it
-//! decides is shown by the same runs with that cache off, for information.
+//! share of a day's writes, which favours the caches that write to the disk. The same runs with that cache off
+//! show its effect, for information.
 //!
 //! Why the systems of the paper are presets here: see `warm-up`. `slru` is its SLRU_n, which never
 //! loses its cache.
@@ -32,7 +32,7 @@ use larder_lab::scenario::volume::System;
 const SCAN_USER: usize = 4;
 const SEED: u64 = 1;
 
-/// Who runs without the disk's write cache too: the first of them, in that order.
+/// Systems that run without the disk's write cache too: the first of them, in that order.
 const UNCACHED: [System; 3] = [SYSTEMS[0], SYSTEMS[1], SYSTEMS[2]];
 
 /// A run.

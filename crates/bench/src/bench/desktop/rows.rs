@@ -11,7 +11,7 @@ use crate::bench::common::Findings;
 use crate::bench::row::{Goal, Row, median};
 
 pub(super) const NAME: &str = "desktop";
-/// Who is compared; the rows name them by these places.
+/// The compared systems; the rows name them by these places.
 pub(super) const SYSTEMS: [System; 5] = [
     System::Preset("prwc"),
     System::Preset("proc"),
@@ -111,7 +111,7 @@ pub(super) fn uncached(systems: &[&[Outcome]]) -> Vec<Row> {
     vec![row("write bandwidth", PROC, writes), row("total bandwidth", SLRU, total)]
 }
 
-/// What each system does by itself.
+/// The figures of each system by itself.
 fn absolutes(systems: &[&[Outcome]]) -> Vec<Row> {
     let row = |(system, outcomes): (&System, &&[Outcome])| {
         let mid =
@@ -142,7 +142,7 @@ fn absolutes(systems: &[&[Outcome]]) -> Vec<Row> {
     SYSTEMS.iter().zip(systems).map(row).collect()
 }
 
-/// What a backup leaves of the hits, beside the same days without.
+/// The hits that remain after a backup, beside the same days without it.
 fn scan_rows(scans: &[&Outcome], alone: &[&Outcome], quick: bool) -> Vec<Row> {
     let day = SCAN_DAY as usize;
     let mut rows = Vec::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// What a client asks for: 4 KiB at random places.
+/// The requests of a client: 4 KiB at random places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub depth: u32,
@@ -17,14 +17,14 @@ pub(super) struct Job {
     pub reads_percent: u32,
 }
 
-/// What it got.
+/// The result.
 pub(in crate::bench) struct Outcome {
     pub iops: f64,
     pub p50_us: f64,
     pub p99_us: f64,
     /// The server's processor time for each request.
     pub cpu_us: f64,
-    /// The share of the machine that others had meanwhile.
+    /// The share of the machine that other processes used meanwhile.
     pub others: f64,
 }
 
@@ -74,7 +74,7 @@ impl Job {
         format!("fio {} --runtime=1", self.arguments(socket).join(" "))
     }
 
-    /// Runs fio; what else happened is left to the caller. Returns the number of requests too.
+    /// Runs fio; the caller measures the server and the machine. Returns the number of requests too.
     pub(super) fn run(&self, socket: &Path, bytes: u64, span: Duration) -> Result<(Outcome, f64)> {
         let output = Command::new("fio")
             .args(self.arguments(socket))

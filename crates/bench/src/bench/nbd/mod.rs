@@ -48,7 +48,7 @@ impl Scale {
     }
 }
 
-/// A load, and what it has to reach.
+/// A load, and its goal.
 const JOBS: [(Job, f64); 6] = [
     (Job { depth: 1, connections: 1, reads_percent: 100 }, 1.2),
     (Job { depth: 32, connections: 1, reads_percent: 100 }, 1.0),

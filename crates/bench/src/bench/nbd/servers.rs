@@ -46,7 +46,7 @@ enum Running {
     Nbdkit(Guard),
 }
 
-/// Kills nbdkit in the end; it has nothing to lose.
+/// Kills nbdkit at the end; it holds no data to save.
 pub(in crate::bench) struct Guard(pub Child);
 
 impl Drop for Guard {
@@ -132,7 +132,7 @@ impl Contestant {
     }
 
     /// As a cache for the same promises as ours: writes are on the origin when they are answered,
-    /// and reads enter the cache.
+    /// and reads are admitted to the cache.
     pub(super) fn nbdkit_cache(sockets: &Path, files: &Path, bytes: u64) -> Result<Self> {
         let file = noise_file(files, "cached", bytes)?;
         let arguments = [
@@ -259,7 +259,7 @@ fn warm_larder(server: &Server, client: &mut Client, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that nothing can take for zeroes or for each other.
+/// Bytes that differ from zeroes and from each other.
 pub(in crate::bench) struct Noise {
     random: SplitMix64,
     block: Vec<u8>,

@@ -2,7 +2,7 @@
 //! How long a page log of 64 GiB takes until its directory is usable after a crash (FaCE 5.2; F18).
 //!
 //! Method: the engine itself fills the log once over and into a second lap, on a host that keeps headers, segments
-//! and the heads of batches, and of every page that it is zero. At several moments between two segments the
+//! and the heads of batches, and takes every page as zero. At several moments between two segments the
 //! power fails: the log is read by a second engine. What counts is the processor time of that, and what the reads
 //! would take one after the other on flash of 400 MB/s that answers within 0.1 ms.
 
@@ -57,7 +57,7 @@ impl Flash {
     }
 }
 
-/// A host without tasks over it; everything written is durable, and the origin takes whatever comes.
+/// A host without tasks over it; everything written is durable, and the origin accepts every write.
 struct Engine {
     flash: Rc<Flash>,
     changes: Cell<u64>,
@@ -208,7 +208,7 @@ pub(super) fn rows(bytes: u64, rounds: usize, full: bool) -> Result<Vec<Row>> {
 
 fn row(quarters: u64, found: &[Recovered], blocks: u64, full: bool) -> Result<Row> {
     let last = found.last().context("no rounds")?;
-    // All but the heads of batches and what is empty between rear and front.
+    // All except batch headers and the empty blocks between head and tail.
     ensure!(last.pages > blocks * 3 / 4, "{} of {blocks} pages came back", last.pages);
     let ours = median(&found.iter().map(Recovered::seconds).collect::<Vec<_>>());
     let cpu = median(&found.iter().map(|r| r.cpu).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The database: SQLite, one `sqlite3` process a client.
 //!
-//! Purpose: makes the table, opens clients, looks after a row whether all is there.
+//! Purpose: makes the table, opens clients, checks the table after a row.
 //!
 //! Invariants: an account's filler is a function of its id, and its version counts its updates, so
 //! that the check detects a row that is wrong, old or another's; a commit is on the device when it is

@@ -5,8 +5,8 @@
 //! device. Keys are drawn by Zipf's law, and popular ones lie anywhere in the table.
 //!
 //! Invariants: every row read is the one that was asked for, in a version that it may have (in the
-//! [`Book`] a row is a page); an update brings the next version. When a load ends, in whatever way,
-//! its clients' processes are on their way out, within a bound.
+//! [`Book`] a row is a page); an update makes the next version. When a load ends, in whatever way,
+//! its clients' processes end within a bound.
 //!
 //! Why one update at a time: SQLite has one writer, and programs that know it queue before it
 //! rather than let it poll. A client's wait for its turn is part of its latency.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A database in a file system over Larder, with more data than it has memory.
 //!
-//! Purpose: the way a user of a kernel without `nbd` and `ublk` goes. `larder serve` makes the
+//! Purpose: the set-up of a user whose kernel lacks `nbd` and `ublk`. `larder serve` makes the
 //! volume a FUSE file, a loop device with direct I/O makes that a block device, ext4 is on it, and
 //! SQLite in it does point lookups and small updates ([`load`]). Twice: the slow device in
 //! pass-through (`direct`), and behind Larder (`larder`).
@@ -90,7 +90,7 @@ struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    /// Takes it down in order.
+    /// Removes it, in order.
     fn take_down(self) -> Result<()> {
         self.mounted.unmount()?;
         self.looped.detach()?;
@@ -193,7 +193,7 @@ impl<'a> Oltp<'a> {
         })
     }
 
-    /// Looks at the slow device alone: nothing that was acknowledged may be missing.
+    /// Checks the slow device alone: no acknowledged write may be missing.
     fn verify(&self) -> Result<()> {
         let stopped = || self.stopped();
         let looped = Loop::attach(&self.place.origin(), stopped)?;
@@ -205,7 +205,7 @@ impl<'a> Oltp<'a> {
     }
 }
 
-/// What failed where Larder has no part in it yet: the machine lacks that.
+/// A failure before Larder is used: the machine lacks something.
 fn lacks(what: &str, error: &anyhow::Error) -> anyhow::Error {
     let reason = format!("it needs {what}, and that failed ({error:#})");
     anyhow!(Skipped(reason))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the machine must have for a file system and a database, and how to get it.
 //!
-//! Purpose: the demo must end well where something is missing, and say what; [`Skipped`] is that
-//! answer, in one line.
+//! Purpose: if something is missing, the demo must end in order and name it; [`Skipped`] is that
+//! message, in one line.
 //!
 //! Invariants: nothing is tried that changes the machine. What can only be found out by trying (the
 //! first loop device, the first mount) is tried on a plain file, before Larder is part of it, so
@@ -25,7 +25,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("umount", "mount"),
 ];
 
-/// What of the machine counts.
+/// The relevant properties of the machine.
 #[derive(Clone, Debug)]
 struct Facts {
     root: bool,

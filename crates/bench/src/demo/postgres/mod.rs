@@ -7,11 +7,12 @@
 //! the cache took.
 //!
 //! Invariants: every row begins from the same bytes, has the same load and settings, and the same time to warm up; the
-//! time that counts has a whole checkpoint in it, from its begin to its flushes ([`Scale::restart`](setup::Scale::restart): none). After each row,
-//! all processes killed and recovered, the database is checked with the cache (the disk being quick) and then on the disk
-//! alone, by stock PostgreSQL. Nothing is left behind but the JSON.
+//! measured time has a whole checkpoint in it, from its begin to its flushes
+//! ([`Scale::restart`](setup::Scale::restart): none). After each row all processes are killed and recovered. Then the
+//! database is checked with the cache (on a quick disk), and on the disk alone by stock PostgreSQL. Only the JSON
+//! remains.
 //!
-//! Why loaded past the model: nothing is learnt from a slow load.
+//! Why the database is loaded without the model: a slow load shows nothing.
 
 pub mod cluster;
 pub mod directories;
@@ -114,7 +115,7 @@ impl Demo<'_> {
         let cluster = self.cluster(self.place.source());
         cluster.create(stopped)?;
         self.place.owns(cluster.identifier()?)?;
-        // Nothing of this is kept if the machine fails.
+        // These files need not survive a crash of the machine.
         let quick = [
             ("fsync", "off"),
             ("full_page_writes", "off"),
@@ -280,7 +281,7 @@ impl Demo<'_> {
             self.tpcc.check((self.tools, &server), stopped).context("with the cache")?;
             server.stop(stopped)?;
             if *kind == Kind::On("full") {
-                // Stock PostgreSQL is refused until the disk has what flash has.
+                // Stock PostgreSQL is refused until flash has no dirty pages.
                 let through = ("larder.policy", "through".to_owned());
                 let settings: Vec<_> = settings.iter().cloned().chain([through]).collect();
                 cluster.start(&settings, stopped)?.stop(stopped)?;

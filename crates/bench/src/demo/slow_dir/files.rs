@@ -147,7 +147,7 @@ fn aside(work: impl FnOnce() + Send + 'static) {
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // What a kernel does not know it goes without.
+        // A kernel that lacks an option works without it.
         let _ = config.set_max_write(MOST_REQUEST);
         let _ = config.set_max_background(MOST_BACKGROUND);
         let _ = config.set_congestion_threshold(MOST_BACKGROUND);
