@@ -30,7 +30,7 @@ pub enum Verdict {
     Holds,
     /// At least once not.
     Differs,
-    /// It cannot be asked here.
+    /// It cannot be checked here.
     NotReproducible,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What more hardware brings: memory or flash for the same money (Figure 12), and disks (Figure 13).
+//! The gain of more hardware: memory or flash for the same money (Figure 12), and disks (Figure 13).
 
 use anyhow::Result;
 

@@ -123,7 +123,7 @@ pub(super) fn clean(lab: &Lab<'_>) -> Result<Row> {
         .verdict(
             holds,
             "Exact: over a run from its first transaction to a clean stop, as many pages are \
-                         written to disk as left the pool changed.",
+             written to disk as the pool evicts changed.",
         ))
 }
 
@@ -254,8 +254,8 @@ pub(super) fn ranges(lab: &Lab<'_>) -> Result<Row> {
 }
 
 // Why rows differ; each was looked into.
-const KINDS_DIFFER: &str = "Mixed is first everywhere. But dirty pages alone hit two of five fetches at best, as much of \
-    what is fetched is read and not changed (Stock-Level alone makes a third of all accesses, \
+const KINDS_DIFFER: &str = "Mixed is first everywhere. But dirty pages alone hit two of five fetches at best, as many of \
+    the fetched pages are read and not changed (Stock-Level alone makes a third of all accesses, \
     and changes nothing), of LC as of FaCE. And FaCE-Basic stays just below LC: its pages are \
     written one by one, and Table 1, of which the drive is made, has one price for 4 KiB, that \
     of random writes. With the same log written in batches, see the points, the crossover is \
@@ -264,8 +264,8 @@ const REDUCTION_DIFFERS: &str = "Nine of the ten values are within 5 points, of 
     points lower. So clean pages cost the dirty ones more of a small flash here, and the columns \
     meet from 16 GB on alone.";
 const STALE_DIFFERS: &str = "The shape is there, and the first two values of the large database to about 2 points; the \
-    default one has 4 and 9 points more at 4 and 8 GB. Why is not known: how often a page is \
-    changed before it leaves the paper's pool is not printed.";
+    default one has 4 and 9 points more at 4 and 8 GB. The cause is not known: the paper does not print how often a page is \
+    changed before its pool evicts it.";
 const HITS_DIFFER: &str = "From 12 GB on both hold. At 4 and 8 GB LRU-2 keeps what is used again and again, where a log \
     of that size is through before it is used again.";
 const REDUCTIONS_DIFFER: &str = "LC is above Basic by what is asked at every size; at 8 GB GSC saves up to 2 points more than \

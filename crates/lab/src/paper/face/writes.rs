@@ -42,7 +42,7 @@ pub(super) fn sizes(lab: &Lab<'_>) -> Result<Row> {
     let asked = "At 10 GB: FaCE's mean write at least 256 KiB less 5 % (a checkpoint closes a batch early), LC's 4 \
                  KiB exactly, bcache's within twice a page; and by the share of writes that begin where the one \
                  before ended, FaCE first and LC last. What counts as sequential in the paper's 20.59 % it \
-                 does not say; no value of it is asked for.";
+                 does not state; no value of it is checked.";
     Ok(Row::new("F12", Kind::Absolute)?
         .ours(said(&checks))
         .points(points)

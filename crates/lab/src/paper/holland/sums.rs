@@ -52,7 +52,7 @@ fn sums() -> Result<Row> {
 }
 
 fn mercury() -> Result<Row> {
-    Row::not_reproducible("H0", "Neither the four-day laptop trace nor the hardware can be had.")
+    Row::not_reproducible("H0", "Neither the four-day laptop trace nor the hardware is available.")
 }
 
 fn drive() -> Result<Row> {

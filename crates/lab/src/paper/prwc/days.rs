@@ -26,7 +26,7 @@ const HOURLY: &str = "Half of the visits here go to what was visited within the 
 const FILLED: &str = "What differs is the rise: it comes on day 2, when all that the first day touched \
                       is cached, and until flash is full there is nothing more to gain, since the \
                       share of visits that no earlier day can have brought is the same each day. Once it is \
-                      full only what was hot enters, and bandwidth falls.";
+                      full only hot segments are admitted, and bandwidth falls.";
 
 const USERS: [&str; 5] = ["U1", "U2", "U3", "U4", "U5"];
 const DAYS: usize = 10;

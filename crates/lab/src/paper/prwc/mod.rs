@@ -2,7 +2,7 @@
 //! PRWC: S. H. Baek and K.-W. Park, "A fully persistent and consistent read/write cache using
 //! flash-based general SSDs for desktop workloads", Information Systems 2016.
 //!
-//! Its traces cannot be had; the load is a stand-in that meets what is printed of them
+//! Its traces are not available; the load is a stand-in that meets what is printed of them
 //! ([`crate::load::desktop`]), and its devices are models of like ones. So most of what follows
 //! are gains of one system over another, and the tolerances are these, fixed before the first run:
 //! - **A gain** (54 % more) counts as reproduced from half of it to twice as much. The paper's own

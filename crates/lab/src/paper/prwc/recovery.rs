@@ -2,7 +2,7 @@
 //! How long recovery takes after a crash in the update of the first night (Table 2).
 //!
 //! Method: as in the paper, user 1's first day, then the update, which is stopped at parts of the
-//! segments that it brings; what the process leaves on flash is recovered by the engine's own
+//! segments that it copies; the contents of flash are recovered by the engine's own
 //! function. Its reads take the time of the flash's model, one after the other; what it computes
 //! takes none here, and is measured by `larder bench recovery`.
 
@@ -24,7 +24,7 @@ use crate::scenario::volume::{System, VOLUME};
 
 /// The paper's Table 2: how much of the update was done, and seconds.
 const TABLE: [(f64, f64); 5] = [(0.0, 0.74), (0.25, 2.41), (0.5, 4.05), (0.75, 5.62), (0.99, 7.15)];
-/// An eighth: the update brings some thousand segments.
+/// An eighth: the update copies some thousand segments.
 const SCALE: Scale = Scale { segments_per_gb: 128 };
 /// A recovery is tried after so many segments.
 const EVERY: u64 = 4;

@@ -169,7 +169,8 @@ pub(super) fn write_through(asked: &Asked) -> Result<Found> {
     }
     let bars = |title: &str, of: fn(&(&str, f64, f64)) -> f64| {
         let bars = found.iter().map(|f| (f.0.to_owned(), of(f))).collect();
-        let caption = "User 1. flashcache writes through: write-back cannot be asked here (P14).";
+        let caption =
+            "User 1. flashcache writes through: write-back is not reproducible here (P14).";
         Figure::bars(title, caption, "MB/s", bars)
     };
     let figures = vec![

@@ -89,7 +89,7 @@ fn ramps(runs: &Ablation) -> Result<Row> {
         range(&slower)
     );
     let otherwise = "In the paper a fragment takes a turn of a thread, whatever its size. Here the \
-                     pace is a share of the origin's time, and a disk brings 128 KiB in about half the \
+                     pace is a share of the origin's time, and a disk reads 128 KiB in about half the \
                      time of 1 MiB, seek included; and 128 KiB are still rising after four hours, so \
                      that nine tenths of their own end come early.";
     let points = vec![
@@ -117,7 +117,7 @@ fn writes(runs: &Ablation) -> Result<Row> {
         range(&more)
     );
     let otherwise = "Population keeps to a share of the origin's time here, in which 8 MiB at a time \
-                     bring more bytes, but not eight times as many; in the paper each thread brings \
+                     read more bytes, but not eight times as many; in the paper each thread copies \
                      one fragment a turn, of any size.";
     let rate = |case| runs.figure(case, RATE);
     let points = vec![

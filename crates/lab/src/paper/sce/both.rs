@@ -44,8 +44,8 @@ fn wear(large: &Runs, small: &Runs) -> Result<Row> {
     let b = over(&small.system("sce", FLASH_EACH)?, &small.system("bcache", FLASH_EACH)?);
     let holds = is_like(&a, 0.57) && is_like(&b, 0.79);
     let asked = "Each as a loss, over the whole run.";
-    let otherwise = "A: all data brought once and the writes are what SCE writes, and flashcache has \
-                     brought only a part of the data by the end; per transaction that is less. B: SCE \
+    let otherwise = "A: SCE writes all data once and the writes; flashcache has \
+                     admitted only a part of the data at the end; per transaction that is less. B: SCE \
                      continues to exchange fragments of nearly equal heat, 1 MiB each, where the others \
                      exchange pages; at full size (one seed) it is 11.0 KiB a \
                      transaction (docs/benchmarks.md, endurance).";

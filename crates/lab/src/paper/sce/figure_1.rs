@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! S3: what was read once is there.
+//! S3: pages that were read once hit.
 //!
 //! Checked for the two caches whose choices Figure 1 agrees with: all of the first pass misses and
 //! is written to flash, byte for byte, and the fourth touches flash alone. bcache's 80 % are
@@ -62,7 +62,7 @@ pub(super) fn rows(asked: &Asked) -> Result<Found> {
             "flashcache and EnhanceIO, byte for byte: the first pass reads 100 MiB of the origin and \
              writes them to flash, the fourth reads flash alone. bcache is not in the check: why it \
              had populated 80 % is not known to the paper, and nothing in its choices would explain \
-             it. SCE (not in Figure 1) brings the fragments around the pages.",
+             it. SCE (not in Figure 1) copies the fragments around the pages.",
         );
     let title = "SCE, Figure 1: 100 MiB of random reads, four times";
     let (x, y) = (Axis::linear("pass"), Axis::linear("hits, % of reads").up_to(100.0));

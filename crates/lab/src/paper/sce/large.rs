@@ -13,10 +13,10 @@ use super::published::{EACH_COUNTED, LARGE_HITS, LARGE_RESPONSES, LARGE_TPSE};
 /// What is asked of these runs alone.
 pub(super) const IDS: &[&str] = &["S1", "S2", "S4", "S5", "S6", "S7", "S8"];
 
-const PROGRAMS: &str = "What sets bcache and EnhanceIO apart in the paper is how they are written \
-                        (a journal on flash, locks); here all are one engine.";
+const PROGRAMS: &str = "In the paper bcache and EnhanceIO differ by their implementation (a journal on \
+                        flash, locks); here all are presets of one engine.";
 const COLD: &str = "With this load a cache of 4 KiB blocks is still filling after eight hours: it \
-                    brings one block a miss, and has met only part of the data.";
+                    admits one block a miss, and has seen only part of the data.";
 
 /// The rows and Figure 7.
 pub(super) fn rows(runs: &Runs) -> Result<Found> {

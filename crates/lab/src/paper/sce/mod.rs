@@ -2,7 +2,7 @@
 //! SCE: H. Kim, S. Seshadri, I. Koltsidas, P. Muench, N. Ioannou, C. Dickey and L. Chiu,
 //! "Flash-conscious cache population for enterprise database workloads", ADMS 2014.
 //!
-//! TPC-E over its database cannot be had; [`crate::load`] stands in for it and gives the reasons for
+//! TPC-E over its database is not available; [`crate::load`] stands in for it and gives the reasons for
 //! its form. The other caches are the same engine with their choices, over models of the paper's disks
 //! and of a flash device: what they lost by how they are written (bcache's journal, EnhanceIO's
 //! locks) does not show, and SCE is run volatile, as the paper's is. The tolerances are these, fixed

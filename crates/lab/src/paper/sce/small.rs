@@ -18,7 +18,7 @@ pub(super) fn rows(runs: &Runs) -> Result<Found> {
 }
 
 /// S9. The order of all four; its core, SCE above every cache of 4 KiB blocks, is reported beside it. The
-/// values are of a load that cannot be had and are not checked.
+/// values are of a load that is not available, and are not checked.
 fn hits(runs: &Runs) -> Result<Row> {
     let mut points = Vec::new();
     for (system, paper) in SMALL_HITS {
@@ -37,7 +37,7 @@ fn hits(runs: &Runs) -> Result<Row> {
         "SCE is not ahead of each"
     };
     let otherwise = format!(
-        "{core}; the others do not come in that order. All three bring every miss and evict by age, \
+        "{core}; the others are not in that order. All three admit every miss and evict by age, \
          so as one engine they end within a few points of each other; the paper itself can only \
          assume a frequency filter in bcache and something like flashcache in EnhanceIO."
     );

@@ -5,12 +5,11 @@ use anyhow::Result;
 
 use super::super::{Asked, Found, Row};
 
-const WHY: &str = "flashcache, bcache and EnhanceIO as write-back keep what was acknowledged on flash \
-                   under metadata that is in memory, or in a journal that is not modelled, and admit on \
-                   every miss. The engine has no such path, and is not to have one: its write-back \
-                   (prwc, proc) needs a journal and units that change sides in an update only, and under \
-                   this load it would say something of PRWC, not of these three. P3 and P6 compare it \
-                   with write-through.";
+const WHY: &str = "In write-back flashcache, bcache and EnhanceIO hold acknowledged data on flash with their \
+                   metadata in memory, or in a journal that is not modelled, and admit every miss. The \
+                   engine has no such mode: its write-back (prwc, proc) needs a journal and exchanges \
+                   units in updates only, so under this load it would show PRWC and not these three. P3 \
+                   and P6 compare it with write-through.";
 
 /// The rows.
 pub(super) fn rows(_: &Asked) -> Result<Found> {
