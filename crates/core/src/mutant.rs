@@ -135,7 +135,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("older-flash-accepted", "10", "an earlier copy of the flash is used"),
     mutant("dirty-flash-formatted", "10", "flash that may hold dirty data is formatted"),
     mutant("page-log-no-gap", "L1", "the log overwrites the pages that it is evicting (hole 1)"),
-    mutant("page-log-front-volatile", "L1", "blocks are overwritten before the tail is durable"),
+    mutant("page-log-tail-volatile", "L1", "blocks are overwritten before the tail is durable"),
     mutant(
         "page-log-any-lap",
         "L3",
@@ -186,7 +186,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("page-log-one-header", "L6", "the log header is written in place"),
     mutant(
-        "page-log-front-in-one-header",
+        "page-log-tail-in-one-header",
         "L1",
         "one log header is enough to free the blocks behind the tail",
     ),
@@ -196,7 +196,7 @@ pub const MUTANTS: &[Mutant] = &[
         "a seal records pages that reached the origin after its flush",
     ),
     mutant(
-        "page-log-older-head",
+        "page-log-older-batch-header",
         "L3",
         "of two copies of a batch header the first is used, even if it is older",
     ),

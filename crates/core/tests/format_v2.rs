@@ -15,7 +15,7 @@ use larder_core::config::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::exec::SECOND;
 use larder_core::format::Keeps;
 use larder_core::format::label::{Found, HEADER_BYTES, Label, SECOND_COPY, Section, SectionKind};
-use larder_core::pagelog::{Geometry, LogPolicy, LogSettings, Look};
+use larder_core::pagelog::{Geometry, Inspection, LogPolicy, LogSettings};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 use larder_testkit::memory::{FLASH, Memory};
@@ -153,10 +153,10 @@ fn describe(bytes: &[u8], policy: LogPolicy) -> String {
         buf.copy_from_slice(found.ok_or(Errno::EIO)?);
         Ok(buf)
     };
-    let look = Look::new(place(), LogSettings { policy, second_chance: true }, read).unwrap();
+    let look = Inspection::new(place(), LogSettings { policy, second_chance: true }, read).unwrap();
     let (found, (generation, _)) = (&look.found, look.found.reached());
     let warm = if found.warm { "warm" } else { "cold" };
-    writeln!(out, "generation {generation}, front {}, rear {}, {warm}", found.front, found.rear)
+    writeln!(out, "generation {generation}, tail {}, head {}, {warm}", found.tail, found.head)
         .unwrap();
     writeln!(out, "to be zero on the origin: {:?}", found.redo).unwrap();
     let mut pages: Vec<_> = look.pages().collect();
@@ -202,9 +202,9 @@ fn the_fixtures_contain_the_cases_that_they_are_for() {
     for name in ["full-clean", "full-crash"] {
         assert!(count(name, ", dirty") > 20 && text(name).contains("page 300: "), "{name}");
         assert!(!text(name).contains("page 42: "), "{name}: it was trimmed");
-        let front = text(name).split_once("front ").unwrap().1.to_owned();
-        let front: u64 = front.split(',').next().unwrap().parse().unwrap();
-        assert!(front > u64::from(place().blocks), "{name}: the log went round");
+        let tail = text(name).split_once("tail ").unwrap().1.to_owned();
+        let tail: u64 = tail.split(',').next().unwrap().parse().unwrap();
+        assert!(tail > u64::from(place().blocks), "{name}: the log went round");
     }
     assert!(text("full-crash").contains("bytes 0xcc"), "the batch that landed");
     assert!(!text("full-clean").contains("bytes 0xcc"));

@@ -169,6 +169,6 @@ fn reconcile(armed: &Armed) -> Result<(), Unusable> {
         }
     }
     now(log.bury_all(ranges)).map_err(Failure::Flash)?;
-    pool.area().made_all_dirty(pool.pages().status().rear);
+    pool.area().made_all_dirty(pool.pages().status().head);
     Ok(())
 }

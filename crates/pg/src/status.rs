@@ -50,7 +50,7 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
         "clean_no_room": area.get(Mark::CleanNoRoom),
         "pages_written_to_flash": log.put,
         "writes_to_flash": log.batches,
-        "pages_again": log.again,
+        "pages_again": log.appended_again,
         "pages_left": pool.pages().log().host().pages_evicted(),
         "forks_retired": area.get(Mark::Retired),
         "starts": area.get(Mark::Starts),

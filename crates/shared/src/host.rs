@@ -312,7 +312,7 @@ impl Host for Member {
         Burials { ended: count(ended), refused: count(refused) }
     }
 
-    async fn burials_of_now(&self) {
+    async fn burials_end(&self) {
         self.await_burials();
     }
 
@@ -344,7 +344,7 @@ impl Host for Member {
         self.0.devices.origin.flush(self)
     }
 
-    fn left(&self, pages: u64) {
+    fn evicted(&self, pages: u64) {
         self.0.memory.control(Control::Left).fetch_add(pages, AcqRel);
     }
 

@@ -136,7 +136,7 @@ impl Host for Thread {
         shuttle::thread::yield_now();
         Ok(())
     }
-    fn left(&self, _: u64) {}
+    fn evicted(&self, _: u64) {}
     fn has_tasks(&self) -> bool {
         false
     }
@@ -249,7 +249,7 @@ fn schedule(policy: LogPolicy) {
     let before = log.status();
     log.repair();
     assert_eq!(log.status(), before);
-    assert!(before.rear > before.used, "no page was evicted");
+    assert!(before.head > before.used, "no page was evicted");
 }
 
 /// The number of schedules, set by `LARDER_SHARED_SCHEDULES`.

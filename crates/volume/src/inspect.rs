@@ -18,7 +18,7 @@ use larder_core::format::{
 };
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::Recovered;
-use larder_core::pagelog::{Look, OpenError};
+use larder_core::pagelog::{Inspection, OpenError};
 use larder_io::Device;
 use serde::Serialize;
 
@@ -199,7 +199,7 @@ fn nothing(state: ShardState) -> ShardReport {
     }
 }
 
-fn of_log(found: Result<Look<'_>, OpenError>) -> ShardReport {
+fn of_log(found: Result<Inspection<'_>, OpenError>) -> ShardReport {
     let look = match found {
         Ok(look) => look,
         Err(OpenError::Device { .. }) => return nothing(ShardState::Unreadable),

@@ -246,12 +246,12 @@ impl Current {
         let cache = match opened {
             Opened::Open(open) => Cache::Log(LogState::Open(open)),
             Opened::Refused => Cache::Log(LogState::Refused),
-            Opened::GivenUp => {
+            Opened::Failed => {
                 // It may be sealed: the next start would use it.
                 self.cx.fence.raise();
                 Cache::PassThrough
             }
-            Opened::Left => return,
+            Opened::Detached => return,
         };
         self.cache.replace(cache);
         opening.waiting.wake_all(&self.cx.exec);
@@ -263,7 +263,7 @@ impl Current {
             Cache::PassThrough => {}
             Cache::Clean(clean) => self.close_units(&clean.units),
             Cache::WriteBack(cache) => self.close_units(&cache.units),
-            Cache::Log(state) => state.leave(&self.cx),
+            Cache::Log(state) => state.detach(&self.cx),
         }
     }
 
@@ -343,7 +343,7 @@ impl Current {
     pub(crate) fn cancel_detach(&self) {
         self.detaching.hold_back.set(false);
         if let Cache::Log(LogState::Open(open)) = self.get() {
-            open.go_on();
+            open.resume();
         }
     }
 

@@ -9,7 +9,7 @@ use super::plan::Plan;
 use crate::buf::Buf;
 use crate::journal::layout::Layout;
 use crate::journal::recover::{Recovered, Unusable, recover};
-use crate::pagelog::{Geometry, Look, OpenError};
+use crate::pagelog::{Geometry, Inspection, OpenError};
 use crate::request::Errno;
 
 /// The most bytes of one read.
@@ -116,8 +116,8 @@ pub fn look_at_log<'a>(
     logs: &LogsPlan,
     place: Geometry,
     flash: &'a impl Medium,
-) -> Result<Look<'a>, OpenError> {
-    Look::new(place, logs.settings(), |at, buf| flash.fill(at, buf))
+) -> Result<Inspection<'a>, OpenError> {
+    Inspection::new(place, logs.settings(), |at, buf| flash.fill(at, buf))
 }
 
 /// Whether the readable part of the metadata of this volume records dirty data.

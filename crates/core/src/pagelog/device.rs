@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A device of the tests: it loses what was not flushed.
+//! A device of the tests: a power cut loses writes since the last flush.
 
 use std::collections::BTreeMap;
 
 use crate::buf::PAGE;
 
-/// Bytes, and writes since the last flush with what they covered.
+/// Blocks, and writes since the last flush with the blocks that they replaced.
 #[derive(Default)]
 pub(super) struct Device {
     pub(super) blocks: BTreeMap<u64, Vec<u8>>,
@@ -33,7 +33,7 @@ impl Device {
         }
     }
 
-    /// Power goes: blocks since the last flush are there or not, as `keep` says.
+    /// A power cut: `keep` decides which blocks written since the last flush stay.
     pub(super) fn cut(&mut self, mut keep: impl FnMut() -> bool) {
         for (at, old) in std::mem::take(&mut self.unflushed).into_iter().rev() {
             if !keep() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which slot holds the valid version of a page: chains of slots, one a hash value.
+//! The directory: which slot holds the valid version of a page, as chains of slots by hash.
 //!
-//! Invariant: a chain holds exactly the valid slots whose page hashes to it, and no page twice. All of it
-//! follows from the slots' first words, so whoever finds the lock of a dead holder builds it anew.
+//! Invariant: a chain holds exactly the valid slots whose page hashes to it, and no page twice. The slots' first words
+//! determine the chains, so a repair rebuilds them.
 
 use std::hint::black_box;
 use std::ops::{Deref, Range};
@@ -10,13 +10,13 @@ use std::sync::atomic::AtomicU64;
 
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of};
 
-/// Positions that a rebuild looks up together.
+/// Positions that a rebuild prefetches together.
 const TOGETHER: usize = 64;
 
 impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     fn chain_of(&self, page: u64) -> u32 {
         let hash = page.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // The upper bits are the good ones.
+        // The upper bits are the well mixed ones.
         ((u128::from(hash) * u128::from(self.blocks)) >> 64) as u32
     }
 
@@ -32,8 +32,8 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         None
     }
 
-    /// Adds a slot whose words say that it is valid, instead of an older one of the same page.
-    pub fn enter(&self, slot: u32) {
+    /// Adds a slot with a valid version, and drops an older version of the page.
+    pub fn insert(&self, slot: u32) {
         let word = self.slot(slot);
         if let Some(old) = self.find(page_of(word)) {
             self.drop_valid(old);
@@ -46,7 +46,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.add(Mark::Dirty, u64::from(word & DIRTY != 0));
     }
 
-    /// The slot's version is not valid any more.
+    /// Makes the slot's version invalid.
     pub fn drop_valid(&self, slot: u32) {
         let word = self.slot(slot);
         debug_assert!(word & VALID != 0);
@@ -70,7 +70,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.add(Mark::Dirty, u64::from(word & DIRTY != 0).wrapping_neg());
     }
 
-    /// The origin has what the slot's valid version says.
+    /// Makes the slot's valid version clean.
     pub fn make_clean(&self, slot: u32) {
         let word = self.slot(slot);
         if word & VALID != 0 && word & DIRTY != 0 {
@@ -89,8 +89,8 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         }
     }
 
-    /// Builds the chains anew from the slots at `positions`, in this order: of two versions the later is
-    /// valid, and a tombstone ends what came before it.
+    /// Rebuilds the chains from the slots at `positions`, in this order: of two versions the later is valid, and a tombstone
+    /// ends earlier versions.
     pub fn rebuild(&self, positions: Range<u64>) {
         (0..self.blocks).for_each(|chain| self.set_chain(chain, 0));
         self.set(Mark::Valid, 0);
@@ -112,18 +112,18 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         let slot = self.slot_of(position);
         let word = self.slot(slot);
         match kind_of(word) {
-            Kind::Head => {}
+            Kind::Header => {}
             Kind::Tombstone => {
                 let first = page_of(word);
                 self.drop_pages(first..first + u64::from(self.crc(slot)));
             }
-            Kind::Page | Kind::Lost if word & VALID != 0 => self.enter(slot),
+            Kind::Page | Kind::Lost if word & VALID != 0 => self.insert(slot),
             Kind::Page | Kind::Lost => {}
         }
     }
 
-    /// Looks at the chains that replaying these positions needs, and at the first slots in them. A rebuild is made
-    /// of misses of the processor's caches, and these do not wait for each other.
+    /// Loads the chains that the replay of these positions needs, and the first slots in them. Cache misses dominate a
+    /// rebuild; here they overlap.
     fn touch(&self, positions: Range<u64>) {
         let mut chains = [0; TOGETHER];
         for (chain, position) in chains.iter_mut().zip(positions) {

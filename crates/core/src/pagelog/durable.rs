@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is made durable, and in which order: batches, segments, headers.
+//! The order in which batches, segments and log headers become durable.
 //!
-//! Batches may be written beside each other; the mark `Written` moves over those before which none is
-//! missing, and `Durable` follows with a flush of flash. A batch's head says what the front was when it was
-//! closed; once the batch is durable so is that front, and what lies before may be written over. Only
-//! where no batch is on its way to say so are both headers written for it, one after the other.
+//! Batches may be written concurrently; the mark `Written` advances to the first that is missing, and `Durable` follows with
+//! a flush of flash. A batch header contains the tail at the time of its closing; once the batch is durable so is that tail,
+//! and the blocks before it may be overwritten. If no batch is in flight to carry a new tail, both log headers are written,
+//! one after the other.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
-use super::format::{Head, Header, Seal, encode_segment};
+use super::format::{BatchHeader, Header, Seal, encode_segment};
 use super::host::Host;
 use super::paths::PageLog;
 use super::queue::State;
@@ -17,15 +17,15 @@ use super::words::{BatchMark, Mark, REFERENCED, VALID, Words};
 use crate::mutant;
 use crate::request::Errno;
 
-/// What flash refused so often in a row makes the log fail.
+/// Consecutive failures of one write after which the log fails.
 pub(super) const FAILURES_MOST: u64 = 8;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Writes the first closed batch; whether there was one.
+    /// Writes the first closed batch; returns whether there was one.
     pub async fn write_next(&self) -> bool {
-        let Some((buffer, head, pages)) = self.take_closed() else { return false };
-        let encoded = head.encode(&self.log);
-        let offset = self.log.block(head.start);
+        let Some((buffer, header, pages)) = self.take_closed() else { return false };
+        let encoded = header.encode(&self.log);
+        let offset = self.log.block(header.start);
         let result = self.host.write_batch(offset, encoded, buffer, pages).await;
         if result.is_err() {
             self.host.rest().await;
@@ -46,7 +46,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         true
     }
 
-    fn take_closed(&self) -> Option<(usize, Head, usize)> {
+    fn take_closed(&self) -> Option<(usize, BatchHeader, usize)> {
         let _guard = self.lock();
         if self.failed().is_some() {
             return None;
@@ -65,21 +65,21 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let slot = self.log.slot(position);
             (words.slot(slot) & !(VALID | REFERENCED), words.crc(slot))
         };
-        let head = Head {
+        let header = BatchHeader {
             generation: words.get(Mark::Generation),
             start: words.batch(buffer, BatchMark::Start),
-            front: words.batch(buffer, BatchMark::Front),
+            tail: words.batch(buffer, BatchMark::Tail),
             durable: words.get(Mark::Durable),
             entries: pages.clone().map(entry).collect(),
         };
-        Some((buffer, head, (pages.end - pages.start) as usize))
+        Some((buffer, header, (pages.end - pages.start) as usize))
     }
 
-    /// Flushes flash: what is written is durable.
+    /// Flushes flash: `Durable` advances to `Written`.
     pub(super) async fn make_durable(&self) -> Result<(), Errno> {
-        let (written, front) = {
+        let (written, tail) = {
             let _guard = self.lock();
-            (self.words.get(Mark::Written), self.words.get(Mark::WrittenFront))
+            (self.words.get(Mark::Written), self.words.get(Mark::WrittenTail))
         };
         let result = match mutant::is_active("page-log-settled-unflushed") {
             true => Ok(()),
@@ -87,35 +87,35 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         };
         let _guard = self.lock();
         if let Err(errno) = result {
-            // What flash could not make durable may be gone, and a later flush would not say so.
+            // Flash may have lost writes, and a later flush would not report it.
             self.words.set(Mark::Failed, errno.0 as u64);
             self.host.notify();
             return Err(errno);
         }
         self.words.raise(Mark::Durable, written);
-        self.words.raise(Mark::DurableFront, front);
+        self.words.raise(Mark::DurableTail, tail);
         self.host.notify();
         Ok(())
     }
 
-    /// Writes a segment if one is due, or makes the front durable; whether anything was done.
+    /// Writes a segment if one is due, or makes the tail durable; returns whether one of them was due.
     pub(super) async fn keep_marks(&self) -> bool {
         if self.failed().is_some() {
             return false;
         }
         let segment = self.log.segment();
-        let (first, due, front_due, carried) = {
+        let (first, due, tail_due, carried) = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);
             let first = get(Mark::Segments);
             (
                 first,
                 get(Mark::Written) >= first + segment,
-                get(Mark::Front) > get(Mark::DurableFront),
-                get(Mark::WrittenFront) > get(Mark::DurableFront),
+                get(Mark::Tail) > get(Mark::DurableTail),
+                get(Mark::WrittenTail) > get(Mark::DurableTail),
             )
         };
-        let result = match (due, carried, front_due) {
+        let result = match (due, carried, tail_due) {
             (true, ..) => self.write_segment(first).await,
             (_, true, _) => self.make_durable().await,
             (.., true) => self.write_header(first, None).await,
@@ -128,7 +128,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         true
     }
 
-    /// Writes the segment of the positions from `first` on, and then the header that counts it (rule L6).
+    /// Writes the segment of the positions from `first` on, then the log header that includes it (rule L6).
     async fn write_segment(&self, first: u64) -> Result<(), Errno> {
         let end = first + self.log.segment();
         self.settle(end.min(self.words.get(Mark::Written))).await?;
@@ -137,7 +137,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.write_header(end, None).await
     }
 
-    /// Writes what is known of the positions from `first` on.
+    /// Writes the entries of the positions from `first` on.
     async fn put_segment(&self, first: u64, keep: u64, stamp: u64) -> Result<(), Errno> {
         let encoded = {
             let _guard = self.lock();
@@ -145,7 +145,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 let slot = self.log.slot(first + u64::from(i));
                 (self.words.slot(slot) & keep, self.words.crc(slot))
             };
-            // What is not durable may be cut off by a crash, and its positions used again.
+            // A crash may drop positions that are not durable, and a later start may reuse them.
             let durable = self.words.get(Mark::Durable);
             let filled = self.log.segment().min(durable.saturating_sub(first));
             let entries = (0..filled as u32).map(entry);
@@ -154,20 +154,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.host.write_flash(self.log.segment_at(first), encoded).await
     }
 
-    /// Writes all segments anew, with what is valid and dirty. A crash meanwhile finds some of them damaged,
-    /// and the heads of the batches say the same.
+    /// Writes all segments again, with valid and dirty pages. After a crash meanwhile some may be damaged, and recovery uses
+    /// the batch headers.
     pub(super) async fn put_all_segments(&self, stamp: u64) -> Result<(), Errno> {
         let segment = self.log.segment();
-        let (front, rear) = (self.words.get(Mark::Front), self.words.get(Mark::Last));
-        let mut first = front / segment * segment;
-        while first < rear {
+        let (tail, head) = (self.words.get(Mark::Tail), self.words.get(Mark::Last));
+        let mut first = tail / segment * segment;
+        while first < head {
             self.put_segment(first, !REFERENCED, stamp).await?;
             first += segment;
         }
         self.make_durable().await
     }
 
-    /// Writes a header, durably, one at a time.
+    /// Writes a log header durably. One writer runs at a time.
     pub(super) async fn write_header(
         &self,
         segments: u64,
@@ -177,15 +177,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let seen = self.host.changes();
             {
                 let _guard = self.lock();
-                let scribe = self.words.get(Mark::Scribe);
-                if scribe == 0 || self.host.is_gone(scribe) {
-                    self.words.set(Mark::Scribe, self.host.me());
+                let writer = self.words.get(Mark::HeaderWriter);
+                if writer == 0 || self.host.is_gone(writer) {
+                    self.words.set(Mark::HeaderWriter, self.host.me());
                     break;
                 }
             }
             self.host.changed(seen).await;
         }
-        // A log that was unsealed meanwhile is not sealed after all.
+        // A log that was unsealed meanwhile must not be sealed.
         let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0;
         let unseals = sealed.is_none() && self.words.get(Mark::Sealed) != 0;
         if unseals {
@@ -193,14 +193,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
         let mut written = if stale { Ok(()) } else { self.put_header(segments, sealed).await };
         if unseals && written.is_ok() {
-            // To both places: were one lost, the other would say that it is sealed.
+            // To both places: if one were damaged, the other would still contain the seal.
             written = self.put_header(segments, sealed).await;
         }
         let _guard = self.lock();
         if written.is_ok() && !stale {
             self.words.set(Mark::Sealed, if sealed.is_some() { 2 } else { 0 });
         }
-        self.words.set(Mark::Scribe, 0);
+        self.words.set(Mark::HeaderWriter, 0);
         self.host.notify();
         written
     }
@@ -213,8 +213,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 number: get(Mark::Headers),
                 generation: get(Mark::Generation),
                 begin: get(Mark::Begin),
-                front: get(Mark::Front),
-                // Another header may have counted more since this one was asked for.
+                tail: get(Mark::Tail),
+                // Another header may have included more segments meanwhile.
                 segments: segments.max(get(Mark::Segments)),
                 sealed,
             }
@@ -225,13 +225,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.make_durable().await?;
         let _guard = self.lock();
         self.words.set(Mark::Headers, header.number + 1);
-        // The newest may be lost, and the one before it counts then.
-        let before = match mutant::is_active("page-log-front-in-one-header") {
-            true => header.front,
-            false => self.words.get(Mark::HeaderFront),
+        // If the newest header is damaged, recovery uses the one before it.
+        let before = match mutant::is_active("page-log-tail-in-one-header") {
+            true => header.tail,
+            false => self.words.get(Mark::HeaderTail),
         };
-        self.words.raise(Mark::DurableFront, before);
-        self.words.set(Mark::HeaderFront, header.front);
+        self.words.raise(Mark::DurableTail, before);
+        self.words.set(Mark::HeaderTail, header.tail);
         self.words.raise(Mark::Segments, header.segments);
         Ok(())
     }

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong with a log as a whole, and with a page that enters or is read.
+//! Errors of a log as a whole, and of a page that is appended or read.
 //!
-//! A request on a page is answered with an [`Errno`], as a device answers it; these say more where the caller decides
-//! by it, or reports it.
+//! A request on a page is answered with an [`Errno`], as by a device. These errors contain what a caller decides by or
+//! reports.
 
 use crate::request::Errno;
 
 /// Why a log cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// Neither header is whole.
-    #[error("the page log has no header that is whole")]
+    /// Neither log header is intact.
+    #[error("both headers of the page log are damaged")]
     NoHeader,
-    /// Something that was durable is not there.
+    /// Durable positions are missing.
     #[error("the page log is damaged: it ends at block {end}, and was durable up to {durable}")]
     Missing {
-        /// Where the chain of batches ends.
+        /// The end of the chain of batches.
         end: u64,
-        /// Where it should reach.
+        /// The durable position.
         durable: u64,
     },
     /// The device cannot be read.
     #[error("flash cannot be read at byte {offset}: {errno}")]
     Device {
-        /// Where.
+        /// First byte of the read.
         offset: u64,
-        /// How.
+        /// The error.
         errno: Errno,
     },
-    /// The origin failed, or flash, while the origin was brought up to date.
+    /// A device failed while dirty pages or tombstones were written to the origin.
     #[error("the origin cannot be brought up to date: {0}")]
     Origin(Errno),
-    /// The origin is up to date where it has to be, but no new generation can begin.
+    /// The header of the new generation cannot be written; the origin is up to date.
     #[error("flash cannot be written at byte {offset}: {errno}")]
     Header {
-        /// Where.
+        /// First byte of the write.
         offset: u64,
-        /// How.
+        /// The error.
         errno: Errno,
     },
 }
@@ -44,16 +44,16 @@ pub enum OpenError {
 /// Why a log was not sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseError {
-    /// The next start is cold, and loses nothing.
+    /// The next start is cold; no data is lost.
     #[error("the page log cannot be closed: {0}")]
     Cold(Errno),
-    /// The log may hold what the origin lacks.
+    /// The log may hold dirty pages.
     #[error("the page log cannot be closed: {0}")]
     Dirty(Errno),
 }
 
 impl ReleaseError {
-    /// What the device said.
+    /// The error of the device.
     #[must_use]
     pub fn errno(self) -> Errno {
         let (Self::Cold(errno) | Self::Dirty(errno)) = self;
@@ -61,29 +61,29 @@ impl ReleaseError {
     }
 }
 
-/// What a log that would grow waits for.
+/// The missing resource for a new batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// All buffers are on their way to flash.
+    /// All buffers are being written to flash.
     Buffer,
-    /// The front has not made room, or segments lag behind.
+    /// The log is full up to its tail, or segments lag behind.
     Room,
 }
 
-/// Why a page did not enter at once.
+/// Why a page was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotEntered {
-    /// There is no place for it at the moment.
+pub enum NotAppended {
+    /// There is no room for it.
     Lack(Lack),
     /// The log has failed.
     Failed(Errno),
 }
 
-/// Why the bytes of a page could not be had.
+/// Why a page could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// Flash returned others than were written.
+    /// Its checksum does not match.
     Damaged,
-    /// Flash returned none.
+    /// Flash returned an error.
     Device(Errno),
 }

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the parts of a log lie: `header | header | segments | blocks`, from its first byte on.
+//! The places of a log's parts: `header | header | segments | blocks`.
 //!
-//! Segments lie in a ring of their own, with room for all that cover the log, one that is written, and one
-//! more. A segment covers 65,536 positions (FaCE 5.1, paper-tables 4.2), or an eighth of a smaller log.
+//! Segments form a ring with room for all that cover the log, one that is written, and one more. A segment covers 65,536
+//! positions (FaCE 5.1), or an eighth of a smaller log.
 
 use std::ops::Range;
 
 use crate::buf::PAGE;
 
-/// Pages in a batch, unless set otherwise (FaCE 6.4: 64 of 4 KiB).
+/// Pages in a batch by default (FaCE 6.4: 64 of 4 KiB).
 pub const BATCH_PAGES: u32 = 64;
-/// ... and at most.
+/// The most pages in a batch.
 pub const BATCH_PAGES_MOST: u32 = 256;
-/// Bytes of a page, at most (4 KiB unless set otherwise; a database's are 8 KiB).
+/// The most bytes of a page (4 KiB by default; PostgreSQL has 8 KiB).
 pub const PAGE_BYTES_MOST: usize = 32_768;
-/// Blocks of a batch before its pages: its head, twice.
-pub const HEADS: u32 = 2;
+/// Blocks of a batch before its pages: two copies of its header.
+pub const BATCH_HEADERS: u32 = 2;
 
-/// Positions that a segment covers, at most.
+/// The most positions of a segment.
 pub const SEGMENT_MOST: u64 = 65_536;
-/// Bytes on flash of what is known of a block: page and kind, and checksum.
+/// Bytes on flash of a block's entry: page and kind, and checksum.
 pub const ENTRY_BYTES: usize = 12;
-/// Bytes before the entries of a segment or batch head.
-pub const HEAD_BYTES: usize = 64;
+/// First byte of the entries within a segment or batch header.
+pub const ENTRIES_AT: usize = 64;
 
 /// The place of a log on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,18 +35,18 @@ pub struct Geometry {
     pub page_bytes: u32,
     /// Pages of a full batch.
     pub batch_pages: u32,
-    /// Whose log it is; a new one with every formatting.
+    /// The volume that it belongs to; a new one with every formatting.
     pub volume: u64,
 }
 
 impl Geometry {
-    /// The largest log of 4 KiB pages that fits into `bytes`; nothing if not even the smallest does.
+    /// The largest log of 4 KiB pages that fits into `bytes`; `None` if the smallest does not fit.
     #[must_use]
     pub fn fit(base: u64, bytes: u64, batch_pages: u32, volume: u64) -> Option<Self> {
         Self { base, blocks: 0, page_bytes: PAGE as u32, batch_pages, volume }.grown_to(bytes)
     }
 
-    /// As many blocks of this kind as fit into `bytes`; nothing if not even the smallest log does.
+    /// The same log with as many blocks as fit into `bytes`; `None` if the smallest log does not fit.
     #[must_use]
     pub fn grown_to(self, bytes: u64) -> Option<Self> {
         if !(1..=BATCH_PAGES_MOST).contains(&self.batch_pages) {
@@ -62,14 +62,12 @@ impl Geometry {
         (fits >= of(0).least_blocks()).then(|| of(fits))
     }
 
-    /// What tells this log's metadata from another's: the volume's id, and where the log begins, since a device
-    /// may hold several.
+    /// Identifies the metadata of this log: the volume's id and the log's first byte, since a device may hold several logs.
     pub(super) fn identity(&self) -> u64 {
         self.volume.wrapping_add(self.base)
     }
 
-    /// Blocks that a log must have at least: room for every batch that may be on its way, and an
-    /// eighth of it for a segment that holds two batches.
+    /// The fewest blocks of a log: room for every batch that may be in flight, and segments of two batches.
     #[must_use]
     pub fn least_blocks(&self) -> u32 {
         16 * self.batch_blocks()
@@ -83,7 +81,7 @@ impl Geometry {
     /// Blocks of a full batch.
     #[must_use]
     pub fn batch_blocks(&self) -> u32 {
-        HEADS + self.batch_pages
+        BATCH_HEADERS + self.batch_pages
     }
 
     /// Positions that a segment covers.
@@ -95,14 +93,14 @@ impl Geometry {
     /// Bytes of a segment on flash.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
-        (HEAD_BYTES as u64 + self.segment() * ENTRY_BYTES as u64).next_multiple_of(PAGE as u64)
+        (ENTRIES_AT as u64 + self.segment() * ENTRY_BYTES as u64).next_multiple_of(PAGE as u64)
     }
 
     fn segments(&self) -> u64 {
         u64::from(self.blocks).div_ceil(self.segment()) + 3
     }
 
-    /// Bytes that the log takes.
+    /// Bytes of the log.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         2 * PAGE as u64
@@ -110,7 +108,7 @@ impl Geometry {
             + u64::from(self.blocks) * self.page()
     }
 
-    /// First byte of the header that is the `n`th to be written.
+    /// First byte of the `n`th log header that is written.
     pub(super) fn header(&self, n: u64) -> u64 {
         self.base + (n % 2) * PAGE as u64
     }
@@ -134,14 +132,13 @@ impl Geometry {
         (position % u64::from(self.blocks)) as u32
     }
 
-    /// Where the batch begins that comes next at `position`: what is left of the ring may be too little
-    /// for one page.
+    /// The start of a batch that follows at `position`: the rest of the ring may be too short for one page.
     pub(super) fn batch_start(&self, position: u64) -> u64 {
         let left = self.blocks - self.slot(position);
-        if left > HEADS { position } else { position + u64::from(left) }
+        if left > BATCH_HEADERS { position } else { position + u64::from(left) }
     }
 
-    /// Positions that a batch which begins at `start` may take at most.
+    /// The most positions of a batch that begins at `start`.
     pub(super) fn batch_range(&self, start: u64) -> Range<u64> {
         let left = self.blocks - self.slot(start);
         start..start + u64::from(self.batch_blocks().min(left))
@@ -163,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_the_largest_and_its_parts_do_not_overlap() {
+    fn the_largest_log_is_found_and_its_parts_do_not_overlap() {
         for bytes in [5_u64 << 20, (5 << 20) + 4095, 64 << 20, 1 << 30] {
             let log = Geometry::fit(1 << 20, bytes, 64, 1).unwrap();
             assert!(log.bytes() <= bytes);

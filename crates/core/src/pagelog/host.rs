@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a log asks of whoever drives it.
+//! The interface of a log to its driver.
 //!
-//! The paths are the same `async` code everywhere; what differs is here. In a served volume and in virtual
-//! time operations are awaited, and background tasks write batches and make room. In memory that processes
-//! share every operation blocks, no future here is ever pending, and whoever needs progress makes it.
+//! The paths are the same `async` code for every driver. In a served volume and in virtual time operations are awaited, and
+//! background tasks write batches and make room. In memory that processes share every operation blocks, no future is ever
+//! pending, and a process that needs room makes it.
 
 use std::future::Future;
 use std::ops::Range;
@@ -13,17 +13,17 @@ use std::task::{Context, Poll, Waker};
 use crate::buf::Buf;
 use crate::request::Errno;
 
-/// Burials, counted.
+/// Numbers of burials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burials {
-    /// Those that ended ...
+    /// Burials that ended.
     pub ended: u64,
-    /// ... and those that the origin refused.
+    /// Burials that the origin failed.
     pub refused: u64,
 }
 
-/// See the module.
-#[allow(async_fn_in_trait)] // Drivers are single-threaded; nobody needs the futures to be `Send`.
+/// The driver of a log.
+#[allow(async_fn_in_trait)] // Drivers are single-threaded: no future must be `Send`.
 pub trait Host {
     /// Keeps others out of the log's memory while it lives.
     type Guard<'a>
@@ -32,44 +32,44 @@ pub trait Host {
     /// Keeps others from changing a page on the origin while it lives.
     type Hold;
 
-    /// Takes the log's memory; whether somebody died who had it.
+    /// Locks the log's memory. Returns whether the previous holder died.
     fn lock(&self) -> (Self::Guard<'_>, bool);
-    /// Copies a page to its place (0 the first) in a batch's buffer.
+    /// Copies a page to its place (from 0) in a batch's buffer.
     fn stage(&self, buffer: usize, place: usize, bytes: &[u8]);
-    /// Copies it from there.
+    /// Copies a page from its place in a batch's buffer.
     fn staged(&self, buffer: usize, place: usize, into: &mut [u8]);
 
     /// Reads from flash.
     async fn read_flash(&self, offset: u64, buf: Buf) -> Result<Buf, Errno>;
-    /// Writes to flash. A batch: `head` twice, then `pages` pages of the buffer, in one operation.
+    /// Writes a batch to flash in one operation: `header` twice, then `pages` pages of the buffer.
     async fn write_batch(
         &self,
         offset: u64,
-        head: Buf,
+        header: Buf,
         buffer: usize,
         pages: usize,
     ) -> Result<(), Errno>;
     /// Writes a header or a segment.
     async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno>;
-    /// Makes durable what flash was written.
+    /// Flushes flash.
     async fn flush_flash(&self) -> Result<(), Errno>;
 
-    /// Waits until nobody changes the page on the origin, and keeps it so. Whoever waits for room in the log has
-    /// no such hold.
+    /// Waits until no other task or process changes the page on the origin, and holds it. A task that waits for room in the
+    /// log has no hold.
     async fn hold(&self, page: u64) -> Self::Hold;
-    /// A tombstone of these pages was put, under the lock.
+    /// A tombstone of these pages was put. The caller holds the lock.
     fn buried(&self, _: Range<u64>) {}
-    /// Waits until the origin is as a tombstone says that begins with this page. Whoever buries holds it until then,
-    /// unless the host knows better.
+    /// Waits until the origin is zero in the pages of the tombstone that begins with this page. By default the burial holds
+    /// that page until then.
     async fn tombstone_done(&self, page: u64) {
         drop(self.hold(page).await);
     }
-    /// Burials so far, where one may run beside a drain.
+    /// Numbers of burials, if one may run concurrently with a drain.
     fn burials(&self) -> Burials {
         Burials::default()
     }
-    /// Waits for the burials under way.
-    async fn burials_of_now(&self) {}
+    /// Waits for the burials in progress.
+    async fn burials_end(&self) {}
     /// Writes a page to the origin.
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
     /// Writes neighbours to the origin.
@@ -79,43 +79,43 @@ pub trait Host {
         }
         Ok(())
     }
-    /// Brings the newest versions of these pages, in any order, to the origin, where the host knows a better way than one
-    /// after the other ([`run_to_origin`](super::PageLog::run_to_origin)); those that could not be.
+    /// Writes the newest versions of these pages to the origin concurrently, in any order
+    /// ([`run_to_origin`](super::PageLog::run_to_origin)). Returns the pages that failed; `None` if the host does not do it.
     fn spread(&self, _: &[u64]) -> Option<Vec<u64>> {
         None
     }
     /// Makes pages of the origin zero.
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno>;
-    /// Makes durable what the origin was written.
+    /// Flushes the origin.
     async fn flush_origin(&self) -> Result<(), Errno>;
-    /// So many pages that were valid have left.
-    fn left(&self, pages: u64);
+    /// Counts valid pages that were evicted.
+    fn evicted(&self, pages: u64);
 
-    /// Whether tasks of the driver call [`write_next`](super::PageLog::write_next) and
-    /// [`keep`](super::PageLog::keep); else whoever waits does.
+    /// Whether tasks of the driver call [`write_next`](super::PageLog::write_next) and [`keep`](super::PageLog::keep); else
+    /// the waiting process does.
     fn has_tasks(&self) -> bool;
-    /// Whether this one makes room before it is needed. Where another does, it does so only when there is none.
+    /// Whether this process makes room before it is needed; else only when there is none.
     fn keeps_ahead(&self) -> bool {
         true
     }
     /// Waits for a change; may return early.
     async fn changed(&self, seen: u64);
-    /// Rests before something that failed is tried again.
+    /// Rests before a retry.
     async fn rest(&self) {}
-    /// Counts changes.
+    /// The number of changes.
     fn changes(&self) -> u64;
-    /// Something changed.
+    /// Counts a change and wakes waiting tasks or processes.
     fn notify(&self);
-    /// Names whoever runs this; never 0.
+    /// The name of this process; never 0.
     fn me(&self) -> u64;
-    /// Whether whoever was named so is no more.
+    /// Whether the process of this name is dead.
     fn is_gone(&self, name: u64) -> bool;
 }
 
-/// Runs a future of a host that never waits.
+/// Runs a future of a host whose operations block.
 ///
 /// # Panics
-/// If it waits after all: the host is not what it says.
+/// If the future is pending.
 pub fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

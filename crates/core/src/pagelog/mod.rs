@@ -1,58 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page log: the second shape of a flash cache (FaCE 4.3, 5; paper-tables 4).
+//! The page log: a cache in a circular log on flash (FaCE 4.3, 5).
 //!
-//! Purpose: pages enter a circular log on flash one after the other and leave it in the same order
-//! (multi-version FIFO), so that all writes to flash are large and sequential. A page that was asked
-//! for while it stayed is entered once more instead of leaving (group second chance). The log is part
-//! of the durable state: what it holds survives a crash together with the origin.
+//! Pages are appended at the head and evicted at the tail in the same order (multi-version FIFO), so that all writes to
+//! flash are large and sequential. A page that was referenced is appended again instead of evicted (group second chance).
+//! Under policy `full` the log is part of the durable state: its pages survive a crash.
 //!
 //! | the ... | file |
 //! | --- | --- |
 //! | places on flash: header, segments, blocks | `geometry.rs` |
-//! | bytes of header, batch heads and segments | `format.rs` |
-//! | words of memory: which page lies where; front and rear | `words.rs`, `directory.rs`, `queue.rs` |
-//! | what it asks of whoever drives it | `host.rs` |
-//! | write policies; what they make of a change, a FLUSH, a stop | `policy.rs`, `ops.rs` |
+//! | bytes of log header, batch headers and segments | `format.rs` |
+//! | words of memory: place of each page; tail and head | `words.rs`, `directory.rs`, `queue.rs` |
+//! | interface to the driver | `host.rs` |
+//! | write policies; their effect on a change, a FLUSH, a stop | `policy.rs`, `ops.rs` |
 //! | put, get, flush | `paths.rs` |
-//! | pages that are no more | `bury.rs` |
-//! | what may be asked with pages held | `held.rs` |
-//! | closed batches and segments written, the durable marks | `durable.rs` |
-//! | pages leave at the front | `leave.rs` |
-//! | what the origin lacks goes there | `origin.rs` |
+//! | tombstones | `bury.rs` |
+//! | operations for callers that hold pages | `held.rs` |
+//! | batches and segments made durable | `durable.rs` |
+//! | eviction at the tail | `evict.rs` |
+//! | dirty pages written to the origin | `origin.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
-//! | a look at what lies on flash, from outside | `look.rs` |
+//! | reading a log without a change | `inspect.rs` |
 //! | state, failure; errors | `status.rs`, `error.rs` |
 //!
 //! # Positions
-//! A *position* counts blocks of a page's bytes since the log was formatted and never
-//! comes back; its *slot* is the position modulo the number of blocks. Pages are gathered in memory in a
-//! *batch*: two copies of its head, then up to 64 pages. A batch is one write; it never crosses the end
-//! of the ring. `front <= left <= written <= rear`: pages before `front` are gone.
+//! A *position* counts blocks since the log was formatted and is never reused; its *slot* is the position modulo the number
+//! of blocks. Pages are collected in memory in a *batch*: two copies of its header, then up to 64 pages. A batch is one
+//! write; it never crosses the end of the ring. `tail <= evicted <= written <= head`.
 //!
 //! # Rules
-//! L1 to L10 of docs/design.md: when a block may be written over (L1), when the front moves (L2), which heads count (L3),
-//! what recovery assumes (L4), tombstones (L5), headers and segments (L6), damage (L7, L8), seals (L9), and the death of a
-//! holder of the lock (L10). Each has a mutant or a test that fails without it.
+//! L1 to L10 of docs/design.md: when a block may be overwritten (L1), when the tail moves (L2), which batch headers are valid
+//! (L3), assumptions of recovery (L4), tombstones (L5), log headers and segments (L6), damage (L7, L8), seals (L9), and the
+//! death of a holder of the lock (L10). Each has a mutant or a test that fails without it.
 //!
 //! # Memory
-//! All state lies in a flat run of atomic words without pointers (20 bytes a slot): plain memory of a
-//! thread, or memory that processes share. Changes are made under the host's lock in an order such that
-//! a holder may be killed at any instruction: the rear moves last, and everything else is rebuilt from
-//! the slots ([`PageLog::repair`]).
+//! All state is a flat run of atomic words without pointers (20 bytes a slot): memory of a thread, or memory that processes
+//! share. Changes are made under the host's lock, in an order that lets a holder be killed at any instruction: the head moves
+//! last, and everything else is rebuilt from the slots ([`PageLog::repair`]).
 //!
-//! Why not places of fixed size for batches: a FLUSH closes a batch early, and would waste the rest of it.
-//! Why not the pages' own headers, as in the paper (id, LSN): a block cache knows no such header.
+//! Why no fixed size of batches: a FLUSH closes a batch early, and would waste the rest of it. Why not the pages' own
+//! headers, as in the paper (id, LSN): the pages of a block cache have none.
 
 mod bury;
 mod directory;
 mod durable;
 mod error;
+mod evict;
 mod format;
 mod geometry;
 mod held;
 mod host;
-mod leave;
-mod look;
+mod inspect;
 mod open;
 mod ops;
 mod origin;
@@ -72,11 +69,11 @@ mod tests;
 
 pub use self::error::{OpenError, ReleaseError};
 pub use self::geometry::{
-    BATCH_PAGES, BATCH_PAGES_MOST, Geometry, HEADS, PAGE_BYTES_MOST, SEGMENT_MOST,
+    BATCH_HEADERS, BATCH_PAGES, BATCH_PAGES_MOST, Geometry, PAGE_BYTES_MOST, SEGMENT_MOST,
 };
 pub use self::held::Burial;
 pub use self::host::{Burials, Host, now};
-pub use self::look::Look;
+pub use self::inspect::Inspection;
 pub use self::ops::Change;
 pub use self::paths::{Got, New, PageLog};
 pub use self::policy::{LogPolicy, LogSettings};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A log is formatted, started, and stopped.
+//! Format, start and stop of a log.
 //!
-//! A start reads what there is (`recover.rs`), makes zero on the origin what tombstones name, and writes a header
-//! of a new generation to both places before anything else, so that no head of an earlier start counts where
-//! this one writes. A stop seals the log: the header says where the rear is.
+//! A start recovers the log (`recover.rs`), makes the pages of tombstones zero on the origin, and writes a log header of a
+//! new generation to both places before anything else, so that no batch header of an earlier start is valid at the positions
+//! that it writes. A stop seals the log: the log header contains the head.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -21,16 +21,16 @@ use crate::mutant;
 use crate::request::Errno;
 
 impl Geometry {
-    /// What formatting writes: headers of an empty log, and where.
+    /// The writes of formatting: the headers of an empty log, with their places.
     #[must_use]
     pub fn blank(&self) -> [(u64, Buf); 2] {
         let header = |number| Header {
             number,
             generation: 0,
             begin: 0,
-            front: 0,
+            tail: 0,
             segments: 0,
-            sealed: Some(Seal { rear: 0, stamp: 0 }),
+            sealed: Some(Seal { head: 0, stamp: 0 }),
         };
         [0, 1].map(|n| (self.header(n), header(n).encode(self)))
     }
@@ -40,23 +40,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Starts a log over memory that is all zero.
     ///
     /// # Errors
-    /// If it cannot be used; then nothing was changed that a later try needs.
+    /// If it cannot be used; a later start can still recover it.
     pub async fn open(
         host: H,
         memory: M,
         log: Geometry,
         settings: LogSettings,
     ) -> Result<(Self, Found), OpenError> {
-        let (opened, found) = Self::look(host, memory, log, settings).await?;
+        let (opened, found) = Self::inspect(host, memory, log, settings).await?;
         opened.begin(&found).await?;
         Ok((opened, found))
     }
 
-    /// Reads a log without changing anything: for looking at it.
+    /// Recovers a log without changing it.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub async fn look(
+    pub async fn inspect(
         host: H,
         memory: M,
         log: Geometry,
@@ -70,7 +70,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok((log, found))
     }
 
-    /// Over memory that another process has started.
+    /// A log whose memory another process has started.
     pub fn join(host: H, memory: M, log: Geometry, settings: LogSettings) -> Self {
         Self { host, words: Words::new(memory, log.blocks), log, settings }
     }
@@ -95,38 +95,38 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(())
     }
 
-    /// Marks as a start finds them.
+    /// Sets the marks of a recovered log.
     fn set_marks(&self, found: &Found) {
-        let segments = if found.warm { found.header.segments } else { found.rear };
-        let durable_front = found.header.front.max(if found.warm { 0 } else { found.front });
+        let segments = if found.warm { found.header.segments } else { found.head };
+        let durable_tail = found.header.tail.max(if found.warm { 0 } else { found.tail });
         let _guard = self.lock();
         for (mark, value) in [
-            (Mark::Front, found.front),
-            (Mark::Left, found.front),
-            (Mark::Rear, found.rear),
-            (Mark::Last, found.rear),
-            (Mark::Written, found.rear),
-            (Mark::WrittenFront, found.front),
-            (Mark::Durable, found.rear),
-            // Not before the header says so.
-            (Mark::DurableFront, durable_front),
+            (Mark::Tail, found.tail),
+            (Mark::Evicted, found.tail),
+            (Mark::Head, found.head),
+            (Mark::Last, found.head),
+            (Mark::Written, found.head),
+            (Mark::WrittenTail, found.tail),
+            (Mark::Durable, found.head),
+            // A cold start moves it with its log header.
+            (Mark::DurableTail, durable_tail),
             (Mark::Segments, segments),
-            (Mark::Drained, found.front),
+            (Mark::Drained, found.tail),
             (Mark::Generation, found.header.generation + 1),
-            (Mark::Begin, found.rear),
+            (Mark::Begin, found.head),
             (Mark::Headers, found.header.number + 1),
         ] {
             self.words.set(mark, value);
         }
     }
 
-    /// Makes all of it durable and says so: a start needs no checks, and finds it warm under every policy.
-    /// Whether nothing was changed meanwhile; what is put afterwards says first that it is sealed no more.
+    /// Makes the log durable and seals it: the next start is warm under every policy. Returns false, without a seal, if a
+    /// page changed meanwhile. A later put removes the seal first.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// If a device fails.
     pub(super) async fn seal(&self) -> Result<bool, Errno> {
-        // The front moves for one at a time.
+        // Only the keeper moves the tail.
         loop {
             let seen = self.host.changes();
             if self.become_keeper() {
@@ -141,13 +141,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     async fn seal_kept(&self) -> Result<bool, Errno> {
         self.flush().await?;
-        while self.words.get(Mark::Left) > self.words.get(Mark::Front) {
-            self.settle_front().await?;
+        while self.words.get(Mark::Evicted) > self.words.get(Mark::Tail) {
+            self.settle_tail().await?;
         }
-        // What counts as clean is durable on the origin, or becomes clean while this runs.
+        // After this, clean pages are durable on the origin, except those that become clean meanwhile.
         let writes = self.words.get(Mark::OriginWrites);
         self.host.flush_origin().await?;
-        // Segments say what is durable: not what is put while this runs.
+        // Segments contain durable positions only: a put meanwhile prevents the seal.
         let seen = {
             let _guard = self.lock();
             let seen = (self.words.get(Mark::Last), self.words.get(Mark::Turn));
@@ -169,8 +169,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.words.set(Mark::Sealed, 1);
             (self.words.get(Mark::Segments), seen.0)
         };
-        // Where that fails nobody knows what is on flash, and the mark stays.
-        let written = self.write_header(segments, Some(Seal { rear: last, stamp })).await;
+        // If that fails, the content of flash is unknown, and the mark stays.
+        let written = self.write_header(segments, Some(Seal { head: last, stamp })).await;
         if written.is_err() && mutant::is_active("page-log-failed-seal") {
             self.words.set(Mark::Sealed, 0);
         }

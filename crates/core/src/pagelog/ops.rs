@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operations that depend on the write policy: a start, a change, a burial, a FLUSH, a stop. A caller asks for these
-//! and does not know the policy.
+//! The operations that depend on the write policy: a start, a change, a burial, a FLUSH, a stop. Callers use these instead
+//! of the policy.
 //!
 //! | | `through` | `bounded` | `full` |
 //! | --- | --- | --- | --- |
@@ -8,7 +8,7 @@
 //! | a start after a stop | is warm | drains the log, is warm | is warm |
 //! | a change goes to | the origin, past the log | the log | the log |
 //! | a change that is durable when it is answered (FUA) | the origin | the log and the origin | the log, settled |
-//! | a burial | drops the pages | drops the pages | puts a tombstone, settled |
+//! | a burial (before a trim or zeroing) | drops the pages | drops the pages | puts a tombstone, settled |
 //! | a clean page that cannot be read | is dropped | is dropped | stays: a crash would bring it back |
 //! | a FLUSH | flushes the origin | drains the log | settles the log; flushes the origin for changes past the log |
 //! | a stop | seals | drains, seals | seals |
@@ -29,7 +29,7 @@ use super::recover::{Found, Reader};
 use crate::mutant;
 use crate::request::Errno;
 
-/// What the caller has to do to change pages.
+/// The steps of a caller that changes pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Put the new versions as dirty.
@@ -44,7 +44,7 @@ pub enum Change {
 }
 
 impl LogPolicy {
-    /// A start: what of a log on flash counts.
+    /// A start: recovers the log, or drops its pages.
     pub(super) async fn find<H: Host, M: Deref<Target = [AtomicU64]>>(
         self,
         reader: &mut Reader<'_, H, M>,
@@ -61,10 +61,10 @@ impl LogPolicy {
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// A start, before the log is open: the origin gets what a stop left dirty and a crash would lose.
+    /// A start, before the log is open: writes dirty pages of a stop to the origin if a crash would lose them.
     pub(super) async fn take_over(&self, found: &Found) -> Result<(), Errno> {
         match self.settings.policy {
-            LogPolicy::Bounded if found.rear > found.front => self.drain().await,
+            LogPolicy::Bounded if found.head > found.tail => self.drain().await,
             LogPolicy::Through | LogPolicy::Bounded | LogPolicy::Full => Ok(()),
         }
     }
@@ -79,9 +79,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// The pages are gone, durably (rule L5), and the origin is about to become zero there: a restart makes it so.
-    /// Until it is the host lets nobody read the origin's older bytes. Whether it was recorded; if not, the log has no
-    /// version of these pages, and would have none after a crash, and the next FLUSH is the origin's business.
+    /// Drops pages durably (rule L5), before the caller makes them zero on the origin; a restart makes them zero too. Until
+    /// then the host keeps readers from the origin's older bytes. Returns whether a tombstone was recorded. If not, the log
+    /// has no version of the pages, also after a crash, and a FLUSH of the origin covers the change.
     ///
     /// # Errors
     /// If the log has failed.
@@ -89,7 +89,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.bury_all([pages]).await
     }
 
-    /// As above, of several ranges that become durable together.
+    /// As [`bury`](Self::bury), for several ranges that become durable together.
     ///
     /// # Errors
     /// If the log has failed.
@@ -128,9 +128,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Ends a burial of a page that somebody began who died, with the page held. Whether the log has no version of the
-    /// page, so that the origin is to be made zero. If it has one, that is older than a burial which never counted, or
-    /// newer.
+    /// Completes the burial of a page that a dead process began, with the page held. Returns whether the log has no version
+    /// of the page: then the caller makes it zero on the origin. Else the burial was never recorded, or a newer version
+    /// followed.
     ///
     /// # Errors
     /// If the log has failed.
@@ -142,7 +142,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Under the lock: a clean version cannot be read, and the origin has the page.
+    /// A clean version cannot be read: drops it if a crash cannot restore it. The caller holds the lock.
     pub(super) fn drop_unreadable(&self, slot: u32) {
         match self.settings.policy {
             LogPolicy::Through | LogPolicy::Bounded => self.words.drop_valid(slot),
@@ -150,8 +150,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// A FLUSH: makes durable every change that was answered before. At most one of the futures runs: `origin` flushes an
-    /// origin that has every change, `past` flushes one that has the changes which went past the log.
+    /// A FLUSH: makes every acknowledged change durable. At most one of the futures runs: `origin` flushes the origin if it
+    /// has every change, `past` if it has only the changes that bypassed the log.
     ///
     /// # Errors
     /// If a device fails, or a page is lost.
@@ -170,8 +170,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// A stop: seals the log, so that the next start is warm under every policy. Returns false if a change came meanwhile;
-    /// then the log is not sealed, and the caller may try again.
+    /// A stop: seals the log, so that the next start is warm under every policy. Returns false, without a seal, if a page
+    /// changed meanwhile; the caller may retry.
     ///
     /// # Errors
     /// If it cannot be sealed.
@@ -179,7 +179,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let failed = match self.settings.policy {
             LogPolicy::Through => ReleaseError::Cold,
             LogPolicy::Bounded => {
-                // Pages that the origin refuses stay dirty in the log.
+                // Pages whose write to the origin fails stay dirty in the log.
                 let _ = self.drain().await;
                 ReleaseError::Dirty
             }

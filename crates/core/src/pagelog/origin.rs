@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the origin lacks goes there: pages that leave, or all of them.
+//! Writes dirty pages to the origin: those that are evicted, or all of them (a *drain*).
 //!
-//! # Invariants
-//! 1. A page is held while it is written, and what is written is the newest version at that moment. It counts as clean only
-//!    if it still is then.
+//! Invariant: a page is held while its newest version is written. The version becomes clean only if it is still the newest
+//! after the write.
 //!
-//! Why no page goes along with a neighbour that leaves: it would be changed again before its own turn (TPC-C, measured: a
-//! tenth more bytes written, 0.91 of the throughput).
+//! Why an eviction does not write dirty neighbours too: they would be changed again before their own eviction (TPC-C,
+//! measured: a tenth more bytes written, 0.91 of the throughput).
 
 use std::ops::Deref;
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
 use super::error::Unread;
+use super::evict::ReadSpan;
 use super::host::Host;
-use super::leave::ReadSpan;
 use super::paths::PageLog;
 use super::words::{DIRTY, Kind, Mark, VALID, kind_of, page_of};
 use crate::buf::Buf;
@@ -22,7 +21,7 @@ use crate::exec::each;
 use crate::mutant;
 use crate::request::Errno;
 
-/// A version that the origin lacks.
+/// A dirty version.
 struct Newest {
     page: u64,
     slot: u32,
@@ -31,7 +30,7 @@ struct Newest {
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Brings the newest versions of these pages to the origin, from the span where it has them; those that could not be.
+    /// Writes the newest versions of these pages to the origin, from the span if it has them. Returns the pages that failed.
     pub(super) async fn to_origin(&self, mut pages: Vec<u64>, span: &ReadSpan) -> Vec<u64> {
         if let Some(left) = self.host.spread(&pages) {
             return left;
@@ -41,8 +40,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         each(jobs).await.concat()
     }
 
-    /// Brings the newest versions of pages to the origin, which are in order, and which one hold covers, as the host knows:
-    /// those side by side go in one operation. Those that could not be brought.
+    /// Writes the newest versions of ordered pages to the origin, neighbours in one operation. The host guarantees that one
+    /// hold covers them. Returns the pages that failed.
     pub async fn run_to_origin(&self, pages: &[u64]) -> Vec<u64> {
         self.run(pages, &ReadSpan::default()).await
     }
@@ -71,7 +70,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let _guard = self.lock();
             self.words.add(Mark::OriginWrites, 1);
             for (page, slot, position) in places {
-                // The origin has the newest, unless a newer one came meanwhile.
+                // A newer version may have been put meanwhile.
                 if self.is_newest_at(page, slot, position) {
                     self.words.make_clean(slot);
                 }
@@ -80,7 +79,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         left
     }
 
-    /// The newest version of a page that is held, if the origin lacks it.
+    /// The newest version of a held page, if it is dirty.
     async fn newest(&self, page: u64, span: &ReadSpan) -> Result<Option<Newest>, Errno> {
         loop {
             let (slot, place) = {
@@ -103,7 +102,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                             Unread::Device(errno) => errno,
                         });
                     }
-                    // The slot may be another page's by now.
+                    // The slot may hold another page meanwhile: repeat.
                 }
             }
         }
@@ -113,25 +112,25 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page) == Some(slot) && self.position(slot) == position
     }
 
-    /// Brings to the origin what of the log it lacks, and makes it durable there.
+    /// Writes all dirty pages to the origin, and flushes it.
     ///
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn drain(&self) -> Result<(), Errno> {
-        self.bring(false).await
+        self.drain_with_burials(false).await
     }
 
-    /// Brings to the origin everything that it lacks, whatever was brought before.
+    /// As [`drain`](Self::drain), and ignores how far an earlier drain came.
     ///
     /// # Errors
     /// If a page is lost, or a device fails.
     pub async fn empty(&self) -> Result<(), Errno> {
-        self.bring(true).await
+        self.drain_with_burials(true).await
     }
 
-    /// What a burial drops meanwhile is neither here nor on the origin until it is done, and a flush that began before
-    /// is none of it; where the origin refused it, it is here again.
-    async fn bring(&self, all: bool) -> Result<(), Errno> {
+    /// Drains until no burial ran meanwhile: its pages are in neither place until it ends, and a flush that began before its
+    /// end does not cover it. If the origin failed it, its pages are dirty in the log again.
+    async fn drain_with_burials(&self, all: bool) -> Result<(), Errno> {
         let mut before = self.host.burials();
         let mut again = false;
         loop {
@@ -139,11 +138,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 let _guard = self.lock();
                 self.words.set(Mark::Drained, 0);
             }
-            self.bring_once().await?;
+            self.drain_once().await?;
             if mutant::is_active("page-log-flush-misses-trims") {
                 return Ok(());
             }
-            self.host.burials_of_now().await;
+            self.host.burials_end().await;
             let now = self.host.burials();
             if before.ended == now.ended || again && before.refused == now.refused {
                 return Ok(());
@@ -152,13 +151,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    async fn bring_once(&self) -> Result<(), Errno> {
-        // Which pages, once and for all: while this runs they may be entered once more, or replaced by versions
-        // that it need not wait for, and then it is those that the origin gets.
+    async fn drain_once(&self) -> Result<(), Errno> {
+        // A fixed list of pages. Meanwhile a page may be appended again or replaced; then its newest version is written.
         let (pages, until) = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);
-            let from = get(Mark::Drained).max(get(Mark::Front));
+            let from = get(Mark::Drained).max(get(Mark::Tail));
             let until = get(Mark::Last).max(from);
             let slots = (from..until).map(|position| self.words.slot(self.log.slot(position)));
             let dirty = slots.filter(|word| word & VALID != 0 && word & DIRTY != 0);
@@ -167,7 +165,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let mut result = Ok(());
         let mut rest = &pages[..];
         while !rest.is_empty() {
-            // All at once, where the host knows by now that this is better.
+            // All at once, if the host spreads them.
             let (left, count) = match self.host.spread(rest) {
                 Some(left) => (left, rest.len()),
                 None => {
@@ -187,7 +185,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(())
     }
 
-    /// Pages that lie together on flash are read together.
+    /// Writes pages to the origin; reads those that are close together on flash in one operation.
     async fn batch_to_origin(&self, pages: &[u64]) -> Vec<u64> {
         let slots: Vec<u32> = {
             let _guard = self.lock();

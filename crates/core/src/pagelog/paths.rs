@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The paths of a log: put, get, drain, settle.
+//! The paths of a log: put, get, flush.
 //!
-//! One put, step by step: wait for room in the open batch (or open one); copy the page to its buffer; the
-//! slot says what it is; the rear moves on, and with it the page counts; the older version is not valid
-//! any more. A full batch is closed, and written in the background.
+//! A put waits for room in the open batch (or opens one), copies the page to its buffer, fills the slot, and advances the
+//! head: the page becomes the current version, and the older version becomes invalid. A full batch is closed and written in
+//! the background.
 //!
-//! One get: the slot of the valid version; from the batch's buffer, or from flash with its checksum looked
-//! at. Nothing keeps the slot from being written over meanwhile: then the checksum does not match, or the
-//! version is not the valid one any more, and the page is looked for again. So readers hold nothing.
+//! A get finds the slot of the valid version, and reads its batch's buffer or flash. Readers hold nothing: the slot may be
+//! overwritten meanwhile. Then the checksum does not match, or the version is no longer valid, and the lookup is repeated.
 
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::error::{Lack, NotEntered};
+use super::error::{Lack, NotAppended};
 use super::geometry::{Geometry, PAGE_BYTES_MOST};
 use super::host::Host;
 use super::policy::LogSettings;
@@ -25,7 +24,7 @@ use crate::request::Errno;
 /// A page of zeroes.
 pub(super) static ZEROES: [u8; PAGE_BYTES_MOST] = [0; PAGE_BYTES_MOST];
 
-/// A page log, see the module.
+/// A page log.
 pub struct PageLog<H, M> {
     pub(super) host: H,
     pub(super) words: Words<M>,
@@ -33,35 +32,36 @@ pub struct PageLog<H, M> {
     pub(super) settings: LogSettings,
 }
 
-/// What a log has of a page.
+/// The result of a get.
 #[derive(Debug)]
 pub enum Got {
-    /// The page, and whether the origin lacks it.
+    /// The page, and whether it is dirty.
     Hit(Buf, bool),
-    /// Nothing: the origin has it.
+    /// The log does not have the page.
     Miss,
 }
 
-/// What became of a page that could enter.
+/// The result of an attempt to admit a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum New {
-    /// It is in the log.
+    /// It was appended.
     Entered,
-    /// There is no room at the moment.
+    /// There is no room.
     NoRoom,
     /// The log has a version of it, or is sealed.
     NotNow,
 }
 
-/// What is put.
+/// A version to append.
 pub(super) struct Put<'a> {
     pub kind: Kind,
     pub page: u64,
     pub dirty: bool,
     pub crc: u32,
     pub bytes: &'a [u8],
-    /// Only if this slot still holds the page's valid version.
+    /// Append only if this slot holds the page's valid version.
     pub instead_of: Option<u32>,
+    /// Whether it may use the reserve.
     pub urgent: bool,
 }
 
@@ -71,7 +71,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         &self.host
     }
 
-    /// Where it lies.
+    /// Its place on flash.
     pub fn geometry(&self) -> &Geometry {
         &self.log
     }
@@ -84,7 +84,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         guard
     }
 
-    /// Rebuilds what follows from the slots, for whoever finds that a holder of the lock died.
+    /// Repairs the memory after the death of a holder of the lock. The caller holds the lock.
     pub fn repair(&self) {
         self.words.repair(&self.log);
     }
@@ -95,11 +95,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page).is_some()
     }
 
-    /// The position of a slot between front and rear.
+    /// The position of a slot, between tail and head.
     pub(super) fn position(&self, slot: u32) -> u64 {
-        let front = self.words.get(Mark::Front);
+        let tail = self.words.get(Mark::Tail);
         let blocks = u64::from(self.log.blocks);
-        front + (u64::from(slot) + blocks - front % blocks) % blocks
+        tail + (u64::from(slot) + blocks - tail % blocks) % blocks
     }
 
     /// The newest version of a page.
@@ -110,7 +110,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.fetch(page, REFERENCED).await
     }
 
-    /// As above; the version gets these flags.
+    /// As [`get`](Self::get); also sets these flags of the version.
     pub(super) async fn fetch(&self, page: u64, flags: u64) -> Result<Got, Errno> {
         loop {
             let mut buf = Buf::with_len(self.log.page() as usize);
@@ -149,20 +149,21 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Enters a version of a page, the newest from now on. It is durable once [`settle`](Self::settle)
-    /// says so of what it returns.
+    /// Appends a version of a page, which becomes the current one. It is durable once [`settle`](Self::settle) of the
+    /// returned position has returned.
     ///
     /// # Errors
     /// If the log has failed.
     pub async fn put(&self, page: u64, bytes: &[u8], dirty: bool) -> Result<u64, Errno> {
         let put = Self::page(page, bytes, dirty);
-        match self.enter(&put).await? {
+        match self.append(&put).await? {
             Some(position) => Ok(position),
-            None => Err(Errno::EIO), // nothing to be instead of
+            None => Err(Errno::EIO), // cannot happen: `instead_of` is not set
         }
     }
 
-    /// As [`put`](Self::put), if there is room at once, no version of the page, and the log is not sealed. The page may be held.
+    /// As [`put`](Self::put), if there is room at once, the log has no version of the page, and it is not sealed. The caller
+    /// may hold the page.
     ///
     /// # Errors
     /// If the log has failed.
@@ -170,7 +171,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.put_new_if(page, bytes, dirty, || true).await
     }
 
-    /// As above, if this is so too. It is asked while nobody else can put or drop the page.
+    /// As [`put_new`](Self::put_new), if `so` returns true. It is called while no other task or process can put or drop the
+    /// page.
     ///
     /// # Errors
     /// If the log has failed.
@@ -182,34 +184,34 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         so: impl FnOnce() -> bool,
     ) -> Result<New, Errno> {
         let put = Self::page(page, bytes, dirty);
-        let entered = {
+        let appended = {
             let _guard = self.lock();
             if !so() {
                 return Ok(New::NotNow);
             }
-            // Unsealing would take time, in which the caller's reasons may end.
+            // Unsealing takes time, in which `so` may become false.
             let sealed = self.words.get(Mark::Sealed) != 0;
             match self.words.find(page) {
                 Some(_) => return Ok(New::NotNow),
                 None if sealed => return Ok(New::NotNow),
-                None => self.try_enter(&put),
+                None => self.try_append(&put),
             }
         };
-        match entered {
+        match appended {
             Ok(_) => {
                 if !self.host.has_tasks() {
                     self.write_next().await;
                 }
                 Ok(New::Entered)
             }
-            Err(NotEntered::Lack(lack)) => {
+            Err(NotAppended::Lack(lack)) => {
                 if lack == Lack::Room {
-                    // Nobody else may come for long, and clean pages alone would never make any.
+                    // Requested here: if only clean pages are put, no other path makes room.
                     self.want_room();
                 }
                 Ok(New::NoRoom)
             }
-            Err(NotEntered::Failed(errno)) => Err(errno),
+            Err(NotAppended::Failed(errno)) => Err(errno),
         }
     }
 
@@ -218,35 +220,35 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Put { kind: Kind::Page, page, dirty, crc, bytes, instead_of: None, urgent: false }
     }
 
-    /// Puts, waiting for room. Nothing if it was to be instead of a version that is not valid any more, or
-    /// there is no room even for what is urgent.
-    pub(super) async fn enter(&self, put: &Put<'_>) -> Result<Option<u64>, Errno> {
+    /// Appends, waiting for room. `None` if `instead_of` is no longer valid, or if there is no room even for an urgent
+    /// version.
+    pub(super) async fn append(&self, put: &Put<'_>) -> Result<Option<u64>, Errno> {
         loop {
             let mut seen = self.host.changes();
             self.unseal().await?;
-            let entered = {
+            let appended = {
                 let _guard = self.lock();
                 if let Some(slot) = put.instead_of
                     && (self.words.find(put.page) != Some(slot))
                 {
                     return Ok(None);
                 }
-                self.try_enter(put)
+                self.try_append(put)
             };
-            match entered {
+            match appended {
                 Ok(position) => {
                     self.progress().await;
                     return Ok(Some(position));
                 }
-                Err(NotEntered::Failed(errno)) => return Err(errno),
-                Err(NotEntered::Lack(Lack::Buffer)) => self.wait(seen).await,
-                // Whoever makes room cannot wait for room.
-                Err(NotEntered::Lack(Lack::Room)) if put.instead_of.is_some() => {
+                Err(NotAppended::Failed(errno)) => return Err(errno),
+                Err(NotAppended::Lack(Lack::Buffer)) => self.wait(seen).await,
+                // The keeper, which makes room, cannot wait for it.
+                Err(NotAppended::Lack(Lack::Room)) if put.instead_of.is_some() => {
                     if !self.keep_marks().await {
                         return Ok(None);
                     }
                 }
-                Err(NotEntered::Lack(Lack::Room)) => {
+                Err(NotAppended::Lack(Lack::Room)) => {
                     if self.want_room() {
                         seen = self.host.changes();
                     }
@@ -256,17 +258,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Under the lock: enters a page, if there is room.
-    pub(super) fn try_enter(&self, put: &Put<'_>) -> Result<u64, NotEntered> {
+    /// Appends a page if there is room. The caller holds the lock.
+    pub(super) fn try_append(&self, put: &Put<'_>) -> Result<u64, NotAppended> {
         if let Some(errno) = self.failed() {
-            return Err(NotEntered::Failed(errno));
+            return Err(NotAppended::Failed(errno));
         }
         let words = &self.words;
         let buffer = match words.open() {
             Some(buffer) => buffer,
-            None => words.open_batch(&self.log, put.urgent).map_err(NotEntered::Lack)?,
+            None => words.open_batch(&self.log, put.urgent).map_err(NotAppended::Lack)?,
         };
-        let position = words.get(Mark::Rear);
+        let position = words.get(Mark::Head);
         let slot = self.log.slot(position);
         let place = position - words.batch_pages(buffer).start;
         if mutant::is_active("page-log-drops-first") {
@@ -278,8 +280,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let tombstone = put.kind == Kind::Tombstone;
         words.set_crc(slot, put.crc);
         words.set_slot(slot, slot_word(put.kind, put.page, if tombstone { 0 } else { flags }));
-        words.set(Mark::Rear, position + 1);
-        // From here on it counts.
+        words.set(Mark::Head, position + 1);
+        // From here on the page is current.
         words.set(Mark::Last, position + 1);
         if tombstone {
             let pages = put.page..put.page + u64::from(put.crc);
@@ -287,7 +289,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             words.drop_pages(pages.clone());
             self.host.buried(pages);
         } else {
-            words.enter(slot);
+            words.insert(slot);
         }
         words.add(Mark::Put, 1);
         if words.open_room(&self.log) == 0 {
@@ -297,7 +299,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(position + 1)
     }
 
-    /// Whoever makes room hears that somebody wants it, once: it is a change too. Whether it was the first time.
+    /// Requests room from the keeper; returns whether this is the first request, which is a change.
     pub(super) fn want_room(&self) -> bool {
         let first = self.words.get(Mark::Wanted) == 0;
         if first {
@@ -314,24 +316,23 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Without tasks, whoever closed a batch writes it.
+    /// Without tasks, the process that closed a batch writes it.
     async fn progress(&self) {
         if !self.host.has_tasks() {
             self.work().await;
         }
     }
 
-    /// One step of what is due, for whoever has no tasks and holds no page; whether there was any.
+    /// Makes one step that is due, for a caller without tasks that holds no page; returns whether one was due.
     pub async fn work(&self) -> bool {
-        // What makes room may itself have to wait, hence the box.
+        // Boxed: `keep` may wait, and so call this function.
         self.write_next().await || Box::pin(self.keep()).await
     }
 
-    /// Drops the valid versions of these pages, whose log does not outlive a crash: somebody changes the
-    /// origin.
+    /// Drops the valid versions of these pages before the origin is changed, in a log that does not survive a crash.
     ///
     /// # Errors
-    /// If a sealed log cannot be made to count no more.
+    /// If the seal of the log cannot be removed.
     pub async fn drop_pages(&self, pages: Range<u64>) -> Result<(), Errno> {
         self.unseal().await?;
         let _guard = self.lock();
@@ -339,7 +340,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(())
     }
 
-    /// The origin was written this version of the page.
+    /// The origin has this version of the page.
     pub fn origin_has(&self, page: u64, position: u64) {
         let _guard = self.lock();
         self.words.add(Mark::OriginWrites, 1);
@@ -349,12 +350,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Whether a start might find it sealed.
+    /// Whether a start may find it sealed.
     pub fn may_count(&self) -> bool {
         self.words.get(Mark::Sealed) != 0
     }
 
-    /// Whether it was sealed, and nothing was put since.
+    /// Whether it is sealed.
     pub fn is_sealed(&self) -> bool {
         self.words.get(Mark::Sealed) == 2
     }
@@ -366,20 +367,19 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(())
     }
 
-    /// Makes durable all that was put before this moment.
+    /// Makes all pages that were put durable.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// If flash fails.
     pub async fn flush(&self) -> Result<(), Errno> {
         let last = self.words.get(Mark::Last);
         self.settle(last).await
     }
 
-    /// Waits until what [`put`](Self::put) returned this position for is durable; closes its batch if it is
-    /// open.
+    /// Waits until all pages before this position are durable; closes its batch if that is open.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// If flash fails.
     pub async fn settle(&self, position: u64) -> Result<(), Errno> {
         if mutant::is_active("page-log-ack-before-flush") {
             return Ok(());
@@ -404,7 +404,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             if written {
                 self.make_durable().await?;
             } else if self.host.has_tasks() || !self.write_next().await {
-                // Batches alone are waited for, so that whoever settles may hold pages, which a keeper waits for.
+                // Waits for batches only: the caller may hold pages that the keeper waits for.
                 self.host.changed(seen).await;
             }
         }

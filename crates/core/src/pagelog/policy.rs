@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Write policies of a log, and what each promises.
+//! Write policies of a log.
 //!
-//! Invariant: `through` never holds a dirty page; only under `full` does the log survive a crash. `ops.rs` derives
-//! the operations from that; a user of a log asks for those, not for the policy.
+//! Invariant: a log under `through` never holds a dirty page; only a log under `full` survives a crash. `ops.rs` derives the
+//! operations from that.
 
 use super::error::OpenError;
 
-/// What happens to pages that change.
+/// Where a changed page is written, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPolicy {
-    /// The origin has every write before it is answered; the log holds clean pages alone.
+    /// The origin has every write before the answer; the log holds clean pages only.
     Through,
-    /// Changed pages stay in the log until a FLUSH, which brings them to the origin.
+    /// Changed pages stay in the log until a FLUSH writes them to the origin.
     Bounded,
-    /// Changed pages stay in the log until they leave; the log is part of the durable state (the paper's).
+    /// Changed pages stay in the log until their eviction; the log is part of the durable state (as in FaCE).
     Full,
 }
 
-/// How a log behaves.
+/// The settings of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// See [`LogPolicy`].
     pub policy: LogPolicy,
-    /// Whether pages that were asked for are entered once more (FaCE 4.3).
+    /// Whether referenced pages are appended again (FaCE 4.3).
     pub second_chance: bool,
 }
 
 impl LogPolicy {
-    /// All policies. The order is that of the numbers which memory shared between processes holds.
+    /// All policies, in the order of their numbers in shared memory.
     pub const ALL: [Self; 3] = [Self::Through, Self::Bounded, Self::Full];
 
     /// The name in settings and reports.
@@ -40,24 +40,24 @@ impl LogPolicy {
         }
     }
 
-    /// Whether the log alone may have a page.
+    /// Whether the log may hold dirty pages.
     #[must_use]
     pub fn holds_dirty(self) -> bool {
         self != Self::Through
     }
 
-    /// Whether what the log holds counts after a crash.
+    /// Whether the log's pages survive a crash.
     #[must_use]
     pub fn survives_crash(self) -> bool {
         self == Self::Full
     }
 
-    /// Whether a log that cannot be used for this reason may hold what the origin lacks.
+    /// Whether a log that cannot be used for this reason may hold dirty pages.
     #[must_use]
     pub fn may_lose(self, error: &OpenError) -> bool {
         match self {
             Self::Through => false,
-            // A crash has lost it; after a stop it is there, and whether there was a stop is not known.
+            // Dirty pages survive a stop and not a crash; with these errors it is unknown whether there was a stop.
             Self::Bounded => matches!(error, OpenError::Device { .. } | OpenError::Origin(_)),
             Self::Full => true,
         }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The log as a queue: batches in memory, and where the rear may go.
+//! The batches in memory, and the limit of the head.
 //!
-//! Batches are numbered in the order of being opened; one is in the buffer of its number modulo
-//! [`BUFFERS`]. At most the last of them is open. All here is done under the host's lock, and every step's
-//! last store is the one that makes it count.
+//! Batches are numbered in the order of their opening; a batch is in the buffer of its number modulo [`BUFFERS`]. At most
+//! the last one is open. All functions run under the host's lock, and the last store of each step makes it effective.
 
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::error::Lack;
-use super::geometry::{Geometry, HEADS};
+use super::geometry::{BATCH_HEADERS, Geometry};
 use super::words::{BUFFERS, BatchMark, Kind, Mark, VALID, Words, slot_word};
 use crate::mutant;
 
-/// What becomes of a batch in memory.
+/// The state of a batch in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
@@ -49,12 +48,12 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         Some(Self::buffer_of(last)).filter(|b| self.state(*b) == State::Open)
     }
 
-    /// The buffer and the place in it of a position that is still in memory.
+    /// The buffer of a position that is in memory, and its place there.
     pub fn in_memory(&self, position: u64) -> Option<(usize, usize)> {
         (self.get(Mark::Closed)..self.get(Mark::Opened)).map(Self::buffer_of).find_map(|buffer| {
-            let first = self.batch(buffer, BatchMark::Start) + u64::from(HEADS);
+            let first = self.batch(buffer, BatchMark::Start) + u64::from(BATCH_HEADERS);
             let end = match self.state(buffer) {
-                State::Open => self.get(Mark::Rear),
+                State::Open => self.get(Mark::Head),
                 State::Free => return None,
                 _ => self.batch(buffer, BatchMark::End),
             };
@@ -62,36 +61,35 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         })
     }
 
-    /// Blocks between the rear and what may not be written over.
+    /// Free blocks between the head and the durable tail.
     pub fn room(&self, log: &Geometry) -> u64 {
-        // The mutant writes over what it is dequeuing, as the paper does (4.3; hole 1 of 4.5); the other
-        // trusts a front that a crash may take back.
-        let front = if mutant::is_active("page-log-no-gap") {
-            Mark::Left
-        } else if mutant::is_active("page-log-front-volatile") {
-            Mark::Front
+        // One mutant overwrites the pages that it is evicting, as FaCE 4.3 does; the other uses a tail that is not durable.
+        let tail = if mutant::is_active("page-log-no-gap") {
+            Mark::Evicted
+        } else if mutant::is_active("page-log-tail-volatile") {
+            Mark::Tail
         } else {
-            Mark::DurableFront
+            Mark::DurableTail
         };
-        (self.get(front) + u64::from(log.blocks)).saturating_sub(self.get(Mark::Rear))
+        (self.get(tail) + u64::from(log.blocks)).saturating_sub(self.get(Mark::Head))
     }
 
-    /// Opens a batch. Whoever is `urgent` makes room and may use what is kept for that.
+    /// Opens a batch. An `urgent` one is for making room and may use the reserve.
     pub fn open_batch(&self, log: &Geometry, urgent: bool) -> Result<usize, Lack> {
-        let (number, rear) = (self.get(Mark::Opened), self.get(Mark::Rear));
+        let (number, head) = (self.get(Mark::Opened), self.get(Mark::Head));
         if number - self.get(Mark::Closed) >= BUFFERS as u64 {
             return Err(Lack::Buffer);
         }
-        let start = log.batch_start(rear);
+        let start = log.batch_start(head);
         let range = log.batch_range(start);
         let keep = if urgent { empty_blocks(log) } else { empty_blocks(log) + reserve(log) };
         let lags = range.end > self.get(Mark::Segments) + 2 * log.segment();
-        if range.end - rear + keep > self.room(log) || lags {
+        if range.end - head + keep > self.room(log) || lags {
             return Err(Lack::Room);
         }
         self.set(Mark::Wanted, 0);
-        for position in rear..start + u64::from(HEADS) {
-            self.set_slot(log.slot(position), slot_word(Kind::Head, 0, 0));
+        for position in head..start + u64::from(BATCH_HEADERS) {
+            self.set_slot(log.slot(position), slot_word(Kind::Header, 0, 0));
         }
         let buffer = Self::buffer_of(number);
         self.set_batch(buffer, BatchMark::Start, start);
@@ -99,40 +97,41 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.set_batch(buffer, BatchMark::Writer, 0);
         self.set_state(buffer, State::Open);
         self.set(Mark::Opened, number + 1);
-        self.set(Mark::Rear, start + u64::from(HEADS));
+        self.set(Mark::Head, start + u64::from(BATCH_HEADERS));
         Ok(buffer)
     }
 
-    /// Pages that the open batch has room for.
+    /// Free pages of the open batch.
     pub fn open_room(&self, log: &Geometry) -> u64 {
         let Some(buffer) = self.open() else { return 0 };
-        log.batch_range(self.batch(buffer, BatchMark::Start)).end - self.get(Mark::Rear)
+        log.batch_range(self.batch(buffer, BatchMark::Start)).end - self.get(Mark::Head)
     }
 
     /// Positions of the pages of a batch.
     pub fn batch_pages(&self, buffer: usize) -> Range<u64> {
-        self.batch(buffer, BatchMark::Start) + u64::from(HEADS)..self.batch(buffer, BatchMark::End)
+        self.batch(buffer, BatchMark::Start) + u64::from(BATCH_HEADERS)
+            ..self.batch(buffer, BatchMark::End)
     }
 
     /// Closes the open batch, if it has a page.
     pub fn close_batch(&self) {
         let Some(buffer) = self.open() else { return };
-        let rear = self.get(Mark::Rear);
-        if rear == self.batch(buffer, BatchMark::Start) + u64::from(HEADS) {
+        let head = self.get(Mark::Head);
+        if head == self.batch(buffer, BatchMark::Start) + u64::from(BATCH_HEADERS) {
             return;
         }
-        self.set_batch(buffer, BatchMark::End, rear);
-        self.set_batch(buffer, BatchMark::Front, self.get(Mark::Front));
+        self.set_batch(buffer, BatchMark::End, head);
+        self.set_batch(buffer, BatchMark::Tail, self.get(Mark::Tail));
         self.set_state(buffer, State::Closed);
     }
 
-    /// A batch was written: marks move over all that are, without a hole.
+    /// A batch was written: advances the marks up to the first batch that is not.
     pub fn batch_written(&self, buffer: usize) {
         self.set_state(buffer, State::Written);
         self.retire();
     }
 
-    /// Gives back the buffers of the first batches that are written.
+    /// Frees the buffers of the first batches that are written.
     pub fn retire(&self) {
         while self.get(Mark::Closed) < self.get(Mark::Opened) {
             let buffer = Self::buffer_of(self.get(Mark::Closed));
@@ -140,21 +139,21 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
                 break;
             }
             self.raise(Mark::Written, self.batch(buffer, BatchMark::End));
-            self.raise(Mark::WrittenFront, self.batch(buffer, BatchMark::Front));
+            self.raise(Mark::WrittenTail, self.batch(buffer, BatchMark::Tail));
             self.set_state(buffer, State::Free);
             self.add(Mark::Closed, 1);
         }
     }
 
-    /// What a holder of the lock left half done when it died is done or undone.
+    /// Completes or reverts the step that a dead holder of the lock interrupted.
     pub fn repair(&self, log: &Geometry) {
-        // A batch counts from the moment when it was numbered.
+        // A batch exists once it has a number.
         if let Some(buffer) = self.open() {
-            let first = self.batch(buffer, BatchMark::Start) + u64::from(HEADS);
-            self.raise(Mark::Rear, first);
-            // A page counts from the moment when the rear moves; a FLUSH has to know of it.
-            if self.get(Mark::Rear) > first {
-                self.set(Mark::Last, self.get(Mark::Rear));
+            let first = self.batch(buffer, BatchMark::Start) + u64::from(BATCH_HEADERS);
+            self.raise(Mark::Head, first);
+            // A page exists once the head has passed it; a FLUSH must cover it.
+            if self.get(Mark::Head) > first {
+                self.set(Mark::Last, self.get(Mark::Head));
             }
             if self.open_room(log) == 0 {
                 self.close_batch();
@@ -166,21 +165,21 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             self.add(Mark::Closed, 1);
         }
         self.retire();
-        // What is before `Left` has left, also what nobody came to drop.
-        for position in self.get(Mark::Front)..self.get(Mark::Left) {
+        // Pages before `Evicted` are evicted, also those that the dead holder did not drop.
+        for position in self.get(Mark::Tail)..self.get(Mark::Evicted) {
             let slot = log.slot(position);
             self.set_slot(slot, self.slot(slot) & !VALID);
         }
-        self.rebuild(self.get(Mark::Front)..self.get(Mark::Rear));
+        self.rebuild(self.get(Mark::Tail)..self.get(Mark::Head));
     }
 }
 
-/// Blocks that stay empty between rear and front (hole 1 of paper-tables 4.5).
+/// Blocks that stay empty between head and tail, so that no batch overwrites the pages that it evicts (rule L1).
 pub fn empty_blocks(log: &Geometry) -> u64 {
     u64::from(log.batch_blocks())
 }
 
-/// Blocks that are kept for pages that are entered once more.
+/// Blocks that are reserved for pages that are appended again.
 pub fn reserve(log: &Geometry) -> u64 {
     3 * u64::from(log.batch_blocks())
 }

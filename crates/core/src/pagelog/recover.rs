@@ -1,56 +1,53 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a log was, read from flash after a stop or a crash (FaCE 5.2; holes 2 to 4 of paper-tables 4.5).
+//! Recovery of a log from flash, after a stop or a crash (FaCE 5.2; rules L3, L4, L7).
 //!
-//! 1. The newest header that is whole says up to where segments are durable, and which generation wrote
-//!    since when.
-//! 2. The last of those segments says where a batch begins; from there the chain of heads is followed to
-//!    its end, at most two segments of it. The newest head says where the front is.
-//! 3. What no durable mark covers counts only if every page has its checksum: a batch that a power cut
-//!    tore ends the log.
-//! 4. Segments give what lies between the front and the chain; where one is damaged, the chain of heads is
-//!    followed from the first that is still there instead.
-//! 5. A log that was sealed needs none of this: its segments say all, also what is valid and what dirty.
-//! 6. The slots are replayed in order of position; what is valid then counts as dirty and unreferenced, unless the log was sealed.
+//! 1. The newest intact log header contains the end of the durable segments, and the generation with its first position.
+//! 2. The last of those segments contains the start of a batch. From there the chain of batch headers is followed to its end,
+//!    at most two segments. The newest batch header contains the tail.
+//! 3. A batch beyond the durable mark is valid only if every page matches its checksum: a torn batch ends the log.
+//! 4. Segments describe the positions between the tail and the chain. If one is damaged, the chain is followed from the first
+//!    batch header that is still on flash.
+//! 5. The segments of a sealed log describe all positions, with valid and dirty pages; steps 2 to 4 are skipped.
+//! 6. The slots are replayed in order of position. Valid pages are dirty and unreferenced, unless the log was sealed.
 //!
-//! Nothing is written here, so it may be done any number of times.
+//! Recovery writes nothing, so it can be repeated.
 
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::error::OpenError;
-use super::format::{Entry, Head, Header, decode_segment};
-use super::geometry::{Geometry, HEADS};
+use super::format::{BatchHeader, Entry, Header, decode_segment};
+use super::geometry::{BATCH_HEADERS, Geometry};
 use super::host::Host;
 use super::words::{BUFFERS, DIRTY, Kind, VALID, Words, kind_of, page_of, slot_word};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 use crate::mutant;
 
-/// What was found.
+/// A recovered log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The header that counts.
+    /// The newest log header.
     pub(super) header: Header,
-    /// Where the front is ...
-    pub front: u64,
-    /// ... and the rear.
-    pub rear: u64,
-    /// Whether what it held counts.
+    /// The tail.
+    pub tail: u64,
+    /// The head.
+    pub head: u64,
+    /// Whether its pages are used.
     pub warm: bool,
-    /// Pages of the origin to be made zero once more.
+    /// Pages of tombstones: the start makes the origin zero there again.
     pub redo: Vec<Range<u64>>,
-    /// Blocks behind the rear that were written and do not count: the first batch of them is torn, or rots.
+    /// Blocks beyond the head that are dropped, because the first batch of them is torn or corrupt.
     pub torn: u64,
     /// Bytes that were read.
     pub read_bytes: u64,
 }
 
 impl Found {
-    /// How far the log had come, as [`LogStatus::reached`](super::LogStatus::reached): an earlier copy of it has
-    /// come less far.
+    /// The progress of the log, as [`LogStatus::reached`](super::LogStatus::reached). An earlier copy has less.
     #[must_use]
     pub fn reached(&self) -> (u64, u64) {
-        (self.header.generation, self.rear)
+        (self.header.generation, self.head)
     }
 }
 
@@ -65,39 +62,39 @@ pub(super) struct Reader<'a, H, M> {
 
 /// A batch of the chain.
 struct Link {
-    /// Where the batch before ended; the end of the ring may lie between.
+    /// The end of the batch before; the end of the ring may lie between.
     after: u64,
     start: u64,
     durable: u64,
     entries: Vec<Entry>,
 }
 
-/// Batches, one after the other.
+/// Consecutive batches.
 struct Chain {
     links: Vec<Link>,
     end: u64,
-    front: u64,
+    tail: u64,
     durable: u64,
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
-    /// Reads a sealed log into its memory, which is all zero; nothing if it is not sealed, or its seal is damaged.
+    /// Reads a sealed log into its memory, which is all zero; `None` if it is not sealed, or a segment is damaged.
     pub async fn sealed(&mut self, header: Header) -> Result<Option<Found>, OpenError> {
         let Some(seal) = header.sealed else { return Ok(None) };
-        if self.load_segments(&header, header.front..seal.rear).await? {
-            return Ok(Some(self.warm(header, header.front, seal.rear)));
+        if self.load_segments(&header, header.tail..seal.head).await? {
+            return Ok(Some(self.warm(header, header.tail, seal.head)));
         }
         (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
         Ok(None)
     }
 
-    /// Reads what a crash left into memory that is all zero.
+    /// Recovers a log after a crash, into memory that is all zero.
     pub async fn replay(&mut self, header: Header) -> Result<Found, OpenError> {
         let mut chain = match self.batch_behind_segments(&header).await? {
             Some(start) => self.follow(&header, start).await?,
             None => self.whole_chain(&header).await?,
         };
-        self.look_behind(&header, &chain).await?;
+        self.check_beyond(&header, &chain).await?;
         if header.sealed.is_none() && !mutant::is_active("page-log-torn-batch") {
             self.cut_torn(&mut chain).await?;
         }
@@ -107,35 +104,35 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             return Err(OpenError::Missing { end, durable: least });
         }
         let first = chain.links.first().map_or(chain.end, |link| link.start);
-        if chain.front < first && !self.load_segments(&header, chain.front..first).await? {
+        if chain.tail < first && !self.load_segments(&header, chain.tail..first).await? {
             let whole = self.whole_chain(&header).await?;
             let from = whole.links.first().map_or(whole.end, |link| link.start);
-            if from > self.log.batch_start(chain.front) || whole.end < first {
+            if from > self.log.batch_start(chain.tail) || whole.end < first {
                 return Err(OpenError::Missing { end: whole.end, durable: first });
             }
             whole.links.iter().filter(|link| link.start < first).for_each(|link| self.load(link));
         }
         chain.links.iter().for_each(|link| self.load(link));
-        Ok(self.warm(header, chain.front, chain.end))
+        Ok(self.warm(header, chain.tail, chain.end))
     }
 
-    /// All that was there counts.
-    fn warm(&self, header: Header, front: u64, rear: u64) -> Found {
-        self.words.rebuild(front..rear);
-        let redo = self.redo(front..rear);
+    /// The log with its recovered pages.
+    fn warm(&self, header: Header, tail: u64, head: u64) -> Found {
+        self.words.rebuild(tail..head);
+        let redo = self.redo(tail..head);
         let (torn, read_bytes) = (self.torn, self.read_bytes);
-        Found { header, front, rear, warm: true, redo, torn, read_bytes }
+        Found { header, tail, head, warm: true, redo, torn, read_bytes }
     }
 
-    /// What it held does not count; positions that were ever used are not used again.
+    /// An empty log: its pages are dropped. It begins after all positions that were ever used.
     pub fn cold(&self, header: Header) -> Found {
-        let used = header.front.max(header.segments).max(header.begin);
+        let used = header.tail.max(header.segments).max(header.begin);
         let next = used + 3 * u64::from(self.log.blocks);
-        let rear = next.next_multiple_of(self.log.segment());
+        let head = next.next_multiple_of(self.log.segment());
         Found {
             header,
-            front: rear,
-            rear,
+            tail: head,
+            head,
             warm: false,
             redo: Vec::new(),
             torn: 0,
@@ -161,39 +158,40 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         newest.ok_or(OpenError::NoHeader)
     }
 
-    /// Where a batch begins from which the chain covers all that segments do not; nothing if the segment that
-    /// says so is damaged.
+    /// The start of a batch from which the chain covers all positions without a segment; `None` if the last segment is
+    /// damaged.
     async fn batch_behind_segments(&mut self, header: &Header) -> Result<Option<u64>, OpenError> {
         let segment = self.log.segment();
-        if header.segments < segment || header.segments <= header.front {
-            return Ok(Some(header.front));
+        if header.segments < segment || header.segments <= header.tail {
+            return Ok(Some(header.tail));
         }
         let first = header.segments - segment;
         let bytes = self.read(self.log.segment_at(first), self.log.segment_bytes()).await?;
         let entries = decode_segment(&bytes, first, self.log);
         let entries = entries.filter(|(e, _)| e.len() as u64 == segment);
         let Some((entries, _)) = entries else { return Ok(None) };
-        // The last batch that begins there; the first entries may be the end of a head.
-        let is_head = |i: &usize| kind_of(entries[*i].0) == Kind::Head;
-        let starts = |i: &usize| is_head(i) && !is_head(&(i - 1));
+        // The last batch that begins in it; the first entry may be the second copy of a header.
+        let is_header = |i: &usize| kind_of(entries[*i].0) == Kind::Header;
+        let starts = |i: &usize| is_header(i) && !is_header(&(i - 1));
         let start = (1..entries.len()).rev().find(starts).map_or(0, |i| first + i as u64);
-        Ok(Some(start.max(header.front)))
+        Ok(Some(start.max(header.tail)))
     }
 
-    /// The chain from the first batch that is not written over yet: what lies before has left. A head that an older
-    /// lap left behind has no chain that comes as far as what is durable.
+    /// The chain from the first batch that is not overwritten; earlier ones are evicted. The chain of a batch header from an
+    /// older lap ends before the durable positions.
     async fn whole_chain(&mut self, header: &Header) -> Result<Chain, OpenError> {
-        let mut start = header.front;
+        let mut start = header.tail;
         let mut longest = self.follow(header, start).await?;
-        while longest.end < Self::least(header) && start < header.front + u64::from(self.log.blocks)
+        while longest.end < Self::least(header) && start < header.tail + u64::from(self.log.blocks)
         {
             start += 1;
             let bytes = self.read(self.log.block(start), self.log.page()).await?;
-            let head = Head::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
-            // The first copy may be the one that is damaged.
-            let here = head.filter(|h| h.start >= header.front && h.start <= start);
-            if let Some(head) = here.filter(|h| start - h.start < u64::from(HEADS)) {
-                let chain = self.follow(header, head.start).await?;
+            let batch =
+                BatchHeader::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
+            // The first copy may be damaged.
+            let here = batch.filter(|h| h.start >= header.tail && h.start <= start);
+            if let Some(batch) = here.filter(|h| start - h.start < u64::from(BATCH_HEADERS)) {
+                let chain = self.follow(header, batch.start).await?;
                 if chain.end > longest.end {
                     longest = chain;
                 }
@@ -202,61 +200,68 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         Ok(longest)
     }
 
-    /// All before was durable, as the header says.
+    /// The log header states that positions before this are durable.
     fn least(header: &Header) -> u64 {
-        header.segments.max(header.begin).max(header.sealed.map_or(0, |seal| seal.rear))
+        header.segments.max(header.begin).max(header.sealed.map_or(0, |seal| seal.head))
     }
 
-    /// Follows the chain of heads from a batch's position.
+    /// Follows the chain of batch headers from a batch's position.
     async fn follow(&mut self, header: &Header, from: u64) -> Result<Chain, OpenError> {
-        let mut chain = Chain { links: Vec::new(), end: from, front: header.front, durable: 0 };
+        let mut chain = Chain { links: Vec::new(), end: from, tail: header.tail, durable: 0 };
         while chain.end - from <= u64::from(self.log.blocks) {
             let start = self.log.batch_start(chain.end);
-            let Some(head) = self.head(header, start).await? else { break };
-            chain.front = chain.front.max(head.front);
-            chain.durable = chain.durable.max(head.durable);
-            let (after, durable) = (chain.end, head.durable);
-            chain.end = start + u64::from(HEADS) + head.entries.len() as u64;
-            chain.links.push(Link { after, start, durable, entries: head.entries });
+            let Some(batch) = self.batch_header(header, start).await? else { break };
+            chain.tail = chain.tail.max(batch.tail);
+            chain.durable = chain.durable.max(batch.durable);
+            let (after, durable) = (chain.end, batch.durable);
+            chain.end = start + u64::from(BATCH_HEADERS) + batch.entries.len() as u64;
+            chain.links.push(Link { after, start, durable, entries: batch.entries });
         }
         Ok(chain)
     }
 
-    /// The head that counts at a position, from either copy. A crash may have left that of an earlier generation
-    /// in one of them, whose batch ended the log and was written over.
-    async fn head(&mut self, header: &Header, start: u64) -> Result<Option<Head>, OpenError> {
-        let bytes = self.read(self.log.block(start), u64::from(HEADS) * self.log.page()).await?;
-        let heads = bytes
+    /// The valid batch header at a position, from either copy. After a crash one copy may belong to an earlier generation,
+    /// whose batch ended the log and was being overwritten.
+    async fn batch_header(
+        &mut self,
+        header: &Header,
+        start: u64,
+    ) -> Result<Option<BatchHeader>, OpenError> {
+        let bytes =
+            self.read(self.log.block(start), u64::from(BATCH_HEADERS) * self.log.page()).await?;
+        let batches = bytes
             .chunks_exact(self.log.page() as usize)
-            .filter_map(|copy| Head::decode(copy, self.log));
-        let mut heads = heads.filter(|head| self.counts(header, head, start));
-        if mutant::is_active("page-log-older-head") {
-            return Ok(heads.next());
+            .filter_map(|copy| BatchHeader::decode(copy, self.log));
+        let mut batches = batches.filter(|batch| self.counts(header, batch, start));
+        if mutant::is_active("page-log-older-batch") {
+            return Ok(batches.next());
         }
-        Ok(heads.max_by_key(|head| head.generation))
+        Ok(batches.max_by_key(|batch| batch.generation))
     }
 
     /// Rule L3: its own place, its own generation.
-    fn counts(&self, header: &Header, head: &Head, start: u64) -> bool {
+    fn counts(&self, header: &Header, batch: &BatchHeader, start: u64) -> bool {
         let generation = match start >= header.begin {
-            true => head.generation == header.generation,
-            false => head.generation < header.generation,
+            true => batch.generation == header.generation,
+            false => batch.generation < header.generation,
         };
         let range = self.log.batch_range(start);
-        let fits = range.start + u64::from(HEADS) + head.entries.len() as u64 <= range.end;
-        // One mutant takes whatever lies there, as a rear that is found by page LSN alone does.
-        let here = head.start == start || mutant::is_active("page-log-any-lap");
+        let fits = range.start + u64::from(BATCH_HEADERS) + batch.entries.len() as u64 <= range.end;
+        // The mutant accepts any lap, as a head found by page LSN alone would.
+        let here = batch.start == start || mutant::is_active("page-log-any-lap");
         generation && here && fits
     }
 
-    /// Where the chain ends, nothing behind may say that more than that was durable (rule L7).
-    async fn look_behind(&mut self, header: &Header, chain: &Chain) -> Result<(), OpenError> {
+    /// Fails if a batch header beyond the end of the chain states that more was durable (rule L7).
+    async fn check_beyond(&mut self, header: &Header, chain: &Chain) -> Result<(), OpenError> {
         let ahead = BUFFERS as u64 * u64::from(self.log.batch_blocks());
         for start in chain.end + 1..=chain.end + ahead {
             let bytes = self.read(self.log.block(start), self.log.page()).await?;
-            let head = Head::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
-            // Either copy may be the one that is whole.
-            let beyond = head.filter(|h| h.start > chain.end && start - h.start < u64::from(HEADS));
+            let batch =
+                BatchHeader::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
+            // Either copy may be the intact one.
+            let beyond =
+                batch.filter(|h| h.start > chain.end && start - h.start < u64::from(BATCH_HEADERS));
             if let Some(durable) = beyond.map(|h| h.durable).filter(|d| *d > chain.end) {
                 return Err(OpenError::Missing { end: chain.end, durable });
             }
@@ -264,7 +269,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         Ok(())
     }
 
-    /// The first batch behind the durable mark that has a page without its checksum ends the log.
+    /// Ends the chain at the first batch beyond the durable mark with a page that does not match its checksum.
     async fn cut_torn(&mut self, chain: &mut Chain) -> Result<(), OpenError> {
         for i in 0..chain.links.len() {
             let link = &chain.links[i];
@@ -272,7 +277,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             if start < chain.durable {
                 continue;
             }
-            let first = start + u64::from(HEADS);
+            let first = start + u64::from(BATCH_HEADERS);
             let bytes = self.read(self.log.block(first), count as u64 * self.log.page()).await?;
             let pages = bytes.chunks_exact(self.log.page() as usize).zip(&chain.links[i].entries);
             let whole = pages
@@ -289,7 +294,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         Ok(())
     }
 
-    /// Loads what segments say of these positions; whether they were all whole.
+    /// Loads the entries of these positions from segments; returns whether all segments are intact.
     async fn load_segments(
         &mut self,
         header: &Header,
@@ -318,20 +323,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     }
 
     fn load(&self, link: &Link) {
-        let first = link.start + u64::from(HEADS);
-        (link.start..first).for_each(|p| self.set(p, (slot_word(Kind::Head, 0, 0), 0), false));
+        let first = link.start + u64::from(BATCH_HEADERS);
+        (link.start..first).for_each(|p| self.set(p, (slot_word(Kind::Header, 0, 0), 0), false));
         (first..)
             .zip(&link.entries)
             .for_each(|(position, entry)| self.set(position, *entry, false));
     }
 
-    /// A sealed log says what is valid and what is dirty; else it is not known, and all counts as both.
+    /// Fills a slot. Only a sealed log records valid and dirty pages; in others every page counts as both.
     fn set(&self, position: u64, (word, crc): Entry, sealed: bool) {
         let slot = self.log.slot(position);
         let kind = kind_of(word);
         let mutant = |name, flag| if mutant::is_active(name) { flag } else { 0 };
         let flags = match kind {
-            Kind::Head | Kind::Tombstone => 0,
+            Kind::Header | Kind::Tombstone => 0,
             Kind::Page | Kind::Lost if sealed => {
                 word & (VALID | DIRTY) | mutant("page-log-seal-forgets", VALID)
             }
@@ -341,8 +346,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         self.words.set_slot(slot, slot_word(kind, page_of(word), flags));
     }
 
-    /// Pages that a tombstone names and no later version brought back: a crash may have come before
-    /// the origin was zero there.
+    /// Pages of tombstones without a later version: the crash may have come before the origin was zero there.
     fn redo(&self, positions: Range<u64>) -> Vec<Range<u64>> {
         let mut redo = Vec::new();
         for position in positions.clone() {
@@ -352,7 +356,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             }
             let first = page_of(self.words.slot(slot));
             for page in first..first + u64::from(self.words.crc(slot)) {
-                // Whatever came later and is gone again was ended by a later tombstone.
+                // A later version that is gone was ended by a later tombstone.
                 if self.words.find(page).is_none() {
                     redo.push(page..page + 1);
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a log says of itself: its state, its pages, and how it failed.
+//! The state of a log, its pages, and its failure.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -15,25 +15,25 @@ use crate::request::Errno;
 pub struct LogStatus {
     /// Blocks of the ring.
     pub blocks: u64,
-    /// Blocks between front and rear.
+    /// Blocks between tail and head.
     pub used: u64,
-    /// Pages whose newest version it holds.
+    /// Valid pages.
     pub valid: u64,
-    /// Those of them that the origin does not have.
+    /// Dirty pages.
     pub dirty: u64,
-    /// Pages put, since it was started.
+    /// Pages put since the start.
     pub put: u64,
-    /// Batches begun, since it was started: each becomes one write.
+    /// Batches opened since the start: each becomes one write.
     pub batches: u64,
-    /// Pages entered once more.
-    pub again: u64,
-    /// Pages that left.
-    pub gone: u64,
-    /// Where the rear is.
-    pub rear: u64,
-    /// How far it has come: its generation, and the rear after the last page that was put.
+    /// Pages appended again since the start.
+    pub appended_again: u64,
+    /// Pages evicted since the start.
+    pub evicted: u64,
+    /// The head.
+    pub head: u64,
+    /// Its generation, and the position after the last page that was put.
     pub reached: (u64, u64),
-    /// Pages that the open batch has room for.
+    /// Free pages of the open batch.
     pub open_room: u64,
 }
 
@@ -44,22 +44,22 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let get = |mark| self.words.get(mark);
         LogStatus {
             blocks: u64::from(self.log.blocks),
-            used: get(Mark::Rear) - get(Mark::Front),
+            used: get(Mark::Head) - get(Mark::Tail),
             valid: get(Mark::Valid),
             dirty: get(Mark::Dirty),
             put: get(Mark::Put),
             batches: get(Mark::Opened),
-            again: get(Mark::Again),
-            gone: get(Mark::Gone),
-            rear: get(Mark::Rear),
+            appended_again: get(Mark::AppendedAgain),
+            evicted: get(Mark::Evictions),
+            head: get(Mark::Head),
             reached: (get(Mark::Generation), get(Mark::Last)),
             open_room: self.words.open_room(&self.log),
         }
     }
 
-    /// The valid pages, where on flash they lie, and whether the origin may lack them.
+    /// The valid pages: page, first byte on flash, whether it is dirty.
     pub fn valid_pages(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
-        let positions = self.words.get(Mark::Front)..self.words.get(Mark::Last);
+        let positions = self.words.get(Mark::Tail)..self.words.get(Mark::Last);
         positions.filter_map(|position| {
             let word = self.words.slot(self.log.slot(position));
             let valid = word & VALID != 0;
@@ -67,14 +67,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         })
     }
 
-    /// Nothing is put any more; whoever waits hears of it.
+    /// Fails the log: every later put and every waiting task gets this error.
     pub fn fail(&self, errno: Errno) {
         let _guard = self.lock();
         self.words.set(Mark::Failed, errno.0 as u64);
         self.host.notify();
     }
 
-    /// Something that is tried again went wrong; too often, and the log fails. Otherwise rests.
+    /// Counts an error of a step that is retried: too many in a row fail the log. Rests before the retry.
     pub(super) async fn stumble(&self, errno: Errno) {
         {
             let _guard = self.lock();
@@ -87,13 +87,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.host.rest().await;
     }
 
-    /// The origin has everything that was put before this position (policy `Bounded`; see
-    /// [`drain`](Self::drain)).
+    /// The origin has all pages before this position (policy `Bounded`; see [`drain`](Self::drain)).
     pub fn drained(&self) -> u64 {
         self.words.get(Mark::Drained)
     }
 
-    /// How the log failed, if it did: nothing is put any more.
+    /// The error that failed the log.
     pub fn failed(&self) -> Option<Errno> {
         match self.words.get(Mark::Failed) {
             0 => None,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The log over devices that lose what was not flushed, against a model of what may be read.
+//! The log on devices that lose unflushed writes in a power cut, checked by a model of the values that may be read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -46,11 +46,11 @@ impl Host for Bench {
     async fn write_batch(
         &self,
         offset: u64,
-        head: Buf,
+        header: Buf,
         buffer: usize,
         pages: usize,
     ) -> Result<(), Errno> {
-        let mut bytes = [&head[..], &head[..]].concat();
+        let mut bytes = [&header[..], &header[..]].concat();
         let buffers = self.buffers.borrow();
         (0..pages).for_each(|place| bytes.extend_from_slice(&buffers[&(buffer, place)]));
         self.devices.borrow_mut().flash.write(offset, &bytes);
@@ -79,12 +79,12 @@ impl Host for Bench {
         self.devices.borrow_mut().origin.unflushed.clear();
         Ok(())
     }
-    fn left(&self, _: u64) {}
+    fn evicted(&self, _: u64) {}
     fn has_tasks(&self) -> bool {
         false
     }
     async fn changed(&self, seen: u64) {
-        assert_ne!(seen, self.changes.get(), "nobody else can make progress");
+        assert_ne!(seen, self.changes.get(), "a single task waits for a change");
     }
     fn changes(&self) -> u64 {
         self.changes.get()
@@ -172,11 +172,11 @@ fn bytes_of(value: u64) -> [u8; PAGE] {
     bytes
 }
 
-/// Writes, reads, flushes, burials, and power cuts; what is read is what may be.
+/// Writes, reads, flushes, burials and power cuts; checks every value that is read.
 fn life(policy: LogPolicy, second_chance: bool, seed: u64) {
     let mut rig = Rig::new(policy, second_chance, seed);
     let (mut log, _) = rig.open();
-    // Values that a page may have, the newest last; one value only when it is certain.
+    // Values that a page may have, the newest last.
     let mut model: HashMap<u64, Vec<u64>> = HashMap::new();
     for step in 1..6_000_u64 {
         let page = match rig.below(4) {
@@ -232,11 +232,11 @@ fn life(policy: LogPolicy, second_chance: bool, seed: u64) {
             }
         }
     }
-    assert!(log.status().rear > 2 * u64::from(rig.log.blocks), "several laps");
+    assert!(log.status().head > 2 * u64::from(rig.log.blocks), "several laps");
 }
 
 #[test]
-fn full_and_bounded_keep_what_was_flushed() {
+fn full_and_bounded_keep_flushed_values() {
     for seed in 0..12 {
         life(LogPolicy::Full, true, seed);
         life(LogPolicy::Full, false, seed + 10000);
@@ -272,7 +272,7 @@ fn full_batches_are_one_sequential_write_each() {
 }
 
 #[test]
-fn a_second_chance_keeps_what_was_asked_for() {
+fn a_second_chance_keeps_referenced_pages() {
     for chance in [true, false] {
         let rig = Rig::new(LogPolicy::Full, chance, 1);
         let (log, _) = rig.open();
@@ -280,14 +280,14 @@ fn a_second_chance_keeps_what_was_asked_for() {
             now(log.put(page, &bytes_of(page), true)).unwrap();
             assert_eq!(rig.value(&log, 5.min(page)), 5.min(page));
         }
-        assert_eq!(log.has(5), chance, "asked for all the time");
+        assert_eq!(log.has(5), chance, "referenced in every lap");
         assert!(!log.has(100));
-        assert_eq!(log.status().again > 0, chance);
+        assert_eq!(log.status().appended_again > 0, chance);
     }
 }
 
 #[test]
-fn damage_of_what_was_durable_is_refused_and_one_copy_is_enough() {
+fn damage_of_durable_batches_is_refused_and_one_copy_is_enough() {
     let rig = Rig::new(LogPolicy::Full, true, 1);
     let (log, _) = rig.open();
     for page in 0..100 {
@@ -297,13 +297,13 @@ fn damage_of_what_was_durable_is_refused_and_one_copy_is_enough() {
     drop(log);
     let block = |position: u64| rig.log.block(position) / PAGE as u64;
     let flip = |at: u64| rig.devices.borrow_mut().flash.blocks.get_mut(&at).unwrap()[9] ^= 1;
-    // Batches are two heads and a page; this one is behind the last segment.
+    // A batch is two copies of its header and a page; this one is beyond the last segment.
     flip(block(270));
     flip(block(271));
     assert!(matches!(rig.try_open(), Err(OpenError::Missing { end: 270, .. })));
     flip(block(271));
     let (log, found) = rig.open();
-    assert_eq!((found.rear, rig.value(&log, 90)), (300, 90));
+    assert_eq!((found.head, rig.value(&log, 90)), (300, 90));
     drop(log);
     flip(rig.log.header(0) / PAGE as u64);
     assert!(rig.try_open().is_ok());
@@ -330,7 +330,7 @@ fn a_damaged_page_is_an_error_until_it_is_written() {
 }
 
 #[test]
-fn what_a_dead_holder_left_half_done_is_repaired() {
+fn a_repair_of_a_sound_log_changes_nothing() {
     let rig = Rig::new(LogPolicy::Full, true, 1);
     let (log, _) = rig.open();
     for page in 0..700 {

@@ -1,109 +1,109 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The log's memory: a flat run of atomic words, without pointers.
 //!
-//! First the marks and counters named here, then those of the batches in memory, then two words a slot and
-//! half a word for the hash table: 20 bytes a slot. Words are atomic because processes may share them;
-//! their order between holders is the lock's business, so loads are relaxed. Stores are not, though nobody pairs
-//! with them: a holder may be killed between any two, and what it did until then is to be what it says here.
+//! Marks and counters, then the marks of the batches in memory, then two words a slot and half a word for the hash table:
+//! 20 bytes a slot. Words are atomic because processes may share them. The lock orders accesses of different holders, so
+//! loads are relaxed. Stores are release, although no load pairs with them: a holder may be killed between two stores, and
+//! the memory must then contain exactly the earlier ones.
 //!
-//! A slot's first word: the page (58 bits), its kind (2 bits), and whether it is valid, dirty, and
-//! referenced. The second: the page's checksum, and the slot after it in its chain.
+//! A slot's first word: the page (58 bits), its kind (2 bits), and whether it is valid, dirty, and referenced. The second:
+//! the page's checksum, and the next slot in its chain.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 /// Pages have numbers below this.
 pub const PAGES_MOST: u64 = 1 << 58;
-/// Batches in memory: one is filled while others are on their way.
+/// Batches in memory: one is filled while others are written.
 pub const BUFFERS: usize = 4;
 
-/// A mark or counter. Those before `Valid` are positions unless they say otherwise.
+/// A mark or counter. Those before `Valid` are positions unless stated otherwise.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub enum Mark {
-    /// Pages before have left for good.
-    Front,
-    /// Pages before have been looked at by the front.
-    Left,
-    /// What must be durable before the front may come to `Left`.
+    /// The tail of the log.
+    Tail,
+    /// Pages before are evicted; the tail follows.
+    Evicted,
+    /// The tail may move to `Evicted` when positions before this are durable.
     Need,
-    /// Counts writes to the origin, ...
+    /// Number of writes to the origin, ...
     OriginWrites,
-    /// ... and says how many of them were flushed for the front's sake.
+    /// ... and how many of them a flush for the tail covered.
     OriginFlushed,
-    /// The next position.
-    Rear,
-    /// The rear after the last page that was put.
+    /// The head of the log: the next position.
+    Head,
+    /// The position after the last page that was put.
     Last,
-    /// The rear after the last tombstone that was put.
+    /// The position after the last tombstone that was put.
     Tombstone,
     /// Batches before are written ...
     Written,
-    /// ... and the last of them says that this is the front.
-    WrittenFront,
+    /// ... and the last of them contains this tail.
+    WrittenTail,
     /// Batches before are durable ...
     Durable,
-    /// ... and it is durable that this is the front: a batch or both headers say so.
-    DurableFront,
-    /// The front as the newest header says it.
-    HeaderFront,
+    /// ... and this tail is durable, in a batch header or in both log headers.
+    DurableTail,
+    /// The tail in the newest log header.
+    HeaderTail,
     /// Segments before are durable.
     Segments,
-    /// Dirty pages before were brought to the origin (policy `Bounded`).
+    /// Dirty pages before were written to the origin (policy `Bounded`).
     Drained,
-    /// Counts starts.
+    /// Number of starts.
     Generation,
-    /// Where this one began.
+    /// First position of this generation.
     Begin,
-    /// The headers written.
+    /// Number of log headers written.
     Headers,
-    /// Batches that were opened, and batches that are written; they are numbered so.
+    /// Number of batches opened, and number of batches written; a batch is numbered when it is opened.
     Opened,
     Closed,
-    /// Who makes room (a name).
+    /// The keeper, which makes room (a name).
     Keeper,
-    /// Somebody waits for room (0 or 1).
+    /// Whether a task or process waits for room (0 or 1).
     Wanted,
-    /// The header says that all is durable (2), or is about to or about not to (1): nothing is put before it says otherwise.
+    /// The log header is sealed (2), or its seal is being written or removed (1). A put removes the seal first.
     Sealed,
-    /// The error that the log failed with (0 none).
+    /// The error that failed the log (0 none).
     Failed,
-    /// Errors in a row of what keeps the log going.
+    /// Consecutive errors of the keeper.
     Stumbles,
     /// Attempts to seal it.
     Seals,
-    /// Who writes a header (a name).
-    Scribe,
-    /// Counts changes of what is valid.
+    /// The writer of a log header (a name).
+    HeaderWriter,
+    /// Number of changes of valid or dirty pages.
     Turn,
     /// Valid slots, and those of them that are dirty.
     Valid,
     Dirty,
-    /// Pages put; pages entered once more; pages that left.
+    /// Pages put; pages appended again; pages evicted.
     Put,
-    Again,
-    Gone,
+    AppendedAgain,
+    Evictions,
 }
 
-const MARKS: usize = Mark::Gone as usize + 1;
-/// Words that describe a batch in memory.
+const MARKS: usize = Mark::Evictions as usize + 1;
+/// Words of a batch in memory.
 const BATCH_WORDS: usize = 6;
 
-/// What is known of a batch in memory.
+/// A mark of a batch in memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub enum BatchMark {
-    /// Position of its head.
+    /// Position of its batch header.
     Start,
-    /// The rear when it was closed.
+    /// The head when it was closed.
     End,
     /// See `queue::State`.
     State,
-    /// Who writes it.
+    /// The writer (a name).
     Writer,
-    /// The front when it was closed.
-    Front,
-    /// How often that failed.
+    /// The tail when it was closed.
+    Tail,
+    /// Failed writes.
     Failures,
 }
 
@@ -112,16 +112,16 @@ pub const DIRTY: u64 = 1 << 61;
 pub const REFERENCED: u64 = 1 << 62;
 const KIND_SHIFT: u32 = 58;
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A head, or nothing.
-    Head,
+    /// A batch header, or nothing.
+    Header,
     /// A page.
     Page,
-    /// That some pages (as many as the checksum says) are gone: the origin is, or is made, zero there.
+    /// A tombstone: as many pages as its checksum field contains are zero, on the origin too or soon.
     Tombstone,
-    /// That the page's only copy was found damaged.
+    /// The page's only copy is damaged.
     Lost,
 }
 
@@ -131,28 +131,28 @@ pub fn slot_word(kind: Kind, page: u64, flags: u64) -> u64 {
     page | (kind as u64) << KIND_SHIFT | flags
 }
 
-/// The kind that it names.
+/// The kind in a slot's first word.
 pub fn kind_of(word: u64) -> Kind {
     match word >> KIND_SHIFT & 3 {
         1 => Kind::Page,
         2 => Kind::Tombstone,
         3 => Kind::Lost,
-        _ => Kind::Head,
+        _ => Kind::Header,
     }
 }
 
-/// The page that it names.
+/// The page in a slot's first word.
 pub fn page_of(word: u64) -> u64 {
     word & (PAGES_MOST - 1)
 }
 
-/// Words of memory that a log of so many blocks takes.
+/// Words of memory of a log of `blocks` blocks.
 #[must_use]
 pub fn words_needed(blocks: u32) -> usize {
     MARKS + BUFFERS * BATCH_WORDS + 2 * blocks as usize + (blocks as usize).div_ceil(2)
 }
 
-/// See the module.
+/// The memory of a log.
 pub struct Words<M> {
     memory: M,
     pub blocks: u32,
@@ -172,7 +172,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.memory[mark as usize].store(value, Release);
     }
 
-    /// Moves a mark on, never back.
+    /// Advances a mark, never moves it back.
     pub fn raise(&self, mark: Mark, value: u64) {
         self.set(mark, value.max(self.get(mark)));
     }
@@ -220,7 +220,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.second_at(slot).store(next | u64::from(crc), Release);
     }
 
-    /// The slot after it in its chain, plus one.
+    /// The next slot in its chain, plus one.
     pub fn next(&self, slot: u32) -> u32 {
         (self.second_at(slot).load(Relaxed) >> 32) as u32
     }

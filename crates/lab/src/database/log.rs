@@ -119,7 +119,7 @@ impl Log {
     /// Pulls pages into what is left of the open batch, if a group has left since the last time.
     async fn pull(&self, tail: &dyn Tail) {
         let status = self.log.status();
-        let gone = status.gone + status.again;
+        let gone = status.evicted + status.appended_again;
         if !self.how.second_chance || self.seen.replace(gone) == gone {
             return;
         }

@@ -229,7 +229,7 @@ impl Host for LogHost {
         Ok(())
     }
 
-    fn left(&self, _pages: u64) {}
+    fn evicted(&self, _pages: u64) {}
 
     fn has_tasks(&self) -> bool {
         true

@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use larder_core::buf::{Buf, PAGE};
 use larder_core::pagelog::{
-    Geometry, Host, LogPolicy, LogSettings, Look, PageLog, SEGMENT_MOST, now, words_needed,
+    Geometry, Host, Inspection, LogPolicy, LogSettings, PageLog, SEGMENT_MOST, now, words_needed,
 };
 use larder_core::request::Errno;
 
@@ -103,7 +103,7 @@ impl Host for Engine {
     async fn flush_origin(&self) -> Result<(), Errno> {
         Ok(())
     }
-    fn left(&self, _: u64) {}
+    fn evicted(&self, _: u64) {}
     fn has_tasks(&self) -> bool {
         false
     }
@@ -146,7 +146,7 @@ fn recover(flash: &Flash, log: Geometry) -> Result<Recovered> {
     flash.reads.set(0);
     flash.read_bytes.set(0);
     let began = Instant::now();
-    let found = Look::new(log, SETTINGS, |offset, buf| Ok(flash.read(offset, buf)));
+    let found = Inspection::new(log, SETTINGS, |offset, buf| Ok(flash.read(offset, buf)));
     let found = found.context("the log that was filled")?;
     Ok(Recovered {
         cpu: began.elapsed().as_secs_f64(),
@@ -175,9 +175,9 @@ impl Rig {
     }
 
     /// Puts pages until the head of the log has reached this position.
-    fn fill(&mut self, rear: u64) -> Result<()> {
+    fn fill(&mut self, head: u64) -> Result<()> {
         let zero = [0; PAGE];
-        while self.log.status().rear < rear {
+        while self.log.status().head < head {
             now(self.log.put(self.next, &zero, false))?;
             self.next += 1;
         }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who changes which pages of a logged volume, one at a time: in the log, and on the origin.
+//! Holds: order the changes of a page, in the log and on the origin.
 //!
-//! A write merges a part of a page into the rest and puts it; a trim drops pages: either holds its pages in the
-//! log, and whoever comes waits. A page that leaves or is drained is written to the origin, a trim makes the
-//! origin zero: either holds the pages there. A writer may wait for room in the log while it holds pages, so
-//! whoever makes room never waits for one: it holds pages on the origin alone.
+//! A write, which completes partial pages and puts them, and a trim, which drops pages, hold their pages in the log. An
+//! eviction or drain, which writes a page to the origin, and a trim, which makes the origin zero, hold the pages on the
+//! origin. Holds of one kind exclude each other. A writer may wait for room in the log while it holds pages there; the task
+//! that makes room takes holds on the origin only, so it never waits for a writer.
 //!
-//! Readers hold nothing, but wait for a trim of what they did not find: until it is done the origin has older
-//! bytes. A tombstone leaves the log only after its trim. Where neither the origin nor a log that has failed took
-//! what a trim says, the pages are *lost*: the origin's bytes are older than what the tombstone ended.
+//! Readers hold nothing. A reader that misses waits for a trim of the page, since the origin has older bytes until the trim
+//! ends. A tombstone is evicted only after its trim. If the origin fails the trim and the log has failed too, the pages are
+//! *lost*: reads get EIO instead of the origin's older bytes.
 //!
-//! Why not the claims of the unit caches: those let overlapping writes run and then trust neither; here the
-//! log is the truth, and two changes of a page need an order.
+//! Why not the claims of the unit caches: these let overlapping writes run and validate neither; here the log holds the
+//! current version, and two changes of a page need an order.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -19,14 +19,14 @@ use std::rc::Rc;
 
 use crate::exec::{Exec, Guard, WaitList};
 
-/// What pages are held for.
+/// The purpose of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum For {
-    /// To be put.
+    /// Puts the pages.
     Write,
-    /// To be dropped; whether a tombstone says so already.
+    /// Drops the pages; `recorded`: their tombstone is in the log.
     Trim { recorded: bool },
-    /// To be changed on the origin.
+    /// Changes the pages on the origin.
     Origin,
 }
 
@@ -36,12 +36,12 @@ struct Held {
     what: For,
 }
 
-/// Trims, counted.
+/// Numbers of trims.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Trims {
     pub ended: u64,
-    /// Those that the origin refused.
-    pub given_up: u64,
+    /// Trims that the origin failed.
+    pub failed: u64,
 }
 
 #[derive(Default)]
@@ -52,20 +52,20 @@ struct Table {
     lost: Vec<Range<u64>>,
 }
 
-/// The table, and the tasks that wait for a change of it.
+/// The holds, and the tasks that wait for a change.
 #[derive(Default)]
 struct Shared {
     table: RefCell<Table>,
     waiting: WaitList,
 }
 
-/// The table.
+/// The holds of a log.
 pub(super) struct Holds<G: Guard> {
     shared: Rc<Shared>,
     exec: Exec<G>,
 }
 
-/// Some pages, until it is dropped.
+/// Holds pages until it is dropped.
 pub(crate) struct Hold<G: Guard> {
     shared: Rc<Shared>,
     exec: Exec<G>,
@@ -95,7 +95,7 @@ impl<G: Guard> Holds<G> {
         any
     }
 
-    /// Waits until nobody has any of the pages for the like, and takes them.
+    /// Waits until no other hold of the same kind overlaps the pages, and holds them.
     pub(super) async fn take(&self, pages: Range<u64>, what: For) -> Hold<G> {
         let on_origin = what == For::Origin;
         self.until_none(&pages, |other| (other == For::Origin) == on_origin).await;
@@ -107,13 +107,13 @@ impl<G: Guard> Holds<G> {
         Hold { shared: Rc::clone(&self.shared), exec: self.exec.clone(), id }
     }
 
-    /// Waits for a trim of the page; whether there was one.
+    /// Waits for trims of the page; returns whether there was one.
     pub(super) async fn trims_end(&self, page: u64) -> bool {
         self.until_none(&(page..page + 1), |what| matches!(what, For::Trim { .. })).await
     }
 
-    /// Waits for the trims that are under way: what they dropped the origin does not have yet.
-    pub(super) async fn trims_of_now(&self) {
+    /// Waits for the trims in progress: the origin is not zero in their pages yet.
+    pub(super) async fn open_trims_end(&self) {
         let before = self.shared.table.borrow().next;
         let left = || {
             let table = self.shared.table.borrow();
@@ -124,12 +124,12 @@ impl<G: Guard> Holds<G> {
         }
     }
 
-    /// How many trims there were.
+    /// The numbers of trims.
     pub(super) fn trims(&self) -> Trims {
         self.shared.table.borrow().trims
     }
 
-    /// A tombstone says that these pages are gone.
+    /// A tombstone of these pages was put.
     pub(super) fn recorded(&self, pages: &Range<u64>) {
         for held in &mut self.shared.table.borrow_mut().held {
             if held.pages.start <= pages.start
@@ -141,8 +141,8 @@ impl<G: Guard> Holds<G> {
         }
     }
 
-    /// The origin cannot be made so; what was trimmed is put, and its tombstone may leave.
-    pub(super) fn give_up(&self, pages: &Range<u64>) {
+    /// The origin failed the trim: the caller puts zero pages instead, and the tombstone may be evicted.
+    pub(super) fn cancel_trim(&self, pages: &Range<u64>) {
         for held in &mut self.shared.table.borrow_mut().held {
             if held.pages.start <= pages.start
                 && pages.end <= held.pages.end
@@ -151,21 +151,21 @@ impl<G: Guard> Holds<G> {
                 held.what = For::Trim { recorded: false };
             }
         }
-        self.shared.table.borrow_mut().trims.given_up += 1;
+        self.shared.table.borrow_mut().trims.failed += 1;
         self.shared.waiting.wake_all(&self.exec);
     }
 
-    /// Nobody has what these pages are to be.
+    /// Marks pages as lost.
     pub(super) fn lose(&self, pages: Range<u64>) {
         self.shared.table.borrow_mut().lost.push(pages);
     }
 
-    /// Whether that is so of a page that the log does not have.
+    /// Whether a page that the log does not have is lost.
     pub(super) fn is_lost(&self, page: u64) -> bool {
         self.shared.table.borrow().lost.iter().any(|pages| pages.contains(&page))
     }
 
-    /// Waits until the origin is as the tombstone of this page says.
+    /// Waits until the origin is zero in the page of a tombstone.
     pub(super) async fn tombstone_done(&self, page: u64) {
         self.until_none(&(page..page + 1), |what| what == For::Trim { recorded: true }).await;
     }

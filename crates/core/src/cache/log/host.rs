@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A shard as the host of its page log.
 //!
-//! Under write-through an operation on flash that is overdue counts as failed for whoever reads; a write
-//! keeps its batch until the device has answered (design rule 5), and nobody waits for it. Where the log
-//! alone has something, everything takes as long as it takes.
+//! Under write-through an overdue read of flash fails; an overdue write keeps its batch until the device has answered
+//! (design rule 5), and no client waits for it. A log that may hold dirty pages has no time limits.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -16,13 +15,13 @@ use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, WaitList};
 use crate::flash::{Flash, FlashError, FlashOp, Guards, InFlight, LateAnswer, Role};
 use crate::origin::Use;
-use crate::pagelog::{BUFFERS, Burials, Geometry, HEADS, Host};
+use crate::pagelog::{BATCH_HEADERS, BUFFERS, Burials, Geometry, Host};
 use crate::request::Errno;
 
-/// How long a batch that flash refused rests before it is tried again.
+/// Delay before a failed write of a batch is retried.
 const REST: Nanos = 10 * MILLISECOND;
 
-/// See the module.
+/// The host of one log.
 pub(crate) struct ShardHost {
     cx: Rc<Context>,
     pub(super) flash: Rc<Flash>,
@@ -31,7 +30,7 @@ pub(crate) struct ShardHost {
     buffers: RefCell<Vec<u8>>,
     changes: Cell<u64>,
     waiting: WaitList,
-    /// The origin did not take what was brought to it last.
+    /// Whether the last write of a dirty page to the origin failed.
     refused: Cell<bool>,
 }
 
@@ -69,7 +68,7 @@ impl ShardHost {
             Err(FlashError::Failed(errno, _)) => Err(errno),
             Err(FlashError::Overdue) if kind == IoKind::Read => Err(Errno::ETIMEDOUT),
             Err(FlashError::Overdue) => {
-                // What is still on its way must not be written over by what comes next.
+                // The write is still in flight: it could overwrite the next one.
                 while answer.get().is_none() && !self.flash.closed() {
                     self.rest().await;
                 }
@@ -78,7 +77,7 @@ impl ShardHost {
         }
     }
 
-    /// Bytes of a page that the volume has: its last one may be short.
+    /// Bytes of a page within the volume: the last one may be short.
     pub(super) fn page_bytes(cx: &Context, page: u64) -> u64 {
         let offset = page * PAGE as u64;
         cx.shape.origin_bytes.saturating_sub(offset).min(PAGE as u64)
@@ -111,16 +110,16 @@ impl Host for ShardHost {
     async fn write_batch(
         &self,
         offset: u64,
-        head: Buf,
+        header: Buf,
         buffer: usize,
         pages: usize,
     ) -> Result<(), Errno> {
-        let heads = HEADS as usize * PAGE;
-        let mut bytes = Buf::with_len(heads + pages * PAGE);
-        bytes[..PAGE].copy_from_slice(&head);
-        bytes[PAGE..heads].copy_from_slice(&head);
+        let headers = BATCH_HEADERS as usize * PAGE;
+        let mut bytes = Buf::with_len(headers + pages * PAGE);
+        bytes[..PAGE].copy_from_slice(&header);
+        bytes[PAGE..headers].copy_from_slice(&header);
         let from = self.place(buffer, 0).start;
-        bytes[heads..].copy_from_slice(&self.buffers.borrow()[from..from + pages * PAGE]);
+        bytes[headers..].copy_from_slice(&self.buffers.borrow()[from..from + pages * PAGE]);
         self.io(IoKind::Write { fua: false }, offset, Some(bytes)).await.map(drop)
     }
 
@@ -146,11 +145,11 @@ impl Host for ShardHost {
 
     fn burials(&self) -> Burials {
         let trims = self.holds.trims();
-        Burials { ended: trims.ended, refused: trims.given_up }
+        Burials { ended: trims.ended, refused: trims.failed }
     }
 
-    async fn burials_of_now(&self) {
-        self.holds.trims_of_now().await;
+    async fn burials_end(&self) {
+        self.holds.open_trims_end().await;
     }
 
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
@@ -176,7 +175,7 @@ impl Host for ShardHost {
         self.cx.origin.make_durable().await
     }
 
-    fn left(&self, pages: u64) {
+    fn evicted(&self, pages: u64) {
         self.cx.stats.add(|c| c.evictions += pages);
     }
 

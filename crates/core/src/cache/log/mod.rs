@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cache in a page log (`pagelog`): pages enter one after the other, and are evicted in the same order.
+//! A cache in a page log (`pagelog`): pages are appended, and evicted in the same order.
 //!
 //! | the ... | file |
 //! | --- | --- |
-//! | start, tasks, what the administrator asks for | this one |
+//! | start, tasks, clear, seal | this one |
 //! | read, write, trim, zero, FLUSH | `paths.rs` |
 //! | one change of a page at a time | `holds.rs` |
-//! | what the log asks of a shard | `host.rs` |
+//! | the shard as host of the log | `host.rs` |
 //!
-//! The shard opens the log itself, and requests wait until it is open. A log that cannot be used is refused where it may
-//! hold dirty data, and otherwise given up: the volume goes on in pass-through.
+//! The shard opens the log itself, and requests wait until it is open. A log that cannot be used is refused if it may hold
+//! dirty data; else it has failed, and the volume is in pass-through.
 //!
-//! Invariants: what changes a page holds it; nothing reads the origin's bytes of a page that the log has, or whose
-//! trim is under way.
+//! Invariants: a task that changes a page holds it; no task uses the origin's bytes of a page that the log has, or whose
+//! trim is in progress.
 
 mod holds;
 mod host;
@@ -38,28 +38,28 @@ use crate::request::Errno;
 pub(crate) struct OpenLog {
     cx: Rc<Context>,
     pub(crate) log: PageLog<ShardHost, Vec<AtomicU64>>,
-    /// Whether pages enter that were read from the origin.
+    /// Whether pages read from the origin are admitted.
     admits_reads: bool,
-    /// Writes that may yet make a page dirty.
+    /// Writes in flight that may make a page dirty.
     writers: Cell<u32>,
-    /// The origin gets every write at once: the log is to be left.
-    leaving: Cell<bool>,
-    /// All is on the origin, and nobody changes anything until the log is left.
-    empty: Cell<bool>,
-    /// Changes of the origin of which the log says nothing, and how many of them a flush covers.
+    /// A detach is prepared: every write goes to the origin too, before the answer.
+    detaching: Cell<bool>,
+    /// The origin has all data, and changes wait for the detach.
+    changes_wait: Cell<bool>,
+    /// Changes of the origin that the log does not record, and how many of them a flush covers.
     unrecorded: Cell<u64>,
     covered: Cell<u64>,
     sealing: Cell<bool>,
 }
 
-/// How far a log is.
+/// The state of a log.
 #[derive(Clone)]
 pub(crate) enum LogState {
     /// It is being opened, on this device.
     Opening(Rc<Opening>),
     /// It is in use.
     Open(Rc<OpenLog>),
-    /// It cannot be used, and may hold dirty data: nobody is served.
+    /// It cannot be used, and may hold dirty data: every request gets EIO.
     Refused,
 }
 
@@ -70,20 +70,20 @@ pub(crate) struct Opening {
     pub(crate) waiting: WaitList,
 }
 
-/// How the opening of a log ended.
+/// The result of opening a log.
 pub(crate) enum Opened {
     /// It is in use.
     Open(Rc<OpenLog>),
     /// It cannot be used, and may hold dirty data.
     Refused,
-    /// It cannot be used; the origin has everything.
-    GivenUp,
+    /// It cannot be used, and holds no dirty data.
+    Failed,
     /// The device was detached meanwhile.
-    Left,
+    Detached,
 }
 
 impl LogState {
-    /// The device, while it is in use or about to be.
+    /// The device that is in use or being opened.
     pub(crate) fn device(&self) -> Option<&Rc<Attached>> {
         match self {
             Self::Opening(opening) => Some(&opening.device),
@@ -92,7 +92,7 @@ impl LogState {
         }
     }
 
-    /// Whether a start might take the log for valid.
+    /// Whether the next start may use the log.
     pub(crate) fn may_count(&self) -> bool {
         match self {
             Self::Opening(_) => true,
@@ -101,8 +101,8 @@ impl LogState {
         }
     }
 
-    /// Goes on without the log. Tasks that wait to change something do so on the origin.
-    pub(crate) fn leave(&self, cx: &Context) {
+    /// Detaches the log. Waiting changes continue on the origin.
+    pub(crate) fn detach(&self, cx: &Context) {
         match self {
             Self::Opening(opening) => {
                 opening.device.close();
@@ -131,7 +131,7 @@ impl OpenLog {
         let memory = (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
         let opened = PageLog::open(host, memory, place, spec.settings).await;
         if device.closed() {
-            return Opened::Left;
+            return Opened::Detached;
         }
         match opened {
             Ok((log, found)) => {
@@ -153,9 +153,9 @@ impl OpenLog {
             log,
             admits_reads: spec.admits_reads,
             writers: Cell::new(0),
-            leaving: Cell::new(false),
-            empty: Cell::new(false),
-            // What came before counts as one.
+            detaching: Cell::new(false),
+            changes_wait: Cell::new(false),
+            // All earlier changes count as one.
             unrecorded: Cell::new(1),
             covered: Cell::new(0),
             sealing: Cell::new(false),
@@ -167,9 +167,9 @@ impl OpenLog {
         self.log.status()
     }
 
-    /// The log is not left: writes go on.
-    pub(crate) fn go_on(&self) {
-        self.empty.set(false);
+    /// Cancels a detach: changes no longer wait.
+    pub(crate) fn resume(&self) {
+        self.changes_wait.set(false);
     }
 
     /// The flash device.
@@ -177,14 +177,14 @@ impl OpenLog {
         self.log.host().flash.device()
     }
 
-    /// Makes the log as a start should find it.
+    /// Seals the log in the background.
     pub(crate) fn seal(self: &Rc<Self>) {
         if self.log.is_sealed() || self.sealing.replace(true) {
             return;
         }
         let open = Rc::clone(self);
         self.cx.exec.spawn(async move {
-            // While clients go on there may be no moment to seal it; whoever asked asks again.
+            // A change by a client prevents the seal; then the caller asks again.
             if let Err(error @ ReleaseError::Dirty(_)) = open.log.release().await {
                 let why = error.to_string();
                 open.device().emit(Event::FlashErrors { dev: open.device().dev, why });
@@ -193,29 +193,29 @@ impl OpenLog {
         });
     }
 
-    /// Brings dirty pages to the origin; with `leave` none are dirty any more afterwards. `hold_back`: changes wait from
-    /// then on for the log to be left.
-    pub(crate) async fn clear(&self, leave: bool, hold_back: &Cell<bool>) -> Result<(), Errno> {
-        self.leaving.set(leave);
+    /// Writes dirty pages to the origin; with `evict`, none become dirty afterwards. `hold_back`: changes then wait for the
+    /// detach.
+    pub(crate) async fn clear(&self, evict: bool, hold_back: &Cell<bool>) -> Result<(), Errno> {
+        self.detaching.set(evict);
         let mut result = self.log.empty().await;
-        if leave && result.is_ok() {
-            // A write that comes later, and that the origin refuses, would be seen and be gone with the log.
+        if evict && result.is_ok() {
+            // A later write that the origin failed would be visible to readers, and then lost with the log.
             let left_with_writers = mutant::is_active("page-log-left-with-writers");
-            self.empty.set(hold_back.get() && !left_with_writers);
+            self.changes_wait.set(hold_back.get() && !left_with_writers);
             while self.writers.get() > 0 {
                 self.cx.exec.sleep(MILLISECOND).await;
             }
             result = self.log.empty().await;
         }
         if result.is_err() {
-            self.leaving.set(false);
-            self.empty.set(false);
+            self.detaching.set(false);
+            self.changes_wait.set(false);
         }
         result
     }
 }
 
-/// A log that cannot be used.
+/// Handles a log that cannot be used.
 fn refused(device: &Attached, spec: &LogSpec, error: &OpenError) -> Opened {
     let (dev, why) = (device.dev, error.to_string());
     if spec.settings.policy.may_lose(error) {
@@ -224,7 +224,7 @@ fn refused(device: &Attached, spec: &LogSpec, error: &OpenError) -> Opened {
     }
     device.close();
     device.emit(Event::FlashFailed { dev, why });
-    Opened::GivenUp
+    Opened::Failed
 }
 
 async fn write_batches(open: Weak<OpenLog>) {
@@ -246,6 +246,6 @@ async fn keep_room(open: Weak<OpenLog>) {
 }
 
 async fn wait(open: Rc<OpenLog>, seen: u64) {
-    // The host is the log's: this keeps the log until something changes, which a detach does too.
+    // Keeps the log alive until a change; a detach is one.
     open.log.host().changed(seen).await;
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The paths of a logged shard.
+//! The paths of a shard with a page log.
 //!
-//! One write under write-back: hold its pages; complete those that it covers in part; put them; answer. A
-//! FLUSH makes the log durable (policy full), or brings what is dirty to the origin (bounded). One write
-//! under write-through: hold its pages; drop what the log has of them; write the origin; answer; let the whole
-//! pages enter.
+//! **Write** under `bounded` and `full`: hold the pages, complete those that are covered in part, put them, answer. A FLUSH
+//! makes the log durable (`full`), or writes dirty pages to the origin (`bounded`).
 //!
-//! One read: each page from the log; what is not there from the origin in one operation; those pages then
-//! enter if nobody changed them meanwhile (design rule 4).
+//! **Write** under `through`: hold the pages, drop their versions in the log, write the origin, answer, admit the whole
+//! pages.
 //!
-//! Pages that enter after the answer wait for room as long as the write-through pool has room for their bytes
-//! (SCE 3.6); they hold nothing meanwhile, and whoever claims one keeps it out.
+//! **Read**: each page from the log, the missing ones from the origin in one operation. Those are then admitted, unless
+//! another task changed them meanwhile (design rule 4).
+//!
+//! Pages that are admitted after the answer wait for room if the write-through pool has room for their bytes (SCE 3.6). They
+//! are not held meanwhile; a conflicting claim cancels their admission.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -30,10 +31,10 @@ use crate::request::{Errno, Request};
 use crate::runs::Tag;
 
 const SIZE: u64 = PAGE as u64;
-/// How often a trim is tried again that the origin refused after its tombstone.
+/// Retries of a trim that the origin failed after its tombstone.
 const RETRIES: u32 = 20;
 
-/// A request's place in bytes and pages of the volume.
+/// A request's range in bytes and pages of the volume.
 struct RequestSpan {
     bytes: Range<u64>,
     pages: Range<u64>,
@@ -45,19 +46,19 @@ impl RequestSpan {
         Self { bytes: offset..end, pages: offset / SIZE..end.div_ceil(SIZE) }
     }
 
-    /// The part of a page that it covers: from where to where in the page.
+    /// The bytes within a page that it covers.
     fn part(&self, page: u64) -> Range<usize> {
         let start = self.bytes.start.max(page * SIZE) - page * SIZE;
         let end = self.bytes.end.min((page + 1) * SIZE) - page * SIZE;
         start as usize..end as usize
     }
 
-    /// Where that part lies in the request's memory.
+    /// First byte of that part within the request's buffer.
     fn at(&self, page: u64) -> usize {
         (page * SIZE).saturating_sub(self.bytes.start) as usize
     }
 
-    /// Whether it covers all of the page that the volume has.
+    /// Whether it covers the whole page, up to the end of the volume.
     fn covers(&self, cx: &Context, page: u64) -> bool {
         let part = self.part(page);
         part.start == 0 && part.end as u64 >= ShardHost::page_bytes(cx, page)
@@ -70,7 +71,7 @@ impl RequestSpan {
 }
 
 impl OpenLog {
-    /// A page of the log, or that the origin has it.
+    /// A page from the log. A miss means that the origin has the current version.
     async fn get(&self, page: u64) -> Result<Got, Errno> {
         loop {
             let got = self.log.get(page).await;
@@ -82,7 +83,7 @@ impl OpenLog {
         }
     }
 
-    /// Serves a read; the request is returned if the log was left meanwhile.
+    /// Serves a read; returns the request if the log was detached meanwhile.
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) -> Option<Request> {
         let cx = &self.cx;
         let span = RequestSpan::of(request.offset, request.len);
@@ -111,7 +112,7 @@ impl OpenLog {
             claim = Some(cx.claims.claim(u64::from(place.unit), place.pages));
             let from = span.bytes.start.max(first * SIZE);
             let to = span.bytes.end.min((last + 1) * SIZE);
-            // What was put since is newer than what the origin says now, and may leave before that would enter.
+            // A page that was put since is newer than the origin's version, and may be evicted before the admission.
             if !mutant::is_active("page-log-put-before-claim") {
                 missed.retain(|page| !self.log.has(*page));
             }
@@ -130,11 +131,11 @@ impl OpenLog {
             let (at, part) = (span.at(page), span.part(page));
             buf[at..at + part.len()].copy_from_slice(&bytes[part]);
         }
-        let enter = self.admits_reads && !self.leaving.get();
+        let enter = self.admits_reads && !self.detaching.get();
         let copies = missed.into_iter().filter(|p| enter && span.covers(cx, *p));
         let copies: Vec<(u64, Buf)> = copies.map(|p| (p, whole(&span, p, &buf))).collect();
         cx.reply(tag, Ok(()), Some(buf), hit);
-        let entered = self.enter_clean(&*claim?, &span, copies).await;
+        let entered = self.admit_clean(&*claim?, &span, copies).await;
         cx.stats.add(|c| {
             c.populations += entered;
             c.population_bytes += entered * SIZE;
@@ -142,8 +143,8 @@ impl OpenLog {
         None
     }
 
-    /// Enters pages that are as the origin has them, unless somebody claims them first; how many did.
-    async fn enter_clean(&self, claim: &Claim, span: &RequestSpan, copies: Vec<(u64, Buf)>) -> u64 {
+    /// Admits clean pages, unless their claim conflicts; returns how many.
+    async fn admit_clean(&self, claim: &Claim, span: &RequestSpan, copies: Vec<(u64, Buf)>) -> u64 {
         let base = span.pages.start - u64::from(self.page_within(span.bytes.start));
         let claimed = |page: u64| {
             claim.conflicts().has((page - base) as u32) && !mutant::is_active("page-log-stale-fill")
@@ -164,7 +165,7 @@ impl OpenLog {
                             self.log.host().changed(seen).await;
                             continue;
                         }
-                        // They enter when they are asked for again.
+                        // The next read admits them.
                         self.cx.stats.add(|c| c.write_arounds += left);
                         return entered;
                     }
@@ -182,7 +183,7 @@ impl OpenLog {
         (offset % self.cx.shape.unit_bytes / SIZE) as u32
     }
 
-    /// Serves a write; the request is returned if the log was left meanwhile.
+    /// Serves a write; returns the request if the log was detached meanwhile.
     pub(crate) async fn write(
         self: Rc<Self>,
         tag: Tag,
@@ -210,14 +211,14 @@ impl OpenLog {
                 let pages = span.pages.clone().filter(|p| span.covers(cx, *p));
                 let copies = pages.map(|p| (p, whole(&span, p, &buf))).collect();
                 drop(buf);
-                self.enter_clean(&claim, &span, copies).await;
+                self.admit_clean(&claim, &span, copies).await;
             }
             return None;
         }
         self.writers.set(self.writers.get() + 1);
         let mut result = self.put_pages(&span, Some(&buf), fua, change).await;
         if result.is_err() && self.device().closed() {
-            // The log was left meanwhile: the origin has everything.
+            // The log was detached meanwhile: the origin has all other data.
             result = cx.origin.write(Use::Unpaced, span.range(), fua, Some(buf)).await.0;
         }
         self.writers.set(self.writers.get() - 1);
@@ -226,15 +227,15 @@ impl OpenLog {
         None
     }
 
-    /// Takes pages to change them, unless the log is about to be left: nothing once it is.
+    /// Holds pages for a change; waits while changes wait for a detach. `None` if the log was detached.
     async fn hold_to_change(&self, pages: Range<u64>, what: For) -> Option<Hold<InFlight>> {
         loop {
             let hold = self.log.host().holds.take(pages.clone(), what).await;
-            if !self.empty.get() {
+            if !self.changes_wait.get() {
                 return Some(hold);
             }
             drop(hold);
-            while self.empty.get() {
+            while self.changes_wait.get() {
                 if self.device().closed() {
                     return None;
                 }
@@ -243,8 +244,8 @@ impl OpenLog {
         }
     }
 
-    /// The origin is about to be changed past the log. If flash cannot record that, the log is given up: a crash makes
-    /// all of it cold.
+    /// Drops the pages of a change that bypasses the log. If the seal of the log cannot be removed, the device has failed,
+    /// and the change waits for the fence.
     async fn drop_pages(&self, span: &RequestSpan) {
         let dropped = self.log.drop_pages(span.pages.clone()).await;
         if dropped.is_err() && !self.device().closed() {
@@ -265,7 +266,7 @@ impl OpenLog {
         (result, buf.filter(|_| result.is_ok()))
     }
 
-    /// Puts the pages that a write covers, or zeroes without bytes.
+    /// Puts the pages of a write, or of zeroes if `buf` is `None`.
     async fn put_pages(
         &self,
         span: &RequestSpan,
@@ -273,7 +274,7 @@ impl OpenLog {
         fua: bool,
         change: Change,
     ) -> Result<(), Errno> {
-        let through = self.leaving.get() || change == Change::AbsorbAndWrite;
+        let through = self.detaching.get() || change == Change::AbsorbAndWrite;
         let mut last = 0;
         for page in span.pages.clone() {
             let mut bytes = match span.covers(&self.cx, page) {
@@ -303,7 +304,7 @@ impl OpenLog {
         }
     }
 
-    /// A page as it is.
+    /// The current version of a page.
     async fn whole_page(&self, page: u64) -> Result<Buf, Errno> {
         match self.log.get(page).await? {
             Got::Hit(bytes, _) => Ok(bytes),
@@ -318,8 +319,8 @@ impl OpenLog {
         }
     }
 
-    /// Trim and zero: a tombstone, then the origin; what is covered in part is written as zeroes.
-    /// The request is returned if the log was left meanwhile.
+    /// Trim and zero: puts a tombstone, then changes the origin; writes zeroes to pages that are covered in part. Returns
+    /// the request if the log was detached meanwhile.
     pub(crate) async fn discard(
         self: Rc<Self>,
         tag: Tag,
@@ -361,7 +362,8 @@ impl OpenLog {
         }
         let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return Ok(()) };
         let pages = *first..last + 1;
-        // Where that failed the log has them still; or it dropped them, and the origin's older bytes must not show.
+        // If that failed, the log still has the pages; or it dropped them, and reads must not return the origin's older
+        // bytes.
         let buried = self.log.bury(pages.clone()).await;
         if buried.is_err() && pages.clone().any(|page| self.log.has(page)) {
             return buried.map(drop);
@@ -374,7 +376,7 @@ impl OpenLog {
             if result.is_ok() || buried != Ok(true) {
                 break;
             }
-            // The tombstone stands, and the pages are to be zero.
+            // The tombstone is durable: the pages must become zero.
             self.cx.exec.sleep(MILLISECOND).await;
             result = self.cx.origin.change(Use::Unpaced, kind, range, None).await;
         }
@@ -384,7 +386,7 @@ impl OpenLog {
         }
         if result.is_err() {
             let holds = &self.log.host().holds;
-            holds.give_up(&pages);
+            holds.cancel_trim(&pages);
             let put = self.log.zero(pages.clone()).await;
             if put.is_err() && !mutant::is_active("page-log-trim-refused") {
                 holds.lose(pages);
@@ -394,7 +396,7 @@ impl OpenLog {
         buried.and(result)
     }
 
-    /// Serves a FLUSH; whether it was: else the log was left meanwhile, after the origin got everything.
+    /// Serves a FLUSH. Returns false if the log was detached meanwhile, after all data was written to the origin.
     pub(crate) async fn flush(&self, tag: Tag) -> bool {
         if mutant::is_active("flush-skips-origin") {
             self.cx.reply(tag, Ok(()), None, false);
@@ -408,11 +410,11 @@ impl OpenLog {
         true
     }
 
-    /// Flushes the origin for the changes that went there past the log.
+    /// Flushes the origin for the changes that bypassed the log.
     async fn flush_past(&self) -> Result<(), Errno> {
-        // A log that is being left may not count any more when the power fails.
+        // A restart after a power loss may not use a log that is being detached.
         let needed = self.unrecorded.get();
-        if self.covered.get() < needed || self.leaving.get() {
+        if self.covered.get() < needed || self.detaching.get() {
             self.cx.origin.make_durable().await?;
             self.covered.set(self.covered.get().max(needed));
         }
@@ -420,7 +422,7 @@ impl OpenLog {
     }
 }
 
-/// A page of a request's memory, whole.
+/// A whole page of a request's buffer.
 fn whole(span: &RequestSpan, page: u64, buf: &[u8]) -> Buf {
     let mut bytes = Buf::zeroed(PAGE);
     let (at, part) = (span.at(page), span.part(page));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A party dies at each of its steps in turn; another goes on with the log, and finds all that was
-//! acknowledged.
+//! A party dies at each of its steps in turn; another continues with the log, and finds every acknowledged change.
 
 use std::future::ready;
 
@@ -8,13 +7,13 @@ use super::*;
 
 const PAGES: u64 = 40;
 
-/// What is known of the pages.
+/// The versions of the pages.
 struct Model {
-    /// The newest version that was begun, was acknowledged, and was flushed.
+    /// The newest version that was begun, acknowledged, and flushed.
     begun: Vec<u64>,
     done: Vec<u64>,
     durable: Vec<u64>,
-    /// Those whose burial was begun last: zero is a version too.
+    /// The version of the last burial that was begun: a page of zeroes has this version.
     buried: Vec<u64>,
 }
 
@@ -53,7 +52,7 @@ impl Model {
         }
     }
 
-    /// Nobody is at work: every page has a version not older than `least`.
+    /// While no party runs: checks that no page is older than `least`, and returns the versions.
     fn check(&self, log: &Log, least: &[u64], what: &str) -> Vec<u64> {
         let one = |page: usize| {
             let found = match version(log, page as u64) {
@@ -71,7 +70,7 @@ impl Model {
     }
 }
 
-/// Fills several laps, some of it asked for again.
+/// Fills several laps; references some pages.
 fn history(log: &Log, model: &mut Model) {
     for i in 0..150 {
         model.put(log, i * 7 % PAGES);
@@ -84,13 +83,13 @@ fn history(log: &Log, model: &mut Model) {
     }
 }
 
-/// What the party does that dies.
+/// The acts of the victim.
 fn last_acts(log: &Log, model: &mut Model) {
     for i in 0..18 {
         model.put(log, i * 11 % PAGES);
         version(log, i * 3 % PAGES);
         if i == 8 {
-            // The origin has no older bytes of it that somebody could be shown.
+            // The origin has no older bytes of this page.
             model.bury(log, PAGES - 1..PAGES);
         }
         if i == 12 {
@@ -99,7 +98,7 @@ fn last_acts(log: &Log, model: &mut Model) {
     }
 }
 
-/// One death, after `steps`; whether the party died at all.
+/// One death, after `steps`; returns whether the party died before it finished.
 fn death(policy: LogPolicy, second_chance: bool, steps: u64) -> bool {
     let mut rig = Rig::new(policy, second_chance);
     let mut model = Model::new();
@@ -108,7 +107,7 @@ fn death(policy: LogPolicy, second_chance: bool, steps: u64) -> bool {
     let died = rig.world.until_death(1, steps, || last_acts(&first, &mut model));
     let what = format!("{policy:?} {second_chance} {steps}");
     let other = rig.join(2);
-    // A burial that was begun and not ended: the origin may have any of its older bytes there.
+    // After an interrupted burial the origin may have any older bytes of the page.
     let open_burial = (PAGES - 1) as usize;
     let mut least = model.done.clone();
     if model.buried[open_burial] > model.done[open_burial] {
@@ -128,7 +127,7 @@ fn death(policy: LogPolicy, second_chance: bool, steps: u64) -> bool {
         model.check(&other, &model.done, &what);
     }
     if !steps.is_multiple_of(4) {
-        // What was read is what a FLUSH makes durable.
+        // A FLUSH makes the versions that were read durable.
         model.flush(&other);
     }
     drop((first, other));
@@ -137,23 +136,23 @@ fn death(policy: LogPolicy, second_chance: bool, steps: u64) -> bool {
     if model.begun[open_burial] > model.durable[open_burial] {
         durable[open_burial] = 0;
     }
-    model.check(&log, &durable, &format!("{what}, after the power went"));
+    model.check(&log, &durable, &format!("{what}, after a power cut"));
     died
 }
 
 #[test]
-fn whoever_dies_anywhere_loses_nothing() {
+fn a_death_at_any_step_loses_no_acknowledged_change() {
     for (policy, second_chance) in
         [(LogPolicy::Full, true), (LogPolicy::Full, false), (LogPolicy::Bounded, true)]
     {
         let steps = (0..).find(|steps| !death(policy, second_chance, *steps)).expect("an end");
-        assert!(steps > 2_000, "the party did something: {steps} steps");
+        assert!(steps > 2_000, "only {steps} steps");
     }
 }
 
 #[cfg(feature = "mutants")]
 #[test]
-fn a_death_shows_every_mutant_of_a_death() {
+fn deaths_show_every_mutant_of_their_rule() {
     let mutants = crate::mutant::MUTANTS.iter().filter(|m| m.rule == crate::mutant::DEATHS);
     for mutant in mutants {
         crate::mutant::activate(Some(mutant.name));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One log that several parties share: each may die at any access to its memory, or stand still at any of
-//! its operations while another goes on.
+//! One log that several parties share: each may die at any access to its memory, or pause at any of its operations while
+//! another continues.
 //!
-//! All of it runs on one thread, so that a schedule is a number: the party that is to die unwinds at its
-//! `n`th step, where a step is an access to the memory or one half of an operation; a lock that it held is
-//! found by the next as a dead holder's. A standstill is a hook that one operation of a party runs.
+//! All parties run on one thread, so that a number identifies a schedule. The victim unwinds at its `n`th step; a step is an
+//! access to the memory or one half of an operation. The next party finds its lock as that of a dead holder. A pause is a
+//! hook that one operation of a party runs.
 
 mod deaths;
 mod races;
@@ -21,7 +21,7 @@ use super::*;
 use crate::buf::{Buf, PAGE};
 use crate::request::Errno;
 
-/// What an operation of a party is called in hooks.
+/// An operation of a party that may run a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {
     Lock,
@@ -30,7 +30,7 @@ enum Op {
     Hold,
 }
 
-/// What runs when a party comes to the first such operation after `skip` of them.
+/// Runs at the first such operation of a party after `skip` of them.
 struct Hook {
     name: u64,
     op: Op,
@@ -38,7 +38,7 @@ struct Hook {
     run: Box<dyn FnOnce()>,
 }
 
-/// What the parties share.
+/// The state that the parties share.
 #[derive(Default)]
 struct World {
     flash: RefCell<Device>,
@@ -48,13 +48,13 @@ struct World {
     held: Cell<bool>,
     died: Cell<bool>,
     gone: RefCell<HashSet<u64>>,
-    /// Who dies, and after how many steps.
+    /// The party that dies, and its remaining steps.
     victim: Cell<(u64, u64)>,
     dying: Cell<bool>,
     hook: RefCell<Option<Hook>>,
 }
 
-/// What a party that dies unwinds with.
+/// The panic payload of a party that dies.
 struct Died;
 
 impl World {
@@ -82,12 +82,12 @@ impl World {
         }
     }
 
-    /// At the operation of party 1 something happens.
+    /// Runs a hook at an operation of party 1.
     fn at(&self, op: Op, skip: u64, run: impl FnOnce() + 'static) {
         self.hook.replace(Some(Hook { name: 1, op, skip, run: Box::new(run) }));
     }
 
-    /// Runs what a party does until it dies; whether it did.
+    /// Runs a party until it dies or finishes; returns whether it died.
     fn until_death(&self, name: u64, steps: u64, act: impl FnOnce()) -> bool {
         self.victim.set((name, steps));
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
@@ -164,16 +164,16 @@ impl Host for Party {
     async fn write_batch(
         &self,
         offset: u64,
-        head: Buf,
+        header: Buf,
         buffer: usize,
         pages: usize,
     ) -> Result<(), Errno> {
-        let mut bytes = [&head[..], &head[..]].concat();
+        let mut bytes = [&header[..], &header[..]].concat();
         for place in 0..pages {
             bytes.extend_from_slice(&self.world.buffers.borrow()[&(buffer, place)]);
         }
         self.world.step(self.name);
-        // Whoever dies in the middle of a write has written a part of it.
+        // A party that dies within a write has written a part of it.
         self.world.flash.borrow_mut().write(offset, &bytes[..3 * PAGE]);
         self.device(&self.world.flash, offset, &bytes);
         Ok(())
@@ -208,12 +208,12 @@ impl Host for Party {
         self.world.step(self.name);
         Ok(())
     }
-    fn left(&self, _: u64) {}
+    fn evicted(&self, _: u64) {}
     fn has_tasks(&self) -> bool {
         false
     }
     async fn changed(&self, seen: u64) {
-        assert_ne!(seen, self.changes(), "nobody else can make progress");
+        assert_ne!(seen, self.changes(), "a single party waits for a change");
     }
     fn changes(&self) -> u64 {
         self.world.changes.get()
@@ -231,7 +231,7 @@ impl Host for Party {
 
 type Log = PageLog<Party, Watched>;
 
-/// A log, and those who share it.
+/// A log and its parties.
 struct Rig {
     world: Rc<World>,
     memory: Rc<[AtomicU64]>,
@@ -270,7 +270,7 @@ impl Rig {
         PageLog::join(party, memory, self.log, self.settings)
     }
 
-    /// Power goes, and the log is started again.
+    /// A power cut, and a start of the log.
     fn cut(&mut self, name: u64) -> Log {
         self.world.flash.borrow_mut().cut(|| false);
         self.world.origin.borrow_mut().cut(|| false);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A party stands still, or dies, at one of its operations while another goes on.
+//! A party pauses or dies at one of its operations while another continues.
 
 use super::words::Mark;
 use super::*;
 
-/// Another party dies while it builds the chains anew: nothing is found until somebody repairs them.
+/// Another party dies while it rebuilds the chains: lookups find nothing until the next repair.
 fn die_in_repair(world: &Rc<World>, other: &Log) {
     world.died.set(true);
     let died = world.until_death(other.host().name, 2 * u64::from(other.log.blocks), || {
@@ -14,7 +14,7 @@ fn die_in_repair(world: &Rc<World>, other: &Log) {
 }
 
 #[test]
-fn what_is_brought_to_the_origin_is_looked_for_under_the_lock() {
+fn a_drain_looks_pages_up_under_the_lock() {
     let mut rig = Rig::new(LogPolicy::Bounded, false);
     let log = rig.open(1);
     (0..9).for_each(|page| put(&log, page, 1));
@@ -27,25 +27,25 @@ fn what_is_brought_to_the_origin_is_looked_for_under_the_lock() {
 }
 
 #[test]
-fn a_drain_that_stands_still_brings_all_that_was_put_and_nothing_else() {
+fn a_drain_that_pauses_writes_every_page_and_no_other() {
     for (op, most) in [(Op::Lock, 60), (Op::ReadFlash, 20), (Op::Hold, 20)] {
         for skip in 0..most {
-            // As much as moves the drained pages to the rear, and as much as takes their place.
+            // Enough to append the drained pages again, and enough to overwrite their slots.
             for more in [0, 30, 60, 120] {
-                stand_still(op, skip, more);
+                pause_in_a_drain(op, skip, more);
             }
         }
     }
 }
 
-fn stand_still(op: Op, skip: u64, more: u64) {
+fn pause_in_a_drain(op: Op, skip: u64, more: u64) {
     let mut rig = Rig::new(LogPolicy::Bounded, true);
     let log = rig.open(1);
     (0..12).for_each(|page| put(&log, page, 1));
     let other = rig.join(2);
     rig.world.at(op, skip, move || {
         (0..12).for_each(|page| assert_eq!(version(&other, page), 1));
-        // Some have a newer version meanwhile.
+        // Some get a newer version meanwhile.
         (0..6).for_each(|page| put(&other, page * 2, 2));
         (0..more).for_each(|i| put(&other, 12 + i % 40, 2));
     });
@@ -59,32 +59,32 @@ fn stand_still(op: Op, skip: u64, more: u64) {
 }
 
 #[test]
-fn an_origin_that_was_not_flushed_is_flushed_by_whoever_comes_next() {
+fn the_next_party_repeats_an_interrupted_flush_of_the_origin() {
     let mut rig = Rig::new(LogPolicy::Full, false);
     let log = rig.open(1);
     (0..60).for_each(|i| put(&log, i % 40, 1 + i / 40));
-    // Some group has left, and the front has not followed.
-    while log.words.get(Mark::Left) == log.words.get(Mark::Front) {
+    // A group is evicted, and the tail has not followed.
+    while log.words.get(Mark::Evicted) == log.words.get(Mark::Tail) {
         put(&log, 50, 1);
     }
     let world = Rc::clone(&rig.world);
     rig.world.at(Op::FlushOrigin, 0, move || world.victim.set((1, 0)));
     let died = rig.world.until_death(1, u64::MAX, || {
-        let _ = now(log.settle_front());
+        let _ = now(log.settle_tail());
     });
     assert!(died, "before its flush");
     let other = rig.join(2);
-    now(other.settle_front()).expect("settles");
-    assert!(rig.world.origin.borrow().unflushed.is_empty(), "the front passed what is not durable");
+    now(other.settle_tail()).expect("settles");
+    assert!(rig.world.origin.borrow().unflushed.is_empty(), "the tail passed unflushed pages");
 }
 
 #[test]
-fn what_left_before_a_repair_is_buried_with_a_tombstone() {
+fn pages_evicted_before_a_repair_are_buried_with_a_tombstone() {
     let mut rig = Rig::new(LogPolicy::Full, false);
     let log = rig.open(1);
     (0..60).for_each(|page| put(&log, page, 1));
     now(log.flush()).expect("flushes");
-    while log.words.get(Mark::Left) == log.words.get(Mark::DurableFront) {
+    while log.words.get(Mark::Evicted) == log.words.get(Mark::DurableTail) {
         put(&log, 99, 1);
     }
     log.repair();
@@ -103,7 +103,7 @@ fn what_left_before_a_repair_is_buried_with_a_tombstone() {
 }
 
 #[test]
-fn whoever_holds_pages_never_waits_for_whoever_makes_room() {
+fn a_party_that_holds_pages_never_waits_for_the_keeper() {
     let made = Rc::new(Cell::new(0));
     for skip in 0..30 {
         let mut rig = Rig::new(LogPolicy::Full, true);
@@ -115,13 +115,13 @@ fn whoever_holds_pages_never_waits_for_whoever_makes_room() {
             count.set(count.get() + act_with_pages_held(&world, &other));
         });
         (0..120).for_each(|i| put(&log, i % 50, 1));
-        // Now nobody makes room, and party 2 must not begin to.
+        // No party makes room, and party 2 must not begin to.
         act_with_pages_held(&rig.world, &rig.join(2));
     }
     assert!(made.get() >= 20, "there was room for some: {}", made.get());
 }
 
-/// What party 2 may do while it holds pages; how many burials of it were recorded.
+/// The acts that are allowed to party 2 while it holds pages; returns its recorded burials.
 fn act_with_pages_held(world: &Rc<World>, other: &Log) -> u64 {
     let run = Box::new(|| panic!("it made room"));
     world.hook.replace(Some(Hook { name: 2, op: Op::Hold, skip: 0, run }));
@@ -137,36 +137,36 @@ fn act_with_pages_held(world: &Rc<World>, other: &Log) -> u64 {
 }
 
 #[test]
-fn a_version_that_is_replaced_while_it_leaves_is_on_the_origin_or_the_newer_one_is_durable() {
+fn of_a_version_replaced_during_its_eviction_one_is_on_the_origin_or_durable() {
     for (op, second_chance) in [(Op::Hold, false), (Op::ReadFlash, true), (Op::Lock, true)] {
         for skip in 0..40 {
-            replace_while_it_leaves(op, skip, second_chance);
+            replace_during_eviction(op, skip, second_chance);
         }
     }
 }
 
-fn replace_while_it_leaves(op: Op, skip: u64, second_chance: bool) {
+fn replace_during_eviction(op: Op, skip: u64, second_chance: bool) {
     let mut rig = Rig::new(LogPolicy::Full, second_chance);
     let log = rig.open(1);
     let end = rig.log.segment() * 6;
     (0..end / 2).for_each(|page| put(&log, page, 1));
     now(log.flush()).expect("flushes");
-    // In the first group; half of it is asked for.
-    let page = log.words.slot(log.log.slot(log.words.get(Mark::Left) + 2)) & 0xffff;
+    // A page of the first group.
+    let page = log.words.slot(log.log.slot(log.words.get(Mark::Evicted) + 2)) & 0xffff;
     version(&log, page);
     let other = rig.join(2);
     rig.world.at(op, skip, move || {
-        // Nobody makes room now.
+        // Only if there is room: no party makes any.
         if other.status().open_room > 0 {
             put(&other, page, 2);
         }
     });
-    let start = log.words.get(Mark::Left);
-    while log.words.get(Mark::Left) == start {
+    let start = log.words.get(Mark::Evicted);
+    while log.words.get(Mark::Evicted) == start {
         put(&log, 900, 1);
     }
     rig.world.hook.replace(None);
-    now(log.settle_front()).expect("settles");
+    now(log.settle_tail()).expect("settles");
     now(log.write_header(log.words.get(Mark::Segments), None)).expect("is written");
     drop(log);
     let log = rig.cut(3);

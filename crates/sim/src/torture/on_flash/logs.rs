@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use larder_core::buf::{Buf, PAGE, SECTOR};
 use larder_core::format::LogsPlan;
-use larder_core::pagelog::{Found as Seen, Geometry, Look, OpenError};
+use larder_core::pagelog::{Found as Seen, Geometry, Inspection, OpenError};
 
 use super::{Found, OnFlash, as_written};
 use crate::device::SimDevice;
@@ -104,7 +104,7 @@ fn recover(
         store.read_image(image, offset, &mut buf);
         Ok(buf)
     };
-    let look = Look::new(place, settings, read)?;
+    let look = Inspection::new(place, settings, read)?;
     let pages = look.pages().map(|(page, at, dirty)| (page, (at, dirty))).collect();
     Ok((look.found, pages))
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages leave at the front, a group at a time (FaCE 4.3).
+//! Eviction at the tail, a group of pages at a time (FaCE 4.3).
 //!
-//! One group, step by step: whole batches with 64 pages or more together are read at once; valid pages that
-//! were asked for are entered once more at the rear (if that is all of them, the first goes anyway); those
-//! that are dirty are written to the origin; the rest is dropped. `Left` moves on. The front follows when
-//! the origin was flushed and what was entered once more is durable (rule L2), for several groups together.
+//! A group is whole batches with at least a batch's pages together, read at once. Referenced pages are appended again at the
+//! head (if all are referenced, the first is evicted anyway); dirty pages are written to the origin; the others are dropped.
+//! Then `Evicted` advances. The tail follows, for several groups together, when the origin is flushed and the pages appended
+//! again are durable (rule L2).
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -19,22 +19,22 @@ use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;
 
-/// What of a group goes which way: slots.
+/// A group of pages to evict: its slots by treatment.
 #[derive(Default)]
 struct Group {
-    /// Where it ends.
+    /// The position after it.
     end: u64,
-    /// Entered once more.
+    /// Appended again.
     again: Vec<u32>,
     /// Written to the origin.
     dirty: Vec<u32>,
     /// Valid and clean: dropped.
     clean: Vec<u32>,
-    /// All of these.
+    /// All valid slots.
     valid: Vec<u32>,
     /// The first pages of tombstones.
     tombstones: Vec<u64>,
-    /// The newest versions of what is not valid here: they must be durable before these are gone.
+    /// Position of the newest versions of pages that are not valid here: they must be durable before the tail moves.
     newer: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct ReadSpan {
 }
 
 impl ReadSpan {
-    /// The page at a position, if it is there and whole.
+    /// The page at a position, if it is in the span and intact.
     fn page(&self, position: u64, crc: u32) -> Option<Buf> {
         let at = position.checked_sub(self.first)? as usize * self.page_bytes;
         let page = self.bytes.as_ref()?.get(at..at + self.page_bytes)?;
@@ -55,17 +55,17 @@ impl ReadSpan {
     }
 }
 
-/// Where a slot's page is, as the lock's holder saw it: the slot may be another page's before it is read.
+/// The place of a slot's page at the time of the lock: the slot may hold another page before it is read.
 pub(super) struct Place {
     pub position: u64,
     crc: u32,
-    /// Its bytes, if they were in memory.
+    /// Its bytes, if they are in memory.
     staged: Option<Buf>,
 }
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Does what is due so that the log can go on: segments, durable fronts, room at the front; one step of
-    /// it. Whether anything was done. One at a time does.
+    /// Makes one step that is due: writes a segment, makes the tail durable, or evicts. Returns whether one was due. One
+    /// keeper runs at a time.
     pub async fn keep(&self) -> bool {
         if !self.become_keeper() {
             return false;
@@ -73,14 +73,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let done = self.keep_step().await;
         let _guard = self.lock();
         self.words.set(Mark::Keeper, 0);
-        // Whoever waits for room and has no tasks goes on with it.
+        // Without tasks, a waiting process continues as the keeper.
         if done || !self.host.has_tasks() && self.words.get(Mark::Wanted) != 0 {
             self.host.notify();
         }
         done
     }
 
-    /// Takes the front over, unless somebody has it.
+    /// Becomes the keeper, unless a living one exists.
     pub(super) fn become_keeper(&self) -> bool {
         let _guard = self.lock();
         let keeper = self.words.get(Mark::Keeper);
@@ -107,32 +107,32 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let blocks = u64::from(self.log.blocks);
             let wanted = get(Mark::Wanted) != 0;
             let need = empty_blocks(&self.log) + reserve(&self.log) + empty_blocks(&self.log);
-            // Some groups ahead, so that one flush of each device serves several.
+            // Several groups ahead, so that they share one flush of each device.
             let ahead = match self.host.keeps_ahead() {
                 true => (blocks / 8).min(16 * empty_blocks(&self.log)),
                 false => 0,
             };
-            let room = |mark| (get(mark) + blocks).saturating_sub(get(Mark::Rear));
-            let short = room(Mark::DurableFront) < need + ahead / 4 || wanted;
+            let room = |mark| (get(mark) + blocks).saturating_sub(get(Mark::Head));
+            let short = room(Mark::DurableTail) < need + ahead / 4 || wanted;
             (
                 get(Mark::Written) >= get(Mark::Segments) + self.log.segment(),
-                room(Mark::Left) < need + ahead,
-                get(Mark::Left) > get(Mark::Front)
+                room(Mark::Evicted) < need + ahead,
+                get(Mark::Evicted) > get(Mark::Tail)
                     && short
                     && (wanted || get(Mark::Written) >= get(Mark::Need)),
-                get(Mark::Front) > get(Mark::DurableFront)
-                    && (wanted || get(Mark::WrittenFront) > get(Mark::DurableFront)),
+                get(Mark::Tail) > get(Mark::DurableTail)
+                    && (wanted || get(Mark::WrittenTail) > get(Mark::DurableTail)),
             )
         };
         if segment_due {
             return self.keep_marks().await;
         }
-        // In this order: groups first, so that as much as possible is settled together.
-        if low && self.leave_group().await {
+        // Groups first, so that the tail passes as many as possible together.
+        if low && self.evict_group().await {
             return true;
         }
         if settle_due {
-            return self.settle_front().await.is_ok();
+            return self.settle_tail().await.is_ok();
         }
         if marks_due {
             return self.keep_marks().await;
@@ -140,9 +140,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         false
     }
 
-    /// One group leaves; whether there was one.
-    async fn leave_group(&self) -> bool {
-        let start = self.words.get(Mark::Left);
+    /// Evicts one group; returns whether there was one.
+    async fn evict_group(&self) -> bool {
+        let start = self.words.get(Mark::Evicted);
         let Some(mut group) = self.take_group(start) else { return false };
         for page in std::mem::take(&mut group.tombstones) {
             self.host.tombstone_done(page).await;
@@ -153,7 +153,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let mut need = group.newer;
         let mut dirty = std::mem::take(&mut group.dirty);
         for slot in group.again {
-            match self.enter_again(slot, &span).await {
+            match self.append_again(slot, &span).await {
                 Some(position) => need = need.max(position),
                 None => dirty.push(slot),
             }
@@ -165,7 +165,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             if !kept.contains(&page_of(self.words.slot(slot))) {
                 continue;
             }
-            // The only copy: it stays, or what is known of its loss does.
+            // The origin failed the write. The page stays in the log, or a record of its loss does.
             match self.keep_dirty(slot).await {
                 Ok(position) => need = need.max(position),
                 Err(errno) => {
@@ -176,53 +176,53 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             left -= 1;
         }
         let _guard = self.lock();
-        // What is not valid any more was replaced or ended meanwhile.
+        // Versions that are no longer valid were replaced, or ended by a tombstone.
         for slot in &group.valid {
             let word = self.words.slot(*slot);
             if word & VALID == 0 {
                 need = need.max(self.newer_locked(page_of(word)));
             }
         }
-        // First, so that who dies here has not dropped what nobody knows to have left (see `may_come_back`);
-        // a repair drops the rest.
+        // Before the drops: if this process dies here, `may_come_back` covers the dropped pages, and a repair drops the
+        // rest.
         self.words.raise(Mark::Need, need);
-        self.words.set(Mark::Left, group.end);
+        self.words.set(Mark::Evicted, group.end);
         for slot in group.valid {
             if self.words.slot(slot) & VALID != 0 && self.position(slot) < group.end {
                 self.words.drop_valid(slot);
             }
         }
-        self.words.add(Mark::Gone, left as u64);
-        self.host.left(left as u64);
+        self.words.add(Mark::Evictions, left as u64);
+        self.host.evicted(left as u64);
         self.words.set(Mark::Stumbles, 0);
         true
     }
 
-    /// Whole batches from `start` on, with a full batch's pages or more together.
+    /// Whole batches from `start` on, with at least the pages of a full batch.
     fn take_group(&self, start: u64) -> Option<Group> {
         let _guard = self.lock();
         let words = &self.words;
         let limit = words.get(Mark::Written);
         let mut group = Group { end: start, ..Group::default() };
-        let (mut pages, mut last) = (0, Kind::Head);
+        let (mut pages, mut last) = (0, Kind::Header);
         let blocks = u64::from(self.log.blocks);
-        let room = (words.get(Mark::DurableFront) + blocks).saturating_sub(words.get(Mark::Rear));
+        let room = (words.get(Mark::DurableTail) + blocks).saturating_sub(words.get(Mark::Head));
         let chances = self.settings.second_chance && room >= 3 * empty_blocks(&self.log);
         let mut first = None;
         while group.end < limit {
             let slot = self.log.slot(group.end);
             let (word, kind) = (words.slot(slot), kind_of(words.slot(slot)));
-            if pages >= self.log.batch_pages && kind == Kind::Head && last != Kind::Head {
+            if pages >= self.log.batch_pages && kind == Kind::Header && last != Kind::Header {
                 break;
             }
-            pages += u32::from(kind != Kind::Head);
+            pages += u32::from(kind != Kind::Header);
             last = kind;
             group.end += 1;
             if word & VALID != 0 {
                 group.valid.push(slot);
             }
             match kind {
-                Kind::Head => {}
+                Kind::Header => {}
                 Kind::Tombstone => group.tombstones.push(page_of(word)),
                 _ if word & VALID == 0 => {
                     group.newer = group.newer.max(self.newer_locked(page_of(word)));
@@ -244,7 +244,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         (group.end > start).then_some(group)
     }
 
-    /// Reads the pages from the first to the last of these slots in one operation, where they are one run.
+    /// Reads the pages from the first to the last of these slots in one operation, if they are close together.
     pub(super) async fn read_span<'a>(&self, slots: impl Iterator<Item = &'a u32>) -> ReadSpan {
         let positions: Vec<u64> = {
             let _guard = self.lock();
@@ -264,7 +264,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         ReadSpan { first: *first, page_bytes: self.log.page() as usize, bytes }
     }
 
-    /// Under the lock.
+    /// The place of a slot's page. The caller holds the lock.
     pub(super) fn place(&self, slot: u32) -> Place {
         let position = self.position(slot);
         let staged = self.words.in_memory(position).map(|(buffer, place)| {
@@ -294,9 +294,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// Enters a page once more, if it is still valid where it was; what must be durable before it is gone there. Nothing
-    /// if it did not enter.
-    async fn enter_again(&self, slot: u32, span: &ReadSpan) -> Option<u64> {
+    /// Appends a page again, if it is still valid in its slot. Returns the position that must be durable before the tail
+    /// passes the slot; `None` if it was not appended.
+    async fn append_again(&self, slot: u32, span: &ReadSpan) -> Option<u64> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
             return Some(self.newer(page_of(word)));
@@ -313,17 +313,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let put = Put {
             kind: Kind::Page,
             page,
-            // The mutant takes what came back from flash for what the origin has.
+            // The mutant takes a page read from flash as clean.
             dirty: dirty && !mutant::is_active("page-log-again-clean"),
             crc: crc32c(&bytes),
             bytes: &bytes,
             instead_of: Some(slot),
             urgent: true,
         };
-        match self.enter(&put).await {
+        match self.append(&put).await {
             Ok(Some(position)) => {
                 let _guard = self.lock();
-                self.words.add(Mark::Again, 1);
+                self.words.add(Mark::AppendedAgain, 1);
                 Some(position)
             }
             Ok(None) if !self.is_newest_in(page, slot) => Some(self.newer(page)),
@@ -331,7 +331,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
-    /// What cannot leave: enters it once more as it is, or as lost.
+    /// Appends a page that the origin does not accept again, or a record of its loss.
     async fn keep_dirty(&self, slot: u32) -> Result<u64, Errno> {
         let word = self.words.slot(slot);
         if word & VALID == 0 {
@@ -363,15 +363,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             instead_of: Some(slot),
             urgent: true,
         };
-        let entered = self.enter(&put).await?;
-        if entered.is_none() && self.is_newest_in(page_of(word), slot) {
+        let appended = self.append(&put).await?;
+        if appended.is_none() && self.is_newest_in(page_of(word), slot) {
             return Err(if kind == Kind::Lost { Errno::EIO } else { Errno::ENOSPC });
         }
-        Ok(entered.unwrap_or_else(|| self.newer(page_of(word))))
+        Ok(appended.unwrap_or_else(|| self.newer(page_of(word))))
     }
 
-    /// What must be durable before a version that is not valid any more is gone: the one that replaced it, or
-    /// the tombstone that ended it.
+    /// The position that must be durable before the tail passes an invalid version: that of the version that replaced it, or
+    /// of the tombstone that ended it.
     fn newer(&self, page: u64) -> u64 {
         let _guard = self.lock();
         self.newer_locked(page)
@@ -389,18 +389,18 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page) == Some(slot)
     }
 
-    /// The front comes to where pages have left, once that is safe (rule L2).
-    pub(super) async fn settle_front(&self) -> Result<(), Errno> {
+    /// Moves the tail to `Evicted`, when that is safe (rule L2).
+    pub(super) async fn settle_tail(&self) -> Result<(), Errno> {
         let (target, need, writes, flushed) = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);
-            (get(Mark::Left), get(Mark::Need), get(Mark::OriginWrites), get(Mark::OriginFlushed))
+            (get(Mark::Evicted), get(Mark::Need), get(Mark::OriginWrites), get(Mark::OriginFlushed))
         };
         if writes != flushed
             && !mutant::is_active("page-log-leave-unflushed")
             && let Err(errno) = self.host.flush_origin().await
         {
-            // What the origin could not make durable may be gone, and a later flush would not say so.
+            // The origin may have lost writes, and a later flush would not report it.
             self.fail(errno);
             return Err(errno);
         }
@@ -408,9 +408,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.settle(need).await?;
         }
         let _guard = self.lock();
-        // Not before: who dies meanwhile has flushed nothing.
+        // After the flush: a process that dies before it has flushed nothing.
         self.words.raise(Mark::OriginFlushed, writes);
-        self.words.raise(Mark::Front, target);
+        self.words.raise(Mark::Tail, target);
         self.host.notify();
         Ok(())
     }

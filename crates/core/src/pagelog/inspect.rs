@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A look at a log on a device: what a start would find. Nothing is written.
+//! Reads a log on a device as a start would, and writes nothing.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -14,18 +14,18 @@ use super::words::words_needed;
 use crate::buf::Buf;
 use crate::request::Errno;
 
-/// A log as it lies there.
-pub struct Look<'a> {
+/// A log that was read.
+pub struct Inspection<'a> {
     log: PageLog<Reading<'a>, Vec<AtomicU64>>,
-    /// What was found.
+    /// The recovered state.
     pub found: Found,
 }
 
 /// Reads from flash.
 type Read<'a> = Box<dyn Fn(u64, Buf) -> Result<Buf, Errno> + 'a>;
 
-impl<'a> Look<'a> {
-    /// Reads it; `read` fills a buffer from a byte of the device on.
+impl<'a> Inspection<'a> {
+    /// Reads it; `read` fills a buffer from a byte of the device.
     ///
     /// # Errors
     /// If it cannot be used.
@@ -35,29 +35,29 @@ impl<'a> Look<'a> {
         read: impl Fn(u64, Buf) -> Result<Buf, Errno> + 'a,
     ) -> Result<Self, OpenError> {
         let memory = (0..words_needed(log.blocks)).map(|_| AtomicU64::new(0)).collect();
-        let (log, found) = now(PageLog::look(Reading(Box::new(read)), memory, log, settings))?;
+        let (log, found) = now(PageLog::inspect(Reading(Box::new(read)), memory, log, settings))?;
         Ok(Self { log, found })
     }
 
-    /// The valid pages, where on the device they lie, and whether the origin may lack them.
+    /// The valid pages: page, first byte on the device, whether it is dirty.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
         self.log.valid_pages()
     }
 
-    /// Blocks between front and rear.
+    /// Blocks between tail and head.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.found.rear - self.found.front
+        self.found.head - self.found.tail
     }
 
-    /// Whether the origin may lack anything that is here, or have what a tombstone says is gone.
+    /// Whether it holds dirty pages, or tombstones that the origin may lack.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.found.redo.is_empty() || self.pages().any(|(_, _, dirty)| dirty)
     }
 }
 
-/// A host that reads, and no more.
+/// A host that only reads.
 struct Reading<'a>(Read<'a>);
 
 impl Host for Reading<'_> {
@@ -94,7 +94,7 @@ impl Host for Reading<'_> {
     async fn flush_origin(&self) -> Result<(), Errno> {
         Err(Errno::EIO)
     }
-    fn left(&self, _: u64) {}
+    fn evicted(&self, _: u64) {}
     fn has_tasks(&self) -> bool {
         false
     }
