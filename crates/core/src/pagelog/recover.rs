@@ -233,7 +233,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             .chunks_exact(self.log.page() as usize)
             .filter_map(|copy| BatchHeader::decode(copy, self.log));
         let mut batches = batches.filter(|batch| self.counts(header, batch, start));
-        if mutant::is_active("page-log-older-batch") {
+        if mutant::is_active("page-log-older-batch-header") {
             return Ok(batches.next());
         }
         Ok(batches.max_by_key(|batch| batch.generation))
