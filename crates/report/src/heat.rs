@@ -17,6 +17,11 @@ const HEAD: f64 = 44.0;
 const FOOT: f64 = 10.0;
 /// Room for a letter of a name.
 const LETTER: f64 = 7.2;
+/// Room for a letter of a group's name.
+const HEAD_LETTER: f64 = 6.2;
+/// Size of a mark, where it has room, and of its signs in proportion to that.
+const MARK: f64 = 10.0;
+const SIGN: f64 = 0.62;
 /// Between two groups.
 const GAP: f64 = 4.0;
 /// A shade: up to which ratio, its class, its mark, and its words in the legend.
@@ -61,8 +66,15 @@ pub(super) fn chart(heat: &Heat, title: &str) -> String {
     let x = |group: usize, column: usize| left + group as f64 * group_width + column as f64 * width;
     for (group, name) in heat.groups.iter().enumerate() {
         let middle = x(group, 0) + (group_width - GAP) / 2.0;
+        let half = name.chars().count() as f64 * HEAD_LETTER / 2.0;
         // Names of neighbours are on two lines, so that long ones do not meet.
-        text(&mut out, "head middle", middle, 10.0 + 13.0 * (group % 2) as f64, &escape(name));
+        text(
+            &mut out,
+            "head middle",
+            middle.min(WIDTH - half),
+            10.0 + 13.0 * (group % 2) as f64,
+            &escape(name),
+        );
         rule(&mut out, "grid", (x(group, 0), 27.0), (x(group, 0) + group_width - GAP, 27.0));
         for (column, name) in heat.columns.iter().enumerate() {
             let middle = x(group, column) + width / 2.0;
@@ -97,8 +109,15 @@ fn field(out: &mut String, (x, y, width): (f64, f64, f64), value: f64, place: &s
         escape(place),
         number(value)
     );
-    if !mark.is_empty() {
-        text(out, "mark-of middle", x + (width - 1.0) / 2.0, y + 15.0, mark);
+    let signs = mark.chars().count() as f64;
+    if signs > 0.0 {
+        let size = MARK.min((width - 2.0) / (signs * SIGN));
+        let _ = writeln!(
+            out,
+            "<text class=\"mark-of middle\" style=\"font-size:{size:.1}px\" x=\"{:.1}\" y=\"{:.1}\">{mark}</text>",
+            x + (width - 1.0) / 2.0,
+            y + 11.5 + size * 0.35
+        );
     }
 }
 
