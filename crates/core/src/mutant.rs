@@ -45,6 +45,17 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("population-late-claim", "4", "a population watches for writes only after its read"),
     mutant(
+        "extended-late-claim",
+        "4",
+        "an extended read watches for writes only after its origin read",
+    ),
+    mutant(
+        "join-ignores-writes",
+        "3",
+        "a read joins an extended read that began before a write to its pages",
+    ),
+    mutant("benefit-evicts-pinned", "5", "admission by benefit evicts a slot that is in use"),
+    mutant(
         "timeout-forgets",
         "5",
         "after a timeout the operation is forgotten, its slot and pages are reused",
@@ -215,6 +226,11 @@ pub const MUTANTS: &[Mutant] = &[
         "page-log-left-with-writers",
         "3",
         "a log is detached while a write that it returned to readers is in flight",
+    ),
+    mutant(
+        "page-log-serves-alone",
+        "7",
+        "a log serves requests before the logs of all shards are open",
     ),
     mutant(
         "page-log-attach-over-writes",

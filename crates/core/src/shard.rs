@@ -130,10 +130,16 @@ impl Shard {
         self.current.attach_units(flash, recovered)
     }
 
-    /// Starts to cache in a page log, in this shard's place on the flash device. Requests wait for the event that reports
-    /// whether the log is open.
+    /// Starts to cache in a page log, in this shard's place on the flash device. An event reports whether the log is open.
+    /// Requests wait for [`all_logs_open`](Self::all_logs_open).
     pub fn attach_log(&self, dev: DevId, place: Geometry) {
         self.current.attach_log(dev, place);
+    }
+
+    /// The page logs of all shards on the device are open: requests are served. If one of them could not be opened, the
+    /// caller detaches the device from all shards instead.
+    pub fn all_logs_open(&self) {
+        self.current.all_logs_open();
     }
 
     /// The driver calls this when it is durable off the flash that the flash is out of use. Writes continue.

@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fixed scenarios in virtual time: what the engine must do that a random load shows badly.
 
-use larder_core::config::{Choices, Limits, preset};
+use larder_core::config::{Choices, Limits, WritePolicy, preset};
+use larder_core::event::Event;
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
+use larder_core::format::LogsPlan;
+use larder_core::pagelog::{BATCH_PAGES, LogPolicy};
 use larder_core::request::Kind;
+use larder_core::shape::Shape;
 use larder_model::Jitter;
 
 use crate::device::SimDevice;
+use crate::store::Store;
 use crate::world::{World, lawful};
 
 const MICRO: Nanos = 1_000;
 
-/// The choices of the preset `sce`.
-#[must_use]
-pub fn sce() -> Choices {
-    match preset("sce") {
+/// The choices of a preset.
+fn choices_of(name: &str) -> Choices {
+    match preset(name) {
         Some(preset) => preset.choices(),
         None => unreachable!("the table has it"),
     }
+}
+
+/// The choices of the preset `sce`.
+#[must_use]
+pub fn sce() -> Choices {
+    choices_of("sce")
 }
 
 /// A volume of `units` units under `slots` slots, on devices without bytes that take 1 to 2 ms
@@ -65,4 +75,47 @@ pub fn hot_units_stay() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Rule 7: if the page log of one shard cannot be opened, no other shard loses a write that was answered before the volume
+/// stopped using the device.
+pub fn an_unusable_log_loses_nothing_of_the_others() -> Result<(), String> {
+    let write = WritePolicy::Logged(LogPolicy::Bounded);
+    let choices = Choices { write, ..choices_of("face") };
+    let shape = Shape::new(2 * choices.unit_bytes, choices.unit_bytes, 2);
+    let (at, blocks, batch_pages, volume) = (1 << 20, 1024, BATCH_PAGES, 7);
+    let plan = LogsPlan { at, shape, blocks, batch_pages, survives_crash: false };
+    let place = plan.geometry(volume, 1);
+    let zero = |bytes| Store::new(bytes, |_, sector| sector.fill(0));
+    let mut flash = zero(place.base + place.bytes());
+    // The second shard's log has no header.
+    for (at, header) in plan.geometry(volume, 0).blank() {
+        flash.write(at, &header, true);
+    }
+    let device = |store, seed| {
+        SimDevice::new(Box::new(Jitter::new(seed, 50 * MICRO, 100 * MICRO)), Some(store), seed, 1)
+    };
+    let origin = device(zero(shape.origin_bytes), 1);
+    let mut world = World::shaped(origin, shape, &lawful(&choices), &Limits::default());
+    world.attach_logs(device(flash, 2), &plan, volume);
+    let written = [0xA5; 4096];
+    world.request(1, Kind::Write { fua: false }, 0, 4096, &written);
+    let failed = |event: &Event| matches!(event, Event::FlashFailed { .. });
+    while !world.take_events().iter().any(failed) {
+        if !world.advance(SECOND) {
+            return Err("a log without a header was opened".into());
+        }
+    }
+    // A volume takes this long to record that the device is out of use.
+    world.idle_until(world.now() + 10 * MILLISECOND);
+    world.detach();
+    world.fence();
+    world.request(2, Kind::Read, 0, 4096, &[]);
+    world.idle_until(SECOND);
+    let mut finished = std::iter::from_fn(|| world.next_finished());
+    let read = finished.find(|done| done.client == 2);
+    match read.as_ref().map(|done| &done.bufs[..]) {
+        Some([bytes]) if bytes[..] == written => Ok(()),
+        _ => Err("a write that was answered is lost with the log of its shard".into()),
+    }
 }

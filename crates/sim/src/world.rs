@@ -49,6 +49,8 @@ pub struct World {
     desk: Desk<u64>,
     finished: VecDeque<Finished<u64>>,
     events: Vec<Event>,
+    /// Shards whose page logs on the newest device are not open yet.
+    logs_opening: usize,
 }
 
 impl World {
@@ -78,6 +80,7 @@ impl World {
             desk: Desk::default(),
             finished: VecDeque::new(),
             events: Vec::new(),
+            logs_opening: 0,
         }
     }
 
@@ -113,6 +116,7 @@ impl World {
         self.devices.push(flash);
         let dev = DevId(self.devices.len() as u32 - 1);
         let places = plan.each(volume);
+        self.logs_opening = self.shards.len();
         self.shards.iter().zip(places).for_each(|(shard, place)| shard.attach_log(dev, place));
     }
 
@@ -213,12 +217,24 @@ impl World {
                     }
                 }
                 while let Some(event) = shard.next_event() {
-                    if event == Event::NeedsOriginFlush {
-                        moved = true;
-                        self.shards[0].flush_origin(RELAYED - number as u64);
-                    } else {
-                        self.events.push(event);
+                    match event {
+                        Event::NeedsOriginFlush => {
+                            moved = true;
+                            self.shards[0].flush_origin(RELAYED - number as u64);
+                            continue;
+                        }
+                        Event::LogOpened { dev, .. }
+                            if dev.0 as usize + 1 == self.devices.len() =>
+                        {
+                            moved = true;
+                            self.logs_opening -= 1;
+                            if self.logs_opening == 0 {
+                                self.shards.iter().for_each(Shard::all_logs_open);
+                            }
+                        }
+                        _ => {}
                     }
+                    self.events.push(event);
                 }
             }
             for device in &mut self.devices {

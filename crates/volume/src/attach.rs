@@ -110,7 +110,10 @@ impl Volume {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let Some(why) = lock(&self.state).log_refused(dev) else { return Ok(()) };
+        let Some(why) = lock(&self.state).log_refused(dev) else {
+            self.ask(|worker| worker.shard.all_logs_open())?;
+            return Ok(());
+        };
         self.ask(|worker| worker.shard.detach())?;
         Err(VolumeError::Refused(format!(
             "flash {name}: cannot be used ({why}), and it alone may have some of the data"

@@ -33,7 +33,7 @@ use self::units::write_back::WriteBack;
 use crate::config::{CacheSpec, Contents, KindSpec, LogSpec};
 use crate::context::Context;
 use crate::event::Event;
-use crate::exec::{DevId, IoKind, MILLISECOND, WaitList};
+use crate::exec::{DevId, IoKind, MILLISECOND};
 use crate::flash::{Attached, Flash, Owner};
 use crate::format::FlashPlan;
 use crate::journal::recover::Recovered;
@@ -223,8 +223,7 @@ impl Current {
         self.detaching.hold_back.set(false);
         let (device, limits) = (self.cx.device(), &self.cx.limits);
         let flash = Rc::new(Flash::new(dev, device, limits, spec.contents, self.owner()));
-        let (device, waiting) = (Rc::clone(flash.device()), WaitList::default());
-        let opening = Rc::new(Opening { device, waiting });
+        let opening = Opening::new(flash.device());
         self.cache.replace(Cache::Log(LogState::Opening(Rc::clone(&opening))));
         self.cx.exec.spawn(me.open_log(opening, flash, spec.clone(), place));
     }
@@ -244,7 +243,10 @@ impl Current {
         }
         let opened = OpenLog::open(Rc::clone(&self.cx), flash, spec, place).await;
         let cache = match opened {
-            Opened::Open(open) => Cache::Log(LogState::Open(open)),
+            Opened::Open(open) if opening.wait_for_all(&self.cx).await => {
+                Cache::Log(LogState::Open(open))
+            }
+            Opened::Open(open) => return open.log.fail(Errno::ESHUTDOWN),
             Opened::Refused => Cache::Log(LogState::Refused),
             Opened::Failed => {
                 // It may be sealed: the next start would use it.
@@ -255,6 +257,14 @@ impl Current {
         };
         self.cache.replace(cache);
         opening.waiting.wake_all(&self.cx.exec);
+    }
+
+    /// The logs of all shards are open: requests are served from this shard's log.
+    pub(crate) fn all_logs_open(&self) {
+        if let Cache::Log(LogState::Opening(opening)) = self.get() {
+            opening.all_open.set(true);
+            opening.waiting.wake_all(&self.cx.exec);
+        }
     }
 
     /// Switches to pass-through.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use super::device::Device;
+use super::format::BatchHeader;
 use super::*;
 use crate::buf::{Buf, PAGE};
 use crate::request::Errno;
@@ -310,6 +311,43 @@ fn damage_of_durable_batches_is_refused_and_one_copy_is_enough() {
     flip(rig.log.header(0) / PAGE as u64);
     flip(rig.log.header(1) / PAGE as u64);
     assert_eq!(rig.try_open().map(drop), Err(OpenError::NoHeader));
+}
+
+/// A batch header whose first copy is of an earlier generation, as a crash leaves it that ended the log there.
+fn value_behind_an_older_first_copy() -> u64 {
+    let rig = Rig::new(LogPolicy::Full, true, 1);
+    drop(rig.open());
+    let (log, _) = rig.open();
+    for page in 0..100 {
+        now(log.put(page, &bytes_of(page + 1), true)).unwrap();
+        now(log.flush()).unwrap();
+    }
+    drop(log);
+    // This batch is beyond the last segment.
+    let at = rig.log.block(270) / PAGE as u64;
+    let older = {
+        let devices = rig.devices.borrow();
+        let mut header = BatchHeader::decode(&devices.flash.blocks[&at], &rig.log).expect("whole");
+        header.generation -= 1;
+        header.entries.iter_mut().for_each(|entry| entry.0 += 500);
+        header.encode(&rig.log)
+    };
+    rig.devices.borrow_mut().flash.blocks.get_mut(&at).unwrap().copy_from_slice(&older);
+    // The second start makes this generation one of the past.
+    drop(rig.open());
+    rig.value(&rig.open().0, 90)
+}
+
+#[test]
+fn the_newer_copy_of_a_batch_header_is_used() {
+    assert_eq!(value_behind_an_older_first_copy(), 91);
+    #[cfg(feature = "mutants")]
+    {
+        crate::mutant::activate(Some("page-log-older-batch-header"));
+        let value = value_behind_an_older_first_copy();
+        crate::mutant::activate(None);
+        assert_ne!(value, 91, "the mutant is not caught");
+    }
 }
 
 #[test]

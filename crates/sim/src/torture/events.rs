@@ -31,6 +31,10 @@ impl Life<'_> {
         if !self.attached {
             return;
         }
+        self.stop_using();
+    }
+
+    fn stop_using(&mut self) {
         (self.attached, self.fence_at) = (false, None);
         self.world.detach();
         self.world.fence();
@@ -66,8 +70,8 @@ impl Life<'_> {
             }
         }
         if self.fence_at.is_some_and(|at| now >= at) {
-            (self.attached, self.fence_at) = (false, None);
-            self.world.fence();
+            // The other shards stop using the device too.
+            self.stop_using();
         }
     }
 

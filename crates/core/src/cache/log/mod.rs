@@ -64,10 +64,31 @@ pub(crate) enum LogState {
 }
 
 /// A log that is being opened.
+///
+/// An open log serves requests once the logs of all shards are open: if one of them cannot be used, the volume stops
+/// using the device, and no other log may hold a write that was answered.
 pub(crate) struct Opening {
     pub(crate) device: Rc<Attached>,
-    /// Requests that wait for it.
+    /// Whether the logs of all shards are open.
+    pub(crate) all_open: Cell<bool>,
+    /// Requests, and the task that opens the log.
     pub(crate) waiting: WaitList,
+}
+
+impl Opening {
+    pub(crate) fn new(device: &Rc<Attached>) -> Rc<Self> {
+        let (all_open, waiting) = (Cell::new(false), WaitList::default());
+        Rc::new(Self { device: Rc::clone(device), all_open, waiting })
+    }
+
+    /// Waits until the logs of all shards are open; returns whether the device is still attached.
+    pub(crate) async fn wait_for_all(&self, cx: &Context) -> bool {
+        let alone = cx.shape.shards == 1 || mutant::is_active("page-log-serves-alone");
+        while !alone && !self.all_open.get() && !self.device.closed() {
+            self.waiting.wait(&cx.exec).await;
+        }
+        !self.device.closed()
+    }
 }
 
 /// The result of opening a log.
