@@ -8,7 +8,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use crate::buf::Buf;
+use crate::buf::{Buf, PAGE};
 use crate::cache::units::table::SlotPin;
 use crate::cache::units::unit_cache::{Bytes, UnitCache};
 use crate::claims::Claim;
@@ -52,7 +52,7 @@ impl<'a, J: Journal> Fill<'a, J> {
         Self { units, pin, unit, pages: pages.clone(), claim: OnceCell::from(claim) }
     }
 
-    fn claim(&self) -> &Rc<Claim> {
+    pub(crate) fn claim(&self) -> &Rc<Claim> {
         let claims = &self.units.cx.claims;
         self.claim.get_or_init(|| claims.claim(u64::from(self.unit), self.pages.clone()))
     }
@@ -84,6 +84,25 @@ impl<'a, J: Journal> Fill<'a, J> {
             self.validate(valid, &if unseen { PageSet::default() } else { self.conflicts() });
         }
         written
+    }
+
+    /// Writes the pages of `pages` that are neither in `skip` nor in conflict; `buf` begins at the first of `pages`.
+    /// Returns the buffer. `written` is called whenever the buffer comes back from flash.
+    pub(crate) async fn write_runs(
+        &self,
+        pages: Pages,
+        skip: &PageSet,
+        mut buf: Buf,
+        written: impl Fn(&Buf),
+    ) -> Result<Buf, FlashError> {
+        let (first, page) = (pages.start, PAGE as u64);
+        for run in PageSet::runs(pages, |p| !skip.has(p) && !self.conflicts().has(p)) {
+            let (within, len) = (u64::from(run.start) * page, run.len() as u64 * page);
+            let at = (run.start - first) as usize * PAGE;
+            buf = self.write(Bytes { within, len, buf, at }, &run, None).await?;
+            written(&buf);
+        }
+        Ok(buf)
     }
 
     fn validate(&self, pages: &Pages, except: &PageSet) {

@@ -16,6 +16,8 @@ pub struct Counters {
     pub origin_write_bytes: u64,
     /// Reads sent to the origin.
     pub origin_reads: u64,
+    /// Reads that were answered from the memory of another read of the origin.
+    pub read_joins: u64,
     /// Units populated.
     pub populations: u64,
     /// Units evicted.
@@ -43,6 +45,7 @@ impl std::ops::AddAssign for Counters {
         self.origin_read_bytes += other.origin_read_bytes;
         self.origin_write_bytes += other.origin_write_bytes;
         self.origin_reads += other.origin_reads;
+        self.read_joins += other.read_joins;
         self.populations += other.populations;
         self.evictions += other.evictions;
         self.updates += other.updates;

@@ -19,7 +19,8 @@ use crate::load::initial;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every preset whose origin is always current; page logs write through here.
-pub const PRESETS: [&str; 6] = ["sce", "slru", "flashcache", "enhanceio", "bcache", "face"];
+pub const PRESETS: [&str; 7] =
+    ["sce", "larder", "slru", "flashcache", "enhanceio", "bcache", "face"];
 
 /// The output of a command and how it ended.
 #[derive(Debug)]

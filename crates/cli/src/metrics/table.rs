@@ -88,6 +88,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         Counter(|s| s.stats.counters.population_bytes),
         "Bytes read from the origin for population",
     ),
+    (
+        "larder_read_joins",
+        Counter(|s| s.stats.counters.read_joins),
+        "Reads answered from the memory of another read of the origin",
+    ),
     ("larder_evictions", Counter(|s| s.stats.counters.evictions), "Units displaced from flash"),
     (
         "larder_write_arounds",

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The five choices and their settings.
 
-use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
+use larder_policy::admission::{
+    BENEFIT_BYTES_PER_UNIT, OnMissSettings, PeriodicSettings, SelectiveSettings,
+};
 use larder_policy::replacement::{
     Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lirs, Lru, Replacement, S3Fifo, Sieve, TwoQ,
     WTinyLfu,
@@ -102,8 +104,12 @@ impl AdmissionChoice {
     /// Bytes of memory per origin unit.
     #[must_use]
     pub fn bytes_per_unit(&self) -> u64 {
-        // A reference factor.
-        if self.is_periodic() { 2 } else { 0 }
+        match self {
+            // A reference factor.
+            Self::Periodic(_) => 2,
+            Self::Selective(settings) if settings.by_benefit => BENEFIT_BYTES_PER_UNIT,
+            Self::Selective(_) | Self::OnMiss(_) | Self::OnExit(_) => 0,
+        }
     }
 }
 

@@ -8,7 +8,10 @@ use super::choices::{
     WritePolicy,
 };
 use crate::pagelog::{BATCH_PAGES, LogPolicy};
-use larder_policy::admission::{OnMissSettings, PeriodicSettings, SelectiveSettings};
+use larder_policy::admission::{
+    Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
+    SelectiveSettings,
+};
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
 
 /// A named row.
@@ -43,14 +46,19 @@ pub const PRESETS: &[Preset] = &[
             "asynchronous write-through",
             "journal (in the paper volatile)",
         ],
-        choices: || Choices {
-            unit_bytes: 1 << 20,
-            placement: Placement::Anywhere,
-            admission: AdmissionChoice::Selective(SelectiveSettings::default()),
-            eviction: Eviction::Replacement(ReplacementChoice::GClock { ceiling: DEFAULT_CEILING }),
-            write: WritePolicy::AsyncWriteThrough,
-            durability: Durability::Journal,
-        },
+        choices: sce,
+    },
+    Preset {
+        name: "larder",
+        source: "Larder's own",
+        words: [
+            "1 MiB unit, valid per 4 KiB page",
+            "misses read their neighbours along; hottest of the 800 most recent misses, by a background worker",
+            "generalised CLOCK, ceiling 4; only for a unit that is read more often",
+            "asynchronous write-through",
+            "journal",
+        ],
+        choices: || Choices { admission: refined(), ..sce() },
     },
     Preset {
         name: "prwc",
@@ -185,6 +193,38 @@ pub const PAGE_LOGS: &[Preset] = &[
         choices: || face(false),
     },
 ];
+
+fn sce() -> Choices {
+    Choices {
+        unit_bytes: 1 << 20,
+        placement: Placement::Anywhere,
+        admission: AdmissionChoice::Selective(SelectiveSettings::default()),
+        eviction: Eviction::Replacement(ReplacementChoice::GClock { ceiling: DEFAULT_CEILING }),
+        write: WritePolicy::AsyncWriteThrough,
+        durability: Durability::Journal,
+    }
+}
+
+/// Selective admission with all that refines it.
+fn refined() -> AdmissionChoice {
+    AdmissionChoice::Selective(SelectiveSettings {
+        extended: Some(ExtendedSettings::default()),
+        by_benefit: true,
+        investment: Some(InvestmentSettings::default()),
+        // One worker achieves what several do: the pace lets one read of the origin run at a time. One long list holds
+        // what the bursts of a cold start miss.
+        classes: vec![Class {
+            workers: 1,
+            target_miss_ratio: 0.0,
+            min_free_ratio: 0.0,
+            period_ns: 0,
+        }],
+        list_length: 800,
+        // Benefit decides, not heat.
+        displace_heat: 2,
+        ..SelectiveSettings::default()
+    })
+}
 
 fn face(second_chance: bool) -> Choices {
     Choices {

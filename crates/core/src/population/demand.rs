@@ -5,11 +5,13 @@
 
 use std::cell::RefCell;
 
-use larder_policy::admission::{OnMiss, Periodic, Selective};
+use larder_policy::admission::{
+    Benefit, ExtendedReads, Investment, OnMiss, Periodic, Selective, SelectiveSettings,
+};
 
 use crate::config::AdmissionChoice;
 use crate::exec::{Exec, Guard, Nanos, Signal};
-use crate::shape::Shape;
+use crate::shape::{Place, Shape};
 
 /// How units are admitted.
 pub(crate) enum Population {
@@ -27,6 +29,43 @@ pub(crate) enum Population {
 pub(crate) struct Workers {
     pub policy: RefCell<Selective>,
     pub wake: Vec<Signal>,
+    extended: Option<RefCell<ExtendedReads>>,
+    benefit: Option<RefCell<Benefit>>,
+    investment: Option<RefCell<Investment>>,
+}
+
+impl Workers {
+    fn new(settings: &SelectiveSettings, shape: &Shape) -> Self {
+        let policy = Selective::new(settings, shape.shards);
+        let extended = settings.extended.as_ref();
+        Self {
+            wake: (0..policy.workers()).map(|_| Signal::default()).collect(),
+            policy: RefCell::new(policy),
+            extended: extended.map(|s| RefCell::new(ExtendedReads::new(s, shape.unit_bytes))),
+            benefit: settings.by_benefit.then(|| RefCell::new(Benefit::new(shape.units() as u32))),
+            investment: settings.investment.as_ref().map(|s| RefCell::new(Investment::new(s))),
+        }
+    }
+
+    /// Whether a worker without a candidate completes units that are valid in part, while this share of the slots is free.
+    pub(crate) fn completes(&self, free_ratio: f64) -> bool {
+        self.extended.as_ref().is_some_and(|extended| extended.borrow().admits(free_ratio))
+    }
+
+    /// A read of this byte of a unit was served by flash, or by an extended read in flight.
+    fn served(&self, unit: u32, within: u64) {
+        if let Some(benefit) = &self.benefit {
+            let mut benefit = benefit.borrow_mut();
+            benefit.requested(unit);
+            benefit.hit();
+        }
+        if let Some(extended) = &self.extended {
+            extended.borrow_mut().hit(u64::from(unit), within);
+        }
+        if let Some(investment) = &self.investment {
+            investment.borrow_mut().hit(u64::from(unit));
+        }
+    }
 }
 
 /// A unit is admitted with the request that missed it.
@@ -39,11 +78,7 @@ pub(crate) struct Inline {
 impl Population {
     pub(crate) fn new(choice: &AdmissionChoice, shape: &Shape) -> Self {
         match choice {
-            AdmissionChoice::Selective(settings) => {
-                let policy = Selective::new(settings, shape.shards);
-                let wake = (0..policy.workers()).map(|_| Signal::default()).collect();
-                Self::Workers(Workers { policy: RefCell::new(policy), wake })
-            }
+            AdmissionChoice::Selective(settings) => Self::Workers(Workers::new(settings, shape)),
             AdmissionChoice::OnMiss(settings) => {
                 Self::Inline(RefCell::new(OnMiss::new(settings, shape.shards)))
             }
@@ -63,10 +98,69 @@ impl Population {
         }
     }
 
-    /// A read was served from flash.
-    pub(crate) fn hit(&self, now: Nanos) {
+    /// A flash device of so many slots was attached.
+    pub(crate) fn attached(&self, slots: u32) {
+        if let Self::Workers(Workers { benefit: Some(benefit), .. }) = self {
+            benefit.borrow_mut().attached(slots);
+        }
+    }
+
+    /// A read of this byte of a unit was served from flash.
+    pub(crate) fn hit(&self, unit: u32, within: u64, now: Nanos) {
         if let Self::Workers(workers) = self {
             workers.policy.borrow_mut().served(true, now);
+            workers.served(unit, within);
+        }
+    }
+
+    /// A read of this byte of a unit was served from the memory of an extended read.
+    pub(crate) fn joined(&self, unit: u32, within: u64) {
+        if let Self::Workers(workers) = self {
+            workers.served(unit, within);
+        }
+    }
+
+    /// Bytes of the aligned block that a miss reads, `None` for a plain read; `free`: the share of slots that are free,
+    /// `None` if the unit has a slot already.
+    pub(crate) fn extends(&self, free: Option<f64>) -> Option<u64> {
+        let Self::Workers(Workers { extended: Some(extended), .. }) = self else { return None };
+        let mut extended = extended.borrow_mut();
+        free.is_none_or(|free| extended.admits(free)).then(|| extended.next()).flatten()
+    }
+
+    /// A read of the origin by a client that missed took so long; `block`: the bytes of the unit that it covered, if it
+    /// was extended.
+    pub(crate) fn read_origin(&self, place: &Place, block: Option<(u64, u64)>, took: Nanos) {
+        let Self::Workers(Workers { extended: Some(extended), .. }) = self else { return };
+        match block {
+            Some(block) => {
+                extended.borrow_mut().extended_ended(u64::from(place.unit), block, took);
+            }
+            None => extended.borrow_mut().plain_ended(place.len, took),
+        }
+    }
+
+    /// A unit was populated as a whole.
+    pub(crate) fn populated(&self, unit: u32, now: Nanos) {
+        if let Self::Workers(Workers { investment: Some(investment), .. }) = self {
+            investment.borrow_mut().populated(u64::from(unit), now);
+        }
+    }
+
+    /// The share of the origin that population may take, if that is not the usual share. `cost`: the reads of a client
+    /// that take as long as the population of a unit.
+    pub(crate) fn share(&self, cost: Option<f64>, now: Nanos) -> Option<f64> {
+        let Self::Workers(Workers { investment: Some(investment), .. }) = self else { return None };
+        investment.borrow().share(cost?, now)
+    }
+
+    /// Whether a unit may displace another.
+    pub(crate) fn prefers(&self, unit: u32, victim: u32) -> bool {
+        match self {
+            Self::Workers(Workers { benefit: Some(benefit), .. }) => {
+                benefit.borrow().prefers(unit, victim)
+            }
+            _ => true,
         }
     }
 
@@ -80,6 +174,9 @@ impl Population {
     ) -> Option<Inline> {
         match self {
             Self::Workers(workers) => {
+                if let Some(benefit) = &workers.benefit {
+                    benefit.borrow_mut().requested(unit);
+                }
                 let mut policy = workers.policy.borrow_mut();
                 policy.served(false, exec.now());
                 if let Some(worker) = policy.missed(u64::from(unit), free?, exec.now()) {

@@ -183,13 +183,21 @@ impl Pace {
         }
     }
 
-    /// Ends the step that began at `began`, after its flash writes.
-    pub(crate) fn end_step<G: Guard>(&self, exec: &Exec<G>, began: Nanos) {
+    /// How many client reads take as long as the population of so many bytes; `None` before the first client read.
+    pub(crate) fn visits_of(&self, bytes: u64) -> Option<f64> {
+        let visit = self.visit_ns.get();
+        let step = if self.step_ns.get() > 0.0 { self.step_ns.get() } else { SHORT * visit };
+        (visit > 0.0).then(|| step / visit * bytes as f64 / self.step_bytes.get() as f64)
+    }
+
+    /// Ends the step that began at `began`, after its flash writes. `share`: what population may take of the origin, if
+    /// that is not the usual share.
+    pub(crate) fn end_step<G: Guard>(&self, exec: &Exec<G>, began: Nanos, share: Option<f64>) {
         let now = exec.now();
         self.steps.set(self.steps.get() - 1);
         self.step_ended.set(now);
         let took = (now - began) as f64;
-        let owed = self.rest_owed.get() + took * (1.0 / self.share - 1.0);
+        let owed = self.rest_owed.get() + took * (1.0 / share.unwrap_or(self.share) - 1.0);
         let visit = if self.visit_ns.get() > 0.0 { self.visit_ns.get() } else { took };
         let rests = owed >= REST_VISITS * visit;
         self.rest_owed.set(if rests { 0.0 } else { owed });

@@ -9,12 +9,12 @@
 
 use crate::buf::{Buf, PAGE};
 use crate::cache::units::table::SlotPin;
-use crate::cache::units::unit_cache::{Bytes, UnitCache};
+use crate::cache::units::unit_cache::UnitCache;
 use crate::fill::Fill;
 use crate::journal::Journal;
 use crate::mutant;
 use crate::origin::Use;
-use crate::pages::{MOST_PAGES, PageSet, Pages};
+use crate::pages::{MOST_PAGES, Pages};
 
 /// Whether a population keeps the pace.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,8 @@ pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, pacing
         start = part.end;
         let copied = pin.all_valid(&part) || populate_part(units, &pin, unit, part).await.is_some();
         if pacing == Pacing::Paced {
-            cx.pace.end_step(&cx.exec, began);
+            let cost = cx.pace.visits_of(cx.shape.unit_bytes);
+            cx.pace.end_step(&cx.exec, began, cx.population.share(cost, cx.exec.now()));
         }
         if !copied {
             break;
@@ -53,6 +54,7 @@ pub(crate) async fn populate<J: Journal>(units: &UnitCache<J>, unit: u32, pacing
     }
     if start >= all.end {
         cx.stats.add(|c| c.populations += 1);
+        cx.population.populated(unit, cx.exec.now());
     }
 }
 
@@ -89,6 +91,8 @@ async fn populate_part<J: Journal>(
     part: Pages,
 ) -> Option<()> {
     let (cx, page) = (&units.cx, PAGE as u64);
+    // Two reads of the origin for the same pages would disqualify each other from validation.
+    units.extended.ended(unit, &part, &cx.exec).await;
     let late = mutant::is_active("population-late-claim");
     let fill = Fill::open(units, pin.clone(), (unit, &part), late);
     let skip = pin.valid_pages(&part);
@@ -101,11 +105,6 @@ async fn populate_part<J: Journal>(
     // The last page of the volume may be short; its rest is zero on flash.
     buf[len as usize..].fill(0);
     cx.stats.add(|c| c.population_bytes += len);
-    let mut buf = cx.origin.read(Use::Population, from, len, buf).await.ok()?;
-    for run in PageSet::runs(first..last + 1, |p| !skip.has(p) && !fill.conflicts().has(p)) {
-        let (start, len) = (u64::from(run.start) * page, run.len() as u64 * page);
-        let bytes = Bytes { within: start, len, buf, at: (start - within) as usize };
-        buf = fill.write(bytes, &run, None).await.ok()?;
-    }
-    Some(())
+    let buf = cx.origin.read(Use::Population, from, len, buf).await.ok()?;
+    fill.write_runs(first..last + 1, &skip, buf, |_| ()).await.ok().map(drop)
 }

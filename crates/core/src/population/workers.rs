@@ -3,15 +3,21 @@
 //!
 //! After a restart, the workers first complete units that were recovered in part: those units were worth a slot, and lack
 //! the pages that were being written at the crash.
+//!
+//! Extended reads leave units in part too. A worker without a candidate completes those, while they may admit units.
 
 use std::rc::Rc;
 
 use super::demand::Population;
 use super::step::{Pacing, populate};
 use crate::cache::Current;
+use crate::cache::units::clean::Clean;
 use crate::context::Context;
+use crate::exec::{Nanos, SECOND, Signal};
 use crate::mutant;
 
+/// The rest between two passes over all slots, whose cost grows with the flash.
+const PASS_REST: Nanos = 10 * SECOND;
 /// Slots that one search for partly valid units checks before it yields.
 const REPAIR_SLOTS: u32 = 1 << 16;
 
@@ -37,12 +43,37 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
             continue;
         }
         let candidate = workers.policy.borrow_mut().next(number, room);
-        let Some(unit) = candidate else {
+        let Some(clean) = current.clean() else {
             wake.wait(&cx.exec).await;
             continue;
         };
-        let Some(clean) = current.clean() else { continue };
+        let Some(unit) = candidate else {
+            match workers.completes(free_ratio) {
+                true => complete_next(&cx, &clean, wake).await,
+                false => wake.wait(&cx.exec).await,
+            }
+            continue;
+        };
         populate(&clean.units, unit as u32, Pacing::Paced).await;
+    }
+}
+
+/// Completes the next unit that is valid in part, or waits for a candidate if there was none for a whole pass.
+async fn complete_next(cx: &Context, clean: &Clean, wake: &Signal) {
+    let table = &clean.units.table;
+    match table.partial_from(clean.complete_next.get(), REPAIR_SLOTS) {
+        Ok((slot, unit)) => {
+            clean.complete_next.set(slot + 1);
+            populate(&clean.units, unit, Pacing::Paced).await;
+        }
+        Err(next) if next < table.slots() => {
+            clean.complete_next.set(next);
+            cx.exec.sleep(1).await; // yields to clients
+        }
+        Err(_) => {
+            clean.complete_next.set(0);
+            wake.wait_for(PASS_REST, &cx.exec).await;
+        }
     }
 }
 

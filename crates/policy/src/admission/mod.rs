@@ -4,14 +4,23 @@
 //! Three policies with different interfaces: [`Selective`] collects misses for background workers, [`OnMiss`] decides
 //! within the request that missed, and [`Periodic`] exchanges units at intervals.
 //!
+//! Three more refine background population: [`ExtendedReads`] decides how much a miss reads, [`Benefit`] which units are
+//! exchanged in a full cache, and [`Investment`] how much of the origin population takes.
+//!
 //! Why no common trait: the caller must know which of the three it drives, and a method that two of them answer with
 //! "no" would hide that.
 
+mod benefit;
+mod extended;
+mod investment;
 mod on_miss;
 mod periodic;
 mod regulator;
 mod selective;
 
+pub use benefit::{BYTES_PER_UNIT as BENEFIT_BYTES_PER_UNIT, Benefit};
+pub use extended::{ExtendedReads, ExtendedSettings};
+pub use investment::{Investment, InvestmentSettings};
 pub use on_miss::{OnMiss, OnMissSettings};
 pub use periodic::{Periodic, PeriodicSettings, Slots, Step, Swap};
 pub use regulator::{Class, Regulator};

@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Class, Regulator};
+use super::{Class, ExtendedSettings, InvestmentSettings, Regulator};
 use crate::Nanos;
 use crate::heat::{DEFAULT_LENGTH, HeatList};
 
@@ -26,6 +26,12 @@ pub struct SelectiveSettings {
     pub window_ns: Nanos,
     /// Misses that a fragment needs before it may displace a unit.
     pub displace_heat: u32,
+    /// Misses read a block around the request.
+    pub extended: Option<ExtendedSettings>,
+    /// In a full cache a fragment displaces only a unit that is read less often.
+    pub by_benefit: bool,
+    /// Population takes less of the origin while it does not pay off.
+    pub investment: Option<InvestmentSettings>,
 }
 
 impl Default for SelectiveSettings {
@@ -35,6 +41,9 @@ impl Default for SelectiveSettings {
             list_length: DEFAULT_LENGTH,
             window_ns: 1_000_000_000,
             displace_heat: 8,
+            extended: None,
+            by_benefit: false,
+            investment: None,
         }
     }
 }

@@ -9,7 +9,10 @@ use larder_core::config::{
 };
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::pagelog::Geometry;
-use larder_core::policy::admission::{Class, OnMissSettings, PeriodicSettings, SelectiveSettings};
+use larder_core::policy::admission::{
+    Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
+    SelectiveSettings,
+};
 use larder_core::policy::replacement::BucketOrder;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -46,6 +49,7 @@ pub(super) fn tune_units(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64
             list_length: rng.random_range(2..20),
             window_ns: 5 * MILLISECOND,
             displace_heat: 1,
+            ..settings.clone()
         };
     }
     if let Some(settings) = choices.periodic_mut() {
@@ -124,6 +128,9 @@ fn any_selective(rng: &mut Pcg64Mcg) -> SelectiveSettings {
         list_length: rng.random_range(2..100),
         window_ns: 5 * MILLISECOND,
         displace_heat: rng.random_range(1..4),
+        extended: rng.random_bool(0.5).then(ExtendedSettings::default),
+        by_benefit: rng.random_bool(0.5),
+        investment: rng.random_bool(0.5).then(InvestmentSettings::default),
     }
 }
 

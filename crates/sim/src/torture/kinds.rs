@@ -74,6 +74,12 @@ pub const VOLATILE: Kind = Kind {
 pub const JOURNALED: Kind =
     Kind { name: "journaled", durability: Durability::Journal, excludes: &[], ..VOLATILE };
 
+/// Units without and with a journal, whose misses read a block around the request. Kinds of their own, so that the rows
+/// from before draw what they drew.
+pub const EXTENDED_VOLATILE: Kind = Kind { name: "extended-volatile", ..VOLATILE };
+/// As above, with a journal.
+pub const EXTENDED: Kind = Kind { name: "extended", ..JOURNALED };
+
 /// Units with a journal; flash owns the units that it holds.
 pub const WRITE_BACK: Kind = Kind {
     name: "write-back",

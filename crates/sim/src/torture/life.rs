@@ -380,14 +380,18 @@ impl Life<'_> {
     /// Rule 6: a miss costs one read of the origin, and no more.
     fn judge_latency(&self, took: Nanos) -> Judged<()> {
         let setup = self.setup;
-        let selective = matches!(setup.choices.admission, AdmissionChoice::Selective(_));
+        let AdmissionChoice::Selective(settings) = &setup.choices.admission else { return Ok(()) };
         let bound = match setup.trouble {
+            // The request alone is read after an extended read failed.
+            Trouble::OriginErrors | Trouble::OriginFlushErrors if settings.extended.is_some() => {
+                2 * setup.origin_slowest.max(setup.flash_slowest)
+            }
             // The origin answers reads that flash failed.
             Trouble::FlashErrors => setup.origin_slowest + setup.flash_slowest,
             trouble if trouble.spares_flash() => setup.origin_slowest.max(setup.flash_slowest),
             _ => Nanos::MAX,
         };
-        if selective && took > bound {
+        if took > bound {
             let what = format!("it took {took} ns of at most {bound} ns");
             return wrong("6: a read took longer than a miss may", what);
         }

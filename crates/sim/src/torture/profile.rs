@@ -9,7 +9,10 @@ use std::ops::Range;
 
 use larder_core::config::WritePolicy;
 
-use super::kinds::{JOURNALED, Kind, LOG_BOUNDED, LOG_FULL, LOG_THROUGH, VOLATILE, WRITE_BACK};
+use super::kinds::{
+    EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED, LOG_FULL, LOG_THROUGH, VOLATILE,
+    WRITE_BACK,
+};
 use super::promise::Trouble;
 
 /// A preset with a kind of cache that it makes.
@@ -37,6 +40,8 @@ impl Cache {
 
 /// What may be tortured. A row of the swarm takes those of the kinds that it is about.
 pub const CACHES: &[Cache] = &[
+    cache("larder", &EXTENDED, 3).or(WritePolicy::WriteThrough),
+    cache("larder", &EXTENDED_VOLATILE, 1).or(WritePolicy::WriteThrough),
     cache("sce", &JOURNALED, 12).or(WritePolicy::WriteThrough),
     cache("sce", &VOLATILE, 3).or(WritePolicy::WriteThrough),
     cache("prwc", &WRITE_BACK, 8),
@@ -430,6 +435,30 @@ pub const PROFILES: &[Profile] = &[
             Trouble::DataRot,
         ],
         ..PAGE_LOG
+    },
+    Profile {
+        name: "extended",
+        what: "misses read a block around the request, which requests for its other pages join",
+        weight: 0,
+        percent: 6,
+        takes: &[&EXTENDED, &EXTENDED_VOLATILE],
+        units: &[64 * KIB, 64 * KIB, 128 * KIB],
+        in_flight: &[4, 16, 16, 48],
+        mix: Mix { read: 60, write: 32, flush: 2, trim: 3, zero: 3, fill: 0 },
+        hot: 50,
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::None,
+            Trouble::OriginErrors,
+            Trouble::FlashErrors,
+            Trouble::FlashFull,
+            Trouble::FlashHangs,
+            Trouble::FlashSlow,
+            Trouble::FlashVanishes,
+            Trouble::DataRot,
+        ],
+        ..EVERYDAY
     },
 ];
 

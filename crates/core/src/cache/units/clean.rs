@@ -24,7 +24,8 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use super::table::{Table, WriteTarget};
+use super::extended::Joined;
+use super::table::{SlotPin, Table, WriteTarget};
 use super::unit_cache::{Bytes, UnitCache};
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
@@ -52,6 +53,8 @@ pub(crate) struct Clean {
     flash_copy: FlashCopy,
     /// The next slot to search for partly valid units, after a restart.
     pub(crate) repair_next: Cell<u32>,
+    /// Where the search for units that extended reads left in part continues.
+    pub(crate) complete_next: Cell<u32>,
 }
 
 impl Clean {
@@ -82,12 +85,21 @@ impl Clean {
         if let Some((layout, found)) = found {
             cx.population.restore(found.factors(&layout));
         }
+        cx.population.attached(restored.slots());
         let units = UnitCache::new(cx, restored, flash, journal, plan);
         let repair_next = Cell::new(if warm { 0 } else { u32::MAX });
         if warm {
             cx.population.wake(&cx.exec);
         }
-        (Rc::new(Self { units, flash_copy: spec.flash_copy, repair_next }), warm)
+        (
+            Rc::new(Self {
+                units,
+                flash_copy: spec.flash_copy,
+                repair_next,
+                complete_next: Cell::new(0),
+            }),
+            warm,
+        )
     }
 
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
@@ -99,7 +111,7 @@ impl Clean {
         if let Some(pin) = pin {
             match units.read_hit(pin, &place, buf).await {
                 Ok(data) => {
-                    cx.population.hit(cx.exec.now());
+                    cx.population.hit(place.unit, place.within, cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
                 }
                 Err(back) => buf = self.invalidate(&place, back),
@@ -111,6 +123,13 @@ impl Clean {
 
     async fn miss(&self, tag: Tag, place: &Place, mut buf: Option<Buf>) {
         let (units, cx) = (&self.units, &self.units.cx);
+        let joined = units.extended.join(place, &cx.exec).await;
+        let alone = matches!(joined, Joined::Alone);
+        if let Joined::Read(data) = joined {
+            cx.population.joined(place.unit, place.within);
+            cx.stats.add(|c| c.read_joins += 1);
+            return cx.reply(tag, Ok(()), Some(data), false);
+        }
         let inline = cx.population.missed(place.unit, units.free_ratio(), &cx.exec);
         if mutant::is_active("miss-waits-for-unit") {
             populate(units, place.unit, Pacing::Paced).await;
@@ -125,8 +144,16 @@ impl Clean {
                 }
             }
         }
-        let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        let mut buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        if let Some((pin, block)) = self.extension(place).filter(|_| alone) {
+            match self.read_extended(tag, place, buf, (pin, block)).await {
+                None => return,
+                Some(back) => buf = back,
+            }
+        }
+        let began = cx.exec.now();
         let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
+        cx.population.read_origin(place, None, cx.exec.now() - began);
         let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
         let (Some((fill, Inline { client_waits })), Some(data)) = (fill, &buf) else {
             return cx.reply(tag, result, buf, false);
@@ -139,6 +166,61 @@ impl Clean {
             cx.reply(tag, result, buf, false);
             self.admit_read(&fill, place, copy).await;
         }
+    }
+
+    /// The block that a miss reads instead of the request alone, and its slot.
+    fn extension(&self, place: &Place) -> Option<(SlotPin, Pages)> {
+        let (units, cx) = (&self.units, &self.units.cx);
+        if !units.flash.usable() || units.is_populating(place.unit) {
+            return None;
+        }
+        let resident = units.table.resident(place.unit);
+        let free = if resident.is_none() { Some(units.free_ratio()?) } else { None };
+        let bytes = cx.population.extends(free).filter(|bytes| place.len < *bytes)?;
+        let page = PAGE as u64;
+        let to = (place.within + place.len).next_multiple_of(bytes) / page;
+        let present = cx.shape.pages_of(place.unit);
+        let pages = (place.within / bytes * bytes / page) as u32..present.min(to as u32);
+        if units.extended.overlaps(place.unit, &pages) {
+            return None;
+        }
+        Some((resident.or_else(|| units.table.insert(place.unit))?, pages))
+    }
+
+    /// Reads a block around the request, answers, and writes flash. Returns the buffer if the read failed.
+    async fn read_extended(
+        &self,
+        tag: Tag,
+        place: &Place,
+        mut own: Buf,
+        (pin, pages): (SlotPin, Pages),
+    ) -> Option<Buf> {
+        let (units, cx, page) = (&self.units, &self.units.cx, PAGE as u64);
+        let late = mutant::is_active("extended-late-claim");
+        let fill = Fill::open(units, pin.clone(), (place.unit, &pages), late);
+        let claim = match late {
+            true => cx.claims.claim(u64::from(place.unit), pages.start..pages.start),
+            false => Rc::clone(fill.claim()),
+        };
+        let skip = pin.valid_pages(&pages);
+        let (from, to) = (u64::from(pages.start) * page, u64::from(pages.end) * page);
+        let offset = cx.shape.unit_offset(place.unit) + from;
+        let len = (to - from).min(cx.shape.origin_bytes - offset);
+        let mut block = Buf::with_len((to - from) as usize);
+        block[len as usize..].fill(0);
+        let read = units.extended.begin((place.unit, &pages), &claim, &cx.exec);
+        let began = cx.exec.now();
+        let Ok(block) = cx.origin.read(Use::Client, offset, len, block).await else {
+            return Some(own);
+        };
+        cx.population.read_origin(place, Some((from, to)), cx.exec.now() - began);
+        let at = (place.within - from) as usize;
+        own.copy_from_slice(&block[at..at + place.len as usize]);
+        cx.reply(tag, Ok(()), Some(own), false);
+        cx.stats.add(|c| c.population_bytes += len - place.len);
+        read.serve(&block);
+        let _ = fill.write_runs(pages, &skip, block, |block| read.serve(block)).await;
+        None
     }
 
     /// A fill of the request's page, if the request is one whole unit of one page and gets a slot.

@@ -66,7 +66,7 @@ impl Exchanges for WriteBack {
             cx.pace.begin_step(&cx.exec).await;
             let began = cx.exec.now();
             self.swap(swap).await;
-            cx.pace.end_step(&cx.exec, began);
+            cx.pace.end_step(&cx.exec, began, None);
         })
     }
 

@@ -240,14 +240,23 @@ impl Table {
         self.entries.borrow().replacement.evicted_together()
     }
 
-    /// Removes the unit that the replacement policy evicts for `incoming`, if there is one.
-    pub(crate) fn evict_for(&self, incoming: u32) -> Option<Evicted> {
+    /// Removes the unit that the replacement policy evicts for `incoming`, if there is one among those that `incoming` is
+    /// preferred to.
+    pub(crate) fn evict_for(
+        &self,
+        incoming: u32,
+        prefers: &dyn Fn(u32) -> bool,
+    ) -> Option<Evicted> {
         let mut entries = self.entries.borrow_mut();
         let set = entries.set_of(incoming);
         let Entries { slots, replacement, .. } = &mut *entries;
         let may_evict = |slot: u32| {
             let slot = &slots[slot as usize];
-            slot.bits != FREE && (slot.pins == 0 || mutant::is_active("evict-pinned"))
+            slot.bits != FREE
+                && prefers(slot.owner)
+                && (slot.pins == 0
+                    || mutant::is_active("evict-pinned")
+                    || mutant::is_active("benefit-evicts-pinned"))
         };
         let victim = replacement.victim(u64::from(incoming), set, &may_evict).or_else(|| {
             let any = mutant::is_active("displace-anything");

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 
+use super::extended::ExtendedReads;
 use super::table::{SlotPin, Table};
 use crate::buf::Buf;
 use crate::claims::Claim;
@@ -33,6 +34,7 @@ pub(crate) struct UnitCache<J> {
     pub(crate) table: Rc<Table>,
     pub(crate) flash: Rc<Flash>,
     pub(crate) journal: Option<Rc<J>>,
+    pub(crate) extended: ExtendedReads,
     plan: FlashPlan,
     /// Units that are being populated.
     populating: RefCell<Vec<u32>>,
@@ -59,7 +61,13 @@ impl<J: Journal> UnitCache<J> {
         plan: FlashPlan,
     ) -> Self {
         let populating = RefCell::default();
-        Self { cx: Rc::clone(cx), table, flash, journal, plan, populating }
+        let extended = ExtendedReads::default();
+        Self { cx: Rc::clone(cx), table, flash, journal, extended, plan, populating }
+    }
+
+    /// Whether a unit is being populated.
+    pub(crate) fn is_populating(&self, unit: u32) -> bool {
+        self.populating.borrow().contains(&unit)
     }
 
     /// Begins the population of a unit, unless one is in progress.
@@ -117,9 +125,10 @@ impl<J: Journal> UnitCache<J> {
         if let Some(pin) = self.table.insert(unit) {
             return Some(pin);
         }
+        let prefers = |owner: u32| self.cx.population.prefers(unit, owner);
         let mut evicted = 0;
         for _ in 0..self.table.evicts_together() {
-            let Some(gone) = self.table.evict_for(unit) else { break };
+            let Some(gone) = self.table.evict_for(unit, &prefers) else { break };
             if let Some(journal) = &self.journal {
                 journal.removed(gone);
             }
