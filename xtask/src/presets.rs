@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names of presets in engine crates outside of their table: the engine examines choices, never a name.
+//!
+//! The preset that has the project's own name cannot be told from the project and is left out.
 
 use syn::visit::Visit;
 use syn::{Expr, Lit, Member};
@@ -7,6 +9,8 @@ use syn::{Expr, Lit, Member};
 use crate::tree::Tree;
 
 const CRATES: &[&str] = &["core", "volume", "front", "io", "shared", "pg"];
+/// The project, and a preset.
+const OWN: &str = "larder";
 const TABLE: &str = "crates/core/src/config/presets.rs";
 
 /// The check.
@@ -22,7 +26,9 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     }
     let engine = tree.code().filter(|s| s.crate_name().is_some_and(|name| CRATES.contains(&name)));
     for source in engine.filter(|s| s.name != TABLE) {
-        for (line, _) in source.strings.iter().filter(|(_, value)| names.0.contains(value)) {
+        for (line, _) in
+            source.strings.iter().filter(|(_, value)| value != OWN && names.0.contains(value))
+        {
             findings.push(format!("{}:{line}: names a preset", source.name));
         }
     }

@@ -29,9 +29,9 @@ pub(crate) enum Population {
 pub(crate) struct Workers {
     pub policy: RefCell<Selective>,
     pub wake: Vec<Signal>,
-    extended: Option<RefCell<ExtendedReads>>,
-    benefit: Option<RefCell<Benefit>>,
-    investment: Option<RefCell<Investment>>,
+    extended: Option<Box<RefCell<ExtendedReads>>>,
+    benefit: Option<Box<RefCell<Benefit>>>,
+    investment: Option<Box<RefCell<Investment>>>,
 }
 
 impl Workers {
@@ -41,9 +41,15 @@ impl Workers {
         Self {
             wake: (0..policy.workers()).map(|_| Signal::default()).collect(),
             policy: RefCell::new(policy),
-            extended: extended.map(|s| RefCell::new(ExtendedReads::new(s, shape.unit_bytes))),
-            benefit: settings.by_benefit.then(|| RefCell::new(Benefit::new(shape.units() as u32))),
-            investment: settings.investment.as_ref().map(|s| RefCell::new(Investment::new(s))),
+            extended: extended
+                .map(|s| Box::new(RefCell::new(ExtendedReads::new(s, shape.unit_bytes)))),
+            benefit: settings
+                .by_benefit
+                .then(|| Box::new(RefCell::new(Benefit::new(shape.units() as u32)))),
+            investment: settings
+                .investment
+                .as_ref()
+                .map(|s| Box::new(RefCell::new(Investment::new(s)))),
         }
     }
 
@@ -125,7 +131,7 @@ impl Population {
     pub(crate) fn extends(&self, free: Option<f64>) -> Option<u64> {
         let Self::Workers(Workers { extended: Some(extended), .. }) = self else { return None };
         let mut extended = extended.borrow_mut();
-        free.is_none_or(|free| extended.admits(free)).then(|| extended.next()).flatten()
+        free.is_none_or(|free| extended.admits(free)).then(|| extended.block()).flatten()
     }
 
     /// A read of the origin by a client that missed took so long; `block`: the bytes of the unit that it covered, if it

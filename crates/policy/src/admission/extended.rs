@@ -11,6 +11,8 @@
 //! Why not a fixed size: on a disk 256 KiB cost little more than 4 KiB, on a volume with a bandwidth limit they cost ten
 //! times as much.
 
+use alloc::vec::Vec;
+
 use crate::Nanos;
 
 /// The smallest block.
@@ -90,7 +92,7 @@ pub struct ExtendedReads {
     plain: Mean,
     extended: Mean,
     yields: Mean,
-    watched: [Watch; WATCHED],
+    watched: Vec<Watch>,
 }
 
 impl ExtendedReads {
@@ -106,7 +108,7 @@ impl ExtendedReads {
             plain: Mean::default(),
             extended: Mean::default(),
             yields: Mean::default(),
-            watched: [Watch::default(); WATCHED],
+            watched: alloc::vec![Watch::default(); WATCHED],
         }
     }
 
@@ -117,7 +119,7 @@ impl ExtendedReads {
     }
 
     /// Bytes of the aligned block that the next miss reads; `None` for a plain read.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn block(&mut self) -> Option<u64> {
         self.reads += 1;
         let every = |n: u64| self.reads.is_multiple_of(n);
         let extends = if self.yields.count < JUDGED {
@@ -195,7 +197,7 @@ mod tests {
     fn after(hits: u32, byte_ns: f64) -> ExtendedReads {
         let mut policy = ExtendedReads::new(&ExtendedSettings::default(), 1 << 20);
         for n in 0..20_000_u64 {
-            match policy.next() {
+            match policy.block() {
                 None => policy.plain_ended(4096, 1_000_000 + (4096.0 * byte_ns) as u64),
                 Some(bytes) => {
                     let took = 1_000_000 + (bytes as f64 * byte_ns) as u64;
@@ -208,7 +210,7 @@ mod tests {
     }
 
     fn share_extended(policy: &mut ExtendedReads) -> f64 {
-        (0..6400).filter(|_| policy.next().is_some()).count() as f64 / 6400.0
+        (0..6400).filter(|_| policy.block().is_some()).count() as f64 / 6400.0
     }
 
     #[test]
@@ -236,7 +238,7 @@ mod tests {
             for n in 0..50_000 {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let took = 1000 + seed % 5_000_000;
-                match policy.next() {
+                match policy.block() {
                     None => policy.plain_ended(4096, took),
                     Some(bytes) => {
                         assert!(bytes.is_power_of_two() && bytes <= unit_bytes, "{bytes}");
