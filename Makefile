@@ -93,6 +93,7 @@ test: deps-build deps-test lint docs
 	$(CARGO) test --locked --workspace
 	scripts/commands $(or $(CARGO_TARGET_DIR),target)/debug/larder --check
 	scripts/readme $(or $(CARGO_TARGET_DIR),target)/debug/larder
+	scripts/pages $(or $(CARGO_TARGET_DIR),target)/debug/larder $(BOOK)
 	$(CARGO) test --locked -p larder-sim --features mutants --test mutants
 	$(CARGO) test --locked -p larder-core --features mutants --lib pagelog
 	$(CARGO) test --locked -p larder-shared --features mutants --test mutants --test flush_beside
