@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use larder_testkit::command::{have, larder, larder_says, one_json, run};
 use larder_testkit::place::Place;
@@ -75,10 +76,22 @@ fn all_servers_of_the_default_directory_are_shown() {
 /// Runs it in a terminal; keys are pressed once the figures are there: before that a Control-C is the
 /// terminal's own.
 fn in_a_terminal(place: &Place, keys: &[u8]) -> String {
+    let (mut child, mut screen, mut text) = shown(place);
+    child.stdin.as_mut().unwrap().write_all(keys).unwrap();
+    screen.read_to_end(&mut text).unwrap();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(child.wait().unwrap().success(), "{text:?}");
+    text
+}
+
+/// The view in a terminal, and what it has drawn: first its process id, then at least a volume.
+fn shown(place: &Place) -> (Child, ChildStdout, Vec<u8>) {
     let control = place.word("larder/a.sock");
     let larder = env!("CARGO_BIN_EXE_larder");
     // Such a terminal begins without a size.
-    let line = format!("stty rows 30 cols 100; {larder} top --control {control} --interval 200ms");
+    let line = format!(
+        "stty rows 30 cols 100; echo $$; exec {larder} top --control {control} --interval 200ms"
+    );
     let mut child = Command::new("script")
         .args(["-qefc", &line, "/dev/null"])
         .env("TERM", "xterm")
@@ -93,11 +106,29 @@ fn in_a_terminal(place: &Place, keys: &[u8]) -> String {
         assert!(read > 0, "nothing is shown: {:?}", String::from_utf8_lossy(&text));
         text.extend_from_slice(&part[..read]);
     }
-    child.stdin.as_mut().unwrap().write_all(keys).unwrap();
-    screen.read_to_end(&mut text).unwrap();
+    (child, screen, text)
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    if !have("script", "bsdutils") {
+        return;
+    }
+    let place = Place::new();
+    let server = serve(&place, "a");
+    let (mut child, screen, text) = shown(&place);
     let text = String::from_utf8_lossy(&text).into_owned();
-    assert!(child.wait().unwrap().success(), "{text:?}");
-    text
+    let top = format!("/proc/{}/exe", text.lines().next().unwrap().trim());
+    assert!(std::fs::read_link(&top).unwrap().ends_with("larder"), "{text:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(screen);
+    let begun = Instant::now();
+    while std::fs::read_link(&top).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it runs without a terminal");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.stop();
 }
 
 #[test]

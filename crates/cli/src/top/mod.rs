@@ -2,7 +2,7 @@
 //! `larder top`: a live view of serving processes, by their control sockets.
 //!
 //! Invariants: a thread for each volume asks for its samples, so that a volume without an answer delays neither the
-//! screen nor the others. The command restores the terminal at its end, by a key, a signal or an error. Where standard output is no terminal, one snapshot is printed.
+//! screen nor the others. The command restores the terminal at its end, by a key, SIGINT, SIGTERM or an error. Where standard output is no terminal, one snapshot is printed.
 
 mod lines;
 mod sample;
@@ -21,7 +21,7 @@ use larder_core::exec::Nanos;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use serde_json::Value;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::sample::{Sample, Watched};
 use crate::control::control_dir;
@@ -59,7 +59,8 @@ pub fn top(args: &TopArgs) -> Result<()> {
     }
     let sockets = sockets(args)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    // SIGHUP ends the process: a closed terminal needs no restoring, and crossterm would read its end forever.
+    for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let mut terminal = ratatui::try_init()?;
