@@ -141,8 +141,8 @@ fn warm_up(runs: &Runs) -> Result<Row> {
         range(&ramps)
     );
     let bound = "What bounds it is the pace of population: one read of the origin in flight, because \
-                 misses come first, so about a fifth of what the wire carries. With two in flight it \
-                 is 11 times, and a cold miss on a disk takes longer (docs/benchmarks.md, warm-up).";
+                 misses come first, so about a fifth of what the wire carries. With more in \
+                 flight a cold miss takes longer (docs/benchmarks.md, warm-up).";
     let ours =
         format!("{:.1} times as early, {:.2} times as fast", median(&faster), median(&ramps));
     Ok(Row::new("S6", Kind::Shape)?
