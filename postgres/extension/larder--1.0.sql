@@ -17,6 +17,7 @@ CREATE VIEW larder_stat_cache AS
     SELECT *, round(100.0 * hits / nullif(reads, 0), 1) AS hit_percent
     FROM json_to_record(larder.status()::json) AS cache(
         caching boolean,
+        reason text,
         policy text,
         page_bytes integer,
         flash_pages bigint,

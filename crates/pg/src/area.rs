@@ -4,12 +4,12 @@
 //! `marks and counters | epochs | names | dirty | durable | unflushed | frames`
 //!
 //! An **epoch** counts the changes of a page: a counter that pages share by their hash, and one for all of them. It is
-//! raised before anything else happens to a page, so whatever was read before is known to be old.
-//! **Dirty** says of each number how far the log must be drained for the disk to have all of the fork.
-//! **Durable** is each name's state as `larder.names` has it (`journal.rs`), **unflushed** are segments that were written
-//! past the server (`unflushed.rs`).
-//! A **frame** is a place in shared buffers; its record says which page was read into it, in which epoch, and the hash
-//! of what was read. Nobody but the process that fills a frame touches its record (the server sees to it).
+//! raised before anything else happens to a page, so bytes that were read before are recognised as old.
+//! **Dirty** is, for each number, the position to which the log must be drained so that the disk has all pages of the fork.
+//! **Durable** is the state of each name in `larder.names` (`journal.rs`). **Unflushed** are segments that the library wrote
+//! without the server (`unflushed.rs`).
+//! A **frame** is a place in shared buffers. Its record has the page that was read into it, the epoch of the read, and the
+//! hash of the bytes. Only the process that fills a frame changes its record: the server's locks ensure this.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -25,9 +25,9 @@ use crate::names::{self, Names, Number};
 pub enum Mark {
     /// Hash of `pg_control` as it was written last.
     Control,
-    /// ... and as somebody was about to write it.
+    /// Hash of the `pg_control` that a process is about to write.
     ControlNext,
-    /// What was written to the server's log last (`wal.rs`): segment, end, bytes and hash; and what was about to be.
+    /// The last write to the server's log (`wal.rs`): segment, end, bytes and hash; and the same of the write that is next.
     WalTimeline,
     WalNumber,
     WalEnd,
@@ -40,39 +40,39 @@ pub enum Mark {
     WalNextHash,
     /// The flash file's number in its file system.
     FlashFile,
-    /// Hash of the boot that the memory is of.
+    /// Hash of the boot in which the memory was created.
     Boot,
-    /// Counts what changes all epochs.
+    /// Counts changes of all epochs.
     Epoch,
-    /// Why nothing is cached any more (an errno; 0: it is).
+    /// The errno of the failure that ended caching; 0 while the cache works.
     Failed,
-    /// Whether changed pages go to flash alone at the moment, see `Pool::absorbs`.
+    /// Whether changed pages are written only to flash at the moment, see `Pool::absorbs`.
     Absorbing,
     /// Starts of the server's shared memory with this area.
     Starts,
-    /// Pages read into shared buffers, ...
+    /// Pages read into shared buffers.
     Reads,
-    /// ... and those of them that flash had.
+    /// Pages read into shared buffers that flash had.
     Hits,
     /// Pages written by the server.
     Writes,
-    /// Writes that entered the log.
+    /// Writes that were admitted to the log.
     WritesEntered,
     /// Writes that flash took instead of the disk.
     Absorbed,
-    /// Pages that went from there to the disk.
+    /// Pages that were written back from flash to the disk.
     WrittenBack,
-    /// Pages that left shared buffers clean and entered the log.
+    /// Clean pages that shared buffers evicted and the log admitted.
     CleanEntered,
-    /// ... or did not, since the log had them,
+    /// Clean pages that were not admitted because the log had them.
     CleanKept,
-    /// since they had been written, truncated or changed since they were read,
+    /// Clean pages that were not admitted because they were written, truncated or changed after they were read.
     CleanChanged,
-    /// or since there was no room.
+    /// Clean pages that were not admitted because there was no room.
     CleanNoRoom,
     /// Forks that were dropped, emptied or rewritten.
     Retired,
-    /// Counts what changes names; how far of that `larder.names` knows, and where its rows of which stamp end.
+    /// Counts changes of names; the count that `larder.names` has, the end of its rows and their stamp.
     NamesChanged,
     NamesDurable,
     JournalStamp,
@@ -95,14 +95,14 @@ const FRAMES_AT: usize = UNFLUSHED_AT + UNFLUSHED;
 #[derive(Clone)]
 pub struct Area(Arc<Memory>);
 
-/// What a frame was filled with.
+/// The page in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Page of the log.
     pub page: u64,
     /// See [`Area::epoch`].
     pub epoch: u64,
-    /// Of its bytes but the checksum.
+    /// The hash of its bytes without the checksum.
     pub hash: u64,
     /// The server's checksum in its bytes.
     pub checksum: u16,
@@ -136,7 +136,7 @@ impl Area {
         self.mark(mark).store(value, Release);
     }
 
-    /// Sets a mark; what it was.
+    /// Sets a mark; returns its previous value.
     pub fn swap(&self, mark: Mark, value: u64) -> u64 {
         self.mark(mark).swap(value, AcqRel)
     }
@@ -163,13 +163,13 @@ impl Area {
         all << 32 | self.epoch_word(page).load(Acquire) & u64::from(u32::MAX)
     }
 
-    /// The page is about to change; its new epoch.
+    /// Raises the epoch of a page that is about to change; returns the new epoch.
     pub fn raise(&self, page: u64) -> u64 {
         self.epoch_word(page).fetch_add(1, AcqRel);
         self.epoch(page)
     }
 
-    /// Any page may be about to change.
+    /// Raises the epochs of all pages.
     pub fn raise_all(&self) {
         self.mark(Mark::Epoch).fetch_add(1, AcqRel);
     }
@@ -185,18 +185,18 @@ impl Area {
         &self.0.user_words()[DIRTY_AT + number.entry()]
     }
 
-    /// The log took a changed page of the fork at a position.
+    /// Records that the log has a changed page of the fork at a position.
     pub fn made_dirty(&self, number: Number, position: u64) {
         self.dirty_word(number).fetch_max(position, AcqRel);
     }
 
-    /// How far the log must be drained for the disk to have all of the fork.
+    /// The position to which the log must be drained so that the disk has all of the fork.
     #[must_use]
     pub fn dirty_until(&self, number: Number) -> u64 {
         self.dirty_word(number).load(Acquire)
     }
 
-    /// Any fork may have pages that the disk lacks, up to this position.
+    /// Records that any fork may have dirty pages up to this position.
     pub fn made_all_dirty(&self, position: u64) {
         for entry in self.names().taken() {
             self.0.user_words()[DIRTY_AT + entry].fetch_max(position, AcqRel);
@@ -220,7 +220,7 @@ impl Area {
         self.0.user_words().get(at..at + FRAME_WORDS)
     }
 
-    /// What a frame was filled with.
+    /// The page in a frame.
     #[must_use]
     pub fn record(&self, frame: usize) -> Option<Record> {
         let [page, epoch, hash, checksum] = self.frame(frame)? else { return None };
@@ -229,10 +229,10 @@ impl Area {
         Some(Record { page, epoch, hash, checksum: checksum.load(Relaxed) as u16 })
     }
 
-    /// A frame is filled, or with nothing that is known.
+    /// Records the page in a frame, or that it is unknown.
     pub fn set_record(&self, frame: usize, record: Option<Record>) {
         let Some(words) = self.frame(frame) else { return };
-        // Who dies here leaves no record rather than half of one.
+        // A process that dies here leaves no record instead of half of one.
         words[0].store(0, Release);
         if let Some(record) = record {
             words[1].store(record.epoch, Release);
@@ -245,7 +245,7 @@ impl Area {
     /// The server has new shared buffers.
     pub fn forget_frames(&self) {
         for words in self.0.user_words()[FRAMES_AT..].chunks(FRAME_WORDS) {
-            // Most were never touched, and reading gives them no memory.
+            // Most were never written, and reading them allocates no memory.
             if words[0].load(Relaxed) != 0 {
                 words[0].store(0, Release);
             }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The postmaster arms the cache when its shared memory is there, and leaves it behind at its end.
+//! The postmaster starts the cache when its shared memory exists, and seals it when it exits.
 //!
-//! What an earlier start left is chosen in `earlier.rs`. A server that cannot have its cache for lack of flash runs
-//! without, with a warning; one that would be in danger does not start: with settings that cannot work, or where pages of
-//! the database are on flash alone (`full`).
+//! `earlier.rs` decides what is used of an earlier start. A server whose flash cannot be used runs without a cache, with a
+//! warning. A server does not start if its settings cannot work, or if pages of the database are only on flash (`full`).
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -36,13 +35,13 @@ const BASE: u64 = 4096;
 /// Processes beside backends and workers: writers, launchers, and those that newer servers have.
 const OTHER_PROCESSES: u64 = 48;
 
-/// The server's shared memory is there: at its start, and whenever it begins anew after a crash of a backend.
+/// Runs when the server's shared memory exists: at its start, and when it restarts after a crash of a backend.
 pub fn startup() {
     if server::is_child() || server::is_bootstrapping() {
         return;
     }
     let Some(server) = Instance::look() else {
-        return report(Level::Warning, "this server is not known; nothing is cached", "");
+        return uncached(Level::Warning, "this server is not known", "");
     };
     if let Some(armed) = here::disarm() {
         let is_part = armed.policy().is_part();
@@ -52,11 +51,10 @@ pub fn startup() {
                 let what = format!("flash cannot be used any more: {error}");
                 match is_part {
                     true => refuse_without(&server, &what),
-                    false => report(
-                        Level::Warning,
-                        &format!("{what}; nothing is cached"),
-                        "The server recovers from its last checkpoint.",
-                    ),
+                    false => {
+                        let hint = "The server recovers from its last checkpoint.";
+                        uncached(Level::Warning, &what, hint);
+                    }
                 }
             }
         };
@@ -71,7 +69,7 @@ pub fn startup() {
     let needed = || earlier::is_needed(data, &data.join(directory));
     if directory.is_empty() && !needed() {
         let hint = "Set larder.flash_directory to a directory on flash.";
-        return report(Level::Log, "larder.flash_directory is not set; nothing is cached", hint);
+        return uncached(Level::Log, "larder.flash_directory is not set", hint);
     }
     let started = match directory.is_empty() {
         true => Err(Unusable::NotNamed),
@@ -85,12 +83,18 @@ pub fn startup() {
                 return refuse_without(&server, &what);
             }
             let hint = "The server runs as it would without larder.";
-            report(Level::Warning, &format!("{what}; nothing is cached"), hint);
+            uncached(Level::Warning, &what, hint);
         }
     }
 }
 
-/// Pages of the database are on flash alone.
+/// Reports that this server caches nothing, and records the reason for `larder_stat_cache`.
+fn uncached(level: Level, why: &str, hint: &str) {
+    here::set_reason(why);
+    report(level, &format!("{why}; nothing is cached"), hint);
+}
+
+/// Refuses the start: some pages of the database are only on flash.
 fn refuse_without(server: &Instance, what: &str) {
     let hint = match Guard::read(Path::new(&server.data)) {
         Ok(Some(guard)) => format!(
@@ -107,10 +111,10 @@ fn refuse_without(server: &Instance, what: &str) {
     report(Level::Fatal, what, &hint);
 }
 
-/// What cannot work is refused.
+/// Refuses settings that cannot work.
 fn check(settings: Settings) -> Result<Settings, Refused> {
     if server::is_exec_backend() {
-        let what = "this server starts its processes anew (EXEC_BACKEND)";
+        let what = "this server starts its processes by exec (EXEC_BACKEND)";
         return Err(Refused::new(what, "Use a server that was built for Linux."));
     }
     if server::setting("io_method").as_deref() == Some("io_uring") {
@@ -137,7 +141,7 @@ fn check(settings: Settings) -> Result<Settings, Refused> {
     Ok(settings)
 }
 
-/// The log that was asked for.
+/// The log that the settings describe.
 fn geometry(server: &Instance, settings: &Settings) -> Result<Geometry, Refused> {
     let empty = Geometry {
         base: BASE,
@@ -152,18 +156,15 @@ fn geometry(server: &Instance, settings: &Settings) -> Result<Geometry, Refused>
         let pages = settings.batch_pages;
         let what =
             format!("larder.flash_size is {} kB, which is too small", settings.flash_bytes >> 10);
-        Refused::new(
-            what,
-            format!("It has to be {least}MB at least with larder.batch_pages = {pages}."),
-        )
+        Refused::new(what, format!("The minimum is {least}MB with larder.batch_pages = {pages}."))
     })
 }
 
-/// Other shared buffers, and the same log, if it is still good.
+/// Attaches new shared buffers to the same log, if the log still works.
 fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
     let armed = Armed { buffers: server.buffers, frames: server.frames, ..armed };
     if Area::of(&armed.memory).get(Mark::Failed) != 0 {
-        // It would fail again, and the server would begin anew for ever.
+        // It would fail again, and the server would restart without end.
         return Err(Unusable::Failed);
     }
     let armed = match armed.policy().is_part() || earlier::drained(&armed) {
@@ -178,13 +179,13 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
     Ok(armed)
 }
 
-/// What a start notes: by this it is known again.
+/// Records what a later start compares.
 fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
     let area = Area::of(&armed.memory);
     area.forget_frames();
     area.raise_all();
     area.count(Mark::Starts);
-    // Whoever died may have changed one and not told.
+    // A process that died may have changed a name without a note.
     area.count(Mark::NamesChanged);
     area.set(Mark::Control, server.control.hash);
     area.set(Mark::FlashFile, memory::identity(&armed.flash)?);
@@ -240,8 +241,8 @@ fn make_directory(directory: &Path) -> Result<(), Unusable> {
     })
 }
 
-/// The policy of this start. A standby's pages are whole in its log only if they are in its primary's, which it cannot
-/// ask.
+/// The policy of this start. The log of a standby has a page only if the log of its primary has it, which the standby
+/// cannot check.
 fn policy_now(server: &Instance, settings: &Settings) -> LogPolicy {
     let data = Path::new(&server.data);
     let label = data.join(guard::NAME).exists() && !Guard::is_at(&data.join(guard::NAME));
@@ -259,8 +260,8 @@ fn policy_now(server: &Instance, settings: &Settings) -> LogPolicy {
     }
 }
 
-/// The log's file, which one server has at a time. Directly, where the file system can: the server's pages need no
-/// second place in memory.
+/// Opens and locks the file of the log. It uses direct I/O where the file system supports it: the page cache would hold
+/// the server's pages a second time.
 fn open_flash(path: &Path) -> Result<OwnedFd, Unusable> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -277,12 +278,12 @@ fn open_flash(path: &Path) -> Result<OwnedFd, Unusable> {
     }
 }
 
-/// Allots a file's bytes, or leaves the file as it was.
+/// Allocates the bytes of a file, or leaves the file unchanged.
 fn allot(file: &OwnedFd, end: u64) -> io::Result<()> {
     let before = rustix::fs::fstat(file)?.st_size as u64;
     let done = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, end);
     if done.is_err() {
-        // Some file systems keep what they had allotted until there was no more.
+        // Some file systems keep what they allocated before they ran out of space.
         rustix::fs::ftruncate(file, before)?;
     }
     Ok(done?)
@@ -296,7 +297,7 @@ extern "C" fn at_exit(_: i32, _: usize) {
     let area = Area::of(&armed.memory);
     let known = area.get(Mark::Control) == control.hash && area.get(Mark::Failed) == 0;
     if !control.shut_down || !known {
-        return; // the memory stays, for whoever starts next in this boot
+        return; // the memory stays for the next start in this boot
     }
     if let Err(error) = stop(&armed, &control) {
         let what = format!("the log cannot be closed: {error}; the next start is cold");

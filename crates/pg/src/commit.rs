@@ -15,7 +15,7 @@ fn errno(done: Option<Result<(), Failure>>) -> Result<(), Errno> {
 /// A relation file is about to be flushed.
 ///
 /// # Errors
-/// If it cannot be.
+/// If that fails.
 pub fn file(file: File) -> Result<(), Errno> {
     let File::Segment(fork, _) = file else { return Ok(()) };
     errno(here::with(|_, pool| pool.commit(&fork)))
@@ -24,7 +24,7 @@ pub fn file(file: File) -> Result<(), Errno> {
 /// All files are about to be flushed.
 ///
 /// # Errors
-/// If they cannot be.
+/// If that fails.
 pub fn all() -> Result<(), Errno> {
     errno(here::with(|_, pool| pool.commit_all()))
 }
@@ -34,7 +34,7 @@ pub fn all_or_die() {
     or_die(all());
 }
 
-/// `pg_control` is about to be what has this hash.
+/// `pg_control` is about to be written with this hash.
 pub fn control(hash: u64) {
     or_die(errno(here::with(|_, pool| pool.commit_control(hash))));
 }

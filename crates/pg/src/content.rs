@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A page's bytes, as far as the cache looks at them: the hash that ignores the checksum, and the checksum.
+//! The bytes of a page that the cache uses: the hash without the checksum, and the checksum.
 //!
 //! A frame's own checksum is stale as soon as the page was changed: the server writes checksums into private copies.
 
@@ -7,7 +7,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 /// Where the checksum lies in a page (`pd_checksum`).
 const CHECKSUM: std::ops::Range<usize> = 8..10;
-/// Where the page says how far its free space reaches (`pd_upper`); 0 in a page that was never used.
+/// Where the page stores the end of its free space (`pd_upper`); 0 in a page that was never used.
 const UPPER: std::ops::Range<usize> = 14..16;
 
 /// CRC-64 of some bytes.
@@ -25,7 +25,7 @@ pub fn hash(page: &[u8]) -> u64 {
     digest.finalize()
 }
 
-/// Where in the server's log its last change was logged (`pd_lsn`); 0: nowhere.
+/// The position of its last change in the server's log (`pd_lsn`); 0: none.
 #[must_use]
 pub fn lsn(page: &[u8]) -> u64 {
     let half = |at: usize| {
@@ -40,12 +40,12 @@ pub fn checksum(page: &[u8]) -> u16 {
     u16::from_le_bytes([page[CHECKSUM.start], page[CHECKSUM.start + 1]])
 }
 
-/// Puts a checksum into it.
+/// Writes a checksum into it.
 pub fn set_checksum(page: &mut [u8], checksum: u16) {
     page[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Whether it was never used: what a relation is extended by.
+/// Whether it was never used: a relation is extended by such pages.
 #[must_use]
 pub fn is_new(page: &[u8]) -> bool {
     page[UPPER] == [0, 0]

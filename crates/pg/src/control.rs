@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `global/pg_control`, the server's own word on the state of its data directory.
+//! `global/pg_control`, in which the server records the state of its data directory.
 //!
-//! Every start, stop and checkpoint writes it, and so do `pg_resetwal`, `pg_rewind` and `pg_checksums`; a data
-//! directory that was put back has its older one. So whoever finds it as an armed process wrote it last knows that
-//! nobody changed the directory past the cache, and whoever does not drops what it has.
+//! Every start, stop and checkpoint writes it, and so do `pg_resetwal`, `pg_rewind` and `pg_checksums`. A restored data
+//! directory has an older one. So if the file is the one that a process with the cache wrote last, no program changed the
+//! directory without the cache. Otherwise the cache is dropped.
 
 use std::io;
 use std::path::Path;
@@ -11,9 +11,9 @@ use std::path::Path;
 use crate::area::Mark;
 use crate::{commit, content, here};
 
-/// Where it lies in a data directory.
+/// Its path in a data directory.
 pub const PATH: &str = "global/pg_control";
-/// What the server is after a clean stop; as a standby.
+/// The states of a server after a clean stop, and of a standby after a clean stop.
 const SHUT_DOWN: [u32; 2] = [1, 2];
 
 /// Hash of some bytes, never 0.
@@ -28,14 +28,14 @@ pub fn about_to_be(bytes: &[u8]) {
     commit::control(hash(bytes));
 }
 
-/// They were, or something went wrong.
+/// The bytes were written, or the write failed.
 pub fn is(written: bool) {
     if written {
         here::with(|_, pool| pool.area().set(Mark::Control, pool.area().get(Mark::ControlNext)));
     }
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// Hash of all of it.
@@ -46,12 +46,12 @@ pub struct Control {
     pub catalogs: u32,
     /// Whether the server was stopped cleanly.
     pub shut_down: bool,
-    /// Where in the server's log recovery begins; what lies before may be gone.
+    /// The position in the server's log at which recovery begins; earlier segments may be removed.
     pub redo: u64,
 }
 
 impl Control {
-    /// What some bytes of it say; the first 48 bytes are the same from 11 to 18.
+    /// Parses its bytes; the first 48 bytes are the same from 11 to 18.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let system = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);

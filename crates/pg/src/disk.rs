@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data directory as the log's origin: where a page goes that leaves flash, or is drained.
+//! The data directory as the origin of the log: pages that are evicted from flash or drained are written here.
 //!
 //! # Invariants
-//! 1. Nothing is written to a file that is being cut or dropped: whoever does that has the latches of its number, and
-//!    takes its pages out of the log first; whoever writes a page has one of them, and looks again.
-//! 2. No file grows by this: the log takes changed pages below the end of a file alone.
-//! 3. What is written here is the server's to make durable, as what it writes itself is: its checkpoints flush each file
-//!    that had writes. Before recovery, and at the end, nobody else would, and under `full` the server's checkpoints are
-//!    content with flash: then a `sync` disk flushes what it, or whoever died meanwhile, wrote (`unflushed.rs`).
+//! 1. Nothing is written to a file that is being truncated or dropped. The process that truncates it holds the latches of
+//!    its number, and removes its pages from the log first. A process that writes a page holds one of these latches, and
+//!    checks the name again.
+//! 2. These writes extend no file: the log takes changed pages only below the end of a file.
+//! 3. The server makes these writes durable with its own: its checkpoints flush each file that had writes. Before recovery
+//!    and at the exit it does not, and under `full` a checkpoint relies on flash. Then a `sync` disk flushes what this
+//!    process, or one that died, wrote (`unflushed.rs`).
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -30,7 +31,7 @@ const OPEN_MOST: usize = 16;
 
 /// See the module.
 pub struct Disk {
-    /// What is shared.
+    /// The shared area.
     pub area: Area,
     /// The data directory.
     pub data: PathBuf,
@@ -42,7 +43,7 @@ pub struct Disk {
     pub sync: bool,
     /// The newest last.
     pub open: RefCell<Vec<(Number, u64, File)>>,
-    /// For when there are no more descriptors.
+    /// Used when the process has no descriptors left.
     pub spare: Arc<Spare>,
 }
 
@@ -50,8 +51,8 @@ fn errno(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno)
 }
 
-/// The file, if there is one. Where its directory is not there either, its file system may be away: whoever drops a
-/// database takes its pages out of the log first.
+/// The file, if it exists. If its directory does not exist either, its file system may not be mounted: a process that
+/// drops a database removes its pages from the log first.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
@@ -100,7 +101,7 @@ impl Disk {
     fn take_kept(&self, number: Number, segment: u64) -> Option<File> {
         let mut kept = self.open.borrow_mut();
         let place = kept.iter().position(|(n, s, _)| (*n, *s) == (number, segment))?;
-        // A segment may have been made anew under the same number.
+        // A new segment may have the same number.
         let is_there = |file: &File| file.metadata().is_ok_and(|data| data.nlink() > 0);
         Some(kept.remove(place).2).filter(is_there)
     }
@@ -117,7 +118,7 @@ impl Disk {
         let path = |(number, segment): &(Number, u64)| self.path(*number, *segment);
         let paths: Vec<Option<PathBuf>> = noted.iter().map(path).collect();
         let spare = &self.spare;
-        // A fork that is no more, or a file.
+        // The fork or the file does not exist.
         let flush = |path: &Option<PathBuf>| {
             let flush = |path: &Path| open(path)?.map_or(Ok(()), |file| file.sync_data());
             spare.with(|| path.as_deref().map_or(Ok(()), flush)).map_err(errno)
@@ -147,7 +148,7 @@ impl Origin for Disk {
             if self.area.names().fork_of(number).is_none() {
                 return Ok(());
             }
-            // What was cut off meanwhile has left the log.
+            // Pages that were truncated meanwhile are not in the log.
             let left: Vec<usize> =
                 (0..pages.len()).filter(|i| member.log_has(page + *i as u64)).collect();
             for run in left.chunk_by(|a, b| a + 1 == *b) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an earlier start left, and whether it may be used.
+//! Whether the memory and the log of an earlier start may be used.
 //!
 //! Under `through` and `bounded` in two cases, and only if `pg_control` is as an armed process wrote it last:
 //! - the shared memory is still there (the server died in this boot), and so is the end of the server's log (`wal.rs`):
 //!   all of it, as it is;
 //! - the server was stopped cleanly: the sealed log and the kept names.
 //!
-//! In any other case the log is formatted anew. Nothing is lost by that: the disk is never older than the last
-//! checkpoint, from which the server recovers. Before recovery the disk gets what flash alone has, durably, or flash is
-//! dropped: recovery flushes the files that it writes itself, and then ends with a checkpoint, behind which the log of the
-//! earlier writes is gone.
+//! In any other case the log is formatted. This loses nothing: the disk is never older than the last checkpoint, from
+//! which the server recovers. Before recovery all dirty pages are written from flash to the disk, durably, or flash is
+//! dropped. The reason is that recovery flushes only the files that it writes itself. It ends with a checkpoint, after
+//! which the server's log no longer has the earlier writes.
 //!
-//! Under `full` the database needs the log (`part.rs`). A start under another policy brings all of it to the disk first,
-//! and takes the guard away.
+//! Under `full` the database needs the log (`part.rs`). A start under another policy first writes all of it to the disk,
+//! and removes the guard.
 
 use std::fs;
 use std::path::Path;
@@ -30,14 +30,14 @@ use crate::mutant::{Mutant, is_active};
 use crate::server::{Level, report};
 use crate::{part, policy, wal};
 
-/// Whether pages of the database may be on flash alone.
+/// Whether pages of the database may be only on flash.
 #[must_use]
 pub fn is_needed(data: &Path, directory: &Path) -> bool {
     !matches!(Guard::read(data), Ok(None))
         || Kept::read(directory).is_ok_and(|kept| kept.is_some_and(|kept| kept.is_needed()))
 }
 
-/// Before anything is made there: flash that the data directory needs may only be away.
+/// Checks, before anything is created there, whether flash that the data directory needs is not mounted.
 ///
 /// # Errors
 /// If it is, or that cannot be told.
@@ -48,10 +48,10 @@ pub fn expect_log(data: &Path, directory: &Path) -> Result<(), Unusable> {
     }
 }
 
-/// The shared memory over the log: that of the last start, a new one over what is on flash, or both new. What it was.
+/// The shared memory and the log: those of the last start, new memory over the log on flash, or both new. Returns which.
 ///
 /// # Errors
-/// If there can be none, or the database needs a log that is not there.
+/// If the memory cannot be created, or the database needs a log that does not exist.
 pub fn memory(
     start: &Start<'_>,
     make: impl FnOnce(Arc<Memory>) -> Armed,
@@ -62,7 +62,7 @@ pub fn memory(
     let settled =
         |kept: &Kept, guard: &Guard| kept.stamp == SETTLED && kept.log.volume == guard.volume;
     match (kept, guard) {
-        // A copy of both, as a base backup makes of what lies below the data directory: the backup has everything.
+        // Both are copies, as a base backup copies what lies below the data directory. The backup has all pages.
         (Some(kept), None)
             if kept.is_needed() && kept.file != start.flash && data.join(guard::NAME).exists() => {}
         (Some(kept), guard) if kept.is_needed() => {
@@ -95,7 +95,7 @@ fn new(start: &Start<'_>, (armed, how): (Armed, How)) -> Result<(Armed, How), Un
     Ok((armed, how))
 }
 
-/// As [`memory`], where the disk has what matters.
+/// As [`memory`], if the database does not need the log.
 fn unneeded(
     start: &Start<'_>,
     kept: Option<Kept>,
@@ -140,7 +140,7 @@ fn unneeded(
     memory::format(armed, &file, shape)
 }
 
-/// Brings to the disk what flash alone has, before recovery; whether that could be done.
+/// Writes all dirty pages from flash to the disk before recovery; returns whether this succeeded.
 #[must_use]
 pub fn drained(armed: &Armed) -> bool {
     if is_active(Mutant::NoDrain) {
@@ -149,13 +149,15 @@ pub fn drained(armed: &Armed) -> bool {
     let done = armed.join(true).map_err(Unusable::Join);
     let done = done.and_then(|pool| Ok(pool.drain()?));
     if let Err(error) = &done {
-        let what = format!("what flash has cannot be brought to the disk ({error}); it is dropped");
+        let what = format!(
+            "dirty pages cannot be written from flash to the disk ({error}); they are dropped"
+        );
         report(Level::Warning, &what, "The server recovers from its last checkpoint.");
     }
     done.is_ok()
 }
 
-/// Whether nobody has changed the data directory since.
+/// Whether no program has changed the data directory since.
 fn is_unchanged(start: &Start<'_>, area: &Area) -> bool {
     start.knows_control(area) && wal::is_there(start.data(), area)
         || is_active(Mutant::TrustsDirectory)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server finds in this library by name, and what the loader runs.
+//! The symbols that a server looks up in this library, and the function that the loader runs.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int};
@@ -65,14 +65,14 @@ extern "C-unwind" fn _PG_init() {
     }
 }
 
-/// The dynamic loader has: before the server's `main`, if it is preloaded.
+/// The dynamic loader has loaded the library: before the server's `main`, if it is preloaded.
 extern "C" fn loaded() {
     let ours = |list: std::ffi::OsString| list.to_string_lossy().contains("larder");
     if !std::env::var_os("LD_PRELOAD").is_some_and(ours) {
         return;
     }
     if server::symbol(c"shmem_startup_hook").is_some() {
-        // The server's own children need it no more, and what an archive command runs never did.
+        // Neither the server's children nor the programs of an archive command need the library preloaded.
         // SAFETY: before `main` there is one thread.
         unsafe { libc::unsetenv(c"LD_PRELOAD".as_ptr()) };
         install();
@@ -102,7 +102,7 @@ unsafe extern "C-unwind" fn startup() {
     arm::startup();
 }
 
-/// What the server asks of a function before it calls it.
+/// The record that the server reads before it calls a function.
 #[repr(C)]
 struct Interface {
     version: c_int,
@@ -137,6 +137,9 @@ extern "C-unwind" fn larder_flush(_: *mut u8) -> usize {
 /// SQL: `larder.status() RETURNS text`, see [`status::json`].
 #[unsafe(no_mangle)]
 extern "C-unwind" fn larder_status(_: *mut u8) -> usize {
-    let text = status::json().to_string();
-    server::text(&text)
+    let status = status::json();
+    if let Some(why) = status::reason(&status) {
+        server::report(server::Level::Notice, &format!("nothing is cached: {why}"), "");
+    }
+    server::text(&status.to_string())
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong with the cache: while the server runs, and when it starts.
+//! Errors of the cache: while the server runs, and when it starts.
 
 use std::io;
 
 use larder_core::request::Errno;
 use larder_shared::{StartError, StopError};
 
-/// What failed, and the number that a call of the server's returns for it.
+/// A failure, with the errno that a call of the server returns for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The log, or the device below it.
@@ -15,7 +15,7 @@ pub enum Failure {
     /// The log may still have what the server drops.
     #[error("pages cannot be dropped ({0})")]
     Drop(Errno),
-    /// The disk did not take what flash has.
+    /// Dirty pages cannot be written to the disk.
     #[error("the disk cannot be written ({0})")]
     Disk(Errno),
     /// The journal of names.
@@ -59,33 +59,33 @@ pub enum Unusable {
     /// It failed while the server ran, which then died.
     #[error("it failed, and the server died; the next start tries it again")]
     FailedBefore,
-    /// The guard is there, the log is not.
+    /// The guard exists and the log does not.
     #[error("it has no log {0:016x}, which the data directory needs")]
     NoLog(u64),
     /// The guard is of another log.
     #[error("it has another log than the data directory needs")]
     OtherLog,
-    /// The log is there, the guard is not.
-    #[error("it has pages that a data directory needs, and this one does not say so")]
+    /// The log exists and the guard does not.
+    #[error("it has pages that a data directory needs, and this one has no guard that names it")]
     NoGuard,
     /// The guard cannot be read.
     #[error("the guard {0} in the data directory is damaged")]
     DamagedGuard(&'static str),
-    /// The data directory is not as the log's server left it.
+    /// The data directory changed after the log's server stopped.
     #[error(
         "pg_control is another than the server wrote last: the data directory was put back or changed"
     )]
     OtherControl,
-    /// Nor is it as the shared memory says.
+    /// The data directory is not as the shared memory records it.
     #[error("the data directory was put back or changed since the server died")]
     PutBack,
-    /// A file system is away.
-    #[error("the tablespace in {0}, whose pages it has, is not there")]
+    /// A file system is not mounted.
+    #[error("the tablespace in {0}, whose pages it has, does not exist")]
     NotMounted(String),
     /// Names of forks do not go together.
-    #[error("larder.names says what cannot be")]
+    #[error("larder.names contradicts itself")]
     WrongNames,
-    /// This process cannot join those who share the memory.
+    /// This process cannot join the members of the memory.
     #[error("the shared memory has no room for one more process ({0})")]
     Join(Errno),
     /// The log on flash was not started.
@@ -94,10 +94,10 @@ pub enum Unusable {
     /// The log was not stopped.
     #[error(transparent)]
     Stop(#[from] StopError),
-    /// Something of it failed just now.
+    /// An operation of the cache failed.
     #[error(transparent)]
     Failure(#[from] Failure),
-    /// A file cannot be had.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] io::Error),
 }

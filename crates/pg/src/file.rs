@@ -4,7 +4,7 @@
 //! Relation files are `base/<database>/<relation>`, `global/<relation>` and
 //! `pg_tblspc/<tablespace>/<version>/<database>/<relation>`, then `_fsm`, `_vm` or `_init` for another fork, then
 //! `.<n>` for a segment but the first. Temporary relations (`t<backend>_<relation>`) belong to one process and are
-//! no business of a shared cache. Segments of the write-ahead log are `pg_wal/<24 hexadecimal digits>`.
+//! not cached. Segments of the write-ahead log are `pg_wal/<24 hexadecimal digits>`.
 
 /// A fork of a relation: all its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub struct Fork {
     pub kind: u8,
 }
 
-/// What a file is to the cache.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum File {
     /// Nothing.

@@ -29,12 +29,12 @@ pub struct Flash {
     journal: Journal,
     /// Blocks of a segment.
     segment_blocks: u64,
-    /// This process has told of damage.
+    /// This process has reported damage.
     told: Cell<bool>,
 }
 
 impl Flash {
-    /// Joins those who share the memory.
+    /// Joins the members of the memory.
     ///
     /// # Errors
     /// If there is no room for one more.
@@ -66,7 +66,7 @@ impl Flash {
         self.pages.log()
     }
 
-    /// Whether pages may be read from it and entered.
+    /// Whether pages may be read from it and admitted.
     #[must_use]
     pub fn works(&self) -> bool {
         self.area.get(Mark::Failed) == 0
@@ -84,7 +84,7 @@ impl Flash {
         u64::from(segment) * self.segment_blocks + block
     }
 
-    /// The number of a fork, which gets one if it has none and one can be had; with `displace` another fork's.
+    /// The number of a fork. A fork without one gets a free number, or with `displace` that of another fork.
     #[must_use]
     pub fn number(&self, fork: &Fork, displace: bool) -> Option<Number> {
         let names = self.area.names();
@@ -107,7 +107,7 @@ impl Flash {
         }
     }
 
-    /// Whether the fork that the page is of still has its number.
+    /// Whether the fork of the page still has its number.
     #[must_use]
     pub fn is_current(&self, page: u64) -> bool {
         self.area.names().fork_of(Number::of_page(page).0).is_some()
@@ -116,7 +116,7 @@ impl Flash {
     /// Writes the dirty pages of a fork back to the disk, if it may have any.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn settle(&self, fork: &Fork) -> Result<(), Failure> {
         let is_behind = |number| self.area.dirty_until(number) > self.log().drained();
         match self.area.names().find(fork) {
@@ -128,7 +128,7 @@ impl Flash {
     /// Writes all dirty pages back to the disk.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn drain(&self) -> Result<(), Failure> {
         now(self.log().drain()).map_err(Failure::Disk)
     }
@@ -145,7 +145,7 @@ impl Flash {
         self.log().host().latches(&number.latches().collect::<Vec<u64>>())
     }
 
-    /// Drops a page, durably where it would come back after a crash. The caller holds nothing.
+    /// Drops a page; durably if a crash would restore it. The caller holds no page.
     ///
     /// # Errors
     /// If the log may still have it.
@@ -160,7 +160,7 @@ impl Flash {
     pub fn bury(&self, number: Number, segment: u32, blocks: Range<u64>) -> Result<(), Failure> {
         self.area.raise_all();
         let page = |block| number.page(self.block(segment, block));
-        // In pieces, so that others get the lock in between.
+        // In pieces, so that other processes get the lock in between.
         let piece = |first: u64| {
             let last = blocks.end.min(first + PIECE) - 1;
             Some(page(first)?..page(last)? + 1)
@@ -176,7 +176,7 @@ impl Flash {
     /// Makes durable what was written back.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn flush_disk(&self) -> Result<(), Failure> {
         now(self.log().host().flush_origin()).map_err(Failure::Disk)
     }
@@ -184,7 +184,7 @@ impl Flash {
     /// Makes the log durable up to this position.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn settle_log(&self, position: u64) -> Result<(), Failure> {
         now(self.log().settle(position)).map_err(Failure::Flash)
     }
@@ -192,7 +192,7 @@ impl Flash {
     /// Makes all of the log durable.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn flush_log(&self) -> Result<(), Failure> {
         now(self.log().flush()).map_err(Failure::Flash)
     }
@@ -200,7 +200,7 @@ impl Flash {
     /// Makes changes of fork names durable, and with `control` the hash that `pg_control` is about to have.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn sync_names(&self, control: Option<u64>) -> Result<(), Failure> {
         let _one = self.log().host().latch(journal::LATCH);
         let done = self.journal.sync(&self.area, control);
@@ -214,7 +214,7 @@ impl Flash {
         }
     }
 
-    /// Ends caching; the server goes on without flash.
+    /// Ends caching; the server continues without flash.
     pub fn give_up(&self, failure: Failure) {
         if self.works() {
             self.area.set(Mark::Failed, failure.errno().0 as u64);
@@ -222,10 +222,10 @@ impl Flash {
         }
     }
 
-    /// Aborts this process because dirty pages cannot be read. `then` tells the operator what follows.
+    /// Aborts this process because dirty pages cannot be read. `then` is what the operator must expect.
     pub fn lost(&self, errno: Errno, then: &str) -> ! {
         self.area.set(Mark::Failed, errno.0 as u64);
-        server::say("PANIC", &format!("what flash alone has cannot be had ({errno}); {then}"));
+        server::say("PANIC", &format!("dirty pages cannot be read from flash ({errno}); {then}"));
         std::process::abort()
     }
 }

@@ -389,7 +389,7 @@ fn room_for_names_is_there_before_it_is_needed() {
     run.put(&FORK, 3, 7);
     run.pool.area().set(Mark::JournalRows, 100_001);
     run.commit(&FORK);
-    assert!(has_room(), "after all of it was written anew");
+    assert!(has_room(), "after the journal was rewritten");
 }
 
 #[test]

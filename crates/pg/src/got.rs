@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Redirects the executable's imports: the entries of its global offset table, which say where the C library's functions
-//! are.
+//! Redirects the executable's imports: the entries of its global offset table, which hold the addresses of the C library's
+//! functions.
 //!
 //! Only the executable's own: other libraries keep the C library's functions, and so does this one. Both ways of
 //! loading (`shared_preload_libraries`, `LD_PRELOAD`) come here, so there is one way in which calls are caught.
@@ -111,13 +111,13 @@ fn entries() -> Vec<Entry> {
     found
 }
 
-/// Whether the executable imports one of these functions: which.
+/// The first of these functions that the executable imports.
 #[must_use]
 pub fn imports(names: &[&str]) -> Option<&'static str> {
     entries().into_iter().map(|entry| entry.name).find(|name| names.contains(name))
 }
 
-/// Points imports of these names at these functions; how many there were.
+/// Redirects imports of these names to these functions; returns their number.
 ///
 /// # Errors
 /// If a page of the table cannot be made writable.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What keeps a server without the library from a data directory whose pages are on flash (`full`).
+//! The guard: it keeps a server without the library from using a data directory whose pages are on flash (`full`).
 //!
-//! A file `backup_label` in the data directory that is none. Every server reads that file before it recovers anything, and
-//! ends if it makes no sense of it; the library hides it from its own server. It says which log it stands for. Base
-//! backups leave files of that name out.
+//! It is a file `backup_label` in the data directory with other content than a backup label. Every server reads that file
+//! before recovery, and exits if it cannot parse it; the library hides it from its own server. The guard names the log that
+//! it belongs to. Base backups leave out files of that name.
 //!
 //! Why not `pg_control`: the server reads that before it loads libraries. Why not a setting: it ignores unknown ones with
 //! a dot in their names.
@@ -49,7 +49,7 @@ impl Guard {
         Some(Self { volume, directory: PathBuf::from(field("directory: ")?) })
     }
 
-    /// The guard that is there.
+    /// The guard of a data directory.
     ///
     /// # Errors
     /// If there is a file that cannot be read, or a damaged guard.
@@ -70,10 +70,10 @@ impl Guard {
         fs::read(path).is_ok_and(|bytes| bytes.starts_with(FIRST.as_bytes()))
     }
 
-    /// Puts it there, durably.
+    /// Writes the guard, durably.
     ///
     /// # Errors
-    /// If it cannot be.
+    /// If that fails.
     pub fn put(&self, data: &Path) -> io::Result<()> {
         let new = data.join("larder_guard.new");
         let mut options = File::options();
@@ -84,10 +84,10 @@ impl Guard {
         File::open(data)?.sync_all()
     }
 
-    /// Takes a guard away, if there is one, durably.
+    /// Removes the guard durably, if there is one.
     ///
     /// # Errors
-    /// If that cannot be.
+    /// If that fails.
     pub fn remove(data: &Path) -> io::Result<()> {
         if Self::is_at(&data.join(NAME)) {
             fs::remove_file(data.join(NAME))?;

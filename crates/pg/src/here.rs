@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cache in this process: armed or not, which files it has open, its place among those who share the log.
+//! The cache in this process: whether it is armed, which files are open, and the membership in the shared log.
 //!
-//! The postmaster arms; its children inherit the mapping and the flash file, and each becomes a member when it first
-//! needs to. A child must not give back what its parent holds, so what it inherited of a membership is forgotten.
+//! The postmaster arms the cache. Its children inherit the mapping and the flash file, and each becomes a member at its
+//! first use. A child must not release what its parent holds, so it forgets the inherited membership.
 //!
-//! Invariant: nothing of the server runs inside of the cache. Signals wait until the cache is left: a handler may
-//! come to a hook itself (`die` in a background worker), and would wait for a lock that its own process has. `SIGQUIT`
-//! does not wait: its handler ends the process, and the locks are robust.
+//! Invariant: no code of the server runs inside of the cache. Signals are blocked until the process leaves the cache: a
+//! handler may call a hook (`die` in a background worker), and would wait for a lock that its own process holds. `SIGQUIT`
+//! is not blocked: its handler ends the process, and the locks are robust.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -14,8 +14,8 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_core::request::Errno;
 use larder_shared::{Devices, Memory};
@@ -32,14 +32,16 @@ use crate::spare::Spare;
 
 /// Whether there is a cache at all.
 static ARMED: AtomicBool = AtomicBool::new(false);
+/// Why nothing is cached. The postmaster sets it at a start; its children inherit it.
+static REASON: Mutex<String> = Mutex::new(String::new());
 
-/// What the postmaster has armed, see [`crate::arm`].
+/// The cache that the postmaster has armed, see [`crate::arm`].
 pub struct Armed {
     /// The shared memory.
     pub memory: Arc<Memory>,
     /// The log's file.
     pub flash: Arc<OwnedFd>,
-    /// For when there are no more descriptors.
+    /// Used when the process has no descriptors left.
     pub spare: Arc<Spare>,
     /// Bytes of a page.
     pub page_bytes: usize,
@@ -70,7 +72,7 @@ thread_local! {
 }
 
 impl Armed {
-    /// Joins those who share the log; whether what goes to the disk is flushed there, see [`Disk`].
+    /// Joins the members of the log; `sync`: whether writes to the disk are flushed, see [`Disk`].
     ///
     /// # Errors
     /// If there is no room.
@@ -94,7 +96,7 @@ impl Armed {
             data: self.data_directory(),
             version: self.version.clone(),
             segment_blocks: self.segment_blocks,
-            // The server's checkpoints are content with flash there.
+            // Under that policy the server's checkpoints rely on flash.
             sync: sync || self.policy().is_part(),
             open: RefCell::default(),
             spare: Arc::clone(&self.spare),
@@ -105,7 +107,7 @@ impl Armed {
     /// Blocks that a segment has on the disk.
     ///
     /// # Errors
-    /// If that cannot be told.
+    /// If the file cannot be inspected.
     pub fn blocks_of(&self, fork: &Fork, segment: u32) -> io::Result<u64> {
         let path = self.data_directory().join(fork.path(u64::from(segment), &self.version));
         match std::fs::metadata(path) {
@@ -130,13 +132,13 @@ impl Armed {
 extern "C" fn after_fork() {
     let _ = HERE.try_with(|here| {
         if let Ok(mut here) = here.try_borrow_mut() {
-            // It is the parent's, and lives on there.
+            // The membership belongs to the parent.
             std::mem::forget(here.pool.take());
         }
     });
 }
 
-/// The postmaster arms, or arms anew.
+/// Arms the cache in the postmaster, also after a restart.
 pub fn arm(armed: Armed) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -147,7 +149,7 @@ pub fn arm(armed: Armed) {
     ARMED.store(true, Ordering::Release);
 }
 
-/// Nothing is cached from now on; what was armed.
+/// Ends caching; returns what was armed.
 pub fn disarm() -> Option<Armed> {
     ARMED.store(false, Ordering::Release);
     HERE.with_borrow_mut(|here| {
@@ -156,13 +158,28 @@ pub fn disarm() -> Option<Armed> {
     })
 }
 
+/// Records why this server caches nothing.
+pub fn set_reason(why: &str) {
+    why.clone_into(&mut REASON.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Why this server caches nothing.
+#[must_use]
+pub fn reason() -> String {
+    let why = REASON.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match why.is_empty() {
+        true => "the library was not loaded at the start of the server".to_owned(),
+        false => why,
+    }
+}
+
 /// Whether there is a cache.
 #[must_use]
 pub fn is_armed() -> bool {
     ARMED.load(Ordering::Relaxed)
 }
 
-/// Keeps signals away while it lives.
+/// Blocks signals while it exists.
 struct Quiet(libc::sigset_t);
 
 impl Quiet {
@@ -190,7 +207,7 @@ impl Drop for Quiet {
     }
 }
 
-/// Runs something with the cache, if there is one, nobody of this process is in it, and there is room for one more.
+/// Runs something with the cache if it is armed, this process is not inside it, and there is room for one more member.
 pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
     if !is_armed() {
         return None;
@@ -212,7 +229,7 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
     ran.ok().flatten()
 }
 
-/// What this process changes the log would not hear of.
+/// This process cannot join, so the log would miss its changes.
 fn cannot_join<T>(armed: &Armed, errno: Errno) -> Option<T> {
     Area::of(&armed.memory).set(Mark::Failed, errno.0 as u64);
     server::say("WARNING", &format!("a process cannot join ({errno}); nothing is cached"));
@@ -222,7 +239,7 @@ fn cannot_join<T>(armed: &Armed, errno: Errno) -> Option<T> {
     None
 }
 
-/// What a descriptor is of.
+/// The file of a descriptor.
 #[must_use]
 pub fn file(fd: RawFd) -> File {
     let index = fd as usize;
@@ -233,7 +250,7 @@ pub fn file(fd: RawFd) -> File {
         .unwrap_or_default()
 }
 
-/// A descriptor is of this file from now on.
+/// Records the file of a descriptor.
 pub fn set_file(fd: RawFd, file: File) {
     if fd < 0 {
         return;
@@ -250,7 +267,7 @@ pub fn set_file(fd: RawFd, file: File) {
     });
 }
 
-/// What a path names.
+/// The file that a path names.
 #[must_use]
 pub fn named(path: &[u8]) -> File {
     if !is_armed() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the server calls instead of the C library's functions, see [`table`].
 //!
-//! Each does what its name says; a call on what is no relation file goes straight on. Reads into shared buffers and
-//! writes of whole pages go through the cache (`transfer.rs`), and what changes files in other ways is told to it first.
+//! Each has the meaning of the function that it replaces; a call on a file that is not of a relation goes directly to the
+//! kernel. Reads into shared buffers and writes of whole pages go through the cache (`transfer.rs`). Other changes of files
+//! are reported to the cache first.
 //!
 //! Invariant: `errno` is the last real call's. The cache makes its own system calls without the C library's `errno`.
 #![allow(unsafe_code)]
@@ -19,7 +20,7 @@ use crate::file::File;
 use crate::guard::{self, Guard};
 use crate::{commit, control, here, server, transfer, wal};
 
-/// How long the background writer makes room before it looks whether it is called, and how long it sleeps in between.
+/// How long the background writer makes room before it checks for signals, and how long it sleeps in between.
 const KEEP: Duration = Duration::from_millis(50);
 const SHORT_NAP_MS: c_int = 2;
 const LONG_NAP_MS: c_int = 64;
@@ -27,7 +28,7 @@ const LONG_NAP_MS: c_int = 64;
 /// A function, as the server's own table of functions has it.
 type Function = *const c_void;
 
-/// Names of imports, and what they become.
+/// Names of imports, and their replacements.
 #[must_use]
 pub fn table() -> Vec<(&'static str, Function)> {
     vec![
@@ -110,12 +111,12 @@ unsafe fn named(path: *const c_char) -> File {
     if path.is_null() {
         return File::Other;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     here::named(unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
-// The third argument is there only with O_CREAT; where it is not, a register holds whatever it holds, and the kernel
-// does not look at it.
+// The third argument exists only with O_CREAT. Otherwise its register holds any value, which the kernel
+// ignores.
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> RawFd {
     // SAFETY: as the server's own call.
     let file = unsafe { named(path) };
@@ -132,8 +133,8 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> Ra
     fd
 }
 
-/// The guard is not there for the server that it lets pass. A stream over a relation file (`pg_read_binary_file`, which
-/// `pg_rewind` asks) sees the disk alone, so that gets what it lacks first.
+/// The guard is hidden from a server with this library. A stream over a relation file (`pg_read_binary_file`, which
+/// `pg_rewind` calls) reads only the disk, so dirty pages are written to the disk first.
 unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: as the server's own call.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes();
@@ -241,7 +242,7 @@ unsafe extern "C" fn epoll_wait(
     }
 }
 
-/// A child that leaves the server's shared memory (the log collector, which may outlive the server) leaves the cache.
+/// A child that leaves the server's shared memory (the log collector, which may run longer than the server) leaves the cache.
 unsafe extern "C" fn shmdt(address: *const c_void) -> c_int {
     if server::is_child() {
         drop(here::disarm());

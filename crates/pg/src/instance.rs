@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the running server is like: version, sizes, shared buffers, data directory.
+//! Properties of the running server: version, sizes, shared buffers, data directory.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Looks at the running server; nothing if it is not known.
+    /// The running server; none if its version is not known.
     #[must_use]
     pub fn look() -> Option<Self> {
         let (buffers, frames) = server::buffers()?;

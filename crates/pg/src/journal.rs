@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a start must know where flash is a part of the database (`full`): numbers of forks, and `pg_control`.
+//! The names that a start needs where flash is a part of the database (`full`): numbers of forks, and `pg_control`.
 //!
-//! `larder.kept` has all of it as of some moment, and a stamp. `larder.names` beside it has what changed since: rows of
+//! `larder.kept` is a snapshot of all of it with a stamp. `larder.names` beside it records the changes since: rows of
 //! five 64-bit little-endian words, entry of the table of forks and its three words, and the CRC-64 of the row, its
-//! place and the stamp. A row whose entry is [`CONTROL`] has a hash of `pg_control` instead. The first row that is not
-//! whole ends them.
+//! place and the stamp. A row whose entry is [`CONTROL`] has a hash of `pg_control` instead. The first incomplete
+//! row ends the journal.
 //!
 //! # Invariants
-//! 1. A number is durable before anything is promised of its fork's pages, and its end before anything is promised that
-//!    follows from it: before a flush of a relation file returns, and before `pg_control` is written. A page on flash
-//!    whose number nobody knows was never promised.
-//! 2. `pg_control` is what the last row of its kind says, or the one before that.
+//! 1. A number is durable before a flush of a relation file of its fork returns and before `pg_control` is written. So is
+//!    the end of a number. A page on flash with an unknown number was never flushed for the server.
+//! 2. `pg_control` has the hash of the last row of its kind, or of the row before.
 //!
-//! Room for all of it is allotted at start, and so it is for the `larder.kept` that comes next: flash that others fill
-//! later stops nobody.
+//! Space for the journal and for the next `larder.kept` is allocated at the start, so that a full flash file system stops no
+//! server later.
 //!
-//! Why no write with every name: a crash may take back what was not promised, and the server's log brings it again.
+//! Why no write with every name: a crash may lose what was not flushed, and recovery from the server's log repeats it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -36,19 +35,20 @@ pub const LATCH: u64 = u64::MAX;
 const CONTROL: u64 = u64::MAX;
 const ROW: usize = 4;
 const ROW_BYTES: usize = (ROW + 1) * 8;
-/// So many rows, and all of it is written anew.
+/// The most rows; then the snapshot and the journal are rewritten.
 const ROWS_MOST: u64 = 100_000;
 
 /// The journal of a directory on flash.
 pub struct Journal {
     /// The directory.
     pub directory: PathBuf,
-    /// For when there are no more descriptors.
+    /// Used when the process has no descriptors left.
     pub spare: Arc<Spare>,
 }
 
 impl Journal {
-    /// With the latch: makes durable what changed of the names, and with `control` that `pg_control` is about to be that.
+    /// Makes changes of names durable, and with `control` the hash that `pg_control` is about to have. The caller holds the
+    /// latch.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -59,15 +59,15 @@ impl Journal {
 
 /// A journal as it was found.
 pub struct Replayed {
-    /// What was kept, and what changed since.
+    /// The kept names and their changes.
     pub kept: Kept,
-    /// What `pg_control` may be.
+    /// The hashes that `pg_control` may have.
     pub controls: Vec<u64>,
     rows: u64,
 }
 
 impl Replayed {
-    /// Whether this journal has all that was noted in this memory's.
+    /// Whether this journal has all rows that this memory records.
     #[must_use]
     pub fn is_of(&self, area: &Area) -> bool {
         let (stamp, rows) = (area.get(Mark::JournalStamp), area.get(Mark::JournalRows));
@@ -84,7 +84,7 @@ fn check(stamp: u64, place: u64, row: &[u64]) -> u64 {
     crc(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
 }
 
-/// The rows that follow what was kept under this stamp.
+/// The rows of this stamp.
 fn read(directory: &Path, stamp: u64) -> io::Result<Vec<[u64; ROW]>> {
     let bytes = match std::fs::read(path(directory)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -116,7 +116,7 @@ fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<()> {
     let durable = |row: &[u64; ROW]| area.durable()[row[0] as usize].load(Acquire) == row[3];
     let mut rows: Vec<[u64; ROW]> = area.names().save().filter(|row| !durable(row)).collect();
     let names = rows.len();
-    // Somebody may be about to write it: what was said of that is in the journal that is no more.
+    // A process may be about to write `pg_control`: its row is in the journal that is replaced.
     let next = Some(area.get(Mark::ControlNext)).filter(|next| anew && *next != 0);
     rows.extend(control.or(next).map(|hash| [CONTROL, hash, 0, 0]));
     let first = area.get(Mark::JournalRows);
@@ -129,7 +129,7 @@ fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// What was kept under this stamp has no rows yet, and these names; others are noted once more.
+/// Begins a journal without rows under this stamp, with these names; changes of others are recorded again.
 pub fn begin(area: &Area, stamp: u64, names: &[[u64; ROW]]) {
     area.durable().iter().for_each(|word| word.store(0, Release));
     for row in names {
@@ -139,7 +139,7 @@ pub fn begin(area: &Area, stamp: u64, names: &[[u64; ROW]]) {
     area.set(Mark::JournalStamp, stamp);
 }
 
-/// Under the last stamp: what was kept with what changed since.
+/// The kept names of the last stamp with their changes.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -159,10 +159,10 @@ pub fn replay(kept: Kept, directory: &Path) -> io::Result<Replayed> {
     Ok(Replayed { kept: Kept { names, ..kept }, controls, rows: count })
 }
 
-/// Allots room for all rows that there may be.
+/// Allocates space for the most rows.
 ///
 /// # Errors
-/// If there is none.
+/// If there is not enough space.
 pub fn reserve(directory: &Path) -> io::Result<()> {
     let rows = ROWS_MOST + ENTRIES as u64 + 2;
     kept::reserve(&open(directory)?, rows * ROW_BYTES as u64)?;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a clean stop leaves beside the log: whose log it is, and the numbers of forks.
+//! What a clean stop writes beside the log: the owner of the log, and the numbers of forks.
 //!
-//! `larder.kept` in the flash directory: 64-bit little-endian words, behind them the CRC-64 of all. It is
-//! written anew and renamed; a start takes it away before it changes anything, so it is there only as long as it is
-//! true. Where flash is a part of the database (`full`) it has a stamp and stays, and `journal.rs` says what changed
-//! since.
+//! `larder.kept` in the flash directory: 64-bit little-endian words, followed by the CRC-64 of all. It is written to a new
+//! file and renamed. A start removes it before it changes anything, so it exists only while it is true. Where flash is a
+//! part of the database (`full`) it has a stamp and stays, and `journal.rs` records the changes since.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -34,7 +33,7 @@ pub struct Kept {
     pub control: u64,
     /// The log.
     pub log: Geometry,
-    /// 0: true until the next start. Else the database may need the log, and the journal of this stamp follows.
+    /// 0: valid until the next start. Otherwise the database may need the log, and the journal has this stamp.
     pub stamp: u64,
     /// Number of the log's file in its file system: a copy has another.
     pub file: u64,
@@ -42,7 +41,7 @@ pub struct Kept {
     pub names: Vec<[u64; ROW]>,
 }
 
-/// Stamp of a log that is, or was, about to be a part of the database, and has nothing that the disk lacks.
+/// Stamp of a log that is, or was, about to be a part of the database, and has no dirty pages.
 pub const SETTLED: u64 = 1;
 
 fn path(directory: &Path) -> PathBuf {
@@ -53,17 +52,17 @@ fn new_path(directory: &Path) -> PathBuf {
     directory.join("larder.kept.new")
 }
 
-/// It may be longer than what is written to it: cutting it would give its room away.
+/// The file may be longer than its content: truncating it would release its space.
 fn open_new(directory: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     options.open(new_path(directory))
 }
 
-/// Allots room to a file, whose length stays.
+/// Allocates space for a file without changing its length.
 ///
 /// # Errors
-/// If there is none; file systems that cannot allot do not matter.
+/// If there is not enough space. File systems that cannot allocate are no error.
 pub fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
         Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
@@ -133,12 +132,12 @@ impl Kept {
         Some(Self { system: head[1], control: head[2], log, stamp, file, names })
     }
 
-    /// Keeps it, durably.
+    /// Writes it, durably.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn save(&self, directory: &Path) -> io::Result<()> {
-        // This one's room becomes the next one's, so both have all of it.
+        // The space of this file becomes that of the next one, so both have enough.
         let reserve = || drop((self.stamp != 0).then(|| Self::reserve(directory)));
         reserve();
         let file = open_new(directory)?;
@@ -151,16 +150,16 @@ impl Kept {
         Ok(())
     }
 
-    /// Allots room for the next one.
+    /// Allocates space for the next one.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is not enough space.
     pub fn reserve(directory: &Path) -> io::Result<()> {
         let words = HEAD + ROW * ENTRIES + 1;
         reserve(&open_new(directory)?, 8 * words as u64)
     }
 
-    /// What is there, if it is whole.
+    /// The content of the file, if it is complete.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -171,7 +170,7 @@ impl Kept {
         }
     }
 
-    /// The stamp of what is there.
+    /// The stamp of the file.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -181,10 +180,10 @@ impl Kept {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Takes it away, durably.
+    /// Removes it, durably.
     ///
     /// # Errors
-    /// If that cannot be.
+    /// If that fails.
     pub fn remove(directory: &Path) -> io::Result<()> {
         for path in [path(directory), new_path(directory)] {
             match fs::remove_file(path) {
@@ -195,7 +194,7 @@ impl Kept {
         File::open(directory)?.sync_all()
     }
 
-    /// Puts the names into an empty table; whether all of them can be true.
+    /// Puts the names into an empty table; returns whether they are consistent.
     #[must_use]
     pub fn restore(&self, names: Names<'_>) -> bool {
         self.names.iter().all(|row| names.restore(*row))

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A longer buffer pool for stock PostgreSQL: pages that leave shared buffers go to flash, and come back from there.
+//! A larger buffer pool for stock PostgreSQL: pages that shared buffers evict are cached on flash and read from there.
 //!
 //! Purpose: the page log ([`larder_core::pagelog`], shared between processes by [`larder_shared`]) under the server's
 //! own file I/O (FaCE). One library, loaded in either of two ways: as an extension
 //! (`shared_preload_libraries = 'larder'`), or by `LD_PRELOAD`. Both set a hook that the server calls when its shared
-//! memory is there; then the postmaster arms the cache, and redirects the executable's imports.
+//! memory exists. Then the postmaster arms the cache, and redirects the imports of the executable.
 //!
 //! | the ... | file |
 //! | --- | --- |
 //! | paths of a page, and the rules that they keep | `pool.rs` |
-//! | what becomes of changed pages under `through`, `bounded`, `full` | `policy/` |
+//! | handling of changed pages under `through`, `bounded`, `full` | `policy/` |
 //! | flash, as one process sees it | `flash.rs` |
 //! | reads and writes of files, page by page | `transfer.rs` |
-//! | what the server calls instead of the C library | `hooks.rs`; how it comes to that: `got.rs` |
+//! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
 //! | start and stop | `arm.rs` |
 //! | what an earlier start left | `earlier.rs`, `memory.rs`, `kept.rs`, `control.rs`, `wal.rs` |
-//! | what the server wants to be durable | `commit.rs` |
+//! | flushes of the server | `commit.rs` |
 //! | flash as a part of the database | `policy/full.rs`, `part.rs`, `journal.rs`, `guard.rs` |
-//! | this process's part | `here.rs` |
+//! | state in this process | `here.rs` |
 //! | numbers of forks; names of files | `names.rs`, `file.rs` |
-//! | what processes share beside the log; frames, epochs, counters | `area.rs` |
-//! | where changed pages go from flash | `disk.rs`, `unflushed.rs`, `spare.rs` |
-//! | bytes of a page; what can go wrong | `content.rs`, `error.rs` |
-//! | the server: its functions, what it is like; settings; state | `server.rs`, `instance.rs`, `settings.rs`, `status.rs` |
+//! | shared memory beside the log: frames, epochs, counters | `area.rs` |
+//! | writes of changed pages from flash to the disk | `disk.rs`, `unflushed.rs`, `spare.rs` |
+//! | bytes of a page; errors | `content.rs`, `error.rs` |
+//! | the server: its functions, its properties; settings; state | `server.rs`, `instance.rs`, `settings.rs`, `status.rs` |
 //!
-//! Why not a patch or a fork of the server: nobody would run it. Why not its storage manager's table: its functions
-//! change in minor releases, and the C library's do not.
+//! Why not a patch or a fork of the server: operators run the server of their distribution. Why not the table of the
+//! storage manager: its functions change in minor releases, and those of the C library do not.
 #![deny(unsafe_code)]
 
 mod area;

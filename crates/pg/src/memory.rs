@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared memory of a start and the log below it: made, opened, found again after the server died.
+//! The shared memory of a start and the log below it: created, opened, or reused after the server died.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -19,9 +19,9 @@ use crate::here::Armed;
 use crate::instance::Instance;
 use crate::mutant::{Mutant, is_active};
 
-/// A start of the server, and the log that it wants.
+/// A start of the server, and its log.
 pub struct Start<'a> {
-    /// What the server is like.
+    /// The server.
     pub server: &'a Instance,
     /// The log.
     pub shape: Shape,
@@ -31,14 +31,14 @@ pub struct Start<'a> {
     pub flash: u64,
 }
 
-/// What the log of a start is.
+/// The origin of the log of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The memory of the server that died is still there.
+    /// The memory of the server that died still exists.
     AsLeft,
-    /// Flash has what a stop left.
+    /// Flash has the log of a clean stop.
     Warm,
-    /// Flash has what a crash of the machine left.
+    /// Flash has the log of before a crash of the machine.
     Recovered,
     /// It is new.
     Empty,
@@ -64,13 +64,13 @@ impl Start<'_> {
         Path::new(&self.server.data)
     }
 
-    /// Where the memory lies, see [`memory_path`].
+    /// The path of the memory, see [`memory_path`].
     #[must_use]
     pub fn memory_path(&self) -> PathBuf {
         memory_path(self.data(), self.server.control.system)
     }
 
-    /// The memory that a server of this user left that died in this boot, over this flash file.
+    /// The memory of a server of this user that died in this boot, over this flash file.
     #[must_use]
     pub fn left(&self) -> Option<Arc<Memory>> {
         let mut options = OpenOptions::new();
@@ -88,7 +88,7 @@ impl Start<'_> {
         here.then_some(memory)
     }
 
-    /// Whether `pg_control` is what was written last, or was about to be.
+    /// Whether `pg_control` is the one that was written last, or that was about to be written.
     #[must_use]
     pub fn knows_control(&self, area: &Area) -> bool {
         let known = [Mark::Control, Mark::ControlNext].map(|mark| area.get(mark));
@@ -96,13 +96,13 @@ impl Start<'_> {
     }
 }
 
-/// Whether a log is like another, whoever formatted it.
+/// Whether two logs have the same geometry, whichever volume id they have.
 #[must_use]
 pub fn is_same(log: Geometry, wanted: Geometry) -> bool {
     Geometry { volume: 0, ..log } == Geometry { volume: 0, ..wanted }
 }
 
-/// Where the memory of a server lies: a file system in memory, so that it is gone with the boot.
+/// The path of a server's memory, in a file system that does not survive the boot.
 #[must_use]
 pub fn memory_path(data: &Path, system: u64) -> PathBuf {
     let data = fs::canonicalize(data).unwrap_or_else(|_| data.to_owned());
@@ -110,10 +110,10 @@ pub fn memory_path(data: &Path, system: u64) -> PathBuf {
     PathBuf::from(format!("/dev/shm/larder-{system:016x}-{hash:016x}"))
 }
 
-/// A new file for a memory, instead of one that may lie there.
+/// Creates a file for a memory; replaces an existing one.
 ///
 /// # Errors
-/// If there can be none.
+/// If the file cannot be created.
 pub fn new_file(path: &Path) -> io::Result<OwnedFd> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -133,10 +133,10 @@ pub fn open(armed: &Armed) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// An empty log, and memory for it in this file, which may be that of the memory until now.
+/// Formats the log, and creates memory for it in this file, which may have been that of the previous memory.
 ///
 /// # Errors
-/// If flash or the memory cannot be had.
+/// If flash or the memory cannot be used.
 pub fn format(armed: Armed, file: &OwnedFd, shape: Shape) -> Result<(Armed, How), Unusable> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let time = since.map_or(0, |since| since.as_nanos() as u64);
@@ -159,11 +159,11 @@ pub fn boot() -> u64 {
     control::hash(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
 }
 
-/// A number by which a file is known again, and a copy of it is not: that of its inode, with the time at which it was
-/// made, where the file system keeps that, since inodes are used again.
+/// A number that identifies a file and differs for a copy: from its inode and, since inodes are reused, its time of
+/// creation if the file system records it.
 ///
 /// # Errors
-/// If it cannot be told.
+/// If the file cannot be inspected.
 pub fn identity(file: &OwnedFd) -> io::Result<u64> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;

@@ -4,28 +4,28 @@
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// What lies in a frame enters whatever it is (rule P2).
+    /// The page in a frame is admitted without a check of its hash (rule P2).
     NoHash,
-    /// ... or although the disk was written since (rule P2).
+    /// The page in a frame is admitted although the disk was written after the read (rule P2).
     NoEpoch,
-    /// What an earlier start left is used although the server ran without the library (rule P7).
+    /// The log of an earlier start is used although the server ran without the library (rule P7).
     TrustsDirectory,
     /// Flash takes writes at the end of a file too (rule P4).
     AbsorbsEnd,
-    /// Recovery begins with changed pages on flash (rule P8).
+    /// Recovery begins with dirty pages on flash (rule P8).
     NoDrain,
-    /// Where flash is a part of the database: a flush of a file does nothing for what of it is on flash (rule P9).
+    /// Under `full` a flush of a file does not make its pages on flash durable (rule P9).
     CommitsNothing,
-    /// ... names of forks are not kept (rule P9),
+    /// Under `full` names of forks are not recorded (rule P9).
     ForgetsNames,
-    /// ... pages that are cut off come back with a crash of the machine (rule P6).
+    /// Under `full` truncated pages come back after a crash of the machine (rule P6).
     NoTombstone,
 }
 
 /// The variable that names it.
 pub const VARIABLE: &str = "LARDER_PG_MUTANT";
 
-/// Whether it is there.
+/// Whether the bug is active.
 #[cfg(feature = "mutants")]
 #[must_use]
 pub fn is_active(mutant: Mutant) -> bool {
@@ -47,7 +47,7 @@ pub fn is_active(mutant: Mutant) -> bool {
     *ACTIVE.get_or_init(named) == Some(mutant)
 }
 
-/// Whether it is there: never.
+/// Whether the bug is active: never in this build.
 #[cfg(not(feature = "mutants"))]
 #[must_use]
 pub fn is_active(_: Mutant) -> bool {

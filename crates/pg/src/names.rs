@@ -3,17 +3,17 @@
 //!
 //! A table in shared words: buckets of [`WAYS`] entries, an entry of three words: tablespace and database, relation
 //! and fork, state. A number is `lap | entry`; an entry's lap goes up when its fork is *retired* (dropped, emptied,
-//! rewritten past the cache), and with it every page that the log has of the fork is out of reach, at once and
-//! whatever their number. Pages without a reachable number leave the log like any others.
+//! rewritten without the cache), and with it every page that the log has of the fork becomes unreachable at once,
+//! whatever their number. Pages without a reachable number are evicted from the log like any others.
 //!
 //! # Invariants
-//! 1. No number comes back: an entry whose laps are used up is used no more.
-//! 2. A fork has at most one number. Numbers are given by whoever holds the table ([`Names::assign`] says who may);
-//!    they are looked up and retired by anybody.
-//! 3. The state is written last, so whoever sees a number sees the fork that it is of; a reader looks at it twice.
+//! 1. No number is used twice: an entry without laps left is not used again.
+//! 2. A fork has at most one number. Only the process that holds the table assigns numbers ([`Names::assign`]); every
+//!    process may look them up and retire them.
+//! 3. The state is written last, so a process that sees a number sees its fork; a reader reads the state twice.
 //!
-//! Why not a table without bounds: it would have to be moved while others look. A bucket that is full gives one of
-//! its entries away, or takes no more.
+//! Why not a table without bounds: it would be moved while other processes read it. A full bucket retires one of its
+//! entries, or takes no new one.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -54,7 +54,7 @@ impl Number {
         (block < BLOCKS_MOST).then_some(u64::from(self.0) * BLOCKS_MOST + block)
     }
 
-    /// Whose page it is.
+    /// The number of its fork.
     #[must_use]
     pub fn of_page(page: u64) -> (Self, u64) {
         (Self((page / BLOCKS_MOST) as u32), page % BLOCKS_MOST)
@@ -84,7 +84,7 @@ impl Number {
         u64::from(self.0)
     }
 
-    /// As [`bits`](Self::bits) said.
+    /// The number with these [`bits`](Self::bits).
     #[must_use]
     pub fn of_bits(bits: u64) -> Self {
         Self(bits as u32)
@@ -142,8 +142,8 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Gives the fork a number, if it has none and one can be had: a free entry, or, with `displace`, another fork's.
-    /// One at a time calls this.
+    /// Gives a fork without a number a free one or, with `displace`, that of another fork. Only one process at a time may
+    /// call this.
     pub fn assign(&self, fork: &Fork, displace: bool) -> Option<Number> {
         if let Some(number) = self.find(fork) {
             return Some(number);
@@ -152,7 +152,7 @@ impl<'a> Names<'a> {
         let usable = |entry: &usize| self.state(*entry) & !TAKEN < LAPS;
         let free = Self::ways(keys).filter(usable).find(|e| self.state(*e) & TAKEN == 0);
         let displaced = || {
-            // Whichever the fork's own keys say: no order of use is kept.
+            // The keys of the fork select it: the order of use is not recorded.
             let entry = Self::ways(keys).start + (keys[1] / 256) as usize % WAYS;
             self.end(entry, self.state(entry));
             entry
@@ -187,11 +187,11 @@ impl<'a> Names<'a> {
 
     fn end(&self, entry: usize, state: u64) {
         let next = (state & !TAKEN) + 1;
-        // Whoever was faster has done the same.
+        // A faster process has done the same.
         let _ = self.word(entry, 2).compare_exchange(state, next, AcqRel, Acquire);
     }
 
-    /// The fork has no number any more, and no page in the cache. Whether it had.
+    /// Removes the fork's number, and so its pages from the cache. Returns whether it had one.
     pub fn retire(&self, fork: &Fork) -> bool {
         let keys = keys(fork);
         let mut had = false;
@@ -211,7 +211,7 @@ impl<'a> Names<'a> {
         (0..ENTRIES).filter(move |entry| names.state(*entry) & TAKEN != 0)
     }
 
-    /// All that a later start needs to know: entries that were ever used, and their words.
+    /// The state for a later start: all entries that were ever used, with their words.
     pub fn save(&self) -> impl Iterator<Item = [u64; 4]> + 'a {
         let names = *self;
         (0..ENTRIES).filter(move |entry| names.state(*entry) != 0).map(move |entry| {
@@ -220,7 +220,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// What [`save`](Self::save) said of an entry; whether it can be true.
+    /// Restores an entry of [`save`](Self::save); returns whether it is consistent.
     #[must_use]
     pub fn restore(&self, [entry, a, b, state]: [u64; 4]) -> bool {
         let sound = entry < ENTRIES as u64

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A start where flash is, or was, a part of the database (`full`).
 //!
-//! A guard in the data directory says that it needs the log (`guard.rs`), `larder.kept` and the journal of names on flash
-//! say for which `pg_control` (`kept.rs`, `journal.rs`). The log is used as it is in memory, or recovered from flash,
-//! whoever died; or the start is refused. Recovery of the server reads its pages.
+//! A guard in the data directory records that it needs the log (`guard.rs`). `larder.kept` and the journal of names on
+//! flash record for which `pg_control` (`kept.rs`, `journal.rs`). The start uses the log in shared memory, or recovers it
+//! from flash, or is refused. The server's recovery reads pages from the log.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -26,10 +26,10 @@ use crate::names::Number;
 use crate::server::{Level, report};
 use crate::{journal, wal};
 
-/// The log that the data directory needs: under the policy and in the places that its pages were written in.
+/// The log that the data directory needs, with the policy and the geometry of its pages.
 ///
 /// # Errors
-/// If it is not there, or is not the data directory's as it is.
+/// If it does not exist, or does not belong to the present state of the data directory.
 pub fn again(
     start: &Start<'_>,
     (kept, guard): (Kept, Option<Guard>),
@@ -52,13 +52,13 @@ pub fn again(
     if let Some(place) = not_mounted(start, kept) {
         return Err(Unusable::NotMounted(place));
     }
-    // Where flash is older than the memory says, it was put back, and with it the data directory, which it knows.
+    // Flash that is older than the memory records was restored from a copy, together with the data directory.
     let settings = LogSettings { policy: LogPolicy::Full, ..start.shape.settings };
     let ours =
         |memory: &Arc<Memory>| memory.shape().log == kept.log && replayed.is_of(&Area::of(memory));
     if let Some(memory) = start.left().filter(ours) {
         let area = Area::of(&memory);
-        // A new relation's pages may come to flash before what they say of the log does.
+        // Pages of a new relation may be on flash before their log records are in the server's log.
         let lsn = area.get(Mark::Lsn).min(wal::end(&area, server.wal_segment_bytes));
         let reached = || {
             let segment_bytes = server.wal_segment_bytes;
@@ -84,7 +84,7 @@ pub fn again(
     Ok((armed, if stopped { How::Warm } else { How::Recovered }))
 }
 
-/// A tablespace that is known and not there: a file system that is not mounted. Its pages would count as dropped.
+/// A known tablespace that does not exist: its file system is not mounted. Its pages would count as dropped.
 fn not_mounted(start: &Start<'_>, kept: &Kept) -> Option<String> {
     let spaces: BTreeSet<u32> = kept.names.iter().map(|row| (row[1] >> 32) as u32).collect();
     let link = |space: &u32| start.data().join(format!("pg_tblspc/{space}"));
@@ -95,7 +95,7 @@ fn not_mounted(start: &Start<'_>, kept: &Kept) -> Option<String> {
     spaces.iter().map(link).find(is_away).map(|link| link.display().to_string())
 }
 
-/// The log becomes a part of the database, or goes on to be one.
+/// Makes the log a part of the database, or leaves it one.
 ///
 /// # Errors
 /// If that cannot be made durable.
@@ -119,10 +119,10 @@ pub fn own(armed: &Armed, start: &Start<'_>, is_new: bool) -> Result<(), Unusabl
     Ok(())
 }
 
-/// The disk gets all that the log has, and needs it no more.
+/// Writes all dirty pages of the log to the disk, which then does not need the log.
 ///
 /// # Errors
-/// If it cannot; then it needs the log as before.
+/// If that fails; the disk then needs the log as before.
 pub fn give_up(armed: &Armed, start: &Start<'_>) -> Result<(), Unusable> {
     let pool = armed.join(true).map_err(Unusable::Join)?;
     let dirty = pool.pages().status().dirty;
@@ -138,8 +138,8 @@ pub fn give_up(armed: &Armed, start: &Start<'_>) -> Result<(), Unusable> {
     Ok(Kept::remove(&armed.directory)?)
 }
 
-/// After a crash of the machine: pages whose forks nobody knows, or that lie behind the end of their files, were never
-/// promised, or were cut off. They must not come back.
+/// Drops, after a crash of the machine, pages whose forks are unknown or that lie behind the end of their files. They were
+/// never flushed for the server, or their files were truncated.
 fn reconcile(armed: &Armed) -> Result<(), Unusable> {
     let pool = armed.join(true).map_err(Unusable::Join)?;
     let log = pool.flash().log();

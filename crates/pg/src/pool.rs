@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The paths of a page: read into a frame, out of one, written, gone.
+//! The paths of a page: read into a frame, evicted from a frame, written, dropped.
 //!
 //! # Invariants
-//! Rules P1 to P3 of docs/design.md: which version the log has (P1), which pages enter from a frame (P2), and that what
-//! becomes of a file is told before it happens (P3, [`Pool::forget`]). Each policy has rules of its own for changed pages
+//! Rules P1 to P3 of docs/design.md: which version the log has (P1), which pages are admitted from a frame (P2), and that a
+//! change of a file is reported before it happens (P3, [`Pool::forget`]). Each policy has its own rules for changed pages
 //! (`policy/`, P4 to P9).
 //!
-//! Why both hash and epoch: a frame may have been changed without a system call (so its bytes are not the disk's), and
-//! the disk may have been written past the frame (so the bytes are the record's, and old).
+//! Why both hash and epoch: a frame may be changed without a system call, so that its bytes differ from those on the disk.
+//! And the disk may be written without the frame, so that the bytes match the record and are old.
 
 use std::io;
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub struct Pool {
     policy: &'static dyn Policy,
 }
 
-/// A page that somebody is writing.
+/// A page that a process is writing.
 #[derive(Clone, Copy, Debug)]
 pub struct Writing {
     page: u64,
@@ -53,7 +53,7 @@ impl Pool {
         &self.flash
     }
 
-    /// What is shared beside the log.
+    /// The shared area.
     #[must_use]
     pub fn area(&self) -> &Area {
         self.flash.area()
@@ -65,7 +65,7 @@ impl Pool {
         self.flash.pages()
     }
 
-    /// Whether pages may be read from it and entered.
+    /// Whether pages may be read from it and admitted.
     #[must_use]
     pub fn works(&self) -> bool {
         self.flash.works()
@@ -92,7 +92,7 @@ impl Pool {
         self.flash.number(fork, displace)?.page(block)
     }
 
-    /// What is in a frame is about to be replaced.
+    /// The page in a frame is about to be replaced.
     pub fn leaves(&self, frame: usize, bytes: &[u8]) {
         let area = self.area();
         let Some(record) = area.record(frame) else { return };
@@ -196,7 +196,7 @@ impl Pool {
     /// Writes the dirty pages of a fork back to the disk.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn settle(&self, fork: &Fork) -> Result<(), Failure> {
         self.policy.settle(&self.flash, fork)
     }
@@ -204,7 +204,7 @@ impl Pool {
     /// Writes all dirty pages back to the disk.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     pub fn drain(&self) -> Result<(), Failure> {
         self.policy.drain(&self.flash)
     }
@@ -215,8 +215,8 @@ impl Pool {
         self.policy.hold(&self.flash, pages)
     }
 
-    /// Makes room before it is needed, for a while; others leave that to this process from now on. Whether there was
-    /// anything to do.
+    /// Makes room in advance for a while; other processes leave this to this process from now on. Returns whether there was
+    /// work.
     pub fn keep_ahead(&self, while_: Duration) -> bool {
         let begin = Instant::now();
         self.flash.log().host().keep_ahead();
@@ -227,7 +227,7 @@ impl Pool {
         done
     }
 
-    /// The page's epoch, to be asked for before it is read.
+    /// The page's epoch. The caller gets it before it reads the page.
     #[must_use]
     pub fn epoch(&self, page: u64) -> u64 {
         self.area().epoch(page)
@@ -239,7 +239,7 @@ impl Pool {
         self.area().set_record(frame, Some(Record { page, epoch, hash, checksum }));
     }
 
-    /// The disk is about to be written there past the log, see [`Policy::clear`].
+    /// The disk is about to be written there without the log, see [`Policy::clear`].
     ///
     /// # Errors
     /// As there.
@@ -250,18 +250,18 @@ impl Pool {
     /// The disk is about to be written there.
     ///
     /// # Errors
-    /// If the log may still have what is about to be old.
+    /// If the log may still have the old version.
     pub fn begin_write(&self, page: u64) -> Result<Writing, Failure> {
         let epoch = self.area().raise(page);
         now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
         Ok(Writing { page, epoch })
     }
 
-    /// It was.
+    /// The disk was written there.
     pub fn end_write(&self, writing: Writing, bytes: &[u8]) {
         self.area().count(Mark::Writes);
         let Writing { page, epoch } = writing;
-        // What a relation is extended by is written again before anybody reads it.
+        // Pages that extend a relation are written again before they are read.
         if content::is_new(bytes) {
             return;
         }
@@ -272,17 +272,17 @@ impl Pool {
         }
     }
 
-    /// Makes room, if that is due; for whoever holds no page.
+    /// Makes room, if that is due. The caller holds no page.
     pub fn make_room(&self) {
         now(self.flash.log().work());
     }
 
-    /// Drops the blocks of a segment from this one on, before the server cuts or drops the file; `on_disk` counts the
-    /// blocks in it. The caller holds nothing, since a tombstone needs room. No page of the fork is written back until the
+    /// Drops the blocks of a segment from this one on, before the server truncates or drops the file; `on_disk` counts the
+    /// blocks in it. The caller holds no page, since a tombstone needs room. No page of the fork is written back until the
     /// result is dropped.
     ///
     /// # Errors
-    /// If the log may still have what is about to be old.
+    /// If the log may still have the old version.
     pub fn forget(
         &self,
         fork: &Fork,
@@ -290,7 +290,7 @@ impl Pool {
         from: u64,
         on_disk: &dyn Fn() -> io::Result<u64>,
     ) -> Result<Vec<Locked>, Failure> {
-        // Asked for before it is retired: whoever saw its name before that may be writing.
+        // Looked up before it is retired: a process that saw the name earlier may be writing.
         let number = self.area().names().find(fork);
         if segment == 0 && from == 0 {
             self.flash.retire(fork);
@@ -333,7 +333,7 @@ impl Pool {
         self.policy.commit_names(&self.flash)
     }
 
-    /// Ends caching after a failure. Returns only if the server may go on without flash.
+    /// Ends caching after a failure. Returns only if the server may continue without flash.
     pub fn fail(&self, failure: Failure) {
         self.policy.failed(&self.flash, failure);
     }

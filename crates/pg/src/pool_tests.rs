@@ -265,7 +265,7 @@ fn a_fork_is_not_dropped_while_somebody_brings_a_page_of_it_to_the_disk() {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(50));
-        assert!(!dropped.load(SeqCst), "the file is cut under whoever writes it");
+        assert!(!dropped.load(SeqCst), "the file is truncated while it is written");
         drop(writing);
         cutter.join().unwrap();
     });

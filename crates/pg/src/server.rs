@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server that loaded this library: its exported variables and functions, found by name when it runs.
 //!
-//! One library serves several major versions, so nothing is linked against a server and no header's layout is used but
-//! what has been the same from 15 to 18: the functions below, and the first words of a call's arguments.
+//! One library serves several major versions, so it is not linked against a server. It uses only what is the same from 15 to 18:
+//! the functions below, and the first words of a call's arguments.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How grave a message is (`elog.h`; the same from 14 on).
+/// The severity of a message (`elog.h`; the same from 14 on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Level {
     /// For the server's log.
     Log = 15,
-    /// Something is not as it should be.
+    /// For the client of a statement that works.
+    Notice = 18,
+    /// An administrator should act.
     Warning = 19,
     /// The statement fails.
     Error = 21,
@@ -36,7 +38,7 @@ pub fn symbol(name: &CStr) -> Option<*mut c_void> {
 /// `F` is a function pointer of that function's type.
 pub unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
-    // SAFETY: of the size of a pointer, and of the right type as the caller says.
+    // SAFETY: of the size of a pointer, and of the right type, as the caller guarantees.
     symbol(name).map(|at| unsafe { std::mem::transmute_copy(&at) })
 }
 
@@ -45,7 +47,7 @@ pub unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 /// # Safety
 /// `T` is the variable's type.
 unsafe fn variable<T: Copy>(name: &CStr) -> Option<T> {
-    // SAFETY: as the caller says; the server has one thread, which is here.
+    // SAFETY: the caller guarantees the type; the server has one thread, which is here.
     symbol(name).map(|at| unsafe { at.cast::<T>().read() })
 }
 
@@ -123,7 +125,7 @@ pub fn is_durable() -> bool {
 /// Whether this process is the background writer.
 #[must_use]
 pub fn is_background_writer() -> bool {
-    /// A process, and whether it is: what a parent knew is not its child's.
+    /// A process, and whether it is the background writer. A child must not use the value of its parent.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     let process = u64::from(std::process::id()) << 1;
     let known = KNOWN.load(Ordering::Relaxed);
@@ -140,7 +142,7 @@ pub fn is_background_writer() -> bool {
     is
 }
 
-/// Whether children of this server are started anew instead of forked.
+/// Whether children of this server are started by exec instead of forked.
 #[must_use]
 pub fn is_exec_backend() -> bool {
     [c"SubPostmasterMain", c"read_nondefault_variables"].into_iter().any(|n| symbol(n).is_some())
@@ -185,10 +187,11 @@ unsafe fn write_report(level: Level, message: *const c_char, hint: *const c_char
     }
 }
 
-/// Says something on standard error where the server's own functions must not be called, in the form of its log.
+/// Prints a message on standard error in the form of the server's log, where the functions of the server must not be
+/// called.
 pub fn say(level: &str, what: &str) {
     let mut text = [0_u8; 32];
-    // SAFETY: `strftime` ends within the buffer, or says 0; the time is this function's own.
+    // SAFETY: `strftime` writes within the buffer, or returns 0; the time is this function's own.
     let length = unsafe {
         let (now, mut parts) = (libc::time(std::ptr::null_mut()), std::mem::zeroed());
         libc::gmtime_r(&now, &mut parts);
@@ -212,7 +215,7 @@ pub fn at_exit(run: extern "C" fn(c_int, usize)) {
 /// A hook without arguments.
 pub type Hook = Option<unsafe extern "C-unwind" fn()>;
 
-/// Puts a hook where the server calls it when its shared memory is there; the one that was there before.
+/// Installs a hook that the server calls when its shared memory exists; returns the previous hook.
 pub fn hook_startup(run: unsafe extern "C-unwind" fn()) -> Option<Hook> {
     let at = symbol(c"shmem_startup_hook")?.cast::<Hook>();
     // SAFETY: `void (*shmem_startup_hook)(void)`; the server has one thread, which is here.

@@ -12,7 +12,7 @@ use larder_core::pagelog::{BATCH_PAGES, BATCH_PAGES_MOST, LogPolicy};
 
 use crate::server;
 
-/// What a server is told.
+/// The settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Directory on flash; without one nothing is cached.
@@ -52,7 +52,7 @@ static BATCH: AtomicI32 = AtomicI32::new(0);
 static CHANCE: AtomicBool = AtomicBool::new(false);
 static POLICY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The flag that says that a number counts MiB.
+/// The flag of a number in MiB.
 fn in_mib() -> c_int {
     if server::version().is_some_and(|version| version < 16) { 0x4000 } else { 0x0400_0000 }
 }
@@ -157,8 +157,8 @@ pub fn define() {
         c"Keeps pages that were read from flash for another round.",
         None,
     );
-    // Not a choice among names: with a wrong one the server would go on with the default.
-    let what = c"What becomes of changed pages: through (the disk has them at once), bounded (with the next checkpoint) or full (when they leave flash).";
+    // Not an enumeration: with a wrong name the server would continue with the default.
+    let what = c"Write policy of changed pages: through (written to the disk at once), bounded (with the next checkpoint) or full (when flash evicts them).";
     define_string(&about(c"larder.policy", what, None), &POLICY, c"through");
     // SAFETY: functions of these types from 15 to 18; variables are static.
     unsafe {
@@ -186,10 +186,10 @@ fn mib(text: &str) -> Option<u64> {
     u64::try_from(value).ok().filter(|_| read)
 }
 
-/// What the server was told, with this many bytes of shared buffers.
+/// Reads the settings of a server with this many bytes of shared buffers.
 ///
 /// # Errors
-/// If something of it cannot be.
+/// If a setting is invalid.
 pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
     let get = |name: &str| server::setting(&format!("larder.{name}"));
     let bad = |name: &str, text: &str, hint: &str| {

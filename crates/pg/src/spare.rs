@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A descriptor in reserve: the server uses as many as it may, and pages have to reach their files all the same.
+//! A descriptor in reserve: the server uses as many descriptors as it may, and the library must still open files.
 //!
-//! Children inherit it from the postmaster. Whoever gets `EMFILE` gives it back to the system for the time of a second
-//! try, and takes it again. Other threads of the process may be faster; they close what they have opened soon.
+//! Children inherit it from the postmaster. A process that gets `EMFILE` closes it, tries again, and then reopens it. Other
+//! threads of the process may be faster; they soon close what they opened.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the cache says of itself: one JSON object, which the view `larder_stat_cache` spreads into columns.
+//! The status of the cache: one JSON object, whose keys are the columns of the view `larder_stat_cache`.
 
 use larder_core::request::Errno;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::here::{self, Armed};
 use crate::pool::Pool;
 
-/// Brings to the disk what flash alone has; the pages that it had.
+/// Writes all dirty pages from flash to the disk; returns their number.
 ///
 /// # Errors
 /// If the disk fails.
@@ -21,10 +21,17 @@ pub fn flush() -> Result<u64, Errno> {
     here::with(flush).unwrap_or(Ok(0))
 }
 
-/// The object. Counters count pages since the memory was made.
+/// The object. Counters count pages since the memory was created.
 #[must_use]
 pub fn json() -> Value {
-    here::with(of).unwrap_or_else(|| json!({ "caching": false, "policy": null }))
+    let reason = || json!({ "caching": false, "reason": here::reason(), "policy": null });
+    here::with(of).unwrap_or_else(reason)
+}
+
+/// The reason in a status if nothing is cached.
+#[must_use]
+pub fn reason(status: &Value) -> Option<&str> {
+    status["reason"].as_str()
 }
 
 fn of(armed: &Armed, pool: &Pool) -> Value {
@@ -33,6 +40,10 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
     let blocks = pool.pages().log().geometry().blocks;
     json!({
         "caching": pool.works(),
+        "reason": (!pool.works()).then(|| {
+            let errno = Errno(area.get(Mark::Failed) as i32);
+            format!("flash failed while the server ran ({errno}); the next start tries it again")
+        }),
         "policy": armed.memory.shape().settings.policy.name(),
         "page_bytes": armed.page_bytes,
         "flash_pages": blocks,
@@ -55,4 +66,19 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
         "forks_retired": area.get(Mark::Retired),
         "starts": area.get(Mark::Starts),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_cache_states_the_reason() {
+        let status = json();
+        assert_eq!(status["caching"], false);
+        assert!(reason(&status).is_some_and(|why| why.contains("not loaded")), "{status}");
+        let why = "flash in \"/ssd\" cannot be used: Permission denied (os error 13)";
+        here::set_reason(why);
+        assert_eq!(reason(&json()), Some(why));
+    }
 }

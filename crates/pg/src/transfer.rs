@@ -59,7 +59,7 @@ fn pages_of(armed: &Armed, parts: &[iovec]) -> Vec<usize> {
 /// # Safety
 /// As `preadv`.
 pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let real = || unsafe { libc::preadv(fd, parts.as_ptr(), parts.len() as i32, at) };
     if !matches!(here::file(fd), File::Segment(..)) || !here::is_armed() {
         return real();
@@ -70,7 +70,7 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         let frames: Option<Vec<usize>> = addresses.iter().map(|a| armed.frame(*a)).collect();
         let page_bytes = armed.page_bytes;
         let slots = frames?.into_iter().zip(addresses).enumerate().map(|(i, (frame, address))| {
-            // SAFETY: a frame of shared buffers, which nobody else uses until this read is done.
+            // SAFETY: a frame of shared buffers, which no other process uses until this read is done.
             let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, page_bytes) };
             pool.leaves(frame, bytes);
             let page = pool.page(&span.fork, pool.block(span.segment, span.first + i as u64));
@@ -84,15 +84,15 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         Some((slots.collect::<Vec<_>>(), page_bytes))
     });
     match plan.flatten() {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         Some((slots, page_bytes)) => unsafe { read_missed(fd, &slots, page_bytes, at) },
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         None => unsafe { read_around(fd, parts, at, real) },
     }
 }
 
-/// A read into private memory: the disk's bytes, and over them what flash has of these pages. Looked for before the disk
-/// is read: what leaves flash meanwhile is the same, and what comes is newer.
+/// A read into private memory: the bytes of the disk, replaced by those of flash where flash has the page. Flash is
+/// searched before the disk is read: a page that is evicted meanwhile is on the disk, and one that is admitted is newer.
 ///
 /// # Safety
 /// As `preadv`.
@@ -156,7 +156,7 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         let part = |s: &Slot| iovec { iov_base: s.address as *mut _, iov_len: page_bytes };
         let parts: Vec<iovec> = run.iter().map(part).collect();
         let from = at + (done * page_bytes) as off_t;
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let got = unsafe { libc::preadv(fd, parts.as_ptr(), parts.len() as i32, from) };
         if got < 0 {
             return if done == 0 { got } else { (done * page_bytes) as ssize_t };
@@ -164,7 +164,7 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         let whole = got as usize / page_bytes;
         here::with(|_, pool| {
             for slot in &run[..whole] {
-                // SAFETY: a frame of shared buffers, which nobody else uses until this read is done.
+                // SAFETY: a frame of shared buffers, which no other process uses until this read is done.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(slot.address as *const u8, page_bytes) };
                 if let Some(page) = slot.page {
@@ -180,8 +180,8 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
     (slots.len() * page_bytes) as ssize_t
 }
 
-/// The server will read this soon (recovery and bitmap scans say so): of whole pages the disk is told only of those
-/// that flash lacks. What flash has would be read from the disk for nothing, and be old there.
+/// A hint that the server will read this soon (from recovery and bitmap scans). The kernel gets it only for the pages that
+/// flash lacks: a read of the others would be useless.
 pub fn will_need(
     file: File,
     at: off_t,
@@ -206,11 +206,11 @@ pub fn will_need(
     runs.into_iter().map(|(at, length)| advise(at, length)).find(|error| *error != 0).unwrap_or(0)
 }
 
-/// What is to be done about a write.
+/// The decision about a write.
 enum Plan {
     /// Flash has it.
     Absorbed,
-    /// The disk is to be written; what to tell the cache then, and what keeps others from these pages until then.
+    /// Write the disk; then report the pages to the cache, and release the locks that keep others from these pages.
     Direct(Option<Vec<Option<Writing>>>, Vec<Locked>),
     /// Nothing may be done.
     Refused(Failure),
@@ -219,13 +219,13 @@ enum Plan {
 /// # Safety
 /// As `pwritev`.
 pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let real =
         |parts: &[iovec]| unsafe { libc::pwritev(fd, parts.as_ptr(), parts.len() as i32, at) };
     if !matches!(here::file(fd), File::Segment(..)) || !here::is_armed() {
         return real(parts);
     }
-    // Others may set hints in a frame while it is written: what is written and what enters are to be the same.
+    // Other processes may set hints in a frame while it is written. The disk and flash must get the same bytes.
     let mut copies: Vec<Cow<'_, [u8]>> = Vec::with_capacity(parts.len());
     let plan = here::with(|armed, pool| {
         for part in parts {
@@ -259,7 +259,7 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
                 pool.end_write(writing, bytes);
             }
         }
-        // Room is made by nobody who holds a page.
+        // A process that holds a page must not make room.
         drop(holds);
         pool.make_room();
     });
@@ -322,7 +322,8 @@ fn size_of_file(fd: RawFd) -> u64 {
     rustix::fs::fstat(fd).map_or(0, |stat| stat.st_size as u64)
 }
 
-/// A file is about to be cut to a length, or to vanish (0). Nothing is brought to it until what this returns is dropped.
+/// A file is about to be truncated to a length, or to be dropped (0). Nothing is written to it until the result is
+/// dropped.
 #[must_use]
 pub fn forget(file: File, length: off_t) -> Option<Vec<Locked>> {
     let File::Segment(fork, segment) = file else { return None };
@@ -348,7 +349,7 @@ pub fn forget_all(file: File) {
     here::with(|_, pool| or_fail(pool, pool.commit_names()));
 }
 
-/// The disk gets all of a fork that flash alone has.
+/// Writes all dirty pages of a fork from flash to the disk.
 pub fn settle(file: File) -> Result<(), Errno> {
     let File::Segment(fork, _) = file else { return Ok(()) };
     here::with(|_, pool| pool.settle(&fork)).unwrap_or(Ok(())).map_err(Failure::errno)

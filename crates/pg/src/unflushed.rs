@@ -45,7 +45,7 @@ pub fn flush(
     let noted: Vec<u64> = words.iter().map(|w| w.load(Acquire)).take_while(|w| *w != 0).collect();
     let done = flush(noted.iter().map(|word| parts(*word)).collect());
     let (mut free, mut result) = (0, Ok(()));
-    // What stays moves to the front, so that no free word comes before a taken one; it is there twice for a moment.
+    // What stays moves to the first words, so that no free word precedes a taken one. For a moment it is there twice.
     for (word, done) in noted.iter().zip(done) {
         if let Err(errno) = done {
             words[free].store(*word, Release);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was written to the write-ahead log last.
 //!
-//! `pg_control` tells one data directory from another only as of the last checkpoint. A snapshot that was taken of a
-//! running server since then, and put back after a crash, has the same one, and fewer changes than flash. Every change
-//! that matters is in the server's log before it is in a page on the disk or on flash; so the memory knows where the last
-//! write to `pg_wal` ended, and the hash of its last bytes, and counts only while they are there.
+//! `pg_control` identifies the state of a data directory only as of the last checkpoint. A snapshot of the running server
+//! that was taken later and restored after a crash has the same `pg_control`, and fewer changes than flash. The server's log
+//! has every change before a page on the disk or on flash has it. So the shared memory records the end of the last write to
+//! `pg_wal` and the hash of its last bytes, and is valid only while `pg_wal` has them.
 //!
 //! Where flash is a part of the database (`full`) nothing begins empty. There it is enough that the log reaches as far as
 //! what flash has was logged, to a page of the log: so the memory knows the highest LSN of all pages that flash took.
@@ -21,7 +21,7 @@ use crate::control::hash;
 use crate::file::Segment;
 use crate::here;
 
-/// Bytes of a write that are looked at: its last page, and of a page.
+/// The bytes of a write that are hashed: its last page, and the size of a page.
 const TAIL: usize = 8192;
 
 const NEXT: [Mark; 5] = [
@@ -45,7 +45,7 @@ pub fn about_to_be(segment: Segment, at: u64, bytes: &[u8]) {
         hash(tail),
     ];
     here::with(|_, pool| {
-        // Without a hash it is not looked at.
+        // Without a hash it is not compared.
         pool.area().set(Mark::WalNextHash, 0);
         NEXT.into_iter().zip(values).for_each(|(mark, value)| pool.area().set(mark, value));
     });
@@ -90,7 +90,7 @@ pub fn reaches(data: &Path, lsn: u64, segment_bytes: u64) -> bool {
         let segment = Segment::of(entry.file_name().as_encoded_bytes())?;
         let mut address = [0; 8];
         let file = File::open(entry.path()).ok().filter(|_| segment.number == number)?;
-        // The page's head says where it belongs; in a segment that waits to be used again it is another.
+        // The header of a page has its address. A recycled segment has headers with other addresses.
         file.read_exact_at(&mut address, page % segment_bytes + 8).ok()?;
         (u64::from_le_bytes(address) == page).then_some(())
     };

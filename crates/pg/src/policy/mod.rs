@@ -3,7 +3,7 @@
 //!
 //! | `larder.policy` | a changed page goes to | if flash is lost | file |
 //! | --- | --- | --- | --- |
-//! | `through` | the disk, then flash | the server goes on | `through.rs` |
+//! | `through` | the disk, then flash | the server continues | `through.rs` |
 //! | `bounded` | flash; the disk before a flush of its file returns | the server recovers from its last checkpoint | `bounded.rs` |
 //! | `full` | flash; the disk when it is evicted | the database is lost | `full.rs` |
 //!
@@ -31,7 +31,7 @@ use crate::names::Number;
 /// See the module. The default methods are right for a flash that may hold dirty pages and loses them with a crash of the
 /// machine.
 pub trait Policy: Sync {
-    /// Whether flash never holds dirty pages: the server may go on without it at any time.
+    /// Whether flash never holds dirty pages: the server may continue without it at any time.
     fn disk_suffices(&self) -> bool {
         false
     }
@@ -86,7 +86,7 @@ pub trait Policy: Sync {
     /// Writes all dirty pages back to the disk.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     fn drain(&self, flash: &Flash) -> Result<(), Failure> {
         flash.drain()
     }
@@ -94,7 +94,7 @@ pub trait Policy: Sync {
     /// Writes the dirty pages of a fork back to the disk.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If that fails.
     fn settle(&self, flash: &Flash, fork: &Fork) -> Result<(), Failure> {
         flash.settle(fork)
     }
@@ -131,6 +131,6 @@ pub trait Policy: Sync {
         Ok(())
     }
 
-    /// Ends caching after a failure. Returns only if the server may go on without flash.
+    /// Ends caching after a failure. Returns only if the server may continue without flash.
     fn failed(&self, flash: &Flash, failure: Failure);
 }
