@@ -271,7 +271,7 @@ fn selective(settings: &mut SelectiveSettings, args: &ChoiceArgs) -> Result<()> 
     Ok(())
 }
 
-/// The choices as flags and keys say them; what no flag can say is the preset's.
+/// The choices as flags and keys; those without a flag are the preset's.
 pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
     let durability = match choices.durability {
         Durability::Volatile => "volatile",

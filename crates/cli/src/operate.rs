@@ -21,8 +21,16 @@ pub struct BoundArgs {
     #[command(flatten)]
     pub control: ControlArgs,
     /// Time limit, in whole seconds
-    #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN")]
+    #[arg(long, default_value = "30s", value_parser = whole_seconds, value_name = "SPAN")]
     pub bound: Nanos,
+}
+
+/// A time limit, which the control socket transfers in seconds.
+fn whole_seconds(text: &str) -> Result<Nanos, String> {
+    match span(text)? {
+        bound if bound > 0 && bound.is_multiple_of(1_000_000_000) => Ok(bound),
+        _ => Err(format!("got '{text}', accepted whole seconds from 1s, as 30s or 2m")),
+    }
 }
 
 /// The flash device.
@@ -71,7 +79,7 @@ pub fn show(args: &ControlArgs, command: &Command) -> Result<()> {
 
 /// `flush` and `detach`.
 pub fn bounded(args: &BoundArgs, command: impl Fn(u64) -> Command, done: &str) -> Result<()> {
-    let seconds = args.bound.div_ceil(1_000_000_000).max(1);
+    let seconds = args.bound / 1_000_000_000;
     ask(&args.control, &command(seconds), |_| done.to_owned())
 }
 

@@ -4,11 +4,12 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::{Limits, Memory};
-use larder_io::rough_size;
+use larder_io::{format_size, rough_size};
 use serde_json::json;
 
 use crate::choices::{ChoiceArgs, choices};
 use crate::out;
+use crate::setting::BadSetting;
 use crate::units;
 use crate::workers::workers;
 
@@ -37,8 +38,12 @@ pub struct SizeArgs {
 /// Runs the command.
 pub fn size(args: &SizeArgs) -> Result<()> {
     let choices = choices(&args.preset, &args.choices)?;
-    if args.origin == 0 || args.flash < choices.unit_bytes {
-        bail!("--origin and --flash: accepted: an origin above 0 and at least one unit of flash");
+    if args.origin == 0 {
+        bail!(BadSetting::of("origin", 0, "accepted above 0"));
+    }
+    if args.flash < choices.unit_bytes {
+        let why = format!("accepted at least one unit, {}", format_size(choices.unit_bytes));
+        bail!(BadSetting::of("flash", format_size(args.flash), why));
     }
     let workers = workers(args.workers)?;
     let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);

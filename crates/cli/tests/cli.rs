@@ -127,8 +127,10 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         serve(words, &[value]);
     }
     for (words, has) in [
-        ("size --origin 0 --flash 1GiB", "accepted"),
-        ("size --origin 1GiB --flash 0", "accepted"),
+        ("size --origin 0 --flash 1GiB", "--origin: got 0, accepted"),
+        ("size --origin 1GiB --flash 0", "--flash: got 0, accepted at least one unit, 1MiB"),
+        ("detach --bound 1.5s", "accepted whole seconds"),
+        ("flush --bound 0", "accepted whole seconds"),
         ("size --origin 1GiB --flash 1GiB --unit 5", "accepted"),
         ("size --origin 16EiB --flash 1GiB", "less than 16EiB"),
     ] {
@@ -189,6 +191,8 @@ fn flash_that_cannot_be_used_is_refused() {
     refused(&place, &origin, &["--flash", "mem:4MiB", "--flash-size", "0"], 2, "too small");
     let large = ["--flash", &missing, "--flash-size", "9PiB"];
     refused(&place, &origin, &large, 3, "cannot allocate 9PiB");
+    let larger = ["--flash", &missing, "--flash-size", "18446744073709551615"];
+    refused(&place, &origin, &larger, 2, "accepted less than 8EiB");
     let nowhere = ["--flash", "/nowhere/flash", "--flash-size", "64MiB"];
     refused(&place, &origin, &nowhere, 2, "/nowhere/flash of 64MiB cannot be created");
     assert!(!place.path("missing").exists(), "what could not be allocated is left behind");

@@ -80,7 +80,7 @@ pub enum Kind {
     ///
     /// Section 4: 80 % of requests to a working set, pieces of the files of a server of 1.4 TB, 30 %
     /// writes, eight threads by turns, four times the working set in all; no times. A GB of the
-    /// paper is 16 MiB here. What the paper leaves open is all alike: docs/traces.md.
+    /// paper is 16 MiB here. What the paper leaves open is the same everywhere: docs/traces.md.
     Holland(HollandArgs),
     /// Blocks whose popularity falls as a power of the rank
     Zipf(ZipfArgs),

@@ -135,7 +135,7 @@ const METRICS: &[(&str, Value, &str)] = &[
     (
         "larder_alarm",
         Gauge(|s| u64::from(s.status.alarm.is_some())),
-        "1 when a person should look at the volume",
+        "1 when an administrator should check the volume",
     ),
     ("larder_state", State, "1 for the state that the volume is in, 0 for the others"),
     ("larder_request_seconds", Latency, "Time from a client's request to its answer"),

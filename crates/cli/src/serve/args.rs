@@ -70,7 +70,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Control socket [default: NAME.sock, or default.sock, in /run/larder or $XDG_RUNTIME_DIR/larder]
-    #[arg(long, value_name = "SOCKET", hide_short_help = true)]
+    #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
     /// Worker threads, each with a share of the units [default: half the processors, at most 4]
     #[arg(long, value_name = "N", hide_short_help = true)]

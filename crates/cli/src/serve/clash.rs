@@ -32,7 +32,7 @@ enum Thing {
     Address(String),
 }
 
-/// Refuses what is given twice.
+/// Refuses devices and places that are given twice.
 pub fn check(volumes: &[Checked]) -> Result<()> {
     let mut seen = HashMap::new();
     for volume in volumes {
@@ -57,10 +57,21 @@ pub fn check(volumes: &[Checked]) -> Result<()> {
 pub fn check_places(volume: &Checked) -> Result<()> {
     let look = || {
         make_home(&volume.control)?;
-        listen::check(&ListenSpec::Unix(volume.control.clone()))?;
+        listen::check(&ListenSpec::Unix(volume.control.clone()))
+            .map_err(|e| named(e, volume.plan.args.control.is_none()))?;
         volume.plan.args.listen.iter().try_for_each(listen::check)
     };
     look().map_err(|e: VolumeError| volume.plan.locate(e.into()))
+}
+
+/// Adds to the error of a default control socket that is taken that --name gives another.
+fn named(error: VolumeError, is_default: bool) -> VolumeError {
+    match error {
+        VolumeError::Refused(why) if is_default => {
+            VolumeError::Refused(format!("{why}, or give --name NAME for another control socket"))
+        }
+        error => error,
+    }
 }
 
 /// A role, and its volume where there are several.
@@ -168,4 +179,20 @@ fn make_home(control: &Path) -> Result<(), VolumeError> {
         })
     };
     std::fs::create_dir_all(dir).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_socket_that_is_taken_asks_for_a_name() {
+        let refused = || VolumeError::Refused("s: another server listens there".to_owned());
+        assert!(
+            named(refused(), true)
+                .to_string()
+                .ends_with("or give --name NAME for another control socket")
+        );
+        assert_eq!(named(refused(), false).to_string(), refused().to_string());
+    }
 }

@@ -31,7 +31,7 @@ use crate::metrics;
 use crate::notify::{READY, notify};
 use crate::out::{self, tell};
 
-/// Serves until told to stop. `given` is the source of `args`.
+/// Serves until a signal stops it. `given` is the source of `args`.
 pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let print = args.print_config;
     let plans = config::plans(given, args)?;

@@ -248,6 +248,9 @@ fn open_flash(
 /// that is accepted, in whole MiB.
 fn check_flash_size(bytes: u64, shape: Shape, choices: &Choices) -> Result<()> {
     const MIB: u64 = 1 << 20;
+    if i64::try_from(bytes).is_err() {
+        bail!(BadSetting::of("flash_size", format_size(bytes), "accepted less than 8EiB"));
+    }
     let fits = |bytes| {
         let device = DeviceSize { bytes, block_bytes: 512 };
         LayoutPlan::fit(shape, choices, device, None).is_ok()
@@ -278,7 +281,7 @@ fn flash_hint(error: VolumeError, args: &ServeArgs) -> anyhow::Error {
     }
 }
 
-/// Makes a flash file of this size with its blocks allocated, unless something is there.
+/// Creates a flash file of this size with its blocks allocated, unless the file exists.
 fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
     use std::os::unix::fs::OpenOptionsExt;
     let (size, mut options) = (format_size(bytes), std::fs::OpenOptions::new());

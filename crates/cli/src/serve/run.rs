@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Serves volumes until a signal. A volume that fails is removed, and the others stay in service.
 //!
-//! Invariants: a volume that lost a worker has no clients, since they would wait for ever. The process ends with an
+//! Invariants: a volume that lost a worker has no clients, since they would wait without end. The process ends with an
 //! error when its last volume failed, and at the latest when it is stopped. A stop takes no longer than its bound, however many volumes there are.
 
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use crate::out::{complain, tell};
 /// How often volumes are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Serves until told to stop, or nothing is left to serve.
+/// Serves until a signal stops it, or no volume is left.
 pub fn until_stopped(served: &[Served], mut doors: Doors, stops: &AtomicUsize) -> Result<()> {
     let lost: Vec<AtomicBool> = served.iter().map(|_| AtomicBool::new(false)).collect();
     while stops.load(Ordering::SeqCst) == 0 {
@@ -53,7 +53,7 @@ pub fn until_stopped(served: &[Served], mut doors: Doors, stops: &AtomicUsize) -
     }
 }
 
-/// One line on what is served.
+/// One line with the served volumes.
 pub fn serving(served: &[Served]) -> String {
     let name = |s: &Served| format!("'{}'", s.plan.args.name);
     let gone = served.iter().filter(|s| s.volume.has_lost_a_worker());
@@ -133,7 +133,7 @@ fn stop(served: &Served, bound: Duration, stops: &AtomicUsize) -> Result<()> {
     Ok(served.volume.stop(bound, progress, || stops.load(Ordering::SeqCst) > 1)?)
 }
 
-/// Ends the process after a panic: clients of a lost thread would wait for ever, and the devices have all acknowledged
+/// Ends the process after a panic: clients of a lost thread would wait without end, and the devices have all acknowledged
 /// writes. Where there are `several` volumes, the panic of a worker ends only its volume (see [`until_stopped`]).
 pub fn abort_on_panic(several: bool) {
     let report = std::panic::take_hook();

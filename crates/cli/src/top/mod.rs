@@ -24,7 +24,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::sample::{Sample, Watched};
-use crate::control::control_dir;
+use crate::control::{control_dir, control_sockets};
 use crate::exit::{self, Coded};
 use crate::out;
 use crate::units::span;
@@ -74,12 +74,9 @@ fn sockets(args: &TopArgs) -> Result<Vec<PathBuf>> {
     if !args.control.is_empty() {
         return Ok(args.control.clone());
     }
-    let dir = control_dir()?;
-    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-    let paths = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "sock"));
-    let mut sockets: Vec<PathBuf> = paths.collect();
-    sockets.sort();
+    let sockets = control_sockets()?;
     if sockets.is_empty() {
+        let dir = control_dir()?;
         let dir = dir.display();
         bail!("{dir}: no server listens there: is one running? --control must be as for serve");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `larder top` knows of one volume: its last two answers, and what lies between them.
+//! The samples of a volume in `larder top`: its last two answers, and their differences.
 //!
 //! Invariants: a counter that went back is another process's, and then there is no rate rather
 //! than a wrong one.

@@ -81,7 +81,7 @@ impl Output {
         self.written
     }
 
-    /// Now the trace is there.
+    /// The trace is complete.
     pub fn finish(self) -> Result<()> {
         self.writer.finish()?;
         out::tell!("{}: {} requests", self.path.display(), self.written);

@@ -94,7 +94,7 @@ pub fn plans(given: &ArgMatches, args: ServeArgs) -> Result<Vec<Plan>> {
         && let Some(flag) = flags.iter().find(|f| !PROCESS.contains(&f.key.as_str()))
     {
         bail!(
-            "--{}: {} has {} volumes, and this flag does not say which; accepted beside it: --print-config, --{}",
+            "--{}: {} has {} volumes, and this flag does not name one; accepted beside it: --print-config, --{}",
             flag.key.replace('_', "-"),
             path.display(),
             file.volumes.len(),
@@ -193,7 +193,7 @@ fn key_of(flag: &str) -> String {
 }
 
 impl Plan {
-    /// An error about a setting, said of the line in the file if that is where it comes from; and
+    /// An error about a setting, with the line of the file if the setting is from there; and
     /// with the volume's name where there are several.
     pub fn locate(&self, error: anyhow::Error) -> anyhow::Error {
         if let (Some((path, given)), Some(bad)) = (&self.origin, BadSetting::in_error(&error))

@@ -93,7 +93,7 @@ fn decided(plan: &Plan) -> Result<Vec<(&'static str, Vec<String>)>> {
     args.limits.limits()?;
     args.limits.remote()?;
     decided.push(("workers", vec![workers(args.workers)?.to_string()]));
-    // Without a home for sockets there is no default, which serving will say.
+    // Without a directory for sockets there is no default; a start reports this.
     if let Ok(control) = default_control(&args.name) {
         decided.push(("control", vec![control.display().to_string()]));
     }
