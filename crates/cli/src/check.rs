@@ -5,10 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use larder_core::format::StateRecord;
 use larder_io::{Access, DevSpec, Device, rough_size};
 use larder_volume::{FlashReport, StateFile, VolumeError, inspect};
-use serde_json::json;
 
 use crate::control::default_state;
 use crate::exit::Coded;
@@ -31,57 +29,17 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// The state file that records a flash device.
-struct Recorded {
-    /// The directory of state files, or why there is none.
-    directory: Result<PathBuf>,
-    /// The file and its content.
-    found: Option<(PathBuf, StateRecord)>,
-}
-
-impl Recorded {
-    fn of(args: &CheckArgs, volume: u64) -> Result<Self> {
-        let directory = args.state.clone().map_or_else(default_state, Ok);
-        let found = match &directory {
-            Ok(directory) => StateFile::new(directory, "", "").of_flash(volume)?,
-            Err(_) => None,
-        };
-        let found = found.map(|(file, state)| (file.path().to_owned(), state));
-        Ok(Self { directory, found })
-    }
-
-    fn words(&self) -> String {
-        match (&self.found, &self.directory) {
-            (Some((path, state)), _) => {
-                let used = if state.in_use { "in use" } else { "out of use" };
-                format!("state file: {}, {used}, origin {}", path.display(), state.origin)
-            }
-            (None, Ok(directory)) => format!(
-                "state file: none in {} records this flash; accepted: --state DIR of the server",
-                directory.display()
-            ),
-            (None, Err(e)) => format!("state file: none; {e:#}"),
-        }
-    }
-}
-
 /// Runs the command.
 pub fn check(args: &CheckArgs) -> Result<()> {
     // A server would change it meanwhile, so that the device is locked as for writing.
     let device = Device::open(&args.flash, Access::ReadWrite).map_err(VolumeError::from)?;
-    let report = inspect(&device, args.repair)?;
-    // The report has the id in the form of its JSON.
-    let volume = u64::from_str_radix(&report.volume, 16)?;
-    let recorded = Recorded::of(args, volume)?;
-    let start = report.start(recorded.found.as_ref().map(|(_, state)| state));
+    let directory = args.state.clone().map_or_else(default_state, Ok);
+    let files = directory.as_ref().ok().map(|directory| StateFile::new(directory, "", ""));
+    let report = inspect(&device, args.repair, files.as_ref())?;
     if args.json {
-        let mut value = serde_json::to_value(&report)?;
-        value["verdict"] = json!(start);
-        value["state_file"] = json!(recorded.found.as_ref().map(|(path, _)| path));
-        value["in_use"] = json!(recorded.found.as_ref().map(|(_, state)| state.in_use));
-        out::line(value)?;
+        out::line(serde_json::to_value(&report)?)?;
     } else {
-        out::line(words(&report, args.repair, &recorded, start))?;
+        out::line(words(&report, args.repair, &directory))?;
     }
     if report.damaged {
         bail!(Coded { code: 1, message: format!("{}: is damaged", report.flash) });
@@ -89,7 +47,26 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-fn words(report: &FlashReport, repair: bool, recorded: &Recorded, start: &str) -> String {
+/// The state file that names the device, and its origin.
+fn recorded(report: &FlashReport, directory: &Result<PathBuf>) -> String {
+    match (&report.state_file, directory) {
+        (Some(path), _) => {
+            let used = if report.in_use == Some(true) { "in use" } else { "out of use" };
+            let origin = report.origin.as_deref().unwrap_or_default();
+            let unread = report.origin_unread.as_ref();
+            let unread = unread.map(|why| format!(" (not read, assumed to be unchanged: {why})"));
+            let unread = unread.unwrap_or_default();
+            format!("state file: {}, {used}, origin {origin}{unread}", path.display())
+        }
+        (None, Ok(directory)) => format!(
+            "state file: none in {} records this flash; accepted: --state DIR of the server",
+            directory.display()
+        ),
+        (None, Err(e)) => format!("state file: none; {e:#}"),
+    }
+}
+
+fn words(report: &FlashReport, repair: bool, directory: &Result<PathBuf>) -> String {
     let (unit, slots) = (rough_size(report.unit_bytes), report.slots);
     let origin = report.origin_bytes.map(|b| format!(", for an origin of {}", rough_size(b)));
     let what = match report.batch_pages {
@@ -121,7 +98,7 @@ fn words(report: &FlashReport, repair: bool, recorded: &Recorded, start: &str) -
         lines.push("a repair has nothing to write".to_owned());
     }
     lines.extend(report.repaired.iter().map(|what| format!("repaired: {what}")));
-    lines.push(recorded.words());
-    lines.push(format!("with this flash a server {start}"));
+    lines.push(recorded(report, directory));
+    lines.push(format!("with this flash a server {}", report.verdict));
     lines.join("\n")
 }

@@ -245,6 +245,15 @@ fn a_flash_whose_state_file_is_lost_can_be_adopted() {
         std::fs::rename(place.path("state"), place.path("lost")).unwrap();
         refused("no state file", &words, "with --adopt if only its state file is lost");
         let adopting: Vec<String> = words.iter().cloned().chain(["--adopt".to_owned()]).collect();
+        // A volume of another name records it: that volume is named, and --adopt is not suggested again.
+        std::fs::rename(place.path("lost"), place.path("state")).unwrap();
+        let named = [&adopting[..], &["--name".to_owned(), "b".to_owned()]].concat();
+        let ended = Server::try_start(&named).err().unwrap();
+        let (start, end) = ended.err.split_once("; start it with the settings").unwrap();
+        assert!(start.contains("cannot be used") && !end.contains("--adopt"), "{ended:?}");
+        let record = format!("records it for the origin {}", place.word("origin"));
+        assert!(end.contains("state file ") && end.contains(&record), "{ended:?}");
+        std::fs::rename(place.path("state"), place.path("lost")).unwrap();
         // Nor is it another origin's.
         std::fs::rename(place.path("origin"), place.path("right")).unwrap();
         make_initial(&place.path("origin"), BYTES * 2);
@@ -304,7 +313,7 @@ fn dirty_flash_is_not_left_behind() {
         let ended = server.stop();
         assert!(ended.err.contains("only the flash holds some of them"), "{ended:?}");
         let (state, from) = (place.word("state"), place.word("origin"));
-        let alone = "alone has some of its data";
+        let alone = "may hold dirty data of it";
         refused("pass-through", &place.serve(&["--origin", &from, "--state", &state]), alone);
         let other = ["--origin", &from, "--state", &state, "--flash", "mem:8MiB"];
         refused("a volatile cache", &place.serve(&other), alone);

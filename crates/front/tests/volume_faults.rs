@@ -150,11 +150,11 @@ fn a_silent_flash_fails_and_is_not_reused_before_it_answers() {
         let mut rig = Rig::start(setup, seed as u64);
         rig.flash_fault.hang(Target::All);
         rig.await_state("failed");
-        assert!(rig.status().alarm.unwrap().contains("unanswered"));
+        assert!(rig.status().alarm.unwrap().contains("no answer"));
         rig.load.progress(50);
         assert!(rig.flash_fault.held() > 0);
         let other = larder_io::Device::mem(4 << 20);
-        refused(rig.attach(&other), "still has operations under way");
+        refused(rig.attach(&other), "still has operations in flight");
         rig.load.progress(50);
         rig.flash_fault.release();
         eventually("the device is released", || rig.status().flash.is_none());
@@ -247,7 +247,7 @@ fn detach_of_a_hanging_flash_is_bounded_and_completes_when_it_answers() {
         assert!(begin.elapsed() < PATIENCE && reported > 0);
         assert_eq!(rig.stats().state, "detaching");
         let other = larder_io::Device::mem(4 << 20);
-        refused(rig.attach(&other), "still has operations under way");
+        refused(rig.attach(&other), "still has operations in flight");
         rig.load.progress(50);
         rig.flash_fault.release();
         rig.await_state("pass-through");

@@ -276,7 +276,7 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
         to
     };
     let back = aside(&guard);
-    is(place.refused(), "does not say so");
+    is(place.refused(), "no guard that names it");
     fs::rename(back, &guard).unwrap();
     let back = aside(&kept);
     is(place.refused(), "which the data directory needs");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a flash device comes and goes: attached warm or cold, detached, failed, released.
+//! Attaching a flash device, warm or cold, and detaching, failing and releasing it.
 //!
-//! Whether what is on a flash may be used is decided by [`admit`], which writes nothing; here it is carried out. The
-//! state file says "out of use" before the first write that goes on without the flash is answered (design rule 10).
+//! [`admit`] decides whether the content of a flash may be used, and writes nothing; this file carries the decision out.
+//! The state file marks the flash as out of use before the first write without it is acknowledged (design rule 10).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use larder_core::exec::DevId;
 use larder_core::format::label::Found;
 use larder_core::format::{
-    Asked, Decision, FlashPlan, Kept, LogsKept, LogsPlan, OriginFacts, Plan, Records, Vouched,
-    Warm, WhyCold, admit,
+    Asked, Decision, FlashPlan, Kept, LogsKept, LogsPlan, Plan, Records, Vouched, Warm, WhyCold,
+    admit,
 };
 use larder_core::journal::recover::Recovered;
 use larder_io::Device;
@@ -21,6 +21,8 @@ use super::error::VolumeError;
 use super::fits::check_memory;
 use super::flash::{FlashDevice, label_of, refused, size_of};
 use super::raw_io::Raw;
+use super::state_file::StateFile;
+use super::verdict::{facts, unclosed_logs};
 use super::volume::{Volume, lock};
 use super::worker::{FLUSH_WORKER, Message, Worker};
 
@@ -36,7 +38,7 @@ impl Volume {
             return Err(VolumeError::Refused(format!(
                 "{} is attached{}; detach it first",
                 attached.flash.device.name(),
-                if attached.leaving { " and still has operations under way" } else { "" },
+                if attached.leaving { " and still has operations in flight" } else { "" },
             )));
         }
         check_memory(self.memory(flash.plan.slots()).worst_bytes())?;
@@ -84,14 +86,14 @@ impl Volume {
         if refused.contains(&true) {
             self.ask(|worker| worker.shard.detach())?;
             return Err(VolumeError::Refused(format!(
-                "{name}: its metadata contradicts itself, and it alone has some of the data; nothing was written to it"
+                "{name}: its metadata contradicts itself, and it may hold dirty data; nothing was written to it"
             )));
         }
         Ok(())
     }
 
-    /// The workers open their logs, and say so with events. One that cannot be opened is given up, or refused
-    /// where it alone may have something.
+    /// The workers open their logs, and report it with events. If a log cannot be opened, the flash fails, or is refused
+    /// if it may hold dirty data.
     fn attach_logs(
         &self,
         dev: DevId,
@@ -103,7 +105,7 @@ impl Volume {
         self.ask(move |worker| {
             worker.attach_log(dev, logs.geometry(volume, worker.index()), device.clone());
         })?;
-        // Reading a large log takes a while, and as long as the device takes.
+        // No time limit: reading a large log takes as long as the device takes.
         while lock(&self.state).logs_opening(dev) > 0 {
             if self.has_lost_a_worker() {
                 return Err(VolumeError::WorkerLost("while it opened its page log"));
@@ -120,12 +122,12 @@ impl Volume {
         )))
     }
 
-    /// Goes on without the flash device, which is closed when nothing is under way on it any
-    /// more. `progress` is told how many workers are still waiting for it.
+    /// Continues without the flash device, which is closed when it has no operations in flight. `progress` receives the
+    /// number of workers that still wait for it.
     ///
     /// # Errors
-    /// When none is attached, or it is not released within `bound`; the volume is in
-    /// pass-through all the same, and the device is closed once it answers.
+    /// When none is attached, or it is not released within `bound`. The volume is then in pass-through, and the device is
+    /// closed once it answers.
     pub fn detach(
         &self,
         bound: Duration,
@@ -134,7 +136,7 @@ impl Volume {
         let _change = lock(&self.change);
         let begin = Instant::now();
         if let Err(error) = self.separate(bound) {
-            // It stays where this cannot be done, or not be said.
+            // The flash stays attached if it cannot be separated, or if the state file cannot record it.
             self.ask(|worker| worker.shard.cancel_detach())?;
             return Err(error);
         }
@@ -143,7 +145,7 @@ impl Volume {
         let Some((dev, name, mut emptied)) = left else {
             return Err(VolumeError::Refused("no flash device is attached".to_owned()));
         };
-        tracing::info!("flash {name} is being detached; volume '{}' goes on", self.config.name);
+        tracing::info!("flash {name} is being detached; volume '{}' continues", self.config.name);
         self.ask(|worker| {
             worker.shard.detach();
             worker.shard.fenced();
@@ -152,7 +154,7 @@ impl Volume {
         loop {
             let waiting = lock(&self.state).waiting_for(dev);
             if waiting == 0 {
-                // Else it would say for ever that it alone may have something.
+                // Otherwise its logs would count as dirty at every later start.
                 if let Some(Err(error)) = emptied.take().map(|(flash, id)| flash.blank(id)) {
                     tracing::warn!("{error}: another start with it needs --format");
                 }
@@ -161,7 +163,7 @@ impl Volume {
             }
             if Instant::now() > deadline {
                 return Err(VolumeError::TooSlow(format!(
-                    "the flash device has operations under way after {} s; the volume goes on without it, and it is closed when they end",
+                    "the flash device has operations in flight after {} s; the volume continues without it, and it is closed when they end",
                     bound.as_secs()
                 )));
             }
@@ -170,7 +172,7 @@ impl Volume {
         }
     }
 
-    /// Makes flash and origin independent of each other, and that durable.
+    /// Makes flash and origin independent of each other, durably.
     fn separate(&self, bound: Duration) -> Result<(), VolumeError> {
         if lock(&self.state).attached.is_none() {
             return Ok(());
@@ -180,7 +182,7 @@ impl Volume {
         self.mark_out_of_use()
     }
 
-    /// The volume id of a flash device, and what its metadata says: nothing if it starts cold.
+    /// The volume id of a flash device, and its metadata; none if it starts cold.
     fn open_flash(&self, flash: &FlashDevice) -> Result<(u64, Kept), VolumeError> {
         let (name, state) = (flash.device.name(), self.config.state.as_ref());
         let found = label_of(&flash.device)?;
@@ -189,7 +191,14 @@ impl Volume {
             file.take_earlier(labelled)?;
         }
         match self.decide(flash, &found)? {
-            Decision::Refused(why) => Err(refused(&flash.device, &why)),
+            Decision::Refused(why) => {
+                let refused = refused(&flash.device, &why);
+                let other = self.recorded_elsewhere(&found)?;
+                Err(match other {
+                    Some(other) => VolumeError::Refused(format!("{refused}; {other}")),
+                    None => refused,
+                })
+            }
             Decision::Warm(Warm { volume, kept, vouched }) => {
                 say_vouched(name, vouched);
                 say_losses(name, &kept);
@@ -198,17 +207,21 @@ impl Volume {
             }
             Decision::Cold { why, loses_dirty } => {
                 if loses_dirty {
-                    tracing::warn!("flash {name}: what it alone had is given up, as --format says");
+                    tracing::warn!("flash {name}: its dirty data is dropped, as --format requires");
                 }
                 if let (Some(file), Found::Label(label)) = (state, &found) {
                     file.give_up(label.volume)?;
                 }
-                // Another flash may have data, and this one is not to be written to then.
+                // If another flash may hold dirty data, this one must not be written to.
                 self.mark_out_of_use()?;
                 if state.is_none() || !flash.plan.keeps_metadata() {
                     return Ok((flash.label()?, Kept::nothing(&flash.plan)));
                 }
-                tracing::warn!("flash {name} starts cold: {why}");
+                let searched = match (&why, state.and_then(|file| file.path().parent())) {
+                    (WhyCold::Unnamed, Some(dir)) => format!(" (searched {})", dir.display()),
+                    _ => String::new(),
+                };
+                tracing::warn!("flash {name} starts cold: {why}{searched}");
                 let volume = flash.label()?;
                 let kept = flash.kept(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))
@@ -217,6 +230,16 @@ impl Volume {
                 Ok((volume, kept))
             }
         }
+    }
+
+    /// The volume whose state file names the flash of this label, if it is not this volume.
+    fn recorded_elsewhere(&self, found: &Found) -> Result<Option<String>, VolumeError> {
+        let (Some(own), Found::Label(label)) = (&self.config.state, found) else { return Ok(None) };
+        let other = own.of_flash(label.volume)?.filter(|(file, _)| file.path() != own.path());
+        Ok(other.map(|(file, record)| {
+            let origin = StateFile::in_one_line(&record.origin);
+            format!("state file {} records it for the origin {origin}", file.path().display())
+        }))
     }
 
     /// What to do with a flash on which this label was found.
@@ -228,24 +251,20 @@ impl Volume {
                 naming = file.of_flash(label.volume)?.map(|(_, record)| record);
             }
         }
-        let modified = self.config.origin.modified_before_open_ns();
         let records = Records { own: own.as_ref(), naming: naming.as_ref() };
         let asked = Asked {
             plan: &flash.plan,
             device: size_of(&flash.device),
             write: self.config.choices.write,
             wishes: flash.wishes,
-            origin: OriginFacts {
-                bytes: self.config.origin.geometry().bytes,
-                modified_ns: modified.and_then(|ns| i64::try_from(ns).ok()),
-            },
+            origin: facts(&self.config.origin),
             records: self.config.state.is_some().then_some(records),
         };
         Ok(admit(found, &asked, &Raw(&flash.device)))
     }
 
-    /// Copies what flash alone has to the origin; with `leave`, nothing stays cached. Goes on after
-    /// `bound`, and asking again waits for it.
+    /// Copies dirty data from flash to the origin; with `leave`, nothing stays cached. It continues after `bound`; another
+    /// call waits for it again.
     ///
     /// # Errors
     /// When a device fails, or `bound` is over.
@@ -256,7 +275,7 @@ impl Volume {
             let done = self.ask(|worker| worker.shard.cleared())?;
             if let Some(Err(errno)) = done.iter().flatten().find(|result| result.is_err()) {
                 let device = self.config.origin.name().to_owned();
-                let doing = "copying to it what flash alone has";
+                let doing = "copying dirty data to it";
                 return Err(VolumeError::Device { device, doing, errno: *errno });
             }
             if done.iter().all(Option::is_some) {
@@ -264,7 +283,7 @@ impl Volume {
             }
             if Instant::now() > deadline {
                 return Err(VolumeError::TooSlow(format!(
-                    "{} units are not on the origin yet after {} s; it goes on, and asking again waits for it",
+                    "{} units are dirty after {} s; copying them to the origin continues, and the same command waits for it",
                     self.stats()?.units_dirty,
                     bound.as_secs()
                 )));
@@ -273,14 +292,14 @@ impl Volume {
         }
     }
 
-    /// A flash device failed: no shard may use it any more.
+    /// A flash device failed: no shard may use it.
     pub(super) fn flash_failed(&self, dev: DevId, why: &str) {
         let Some(alarm) = lock(&self.state).fail(dev, why) else { return };
         tracing::error!(
-            "ALARM: {alarm}; volume '{}' goes on in pass-through, without loss; attach another device",
+            "ALARM: {alarm}; volume '{}' continues in pass-through, without loss; attach another device",
             self.config.name
         );
-        // Writes wait for this, so there is no way but to try again.
+        // Writes wait for this, so it is tried until it succeeds.
         while let Err(error) = self.mark_out_of_use() {
             tracing::error!("writes wait: {error}");
             std::thread::sleep(Duration::from_secs(1));
@@ -293,7 +312,7 @@ impl Volume {
         }
     }
 
-    /// Flushes the origin for a worker's journal or log, through the one that remembers failed flushes.
+    /// Flushes the origin for a worker's journal or log, through the worker that remembers failed flushes.
     pub(super) fn flush_for(&self, worker: u32) {
         let mailboxes = Arc::clone(&self.mailboxes);
         let flush = move |first: &mut Worker| {
@@ -305,7 +324,7 @@ impl Volume {
         self.mailboxes[FLUSH_WORKER as usize].post(Message::Run(Box::new(flush)));
     }
 
-    /// One worker has let go of a device; when all have, it is closed.
+    /// A worker has released a device, which is closed when all workers have.
     pub(super) fn flash_released(&self, dev: DevId) {
         if !lock(&self.state).released(dev) {
             return;
@@ -314,13 +333,13 @@ impl Volume {
             let forget = move |worker: &mut Worker| worker.driver.detach(dev);
             mailbox.post(Message::Run(Box::new(forget)));
         }
-        // The workers' handles go with those messages; ours is gone already.
+        // These messages drop the workers' handles; the volume's own handle is dropped already.
         let _ = self.ask(|_| ());
         lock(&self.state).forget(dev);
     }
 }
 
-/// Tells the log of the process what the user vouched for.
+/// Logs what the user vouched for.
 fn say_vouched(flash: &str, vouched: Option<Vouched>) {
     match vouched {
         None => {}
@@ -332,18 +351,16 @@ fn say_vouched(flash: &str, vouched: Option<Vouched>) {
     }
 }
 
-/// Tells the log of the process what of the metadata does not count.
+/// Logs which metadata is invalid.
 fn say_losses(flash: &str, kept: &Kept) {
     let &Kept::Logs(LogsKept { unclosed, torn, .. }) = kept else { return };
     if unclosed > 0 {
-        tracing::warn!(
-            "flash {flash} starts cold: {unclosed} of its page logs were not closed, as after a crash"
-        );
+        tracing::warn!("flash {flash} starts cold: {}", unclosed_logs(unclosed));
     }
     if torn > 0 {
         tracing::warn!(
-            "flash {flash}: the last {torn} blocks of its page logs do not count: the first batch of them is \
-             not whole, as after a power cut, or damaged since"
+            "flash {flash}: the last {torn} blocks of its page logs are invalid: their first batch is incomplete, \
+             as after a power cut, or damaged"
         );
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a volume is made of.
+//! The parts of a volume.
 
 use larder_core::config::{Choices, Limits};
 use larder_io::Device;
 
 use super::state_file::StateFile;
 
-/// See the module.
+/// The parts of a volume.
 pub struct VolumeConfig {
     /// Its export name; may be empty.
     pub name: String,
@@ -18,7 +18,7 @@ pub struct VolumeConfig {
     pub limits: Limits,
     /// Worker threads, each with a shard.
     pub workers: u32,
-    /// Where it is kept whether the flash may be used: needed for a journal, and by a volume
-    /// without one for what an earlier run may have left.
+    /// The state file, which records whether the flash may be used. A volume without a journal needs it too: an earlier run
+    /// may have left a journal.
     pub state: Option<StateFile>,
 }

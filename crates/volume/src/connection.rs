@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A client's connection on a worker: its session, and its socket's place in the ring.
 //!
-//! The session is a state machine over bytes; here its memory goes to the driver and comes back.
-//! One receive and one send are under way at most. A connection is removed when its session is
-//! closed, no memory is lent and no request of it is under way any more.
+//! The session is a state machine over bytes; this file lends its memory to the driver and takes it back. At most one
+//! receive and one send are in flight. A connection is removed when its session is closed, no memory is lent and none of
+//! its requests is in flight.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,27 +12,27 @@ use larder_io::{Driver, NetEvent};
 use super::seat::Seat;
 use super::session::{Phase, Session};
 
-/// A client that has been negotiated with.
+/// A client after the negotiation.
 pub struct Accepted {
-    /// Where its bytes come from.
+    /// Its socket.
     pub socket: OwnedFd,
-    /// What it agreed upon, in the state of having sent no request.
+    /// Its session, which has received no request.
     pub session: Box<dyn Session>,
     /// Its name, for the log.
     pub peer: String,
-    /// Count it among the connections of the server, and of the volume.
+    /// Its places among the connections of the server and of the volume.
     pub seats: [Seat; 2],
 }
 
 /// A client being served.
 pub(crate) struct Connection {
-    /// Tells connections apart that use the same number one after another.
+    /// Distinguishes connections that use the same number one after another.
     pub serial: u64,
     pub session: Box<dyn Session>,
     pub peer: String,
     socket: OwnedFd,
     receiving: bool,
-    /// Its receive was given up.
+    /// Its receive was cancelled.
     deaf: bool,
     /// Its socket is shut down.
     cut: bool,
@@ -78,7 +78,7 @@ impl Connection {
         match self.session.phase() {
             Phase::Open => false,
             Phase::Closing => {
-                // Answers still go out; only what the client might yet send is given up.
+                // Answers are still sent; only further requests of the client are dropped.
                 if self.receiving && !std::mem::replace(&mut self.deaf, true) {
                     driver.cancel_receive(number);
                 }

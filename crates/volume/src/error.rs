@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a volume cannot be started or changed, and the exit code that this means.
+//! Why a volume cannot be started or changed, with the exit code.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use larder_io::{DriverError, OpenError};
 /// What went wrong; its text is one line for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("{0}")]
     Usage(String),
     /// The directory of state files cannot be used.
@@ -42,8 +42,8 @@ pub enum VolumeError {
     /// It did not happen in time.
     #[error("{0}")]
     TooSlow(String),
-    /// A worker thread ended by itself: its units are served by nobody.
-    #[error("the volume lost a worker {0} and is not served any more; restart the process")]
+    /// A worker thread ended by itself: no thread serves its units.
+    #[error("the volume lost a worker {0} and is not served; restart the process")]
     WorkerLost(&'static str),
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]

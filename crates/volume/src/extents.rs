@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What of a volume is data and what is a hole, for the fronts.
+//! Data and holes of a volume, for the front-ends.
 //!
-//! Purpose: the one place where that question is answered. In a clean mode the origin has all that was
-//! answered, so the origin's answer is the volume's; that a page is cached changes nothing, for it is
-//! valid only while it is what the origin holds. Where flash owns what it holds, a hole of the origin
-//! may be data there, and the other way round: everything counts as data.
+//! Purpose: the only code that answers this question. In a clean cache the origin has all acknowledged data, so the answer
+//! of the origin is that of the volume; cached pages are equal to those of the origin. In a write-back cache a hole of the
+//! origin may be data on flash and the reverse, so everything counts as data.
 //!
-//! Invariants: a write that was answered before the question is no hole in its answer; a worker
-//! never waits for the answer (a thread of the volume asks the origin, one question at a time, and
-//! begins with the first question); each question costs bounded work, and there are no more of them
-//! than connections may have requests open. The device is held by questions alone, not by the
-//! thread: whoever has all answers may close it.
+//! Invariants: a write that was acknowledged before the question is not a hole in its answer. A worker never waits for the
+//! answer: a thread of the volume, started by the first question, asks the origin one question at a time. Each question
+//! costs bounded work, and their number is limited by the requests that connections may have open. Only questions hold the
+//! device, not the thread, so the device may be closed once all questions are answered.
 
 use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
@@ -21,23 +19,23 @@ use larder_io::Device;
 
 /// The most extents of one answer.
 const MOST_EXTENTS: usize = 256;
-/// How often the origin is asked for one seek at the most.
+/// The most questions to the origin for one seek.
 const MOST_STEPS: usize = 64;
 
 type Question = Box<dyn FnOnce() + Send>;
 
-/// What to look for from a place on.
+/// The kind of place to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
-    /// Something that may not read as zeroes.
+    /// Bytes that may not read as zeroes.
     Data,
     /// Zeroes, or the end.
     Hole,
 }
 
-/// Asks the origin on a thread of its own, see the module.
+/// Asks the origin on its own thread, see the module.
 pub(crate) struct Map {
-    /// None where it is not the one to ask.
+    /// None if everything counts as data.
     origin: Option<Device>,
     thread: Mutex<Option<Sender<Question>>>,
 }
@@ -47,8 +45,8 @@ impl Map {
         Self { origin, thread: Mutex::default() }
     }
 
-    /// What a range is, from its beginning on, with `one` its first extent alone; `done` is told on
-    /// the map's thread.
+    /// The extents of a range from its beginning, or with `one` only the first; the map's thread calls `done` with the
+    /// result.
     pub fn ask(
         &self,
         range: Range<u64>,
@@ -80,7 +78,7 @@ impl Map {
         }));
     }
 
-    /// Hands a question to the thread; without one it is dropped, and with it whoever waits.
+    /// Hands a question to the thread. A question that is dropped ends the wait of its caller.
     fn put(&self, question: Question) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = thread.get_or_insert_with(|| {
@@ -95,13 +93,13 @@ impl Map {
         if let Err(unasked) = sender.send(question) {
             *thread = None;
             drop(thread);
-            // No thread can be had. Asked here, somebody waits; not asked, somebody waits for ever.
+            // No thread can be started. The caller waits for the answer here; otherwise it would wait without end.
             (unasked.0)();
         }
     }
 }
 
-/// What a range of the volume is.
+/// The extents of a range of the volume.
 fn extents(origin: Option<&Device>, range: Range<u64>, most: usize) -> Vec<Extent> {
     let len = range.end - range.start;
     origin.map_or_else(|| vec![Extent::data(len)], |origin| origin.extents(range.start, len, most))
@@ -139,7 +137,7 @@ mod tests {
         let (path, bytes) = (dir.path().join("file"), 4u64 << 20);
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(bytes).unwrap();
-        // More runs than one answer has.
+        // There are more extents than one answer may have.
         for at in (1 << 20..3 << 20).step_by(8192) {
             file.write_all_at(&[1; 4096], at).unwrap();
         }

@@ -3,10 +3,10 @@
 
 use super::error::VolumeError;
 
-/// Refuses what would not fit into memory: so many bytes at worst, of one volume or several.
+/// Refuses volumes that may need more memory than is available. `needed` is the sum of their largest sizes in bytes.
 ///
 /// # Errors
-/// When less is available; unknown counts as enough.
+/// When less memory is available. An unknown amount counts as enough.
 pub fn check_memory(needed: u64) -> Result<(), VolumeError> {
     let available = larder_io::process::available_memory();
     match available {

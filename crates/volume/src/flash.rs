@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Getting a flash device ready: is it ours to write to, what fits, and its label.
+//! Preparation of a flash device: whether it may be written to, what fits on it, and its label.
 //!
-//! A device of zeroes is new and is labelled; one with a label of ours is decided on when it is attached; anything else
-//! is foreign and refused unless the user says `--format`. A device is taken for zero when its first and last MiB and
-//! [`SAMPLES`] places between are: reading terabytes before every start is nobody's wish.
+//! A device of zeroes is new and is labelled. A device with a label of this program is decided on when it is attached. Any
+//! other device is foreign, and refused unless the user gives `--format`. A device counts as zero if its first and last MiB
+//! and [`SAMPLES`] places between are zero: reading terabytes would delay every start.
 
 use larder_core::buf::{Buf, PAGE};
 use larder_core::config::Choices;
@@ -19,7 +19,7 @@ use larder_io::Device;
 use super::error::VolumeError;
 use super::raw_io::{LOOK_BYTES, Raw, read, run};
 
-/// How many pages are looked at between the ends.
+/// The number of pages that are read between the ends.
 pub const SAMPLES: u64 = 256;
 
 /// A flash device that is ready to be attached.
@@ -27,17 +27,17 @@ pub const SAMPLES: u64 = 256;
 pub struct FlashDevice {
     /// The device.
     pub device: Device,
-    /// Where things lie on it.
+    /// The places of its sections.
     pub plan: Plan,
-    /// What the user says of it.
+    /// What the user asks for.
     pub(crate) wishes: Wishes,
 }
 
 impl FlashDevice {
-    /// Looks at a device on which a volume of this shape is to be cached; writes nothing.
+    /// Inspects a device that will cache a volume of this shape; writes nothing.
     ///
     /// # Errors
-    /// When it holds foreign data and is not to be formatted, is too small, or fails.
+    /// When it holds foreign data and `--format` is missing, is too small, or fails.
     pub fn prepare(
         device: Device,
         most_bytes: Option<u64>,
@@ -46,13 +46,13 @@ impl FlashDevice {
         wishes: Wishes,
     ) -> Result<Self, VolumeError> {
         check_blocks(&device)?;
-        // Nothing on flash is ever flushed, so whatever forgets must not be asked again.
+        // Cached data on flash is not flushed, so a device that lost its connection may have lost writes.
         device.vanish_on_loss();
         let size = size_of(&device);
         let too_small = |e: TooSmall| VolumeError::Usage(format!("{}: {e}", device.name()));
         let bytes = size.bytes.min(most_bytes.unwrap_or(u64::MAX));
         slots_in(bytes, shape.unit_bytes).map_err(too_small)?;
-        // That a device was cut short under what it holds says more than that it is too small for a journal.
+        // First, since the error of a truncated device explains more than that of one too small for a journal.
         if !wishes.formats {
             check_owner(&device)?;
         }
@@ -60,8 +60,8 @@ impl FlashDevice {
         Ok(Self { device, plan, wishes })
     }
 
-    /// Labels the device as ours, under a new volume id: the second copy first, so that at every
-    /// moment a whole label is there, old or new.
+    /// Labels the device under a new volume id: the second copy first, so that at every moment one copy of the old or the
+    /// new label is complete.
     pub(crate) fn label(&self) -> Result<u64, VolumeError> {
         let volume = random_id(self.device.name())?;
         let label = self.plan.label(volume);
@@ -78,7 +78,7 @@ impl FlashDevice {
         Ok(volume)
     }
 
-    /// Makes it the device of an empty cache, durably.
+    /// Writes the metadata or page logs of an empty cache, durably.
     pub(super) fn blank(&self, volume: u64) -> Result<(), VolumeError> {
         let doing = match self.plan {
             Plan::Units(_) => "writing the metadata",
@@ -96,7 +96,7 @@ impl FlashDevice {
         })
     }
 
-    /// What its metadata says, and the device flushed after it was read.
+    /// Reads its metadata, then flushes the device.
     pub(super) fn kept(&self, volume: u64) -> Result<Kept, Unreadable> {
         let kept = Kept::read(&self.plan, volume, &Raw(&self.device))?;
         Raw(&self.device).flush().map_err(Unreadable::Flush)?;
@@ -110,13 +110,13 @@ pub(super) fn size_of(device: &Device) -> DeviceSize {
     DeviceSize { bytes: geometry.bytes, block_bytes: geometry.block_bytes }
 }
 
-/// What is labelled on a device.
+/// The label on a device.
 pub(super) fn label_of(device: &Device) -> Result<Found, VolumeError> {
     let bytes = device.geometry().bytes;
     Ok(Label::find(&read(device, 0, LOOK_BYTES.min(bytes))?))
 }
 
-/// Where copies of a device's label are lost.
+/// The bytes at which copies of a device's label are lost.
 pub(super) fn lost_labels(device: &Device, label: &Label) -> Result<Vec<u64>, VolumeError> {
     let (wanted, mut lost) = (label.encode(), Vec::new());
     for at in [0, SECOND_COPY] {
@@ -137,7 +137,7 @@ fn write(device: &Device, at: u64, buf: Buf, doing: &'static str) -> Result<(), 
     run(device, IoKind::Write { fua: true }, at, buf, doing).map(drop)
 }
 
-/// Pages are what the engine copies; a device must be able to transfer one.
+/// The engine copies whole pages, so the blocks of a device must not be larger.
 pub(crate) fn check_blocks(device: &Device) -> Result<(), VolumeError> {
     let block = device.geometry().block_bytes;
     if block as usize > PAGE {
@@ -149,7 +149,7 @@ pub(crate) fn check_blocks(device: &Device) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// Whether the device is ours to write to.
+/// Whether the device may be written to.
 fn check_owner(device: &Device) -> Result<(), VolumeError> {
     let owner = owner(&label_of(device)?, device.geometry().bytes);
     match owner.map_err(|why| refused(device, &why))? {
@@ -159,13 +159,13 @@ fn check_owner(device: &Device) -> Result<(), VolumeError> {
     }
 }
 
-/// A device is refused.
+/// The error of a refused device.
 pub(super) fn refused(device: &Device, why: &WhyRefused) -> VolumeError {
-    let flash = if matches!(why, WhyRefused::MayHoldDirty(_)) { "flash " } else { "" };
+    let flash = if matches!(why, WhyRefused::MayHoldDirty { .. }) { "flash " } else { "" };
     VolumeError::Refused(format!("{flash}{}: {why}", device.name()))
 }
 
-/// Whether the places that are looked at are zero.
+/// Whether the places that are read are zero.
 fn is_zero(device: &Device) -> Result<bool, VolumeError> {
     let (bytes, block) = (device.geometry().bytes, u64::from(device.geometry().block_bytes));
     let zero = |at, len| read(device, at, len).map(|bytes| bytes.iter().all(|b| *b == 0));

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lies on a flash device, and what a start would make of it: `larder check`.
+//! The content of a flash device, and what a start does with it: `larder check`.
 //!
-//! Reads only, and says for each shard whether its metadata or its page log can be recovered, by the functions that a
-//! start uses. A repair writes the lost copy of the label, which is known, and nothing else: what else is there twice, a
-//! start writes anew.
+//! The report states for each shard whether its metadata or its page log can be recovered, by the functions that a start
+//! uses. It reads only, except with a repair, which writes a lost copy of the label. A start rewrites everything else of
+//! which there are two copies.
 //!
-//! Why not damaged metadata: where the origin has everything a start formats it anew by itself, under
-//! a new volume id, and where flash may alone have data nobody knows what would be right.
-//!
-//! The state file decides too whether a start uses the content: [`Report::start`], which knows less than
-//! [`admit`](larder_core::format::admit): neither the origin nor the settings.
+//! Why a repair leaves damaged metadata: where the origin has all data, a start formats the flash by itself under a new
+//! volume id. Where flash may hold dirty data, the correct metadata is unknown.
+
+use std::path::PathBuf;
 
 use larder_core::buf::PAGE;
 use larder_core::format::label::{Found, Label};
 use larder_core::format::{
-    Plan, ShardState, StateRecord, Unreadable, Used, look_at_journal, look_at_log, outlook,
+    OriginFacts, Plan, Unreadable, Used, look_at_journal, look_at_log, owner,
 };
 use larder_core::journal::layout::Layout;
 use larder_core::journal::recover::Recovered;
 use larder_core::pagelog::{Inspection, OpenError};
-use larder_io::Device;
+use larder_io::{Device, rough_size};
 use serde::Serialize;
 
 use super::error::VolumeError;
-use super::flash::{label_of, lost_labels, size_of, write_label};
+use super::flash::{label_of, lost_labels, refused, size_of, write_label};
 use super::raw_io::Raw;
+use super::state_file::StateFile;
+use super::verdict::{origin_facts, verdict};
 
 /// What is on a device.
 #[derive(Clone, Debug, Serialize)]
@@ -49,53 +50,57 @@ pub struct Report {
     pub write_policy: &'static str,
     /// Slots in use, or valid pages, over all shards that can be recovered.
     pub units_used: u64,
-    /// Units or pages of which flash alone has something, as far as is known.
+    /// Units or pages with dirty data, as far as is known.
     pub units_dirty: u64,
     /// One for each worker that it was formatted for; none in a volatile cache.
     pub shards: Vec<ShardReport>,
-    /// What a start would do with the content of the device alone; the state file may forbid it.
-    pub verdict: &'static str,
+    /// What a start does with the device.
+    pub verdict: String,
+    /// The state file that names the device.
+    pub state_file: Option<PathBuf>,
+    /// Whether that file permits the use of the device.
+    pub in_use: Option<bool>,
+    /// The origin that the state file names.
+    #[serde(skip)]
+    pub origin: Option<String>,
+    /// Why that origin was not read; it is then assumed to be unchanged.
+    #[serde(skip)]
+    pub origin_unread: Option<String>,
     /// Whether anything is damaged.
     pub damaged: bool,
     /// What a repair wrote.
     pub repaired: Vec<String>,
 }
 
-impl Report {
-    /// What a start would do with this state record; none if no state file records the device.
-    #[must_use]
-    pub fn start(&self, record: Option<&StateRecord>) -> &'static str {
-        if self.verdict != "starts warm" && !self.verdict.starts_with("starts cold where") {
-            return self.verdict;
-        }
-        let dirty = self.units_dirty > 0 || (self.write_back && record.is_none_or(|r| r.dirty));
-        let cold = |clean: &'static str, refused: &'static str| if dirty { refused } else { clean };
-        match record {
-            None => cold(
-                "starts cold: no state file records it",
-                "is refused without --adopt: it may hold dirty data, and no state file records it",
-            ),
-            Some(record) if !record.in_use => {
-                "starts cold: it was detached or it failed, and writes continued without it"
-            }
-            Some(record) if self.is_earlier_than(record) => cold(
-                "starts cold: it is a copy from before the last start or stop",
-                "is refused: it is a copy from before the last start or stop, and may hold dirty data",
-            ),
-            Some(_) => self.verdict,
-        }
-    }
+/// The state of the metadata, or of the page log, of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShardState {
+    /// It can be recovered.
+    Whole,
+    /// A part of it is lost.
+    Damaged,
+    /// No checkpoint was ever completed.
+    Empty,
+    /// A page log that was not closed and is invalid.
+    Open,
+    /// The device fails reads.
+    Unreadable,
+}
 
-    /// Whether a journal had come further at the last start or stop. This report does not have it of page logs.
-    fn is_earlier_than(&self, record: &StateRecord) -> bool {
-        let mut shards = self.shards.iter().zip(&record.reached);
-        let is_earlier =
-            |(s, reached): (&ShardReport, &(u64, u64))| (s.generation, s.log_blocks) < *reached;
-        self.batch_pages.is_none() && shards.any(is_earlier)
+impl std::fmt::Display for ShardState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Whole => "whole",
+            Self::Damaged => "damaged",
+            Self::Empty => "empty",
+            Self::Open => "open",
+            Self::Unreadable => "unreadable",
+        })
     }
 }
 
-/// What one shard's metadata says.
+/// The metadata of a shard.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardReport {
     /// Whether it can be recovered.
@@ -106,30 +111,44 @@ pub struct ShardReport {
     pub log_blocks: u64,
     /// Slots in use, or valid pages.
     pub units_used: u64,
-    /// Units or pages of which flash alone has something.
+    /// Units or pages with dirty data.
     pub units_dirty: u64,
-    /// Blocks at the end of a page log that do not count, since a batch there is not whole.
+    /// Invalid blocks at the end of a page log: a batch there is incomplete.
     pub torn_blocks: u64,
 }
 
-/// Looks at a device; with `repair`, writes what can be put right.
+/// Inspects a device; with `repair`, writes a lost copy of its label. `files` is any state file of the directory that
+/// the server uses; without it, the device counts as one that no state file names.
 ///
 /// # Errors
-/// When it cannot be read or written, or holds nothing of ours.
-pub fn inspect(device: &Device, repair: bool) -> Result<Report, VolumeError> {
+/// When the device cannot be read or written, holds no cache of this program, or is shorter than its cache; when the state
+/// file that names it cannot be used.
+pub fn inspect(
+    device: &Device,
+    repair: bool,
+    files: Option<&StateFile>,
+) -> Result<Report, VolumeError> {
     let label = find(device)?;
-    let plan = Plan::of_label(&label, size_of(device)).map_err(|unsuitable| {
-        VolumeError::Refused(format!(
-            "{}: {unsuitable}, which may have been cut short or be another; accepted: the whole device",
-            device.name()
-        ))
+    let size = size_of(device);
+    owner(&Found::Label(label.clone()), size.bytes).map_err(|why| refused(device, &why))?;
+    let plan = Plan::of_label(&label, size).map_err(|unsuitable| {
+        let end = label.sections.iter().map(|s| s.offset.saturating_add(s.bytes)).max();
+        let why = match end.filter(|end| *end > size.bytes) {
+            Some(end) => format!(
+                "it was cut short: it holds {} of a cache of {}, and starts cold; the origin has all data",
+                rough_size(size.bytes),
+                rough_size(end)
+            ),
+            None => format!("{unsuitable}; accepted: the flash device of a cache"),
+        };
+        VolumeError::Refused(format!("{}: {why}", device.name()))
     })?;
     let mut repaired = Vec::new();
     for at in lost_labels(device, &label)?.into_iter().filter(|_| repair) {
         write_label(device, &label, at)?;
         repaired.push(format!("the copy of the label at byte {at}"));
     }
-    Ok(Report { repaired, ..report(device, &plan, &label)? })
+    Ok(Report { repaired, ..report(device, &plan, &label, files)? })
 }
 
 fn find(device: &Device) -> Result<Label, VolumeError> {
@@ -149,7 +168,12 @@ fn find(device: &Device) -> Result<Label, VolumeError> {
     }
 }
 
-fn report(device: &Device, plan: &Plan, label: &Label) -> Result<Report, VolumeError> {
+fn report(
+    device: &Device,
+    plan: &Plan,
+    label: &Label,
+    files: Option<&StateFile>,
+) -> Result<Report, VolumeError> {
     let (raw, volume) = (Raw(device), label.volume);
     let shards: Vec<ShardReport> = match plan {
         Plan::Logs(logs) => {
@@ -168,7 +192,18 @@ fn report(device: &Device, plan: &Plan, label: &Label) -> Result<Report, VolumeE
         Plan::Units(units) => (None, units.unit_bytes),
     };
     let used = shards.iter().map(|s| s.units_used).sum();
+    let recorded = files.map(|file| file.of_flash(volume)).transpose()?.flatten();
+    let record = recorded.as_ref().map(|(_, record)| record);
+    let (origin, origin_unread) = match record {
+        Some(record) => origin_facts(record),
+        None => (OriginFacts { bytes: label.origin_bytes, modified_ns: None }, None),
+    };
     Ok(Report {
+        verdict: verdict(device, label, plan, used, record, origin),
+        in_use: record.map(|record| record.in_use),
+        origin: record.map(|record| record.origin.clone()),
+        origin_unread,
+        state_file: recorded.as_ref().map(|(file, _)| file.path().to_owned()),
         flash: device.name().to_owned(),
         volume: format!("{:016x}", label.volume),
         labels,
@@ -180,7 +215,6 @@ fn report(device: &Device, plan: &Plan, label: &Label) -> Result<Report, VolumeE
         write_policy,
         units_used: used,
         units_dirty: shards.iter().map(|s| s.units_dirty).sum(),
-        verdict: outlook(label, &states, used),
         damaged: labels < 2
             || states.iter().any(|s| !matches!(s, ShardState::Whole | ShardState::Open)),
         shards,
@@ -248,7 +282,7 @@ mod tests {
         let choices = preset("prwc").unwrap().choices();
         let plan = Plan::Units(UnitsPlan::of(Frame::DEVICE, shape, 2, 512, &choices, 64 << 10));
         write_label(&device, &plan.label(7), 0).unwrap();
-        inspect(&device, false)
+        inspect(&device, false, None)
     }
 
     /// Metadata of an origin so large would be read at a length of gibibytes.
@@ -256,6 +290,6 @@ mod tests {
     fn a_label_that_promises_more_than_the_device_has_is_refused() {
         assert_eq!(labelled(64 << 20).unwrap().slots, 2);
         let refused = labelled(1 << 55).unwrap_err().to_string();
-        assert!(refused.contains("does not suit the device"), "{refused}");
+        assert!(refused.contains("holds 8MiB of a cache of"), "{refused}");
     }
 }

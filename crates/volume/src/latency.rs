@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long requests take, from their arrival at a worker to their answer.
+//! Latencies of requests, from their arrival at a worker to their answer.
 //!
-//! Invariants: counting is a shift and two additions, on times that the worker's turn has read
-//! anyway; so a figure is as exact as a turn is short (microseconds, in a busy worker). Buckets
-//! are powers of two, which no load can overflow; nothing is allocated.
+//! Invariants: counting costs a shift and two additions. It uses the times that the worker reads once a turn, so its error
+//! is the length of a turn (microseconds, in a busy worker). Buckets are powers of two, and their counters cannot overflow.
+//! Nothing is allocated.
 //!
 //! Why not a finer histogram: this is for operators, whose graphs need a factor of two; benches
 //! measure at the client.
@@ -19,7 +19,7 @@ const BOUNDS: usize = 22;
 /// Latencies of one kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// The last one is of what is above all bounds.
+    /// The last one counts values above all bounds.
     counts: [u64; BOUNDS + 1],
     sum_ns: u64,
 }
@@ -35,7 +35,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(took);
     }
 
-    /// How many were counted.
+    /// The number of counted requests.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
@@ -47,7 +47,7 @@ impl Histogram {
         self.sum_ns as f64 / 1e9
     }
 
-    /// Each bucket's upper bound in seconds, the last being infinite, and how many fell into it.
+    /// The upper bound of each bucket in seconds (the last is infinite), and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let bound = |i: usize| match i {
             BOUNDS => f64::INFINITY,
@@ -64,7 +64,7 @@ impl std::ops::AddAssign<&Histogram> for Histogram {
     }
 }
 
-/// Latencies by what was asked for.
+/// Latencies by kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// Reads served wholly from flash.

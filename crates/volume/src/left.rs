@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a worker leaves behind when it ends.
+//! The state that a worker leaves when it ends.
 
 use larder_core::request::Errno;
 
-/// What a worker leaves behind.
+/// The state that a worker leaves.
 pub(crate) struct Left {
-    /// Client requests and connections that were not ended.
+    /// Client requests and connections that were aborted.
     pub given_up: u64,
-    /// What it leaves on flash; nothing where none is attached.
+    /// Its flash; none if none is attached.
     pub flash: Option<FlashLeft>,
-    /// Its page log holds what the origin does not, and is not closed.
+    /// Its page log holds dirty data, and is not closed.
     pub unsettled: bool,
-    /// How a flush of the origin failed, if one ever did.
+    /// The error of the first failed flush of the origin, if there was one.
     pub flush_failed: Option<Errno>,
 }
 
-/// What a worker leaves on flash.
+/// The state of a worker's flash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlashLeft {
-    /// Whether flash alone has something.
+    /// Whether flash holds dirty data.
     pub dirty: bool,
-    /// How far the journal has come, see `StateRecord`.
+    /// The progress of the journal, see `StateRecord`.
     pub reached: (u64, u64),
 }

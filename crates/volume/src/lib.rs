@@ -3,11 +3,11 @@
 //!
 //! | the ... | file |
 //! | --- | --- |
-//! | handle that everybody shares; start | `volume.rs` |
-//! | worker thread, and what it is told | `worker/`, `mailbox.rs` |
+//! | handle that listeners and commands share; start | `volume.rs` |
+//! | worker thread, and its messages | `worker/`, `mailbox.rs` |
 //! | clients' connections, without a protocol | [`session`], `connection.rs`, `seat.rs` |
-//! | attach and detach; state file, and what is noted there | `attach.rs`; `state_file.rs`, `notes.rs` |
-//! | flash device that is prepared, labelled, looked at | `flash.rs`, `raw_io.rs`, `inspect.rs` |
+//! | attach and detach; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
+//! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
 //! | stop | `stop.rs`, `left.rs` |
 //! | writes that may overlap; holes | `overlaps.rs`, `extents.rs` |
 //! | recording of requests | `tap.rs`, `record.rs` |
@@ -34,6 +34,7 @@ mod state;
 mod state_file;
 mod stop;
 mod tap;
+mod verdict;
 mod volume;
 mod worker;
 
@@ -43,7 +44,7 @@ pub use self::error::VolumeError;
 pub use self::extents::Seek;
 pub use self::fits::check_memory;
 pub use self::flash::FlashDevice;
-pub use self::inspect::{Report as FlashReport, ShardReport, inspect};
+pub use self::inspect::{Report as FlashReport, ShardReport, ShardState, inspect};
 pub use self::latency::{Histogram, Latencies};
 pub use self::overlaps::{Overlaps, Pass};
 pub use self::record::Recording;

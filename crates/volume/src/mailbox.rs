@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a worker thread is told something: by other workers, the control thread, and listeners.
+//! Messages to a worker thread from other workers, the control thread, and listeners.
 //!
 //! Invariants: messages to one worker arrive in the order of posting; a post never waits for the
-//! worker. What may be posted is bounded by the senders: pieces by the requests that connections
-//! may have in flight, everything else by one at a time.
+//! worker. The senders bound the number of messages: pieces by the requests that connections may have in flight, all other
+//! messages by one at a time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -28,7 +28,7 @@ impl<M> Mailbox<M> {
         let _ = self.waker.set(waker);
     }
 
-    /// Leaves a message.
+    /// Posts a message.
     pub fn post(&self, message: M) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
         if let Some(waker) = self.waker.get() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a volume notes in its state file, and when.
+//! The records of a volume in its state file, by event.
 
 use larder_core::format::{Kept, StateRecord};
 
@@ -8,7 +8,7 @@ use super::volume::{Volume, lock};
 use super::worker::Worker;
 
 impl Volume {
-    /// This flash may be used for the origin, and no other.
+    /// Records that only this flash may be used for the origin.
     pub(super) fn note_attached(&self, volume: u64, kept: &Kept) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         file.put_out_of_use(Some(volume))?;
@@ -16,7 +16,7 @@ impl Volume {
         file.store(&StateRecord::attached(volume, kept, self.config.choices.write, origin, bytes))
     }
 
-    /// The page logs of this flash were opened.
+    /// Records that the page logs of this flash were opened.
     pub(super) fn note_opened(&self, volume: u64) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         let generation = |worker: &mut Worker| Some(worker.shard.cache_status()?.reached.0);
@@ -29,7 +29,7 @@ impl Volume {
         }
     }
 
-    /// Makes it durable that what is on the flash may not be used any more.
+    /// Records durably that the content of the flash may not be used.
     ///
     /// # Errors
     /// When the state file cannot be written.
@@ -38,7 +38,7 @@ impl Volume {
         file.put_out_of_use(None)
     }
 
-    /// Nothing is on flash that the origin does not have.
+    /// Records that flash holds no dirty data.
     pub(super) fn note_cleaned(&self) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         match file.load()? {
@@ -47,8 +47,7 @@ impl Volume {
         }
     }
 
-    /// The volume stopped in good order. Where no flash was attached, or a worker was lost, nothing is known that the
-    /// file does not say.
+    /// Records a clean stop. Without an attached flash, or after the loss of a worker, the record stays as it is.
     pub(super) fn note_stopped(&self) -> Result<(), VolumeError> {
         let Some(file) = &self.config.state else { return Ok(()) };
         let left = lock(&self.left);

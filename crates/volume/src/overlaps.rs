@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which writes may be under way side by side, on a volume that is a file too.
+//! Order of overlapping writes on a volume that is also a file.
 //!
-//! Purpose: a write of part of a block is a read and a write of the block. Between the two, no
-//! other write may touch the block, or its bytes would be undone. Writes of whole blocks need no
-//! order among themselves: the engine keeps that (design rule 3).
+//! Purpose: a write of part of a block is a read and a write of the block. If another write touched the block between
+//! them, its bytes would be lost. Writes of whole blocks need no order here: the engine orders them (design rule 3).
 //!
-//! Invariants: of two overlapping ranges under way, neither is exclusive; whoever has to wait is
-//! overtaken by nobody whom it overlaps, so that nobody waits for ever; jobs run outside of the
-//! lock, on the thread that found their range free.
+//! Invariants: of two overlapping ranges in flight, neither is exclusive. No overlapping range overtakes one that waits, so
+//! that no range waits without end. Jobs run outside of the lock, on the thread that found their range free.
 //!
-//! NBD writes take part from the moment when the volume first becomes a file ([`Overlaps::begin`]);
-//! a volume that is none pays nothing.
+//! NBD writes take part from the moment when the volume first becomes a file ([`Overlaps::begin`]); a volume that is not a
+//! file has no cost.
 //!
-//! Why not one lock a block: a write of whole blocks would have to take hundreds. Why not a thread
-//! that waits: the reader threads must go on to read requests.
+//! Why not one lock a block: a write of whole blocks would take hundreds. Why not a thread that waits: the reader threads
+//! must continue to read requests.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slab::Slab;
 
-/// A range of bytes, and whether it bears no other beside it.
+/// A range of bytes, and whether it is exclusive.
 #[derive(Clone, Debug)]
 struct Claim {
     range: Range<u64>,
@@ -48,7 +46,7 @@ struct Table {
 }
 
 impl Table {
-    /// Whether a claim may begin that stands behind the first `before` of those who wait.
+    /// Whether a claim behind the first `before` waiting ones may begin.
     fn is_free(&self, claim: &Claim, before: usize) -> bool {
         if !claim.exclusive && self.exclusive == 0 && before == 0 {
             return true;
@@ -85,7 +83,7 @@ impl Overlaps {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on there may be writes of parts of blocks.
+    /// Permits writes of parts of blocks from now on.
     pub fn begin(&self) {
         self.0.begun.store(true, Ordering::SeqCst);
     }
@@ -95,7 +93,7 @@ impl Overlaps {
         self.0.begun.load(Ordering::SeqCst)
     }
 
-    /// A pass for whole blocks, if it can be had at once.
+    /// A pass for whole blocks, if it is free at once.
     pub fn try_enter(&self, range: &Range<u64>) -> Option<Pass> {
         let claim = Claim { range: range.clone(), exclusive: false };
         let mut table = self.lock();
@@ -107,8 +105,8 @@ impl Overlaps {
         Some(Pass { overlaps: self.clone(), number })
     }
 
-    /// Runs `job` once the range may be written: at once on this thread, or later on the thread
-    /// that lets go of what stands in its way.
+    /// Runs `job` once the range may be written: at once on this thread, or later on the thread that releases the last
+    /// conflicting range.
     pub fn enter(
         &self,
         range: Range<u64>,
@@ -126,7 +124,7 @@ impl Overlaps {
         job(Pass { overlaps: self.clone(), number });
     }
 
-    /// Lets go of a range; those who may begin now.
+    /// Releases a range; returns the jobs that may begin.
     fn leave(&self, number: usize) -> Vec<(usize, Job)> {
         let mut table = self.lock();
         let claim = table.held.remove(number);

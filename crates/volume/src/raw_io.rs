@@ -10,7 +10,7 @@ use larder_io::Device;
 
 use super::error::VolumeError;
 
-/// The most bytes of one operation, and how much of each end of a device is looked at for foreign data.
+/// The most bytes of one operation, and of each end of a device that are checked for foreign data.
 pub(crate) const LOOK_BYTES: u64 = 1 << 20;
 
 /// Reads up to [`LOOK_BYTES`].
@@ -34,7 +34,7 @@ pub(crate) fn run(
     io.buf.ok_or_else(|| failed(Errno::EIO))
 }
 
-/// A device that is looked at.
+/// A device that is inspected.
 pub(crate) struct Raw<'a>(pub &'a Device);
 
 impl Medium for Raw<'_> {

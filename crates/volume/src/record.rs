@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Client requests of a volume as they come in, for whoever records them.
+//! A recording of the client requests of a volume as they arrive.
 //!
-//! Each worker that is listened to has a *tap*: the sending end of a bounded ring of its own. What
-//! does not fit is counted and lost, so a worker never waits. A recording takes what is in the
-//! rings and puts the requests of all workers in the order of their times.
+//! While a volume is recorded, each worker has a *tap*: the sending end of its own bounded ring. Requests that do not fit
+//! are counted and lost, so a worker never waits. A recording takes the requests of all workers from the rings and sorts
+//! them by time.
 //!
-//! Invariants: where nobody records, a request costs a look at a field of its worker. There is one
-//! recording at a time. It ends when its listener ends it or goes away, of which each worker
-//! learns at its next request at the latest, or when the last worker is gone. A request is recorded when it is taken up, as `stats` counts
-//! it; flushes, trims and zeroings are not, since traces have no word for them.
+//! Invariants: without a recording, a request costs one test of a field of its worker. There is one recording at a time. It
+//! ends when its listener ends it or disconnects, which each worker detects at its next request, or when the last worker
+//! ends. A request is recorded when it is taken up, as `stats` counts it. Flushes, trims and zeroings are not recorded,
+//! since traces have no operations for them.
 //!
 //! Why a ring a worker and not one for all: workers share nothing that they write to.
 
@@ -52,7 +52,7 @@ impl Volume {
     /// Begins to listen.
     ///
     /// # Errors
-    /// When somebody else does, or a worker does not answer.
+    /// When the volume is already recorded, or a worker does not answer.
     pub fn record(&self) -> Result<Recording, VolumeError> {
         if self.recorded.swap(true, Ordering::SeqCst) {
             let what = "this volume is being recorded; accepted: one recording at a time";
@@ -70,14 +70,14 @@ impl Volume {
         Ok(Recording { rings, lost, began, waiting: Vec::new(), _turn: turn })
     }
 
-    /// Whether somebody records, who is to be told when the volume has stopped.
+    /// Whether the volume is recorded; the recording must learn when the volume has stopped.
     pub(super) fn is_recorded(&self) -> bool {
         self.recorded.load(Ordering::SeqCst)
     }
 }
 
 impl Recording {
-    /// What came since the last time, in order, but for the youngest; and whether more may come.
+    /// The requests since the last call in order, except the youngest; and whether more may come.
     pub fn take(&mut self) -> (Vec<Recorded>, bool) {
         let settled = clock::now().saturating_sub(self.began + SETTLED) / 1000;
         let goes_on = self.empty_rings();
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Requests of two workers, one of which tells late: they come in order, and the youngest wait.
+    /// Requests of two workers, one of which reports late: they come in order, and the youngest wait.
     #[test]
     fn requests_of_all_workers_come_in_order() {
         let (rings_in, rings): (Vec<_>, Vec<_>) = (0..2).map(|_| sync_channel(RING)).unzip();

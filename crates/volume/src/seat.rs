@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many connections a server takes, over all of its listeners, and each of its volumes.
+//! Limits of the number of connections: of a server over all of its listeners, and of each volume.
 //!
-//! Clients that negotiate are counted apart from those that are served, so that clients who
-//! connect and say nothing keep nobody from being served for longer than a negotiation may last.
+//! Clients that negotiate are counted apart from those that are served. So clients that connect and send nothing delay
+//! others for at most the time limit of a negotiation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -51,7 +51,7 @@ pub struct ClientRequest {
 pub enum Phase {
     /// It takes requests.
     Open,
-    /// It takes no more requests and answers those in flight. A receive that is under way may be
+    /// It takes no more requests and answers those in flight. A receive in flight may be
     /// cancelled.
     Closing,
     /// The connection can be closed. Memory may still be out, and results may still come for

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the volume knows of its flash device, and the answers to `status` and `stats`.
+//! The volume's state of its flash device, and the answers to `status` and `stats`.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use super::config::VolumeConfig;
 use super::flash::FlashDevice;
 use super::latency::Latencies;
 
-/// A flash device that shards use, or have not let go of.
+/// A flash device that shards use, or have not released.
 pub(crate) struct Attached {
     pub dev: DevId,
     pub flash: FlashDevice,
-    /// It was detached or failed, and operations on it are still under way.
+    /// It was detached or failed, and has operations in flight.
     pub leaving: bool,
     /// The id that it is labelled with.
     volume: u64,
-    /// Workers that have not let go of it.
+    /// Workers that have not released it.
     waiting: usize,
     /// Workers that have not opened their page logs on it.
     opening: usize,
@@ -40,13 +40,13 @@ impl Attached {
 #[derive(Default)]
 pub(crate) struct State {
     pub attached: Option<Attached>,
-    /// Why the last flash device was given up, until another is attached.
+    /// Why the last flash device failed, until another is attached.
     pub alarm: Option<String>,
-    /// Why a page log cannot be used, though it alone may have something: its device may be gone by now.
+    /// Why a page log that may hold dirty data cannot be used. Its device may be closed by now.
     refused: Option<(DevId, String)>,
-    /// Workers of which the origin refuses what flash alone has, and how.
+    /// Workers whose dirty data the origin refuses, with the error.
     pub origin_refuses: BTreeMap<u32, Errno>,
-    /// What the origin failed in, for good.
+    /// The operation in which the origin failed permanently.
     pub origin_alarm: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// How many workers are opening their page logs; none if the device was given up or let go.
+    /// The number of workers that are opening their page logs; none if the device failed or was detached.
     pub fn logs_opening(&self, dev: DevId) -> usize {
         let attached = self.attached.as_ref().filter(|a| a.is(dev) && !a.leaving);
         attached.map_or(0, |a| a.opening)
@@ -79,8 +79,8 @@ impl State {
         self.refused.as_ref().filter(|(of, _)| *of == dev).map(|(_, why)| why.clone())
     }
 
-    /// The device is to go; its number and name, if there is one, and, where it has page logs that would go on
-    /// saying that they alone have something, the device and the id that it is labelled with.
+    /// Detaches the device. Returns its number and name, if there is one. If it has page logs that would still count as
+    /// dirty, it also returns the device and the id on its label.
     #[allow(clippy::type_complexity)] // said once
     pub fn leave(&mut self) -> Option<(DevId, String, Option<(FlashDevice, u64)>)> {
         let attached = self.attached.as_mut()?;
@@ -90,18 +90,18 @@ impl State {
         Some((attached.dev, attached.flash.device.name().to_owned(), emptied))
     }
 
-    /// The device failed; the alarm that this means, if it is news.
+    /// The device failed; returns the alarm, if it is new.
     pub fn fail(&mut self, dev: DevId, why: &str) -> Option<String> {
         let attached = self.attached.as_mut().filter(|a| a.is(dev))?;
         if std::mem::replace(&mut attached.leaving, true) {
             return None;
         }
-        let alarm = format!("flash {} was given up: {why}", attached.flash.device.name());
+        let alarm = format!("flash {} failed: {why}", attached.flash.device.name());
         self.alarm = Some(alarm.clone());
         Some(alarm)
     }
 
-    /// A worker let go of the device; whether it was the last.
+    /// A worker released the device; returns whether it was the last.
     pub fn released(&mut self, dev: DevId) -> bool {
         let Some(attached) = self.attached.as_mut().filter(|a| a.is(dev)) else { return false };
         attached.leaving = true;
@@ -114,17 +114,17 @@ impl State {
         self.attached.take_if(|a| a.is(dev));
     }
 
-    /// How many workers have not let go of the device.
+    /// The number of workers that have not released the device.
     pub fn waiting_for(&self, dev: DevId) -> usize {
         let attached = self.attached.as_ref().filter(|a| a.is(dev));
         attached.map_or(0, |a| a.waiting.max(1))
     }
 
-    /// What somebody should look at.
+    /// The alarm of the volume.
     fn told(&self) -> Option<String> {
         let refuses = self.origin_refuses.values().next();
         let refuses =
-            refuses.map(|errno| format!("the origin refuses what flash alone has ({errno})"));
+            refuses.map(|errno| format!("the origin refuses dirty data from flash ({errno})"));
         self.origin_alarm.clone().or_else(|| self.alarm.clone()).or(refuses)
     }
 
@@ -140,26 +140,26 @@ impl State {
     }
 }
 
-/// The counters of a volume since its start; keys as in the contract.
+/// The counters of a volume since its start.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
     /// Client requests.
     #[serde(flatten)]
     pub requests: Requests,
-    /// What the engine did for them.
+    /// Operations of the engine for them.
     #[serde(flatten)]
     pub counters: Counters,
     /// Slots.
     pub units_total: u64,
     /// Slots in use.
     pub units_used: u64,
-    /// Units with data that the origin does not have: none in a clean mode.
+    /// Units with dirty data: none in a clean cache.
     pub units_dirty: u64,
     /// Memory of maps, slots, bitmaps and buffers.
     pub memory_bytes: u64,
     /// `caching`, `pass-through`, `suspended`, `detaching` or `failed`.
     pub state: &'static str,
-    /// How long requests took.
+    /// Latencies of requests.
     #[serde(skip)]
     pub latencies: Latencies,
     /// Whether a shard bypasses flash because an operation is overdue.
@@ -200,16 +200,16 @@ impl Stats {
     }
 }
 
-/// What a volume is and does.
+/// The status of a volume.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// Export name.
     pub name: String,
     /// As in [`Stats::state`].
     pub state: &'static str,
-    /// Why the flash device was given up, or what the origin failed in, for good.
+    /// Why the flash device failed, or the operation in which the origin failed permanently.
     pub alarm: Option<String>,
-    /// What works in this state and what to do about it; none when all is well.
+    /// What works in this state and what an administrator should do; none in a normal state.
     pub advice: Option<&'static str>,
     /// The origin.
     pub origin: String,
@@ -217,13 +217,13 @@ pub struct Status {
     pub origin_bytes: u64,
     /// The flash device, if one is attached.
     pub flash: Option<String>,
-    /// Bytes of a unit, or of a page of a log: what the following count.
+    /// Bytes of a unit, or of a page of a log; the following fields count these.
     pub unit_bytes: u64,
     /// Slots.
     pub units_total: u64,
     /// Slots in use.
     pub units_used: u64,
-    /// Units with data that the origin does not have.
+    /// Units with dirty data.
     pub units_dirty: u64,
     /// Memory of maps, slots, bitmaps and buffers.
     pub memory_bytes: u64,
@@ -233,23 +233,23 @@ pub struct Status {
     pub connections: u64,
     /// Files that are the volume, by FUSE.
     pub files: Vec<std::path::PathBuf>,
-    /// Client requests under way.
+    /// Client requests in flight.
     pub requests_open: u64,
     /// The serving process.
     pub pid: u32,
 }
 
-/// What works in a state and what to do about it.
+/// What works in a state and what an administrator should do.
 fn advice(word: &str, state: &State) -> Option<&'static str> {
     if state.origin_alarm.is_some() {
-        return Some("reads and writes go on, no FLUSH succeeds; look at the origin, then restart");
+        return Some("reads and writes work, no FLUSH succeeds; check the origin, then restart");
     }
-    // Only a flash that owns what it holds stays in use when it errs.
+    // Only a flash of a write-back cache stays in use after an I/O error.
     let owns = state.attached.as_ref().is_some_and(|a| !a.leaving);
     let leaving = state.attached.is_some();
     match word {
         "failed" if owns => Some(
-            "what flash alone has may fail with EIO, the rest is served; mend the device, then larder detach",
+            "requests for dirty data may fail with EIO, others are served; repair the device, then larder detach",
         ),
         "failed" if leaving => Some(
             "clients are served from the origin, nothing is lost; the lost device is still busy",
@@ -258,7 +258,7 @@ fn advice(word: &str, state: &State) -> Option<&'static str> {
             "clients are served from the origin, nothing is lost; replace the flash: larder attach DEV",
         ),
         "pass-through" => Some("clients are served from the origin; to cache: larder attach DEV"),
-        "suspended" => Some("flash is bypassed until it answers; look at it if this recurs"),
+        "suspended" => Some("flash is bypassed until it answers; check it if this recurs"),
         "detaching" => Some("clients are served from the origin; flash is closed when it is idle"),
         _ => None,
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a volume stops: workers answer what is under way, and the origin is flushed last.
+//! The stop of a volume: workers answer the requests in flight, and the origin is flushed last.
 //!
-//! Bounded: what is not done in time is given up and said so. A stop is good only when the origin
-//! never failed a flush: what it dropped then, no later flush brings back.
+//! The stop has a time limit: what is unfinished then is aborted and reported. A stop succeeds only if the origin never
+//! failed a flush, since no later flush recovers the data that the origin dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -17,16 +17,15 @@ use super::error::VolumeError;
 use super::volume::{ORIGIN, Volume, lock, spawn};
 use super::worker::{Message, Worker};
 
-/// How long whoever records the volume may take to hear the last of it.
+/// The time in which a recording must take the last requests.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 impl Volume {
-    /// Stops: requests under way are answered, connections closed, the origin flushed. After
-    /// `bound` whatever is left is given up. `progress` is told what is left; `hurry` is asked
-    /// whether to leave at once.
+    /// Stops: requests in flight are answered, connections closed, the origin flushed. After `bound` the rest is aborted.
+    /// `progress` receives what is left; `hurry` returns whether to abort at once.
     ///
     /// # Errors
-    /// When something was given up, or the last flush failed.
+    /// When something was aborted, or the last flush failed.
     pub fn stop(
         &self,
         bound: Duration,
@@ -51,7 +50,7 @@ impl Volume {
             progress(self.running.load(Ordering::SeqCst));
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Nobody is left to answer what was posted to a lost worker: whoever waits for it is told.
+        // No thread answers messages to a lost worker: dropping them ends the waits of their senders.
         for mailbox in self.mailboxes.iter().filter(|_| self.has_stopped()) {
             mailbox.take(&mut VecDeque::new());
         }
@@ -89,8 +88,8 @@ impl Volume {
         VolumeError::Device { device, doing: "flush", errno }
     }
 
-    /// The last flush, when no worker is left to do it; on a thread of its own, since a device
-    /// that hangs must not keep the process.
+    /// The last flush, if no worker is left to do it. It runs on its own thread, since a device that hangs must not keep
+    /// the process from exiting.
     fn flush_device(
         &self,
         device: Device,

@@ -15,17 +15,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Wire", into = "Wire")]
 pub struct Recorded {
-    /// When it came, in microseconds since the recording began.
+    /// The time of its arrival, in microseconds since the recording began.
     pub at_us: u64,
     /// Its first byte.
     pub offset_bytes: u64,
     /// Its length.
     pub len_bytes: u32,
-    /// Else it reads.
+    /// Whether it writes; otherwise it reads.
     pub writes: bool,
 }
 
-/// The same without names: there are millions of them.
+/// The compact form of a request: there are millions of them.
 type Wire = (u64, u64, u32, bool);
 
 impl From<Wire> for Recorded {
@@ -40,15 +40,15 @@ impl From<Recorded> for Wire {
     }
 }
 
-/// A worker's end.
+/// The sending end of a worker.
 pub(crate) struct Tap {
     ring: SyncSender<Recorded>,
     lost: Arc<AtomicU64>,
-    /// When the recording began.
+    /// The time when the recording began.
     began: Nanos,
 }
 
-/// Tells of a request, where somebody listens.
+/// Sends a request to the recording, if there is one.
 #[inline]
 pub(crate) fn tell(tap: &mut Option<Tap>, now: Nanos, kind: Kind, offset: u64, len: u64) {
     if let Some(to) = tap
@@ -59,12 +59,12 @@ pub(crate) fn tell(tap: &mut Option<Tap>, now: Nanos, kind: Kind, offset: u64, l
 }
 
 impl Tap {
-    /// The end of a ring, of a recording that began then.
+    /// The sending end of a ring, with the time when the recording began.
     pub fn new(ring: SyncSender<Recorded>, lost: Arc<AtomicU64>, began: Nanos) -> Self {
         Self { ring, lost, began }
     }
 
-    /// Whether somebody still listens.
+    /// Sends a request; returns whether the recording still exists.
     pub fn tell(&self, now: Nanos, kind: Kind, offset: u64, len: u64) -> bool {
         let writes = match kind {
             Kind::Read => false,
@@ -72,7 +72,7 @@ impl Tap {
             Kind::Flush | Kind::Trim { .. } | Kind::Zero { .. } => return true,
         };
         let at_us = now.saturating_sub(self.began) / 1000;
-        // Requests are of megabytes at the most.
+        // A request has at most megabytes.
         let len_bytes = u32::try_from(len).unwrap_or(u32::MAX);
         let request = Recorded { at_us, offset_bytes: offset, len_bytes, writes };
         match self.ring.try_send(request) {

@@ -4,9 +4,9 @@
 //! Purpose: the handle that listeners, the control socket and in-process clients share. It holds
 //! no state that the workers need: each operation is a message to them.
 //!
-//! Invariants: a flash device that one shard gave up is taken from all of them; a device is
-//! closed only when no shard has anything under way on it (so that the same device cannot be
-//! attached again under late writes, design rule 5); attach and detach exclude each other.
+//! Invariants: a flash device that failed for one shard is taken from all of them. A device is closed only when no shard
+//! has operations in flight on it, so that the same device is not attached again during late writes (design rule 5).
+//! Attach and detach exclude each other.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,23 +45,23 @@ const ANSWER_BOUND: Duration = Duration::from_secs(10);
 /// A volume being served, see the module.
 pub struct Volume {
     pub(crate) config: VolumeConfig,
-    /// The cache that its choices make.
+    /// The specification of its cache.
     pub(crate) spec: CacheSpec,
     shape: Shape,
     pub(crate) mailboxes: Arc<Vec<Mailbox<Message>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) running: Arc<AtomicUsize>,
-    /// Workers that hold requests, or may yet.
+    /// Workers that hold requests or may still get some.
     holding: Arc<AtomicUsize>,
-    /// What is data and what is a hole.
+    /// Data and holes.
     map: Arc<Map>,
-    /// Client requests that workers left unanswered when they stopped.
+    /// Client requests that workers did not answer before they stopped.
     pub(crate) given_up: Arc<AtomicU64>,
-    /// What the workers that have left, left on flash.
+    /// The state of flash from the workers that have ended.
     pub(crate) left: Arc<Mutex<BTreeMap<u32, FlashLeft>>>,
     /// Whether a worker left a page log that was not closed.
     pub(crate) unsettled: Arc<AtomicBool>,
-    /// How a flush of the origin failed, known once the workers have left.
+    /// The error of a failed flush of the origin, known once the workers have ended.
     pub(crate) flush_failed: Arc<OnceLock<Errno>>,
     pub(crate) state: Mutex<State>,
     /// Held while a flash device is attached or detached.
@@ -95,7 +95,7 @@ impl Volume {
     /// Starts the workers, in pass-through.
     ///
     /// # Errors
-    /// When a setting cannot be, or a ring cannot be set up.
+    /// When a setting is invalid, or a ring cannot be set up.
     pub fn start(config: VolumeConfig) -> Result<Arc<Self>, VolumeError> {
         let shape =
             Shape::new(config.origin.geometry().bytes, config.choices.unit_bytes, config.workers);
@@ -195,7 +195,7 @@ impl Volume {
         }
     }
 
-    /// What the volume is made of.
+    /// The parts of the volume.
     #[must_use]
     pub fn config(&self) -> &VolumeConfig {
         &self.config
@@ -213,7 +213,7 @@ impl Volume {
         self.mailboxes[next].post(Message::Connection(accepted));
     }
 
-    /// A request from within the process; `done` is told the outcome on a worker's thread. A
+    /// A request from within the process; a worker's thread calls `done` with the outcome. A
     /// write's payload is cut as [`pieces`](larder_core::request::pieces) cuts it.
     pub fn call(
         &self,
@@ -259,7 +259,7 @@ impl Volume {
             .collect()
     }
 
-    /// Makes everything answered so far durable on the origin, what flash alone has too.
+    /// Makes all acknowledged writes durable on the origin, including dirty data on flash.
     ///
     /// # Errors
     /// When a device fails, or it is not done within `bound`.
@@ -274,8 +274,8 @@ impl Volume {
         }
     }
 
-    /// Lets writes of parts of blocks begin: from here on writes of clients wait for them, and those
-    /// that began without are over.
+    /// Permits writes of parts of blocks. From now on writes of clients wait for them; all writes that began before are
+    /// finished.
     ///
     /// # Errors
     /// When a worker does not answer, or the origin does not answer writes.
@@ -291,15 +291,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Which writes may be under way side by side.
+    /// The order of overlapping writes.
     #[must_use]
     pub fn overlaps(&self) -> &Overlaps {
         &self.overlaps
     }
 
-    /// Looks for data or a hole in a range of whole blocks; `done` is told the first place of that
-    /// kind on a thread of the volume: the end of the range for a hole, and nothing for data, if
-    /// there is none.
+    /// Searches data or a hole in a range of whole blocks. A thread of the volume calls `done` with the first place of that
+    /// kind; if there is none, with the end of the range for a hole, and with nothing for data.
     pub fn seek(
         &self,
         range: Range<u64>,
@@ -309,12 +308,12 @@ impl Volume {
         self.map.seek(range, what, done);
     }
 
-    /// The volume is this file too.
+    /// Records that the volume is also this file.
     pub fn add_file(&self, file: PathBuf) {
         lock(&self.files).push(file);
     }
 
-    /// The volume is this file no more.
+    /// Records that the volume is not this file.
     pub fn remove_file(&self, file: &Path) {
         lock(&self.files).retain(|known| known != file);
     }
@@ -365,19 +364,19 @@ impl Volume {
         Memory::of(origin_bytes, slots * choices.cached_bytes(), choices, limits, *workers)
     }
 
-    /// Whether flash alone has some of what was answered, once the volume has stopped.
+    /// Whether flash holds dirty data, once the volume has stopped.
     #[must_use]
     pub fn left_dirty(&self) -> bool {
         lock(&self.left).values().any(|left| left.dirty)
     }
 
-    /// Whether no worker is left.
+    /// Whether all workers have ended.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.running.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether a worker died: its units are served by nobody.
+    /// Whether a worker died: no thread serves its units.
     #[must_use]
     pub fn has_lost_a_worker(&self) -> bool {
         self.running.load(Ordering::SeqCst) < self.mailboxes.len()
@@ -391,7 +390,7 @@ pub(crate) fn spawn(
     std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(VolumeError::Thread)
 }
 
-/// Follows what the workers report, until the last of them is gone.
+/// Processes the reports of the workers until the last worker has ended.
 fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
     for Report { worker, event } in reports {
         let Some(volume) = volume.upgrade() else { return };
@@ -407,8 +406,8 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
                 lock(&volume.state).origin_alarm = Some(why);
             }
             Event::FlashErrors { why, .. } => {
-                let why = format!("flash errs, and it alone has what it holds: {why}");
-                // Once, and not for every request that fails.
+                let why = format!("flash I/O error; dirty data is at risk: {why}");
+                // Logged once, not for every request that fails.
                 if lock(&volume.state).alarm.replace(why.clone()).as_ref() != Some(&why) {
                     tracing::error!("ALARM: {why}");
                 }
@@ -416,13 +415,13 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
             Event::OriginRefuses { errno: Some(errno) } => {
                 if lock(&volume.state).origin_refuses.insert(worker, errno).is_none() {
                     tracing::error!(
-                        "the origin refuses what flash alone has ({errno}); it is tried again, and flash keeps it"
+                        "the origin refuses dirty data from flash ({errno}); it is tried again, and flash keeps the data"
                     );
                 }
             }
             Event::OriginRefuses { errno: None } => {
                 if lock(&volume.state).origin_refuses.remove(&worker).is_some() {
-                    tracing::info!("the origin takes what flash alone has again");
+                    tracing::info!("the origin accepts dirty data from flash again");
                 }
             }
             Event::FlashSuspended { .. } => {

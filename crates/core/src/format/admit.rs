@@ -132,7 +132,8 @@ pub fn admit(found: &Found, asked: &Asked<'_>, flash: &impl Medium) -> Decision 
         Err(why) => {
             let dirty = may_hold_dirty(label, asked, flash);
             if dirty && !asked.wishes.formats && !mutant::is_active("dirty-flash-formatted") {
-                return Decision::Refused(WhyRefused::MayHoldDirty(why));
+                let adopted = asked.wishes.adopted;
+                return Decision::Refused(WhyRefused::MayHoldDirty { why, adopted });
             }
             Decision::Cold { why, loses_dirty: dirty }
         }

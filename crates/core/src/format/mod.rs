@@ -10,14 +10,12 @@
 //! | reading the metadata | `kept.rs` |
 //! | state record off the flash | `state.rs` |
 //! | decision whether a flash may be used; its reasons | `admit.rs`; `why.rs` |
-//! | what a start would make of a flash | `outlook.rs` |
 
 mod admit;
 mod flash_plan;
 mod kept;
 pub mod label;
 mod logs;
-mod outlook;
 mod plan;
 mod room;
 mod state;
@@ -29,7 +27,6 @@ pub use self::flash_plan::{FlashPlan, MetadataPlan};
 pub use self::kept::{Kept, LogsKept, Medium, Unreadable, look_at_journal, look_at_log};
 pub use self::label::{Keeps, LOG_PERIODIC};
 pub use self::logs::LogsPlan;
-pub use self::outlook::{ShardState, outlook};
 pub use self::plan::{Plan, Unsuitable};
 pub use self::room::{DeviceSize, Frame, LargeBlocks, TooSmall, slots_in};
 pub use self::state::{FORMAT, OriginFacts, StateRecord, superseded};

@@ -21,7 +21,7 @@ pub const FORMAT: u32 = 1;
 
 /// A state record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct StateRecord {
     /// The version of the record.
     pub format: u32,

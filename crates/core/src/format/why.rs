@@ -5,6 +5,9 @@ use std::fmt;
 
 use super::kept::Unreadable;
 use super::label::{Label, Section, SectionKind};
+use super::state::StateRecord;
+use crate::config::WritePolicy;
+use crate::pagelog::LogPolicy;
 use crate::size::Size;
 
 /// Why a flash starts cold.
@@ -81,9 +84,19 @@ pub enum WhyRefused {
     Foreign,
     /// It would start cold, and may hold dirty data.
     #[error(
-        "cannot be used ({0}), and it alone may have some of the data; start it with the settings that it had, with --adopt if only its state file is lost or the origin is what it was but for its time, or lose that with --format"
+        "cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, {}or lose that with --format",
+        if *adopted {
+            ""
+        } else {
+            "with --adopt if only its state file is lost or only the modification time of the origin changed, "
+        }
     )]
-    MayHoldDirty(WhyCold),
+    MayHoldDirty {
+        /// Why it would start cold.
+        why: WhyCold,
+        /// Whether --adopt was given, which did not help.
+        adopted: bool,
+    },
 }
 
 /// A flash was formatted for another cache.
@@ -116,6 +129,20 @@ impl Used {
             (false, false) => "async, through or around",
         };
         Self { write_policy, write_back }
+    }
+
+    /// A write policy of the last use of a flash. Policies that are alike on flash differ in the state record.
+    #[must_use]
+    pub fn last(label: &Label, record: Option<&StateRecord>) -> WritePolicy {
+        match (label.log().is_some(), label.keeps.dirty) {
+            (true, true) => WritePolicy::Logged(LogPolicy::Full),
+            (true, false) if record.is_some_and(|record| record.dirty) => {
+                WritePolicy::Logged(LogPolicy::Bounded)
+            }
+            (true, false) => WritePolicy::Logged(LogPolicy::Through),
+            (false, true) => WritePolicy::WriteBack,
+            (false, false) => WritePolicy::AsyncWriteThrough,
+        }
     }
 }
 

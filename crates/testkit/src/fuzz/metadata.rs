@@ -196,8 +196,8 @@ fn look(image: &Image) {
         let mut io = Io { id, dev, kind, offset: at, len: whole as u64, buf, at: 0 };
         device.run_blocking(&mut io).expect("memory can be written");
     }
-    let Ok(report) = inspect(&device, false) else { return };
-    let repaired = inspect(&device, true).expect("a parsed image can be repaired");
+    let Ok(report) = inspect(&device, false, None) else { return };
+    let repaired = inspect(&device, true, None).expect("a parsed image can be repaired");
     assert_eq!(report.units_used, repaired.units_used);
     assert_eq!(report.verdict, repaired.verdict);
     assert!(report.units_dirty <= report.slots && report.units_used <= report.slots);

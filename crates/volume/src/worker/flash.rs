@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A worker's part in what happens to the flash device, and in flushes of the origin for others.
+//! A worker's part in attaching and failing flash devices, and in flushes of the origin for other workers.
 //!
-//! Invariant: a device that was given up is never taken again, whichever of the two news comes first.
+//! Invariant: a worker never attaches a device that failed, whichever of the two messages arrives first.
 
 use larder_core::desk::Desk;
 use larder_core::event::Event;
@@ -15,7 +15,7 @@ use larder_io::Device;
 use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
 
 impl Worker {
-    /// Begins to cache on a device, unless it was given up meanwhile. Whether the shard refuses it: its metadata
+    /// Begins to cache on a device, unless it failed meanwhile. Returns whether the shard refuses it: its metadata
     /// contradicts itself and may describe dirty data.
     pub fn attach(
         &mut self,
@@ -31,14 +31,14 @@ impl Worker {
         !self.shard.uses(dev)
     }
 
-    /// Begins to open a page log on a device, unless it was given up meanwhile.
+    /// Begins to open a page log on a device, unless it failed meanwhile.
     pub fn attach_log(&mut self, dev: DevId, place: Geometry, device: Device) {
         if self.takes(dev, device) {
             self.shard.attach_log(dev, place);
         }
     }
 
-    /// Takes a device, unless it was given up meanwhile.
+    /// Takes a device, unless it failed meanwhile.
     fn takes(&mut self, dev: DevId, device: Device) -> bool {
         if self.dead.contains(&dev) {
             let event = Event::FlashReleased { dev };
@@ -49,8 +49,7 @@ impl Worker {
         true
     }
 
-    /// A device was given up, and where it keeps a journal that is durable off it: it is not used,
-    /// nor will be.
+    /// A device failed. If it has a journal, the state file durably marks it as out of use. It is not used again.
     pub fn give_up(&mut self, dev: DevId) {
         self.dead.push(dev);
         if self.shard.uses(dev) {

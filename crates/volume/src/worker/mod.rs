@@ -42,9 +42,9 @@ pub const MOST_WORKERS: u32 = MOST_SHARDS;
 const WORKER_SHIFT: u32 = 56;
 /// All flushes of the origin go to this worker's shard, which remembers a failed one.
 pub(super) const FLUSH_WORKER: u32 = 0;
-/// Rounds of the shard before messages and sockets are looked at again.
+/// Rounds of the shard before messages and sockets are checked again.
 const PUMP_ROUNDS: u32 = 8;
-/// Pieces of one trim or zeroing under way at a time.
+/// Pieces of one trim or zeroing in flight at a time.
 const BULK_PIECES: u32 = 16;
 
 /// A request from within the process.
@@ -54,17 +54,17 @@ pub(crate) struct Call {
     pub len: u64,
     /// A write's payload, as `pieces` cuts it.
     pub bufs: Vec<Buf>,
-    /// Told the outcome, on the worker's thread.
+    /// Called with the outcome on the worker's thread.
     pub done: Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>,
 }
 
-/// Something that a worker is to do.
+/// A message to a worker.
 pub(crate) enum Message {
     /// A piece of a request that another worker holds; the answer goes back to it.
     Piece { tag: u64, request: Request },
     /// The answer to a piece that was sent to another worker.
     Reply(Reply),
-    /// A client that has been negotiated with.
+    /// A client after the negotiation.
     Connection(Accepted),
     /// A request from within the process.
     Call(Call),
@@ -72,7 +72,7 @@ pub(crate) enum Message {
     Run(Box<dyn FnOnce(&mut Worker) + Send>),
 }
 
-/// Who waits for a request.
+/// The caller of a request.
 enum Caller {
     /// `pass`: of a write, on a volume that is a file too.
     Client {
@@ -84,7 +84,7 @@ enum Caller {
     Call(Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>),
 }
 
-/// What is left of a long trim or zeroing.
+/// The rest of a long trim or zeroing.
 struct Bulk {
     kind: Kind,
     left: Box<dyn Iterator<Item = Piece>>,
@@ -96,9 +96,9 @@ fn writes(kind: Kind) -> bool {
     !matches!(kind, Kind::Read | Kind::Flush)
 }
 
-/// What a worker tells the volume.
+/// A report of a worker to the volume.
 pub(crate) struct Report {
-    /// Whose.
+    /// The worker's number.
     pub worker: u32,
     pub event: Event,
 }
@@ -107,8 +107,8 @@ pub(crate) struct Report {
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub mailboxes: Arc<Vec<Mailbox<Message>>>,
-    /// Workers that hold requests or connections, or may yet; each serves the others' pieces
-    /// until there are none.
+    /// Workers that hold requests or connections, or may still get some. Each serves the pieces of the others until there
+    /// are none.
     pub holding: Arc<AtomicUsize>,
     pub map: Arc<Map>,
     pub overlaps: Overlaps,
@@ -127,30 +127,30 @@ pub(crate) struct Worker {
     map: Arc<Map>,
     overlaps: Overlaps,
     flush_shards: bool,
-    /// Writes of clients under way that have no pass.
+    /// Writes of clients in flight that have no pass.
     loose: u64,
     reports: Sender<Report>,
-    /// Requests under way, each with the time of its opening.
+    /// Requests in flight, each with the time of its opening.
     desk: Desk<(Nanos, Caller)>,
     pub latencies: Latencies,
-    /// Where client requests are told to, while they are recorded.
+    /// Receives client requests while they are recorded.
     pub tap: Option<Tap>,
     /// The time of this turn.
     clock: Nanos,
     bulk: HashMap<u64, Bulk>,
     connections: Slab<Connection>,
     serial: u64,
-    /// Connections to look at before the end of the turn.
+    /// Connections to process before the end of the turn.
     touched: Vec<usize>,
-    /// No new work; leave when nothing is under way.
+    /// No new work; end when nothing is in flight.
     stopping: bool,
     /// See [`Shared`].
     holding: Arc<AtomicUsize>,
     /// This worker is one of them.
     holds: bool,
-    /// Devices that were given up, whose attachment may come after that news.
+    /// Devices that failed; a message to attach them may come later.
     dead: Vec<DevId>,
-    /// Leave now.
+    /// End at once.
     quit: bool,
 }
 
@@ -191,7 +191,7 @@ impl Worker {
         }
     }
 
-    /// Serves until told to stop.
+    /// Serves until a message stops it.
     ///
     /// # Errors
     /// When the ring fails.
@@ -219,7 +219,7 @@ impl Worker {
         Ok(Left { given_up, flash, unsettled, flush_failed: self.shard.flush_failed() })
     }
 
-    /// When to look again at the latest: whoever waits for a log to be closed asks again.
+    /// The time of the next turn at the latest: while a log is being closed, its state is polled.
     fn next_deadline(&self) -> Option<Nanos> {
         let again = self.stopping.then(|| self.driver.now() + 10 * MILLISECOND);
         self.shard.next_deadline().into_iter().chain(again).min()
@@ -260,8 +260,8 @@ impl Worker {
         }
     }
 
-    /// Runs the shard until it has nothing to say; devices in memory answer within the loop, which
-    /// is bounded so that messages and sockets have their turn.
+    /// Runs the shard until it has no output. Devices in memory answer within the loop, which is bounded so that messages
+    /// and sockets are processed too.
     fn pump(&mut self) {
         for _ in 0..PUMP_ROUNDS {
             self.clock = self.driver.now();
@@ -279,7 +279,7 @@ impl Worker {
                 self.route_reply(reply);
             }
             while let Some(event) = self.shard.next_event() {
-                // The volume may be gone at the very end.
+                // The volume may be dropped already at the end.
                 let _ = self.reports.send(Report { worker: self.index, event });
             }
             if !moved {
@@ -329,7 +329,7 @@ impl Worker {
         }
     }
 
-    /// Takes requests from the connections that something happened to, and lends them memory.
+    /// Takes requests from connections with events, and lends them memory.
     fn serve_connections(&mut self) {
         while let Some(number) = self.touched.pop() {
             let Some(connection) = self.connections.get_mut(number) else { continue };
@@ -393,7 +393,7 @@ impl Worker {
     fn open_request(&mut self, caller: Caller, kind: Kind, offset: u64, len: u64, bufs: Vec<Buf>) {
         tap::tell(&mut self.tap, self.clock, kind, offset, len);
         if kind == Kind::Flush {
-            // Where each shard has a log that holds what was answered, to all of them.
+            // If each shard has a log with acknowledged data, the flush goes to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
             let number = self.desk.open((self.clock, caller), kind, 0, to);
             for shard in 0..to {
@@ -443,7 +443,7 @@ impl Worker {
         }
     }
 
-    /// Takes nothing new; requests under way are answered, then the worker leaves.
+    /// Takes nothing new; requests in flight are answered, then the worker ends.
     pub fn stop(&mut self) {
         self.stopping = true;
         for (number, connection) in &mut self.connections {
@@ -452,7 +452,7 @@ impl Worker {
         }
     }
 
-    /// Leaves at once.
+    /// Ends at once.
     pub fn quit(&mut self) {
         self.quit = true;
     }
@@ -462,12 +462,12 @@ impl Worker {
         self.index
     }
 
-    /// Client requests under way that this worker holds.
+    /// Client requests in flight that this worker holds.
     pub fn open_requests(&self) -> u64 {
         self.desk.in_flight() as u64
     }
 
-    /// Writes of clients under way that began before the volume was a file.
+    /// Writes of clients in flight that began before the volume was a file.
     pub fn loose_writes(&self) -> u64 {
         self.loose
     }
@@ -477,9 +477,9 @@ impl Worker {
         self.connections.len()
     }
 
-    /// Whether this worker has nothing to do any more, and no other will need it. What may still
-    /// be under way on flash (a write-through, a population, an operation that hangs) is of no
-    /// use to a cache that starts cold; a journal is brought up to date first.
+    /// Whether this worker has nothing left to do, and no other worker will need it. Operations in flight on flash (a
+    /// write-through, a population, an operation that hangs) are useless to a cache that starts cold. A journal is first
+    /// completed.
     fn may_leave(&mut self) -> bool {
         let mut empty = self.connections.is_empty() && self.desk.in_flight() == 0;
         if empty {

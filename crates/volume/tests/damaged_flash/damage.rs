@@ -98,7 +98,7 @@ fn of_metadata(layout: &Layout, copy: u8) -> Vec<Part> {
 }
 
 /// One place of headers, and the segments, which the heads of batches repeat. What lies in the ring has
-/// checksums: whoever reads a damaged page where the log alone has it is told so, which is not judged here.
+/// checksums: a read of a damaged dirty page fails, which is not judged here.
 fn of_log(log: &Geometry, copy: u8) -> Vec<Part> {
     let header = log.base + u64::from(copy) * 4096;
     vec![("header", header..header + 4096), ("segments", log.base + 2 * 4096..log.block(0))]
@@ -139,7 +139,7 @@ fn put_back(past: &Past, image: &mut Image, owns: bool, rng: &mut Pcg64Mcg) -> S
             image.flash.clone_from(&past.older.flash);
             return "the flash of an older formatting".to_owned();
         }
-        // Flash alone had what is lost with it: nobody can tell.
+        // The dirty data is lost with the flash, which cannot be noticed.
         3 if !owns => {
             image.flash.clone_from(&past.early.flash);
             image.state.clone_from(&past.early.state);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Label, metadata or page log, and state file, damaged together: flipped bits, zeroed sectors, cut files, old copies
 //! put back, by seed. Where the origin has everything a start is warm or cold, or refused in one line, and
-//! no read ever returns a wrong byte. A flash that alone has data is served with all of it or refused,
-//! and then neither it nor the state file was written.
+//! no read ever returns a wrong byte. A flash with dirty data is served with all of it or refused; then neither it nor
+//! the state file is written.
 //!
 //! Two faults at one place are not promised to be noticed (docs/recovery.md), so of what is there
 //! twice a case damages the same copy everywhere, and a state file is put back by itself.
@@ -44,11 +44,11 @@ enum Cache {
     Pages(LogPolicy),
 }
 
-/// Those under which flash alone has data after a stop.
+/// Those under which flash holds dirty data after a stop.
 const OWNING: [Cache; 2] = [Cache::Units("prwc"), Cache::Pages(LogPolicy::Full)];
 
 impl Cache {
-    /// Whether flash alone has data after a stop.
+    /// Whether flash holds dirty data after a stop.
     fn owns(self) -> bool {
         OWNING.contains(&self)
     }
@@ -156,7 +156,7 @@ impl Served {
 }
 
 impl Drop for Served {
-    /// Whatever is under way is given up: nobody looks at the files again.
+    /// Requests in flight are aborted: the files are not read again.
     fn drop(&mut self) {
         if !self.0.has_stopped() {
             let _ = self.0.stop(PATIENCE, |_| {}, || true);
@@ -164,8 +164,8 @@ impl Drop for Served {
     }
 }
 
-/// What lies there at three moments: under an older formatting; early under the present one, with
-/// nothing that flash alone has; and last. And what the volume reads as at last.
+/// The files at three moments: under an older formatting; early under the present one, without dirty data; and last. And
+/// the content of the volume at the last moment.
 struct Past {
     older: Image,
     early: Image,
@@ -362,7 +362,7 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     });
     assert!(is_done.recv_timeout(PATIENCE).unwrap());
     let alarm = served.0.status().unwrap().alarm.unwrap();
-    assert!(alarm.contains("the origin refuses what flash alone has"), "{alarm}");
+    assert!(alarm.contains("the origin refuses dirty data from flash"), "{alarm}");
     served.stop();
     drop(fault);
     let mended = Fault::new();
@@ -370,7 +370,7 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     let refused = Served::start_with(dir.path(), cache, &mended, &Fault::new()).map(drop);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("cannot be brought up to date"), "{refused}");
-    // Nor is it forgotten where nothing else says so.
+    // Nor is it forgotten without a state file.
     fs::rename(dir.path().join("state"), dir.path().join("aside")).unwrap();
     let refused = start(dir.path(), cache).unwrap_err();
     assert!(refused.contains("alone may have some of the data"), "{refused}");
@@ -404,7 +404,7 @@ fn nothing_is_written_to_a_flash_that_is_refused_for_another() {
         let image = Image { flash: vec![0; FLASH_BYTES as usize], ..past.last.clone() };
         image.lay_out(dir.path());
         let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
-        assert!(refused.contains("alone has some of its data"), "{refused}");
+        assert!(refused.contains("may hold dirty data of it"), "{refused}");
         assert_eq!(image.differs(&Image::of(dir.path())), None);
     }
 }

@@ -102,7 +102,7 @@ impl Table {
             placement,
             ways,
             used: 0,
-            partial: BitmapPool::new(shape.pages_per_unit()),
+            partial: BitmapPool::new(shape.pages_per_unit(), slots),
             replacement: match replacement {
                 Some(policy) => policy.build(slots, ways, shape.unit_bytes),
                 None => Box::new(Update),

@@ -7,13 +7,15 @@
 //! Invariants: a bitmap is either taken or on the free list. Memory grows in chunks with the most bitmaps ever taken at
 //! once, at most one per slot. The bitmap returned last is taken first, so the pool stays compact.
 
-/// Bitmaps per chunk.
+/// Bitmaps per chunk; fewer in the last chunk if there are fewer slots.
 const CHUNK: usize = 4096;
 
 /// A pool of bitmaps of equal size.
 #[derive(Debug)]
 pub(crate) struct BitmapPool {
     words: usize,
+    /// The most bitmaps that are taken at a time, one for each slot.
+    most: usize,
     chunks: Vec<Box<[u64]>>,
     /// First free bitmap, whose first word is the index of the next; `NONE` ends the list.
     free: u32,
@@ -24,10 +26,10 @@ pub(crate) struct BitmapPool {
 const NONE: u32 = u32::MAX;
 
 impl BitmapPool {
-    /// A pool of bitmaps for units of this many pages.
-    pub(crate) fn new(pages: u32) -> Self {
+    /// A pool of bitmaps for so many slots of this many pages.
+    pub(crate) fn new(pages: u32, slots: u32) -> Self {
         let words = pages.div_ceil(64) as usize;
-        Self { words, chunks: Vec::new(), free: NONE, made: 0, out: 0 }
+        Self { words, most: slots as usize, chunks: Vec::new(), free: NONE, made: 0, out: 0 }
     }
 
     /// Bytes of one bitmap.
@@ -35,9 +37,9 @@ impl BitmapPool {
         u64::from(pages.div_ceil(64)) * 8
     }
 
-    /// Bytes of memory that the pool uses.
+    /// Bytes of memory that the pool uses: at most those of a bitmap for each slot.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.chunks.len() * CHUNK * self.words * 8) as u64
+        self.chunks.iter().map(|chunk| chunk.len() as u64 * 8).sum()
     }
 
     /// Takes a bitmap with every bit set or every bit clear.
@@ -52,8 +54,11 @@ impl BitmapPool {
     }
 
     fn make(&mut self) -> u32 {
-        if self.made as usize == self.chunks.len() * CHUNK {
-            self.chunks.push(vec![0; CHUNK * self.words].into_boxed_slice());
+        let made = self.made as usize;
+        debug_assert!(made < self.most, "a slot has one bitmap");
+        if made == self.chunks.len() * CHUNK {
+            let chunk = self.most.saturating_sub(made).clamp(1, CHUNK);
+            self.chunks.push(vec![0; chunk * self.words].into_boxed_slice());
         }
         self.made += 1;
         self.made - 1
@@ -131,10 +136,11 @@ mod tests {
 
     #[test]
     fn returned_bitmaps_are_taken_again() {
-        let mut pool = BitmapPool::new(256);
+        let mut pool = BitmapPool::new(256, 10_000);
         let out: Vec<u32> = (0..10_000).map(|i| pool.take(i % 2 == 0)).collect();
         assert!(all_set(pool.get(out[4]), 0..256) && pool.get(out[5]).iter().all(|w| *w == 0));
         let bytes = pool.bytes();
+        assert_eq!(bytes, 10_000 * BitmapPool::bytes_each(256), "as `Memory` computes");
         out.iter().for_each(|i| pool.give_back(*i));
         let again: std::collections::HashSet<u32> = (0..10_000).map(|_| pool.take(true)).collect();
         assert_eq!((again.len(), pool.bytes()), (10_000, bytes));
