@@ -78,6 +78,8 @@ class Cluster:
         self.around: list[str] = []
         # The postmaster that was seen last.
         self.last = 0
+        # Segments in /dev/shm of servers that were killed.
+        self.segments: set[Path] = set()
         self.settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(home),
@@ -196,10 +198,20 @@ class Cluster:
         """Sends it to the postmaster, then to all others: so nobody is replaced."""
         first = self.postmaster()
         for pid in sorted(self.processes(), key=lambda pid: pid != first):
+            if number == signal.SIGKILL:
+                self.note_segments(pid)
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
                 pass
+
+    def note_segments(self, pid: int) -> None:
+        """A killed server leaves its segments; `destroy` removes them."""
+        try:
+            maps = (Path("/proc") / str(pid) / "maps").read_text()
+        except OSError:
+            return
+        self.segments.update(Path(name) for name in re.findall(r"/dev/shm/PostgreSQL\.\d+", maps))
 
     def kill_all(self) -> None:
         """SIGKILL to all at once."""
@@ -252,9 +264,17 @@ class Cluster:
         """Nothing of it is left."""
         if not self.home.exists():
             return
+        if self.postmaster():
+            try:
+                # A stop, unlike a kill, removes the server's own segments (`/dev/shm/PostgreSQL.*`).
+                self.stop("immediate")
+            except Failed:
+                pass
         self.kill_all()
         if (self.data / "global/pg_control").exists():
             self.forget_memory()
+        for segment in self.segments:
+            segment.unlink(missing_ok=True)
         shutil.rmtree(self.home)
 
 

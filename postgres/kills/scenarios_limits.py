@@ -166,7 +166,6 @@ def small_shm(lab: Lab) -> None:
         at = cluster.log_size()
         expect_start(cluster, "")
         expect_log(cluster, "KiB of shared memory: No space left on device", at)
-        make_status(cluster)
         expect("caching", status(cluster)["caching"], False)
         if "No space left on device" not in str(status(cluster)["reason"]):
             raise Failed(f"no reason: {status(cluster)}")
