@@ -54,45 +54,45 @@ pub struct ChoiceArgs {
     /// volume that one worker's log holds in a row.
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub unit: Option<u64>,
-    /// Replacement policy [sce: gclock; slru, flashcache, enhanceio: lru]
+    /// Replacement policy [sce, larder: gclock; slru, flashcache, enhanceio: lru]
     ///
     /// Accepted: gclock, lru, fifo, clock, sieve, s3fifo, arc, 2q, lirs, wtinylfu.
     #[arg(long, value_name = "POLICY")]
     pub replacement: Option<String>,
-    /// Effect of a write on flash [sce: async; slru: around; prwc: write-back; face, face-basic: full; else: through]
+    /// Effect of a write on flash [sce, larder: async; slru: around; prwc: write-back; face, face-basic: full; else: through]
     #[arg(long, value_name = "POLICY")]
     pub write_policy: Option<WriteArg>,
-    /// Metadata that survives a restart [sce, prwc, proc: journal; face, face-basic: log; else: volatile]
+    /// Metadata that survives a restart [sce, larder, prwc, proc: journal; face, face-basic: log; else: volatile]
     ///
     /// Without this flag a cache on a device in memory has no journal.
     #[arg(long, value_name = "DURABILITY")]
     pub durability: Option<DurabilityArg>,
-    /// Population workers of each class, fastest class first [sce: 8,4,1,1]
+    /// Population workers of each class, fastest class first [sce: 8,4,1,1; larder: 1]
     #[arg(long, value_delimiter = ',', value_name = "N,..", hide_short_help = true)]
     pub populate_workers: Option<Vec<u32>>,
     /// Least miss ratio of each class, falling; the first class whose conditions hold is active
-    /// [sce: 35%,15%,0%,0%]
+    /// [sce: 35%,15%,0%,0%; larder: 0%]
     #[arg(
         long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..", hide_short_help = true
     )]
     pub populate_miss: Option<Vec<f64>>,
-    /// Least free share of the cache of each class [sce: 10%,0%,10%,0%]
+    /// Least free share of the cache of each class [sce: 10%,0%,10%,0%; larder: 0%]
     #[arg(
         long, value_delimiter = ',', value_parser = ratio, value_name = "SHARE,..", hide_short_help = true
     )]
     pub populate_free: Option<Vec<f64>>,
-    /// Pause of each class's workers before each unit [sce: 0,0,0,500ms]
+    /// Pause of each class's workers before each unit [sce: 0,0,0,500ms; larder: 0]
     #[arg(
         long, value_delimiter = ',', value_parser = span, value_name = "SPAN,..", hide_short_help = true
     )]
     pub populate_period: Option<Vec<Nanos>>,
-    /// Number of recent misses among which a population worker chooses the hottest [sce: 100]
+    /// Number of recent misses among which a population worker chooses the hottest [sce: 100; larder: 800]
     #[arg(long, alias = "populate-list", value_name = "N", hide_short_help = true)]
     pub populate_list_misses: Option<usize>,
-    /// Span over which the miss ratio is measured [sce: 1s]
+    /// Span over which the miss ratio is measured [sce, larder: 1s]
     #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub populate_window: Option<Nanos>,
-    /// Number of recent misses that a unit needs to displace another [sce: 8]
+    /// Number of recent misses that a unit needs to displace another [sce: 8; larder: 2]
     #[arg(long, alias = "displace-heat", value_name = "N", hide_short_help = true)]
     pub displace_misses: Option<u32>,
     /// Span between the end of one update and the start of the next [prwc, proc: 1h]
@@ -101,7 +101,7 @@ pub struct ChoiceArgs {
     /// Reference factor above which a unit is hot; each request adds 20 [prwc, proc: 50]
     #[arg(long, alias = "update-hot", value_name = "N", hide_short_help = true)]
     pub update_hot_factor: Option<u16>,
-    /// Highest reference count of a unit in generalised CLOCK [sce: 4]
+    /// Highest reference count of a unit in generalised CLOCK [sce, larder: 4]
     #[arg(long, alias = "clock-ceiling", value_name = "N", hide_short_help = true)]
     pub clock_ceiling_count: Option<u8>,
     /// Pages that are written to a page log together, 1 to 256 [face, face-basic: 64]

@@ -13,7 +13,7 @@ use super::step::{Pacing, populate};
 use crate::cache::Current;
 use crate::cache::units::clean::Clean;
 use crate::context::Context;
-use crate::exec::{Nanos, SECOND, Signal};
+use crate::exec::{Nanos, SECOND};
 use crate::mutant;
 
 /// The rest between two passes over all slots, whose cost grows with the flash.
@@ -43,23 +43,25 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
             continue;
         }
         let candidate = workers.policy.borrow_mut().next(number, room);
-        let Some(clean) = current.clean() else {
-            wake.wait(&cx.exec).await;
-            continue;
-        };
         let Some(unit) = candidate else {
-            match workers.completes(free_ratio) {
-                true => complete_next(&cx, &clean, wake).await,
-                false => wake.wait(&cx.exec).await,
+            let completes = current.clean().filter(|_| workers.completes(free_ratio));
+            // Nothing of the cache is held while the worker waits: a detach could not end.
+            let Some(clean) = completes else {
+                wake.wait(&cx.exec).await;
+                continue;
+            };
+            if !complete_next(&cx, clean).await {
+                wake.wait_for(PASS_REST, &cx.exec).await;
             }
             continue;
         };
+        let Some(clean) = current.clean() else { continue };
         populate(&clean.units, unit as u32, Pacing::Paced).await;
     }
 }
 
-/// Completes the next unit that is valid in part, or waits for a candidate if there was none for a whole pass.
-async fn complete_next(cx: &Context, clean: &Clean, wake: &Signal) {
+/// Completes the next unit that is valid in part; returns false at the end of a pass over all slots.
+async fn complete_next(cx: &Context, clean: Rc<Clean>) -> bool {
     let table = &clean.units.table;
     match table.partial_from(clean.complete_next.get(), REPAIR_SLOTS) {
         Ok((slot, unit)) => {
@@ -72,9 +74,10 @@ async fn complete_next(cx: &Context, clean: &Clean, wake: &Signal) {
         }
         Err(_) => {
             clean.complete_next.set(0);
-            wake.wait_for(PASS_REST, &cx.exec).await;
+            return false;
         }
     }
+    true
 }
 
 /// Completes all units that were recovered in part.
