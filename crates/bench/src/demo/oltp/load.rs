@@ -204,6 +204,6 @@ mod tests {
         let error = wrong("UPDATE account SET version = 3");
         assert!(error.contains("reads as version") || error.contains("was answered"), "{error}");
         let error = wrong("UPDATE account SET filler = replace(filler, 7, 8)");
-        assert!(error.contains("something else"), "{error}");
+        assert!(error.contains("holds other data"), "{error}");
     }
 }
