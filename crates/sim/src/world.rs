@@ -223,7 +223,7 @@ impl World {
                             self.shards[0].flush_origin(RELAYED - number as u64);
                             continue;
                         }
-                        Event::LogOpened { dev, .. }
+                        Event::LogOpened { dev, .. } | Event::LogRefused { dev, .. }
                             if dev.0 as usize + 1 == self.devices.len() =>
                         {
                             moved = true;

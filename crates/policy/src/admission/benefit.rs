@@ -91,11 +91,19 @@ impl Benefit {
         (self.reads, self.hits) = (0, 0);
     }
 
+    /// The count of a unit, as it would be right after its halving. A unit that is read steadily doubles its count from
+    /// one halving to the next, and the hand halves each unit at another time.
+    fn frequency(&self, unit: u32) -> f64 {
+        let (units, unit) = (self.counts.len(), unit as usize);
+        let Some(count) = self.counts.get(unit) else { return 0.0 };
+        let since = (self.hand + units - 1 - unit) % units;
+        f64::from(*count) / (1.0 + since as f64 / units as f64)
+    }
+
     /// Whether `candidate` is read more often than `victim`, beyond noise.
     #[must_use]
     pub fn prefers(&self, candidate: u32, victim: u32) -> bool {
-        let count = |unit: u32| f64::from(self.counts.get(unit as usize).copied().unwrap_or(0));
-        let (own, theirs) = (count(candidate), count(victim));
+        let (own, theirs) = (self.frequency(candidate), self.frequency(victim));
         // The square root without `std`: own - a > b * sqrt(theirs + 1), both sides squared.
         let excess = own - theirs * (1.0 + MARGIN);
         excess > 0.0 && excess * excess > DEVIATIONS * DEVIATIONS * (theirs + 1.0)

@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn blocks_grow_where_bytes_are_cheap_and_shrink_where_they_are_dear() {
         assert_eq!(after(3, 0.1).bytes, 256 << 10, "a disk");
-        assert_eq!(after(3, 8.0).bytes, 16 << 10, "a volume of 125 MB/s");
+        assert_eq!(after(3, 8.0).bytes, 32 << 10, "a volume of 125 MB/s");
         assert_eq!(after(3, 200.0).bytes, LEAST_BYTES, "a thin wire");
     }
 
@@ -225,7 +225,7 @@ mod tests {
         assert!(share_extended(&mut after(3, 0.1)) > 0.8);
         assert!(share_extended(&mut after(0, 0.1)) < 0.02);
         assert!(
-            share_extended(&mut after(1, 200.0)) < 0.02,
+            share_extended(&mut after(1, 400.0)) < 0.02,
             "one hit does not pay for a slow wire"
         );
     }

@@ -456,7 +456,6 @@ pub const PROFILES: &[Profile] = &[
             Trouble::FlashHangs,
             Trouble::FlashSlow,
             Trouble::FlashVanishes,
-            Trouble::DataRot,
         ],
         ..EVERYDAY
     },

@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_bad_setting_is_told_in_one_line() {
         for (text, said) in [
-            ("system = 'lru'", "system = 'lru' cannot be; accepted: sce, prwc"),
+            ("system = 'lru'", "system = 'lru' cannot be; accepted: sce, larder, prwc"),
             ("user = 'U6'", "user = 'U6' cannot be; accepted: U1 to U5"),
             ("scale = '4'", "scale = '4' cannot be; accepted: 1, 1/2"),
             ("scale = '1/512'", "scale = '1/512' cannot be"),
