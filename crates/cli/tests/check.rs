@@ -110,6 +110,16 @@ fn the_report_states_what_a_start_does_and_where_the_state_file_is() {
     agrees(&place, &words);
 }
 
+/// One more run, in which clients write to every unit.
+fn run_with_writes(place: &Place, words: &[String]) {
+    let server = Server::start(words);
+    let mut client = place.client();
+    (0..8).for_each(|unit| client.write_at(unit * 65536, &[2; 4096], false).unwrap());
+    drop(client);
+    std::thread::sleep(Duration::from_millis(200));
+    server.stop();
+}
+
 /// Starts a server, which must give the decision and the reason of the report.
 fn agrees(place: &Place, words: &[String]) -> String {
     let report = json(&check(place, &["--json"]));
@@ -143,12 +153,7 @@ fn a_start_gives_the_decision_and_the_reason_of_the_report() {
         let (flash, origin) = (place.path("flash"), place.path("origin"));
         let earlier = std::fs::read(&flash).unwrap();
         assert_eq!(agrees(&place, &words), "starts warm");
-        let server = Server::start(&words);
-        let mut client = place.client();
-        (0..8).for_each(|unit| client.write_at(unit * 65536, &[2; 4096], false).unwrap());
-        drop(client);
-        std::thread::sleep(Duration::from_millis(200));
-        server.stop();
+        run_with_writes(&place, &words);
 
         let modified = std::fs::metadata(&origin).unwrap().modified().unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(&origin).unwrap();
@@ -196,12 +201,7 @@ fn a_start_gives_the_decision_and_the_reason_of_the_report() {
 fn an_earlier_copy_of_the_flash_is_recognised() {
     let (place, words) = used(&[]);
     let earlier = std::fs::read(place.path("flash")).unwrap();
-    let server = Server::start(&words);
-    let mut client = place.client();
-    (0..8).for_each(|unit| client.write_at(unit * 65536, &[2; 4096], false).unwrap());
-    drop(client);
-    std::thread::sleep(Duration::from_millis(200));
-    server.stop();
+    run_with_writes(&place, &words);
     std::fs::write(place.path("flash"), earlier).unwrap();
     assert!(agrees(&place, &words).contains("a copy from before"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A fill of a slot: claim pages, write their bytes to flash, validate them (design rules 3 and 4).
+//! A fill of a slot: claim pages, fetch them from the origin, write them to flash, validate them (design rules 3 and 4).
 //!
 //! A fill claims its pages before its caller reads or writes them on the origin. If a write, trim or population claims one
 //! of them meanwhile, that page stays invalid: flash and origin may have ordered the two differently. [`Fill::write`] is
@@ -15,7 +15,9 @@ use crate::claims::Claim;
 use crate::flash::FlashError;
 use crate::journal::Journal;
 use crate::mutant;
+use crate::origin::Use;
 use crate::pages::{PageSet, Pages};
+use crate::request::Errno;
 use crate::write_pool::PoolShare;
 
 /// A fill of some pages of one unit.
@@ -67,6 +69,21 @@ impl<'a, J: Journal> Fill<'a, J> {
         self.conflicts().is_empty() && self.units.flash.usable()
     }
 
+    /// Where pages of the unit lie on the origin: offset and length.
+    pub(crate) fn range(&self, pages: &Pages) -> (u64, u64) {
+        let (shape, page) = (&self.units.cx.shape, PAGE as u64);
+        let offset = shape.unit_offset(self.unit) + u64::from(pages.start) * page;
+        (offset, (pages.len() as u64 * page).min(shape.origin_bytes - offset))
+    }
+
+    /// Reads pages of the unit from the origin. The last page of the volume may be short; its rest is zero.
+    pub(crate) async fn fetch(&self, why: Use, pages: &Pages) -> Result<Buf, Errno> {
+        let (offset, len) = self.range(pages);
+        let mut buf = Buf::with_len(pages.len() * PAGE);
+        buf[len as usize..].fill(0);
+        self.units.cx.origin.read(why, offset, len, buf).await
+    }
+
     /// Writes bytes to the slot, then validates those of the `valid` pages that do not conflict.
     pub(crate) async fn write(
         &self,
@@ -87,14 +104,14 @@ impl<'a, J: Journal> Fill<'a, J> {
     }
 
     /// Writes the pages of `pages` that are neither in `skip` nor in conflict; `buf` begins at the first of `pages`.
-    /// Returns the buffer. `written` is called whenever the buffer comes back from flash.
+    /// `written` is called whenever the buffer comes back from flash.
     pub(crate) async fn write_runs(
         &self,
         pages: Pages,
         skip: &PageSet,
         mut buf: Buf,
         written: impl Fn(&Buf),
-    ) -> Result<Buf, FlashError> {
+    ) -> Result<(), FlashError> {
         let (first, page) = (pages.start, PAGE as u64);
         for run in PageSet::runs(pages, |p| !skip.has(p) && !self.conflicts().has(p)) {
             let (within, len) = (u64::from(run.start) * page, run.len() as u64 * page);
@@ -102,7 +119,7 @@ impl<'a, J: Journal> Fill<'a, J> {
             buf = self.write(Bytes { within, len, buf, at }, &run, None).await?;
             written(&buf);
         }
-        Ok(buf)
+        Ok(())
     }
 
     fn validate(&self, pages: &Pages, except: &PageSet) {

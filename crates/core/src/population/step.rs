@@ -7,7 +7,7 @@
 //!
 //! Reads hit a part once it is valid. A resident unit with invalid pages is completed in the same way.
 
-use crate::buf::{Buf, PAGE};
+use crate::buf::PAGE;
 use crate::cache::units::table::SlotPin;
 use crate::cache::units::unit_cache::UnitCache;
 use crate::fill::Fill;
@@ -90,7 +90,7 @@ async fn populate_part<J: Journal>(
     unit: u32,
     part: Pages,
 ) -> Option<()> {
-    let (cx, page) = (&units.cx, PAGE as u64);
+    let cx = &units.cx;
     // Two reads of the origin for the same pages would disqualify each other from validation.
     units.extended.ended(unit, &part, &cx.exec).await;
     let late = mutant::is_active("population-late-claim");
@@ -98,13 +98,8 @@ async fn populate_part<J: Journal>(
     let skip = pin.valid_pages(&part);
     let first = part.clone().find(|p| !skip.has(*p))?;
     let last = part.clone().rev().find(|p| !skip.has(*p))?;
-    let within = u64::from(first) * page;
-    let from = cx.shape.unit_offset(unit) + within;
-    let len = (u64::from(last + 1 - first) * page).min(cx.shape.origin_bytes - from);
-    let mut buf = Buf::with_len((u64::from(last + 1 - first) * page) as usize);
-    // The last page of the volume may be short; its rest is zero on flash.
-    buf[len as usize..].fill(0);
-    cx.stats.add(|c| c.population_bytes += len);
-    let buf = cx.origin.read(Use::Population, from, len, buf).await.ok()?;
-    fill.write_runs(first..last + 1, &skip, buf, |_| ()).await.ok().map(drop)
+    let pages = first..last + 1;
+    cx.stats.add(|c| c.population_bytes += fill.range(&pages).1);
+    let buf = fill.fetch(Use::Population, &pages).await.ok()?;
+    fill.write_runs(pages, &skip, buf, |_| ()).await.ok()
 }

@@ -6,6 +6,7 @@
 //!
 //! Extended reads leave units in part too. A worker without a candidate completes those, while they may admit units.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use super::demand::Population;
@@ -50,7 +51,9 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
                 wake.wait(&cx.exec).await;
                 continue;
             };
-            if !complete_next(&cx, clean).await {
+            if !complete_next(&cx, &clean, &clean.complete_next).await {
+                clean.complete_next.set(0);
+                drop(clean);
                 wake.wait_for(PASS_REST, &cx.exec).await;
             }
             continue;
@@ -60,22 +63,19 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
     }
 }
 
-/// Completes the next unit that is valid in part; returns false at the end of a pass over all slots.
-async fn complete_next(cx: &Context, clean: Rc<Clean>) -> bool {
+/// Completes the next unit that is valid in part, from slot `next` on; returns false if there is none up to the last slot.
+async fn complete_next(cx: &Context, clean: &Clean, next: &Cell<u32>) -> bool {
     let table = &clean.units.table;
-    match table.partial_from(clean.complete_next.get(), REPAIR_SLOTS) {
+    match table.partial_from(next.get(), REPAIR_SLOTS) {
         Ok((slot, unit)) => {
-            clean.complete_next.set(slot + 1);
+            next.set(slot + 1);
             populate(&clean.units, unit, Pacing::Paced).await;
         }
-        Err(next) if next < table.slots() => {
-            clean.complete_next.set(next);
+        Err(slot) if slot < table.slots() => {
+            next.set(slot);
             cx.exec.sleep(1).await; // yields to clients
         }
-        Err(_) => {
-            clean.complete_next.set(0);
-            return false;
-        }
+        Err(_) => return false,
     }
     true
 }
@@ -83,17 +83,8 @@ async fn complete_next(cx: &Context, clean: Rc<Clean>) -> bool {
 /// Completes all units that were recovered in part.
 pub(super) async fn repair(cx: &Context, current: &Current) {
     while let Some(clean) = current.clean() {
-        let table = &clean.units.table;
-        match table.partial_from(clean.repair_next.get(), REPAIR_SLOTS) {
-            Ok((slot, unit)) => {
-                clean.repair_next.set(slot + 1);
-                populate(&clean.units, unit, Pacing::Paced).await;
-            }
-            Err(next) if next < table.slots() => {
-                clean.repair_next.set(next);
-                cx.exec.sleep(1).await; // yields to clients
-            }
-            Err(_) => return clean.repair_next.set(u32::MAX),
+        if !complete_next(cx, &clean, &clean.repair_next).await {
+            return clean.repair_next.set(u32::MAX);
         }
     }
 }

@@ -13,6 +13,7 @@
 
 use alloc::vec::Vec;
 
+use super::spread;
 use crate::Nanos;
 
 /// The smallest block.
@@ -186,7 +187,7 @@ impl ExtendedReads {
 
 /// Where a unit is watched.
 fn place(unit: u64) -> usize {
-    (unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % WATCHED
+    spread(unit, WATCHED as u64) as usize
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 
 use alloc::vec::Vec;
 
+use super::spread;
 use crate::Nanos;
 
 /// Units that are remembered.
@@ -102,7 +103,7 @@ impl Investment {
 
 /// Where a unit is remembered.
 fn place(unit: u64) -> usize {
-    (unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % REMEMBERED
+    spread(unit, REMEMBERED as u64) as usize
 }
 
 #[cfg(test)]

@@ -18,6 +18,11 @@ mod periodic;
 mod regulator;
 mod selective;
 
+/// One of `over` places for a unit: neighbours are spread (Fibonacci hashing).
+fn spread(unit: u64, over: u64) -> u64 {
+    (unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % over
+}
+
 pub use benefit::{BYTES_PER_UNIT as BENEFIT_BYTES_PER_UNIT, Benefit};
 pub use extended::{ExtendedReads, ExtendedSettings};
 pub use investment::{Investment, InvestmentSettings};

@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Class, ExtendedSettings, InvestmentSettings, Regulator};
+use super::{Class, ExtendedSettings, InvestmentSettings, Regulator, spread};
 use crate::Nanos;
 use crate::heat::{DEFAULT_LENGTH, HeatList};
 
@@ -95,9 +95,7 @@ impl Selective {
         if self.running == 0 {
             return None;
         }
-        // Fibonacci hashing: neighbouring fragments go to different workers.
-        let hash = unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let worker = (hash % u64::from(self.running)) as u32;
+        let worker = spread(unit, u64::from(self.running)) as u32;
         self.lists[worker as usize].missed(unit);
         Some(worker)
     }

@@ -204,20 +204,14 @@ impl Clean {
         };
         let skip = pin.valid_pages(&pages);
         let (from, to) = (u64::from(pages.start) * page, u64::from(pages.end) * page);
-        let offset = cx.shape.unit_offset(place.unit) + from;
-        let len = (to - from).min(cx.shape.origin_bytes - offset);
-        let mut block = Buf::with_len((to - from) as usize);
-        block[len as usize..].fill(0);
         let read = units.extended.begin((place.unit, &pages), &claim, &cx.exec);
         let began = cx.exec.now();
-        let Ok(block) = cx.origin.read(Use::Client, offset, len, block).await else {
-            return Some(own);
-        };
+        let Ok(block) = fill.fetch(Use::Client, &pages).await else { return Some(own) };
         cx.population.read_origin(place, Some((from, to)), cx.exec.now() - began);
         let at = (place.within - from) as usize;
         own.copy_from_slice(&block[at..at + place.len as usize]);
         cx.reply(tag, Ok(()), Some(own), false);
-        cx.stats.add(|c| c.population_bytes += len - place.len);
+        cx.stats.add(|c| c.population_bytes += fill.range(&pages).1 - place.len);
         read.serve(&block);
         let _ = fill.write_runs(pages, &skip, block, |block| read.serve(block)).await;
         None

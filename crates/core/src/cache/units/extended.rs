@@ -21,7 +21,7 @@ use crate::shape::Place;
 
 /// The extended reads in flight of one attachment.
 #[derive(Clone, Default)]
-pub(crate) struct ExtendedReads(Rc<RefCell<Vec<Rc<Read>>>>);
+pub(crate) struct OpenReads(Rc<RefCell<Vec<Rc<Read>>>>);
 
 struct Read {
     unit: u32,
@@ -43,19 +43,21 @@ pub(crate) enum Joined {
 
 /// A request that waits for an extended read.
 struct Waiter {
-    pages: Pages,
+    /// First byte within the unit.
+    within: u64,
+    len: u64,
     bytes: RefCell<Option<Buf>>,
     done: Signal,
 }
 
 /// An extended read, until it is dropped.
 pub(crate) struct ExtendedRead {
-    reads: ExtendedReads,
+    reads: OpenReads,
     read: Rc<Read>,
     exec: Exec<InFlight>,
 }
 
-impl ExtendedReads {
+impl OpenReads {
     /// Begins an extended read of pages of a unit, which the claim holds.
     pub(crate) fn begin(
         &self,
@@ -102,28 +104,22 @@ impl ExtendedReads {
                 && (stale || !pages.clone().any(|page| conflicts.has(page)))
         };
         let Some(read) = self.find(covers) else { return Joined::Alone };
-        let (pages, bytes, done) = (pages.clone(), RefCell::default(), Signal::default());
-        let waiter = Rc::new(Waiter { pages, bytes, done });
+        let (within, len) = (place.within, place.len);
+        let (bytes, done) = (RefCell::default(), Signal::default());
+        let waiter = Rc::new(Waiter { within, len, bytes, done });
         read.waiters.borrow_mut().push(Rc::clone(&waiter));
         waiter.done.wait(exec).await;
-        match waiter.bytes.take() {
-            Some(pages) => {
-                let at = (place.within - u64::from(waiter.pages.start) * PAGE as u64) as usize;
-                Joined::Read(Buf::copy_of(&pages[at..at + place.len as usize]))
-            }
-            None => Joined::Failed,
-        }
+        waiter.bytes.take().map_or(Joined::Failed, Joined::Read)
     }
 }
 
 impl ExtendedRead {
     /// Answers the requests that wait; `bytes` begin at the first page of the read.
     pub(crate) fn serve(&self, bytes: &Buf) {
-        let first = self.read.pages.start;
+        let first = u64::from(self.read.pages.start) * PAGE as u64;
         for waiter in self.read.waiters.take() {
-            let at = |page: u32| ((page - first) as usize * PAGE).min(bytes.len());
-            let pages = at(waiter.pages.start)..at(waiter.pages.end);
-            waiter.bytes.replace(Some(Buf::copy_of(&bytes[pages])));
+            let at = (waiter.within - first) as usize;
+            waiter.bytes.replace(Some(Buf::copy_of(&bytes[at..at + waiter.len as usize])));
             waiter.done.set(&self.exec);
         }
     }

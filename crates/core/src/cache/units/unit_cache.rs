@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 
-use super::extended::ExtendedReads;
+use super::extended::OpenReads;
 use super::table::{SlotPin, Table};
 use crate::buf::Buf;
 use crate::claims::Claim;
@@ -34,7 +34,7 @@ pub(crate) struct UnitCache<J> {
     pub(crate) table: Rc<Table>,
     pub(crate) flash: Rc<Flash>,
     pub(crate) journal: Option<Rc<J>>,
-    pub(crate) extended: ExtendedReads,
+    pub(crate) extended: OpenReads,
     plan: FlashPlan,
     /// Units that are being populated.
     populating: RefCell<Vec<u32>>,
@@ -61,7 +61,7 @@ impl<J: Journal> UnitCache<J> {
         plan: FlashPlan,
     ) -> Self {
         let populating = RefCell::default();
-        let extended = ExtendedReads::default();
+        let extended = OpenReads::default();
         Self { cx: Rc::clone(cx), table, flash, journal, extended, plan, populating }
     }
 
