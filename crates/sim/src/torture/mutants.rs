@@ -27,8 +27,8 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
     ),
 ];
 
-/// The mutant that needs two crashes at the same block: a test of the page log crafts that state, because random histories
-/// show it about once in 100,000.
+/// The mutant that needs two crashes at the same block. Random histories rarely show that state, so a test of the page log
+/// makes it.
 const CRAFTED: &str = "page-log-older-batch-header";
 
 /// Whether and how a mutant was caught.
