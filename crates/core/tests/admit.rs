@@ -406,7 +406,7 @@ fn decisions_with_adopt() {
                 c.own = None;
                 c.record(|r| r.dirty = true);
             },
-            "refused: cannot be used (there is no state file that names it), and it alone may have some of the data; start it with the settings that it had, or lose that with --format",
+            "refused: cannot be used (there is no state file that names it), and it may hold dirty data; start it with the settings that it had, or discard that data with --format",
         ),
         (
             "a flash of another cache is not adopted",

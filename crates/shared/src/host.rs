@@ -285,12 +285,12 @@ impl Host for Member {
     async fn write_batch(
         &self,
         offset: u64,
-        head: Buf,
+        header: Buf,
         buffer: usize,
         pages: usize,
     ) -> Result<(), Errno> {
         let pages = self.0.memory.batch(buffer, pages);
-        let mut parts = [IoSlice::new(&head), IoSlice::new(&head), pages];
+        let mut parts = [IoSlice::new(&header), IoSlice::new(&header), pages];
         write_all(&self.0.devices.flash, &mut parts, offset)
     }
 

@@ -90,11 +90,11 @@ impl Host for Thread {
     async fn write_batch(
         &self,
         offset: u64,
-        head: Buf,
+        header: Buf,
         buffer: usize,
         pages: usize,
     ) -> Result<(), Errno> {
-        let mut bytes = [&head[..], &head[..]].concat();
+        let mut bytes = [&header[..], &header[..]].concat();
         let mut page = [0; PAGE];
         for place in 0..pages {
             self.staged(buffer, place, &mut page);

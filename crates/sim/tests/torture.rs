@@ -60,20 +60,20 @@ fn crash_after_crash() {
 #[test]
 fn failed_flash_is_fenced() {
     let seen = sweep("flash-fails", 100..140);
-    assert!(seen.given_up > 30 && seen.errors == 0, "{seen:?}");
+    assert!(seen.flash_failed > 30 && seen.errors == 0, "{seen:?}");
 }
 
 #[test]
 fn flash_is_detached_and_attached_under_load() {
     let seen = sweep("attach", 100..160);
-    assert!(seen.attached > 150 && seen.given_up > 20 && seen.cleared > 50, "{seen:?}");
+    assert!(seen.attached > 150 && seen.flash_failed > 20 && seen.cleared > 50, "{seen:?}");
     assert!(seen.warm > 200 && seen.dirty > 1_000, "{seen:?}");
 }
 
 #[test]
 fn any_choices_that_go_together() {
     let seen = sweep("lawful", 100..160);
-    assert!(seen.attached > 20 && seen.given_up > 20 && seen.errors > 50, "{seen:?}");
+    assert!(seen.attached > 20 && seen.flash_failed > 20 && seen.errors > 50, "{seen:?}");
     assert!(seen.warm > 200 && seen.dirty > 1_000 && seen.warm_hits > 1_000, "{seen:?}");
 }
 

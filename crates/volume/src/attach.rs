@@ -118,7 +118,7 @@ impl Volume {
         };
         self.ask(|worker| worker.shard.detach())?;
         Err(VolumeError::Refused(format!(
-            "flash {name}: cannot be used ({why}), and it alone may have some of the data"
+            "flash {name}: cannot be used ({why}), and it may hold dirty data"
         )))
     }
 

@@ -56,7 +56,7 @@ pub enum WhyCold {
 pub enum WhyRefused {
     /// The device is shorter than its cache, which may hold dirty data.
     #[error(
-        "holds {} of a cache of {}, and it alone may have some of the data; accepted: the whole device, or --format to lose that",
+        "holds {} of a cache of {}, and it may hold dirty data; accepted: the whole device, or --format to discard that data",
         Size(*bytes),
         Size(*needed)
     )]
@@ -84,7 +84,7 @@ pub enum WhyRefused {
     Foreign,
     /// It would start cold, and may hold dirty data.
     #[error(
-        "cannot be used ({why}), and it alone may have some of the data; start it with the settings that it had, {}or lose that with --format",
+        "cannot be used ({why}), and it may hold dirty data; start it with the settings that it had, {}or discard that data with --format",
         if *adopted {
             ""
         } else {

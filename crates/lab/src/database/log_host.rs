@@ -165,29 +165,29 @@ impl Host for LogHost {
     async fn write_batch(
         &self,
         offset: u64,
-        head: Buf,
+        header: Buf,
         buffer: usize,
         pages: usize,
     ) -> Result<(), Errno> {
-        let heads = 2 * head.len() as u64;
-        let first = offset + heads;
+        let headers = 2 * header.len() as u64;
+        let first = offset + headers;
         if self.batches {
-            let len = heads + pages as u64 * PAGE_BYTES;
+            let len = headers + pages as u64 * PAGE_BYTES;
             done(self.io.ask(FLASH, WRITE, offset, None, len)).await;
         } else {
-            done(self.io.ask(FLASH, WRITE, offset, None, heads)).await;
+            done(self.io.ask(FLASH, WRITE, offset, None, headers)).await;
             for page in 0..pages as u64 {
                 let at = first + page * PAGE_BYTES;
                 done(self.io.ask(FLASH, WRITE, at, None, PAGE_BYTES)).await;
             }
         }
-        self.store.write(offset, &head);
-        self.store.write(offset + head.len() as u64, &head);
+        self.store.write(offset, &header);
+        self.store.write(offset + header.len() as u64, &header);
         let staged = &self.staged.borrow()[buffer][..pages];
         for (block, (page, version)) in (first / PAGE_BYTES..).zip(staged) {
             self.store.set(block, Block::Page(*page, *version));
         }
-        let blocks = heads / PAGE_BYTES + pages as u64;
+        let blocks = headers / PAGE_BYTES + pages as u64;
         self.written.borrow_mut().push_back((blocks, pages as u64));
         Ok(())
     }

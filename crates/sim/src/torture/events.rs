@@ -64,7 +64,7 @@ impl Life<'_> {
             if let Event::FlashFailed { dev, .. } = event
                 && dev == self.flash
             {
-                self.seen.given_up += 1;
+                self.seen.flash_failed += 1;
                 let delay = if self.attached { self.rng.random_range(0..5) } else { 0 };
                 self.fence_at.get_or_insert(now + delay * MILLISECOND);
             }

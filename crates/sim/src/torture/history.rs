@@ -43,7 +43,7 @@ pub struct Seen {
     /// Recoveries of shards without a change in progress, compared with what they held.
     pub settled: u64,
     /// Times that flash failed.
-    pub given_up: u64,
+    pub flash_failed: u64,
     /// Times that flash was attached under load.
     pub attached: u64,
     /// Wrong sectors that nothing detects, by contract.
@@ -84,7 +84,7 @@ impl std::ops::AddAssign for Seen {
         self.cold += more.cold;
         self.cleared += more.cleared;
         self.settled += more.settled;
-        self.given_up += more.given_up;
+        self.flash_failed += more.flash_failed;
         self.attached += more.attached;
         self.undetected += more.undetected;
         self.digest = self.digest.wrapping_add(more.digest);

@@ -97,7 +97,7 @@ fn of_metadata(layout: &Layout, copy: u8) -> Vec<Part> {
     ]
 }
 
-/// One place of headers, and the segments, which the heads of batches repeat. What lies in the ring has
+/// One place of headers, and the segments, which the batch headers repeat. What lies in the ring has
 /// checksums: a read of a damaged dirty page fails, which is not judged here.
 fn of_log(log: &Geometry, copy: u8) -> Vec<Part> {
     let header = log.base + u64::from(copy) * 4096;

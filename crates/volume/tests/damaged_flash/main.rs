@@ -296,7 +296,7 @@ fn a_log_that_cannot_be_opened_is_refused_or_done_without() {
             }
             Err(refused) => {
                 let refused = refused.to_string();
-                assert!(cache.owns() && refused.contains("alone may have some of the data"));
+                assert!(cache.owns() && refused.contains("may hold dirty data"));
                 let now = Image { state: past.last.state.clone(), ..Image::of(dir.path()) };
                 assert_eq!(past.last.differs(&now), None, "{refused}");
                 assert!(
@@ -323,7 +323,7 @@ fn an_old_state_file_does_not_make_a_dirty_flash_clean() {
         );
         image.lay_out(dir.path());
         let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
-        assert!(refused.contains("alone may have some of the data"), "{refused}");
+        assert!(refused.contains("may hold dirty data"), "{refused}");
         assert_eq!(image.differs(&Image::of(dir.path())), None);
     }
 }
@@ -373,7 +373,7 @@ fn a_bounded_log_that_a_failing_origin_left_dirty_is_brought_there_by_a_start() 
     // Nor is it forgotten without a state file.
     fs::rename(dir.path().join("state"), dir.path().join("aside")).unwrap();
     let refused = start(dir.path(), cache).unwrap_err();
-    assert!(refused.contains("alone may have some of the data"), "{refused}");
+    assert!(refused.contains("may hold dirty data"), "{refused}");
     fs::rename(dir.path().join("aside"), dir.path().join("state")).unwrap();
     let served = Served::start(dir.path(), cache).unwrap();
     assert!(fs::read(dir.path().join("origin")).unwrap() == model);
@@ -390,7 +390,7 @@ fn a_dirty_flash_that_was_cut_short_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         image.lay_out(dir.path());
         let refused = start(dir.path(), cache).map(|_| "it starts").unwrap_err();
-        assert!(refused.contains("alone may have some of the data"), "{refused}");
+        assert!(refused.contains("may hold dirty data"), "{refused}");
         assert_eq!(image.differs(&Image::of(dir.path())), None);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long a page log of 64 GiB takes until its directory is usable after a crash (FaCE 5.2; F18).
 //!
-//! Method: the engine itself fills the log once over and into a second lap, on a host that keeps headers, segments
-//! and the heads of batches, and takes every page as zero. At several moments between two segments the
+//! Method: the engine itself fills the log once over and into a second lap, on a host that keeps log headers, segments
+//! and batch headers, and takes every page as zero. At several moments between two segments the
 //! power fails: the log is read by a second engine. What counts is the processor time of that, and what the reads
 //! would take one after the other on flash of 400 MB/s that answers within 0.1 ms.
 
@@ -82,8 +82,8 @@ impl Host for Engine {
     async fn read_flash(&self, offset: u64, buf: Buf) -> Result<Buf, Errno> {
         Ok(self.flash.read(offset, buf))
     }
-    async fn write_batch(&self, offset: u64, head: Buf, _: usize, _: usize) -> Result<(), Errno> {
-        self.flash.store(offset, &head);
+    async fn write_batch(&self, offset: u64, header: Buf, _: usize, _: usize) -> Result<(), Errno> {
+        self.flash.store(offset, &header);
         Ok(())
     }
     async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {

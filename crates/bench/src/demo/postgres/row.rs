@@ -110,7 +110,7 @@ pub struct Details {
     pub disk_writes_saved_ratio: Option<f64>,
     /// Pages written to flash.
     pub flash_pages_written: Option<u64>,
-    /// Bytes of a write to flash, in the mean: pages, and two heads.
+    /// Bytes of a write to flash, in the mean: pages, and two batch headers.
     pub flash_write_mean_bytes: Option<u64>,
     /// The log of changes that was replayed for it.
     pub replay_bytes: u64,
@@ -151,7 +151,7 @@ impl Cached {
         })
     }
 
-    /// Bytes written to flash: pages, and two heads a write.
+    /// Bytes written to flash: pages, and two batch headers a write.
     fn bytes_written(&self) -> u64 {
         (self.pages_written + 2 * self.writes) * PAGE_BYTES
     }

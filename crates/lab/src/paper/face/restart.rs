@@ -91,7 +91,7 @@ pub(super) fn pages(lab: &Lab<'_>) -> Result<Row> {
     let asked = format!(
         "At each interval more than 98 % of the pages that redo fetches come from flash; the directory takes \
          at most the paper's 1.5 s, and at most half as long again or less at another interval. The engine's \
-         log keeps a head with every batch, so it reads heads where FaCE reads the pages of two \
+         log writes a header with every batch, so it reads headers where FaCE reads the pages of two \
          segments. {MODEL}"
     );
     Ok(Row::new("F18", Kind::Absolute)?

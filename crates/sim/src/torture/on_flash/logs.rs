@@ -73,7 +73,7 @@ impl OnFlash for LogsPlan {
         Ok(())
     }
 
-    /// One place of headers, and segments, which the heads of batches repeat.
+    /// One place of headers, and segments, which the batch headers repeat.
     fn one_copy(&self, copy: u8) -> Vec<Range<u64>> {
         let page = PAGE as u64;
         let of = |place: Geometry| {
