@@ -32,6 +32,7 @@ mod claims;
 mod context;
 mod fill;
 mod flash;
+mod merge;
 mod origin;
 mod out_of_use;
 mod population;

@@ -54,6 +54,16 @@ pub const MUTANTS: &[Mutant] = &[
         "3",
         "a read joins an extended read that began before a write to its pages",
     ),
+    mutant(
+        "merged-read-shifted",
+        "3",
+        "a merged read answers each part with the bytes of the first",
+    ),
+    mutant(
+        "merged-error-unshared",
+        "3",
+        "only the first part of a merged operation gets its error",
+    ),
     mutant("benefit-evicts-pinned", "5", "admission by benefit evicts a slot that is in use"),
     mutant(
         "timeout-forgets",

@@ -15,6 +15,7 @@ use crate::buf::Buf;
 use crate::event::{Event, Events};
 use crate::exec::{DevId, Ended, Exec, IoKind, Signal, WaitList};
 use crate::flash::InFlight;
+use crate::merge::{Merger, Op, merges};
 use crate::population::pace::Pace;
 pub(crate) use crate::population::pace::Use;
 use crate::request::Errno;
@@ -34,6 +35,7 @@ pub(crate) struct Origin {
     changes: Cell<u64>,
     durable: Cell<u64>,
     flushing: Cell<bool>,
+    merger: Merger,
     waiting: WaitList,
     /// Result of the flush that the first shard made for this one.
     relayed: Signal,
@@ -58,6 +60,7 @@ impl Origin {
             changes: Cell::new(1),
             durable: Cell::new(0),
             flushing: Cell::new(false),
+            merger: Merger::default(),
             waiting: WaitList::default(),
             relayed: Signal::default(),
             relayed_result: Cell::new(Ok(())),
@@ -99,6 +102,7 @@ impl Origin {
         self.io(why, kind, offset, len, buf).await.0
     }
 
+    /// An operation; those of the parts of one request are merged.
     async fn io(
         &self,
         why: Use,
@@ -107,6 +111,19 @@ impl Origin {
         len: u64,
         buf: Option<Buf>,
     ) -> (Result<(), Errno>, Option<Buf>) {
+        let op = Op { kind, offset, len, buf };
+        match self.exec.group().filter(|_| merges(why, kind)) {
+            None => self.execute(why, op).await,
+            // Boxed, so that the task of a request within one unit does not have the size of this.
+            Some(run) => {
+                let execute = async |op| self.execute(why, op).await;
+                Box::pin(self.merger.run((run, why), op, &self.exec, execute)).await
+            }
+        }
+    }
+
+    async fn execute(&self, why: Use, op: Op) -> (Result<(), Errno>, Option<Buf>) {
+        let Op { kind, offset, len, buf } = op;
         self.stats.add(|c| match kind {
             IoKind::Read => {
                 c.origin_reads += 1;

@@ -26,11 +26,9 @@ pub(crate) enum Tag {
 }
 
 struct Run {
-    tag: u64,
     left: u32,
+    /// With the buffer of the whole request, if it reads.
     reply: Reply,
-    /// Bytes of the request, if it reads.
-    reads: Option<usize>,
 }
 
 /// Runs in flight.
@@ -38,10 +36,10 @@ struct Run {
 pub(crate) struct Runs(RefCell<Slab<Run>>);
 
 impl Runs {
-    /// Opens a run of `parts` parts; `reads`: bytes of the request, if it reads.
-    pub(crate) fn open(&self, tag: u64, parts: u32, reads: Option<usize>) -> u32 {
-        let reply = Reply { tag, result: Ok(()), buf: None, hit: true };
-        self.0.borrow_mut().insert(Run { tag, left: parts, reply, reads }) as u32
+    /// Opens a run of `parts` parts; `whole`: the buffer of the request, if it reads.
+    pub(crate) fn open(&self, tag: u64, parts: u32, whole: Option<Buf>) -> u32 {
+        let reply = Reply { tag, result: Ok(()), buf: whole, hit: true };
+        self.0.borrow_mut().insert(Run { left: parts, reply }) as u32
     }
 
     /// Takes a reply; returns the reply for the driver if the request is complete.
@@ -61,23 +59,21 @@ impl Runs {
         open.left -= 1;
         open.reply.hit &= hit;
         open.reply.result = open.reply.result.and(result);
-        if let (Some(len), Some(part)) = (open.reads, buf) {
-            let whole = open.reply.buf.get_or_insert_with(|| Buf::with_len(len));
+        if let (Some(whole), Some(part)) = (&mut open.reply.buf, buf) {
             whole[at..at + part.len()].copy_from_slice(&part);
         }
         if open.left > 0 {
             return None;
         }
-        let Run { tag, mut reply, .. } = runs.remove(run);
-        reply.tag = tag;
+        let Run { mut reply, .. } = runs.remove(run);
         // After an error the buffer is filled in part only.
         reply.buf = reply.buf.filter(|_| reply.result.is_ok());
         Some(reply)
     }
 }
 
-/// Cuts a request at the borders of units.
-pub(crate) fn parts(request: Request, unit_bytes: u64) -> Vec<Request> {
+/// Cuts a request at the borders of units. Returns also the buffer of the whole request, if it reads.
+pub(crate) fn parts(request: Request, unit_bytes: u64) -> (Vec<Request>, Option<Buf>) {
     let Request { kind, offset, len, buf } = request;
     let mut parts = Vec::new();
     let mut at = offset;
@@ -90,7 +86,8 @@ pub(crate) fn parts(request: Request, unit_bytes: u64) -> Vec<Request> {
         parts.push(Request { kind, offset: at, len: end - at, buf });
         at = end;
     }
-    parts
+    let reads = kind == Kind::Read;
+    (parts, reads.then(|| buf.unwrap_or_else(|| Buf::with_len(len as usize))))
 }
 
 #[cfg(test)]
@@ -102,10 +99,10 @@ mod tests {
         let runs = Runs::default();
         let buf = Some(Buf::copy_of(&[7; 12_288]));
         let request = Request { kind: Kind::Read, offset: 2048, len: 12_288, buf };
-        let parts = parts(request, 4096);
+        let (parts, _) = parts(request, 4096);
         assert_eq!(parts.iter().map(|p| p.len).collect::<Vec<_>>(), [2048, 4096, 4096, 2048]);
         let answer = |failing: Option<usize>| {
-            let run = runs.open(9, 4, Some(12_288));
+            let run = runs.open(9, 4, Some(Buf::with_len(12_288)));
             let replies = parts.iter().enumerate().filter_map(|(n, part)| {
                 let at = (part.offset - 2048) as u32;
                 let result = if failing == Some(n) { Err(Errno::EIO) } else { Ok(()) };

@@ -2,12 +2,14 @@
 //! Sizes of a volume, and the distribution of units and slots over its shards.
 //!
 //! A *stripe* is a run of consecutive units that one shard owns; stripes go to the shards in turn. A piece of a request lies
-//! in one stripe, so one shard serves it. A served volume has stripes of one unit, which spreads a sequential stream over
-//! the shards; in a wider stripe a shard serves a request unit by unit (`runs.rs`).
+//! in one stripe, so one shard serves it, unit by unit (`runs.rs`). A stripe is 1 MiB or one unit, whichever is larger: a shard
+//! then serves most requests whole, and their parts merge on the origin (`merge.rs`); a sequential stream is still spread over
+//! the shards. With a journal and several shards a stripe is always one unit: metadata on flash contains a shard's own
+//! numbers of units, and a flash that was formatted earlier must keep them.
 
 use crate::buf::PAGE;
 use crate::pages::{self, Pages};
-use crate::request::{Piece, Request, pieces};
+use crate::request::{MAX_PIECE_BYTES, Piece, Request, pieces};
 
 /// Sizes of a volume, and the number of this shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,13 @@ impl Shape {
     #[must_use]
     pub const fn striped(self, stripe_units: u32) -> Self {
         Self { stripe_units, ..self }
+    }
+
+    /// The same volume with stripes of at least [`MAX_PIECE_BYTES`].
+    #[must_use]
+    pub const fn wide(self) -> Self {
+        let units = MAX_PIECE_BYTES / self.unit_bytes;
+        self.striped(if units > 1 { units as u32 } else { 1 })
     }
 
     /// Bytes of a stripe.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A shard: the public interface of the engine.
 //!
-//! A volume is one or more shards; unit `u` belongs to shard `u mod shards`. No other thread touches a shard's state, so
+//! A volume is one or more shards; each owns stripes of units (`shape.rs`). No other thread touches a shard's state, so
 //! the paths need no lock. A driver submits requests ([`Shard::submit`]), advances the clock and runs tasks
 //! ([`Shard::run`]), executes operations ([`Shard::next_io`], [`Shard::complete`]), and takes replies and events. The kind
 //! of cache decides the path of a request (`cache/mod.rs`).
@@ -14,7 +14,7 @@ use crate::cache::Current;
 use crate::config::{CacheSpec, Limits};
 use crate::context::Context;
 use crate::event::Event;
-use crate::exec::{DevId, Io, IoId, IoKind, Nanos};
+use crate::exec::{DevId, Io, IoId, Nanos};
 use crate::format::FlashPlan;
 use crate::journal::recover::Recovered;
 use crate::pagelog::Geometry;
@@ -58,25 +58,28 @@ impl Shard {
         if request.offset % unit_bytes + request.len <= unit_bytes {
             return self.start(Tag::Whole(tag), request);
         }
-        let reads = (request.kind == Kind::Read).then_some(request.len as usize);
         let first = request.offset;
-        let parts = parts(request, unit_bytes);
-        let run = self.cx.runs.open(tag, parts.len() as u32, reads);
+        let (parts, whole) = parts(request, unit_bytes);
+        let run = self.cx.runs.open(tag, parts.len() as u32, whole);
         for part in parts {
             let at = (part.offset - first) as u32;
             self.start(Tag::Part { run, at }, part);
         }
     }
 
+    /// The parts of a run are a group: the origin merges their operations (`merge.rs`).
     fn start(&self, tag: Tag, request: Request) {
         let (exec, current) = (&self.cx.exec, Rc::clone(&self.current));
+        let group = match tag {
+            Tag::Whole(_) => None,
+            Tag::Part { run, .. } => Some(run),
+        };
         match request.kind {
-            Kind::Read => exec.spawn(current.read(tag, request)),
-            Kind::Write { fua } => exec.spawn(current.write(tag, request, fua)),
+            Kind::Read => exec.spawn_in(group, current.read(tag, request)),
+            Kind::Write { fua } => exec.spawn_in(group, current.write(tag, request, fua)),
             Kind::Flush => exec.spawn(current.flush(tag)),
-            Kind::Trim { fua } => exec.spawn(current.discard(tag, request, IoKind::Trim { fua })),
-            Kind::Zero { fua, may_unmap } => {
-                exec.spawn(current.discard(tag, request, IoKind::Zero { fua, may_unmap }));
+            kind @ (Kind::Trim { .. } | Kind::Zero { .. }) => {
+                exec.spawn_in(group, current.discard(tag, request, kind));
             }
         }
     }

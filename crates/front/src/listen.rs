@@ -388,8 +388,8 @@ impl Context {
             return tracing::warn!("{peer}: refused, {MOST_CONNECTIONS} connections are open");
         };
         tracing::info!("{peer}: connected to export '{}'", export.name);
-        let unit_bytes = volume.config().choices.unit_bytes;
-        let session = Session::new(export, negotiated.structured, unit_bytes, Limits::default())
+        let stripe_bytes = volume.shape().stripe_bytes();
+        let session = Session::new(export, negotiated.structured, stripe_bytes, Limits::default())
             .with_allocation(negotiated.allocation);
         volume.welcome(Accepted { socket, session: Box::new(session), peer, seats: [seat, own] });
     }

@@ -37,7 +37,7 @@ pub fn plain_world(choices: &Choices, units: u64, slots: u64) -> World {
     let origin = SimDevice::new(Box::new(Jitter::new(1, MILLISECOND, 2 * MILLISECOND)), None, 1, 1);
     let flash = SimDevice::new(Box::new(Jitter::new(2, 50 * MICRO, 100 * MICRO)), None, 2, 1);
     let bytes = units * choices.unit_bytes;
-    let mut world = World::new(origin, bytes, 1, &lawful(choices), &Limits::default());
+    let mut world = World::new(origin, bytes, &lawful(choices), &Limits::default());
     world.attach(flash, slots, 512);
     world
 }

@@ -54,16 +54,11 @@ pub struct World {
 }
 
 impl World {
-    /// A volume of `shards` shards in pass-through over `origin`.
+    /// A volume of one shard in pass-through over `origin`, in the shape that a server gives it.
     #[must_use]
-    pub fn new(
-        origin: SimDevice,
-        origin_bytes: u64,
-        shards: u32,
-        spec: &CacheSpec,
-        limits: &Limits,
-    ) -> Self {
-        Self::shaped(origin, Shape::new(origin_bytes, spec.unit_bytes, shards), spec, limits)
+    pub fn new(origin: SimDevice, origin_bytes: u64, spec: &CacheSpec, limits: &Limits) -> Self {
+        let shape = Shape::new(origin_bytes, spec.unit_bytes, 1).wide();
+        Self::shaped(origin, shape, spec, limits)
     }
 
     /// A volume of this shape.

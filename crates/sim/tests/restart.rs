@@ -59,7 +59,7 @@ impl Rig {
         };
         let bytes = self.shape.origin_bytes;
         let origin = device(1, 2 * MILLISECOND, origin);
-        let mut world = World::new(origin, bytes, 1, &lawful(&self.choices), &Limits::default());
+        let mut world = World::new(origin, bytes, &lawful(&self.choices), &Limits::default());
         let flash = device(2, MILLISECOND, flash);
         assert_eq!(world.attach_journaled(flash, &self.plan, VOLUME, &[found]), 1);
         world

@@ -29,7 +29,7 @@ fn run(seed: u64) -> (Vec<f64>, Counters) {
     let choices = sce();
     let bytes = UNITS * choices.unit_bytes;
     let mut world =
-        World::new(device("san-1g", bytes), bytes, 1, &lawful(&choices), &Limits::default());
+        World::new(device("san-1g", bytes), bytes, &lawful(&choices), &Limits::default());
     world.attach(device("ssd-840pro", bytes), UNITS, 512);
     let mut rng = Pcg64Mcg::new(u128::from(seed) << 1 | 1);
     let mut ask = |world: &mut World, client: u64| {

@@ -42,7 +42,7 @@ pub struct ClientRequest {
     pub offset: u64,
     /// Bytes; zero for a flush.
     pub len: u64,
-    /// A write's payload, one buffer for each of `pieces(offset, len, unit_bytes)`; else empty.
+    /// A write's payload, one buffer for each of `pieces(offset, len, stripe_bytes)`; else empty.
     pub bufs: Vec<Buf>,
 }
 

@@ -97,8 +97,7 @@ impl Volume {
     /// # Errors
     /// When a setting is invalid, or a ring cannot be set up.
     pub fn start(config: VolumeConfig) -> Result<Arc<Self>, VolumeError> {
-        let shape =
-            Shape::new(config.origin.geometry().bytes, config.choices.unit_bytes, config.workers);
+        let shape = config.choices.shape(config.origin.geometry().bytes, config.workers);
         if shape.units() > Shape::MOST_UNITS {
             return Err(VolumeError::Usage(format!(
                 "{}: {} units per worker do not fit the map; accepted: at most {} (use a larger --unit or more --workers)",

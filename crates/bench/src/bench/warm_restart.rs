@@ -95,7 +95,7 @@ fn begin(
     recovered: &[Option<Recovered>],
 ) -> Result<World> {
     let origin = device(SAN_PROFILE, DATA_BYTES, seed)?;
-    let mut world = World::new(origin, DATA_BYTES, 1, &choices.try_into()?, &Limits::default());
+    let mut world = World::new(origin, DATA_BYTES, &choices.try_into()?, &Limits::default());
     let model = profile(FLASH_PROFILE, FLASH_A_BYTES, seed).map_err(|e| anyhow!("{e}"))?;
     let flash = SimDevice::new(model, metadata, seed, MILLISECOND);
     let plan = plan(choices, DATA_BYTES, FLASH_A_BYTES, 1);

@@ -107,7 +107,7 @@ impl Checked {
             }
             let origin = open_device(origin, self.remote)?;
             let bytes = origin.geometry().bytes;
-            let shape = Shape::new(bytes, self.choices.unit_bytes, self.workers);
+            let shape = self.choices.shape(bytes, self.workers);
             let (flash, made) = open_flash(args, shape, &self.choices)?;
             Ok((origin, flash, made))
         };

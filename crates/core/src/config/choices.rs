@@ -11,6 +11,7 @@ use larder_policy::replacement::{
 
 use crate::buf::PAGE;
 use crate::pagelog::{BATCH_PAGES, LogPolicy, LogSettings};
+use crate::shape::Shape;
 
 /// Choice 4: the effect of a write on the flash copy of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,6 +332,18 @@ impl Choices {
         match &mut self.admission {
             AdmissionChoice::Periodic(settings) => Some(settings),
             _ => None,
+        }
+    }
+
+    /// The shape of a volume with this cache. Metadata on flash contains the shards' own numbers of units, which depend on the
+    /// stripes if there are several shards: such a cache keeps the stripes of one unit that every earlier one has.
+    #[must_use]
+    pub fn shape(&self, origin_bytes: u64, shards: u32) -> Shape {
+        let shape = Shape::new(origin_bytes, self.unit_bytes, shards);
+        match self.durability {
+            Durability::Volatile => shape.wide(),
+            Durability::Journal if shards == 1 => shape.wide(),
+            Durability::Journal | Durability::Log => shape,
         }
     }
 

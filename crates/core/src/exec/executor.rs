@@ -33,10 +33,16 @@ struct Op<G> {
     serial: u64,
 }
 
+struct Task {
+    /// None while it runs.
+    body: Option<BoxedTask>,
+    group: Option<u32>,
+}
+
 struct Inner<G> {
     now: Cell<Nanos>,
     current: Cell<TaskId>,
-    tasks: RefCell<Slab<Option<BoxedTask>>>,
+    tasks: RefCell<Slab<Task>>,
     ready: RefCell<VecDeque<TaskId>>,
     ops: RefCell<Slab<Op<G>>>,
     serial: Cell<u64>,
@@ -81,8 +87,20 @@ impl<G: Guard> Exec<G> {
 
     /// Starts a task; it runs with the next [`run`](Self::run).
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        let id = self.0.tasks.borrow_mut().insert(Some(Box::pin(task)));
+        self.spawn_in(None, task);
+    }
+
+    /// Starts a task of a group; it runs with the next [`run`](Self::run).
+    pub fn spawn_in(&self, group: Option<u32>, task: impl Future<Output = ()> + 'static) {
+        let task = Task { body: Some(Box::pin(task)), group };
+        let id = self.0.tasks.borrow_mut().insert(task);
         self.wake(id);
+    }
+
+    /// The group of the task that runs.
+    #[must_use]
+    pub fn group(&self) -> Option<u32> {
+        self.0.tasks.borrow().get(self.current())?.group
     }
 
     /// The task that runs.
@@ -106,13 +124,13 @@ impl<G: Guard> Exec<G> {
             let poll = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             match poll {
                 Poll::Ready(()) => drop(self.0.tasks.borrow_mut().remove(id)),
-                Poll::Pending => self.0.tasks.borrow_mut()[id] = Some(task),
+                Poll::Pending => self.0.tasks.borrow_mut()[id].body = Some(task),
             }
         }
     }
 
     fn take_task(&self, id: TaskId) -> Option<BoxedTask> {
-        self.0.tasks.borrow_mut().get_mut(id)?.take()
+        self.0.tasks.borrow_mut().get_mut(id)?.body.take()
     }
 
     fn fire(&self, now: Nanos) {
@@ -230,6 +248,19 @@ impl<G: Guard> Exec<G> {
         let io = Io { id: IoId(key), dev, kind, offset, len, buf, at };
         self.0.outbox.borrow_mut().push_back(io);
         IoFuture { exec: self.clone(), key: Some(key as usize) }
+    }
+
+    /// Continues after the tasks that are ready now.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        std::future::poll_fn(|_| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            self.wake(self.current());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Waits for this time.
@@ -352,5 +383,22 @@ mod tests {
             exec.run(at);
         }
         assert_eq!(*log.borrow(), ["soon", "same", "late"]);
+    }
+
+    #[test]
+    fn a_task_that_yields_continues_after_those_that_are_ready() {
+        let exec: Exec = Exec::default();
+        let log = Rc::new(RefCell::new(Vec::new()));
+        for group in [Some(1), None, Some(2)] {
+            let (e, l) = (exec.clone(), Rc::clone(&log));
+            exec.spawn_in(group, async move {
+                if e.group() == Some(1) {
+                    e.yield_now().await;
+                }
+                l.borrow_mut().push(e.group());
+            });
+        }
+        exec.run(0);
+        assert_eq!(*log.borrow(), [None, Some(2), Some(1)]);
     }
 }

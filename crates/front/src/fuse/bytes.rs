@@ -28,7 +28,7 @@ pub(crate) struct Bytes {
     volume: Arc<Volume>,
     overlaps: Overlaps,
     block: u64,
-    unit: u64,
+    stripe: u64,
     size: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Passes the data as one slice; it is copied only if it crosses a unit's boundary.
+    /// Passes the data as one slice; it is copied only if it crosses a border of a stripe.
     pub fn with<T>(self, take: impl FnOnce(&[u8]) -> T) -> T {
         let end = self.skip + self.len;
         if let Some(part) = self.bufs.first().and_then(|first| first.get(self.skip..end)) {
@@ -59,7 +59,7 @@ impl Bytes {
         Self {
             overlaps: volume.overlaps().clone(),
             block: u64::from(geometry.block_bytes),
-            unit: volume.config().choices.unit_bytes,
+            stripe: volume.shape().stripe_bytes(),
             size: geometry.bytes,
             volume: Arc::clone(volume),
         }
@@ -200,7 +200,7 @@ impl Bytes {
 
     /// Buffers for a range of whole blocks, split as the volume splits.
     fn memory(&self, whole: &Range<u64>) -> Vec<Buf> {
-        let cut = pieces(whole.start, whole.end - whole.start, self.unit);
+        let cut = pieces(whole.start, whole.end - whole.start, self.stripe);
         cut.map(|piece| Buf::with_len(piece.len as usize)).collect()
     }
 

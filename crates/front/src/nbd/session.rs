@@ -80,7 +80,7 @@ enum Step {
 pub struct Session {
     rules: Rules,
     structured: bool,
-    unit_bytes: u64,
+    stripe_bytes: u64,
     limits: Limits,
     state: State,
     /// The peer sent its last byte.
@@ -105,9 +105,9 @@ pub struct Session {
 
 impl Session {
     /// A session on `export`; `structured` and the export are as negotiated. Writes are split at multiples of
-    /// `unit_bytes`.
+    /// `stripe_bytes`.
     #[must_use]
-    pub fn new(export: &Export, structured: bool, unit_bytes: u64, limits: Limits) -> Self {
+    pub fn new(export: &Export, structured: bool, stripe_bytes: u64, limits: Limits) -> Self {
         let limits = Limits {
             requests: limits.requests.max(1),
             recv_bytes: limits.recv_bytes.max(PAGE),
@@ -116,7 +116,7 @@ impl Session {
         Self {
             rules: Rules::new(export, structured),
             structured,
-            unit_bytes: unit_bytes.max(1),
+            stripe_bytes: stripe_bytes.max(1),
             limits,
             state: State::Open,
             eof: false,
@@ -214,7 +214,7 @@ impl Session {
             Verdict::Ask(kind @ Kind::Write { .. }) => {
                 let bufs = self.spare.pop().unwrap_or_default();
                 let range = (header.offset, payload);
-                self.input = Input::Fill(Fill::new((slot, kind), range, self.unit_bytes, bufs));
+                self.input = Input::Fill(Fill::new((slot, kind), range, self.stripe_bytes, bufs));
                 Step::Again
             }
             Verdict::Ask(kind) => Step::Ready(self.hand_on(slot, What::Io(kind), Vec::new())),

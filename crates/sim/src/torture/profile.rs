@@ -66,7 +66,6 @@ const UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED, &WRITE_BACK];
 const EVERY: &[&Kind] =
     &[&VOLATILE, &JOURNALED, &WRITE_BACK, &LOG_THROUGH, &LOG_BOUNDED, &LOG_FULL];
 const WITH_JOURNAL: &[&Kind] = &[&JOURNALED, &WRITE_BACK];
-/// The origin has everything.
 const CLEAN_UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED];
 
 /// How often each kind of request comes, of their sum.
@@ -97,8 +96,7 @@ pub struct Profile {
     pub what: &'static str,
     /// How many seeds of the sum of all rows take it.
     pub weight: u32,
-    /// How many of 100 seeds take it before the weights are asked. A row that is added this way, with a weight of 0,
-    /// changes no history of the others.
+    /// How many of 100 seeds take it before the weights are asked: a row of weight 0 changes no history of the others.
     pub percent: u32,
     /// The kinds of the caches that it takes.
     pub takes: &'static [&'static Kind],
@@ -308,6 +306,13 @@ pub const PROFILES: &[Profile] = &[
         units: &[4 * KIB, 4 * KIB, 64 * KIB],
         shards: &[2, 2, 3],
         stripes: &[2, 4, 7],
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::OriginErrors,
+            Trouble::OriginFlushErrors,
+            Trouble::FlashErrors,
+        ],
         ..EVERYDAY
     },
     Profile {

@@ -59,7 +59,7 @@ fn one(load: &Load, side: Side, seed: u64) -> Result<Outcome> {
     let origin = SimDevice::new(origin, None, seed, 1);
     let flash = SimDevice::new(model(FLASH_PROFILE, FLASH_BYTES, seed)?, None, seed, 1);
     let mut world =
-        World::new(origin, ORIGIN_BYTES, 1, &CacheSpec::try_from(&choices)?, &Limits::default());
+        World::new(origin, ORIGIN_BYTES, &CacheSpec::try_from(&choices)?, &Limits::default());
     world.attach(flash, FLASH_BYTES / choices.unit_bytes, 512);
     let mut latencies = Latencies::new();
     for (number, arrival) in arrivals.iter().enumerate() {

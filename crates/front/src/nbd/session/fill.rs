@@ -2,7 +2,7 @@
 //! A write whose payload is arriving.
 //!
 //! Invariants: memory is allocated a piece at a time, when bytes for it have arrived or are about to be received, so
-//! that announcing a long write costs nothing. The pieces are those of [`pieces`]`(offset, len, unit_bytes)`, in order.
+//! that announcing a long write costs nothing. The pieces are those of [`pieces`]`(offset, len, stripe_bytes)`, in order.
 
 use larder_core::buf::Buf;
 use larder_core::request::{Kind, pieces};
@@ -17,7 +17,7 @@ pub(super) struct Fill {
     /// The rest of the range, which has no pieces yet.
     next: u64,
     rest: u64,
-    unit_bytes: u64,
+    stripe_bytes: u64,
 }
 
 impl Fill {
@@ -25,10 +25,10 @@ impl Fill {
     pub(super) fn new(
         (slot, kind): (u32, Kind),
         (offset, len): (u64, u64),
-        unit_bytes: u64,
+        stripe_bytes: u64,
         bufs: Vec<Buf>,
     ) -> Self {
-        Self { slot, kind, bufs, at: 0, next: offset, rest: len, unit_bytes }
+        Self { slot, kind, bufs, at: 0, next: offset, rest: len, stripe_bytes }
     }
 
     /// Missing bytes of the last piece.
@@ -43,7 +43,7 @@ impl Fill {
     /// Adds the next piece if the last one is full.
     fn grow(&mut self) {
         if self.room() == 0
-            && let Some(piece) = pieces(self.next, self.rest, self.unit_bytes).next()
+            && let Some(piece) = pieces(self.next, self.rest, self.stripe_bytes).next()
         {
             self.bufs.push(Buf::with_len(piece.len as usize));
             self.at = 0;

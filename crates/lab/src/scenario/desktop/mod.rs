@@ -216,8 +216,7 @@ impl<'a> Run<'a> {
     /// If the origin is not known.
     pub fn over(setup: &'a Setup, flash: SimDevice) -> Result<Self> {
         let (choices, bytes) = (setup.choices()?, setup.scale.disk_bytes());
-        let world =
-            World::new(setup.origin()?, bytes, 1, &(&choices).try_into()?, &Limits::default());
+        let world = World::new(setup.origin()?, bytes, &(&choices).try_into()?, &Limits::default());
         let desktop = Desktop::new(&setup.user, setup.scale, setup.seed);
         let mut run = Self { setup, world, desktop, outcome: Outcome::default() };
         if setup.is_cached() {

@@ -37,7 +37,7 @@ pub fn world(setup: &Setup) -> Result<World> {
     let origin = if setup.system == System::AllFlash { setup.flash } else { setup.origin };
     let origin = device(origin, setup.data_bytes, setup.seed)?;
     let spec = CacheSpec::try_from(&setup.choices)?;
-    let mut world = World::new(origin, setup.data_bytes, 1, &spec, &setup.limits);
+    let mut world = World::new(origin, setup.data_bytes, &spec, &setup.limits);
     if let System::Preset(_) = setup.system {
         let flash = device(setup.flash, setup.flash_bytes, setup.seed)?;
         let plan = plan(&setup.choices, setup.data_bytes, setup.flash_bytes, 1);
