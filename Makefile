@@ -8,16 +8,23 @@ BOOK := $(or $(CARGO_TARGET_DIR),target)/book
 MDBOOK := $(or $(CARGO_TARGET_DIR),target)/tools/bin/mdbook
 # What is installed; `make build` makes it.
 LARDER ?= $(RELEASE)/larder
+# Where `make demo` creates its files.
+DEMO := $(or $(CARGO_TARGET_DIR),target)/demo
+# The programs of the newest server of Debian; sorted as versions (15 after 9.6), and expanded when they are used, after the
+# server may have been installed.
+PG_BIN ?= $(patsubst %/postgres,%,$(shell ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | sort -V | tail -n 1))
 # The PostgreSQL that install-postgres is for.
-PG_CONFIG ?= pg_config
+PG_CONFIG ?= $(or $(addsuffix /pg_config,$(PG_BIN)),pg_config)
 LARDER_PG ?= $(RELEASE)/liblarder_pg.so
-# The newest server there is; expanded when it is used, after it may have been installed.
-PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
+# The directories of that PostgreSQL, in the shell.
+PG_DIRECTORIES = lib=$$($(PG_CONFIG) --pkglibdir) && share=$$($(PG_CONFIG) --sharedir) && test -n "$$lib" -a -n "$$share" || \
+	    { echo "PG_CONFIG=$(PG_CONFIG) does not say where its server is; Debian's is" \
+	        "/usr/lib/postgresql/15/bin/pg_config" >&2; exit 2; }
 # How long each fuzz target runs.
 SECONDS ?= 600
 
 .PHONY: help build build-postgres install install-postgres demo demo-postgres test test-postgres lint deps-build deps-test \
-	deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean
+	uninstall-postgres deps-demo deps-demo-postgres deps-docs docs uninstall bench fuzz clean
 
 help:
 	@echo "make demo    build, and show the main job end to end on files that it makes itself; as"
@@ -29,6 +36,7 @@ help:
 	@echo "make bench   every bench, in full"
 	@echo "make fuzz    every fuzz target for SECONDS ($(SECONDS)) each; installs cargo-fuzz"
 	@echo "make build-postgres    the library for PostgreSQL; make install-postgres installs it for PG_CONFIG"
+	@echo "             ($(PG_CONFIG)); make uninstall-postgres removes it"
 	@echo "make docs    the book, in $(BOOK); builds mdBook the first time"
 	@echo "make install the binary, manual pages, completions and systemd units, below PREFIX"
 	@echo "             ($(PREFIX)) and DESTDIR; run make build before; make uninstall removes them"
@@ -38,7 +46,8 @@ build: deps-build
 
 # Does not build, so that it can be run as root without a toolchain.
 install:
-	@test -x $(LARDER) || { echo "$(LARDER): is not there; run make build first" >&2; exit 2; }
+	@test -x $(LARDER) || { echo "$(LARDER): does not exist; run make build first, or give LARDER=PATH" \
+	    "(sudo drops CARGO_TARGET_DIR)" >&2; exit 2; }
 	install -D -m 755 $(LARDER) $(DESTDIR)$(PREFIX)/bin/larder
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(LARDER) man --dir $(DESTDIR)$(PREFIX)/share/man/man1
@@ -72,21 +81,26 @@ build-postgres: deps-build
 
 # One library serves PostgreSQL 15 to 18. Does not build either.
 install-postgres:
-	@test -f $(LARDER_PG) || { echo "$(LARDER_PG): is not there; run make build-postgres first" >&2; exit 2; }
-	@lib=$$($(PG_CONFIG) --pkglibdir) && share=$$($(PG_CONFIG) --sharedir) && test -n "$$lib" -a -n "$$share" || \
-	    { echo "PG_CONFIG=$(PG_CONFIG) does not say where its server is; Debian's is" \
-	        "/usr/lib/postgresql/15/bin/pg_config" >&2; exit 2; }; \
+	@test -f $(LARDER_PG) || { echo "$(LARDER_PG): does not exist; run make build-postgres first, or give" \
+	    "LARDER_PG=PATH (sudo drops CARGO_TARGET_DIR)" >&2; exit 2; }
+	@$(PG_DIRECTORIES); \
 	set -x; install -D -m 755 $(LARDER_PG) "$(DESTDIR)$$lib/larder.so" && \
 	    install -d "$(DESTDIR)$$share/extension" && \
 	    install -m 644 postgres/extension/larder.control postgres/extension/larder--1.0.sql \
 	        "$(DESTDIR)$$share/extension"
 
+# What install-postgres installs, with the same PG_CONFIG and DESTDIR.
+uninstall-postgres:
+	@$(PG_DIRECTORIES); \
+	set -x; rm -f "$(DESTDIR)$$lib/larder.so" "$(DESTDIR)$$share/extension/larder.control" \
+	    "$(DESTDIR)$$share/extension/larder--1.0.sql"
+
 demo: build deps-demo
-	$(RELEASE)/larder demo --dir target/demo
+	$(RELEASE)/larder demo --dir $(DEMO)
 
 # ARGS: further flags, such as --full, --device array-16 or --json.
 demo-postgres: build build-postgres deps-demo-postgres
-	$(RELEASE)/larder demo --part postgres --dir target/demo $(ARGS)
+	$(RELEASE)/larder demo --part postgres --dir $(DEMO) $(ARGS)
 
 # Lints and the book first, then all tests (torture, every mutant, faults, kill -9, interop).
 test: deps-build deps-test lint docs

@@ -3,6 +3,7 @@
 //! manager.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -85,6 +86,44 @@ fn make_install_puts_everything_in_its_place() {
     if have("bash", "bash") {
         let file = at("share/bash-completion/completions/larder");
         run(Command::new("bash").arg("-n").arg(file)).ok();
+    }
+}
+
+/// The files below a directory.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let below = |entry: std::fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+        true => files(&entry.path()),
+        false => vec![entry.path()],
+    };
+    entries.flat_map(below).collect()
+}
+
+#[test]
+fn make_uninstall_removes_what_make_install_installed() {
+    let place = Place::new();
+    let config = place.path("pg_config");
+    std::fs::write(&config, "#!/bin/sh\necho \"/pg$1\"\n").unwrap();
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(place.path("library"), "").unwrap();
+    let settings = [
+        format!("LARDER={}", env!("CARGO_BIN_EXE_larder")),
+        format!("LARDER_PG={}", place.word("library")),
+        format!("PG_CONFIG={}", place.word("pg_config")),
+        format!("DESTDIR={}", place.word("dest")),
+    ];
+    for (suffix, installed) in
+        [("", "usr/local/bin/larder"), ("-postgres", "pg--pkglibdir/larder.so")]
+    {
+        let make = |target: &str| {
+            let target = format!("{target}{suffix}");
+            run(Command::new("make").current_dir(root()).arg(target).args(&settings)).ok();
+        };
+        make("install");
+        let dest = place.path("dest");
+        assert!(files(&dest).contains(&dest.join(installed)), "{:?}", files(&dest));
+        make("uninstall");
+        assert_eq!(files(&dest), Vec::<PathBuf>::new());
     }
 }
 
