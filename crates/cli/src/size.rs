@@ -55,6 +55,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
             "map_bytes": memory.map_bytes,
             "slot_bytes": memory.slot_bytes,
             "bitmap_bytes": memory.bitmap_bytes,
+            "directory_bytes": memory.directory_bytes,
             "buffer_bytes": memory.buffer_bytes,
         });
         return out::line(value);
@@ -65,6 +66,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
         ("buffers", memory.buffer_bytes),
         ("= full and fully valid", memory.full_bytes()),
         ("bitmaps, if every unit is partly valid", memory.bitmap_bytes),
+        ("directories of single pages, at most", memory.directory_bytes),
         ("= at worst", memory.worst_bytes()),
     ];
     for (what, bytes) in rows {

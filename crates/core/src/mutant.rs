@@ -64,7 +64,14 @@ pub const MUTANTS: &[Mutant] = &[
         "3",
         "only the first part of a merged operation gets its error",
     ),
+    mutant("single-survives-write", "3", "a write leaves a single page in a mixed slot valid"),
+    mutant(
+        "single-beside-unit",
+        "3",
+        "single pages stay in their places after their unit got a slot of its own",
+    ),
     mutant("benefit-evicts-pinned", "5", "admission by benefit evicts a slot that is in use"),
+    mutant("mixed-recycled-in-use", "5", "a mixed slot that is in use is recycled"),
     mutant(
         "timeout-forgets",
         "5",

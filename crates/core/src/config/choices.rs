@@ -10,6 +10,7 @@ use larder_policy::replacement::{
 };
 
 use crate::buf::PAGE;
+use crate::cache::units::mixed::directory_bytes_each;
 use crate::pagelog::{BATCH_PAGES, LogPolicy, LogSettings};
 use crate::shape::Shape;
 
@@ -100,6 +101,16 @@ impl AdmissionChoice {
     #[must_use]
     pub fn is_periodic(&self) -> bool {
         matches!(self, Self::Periodic(_))
+    }
+
+    /// Bytes of memory that the directories of mixed slots may take, in a cache of so many slots.
+    #[must_use]
+    pub fn directories_most(&self, slots: u64, unit_bytes: u64) -> u64 {
+        let Self::Selective(SelectiveSettings { singles: Some(singles), .. }) = self else {
+            return 0;
+        };
+        let pages = (unit_bytes / PAGE as u64) as u32;
+        (slots * directory_bytes_each(pages)).min(singles.memory_bytes)
     }
 
     /// Bytes of memory per origin unit.

@@ -2,7 +2,7 @@
 //! The memory that a volume needs, computed before its start (design rule 11; SCE 3.4).
 //!
 //! Bytes: 4 per origin unit (6 under periodic update); 12 per slot, plus the replacement policy's share (1 for generalised
-//! CLOCK); and one bit per page for a partly valid unit. A page log takes 20 a page. SCE takes 4 per origin fragment and 72
+//! CLOCK); and one bit per page for a partly valid unit. Directories of mixed slots have a bound of their own. A page log takes 20 a page. SCE takes 4 per origin fragment and 72
 //! per cached one.
 
 use super::{Choices, Limits};
@@ -22,6 +22,8 @@ pub struct Memory {
     pub slot_bytes: u64,
     /// Bitmaps if every unit is partly valid.
     pub bitmap_bytes: u64,
+    /// Directories of mixed slots, if as many slots are mixed as may be.
+    pub directory_bytes: u64,
     /// Write-through pool and population buffers.
     pub buffer_bytes: u64,
 }
@@ -49,6 +51,7 @@ impl Memory {
             } else {
                 0
             },
+            directory_bytes: choices.admission.directories_most(slots, unit_bytes),
             buffer_bytes: limits.write_through_bytes + 8 * limits.population_io_bytes,
         }
     }
@@ -61,14 +64,15 @@ impl Memory {
             map_bytes: 0,
             slot_bytes: pages * LOG_SLOT_BYTES,
             bitmap_bytes: 0,
+            directory_bytes: 0,
             buffer_bytes: u64::from(workers) * BUFFERS as u64 * batch + limits.write_through_bytes,
         }
     }
 
-    /// If every unit is partly valid.
+    /// If every unit is partly valid, and as many slots are mixed as may be.
     #[must_use]
     pub fn worst_bytes(&self) -> u64 {
-        self.full_bytes() + self.bitmap_bytes
+        self.full_bytes() + self.bitmap_bytes + self.directory_bytes
     }
 
     /// If the cache is full and every unit is fully valid.

@@ -10,7 +10,7 @@ use super::choices::{
 use crate::pagelog::{BATCH_PAGES, LogPolicy};
 use larder_policy::admission::{
     Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
-    SelectiveSettings,
+    SelectiveSettings, SinglesSettings,
 };
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
 
@@ -52,7 +52,7 @@ pub const PRESETS: &[Preset] = &[
         name: "larder",
         source: "Larder's own",
         words: [
-            "1 MiB unit, valid per 4 KiB page",
+            "1 MiB unit, valid per 4 KiB page; single pages where reads are scattered",
             "misses read their neighbours along; hottest of the 800 most recent misses, by a background worker",
             "generalised CLOCK, ceiling 4; only for a unit that is read more often",
             "asynchronous write-through",
@@ -211,6 +211,7 @@ fn refined() -> AdmissionChoice {
         extended: Some(ExtendedSettings::default()),
         by_benefit: true,
         investment: Some(InvestmentSettings::default()),
+        singles: Some(SinglesSettings::default()),
         // One worker achieves what several do: the pace lets one read of the origin run at a time. One long list holds
         // what the bursts of a cold start miss.
         classes: vec![Class {

@@ -17,7 +17,7 @@ pub(crate) trait Journal {
     fn is_settled(&self) -> bool;
     /// The slot has valid pages that are not logged.
     fn changed(&self, slot: u32);
-    /// A unit was evicted.
+    /// What a slot held was evicted.
     fn removed(&self, evicted: Evicted);
 }
 

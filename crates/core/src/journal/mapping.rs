@@ -50,7 +50,7 @@ impl Mapping {
         self.logged.borrow().iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// A unit was evicted.
+    /// What a slot held was evicted.
     pub(super) fn removed(&self, evicted: Evicted) {
         let Evicted { slot, unit } = evicted;
         if !self.is_logged(slot) {
@@ -65,7 +65,9 @@ impl Mapping {
         self.slots_dropping.borrow_mut().retain(pending);
         self.units_dropping.borrow_mut().retain(pending);
         self.slots_dropping.borrow_mut().insert(slot, ticket);
-        self.units_dropping.borrow_mut().insert(unit, ticket);
+        if let Some(unit) = unit {
+            self.units_dropping.borrow_mut().insert(unit, ticket);
+        }
     }
 
     /// Whether the drop of the slot's old mapping is pending.

@@ -6,9 +6,10 @@
 use std::cell::RefCell;
 
 use larder_policy::admission::{
-    Benefit, ExtendedReads, Investment, OnMiss, Periodic, Selective, SelectiveSettings,
+    Benefit, ExtendedReads, Investment, OnMiss, Periodic, Selective, SelectiveSettings, Singles,
 };
 
+use crate::cache::units::mixed::directory_bytes_each;
 use crate::config::AdmissionChoice;
 use crate::exec::{Exec, Guard, Nanos, Signal};
 use crate::shape::{Place, Shape};
@@ -18,7 +19,7 @@ pub(crate) enum Population {
     /// By no policy: a page log admits the pages that are written and read.
     None,
     /// By background workers, which take the hottest of the recent misses.
-    Workers(Workers),
+    Workers(Box<Workers>),
     /// With the request that misses.
     Inline(RefCell<OnMiss>),
     /// By a periodic exchange.
@@ -29,9 +30,10 @@ pub(crate) enum Population {
 pub(crate) struct Workers {
     pub policy: RefCell<Selective>,
     pub wake: Vec<Signal>,
-    extended: Option<Box<RefCell<ExtendedReads>>>,
-    benefit: Option<Box<RefCell<Benefit>>>,
+    pub(super) extended: Option<Box<RefCell<ExtendedReads>>>,
+    pub(super) benefit: Option<Box<RefCell<Benefit>>>,
     investment: Option<Box<RefCell<Investment>>>,
+    pub(super) singles: Option<Box<RefCell<Singles>>>,
 }
 
 impl Workers {
@@ -50,6 +52,7 @@ impl Workers {
                 .investment
                 .as_ref()
                 .map(|s| Box::new(RefCell::new(Investment::new(s)))),
+            singles: settings.singles.as_ref().map(|s| Box::new(RefCell::new(Singles::new(s)))),
         }
     }
 
@@ -58,12 +61,32 @@ impl Workers {
         self.extended.as_ref().is_some_and(|extended| extended.borrow().admits(free_ratio))
     }
 
-    /// A read of this byte of a unit was served by flash, or by an extended read in flight.
-    fn served(&self, unit: u32, within: u64) {
+    /// Whether more units are read than the cache has slots.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.benefit.as_ref().is_some_and(|benefit| benefit.borrow().is_scarce())
+    }
+
+    /// How often a unit is read, per window of the policy.
+    pub(super) fn frequency(&self, unit: u32) -> f64 {
+        self.benefit.as_ref().map_or(0.0, |benefit| benefit.borrow().frequency(unit))
+    }
+
+    /// A client read; `unit`: what it read, if a slot for the whole unit would serve it and nothing else does.
+    fn requested(&self, unit: Option<u32>) {
         if let Some(benefit) = &self.benefit {
-            let mut benefit = benefit.borrow_mut();
-            benefit.requested(unit);
-            benefit.hit();
+            benefit.borrow_mut().requested(unit);
+        }
+        if let Some(singles) = &self.singles {
+            singles.borrow_mut().requested();
+        }
+    }
+
+    /// A read of this byte of a unit was served by flash, or by an extended read in flight.
+    fn served(&self, unit: u32, within: u64, single: bool) {
+        // What a mixed slot serves is no reason to cache the whole unit.
+        self.requested((!single).then_some(unit));
+        if let Some(benefit) = &self.benefit {
+            benefit.borrow_mut().hit();
         }
         if let Some(extended) = &self.extended {
             extended.borrow_mut().hit(u64::from(unit), within);
@@ -84,7 +107,9 @@ pub(crate) struct Inline {
 impl Population {
     pub(crate) fn new(choice: &AdmissionChoice, shape: &Shape) -> Self {
         match choice {
-            AdmissionChoice::Selective(settings) => Self::Workers(Workers::new(settings, shape)),
+            AdmissionChoice::Selective(settings) => {
+                Self::Workers(Box::new(Workers::new(settings, shape)))
+            }
             AdmissionChoice::OnMiss(settings) => {
                 Self::Inline(RefCell::new(OnMiss::new(settings, shape.shards)))
             }
@@ -92,6 +117,13 @@ impl Population {
                 Self::Exchange(RefCell::new(Periodic::new(settings, shape.units())))
             }
             AdmissionChoice::OnExit(_) => Self::None,
+        }
+    }
+
+    pub(super) fn workers(&self) -> Option<&Workers> {
+        match self {
+            Self::Workers(workers) => Some(workers),
+            _ => None,
         }
     }
 
@@ -104,32 +136,37 @@ impl Population {
         }
     }
 
-    /// A flash device of so many slots was attached.
-    pub(crate) fn attached(&self, slots: u32) {
-        if let Self::Workers(Workers { benefit: Some(benefit), .. }) = self {
+    /// A flash device was attached, with so many slots for this shard.
+    pub(crate) fn attached(&self, slots: u32, shape: &Shape) {
+        let Self::Workers(workers) = self else { return };
+        if let Some(benefit) = &workers.benefit {
             benefit.borrow_mut().attached(slots);
+        }
+        if let Some(singles) = &workers.singles {
+            let each = directory_bytes_each(shape.pages_per_unit());
+            singles.borrow_mut().attached(slots, each, shape.shards);
         }
     }
 
-    /// A read of this byte of a unit was served from flash.
-    pub(crate) fn hit(&self, unit: u32, within: u64, now: Nanos) {
+    /// A read of this byte of a unit was served from flash; `single`: from a mixed slot.
+    pub(crate) fn hit(&self, unit: u32, within: u64, single: bool, now: Nanos) {
         if let Self::Workers(workers) = self {
             workers.policy.borrow_mut().served(true, now);
-            workers.served(unit, within);
+            workers.served(unit, within, single);
         }
     }
 
     /// A read of this byte of a unit was served from the memory of an extended read.
     pub(crate) fn joined(&self, unit: u32, within: u64) {
         if let Self::Workers(workers) = self {
-            workers.served(unit, within);
+            workers.served(unit, within, false);
         }
     }
 
     /// Bytes of the aligned block that a miss reads, `None` for a plain read; `free`: the share of slots that are free,
     /// `None` if the unit has a slot already.
     pub(crate) fn extends(&self, free: Option<f64>) -> Option<u64> {
-        let Self::Workers(Workers { extended: Some(extended), .. }) = self else { return None };
+        let extended = self.workers().and_then(|workers| workers.extended.as_ref())?;
         let mut extended = extended.borrow_mut();
         free.is_none_or(|free| extended.admits(free)).then(|| extended.block()).flatten()
     }
@@ -137,7 +174,9 @@ impl Population {
     /// A read of the origin by a client that missed took so long; `block`: the bytes of the unit that it covered, if it
     /// was extended.
     pub(crate) fn read_origin(&self, place: &Place, block: Option<(u64, u64)>, took: Nanos) {
-        let Self::Workers(Workers { extended: Some(extended), .. }) = self else { return };
+        let Some(extended) = self.workers().and_then(|workers| workers.extended.as_ref()) else {
+            return;
+        };
         match block {
             Some(block) => {
                 extended.borrow_mut().extended_ended(u64::from(place.unit), block, took);
@@ -148,7 +187,7 @@ impl Population {
 
     /// A unit was populated as a whole.
     pub(crate) fn populated(&self, unit: u32, now: Nanos) {
-        if let Self::Workers(Workers { investment: Some(investment), .. }) = self {
+        if let Some(investment) = self.workers().and_then(|workers| workers.investment.as_ref()) {
             investment.borrow_mut().populated(u64::from(unit), now);
         }
     }
@@ -156,18 +195,19 @@ impl Population {
     /// The share of the origin that population may take, if that is not the usual share. `cost`: the reads of a client
     /// that take as long as the population of a unit.
     pub(crate) fn share(&self, cost: Option<f64>, now: Nanos) -> Option<f64> {
-        let Self::Workers(Workers { investment: Some(investment), .. }) = self else { return None };
+        let investment = self.workers().and_then(|workers| workers.investment.as_ref())?;
         investment.borrow().share(cost?, now)
+    }
+
+    /// How often a unit is read, by the policy's measure.
+    pub(crate) fn frequency(&self, unit: u32) -> f64 {
+        self.workers().map_or(0.0, |workers| workers.frequency(unit))
     }
 
     /// Whether a unit may displace another.
     pub(crate) fn prefers(&self, unit: u32, victim: u32) -> bool {
-        match self {
-            Self::Workers(Workers { benefit: Some(benefit), .. }) => {
-                benefit.borrow().prefers(unit, victim)
-            }
-            _ => true,
-        }
+        let benefit = self.workers().and_then(|workers| workers.benefit.as_ref());
+        benefit.is_none_or(|benefit| benefit.borrow().prefers(unit, victim))
     }
 
     /// A read missed. `free`: the share of slots that are free, `None` without slots. Returns whether to admit the unit
@@ -180,9 +220,7 @@ impl Population {
     ) -> Option<Inline> {
         match self {
             Self::Workers(workers) => {
-                if let Some(benefit) = &workers.benefit {
-                    benefit.borrow_mut().requested(unit);
-                }
+                workers.requested(Some(unit));
                 let mut policy = workers.policy.borrow_mut();
                 policy.served(false, exec.now());
                 if let Some(worker) = policy.missed(u64::from(unit), free?, exec.now()) {

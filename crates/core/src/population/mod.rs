@@ -4,6 +4,7 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | admission policy of a shard, and the reports that it gets from the paths | `demand.rs` |
+//! | single pages without the rest of their unit | `singles.rs` |
 //! | pace: population yields to clients (design rule 6) | `pace.rs` |
 //! | one unit, part by part | `step.rs` |
 //! | background workers (SCE 3.6), and the repair of units that were recovered in part | `workers.rs` |
@@ -12,5 +13,6 @@
 pub(crate) mod demand;
 pub(crate) mod exchange;
 pub(crate) mod pace;
+pub(crate) mod singles;
 pub(crate) mod step;
 pub(crate) mod workers;

@@ -59,6 +59,9 @@ pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>, number: u32) {
             continue;
         };
         let Some(clean) = current.clean() else { continue };
+        if cx.population.prefers_singles(unit as u32) {
+            continue;
+        }
         populate(&clean.units, unit as u32, Pacing::Paced).await;
     }
 }
@@ -69,7 +72,9 @@ async fn complete_next(cx: &Context, clean: &Clean, next: &Cell<u32>) -> bool {
     match table.partial_from(next.get(), REPAIR_SLOTS) {
         Ok((slot, unit)) => {
             next.set(slot + 1);
-            populate(&clean.units, unit, Pacing::Paced).await;
+            if !cx.population.prefers_singles(unit) {
+                populate(&clean.units, unit, Pacing::Paced).await;
+            }
         }
         Err(slot) if slot < table.slots() => {
             next.set(slot);

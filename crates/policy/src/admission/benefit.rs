@@ -34,6 +34,10 @@ pub struct Benefit {
     /// The next count to age, and how many are due, in units of `1 / (WINDOW * slots)`.
     hand: usize,
     due: u64,
+    /// Reads since the start, up to a window.
+    seen: u64,
+    /// Units whose count is not zero.
+    touched: u64,
     reads: u64,
     hits: u64,
     usual: f64,
@@ -45,7 +49,17 @@ impl Benefit {
     #[must_use]
     pub fn new(units: u32) -> Self {
         let counts = alloc::vec![0; units as usize];
-        Self { counts, hand: 0, due: 0, reads: 0, hits: 0, usual: 0.0, slots: 1 }
+        Self {
+            counts,
+            hand: 0,
+            due: 0,
+            seen: 0,
+            touched: 0,
+            reads: 0,
+            hits: 0,
+            usual: 0.0,
+            slots: 1,
+        }
     }
 
     /// The cache has so many slots.
@@ -53,11 +67,15 @@ impl Benefit {
         self.slots = u64::from(slots.max(1));
     }
 
-    /// A client reads a unit.
-    pub fn requested(&mut self, unit: u32) {
-        if let Some(count) = self.counts.get_mut(unit as usize) {
+    /// A client reads; `unit`: the unit that this read counts for.
+    pub fn requested(&mut self, unit: Option<u32>) {
+        let units = self.counts.len();
+        let counted = unit.map(|unit| unit as usize).filter(|unit| *unit < units);
+        if let Some(count) = counted.map(|unit| &mut self.counts[unit]) {
+            self.touched += u64::from(*count == 0);
             *count = count.saturating_add(1);
         }
+        self.seen = (self.seen + 1).min(WINDOW * self.slots);
         self.reads += 1;
         self.age();
         if self.reads >= LEAST_READS.max(2 * self.slots) {
@@ -75,7 +93,9 @@ impl Benefit {
         self.due += self.counts.len() as u64;
         while self.due >= window && !self.counts.is_empty() {
             self.due -= window;
-            self.counts[self.hand] /= 2;
+            let count = &mut self.counts[self.hand];
+            self.touched -= u64::from(*count == 1);
+            *count /= 2;
             self.hand = (self.hand + 1) % self.counts.len();
         }
     }
@@ -85,6 +105,7 @@ impl Benefit {
         let fell = ratio < FELL * self.usual;
         if fell {
             self.counts.iter_mut().for_each(|count| *count >>= FORGET);
+            self.touched = self.counts.iter().filter(|count| **count > 0).count() as u64;
         }
         let first = self.usual == 0.0;
         self.usual = if first || fell { ratio } else { self.usual + NEWEST * (ratio - self.usual) };
@@ -93,21 +114,38 @@ impl Benefit {
 
     /// The count of a unit, as it would be right after its halving. A unit that is read steadily doubles its count from
     /// one halving to the next, and the hand halves each unit at another time.
-    fn frequency(&self, unit: u32) -> f64 {
+    #[must_use]
+    pub fn frequency(&self, unit: u32) -> f64 {
         let (units, unit) = (self.counts.len(), unit as usize);
         let Some(count) = self.counts.get(unit) else { return 0.0 };
         let since = (self.hand + units - 1 - unit) % units;
-        f64::from(*count) / (1.0 + since as f64 / units as f64)
+        let aged = f64::from(*count) / (1.0 + since as f64 / units as f64);
+        aged * ((WINDOW * self.slots) as f64 / self.seen.max(1) as f64)
+    }
+
+    /// Whether more units are read than the cache has slots.
+    #[must_use]
+    pub fn is_scarce(&self) -> bool {
+        self.touched > self.slots
     }
 
     /// Whether `candidate` is read more often than `victim`, beyond noise.
     #[must_use]
     pub fn prefers(&self, candidate: u32, victim: u32) -> bool {
-        let (own, theirs) = (self.frequency(candidate), self.frequency(victim));
-        // The square root without `std`: own - a > b * sqrt(theirs + 1), both sides squared.
-        let excess = own - theirs * (1.0 + MARGIN);
-        excess > 0.0 && excess * excess > DEVIATIONS * DEVIATIONS * (theirs + 1.0)
+        exceeds(self.frequency(candidate), self.frequency(victim))
     }
+}
+
+/// Whether a frequency exceeds another beyond noise.
+pub(super) fn exceeds(own: f64, theirs: f64) -> bool {
+    // The square root without `std`: own - a > b * sqrt(theirs + 1), both sides squared.
+    let excess = own - theirs * (1.0 + MARGIN);
+    excess > 0.0 && excess * excess > DEVIATIONS * DEVIATIONS * (theirs + 1.0)
+}
+
+/// The frequency of what is read `count` times in `reads` reads of a cache of so many slots.
+pub(super) fn per_window(count: f64, reads: u64, slots: u64) -> f64 {
+    count * (WINDOW * slots) as f64 / reads as f64
 }
 
 #[cfg(test)]
@@ -121,7 +159,7 @@ mod tests {
         let mut seed = 7_u64;
         for _ in 0..2_000_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            policy.requested((seed >> 33) as u32 % 1000);
+            policy.requested(Some((seed >> 33) as u32 % 1000));
         }
         let preferred = (0..1000).filter(|n| policy.prefers(*n, (*n + 500) % 1000)).count();
         assert!(preferred <= 5, "{preferred} of 1000 by chance");
@@ -131,8 +169,8 @@ mod tests {
     fn a_hot_candidate_is_preferred_to_a_cold_victim_and_not_the_reverse() {
         let mut policy = Benefit::new(100);
         policy.attached(100);
-        (0..30).for_each(|_| policy.requested(1));
-        (0..3).for_each(|_| policy.requested(2));
+        (0..30).for_each(|_| policy.requested(Some(1)));
+        (0..3).for_each(|_| policy.requested(Some(2)));
         assert!(policy.prefers(1, 2) && !policy.prefers(2, 1));
         assert!(!policy.prefers(1, 1), "nothing displaces itself");
     }
@@ -142,11 +180,11 @@ mod tests {
         let mut policy = Benefit::new(200);
         policy.attached(100);
         for n in 0..200_000_u32 {
-            policy.requested(n % 100);
+            policy.requested(Some(n % 100));
             policy.hit();
         }
         for n in 0..8_300_u32 {
-            policy.requested(100 + n % 100);
+            policy.requested(Some(100 + n % 100));
         }
         assert!(policy.prefers(150, 50), "{:?}", (policy.counts[150], policy.counts[50]));
     }

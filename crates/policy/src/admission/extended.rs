@@ -13,7 +13,7 @@
 
 use alloc::vec::Vec;
 
-use super::spread;
+use super::{Mean, spread};
 use crate::Nanos;
 
 /// The smallest block.
@@ -31,15 +31,13 @@ const TRIALS: u64 = 8;
 /// While extended reads pay, one read in so many is plain, which keeps the cost known.
 const PLAIN_PROBES: u64 = 8;
 /// While they do not pay, one read in so many is extended.
-const EXTENDED_PROBES: u64 = 64;
+const EXTENDED_PROBES: u64 = 256;
 /// Below this share of the guard the size is doubled.
 const CHEAP: f64 = 0.4;
 /// An extended read pays if its hits save this many times what it costs.
 const MARGIN: f64 = 2.0;
 /// The least cost of an extension that is assumed, in plain reads: measured means are never exact.
 const LEAST_COST: f64 = 0.02;
-/// Weight of the newest value in a mean, once there are many.
-const NEWEST: f64 = 1.0 / 64.0;
 /// Blocks whose hits are counted.
 const WATCHED: usize = 64;
 
@@ -57,20 +55,6 @@ pub struct ExtendedSettings {
 impl Default for ExtendedSettings {
     fn default() -> Self {
         Self { most_bytes: 256 << 10, guard: 0.25, room: 0.1 }
-    }
-}
-
-/// A mean that follows its values.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    value: f64,
-    count: u32,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.count = self.count.saturating_add(1);
-        self.value += (value - self.value) * (1.0 / f64::from(self.count)).max(NEWEST);
     }
 }
 
@@ -133,8 +117,12 @@ impl ExtendedReads {
         (extends && self.bytes >= LEAST_BYTES).then_some(self.bytes)
     }
 
-    /// Whether the hits of a block save more time than its extension costs.
-    fn pays(&self) -> bool {
+    /// Whether the hits of a block save more time than its extension costs; false while that is not known.
+    #[must_use]
+    pub fn pays(&self) -> bool {
+        if self.yields.count < JUDGED {
+            return false;
+        }
         let plain = self.plain.value;
         let cost = (self.extended.value - plain).max(LEAST_COST * plain);
         self.yields.value * plain > MARGIN * cost

@@ -4,8 +4,9 @@
 //! Three policies with different interfaces: [`Selective`] collects misses for background workers, [`OnMiss`] decides
 //! within the request that missed, and [`Periodic`] exchanges units at intervals.
 //!
-//! Three more refine background population: [`ExtendedReads`] decides how much a miss reads, [`Benefit`] which units are
-//! exchanged in a full cache, and [`Investment`] how much of the origin population takes.
+//! Four more refine background population: [`ExtendedReads`] decides how much a miss reads, [`Benefit`] which units are
+//! exchanged in a full cache, [`Investment`] how much of the origin population takes, and [`Singles`] how much of flash
+//! holds single pages instead of whole units.
 //!
 //! Why no common trait: the caller must know which of the three it drives, and a method that two of them answer with
 //! "no" would hide that.
@@ -17,10 +18,28 @@ mod on_miss;
 mod periodic;
 mod regulator;
 mod selective;
+mod singles;
 
 /// One of `over` places for a unit: neighbours are spread (Fibonacci hashing).
 fn spread(unit: u64, over: u64) -> u64 {
     (unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % over
+}
+
+/// A mean of all values while they are few, and of the recent ones later.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    value: f64,
+    count: u32,
+}
+
+impl Mean {
+    /// Weight of the newest value, once there are many.
+    const NEWEST: f64 = 1.0 / 64.0;
+
+    fn add(&mut self, value: f64) {
+        self.count = self.count.saturating_add(1);
+        self.value += (value - self.value) * (1.0 / f64::from(self.count)).max(Self::NEWEST);
+    }
 }
 
 pub use benefit::{BYTES_PER_UNIT as BENEFIT_BYTES_PER_UNIT, Benefit};
@@ -30,3 +49,4 @@ pub use on_miss::{OnMiss, OnMissSettings};
 pub use periodic::{Periodic, PeriodicSettings, Slots, Step, Swap};
 pub use regulator::{Class, Regulator};
 pub use selective::{Selective, SelectiveSettings};
+pub use singles::{Singles, SinglesSettings};

@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Class, ExtendedSettings, InvestmentSettings, Regulator, spread};
+use super::{Class, ExtendedSettings, InvestmentSettings, Regulator, SinglesSettings, spread};
 use crate::Nanos;
 use crate::heat::{DEFAULT_LENGTH, HeatList};
 
@@ -32,6 +32,8 @@ pub struct SelectiveSettings {
     pub by_benefit: bool,
     /// Population takes less of the origin while it does not pay off.
     pub investment: Option<InvestmentSettings>,
+    /// Some slots hold single pages of many units.
+    pub singles: Option<SinglesSettings>,
 }
 
 impl Default for SelectiveSettings {
@@ -44,6 +46,7 @@ impl Default for SelectiveSettings {
             extended: None,
             by_benefit: false,
             investment: None,
+            singles: None,
         }
     }
 }

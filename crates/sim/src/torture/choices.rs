@@ -11,7 +11,7 @@ use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::pagelog::Geometry;
 use larder_core::policy::admission::{
     Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
-    SelectiveSettings,
+    SelectiveSettings, SinglesSettings,
 };
 use larder_core::policy::replacement::BucketOrder;
 use rand::RngExt;
@@ -131,6 +131,7 @@ fn any_selective(rng: &mut Pcg64Mcg) -> SelectiveSettings {
         extended: rng.random_bool(0.5).then(ExtendedSettings::default),
         by_benefit: rng.random_bool(0.5),
         investment: rng.random_bool(0.5).then(InvestmentSettings::default),
+        singles: rng.random_bool(0.5).then(SinglesSettings::default),
     }
 }
 

@@ -85,7 +85,7 @@ impl Clean {
         if let Some((layout, found)) = found {
             cx.population.restore(found.factors(&layout));
         }
-        cx.population.attached(restored.slots());
+        cx.population.attached(restored.slots(), &cx.shape);
         let units = UnitCache::new(cx, restored, flash, journal, plan);
         let repair_next = Cell::new(if warm { 0 } else { u32::MAX });
         if warm {
@@ -109,9 +109,10 @@ impl Clean {
         cx.population.requested(place.unit, place.len);
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
+            let single = pin.is_single();
             match units.read_hit(pin, &place, buf).await {
                 Ok(data) => {
-                    cx.population.hit(place.unit, place.within, cx.exec.now());
+                    cx.population.hit(place.unit, place.within, single, cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
                 }
                 Err(back) => buf = self.invalidate(&place, back),
@@ -151,6 +152,9 @@ impl Clean {
                 Some(back) => buf = back,
             }
         }
+        if fill.is_none() && alone {
+            fill = self.open_single(place).map(|fill| (fill, Inline { client_waits: false }));
+        }
         let began = cx.exec.now();
         let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
         cx.population.read_origin(place, None, cx.exec.now() - began);
@@ -184,7 +188,11 @@ impl Clean {
         if units.extended.overlaps(place.unit, &pages) {
             return None;
         }
-        Some((resident.or_else(|| units.table.insert(place.unit))?, pages))
+        let insert = || match cx.population.prefers_singles(place.unit) {
+            true => units.places_for(place.unit, &pages),
+            false => units.table.insert(place.unit),
+        };
+        Some((resident.or_else(insert)?, pages))
     }
 
     /// Reads a block around the request, answers, and writes flash. Returns the buffer if the read failed.
@@ -229,7 +237,21 @@ impl Clean {
         Some(Fill::open(&self.units, pin, (place.unit, &place.pages), late))
     }
 
-    /// Writes the page that a missed read returned to its slot.
+    /// A fill of the pages of the request alone, if they get places.
+    fn open_single(&self, place: &Place) -> Option<Fill<'_, CleanJournal>> {
+        let (units, pages) = (&self.units, &place.pages);
+        let usable = units.flash.usable() && !units.is_populating(place.unit);
+        let overlaps = units.extended.overlaps(place.unit, pages);
+        let admits = usable && !overlaps;
+        if !admits || !units.cx.population.admits_single(place, units.free_ratio()?) {
+            return None;
+        }
+        let resident = units.table.resident(place.unit);
+        let pin = resident.or_else(|| units.places_for(place.unit, pages))?;
+        Some(Fill::open(units, pin, (place.unit, pages), false))
+    }
+
+    /// Writes the pages that a missed read returned to their slot.
     async fn admit_read(&self, fill: &Fill<'_, CleanJournal>, place: &Place, data: Buf) {
         if !fill.may_write() {
             return;
@@ -238,7 +260,7 @@ impl Clean {
             c.populations += 1;
             c.population_bytes += place.len;
         });
-        let bytes = Bytes { within: 0, len: place.len, buf: data, at: 0 };
+        let bytes = Bytes { within: place.within, len: place.len, buf: data, at: 0 };
         let _ = fill.write(bytes, &place.pages, None).await;
     }
 

@@ -5,6 +5,8 @@
 //! partly valid units hold a bitmap. A table belongs to one attachment of a flash device; it uses neither the device nor a
 //! journal.
 //!
+//! Some slots hold single pages of many units instead (`mixed.rs`).
+//!
 //! Invariants: map and slots are inverse to each other; a pinned slot keeps its unit (design rule 5); pages beyond the
 //! end of the volume are valid, so that a short last unit can be fully valid.
 
@@ -13,6 +15,7 @@ use std::rc::Rc;
 
 use larder_policy::replacement::{Replacement, Update};
 
+use super::mixed::MixedSlots;
 use super::validity::{self, BitmapPool};
 use crate::buf::PAGE;
 use crate::config::{Placement, SlotSpec};
@@ -20,17 +23,19 @@ use crate::mutant;
 use crate::pages::{PageSet, Pages};
 use crate::shape::Shape;
 
-/// Values of [`Slot::bits`]: all pages valid, none valid, slot free. Every other value is a bitmap's index.
+/// Values of [`Slot::bits`]: all pages valid, none valid, slot free, slot mixed. Every other value is a bitmap's index.
 pub(super) const FULL: u32 = u32::MAX;
 pub(super) const EMPTY: u32 = u32::MAX - 1;
 pub(super) const FREE: u32 = u32::MAX - 2;
+pub(super) const MIXED: u32 = u32::MAX - 3;
 /// End of a chain of free slots.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A slot of the flash device.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
-    /// The unit that it holds (the shard's own number) or, when free, the next free slot of its set.
+    /// The unit that it holds (the shard's own number); if it is free, the next free slot of its set; if it is mixed, the
+    /// number of its directory.
     pub(super) owner: u32,
     /// Which pages are valid.
     pub(super) bits: u32,
@@ -46,6 +51,12 @@ pub(crate) fn bitmap_bytes_each(unit_bytes: u64) -> u64 {
     BitmapPool::bytes_each((unit_bytes / PAGE as u64) as u32)
 }
 
+impl Slot {
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pins > 0
+    }
+}
+
 pub(super) struct Entries {
     /// Slot + 1 of each of the shard's units, or 0.
     pub(super) map: Vec<u32>,
@@ -57,6 +68,9 @@ pub(super) struct Entries {
     pub(super) used: u32,
     pub(super) partial: BitmapPool,
     pub(super) replacement: Box<dyn Replacement>,
+    pub(super) mixed: MixedSlots,
+    /// The next slot that a search for a cold unit passes.
+    pub(super) cold_hand: u32,
 }
 
 /// The table of one attachment.
@@ -65,10 +79,12 @@ pub(crate) struct Table {
     pub(super) entries: RefCell<Entries>,
 }
 
-/// Keeps a slot's unit from eviction.
+/// Keeps the unit of a slot, or the single pages in a mixed slot, from eviction.
 pub(crate) struct SlotPin {
     table: Rc<Table>,
     slot: u32,
+    /// The place in the slot of the unit's page 0, which may wrap; 0 for a slot that holds the unit.
+    shift: u32,
 }
 
 /// The slot that a write goes to.
@@ -78,11 +94,11 @@ pub(crate) struct WriteTarget {
     pub(crate) edges_valid: (bool, bool),
 }
 
-/// A unit that was evicted, and the slot that it lay in.
+/// What was evicted from a slot: a unit, or single pages of several (`None`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evicted {
     pub slot: u32,
-    pub unit: u32,
+    pub unit: Option<u32>,
 }
 
 impl Table {
@@ -107,6 +123,8 @@ impl Table {
                 Some(policy) => policy.build(slots, ways, shape.unit_bytes),
                 None => Box::new(Update),
             },
+            mixed: MixedSlots::new(shape.pages_per_unit()),
+            cold_hand: 0,
         };
         Rc::new(Self { shape, entries: RefCell::new(entries) })
     }
@@ -128,22 +146,35 @@ impl Table {
         self.entries.borrow().slots.len() as u32
     }
 
-    /// Bytes of memory that the bitmaps of partly valid units take.
+    /// Bytes of memory that the bitmaps of partly valid units and the directories of mixed slots take.
     pub(crate) fn bitmap_bytes(&self) -> u64 {
-        self.entries.borrow().partial.bytes()
+        let entries = self.entries.borrow();
+        entries.partial.bytes() + entries.mixed.bytes()
     }
 
     fn pin(self: &Rc<Self>, entries: &mut Entries, slot: u32) -> SlotPin {
-        // Cannot overflow: each pin belongs to an operation or path in memory.
-        entries.slots[slot as usize].pins += 1;
-        SlotPin { table: Rc::clone(self), slot }
+        self.pin_singles(entries, slot, 0)
     }
 
-    /// The unit's slot, pinned, if all of `pages` are valid there. Counts as an access.
+    pub(super) fn pin_singles(
+        self: &Rc<Self>,
+        entries: &mut Entries,
+        slot: u32,
+        shift: u32,
+    ) -> SlotPin {
+        // Cannot overflow: each pin belongs to an operation or path in memory.
+        entries.slots[slot as usize].pins += 1;
+        SlotPin { table: Rc::clone(self), slot, shift }
+    }
+
+    /// The slot of the unit or of its single pages, pinned, if all of `pages` are valid there. Counts as an access.
     pub(crate) fn hit(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<SlotPin> {
         let mut entries = self.entries.borrow_mut();
         entries.replacement.requested();
-        let slot = entries.slot_of(unit)?;
+        let Some(slot) = entries.slot_of(unit) else {
+            let (slot, shift) = entries.mixed.hit(unit, pages)?;
+            return Some(self.pin_singles(&mut entries, slot, shift));
+        };
         if !entries.all_valid(slot, pages) {
             return None;
         }
@@ -163,14 +194,12 @@ impl Table {
         Some(self.pin(&mut entries, slot))
     }
 
-    /// A slot's unit, if it is in use.
+    /// The unit that a slot holds.
     pub(crate) fn unit_of(&self, slot: u32) -> Option<u32> {
-        let entries = self.entries.borrow();
-        let found = entries.slots.get(slot as usize)?;
-        (found.bits != FREE).then_some(found.owner)
+        self.entries.borrow().unit_in(slot)
     }
 
-    /// A slot that is in use, pinned, and its unit.
+    /// A slot that holds a unit, pinned, and its unit.
     pub(crate) fn pin_used(self: &Rc<Self>, slot: u32) -> Option<(SlotPin, u32)> {
         let unit = self.unit_of(slot)?;
         Some((self.pin(&mut self.entries.borrow_mut(), slot), unit))
@@ -180,7 +209,17 @@ impl Table {
     pub(crate) fn begin_write(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<WriteTarget> {
         let mut entries = self.entries.borrow_mut();
         entries.replacement.requested();
-        let slot = entries.slot_of(unit)?;
+        let Some(slot) = entries.slot_of(unit) else {
+            let singles = entries.mixed.places(unit, pages);
+            let edges_valid = singles.map(|(slot, shift)| {
+                let valid = |p: u32| entries.places_valid(slot, shift, &(p..p + 1));
+                (valid(pages.start), valid(pages.end - 1))
+            });
+            entries.mixed.invalidate(unit, pages);
+            let (slot, shift) = singles?;
+            let pin = self.pin_singles(&mut entries, slot, shift);
+            return Some(WriteTarget { pin, edges_valid: edges_valid? });
+        };
         let valid = |p: u32| entries.all_valid(slot, &(p..p + 1));
         let edges_valid = (valid(pages.start), valid(pages.end - 1));
         if !mutant::is_active("write-keeps-valid") {
@@ -191,11 +230,12 @@ impl Table {
         Some(WriteTarget { pin, edges_valid })
     }
 
-    /// Makes these pages of a resident unit invalid.
+    /// Makes these pages of a unit invalid.
     pub(crate) fn invalidate(&self, unit: u32, pages: &Pages) {
         let mut entries = self.entries.borrow_mut();
-        if let Some(slot) = entries.slot_of(unit) {
-            entries.assign(slot, pages, false, self.shape.pages_per_unit());
+        match entries.slot_of(unit) {
+            Some(slot) => entries.assign(slot, pages, false, self.shape.pages_per_unit()),
+            None => entries.mixed.invalidate(unit, pages),
         }
     }
 
@@ -204,17 +244,13 @@ impl Table {
         let mut entries = self.entries.borrow_mut();
         debug_assert!(entries.slot_of(unit).is_none(), "unit {unit} has a slot already");
         let set = entries.set_of(unit);
-        let slot = *entries.free.get(set as usize)?;
-        if slot == NONE {
-            return None;
-        }
-        entries.free[set as usize] = entries.slots[slot as usize].owner;
+        let slot = entries.take_free(set)?;
         entries.slots[slot as usize].owner = unit;
         entries.slots[slot as usize].bits = EMPTY;
         entries.map[unit as usize] = slot + 1;
-        entries.used += 1;
         entries.replacement.inserted(slot, u64::from(unit));
         let (pages, present) = (self.shape.pages_per_unit(), self.shape.pages_of(unit));
+        entries.mixed.remove_all(unit, 0..present);
         entries.assign(slot, &(present..pages), true, pages);
         Some(self.pin(&mut entries, slot))
     }
@@ -224,11 +260,16 @@ impl Table {
         self.entries.borrow().replacement.may_search()
     }
 
-    /// Removes the unit in a slot, unless the slot is free or pinned.
+    /// Frees a slot, unless it is free or pinned.
     pub(crate) fn evict_slot(&self, slot: u32) -> Option<Evicted> {
+        let unit = self.unit_of(slot);
         let mut entries = self.entries.borrow_mut();
-        let Slot { owner: unit, bits, pins } = entries.slots[slot as usize];
-        if bits == FREE || (pins > 0 && !mutant::is_active("evict-pinned")) {
+        let Slot { bits, pins, .. } = entries.slots[slot as usize];
+        if bits == FREE
+            || (pins > 0
+                && !mutant::is_active("evict-pinned")
+                && !mutant::is_active("mixed-recycled-in-use"))
+        {
             return None;
         }
         entries.remove(slot);
@@ -252,7 +293,7 @@ impl Table {
         let Entries { slots, replacement, .. } = &mut *entries;
         let may_evict = |slot: u32| {
             let slot = &slots[slot as usize];
-            slot.bits != FREE
+            !matches!(slot.bits, FREE | MIXED)
                 && prefers(slot.owner)
                 && (slot.pins == 0
                     || mutant::is_active("evict-pinned")
@@ -263,7 +304,7 @@ impl Table {
             any.then(|| (0..slots.len() as u32).find(|s| may_evict(*s))).flatten()
         });
         let slot = victim?;
-        let unit = entries.slots[slot as usize].owner;
+        let unit = Some(entries.slots[slot as usize].owner);
         entries.remove(slot);
         Some(Evicted { slot, unit })
     }
@@ -275,7 +316,8 @@ impl Table {
     pub(crate) fn partial_from(&self, first: u32, most: u32) -> Result<(u32, u32), u32> {
         let entries = self.entries.borrow();
         let end = first.saturating_add(most).min(entries.slots.len() as u32);
-        let partial = |slot: &u32| !matches!(entries.slots[*slot as usize].bits, FULL | FREE);
+        let partial =
+            |slot: &u32| !matches!(entries.slots[*slot as usize].bits, FULL | FREE | MIXED);
         match (first..end).find(partial) {
             Some(slot) => Ok((slot, entries.slots[slot as usize].owner)),
             None => Err(end.max(first)),
@@ -283,13 +325,48 @@ impl Table {
     }
 }
 
+/// Pages moved by a shift that may wrap.
+fn shifted(pages: &Pages, shift: u32) -> Pages {
+    let start = pages.start.wrapping_add(shift);
+    start..start + pages.len() as u32
+}
+
 impl Entries {
+    /// The unit that a slot holds.
+    pub(super) fn unit_in(&self, slot: u32) -> Option<u32> {
+        let found = self.slots.get(slot as usize)?;
+        (!matches!(found.bits, FREE | MIXED)).then_some(found.owner)
+    }
+
     pub(super) fn slot_of(&self, unit: u32) -> Option<u32> {
         self.map[unit as usize].checked_sub(1)
     }
 
     pub(super) fn set_of(&self, unit: u32) -> u32 {
         self.placement.set_of(unit, self.free.len() as u32)
+    }
+
+    /// Takes a free slot of a set, with no content.
+    pub(super) fn take_free(&mut self, set: u32) -> Option<u32> {
+        let slot = *self.free.get(set as usize)?;
+        if slot == NONE {
+            return None;
+        }
+        self.free[set as usize] = self.slots[slot as usize].owner;
+        self.used += 1;
+        Some(slot)
+    }
+
+    pub(super) fn is_pinned(&self, slot: u32) -> bool {
+        self.slots[slot as usize].is_pinned()
+    }
+
+    /// Whether all of these pages are valid in a slot where page 0 of their unit has the place `shift`.
+    fn places_valid(&self, slot: u32, shift: u32, pages: &Pages) -> bool {
+        match self.slots[slot as usize] {
+            Slot { bits: MIXED, owner, .. } => self.mixed.all_valid(owner, shifted(pages, shift)),
+            _ => self.all_valid(slot, pages),
+        }
     }
 
     fn all_valid(&self, slot: u32, pages: &Pages) -> bool {
@@ -326,25 +403,45 @@ impl Entries {
         self.slots[slot as usize].bits = settled.unwrap_or(bits);
     }
 
+    /// Frees a slot that is in use.
     fn remove(&mut self, slot: u32) {
         let Slot { owner, bits, .. } = self.slots[slot as usize];
-        if !matches!(bits, FULL | EMPTY | FREE) {
-            self.partial.give_back(bits);
+        match bits {
+            MIXED => self.mixed.close(owner),
+            FREE => return,
+            FULL | EMPTY => self.map[owner as usize] = 0,
+            bits => {
+                self.partial.give_back(bits);
+                self.map[owner as usize] = 0;
+            }
         }
-        self.map[owner as usize] = 0;
         let set = (slot / self.ways) as usize;
         self.slots[slot as usize].owner = self.free[set];
         self.slots[slot as usize].bits = FREE;
         self.free[set] = slot;
         self.used -= 1;
-        self.replacement.removed(slot);
+        if bits != MIXED {
+            self.replacement.removed(slot);
+        }
     }
 }
 
 impl SlotPin {
+    /// Whether it keeps single pages in a mixed slot.
+    pub(crate) fn is_single(&self) -> bool {
+        self.table.entries.borrow().slots[self.slot as usize].bits == MIXED
+    }
+
     /// The slot.
     pub(crate) fn slot(&self) -> u32 {
         self.slot
+    }
+
+    /// The first byte in the slot of byte `within` of the unit.
+    pub(crate) fn offset(&self, within: u64) -> u64 {
+        let page = PAGE as u64;
+        let place = ((within / page) as u32).wrapping_add(self.shift);
+        u64::from(place) * page + within % page
     }
 
     /// Makes the pages that are not in `except` valid.
@@ -352,20 +449,26 @@ impl SlotPin {
         let unit_pages = self.table.shape.pages_per_unit();
         let mut entries = self.table.entries.borrow_mut();
         for run in PageSet::runs(pages.clone(), |p| !except.has(p)) {
-            entries.assign(self.slot, &run, true, unit_pages);
+            match entries.slots[self.slot as usize] {
+                Slot { bits: MIXED, owner, .. } => {
+                    entries.mixed.make_valid(owner, shifted(&run, self.shift));
+                }
+                _ => entries.assign(self.slot, &run, true, unit_pages),
+            }
         }
     }
 
     /// Whether all of these pages are valid.
     pub(crate) fn all_valid(&self, pages: &Pages) -> bool {
-        self.table.entries.borrow().all_valid(self.slot, pages)
+        self.table.entries.borrow().places_valid(self.slot, self.shift, pages)
     }
 
     /// The pages of the range that are valid.
     pub(crate) fn valid_pages(&self, pages: &Pages) -> PageSet {
         let entries = self.table.entries.borrow();
         let mut set = PageSet::at(pages.start);
-        pages.clone().filter(|p| entries.all_valid(self.slot, &(*p..p + 1))).for_each(|p| {
+        let valid = |p: &u32| entries.places_valid(self.slot, self.shift, &(*p..p + 1));
+        pages.clone().filter(valid).for_each(|p| {
             set.add(&(p..p + 1));
         });
         set
@@ -374,7 +477,7 @@ impl SlotPin {
 
 impl Clone for SlotPin {
     fn clone(&self) -> Self {
-        self.table.pin(&mut self.table.entries.borrow_mut(), self.slot)
+        self.table.pin_singles(&mut self.table.entries.borrow_mut(), self.slot, self.shift)
     }
 }
 

@@ -6,14 +6,17 @@ use std::future::Future;
 use std::rc::Rc;
 
 use super::extended::OpenReads;
-use super::table::{SlotPin, Table};
-use crate::buf::Buf;
+use super::mixed::MixedSlot;
+use super::table::{Evicted, SlotPin, Table};
+use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
 use crate::context::Context;
 use crate::exec::IoKind;
 use crate::flash::{Flash, FlashError, FlashOp, Guards, Role};
 use crate::format::FlashPlan;
 use crate::journal::{Journal, Log};
+use crate::pages::Pages;
+use crate::population::singles::Growth;
 use crate::request::Errno;
 use crate::shape::Place;
 use crate::write_pool::PoolShare;
@@ -105,11 +108,11 @@ impl<J: Journal> UnitCache<J> {
         u64::from(self.plan.block_bytes)
     }
 
-    /// Offset on the device of byte `within` of a slot. The slots of all shards are interleaved.
-    pub(super) fn offset(&self, slot: u32, within: u64) -> u64 {
+    /// Offset on the device of byte `within` of the unit that a pin belongs to. The slots of all shards are interleaved.
+    pub(super) fn offset(&self, pin: &SlotPin, within: u64) -> u64 {
         let shape = &self.cx.shape;
-        let global = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
-        self.plan.base + global * shape.unit_bytes + within
+        let global = u64::from(pin.slot()) * u64::from(shape.shards) + u64::from(shape.shard);
+        self.plan.base + global * shape.unit_bytes + pin.offset(within)
     }
 
     /// The share of slots that are free; `None` without slots.
@@ -125,20 +128,65 @@ impl<J: Journal> UnitCache<J> {
         if let Some(pin) = self.table.insert(unit) {
             return Some(pin);
         }
-        let prefers = |owner: u32| self.cx.population.prefers(unit, owner);
-        let mut evicted = 0;
-        for _ in 0..self.table.evicts_together() {
-            let Some(gone) = self.table.evict_for(unit, &prefers) else { break };
-            if let Some(journal) = &self.journal {
-                journal.removed(gone);
-            }
-            evicted += 1;
+        let population = &self.cx.population;
+        if population.displaces_singles(unit) && self.recycle(self.table.due_mixed()) {
+            return self.table.insert(unit);
         }
-        self.cx.stats.add(|c| c.evictions += evicted);
+        for _ in 0..self.table.evicts_together() {
+            let victim = self.table.evict_for(unit, &|owner| population.prefers(unit, owner));
+            if !self.evicted(victim) {
+                break;
+            }
+        }
         self.table.insert(unit)
     }
 
-    /// Removes the unit in a slot, unless the slot is free or pinned; returns whether it did.
+    /// Places for single pages of a unit that has no slot. When the open mixed slot is full, another slot becomes mixed: a
+    /// free one, that of a unit that is read less than what mixed slots earn, or the mixed slot that is due.
+    pub(crate) fn places_for(&self, unit: u32, pages: &Pages) -> Option<SlotPin> {
+        let (table, population) = (&self.table, &self.cx.population);
+        if self.block_bytes() > PAGE as u64 {
+            return None; // an operation would reach into the next place
+        }
+        if let Some(pin) = table.places_for(unit, pages) {
+            return Some(pin);
+        }
+        let (due, free) = (table.due_mixed(), table.used() < table.slots());
+        let growth = population.mixes(due, table.sample_mixed(), free);
+        if growth == Growth::Displaces {
+            let coldest = table.coldest(|owner| population.frequency(owner));
+            let victim = coldest.filter(|(_, frequency)| population.single_displaces(*frequency));
+            self.evicted(victim.and_then(|(slot, _)| table.evict_slot(slot)));
+        }
+        if growth == Growth::None || table.used() == table.slots() {
+            self.recycle(due);
+        }
+        if table.open_mixed(population.reads()) {
+            population.mixed(true);
+        }
+        table.places_for(unit, pages)
+    }
+
+    /// Frees a mixed slot; returns whether it did.
+    fn recycle(&self, due: Option<MixedSlot>) -> bool {
+        let recycled = self.evicted(due.and_then(|due| self.table.evict_slot(due.slot)));
+        if recycled {
+            self.cx.population.mixed(false);
+        }
+        recycled
+    }
+
+    /// Records an eviction; returns whether there was one.
+    fn evicted(&self, gone: Option<Evicted>) -> bool {
+        let Some(gone) = gone else { return false };
+        if let Some(journal) = &self.journal {
+            journal.removed(gone);
+        }
+        self.cx.stats.add(|c| c.evictions += 1);
+        true
+    }
+
+    /// Frees a slot, unless it is free or pinned; returns whether it did.
     pub(crate) fn evict(&self, slot: u32) -> bool {
         let Some(gone) = self.table.evict_slot(slot) else { return false };
         if let Some(journal) = &self.journal {
@@ -156,7 +204,7 @@ impl<J: Journal> UnitCache<J> {
         len: u64,
         buf: Buf,
     ) -> impl Future<Output = Result<Buf, FlashError>> {
-        let (kind, offset) = (IoKind::Read, self.offset(pin.slot(), within));
+        let (kind, offset) = (IoKind::Read, self.offset(&pin, within));
         let op = FlashOp { role: Role::Data, kind, offset, len, buf: Some(buf), at: 0 };
         self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
@@ -206,7 +254,7 @@ impl<J: Journal> UnitCache<J> {
         {
             return Err(FlashError::Failed(Errno::EIO, Some(buf)));
         }
-        let (kind, offset) = (IoKind::Write { fua: false }, self.offset(pin.slot(), within));
+        let (kind, offset) = (IoKind::Write { fua: false }, self.offset(&pin, within));
         let op = FlashOp { role: Role::Data, kind, offset, len, buf: Some(buf), at };
         let guards = Guards { pin: Some(pin), claim: Some(claim), share, ..Guards::default() };
         self.io(op, guards).await

@@ -191,7 +191,7 @@ impl WriteBack {
         (within, len): (u64, u64),
         buf: Option<Buf>,
     ) -> Result<Option<Buf>, Errno> {
-        let offset = self.units.offset(pin.slot(), within);
+        let offset = self.units.offset(&pin, within);
         let op = FlashOp { role: Role::Data, kind, offset, len, buf, at: 0 };
         let guards = Guards { pin: Some(pin), ..Guards::default() };
         self.units.flash.io(op, guards).await.map_err(|error| error.errno())

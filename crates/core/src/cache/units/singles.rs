@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Single pages in a table: places in mixed slots, given out and recycled.
+
+use std::rc::Rc;
+
+use super::mixed::MixedSlot;
+use super::table::{MIXED, SlotPin, Table};
+use crate::pages::Pages;
+
+/// Slots that one search for a cold unit passes.
+const SEARCHED: u32 = 64;
+
+impl Table {
+    /// Consecutive places for pages of a unit that has no slot: those that they have, or new ones in the open slot. `None`
+    /// if the open slot has no room.
+    pub(crate) fn places_for(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<SlotPin> {
+        let mut entries = self.entries.borrow_mut();
+        let mixed = &mut entries.mixed;
+        let (slot, shift) = mixed.places(unit, pages).or_else(|| mixed.append(unit, pages))?;
+        Some(self.pin_singles(&mut entries, slot, shift))
+    }
+
+    /// Opens a free slot for single pages; `reads`: of clients up to now. Returns false if no slot is free.
+    pub(crate) fn open_mixed(&self, reads: u64) -> bool {
+        let mut entries = self.entries.borrow_mut();
+        let Some(slot) = entries.take_free(0) else { return false };
+        entries.slots[slot as usize].owner = entries.mixed.open(slot, reads);
+        entries.slots[slot as usize].bits = MIXED;
+        true
+    }
+
+    /// The slot of the unit with the lowest frequency among the next slots, unless pinned, and its frequency.
+    pub(crate) fn coldest(&self, frequency: impl Fn(u32) -> f64) -> Option<(u32, f64)> {
+        let mut entries = self.entries.borrow_mut();
+        let slots = entries.slots.len() as u32;
+        let from = entries.cold_hand;
+        entries.cold_hand = (from + SEARCHED) % slots.max(1);
+        let next = (from..from + SEARCHED.min(slots)).map(|slot| slot % slots);
+        let units = next.filter_map(|slot| {
+            let unit = entries.unit_in(slot).filter(|_| !entries.is_pinned(slot))?;
+            Some((slot, frequency(unit)))
+        });
+        units.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// One of the mixed slots that are full, in turn.
+    pub(crate) fn sample_mixed(&self) -> Option<MixedSlot> {
+        self.entries.borrow_mut().mixed.sample()
+    }
+
+    /// The mixed slot to recycle next.
+    pub(crate) fn due_mixed(&self) -> Option<MixedSlot> {
+        let entries = &mut *self.entries.borrow_mut();
+        let slots = &entries.slots;
+        entries.mixed.due(|slot| slots[slot as usize].is_pinned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Placement, ReplacementChoice, SlotSpec};
+    use crate::pages::PageSet;
+    use crate::shape::Shape;
+
+    /// Four slots of 16 pages, over 32 units.
+    fn table() -> Rc<Table> {
+        let replacement = Some(ReplacementChoice::Lru);
+        let spec = SlotSpec { placement: Placement::Anywhere, replacement };
+        Table::new(Shape::new(32 << 16, 1 << 16, 1), 4, spec)
+    }
+
+    fn place(table: &Rc<Table>, unit: u32, pages: Pages) -> Option<SlotPin> {
+        let pin = table.places_for(unit, &pages)?;
+        pin.make_valid(&pages, &PageSet::default());
+        Some(pin)
+    }
+
+    #[test]
+    fn pages_of_several_units_share_a_slot_and_are_found_there() {
+        let table = table();
+        assert!(place(&table, 7, 3..5).is_none(), "no slot is mixed");
+        assert!(table.open_mixed(0));
+        assert_eq!(place(&table, 7, 3..5).unwrap().offset(3 << 12), 0);
+        let pin = place(&table, 9, 0..1).unwrap();
+        assert_eq!((pin.offset(0), pin.offset(512)), (2 << 12, (2 << 12) + 512));
+        let hit = table.hit(7, &(4..5)).unwrap();
+        assert_eq!((hit.offset(4 << 12), hit.is_single()), (1 << 12, true));
+        assert!(table.hit(7, &(4..6)).is_none() && table.hit(8, &(4..5)).is_none());
+        assert!(table.unit_of(hit.slot()).is_none() && table.used() == 1);
+    }
+
+    #[test]
+    fn a_write_invalidates_single_pages_which_keep_their_places() {
+        let table = table();
+        table.open_mixed(0);
+        place(&table, 7, 3..5);
+        let target = table.begin_write(7, &(4..5)).unwrap();
+        assert_eq!((target.pin.offset(4 << 12), target.edges_valid), (1 << 12, (true, true)));
+        assert!(table.hit(7, &(4..5)).is_none() && table.hit(7, &(3..4)).is_some());
+        target.pin.make_valid(&(4..5), &PageSet::default());
+        assert!(table.hit(7, &(3..5)).is_some());
+    }
+
+    #[test]
+    fn a_unit_with_a_slot_has_no_single_pages_and_an_operation_in_flight_validates_none() {
+        let table = table();
+        table.open_mixed(0);
+        let in_flight = place(&table, 7, 3..4).unwrap();
+        let unit = table.insert(7).unwrap();
+        in_flight.make_valid(&(3..4), &PageSet::default());
+        assert!(!in_flight.all_valid(&(3..4)) && table.hit(7, &(3..4)).is_none());
+        drop(unit);
+        assert_eq!(table.evict_slot(table.slot_of(7).unwrap()).unwrap().unit, Some(7));
+        assert!(table.hit(7, &(3..4)).is_none(), "the page does not come back");
+    }
+
+    #[test]
+    fn the_slot_with_the_fewest_recent_hits_is_due_unless_it_is_in_use() {
+        let table = table();
+        for unit in 0..4 {
+            table.open_mixed(u64::from(unit));
+            (0..16).for_each(|page| drop(place(&table, unit, page..page + 1)));
+        }
+        (0..9).for_each(|_| drop(table.hit(0, &(0..1))));
+        (0..5).for_each(|_| drop(table.hit(2, &(0..1))));
+        let due = table.due_mixed().unwrap();
+        assert_eq!((due.slot, due.opened_at, due.hits), (1, 1, 0));
+        let in_use = table.hit(1, &(0..1)).unwrap();
+        assert_eq!(table.due_mixed().unwrap().slot, 2);
+        drop(in_use);
+        assert!(table.evict_slot(1).unwrap().unit.is_none());
+        assert!(table.hit(1, &(0..1)).is_none() && table.free_ratio() > 0.0);
+        table.insert(1).unwrap();
+        assert_eq!(table.slot_of(1), Some(1));
+    }
+}
