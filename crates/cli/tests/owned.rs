@@ -234,6 +234,32 @@ fn an_earlier_copy_of_the_flash_is_refused() {
 }
 
 #[test]
+fn dirty_flash_of_another_origin_is_refused_and_can_be_adopted() {
+    for preset in OWNED {
+        let place = Place::new();
+        make_initial(&place.path("origin"), BYTES);
+        let words = words(&place, preset, &["--name", "v"]);
+        let server = Server::start(&words);
+        make_dirty(&place);
+        server.kill();
+        // Moved, or another of the same size: nothing but the path shows which.
+        std::fs::rename(place.path("origin"), place.path("second")).unwrap();
+        let to_second = |word: &String| match *word == place.word("origin") {
+            true => place.word("second"),
+            false => word.clone(),
+        };
+        let mut moved: Vec<String> = words.iter().map(to_second).collect();
+        refused("another origin", &moved, "the state file records it for the origin");
+        moved.push("--adopt".to_owned());
+        let server = Server::restart(&moved);
+        assert_eq!(place.read_all(BYTES)[..4096], [7; 4096], "{preset}");
+        server.stop();
+        moved.pop();
+        Server::restart(&moved).stop();
+    }
+}
+
+#[test]
 fn a_flash_whose_state_file_is_lost_can_be_adopted() {
     for preset in OWNED {
         let place = Place::new();

@@ -78,6 +78,35 @@ fn killed_at_random_moments_it_is_warm_and_never_stale() {
     assert!(warm >= 9, "warm after {warm} of 11 kills");
 }
 
+/// Under the same name and of the same size: only its path shows that it is another.
+#[test]
+fn another_origin_is_cold_after_a_crash_and_after_a_stop() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    std::fs::write(place.path("second"), vec![9; BYTES as usize]).unwrap();
+    let first = words(&place, &["--name", "v"]);
+    let to_second = |word: &String| match *word == place.word("origin") {
+        true => place.word("second"),
+        false => word.clone(),
+    };
+    let second: Vec<String> = first.iter().map(to_second).collect();
+    for (before, after) in [(&first, &second), (&second, &first), (&first, &second)] {
+        let server = Server::restart(before);
+        warm_up(&place);
+        if before == &second {
+            drop(server.stop())
+        } else {
+            server.kill()
+        }
+        let server = Server::restart(after);
+        let recorded = "the state file records it for the origin";
+        assert!(server.log().contains(recorded), "{}", server.log());
+        let origin = std::fs::read(&after[after.iter().position(|w| w == "--origin").unwrap() + 1]);
+        assert!(place.read_all(BYTES) == origin.unwrap(), "bytes of the other origin");
+        server.stop();
+    }
+}
+
 #[test]
 fn an_earlier_copy_of_the_flash_is_not_used() {
     let place = Place::new();

@@ -8,8 +8,8 @@ use larder_core::buf::Buf;
 use larder_core::config::{Choices, Durability, WritePolicy, preset};
 use larder_core::format::label::{Found, HEADER_BYTES};
 use larder_core::format::{
-    Asked, Decision, DeviceSize, Kept, Medium, OriginFacts, Plan, Records, StateRecord, Vouched,
-    Wishes, admit, superseded,
+    Asked, Decision, DeviceSize, Kept, Medium, OriginFacts, OriginPlace, Plan, Records,
+    StateRecord, Vouched, Wishes, admit, superseded,
 };
 use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
@@ -48,6 +48,7 @@ struct Case {
     write: WritePolicy,
     wishes: Wishes,
     origin: OriginFacts,
+    place: OriginPlace,
     own: Option<StateRecord>,
     /// The record that names the flash: the volume's own, unless a row changes it.
     naming: Option<StateRecord>,
@@ -66,6 +67,10 @@ fn choices(kind: &str) -> Choices {
     }
 }
 
+fn place(resolved: &str) -> OriginPlace {
+    OriginPlace { resolved: resolved.to_owned(), link: None }
+}
+
 fn plan(kind: &str, workers: u32) -> Plan {
     let choices = choices(kind);
     let shape = Shape::new(ORIGIN.bytes, choices.unit_bytes, workers);
@@ -82,7 +87,7 @@ impl Case {
         let flash = Flash { bytes: RefCell::new(bytes), broken: u64::MAX };
         let write = choices(kind).write;
         let kept = Kept::read(&plan, VOLUME, &flash).expect("it was just formatted");
-        let record = StateRecord::attached(VOLUME, &kept, write, "/san", ORIGIN.bytes);
+        let record = StateRecord::attached(VOLUME, &kept, write, &place("/san"), ORIGIN.bytes);
         let record = record.stopped(kept.reached(), false, ORIGIN.modified_ns);
         Self {
             found: Found::Label(plan.label(VOLUME)),
@@ -90,6 +95,7 @@ impl Case {
             write,
             wishes: Wishes::default(),
             origin: ORIGIN,
+            place: place("/san"),
             own: Some(record.clone()),
             naming: Some(record),
             keeps_records: true,
@@ -115,6 +121,7 @@ impl Case {
             write: self.write,
             wishes: self.wishes,
             origin: self.origin,
+            place: Some(&self.place),
             records: self.keeps_records.then_some(records),
         };
         match admit(&self.found, &asked, &self.flash) {
@@ -122,6 +129,7 @@ impl Case {
                 None => "warm".to_owned(),
                 Some(Vouched::Flash) => "warm, the user vouches for the flash".to_owned(),
                 Some(Vouched::Origin) => "warm, the user vouches for the origin".to_owned(),
+                Some(Vouched::Place) => "warm, the user vouches for its place".to_owned(),
             },
             Decision::Cold { why, loses_dirty: false } => format!("cold: {why}"),
             Decision::Cold { why, loses_dirty: true } => format!("cold, dirty data lost: {why}"),
@@ -239,6 +247,47 @@ fn decisions_by_metadata() {
                 c.record(|r| r.dirty = true);
             },
             "refused: cannot be used (it holds a page log that cannot be used",
+        ),
+    ]);
+}
+
+#[test]
+fn decisions_by_the_place_of_the_origin() {
+    check(&[
+        (
+            "another origin of the same size",
+            "sce proc face-through",
+            |c| c.place = place("/other"),
+            "cold: the state file records it for the origin /san",
+        ),
+        (
+            "another origin of the same size, after a crash",
+            "prwc face",
+            |c| {
+                c.place = place("/other");
+                c.record(|r| r.dirty = true);
+            },
+            "refused: cannot be used (the state file records it for the origin /san)",
+        ),
+        (
+            "the same, adopted",
+            "prwc face",
+            |c| {
+                c.place = place("/other");
+                c.record(|r| r.dirty = true);
+                c.wishes = ADOPTED;
+            },
+            "warm, the user vouches for its place",
+        ),
+        (
+            "the same link in /dev to another path",
+            "sce prwc face",
+            |c| {
+                let link = || Some("/dev/disk/by-id/san".to_owned());
+                c.place = OriginPlace { resolved: "/dev/sdc".to_owned(), link: link() };
+                c.record(|r| r.origin_link = link());
+            },
+            "warm",
         ),
     ]);
 }
@@ -455,7 +504,7 @@ fn other_flash_of_the_same_origin_is_superseded() {
     let record = |volume, dirty, origin: &str| {
         let kept = Kept::Units(Vec::new());
         let write = WritePolicy::WriteAround;
-        StateRecord { dirty, ..StateRecord::attached(volume, &kept, write, origin, 4096) }
+        StateRecord { dirty, ..StateRecord::attached(volume, &kept, write, &place(origin), 4096) }
     };
     let of = |records: &[(u32, StateRecord)], own: u32, keeps| {
         superseded(records.to_vec(), |place| *place == own, "/san", keeps)
@@ -487,7 +536,7 @@ fn each_event_changes_the_record() {
     };
     for (kind, dirty) in [("sce", false), ("prwc", true), ("face", true), ("face-through", false)] {
         let (kept, write) = (kept(kind), choices(kind).write);
-        let attached = StateRecord::attached(VOLUME, &kept, write, "/san", 4096);
+        let attached = StateRecord::attached(VOLUME, &kept, write, &place("/san"), 4096);
         assert!(attached.names(VOLUME) && !attached.names(1) && attached.in_use);
         assert_eq!((attached.dirty, attached.reached.len()), (dirty, 1), "{kind}");
         let stopped = attached.clone().stopped(vec![(3, 14)], false, Some(5));

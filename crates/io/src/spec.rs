@@ -100,6 +100,22 @@ impl DevSpec {
         }
     }
 
+    /// The link in /dev that was given for a device, if it is one: the system makes it point to the same device after a
+    /// restart, when the device itself may have another path.
+    #[must_use]
+    pub fn link(&self) -> Option<String> {
+        match self {
+            Self::Path(path) => {
+                let whole = whole_path(path);
+                let is_link =
+                    whole.starts_with("/dev") && whole.display().to_string() != self.place();
+                is_link.then(|| whole.display().to_string())
+            }
+            Self::Slow { inner, .. } => inner.link(),
+            Self::Nbd(_) | Self::Mem(_) | Self::Null(_) => None,
+        }
+    }
+
     /// Whether data written to the device survives this process.
     #[must_use]
     pub fn outlives_process(&self) -> bool {

@@ -258,6 +258,7 @@ impl Volume {
             write: self.config.choices.write,
             wishes: flash.wishes,
             origin: facts(&self.config.origin),
+            place: self.config.state.as_ref().map(StateFile::origin),
             records: self.config.state.is_some().then_some(records),
         };
         Ok(admit(found, &asked, &Raw(&flash.device)))
@@ -344,6 +345,11 @@ fn say_vouched(flash: &str, vouched: Option<Vouched>) {
     match vouched {
         None => {}
         Some(Vouched::Flash) => tracing::warn!("flash {flash}: adopted on the user's word"),
+        Some(Vouched::Place) => {
+            tracing::warn!(
+                "flash {flash}: used on the user's word, though the origin has another path"
+            );
+        }
         Some(Vouched::Origin) => {
             let why = WhyCold::OriginChanged;
             tracing::warn!("flash {flash}: used on the user's word, though {why}");

@@ -23,7 +23,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_core::format::{FORMAT, StateRecord, superseded};
+use larder_core::format::{FORMAT, OriginPlace, StateRecord, superseded};
 
 use super::error::VolumeError;
 
@@ -34,7 +34,7 @@ const MOST_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct StateFile {
     path: PathBuf,
-    origin: String,
+    origin: OriginPlace,
     /// The file that volumes without a name had in common in earlier versions; none for a volume with a name.
     earlier: Option<PathBuf>,
     /// Other files that were ignored with a warning.
@@ -72,7 +72,15 @@ impl StateFile {
     }
 
     fn at(path: PathBuf, origin: &str) -> Self {
-        Self { path, origin: origin.to_owned(), earlier: None, ignored: Arc::default() }
+        let origin = OriginPlace { resolved: origin.to_owned(), link: None };
+        Self { path, origin, earlier: None, ignored: Arc::default() }
+    }
+
+    /// The same file; the user gave this link to the origin, in /dev.
+    #[must_use]
+    pub fn linked(mut self, link: Option<String>) -> Self {
+        self.origin.link = link;
+        self
     }
 
     /// Moves the file that volumes without a name had in common to this volume's own path, durably, if it records this
@@ -84,10 +92,12 @@ impl StateFile {
         let Some(path) = self.earlier.as_ref().filter(|_| !self.path.exists()) else {
             return Ok(());
         };
-        let Some(record) = self.read_other(&Self::at(path.clone(), &self.origin), flash)? else {
+        let Some(record) =
+            self.read_other(&Self::at(path.clone(), &self.origin.resolved), flash)?
+        else {
             return Ok(());
         };
-        if !flash.is_some_and(|id| record.names(id)) && record.origin != self.origin {
+        if !flash.is_some_and(|id| record.names(id)) && record.origin != self.origin.resolved {
             return Ok(());
         }
         let dir = self.path.parent().unwrap_or_else(|| Path::new("."));
@@ -105,7 +115,7 @@ impl StateFile {
 
     /// Where its volume's origin lies.
     #[must_use]
-    pub fn origin(&self) -> &str {
+    pub fn origin(&self) -> &OriginPlace {
         &self.origin
     }
 
@@ -179,7 +189,9 @@ impl StateFile {
     ) -> Result<Option<StateRecord>, VolumeError> {
         match other.read()? {
             Ok(record) => Ok(record),
-            Err(unusable) if other.path == self.path || unusable.concerns(&self.origin, flash) => {
+            Err(unusable)
+                if other.path == self.path || unusable.concerns(&self.origin.resolved, flash) =>
+            {
                 Err(other.refused(&unusable))
             }
             Err(unusable) => {
@@ -227,7 +239,7 @@ impl StateFile {
         let mut found = Vec::new();
         for entry in entries {
             let path = entry.map_err(|e| cannot(dir, "read", &e))?.path();
-            let file = Self::at(path, &self.origin);
+            let file = Self::at(path, &self.origin.resolved);
             if file.path.extension().is_none_or(|e| e != "json") {
                 continue;
             }
@@ -243,7 +255,7 @@ impl StateFile {
     /// When a file cannot be read or written, or names a flash that may hold dirty data: nothing is written then.
     pub fn put_out_of_use(&self, keeps: Option<u64>) -> Result<(), VolumeError> {
         let own = |file: &Self| file.path == self.path;
-        match superseded(self.all_here(keeps)?, own, &self.origin, keeps) {
+        match superseded(self.all_here(keeps)?, own, &self.origin.resolved, keeps) {
             Ok(records) => records.iter().try_for_each(|(file, record)| file.store(record)),
             Err((file, record)) => Err(VolumeError::Refused(format!(
                 "origin {}: flash {} may hold dirty data of it, as {} records; start with that flash and its \
@@ -314,6 +326,7 @@ mod tests {
             in_use: true,
             dirty: false,
             origin: origin.to_owned(),
+            origin_link: None,
             origin_bytes: 4096,
             origin_mtime_ns: Some(-5),
             reached: vec![(3, 14)],

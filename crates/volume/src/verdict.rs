@@ -38,6 +38,8 @@ pub(super) fn verdict(
         write: Used::last(label, record),
         wishes: Wishes::default(),
         origin,
+        // A check knows no other origin than the recorded one.
+        place: None,
         records: Some(Records { own: record, naming: record }),
     };
     match admit(&Found::Label(label.clone()), &asked, &Raw(device)) {

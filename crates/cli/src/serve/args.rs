@@ -41,7 +41,7 @@ pub struct ServeArgs {
     /// Overwrite foreign data on the flash device
     #[arg(long)]
     pub format: bool,
-    /// Use the dirty data on flash although its state file is lost or the origin's time changed
+    /// Use the dirty data on flash although its state file is lost, or the origin's path or time changed
     ///
     /// The user asserts that the flash belongs to this origin, and that nothing was written to the origin since the
     /// cache stopped. For write-back caches (presets prwc and face), and for one start.

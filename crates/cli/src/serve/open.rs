@@ -196,7 +196,8 @@ fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> 
         return Ok(None);
     }
     let origin = args.origin.as_ref().map(DevSpec::place).unwrap_or_default();
-    Ok(Some(StateFile::new(&dir?, &args.name, &origin)))
+    let link = args.origin.as_ref().and_then(DevSpec::link);
+    Ok(Some(StateFile::new(&dir?, &args.name, &origin).linked(link)))
 }
 
 /// Opens a device. The kernel holds the locks of a killed server until its last operations end, so that a start right

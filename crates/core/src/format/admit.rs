@@ -13,7 +13,7 @@ use super::kept::{Kept, LogsKept, Medium, Unreadable, records_dirty_data};
 use super::label::{Found, Label};
 use super::plan::Plan;
 use super::room::DeviceSize;
-use super::state::{OriginFacts, StateRecord};
+use super::state::{OriginFacts, OriginPlace, StateRecord};
 use super::why::{Misfit, WhyCold, WhyRefused, end};
 use crate::config::WritePolicy;
 use crate::mutant;
@@ -23,7 +23,7 @@ use crate::mutant;
 pub struct Wishes {
     /// `--format`: overwrite it.
     pub formats: bool,
-    /// `--adopt`: use it, although no state record names it or the origin has another modification time.
+    /// `--adopt`: use it, although no state record names it, or the origin has another path or modification time.
     pub adopted: bool,
 }
 
@@ -49,6 +49,8 @@ pub struct Asked<'a> {
     pub wishes: Wishes,
     /// The origin.
     pub origin: OriginFacts,
+    /// Where the origin lies; `None` if that is not known.
+    pub place: Option<&'a OriginPlace>,
     /// The state records; `None` if the volume keeps none.
     pub records: Option<Records<'a>>,
 }
@@ -88,6 +90,8 @@ pub enum Vouched {
     Flash,
     /// No program wrote to the origin, although its modification time changed.
     Origin,
+    /// It is the same origin, although its path or address changed.
+    Place,
 }
 
 /// The owner of a device, by its label.
@@ -168,13 +172,22 @@ fn may_use(label: &Label, asked: &Asked<'_>, flash: &impl Medium) -> Result<Warm
     if state.origin_bytes != asked.origin.bytes {
         return Err(WhyCold::OriginResized);
     }
+    let vouches = asked.wishes.adopted && state.dirty;
+    let moved = asked.place.is_some_and(|place| !state.is_of(place));
+    if moved && !vouches {
+        return Err(WhyCold::OtherOrigin { recorded: state.origin.clone() });
+    }
     let changed =
         state.origin_mtime_ns.is_some() && state.origin_mtime_ns != asked.origin.modified_ns;
-    let vouches = asked.wishes.adopted && state.dirty;
     if changed && !vouches {
         return Err(WhyCold::OriginChanged);
     }
-    let warm = read(label, asked, flash, changed.then_some(Vouched::Origin))?;
+    let vouched = match (moved, changed) {
+        (true, _) => Some(Vouched::Place),
+        (false, true) => Some(Vouched::Origin),
+        (false, false) => None,
+    };
+    let warm = read(label, asked, flash, vouched)?;
     let reached = warm.kept.reached();
     let behind = reached.iter().zip(&state.reached).any(|(found, reached)| found < reached);
     if behind && !mutant::is_active("older-flash-accepted") {

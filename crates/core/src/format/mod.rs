@@ -29,6 +29,6 @@ pub use self::label::{Keeps, LOG_PERIODIC};
 pub use self::logs::LogsPlan;
 pub use self::plan::{Plan, Unsuitable};
 pub use self::room::{DeviceSize, Frame, LargeBlocks, TooSmall, slots_in};
-pub use self::state::{FORMAT, OriginFacts, StateRecord, superseded};
+pub use self::state::{FORMAT, OriginFacts, OriginPlace, StateRecord, superseded};
 pub use self::units::{Metadata, UnitsPlan};
 pub use self::why::{Misfit, Used, WhyCold, WhyRefused};

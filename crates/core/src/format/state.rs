@@ -31,8 +31,11 @@ pub struct StateRecord {
     pub in_use: bool,
     /// Whether that flash may hold dirty data.
     pub dirty: bool,
-    /// The origin's path or address.
+    /// The origin's path without links, or its address.
     pub origin: String,
+    /// The link to it in /dev that the user gave, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin_link: Option<String>,
     /// Size of the origin.
     pub origin_bytes: u64,
     /// The origin's modification time, in nanoseconds since 1970: after a clean stop, for files only.
@@ -52,6 +55,16 @@ pub struct OriginFacts {
     pub modified_ns: Option<i64>,
 }
 
+/// Where an origin lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginPlace {
+    /// Its path without links, or its address.
+    pub resolved: String,
+    /// The link to it in /dev that the user gave, if there is one. After a restart of the machine the device may have
+    /// another path, and the system makes the link point there.
+    pub link: Option<String>,
+}
+
 impl StateRecord {
     /// The record of a flash that is attached to an origin. If dirty data survives a crash, it counts as dirty.
     #[must_use]
@@ -59,7 +72,7 @@ impl StateRecord {
         volume: u64,
         kept: &Kept,
         write: WritePolicy,
-        origin: &str,
+        origin: &OriginPlace,
         origin_bytes: u64,
     ) -> Self {
         Self {
@@ -68,7 +81,8 @@ impl StateRecord {
             in_use: true,
             // Logs that do not survive a crash write their dirty pages of a stop to the origin before they open.
             dirty: write.flash_keeps() || kept.is_dirty_log(),
-            origin: origin.to_owned(),
+            origin: origin.resolved.clone(),
+            origin_link: origin.link.clone(),
             origin_bytes,
             origin_mtime_ns: None,
             reached: kept.reached(),
@@ -104,6 +118,13 @@ impl StateRecord {
     #[must_use]
     pub fn out_of_use(self) -> Self {
         Self { in_use: false, ..self }
+    }
+
+    /// Whether the record is of the origin at this place.
+    #[must_use]
+    pub fn is_of(&self, place: &OriginPlace) -> bool {
+        self.origin == place.resolved
+            || self.origin_link.is_some() && self.origin_link == place.link
     }
 
     /// Whether the record names this flash.

@@ -40,6 +40,12 @@ pub enum WhyCold {
     /// The state record has another size of the origin.
     #[error("the origin has another size")]
     OriginResized,
+    /// The state record has another origin.
+    #[error("the state file records it for the origin {recorded}")]
+    OtherOrigin {
+        /// That origin's path or address.
+        recorded: String,
+    },
     /// The state record has another modification time of the origin.
     #[error("the origin was written to while it was not served")]
     OriginChanged,
@@ -88,7 +94,7 @@ pub enum WhyRefused {
         if *adopted {
             ""
         } else {
-            "with --adopt if only its state file is lost or only the modification time of the origin changed, "
+            "with --adopt if only its state file is lost, or only the path or the modification time of the origin changed, "
         }
     )]
     MayHoldDirty {

@@ -12,8 +12,8 @@
 use larder_core::buf::{Buf, SECTOR};
 use larder_core::format::label::{Found as Labelled, LABELS_END, Label, SECOND_COPY};
 use larder_core::format::{
-    Asked, Decision, DeviceSize, Kept, Medium, OriginFacts, Records, StateRecord, Unreadable, Warm,
-    Wishes, admit,
+    Asked, Decision, DeviceSize, Kept, Medium, OriginFacts, OriginPlace, Records, StateRecord,
+    Unreadable, Warm, Wishes, admit,
 };
 use larder_core::request::Errno;
 use rand::{RngExt, SeedableRng};
@@ -153,7 +153,7 @@ impl Identity {
             }
         };
         let (write, bytes) = (setup.choices.write, setup.shape.origin_bytes);
-        let record = StateRecord::attached(volume, &kept, write, "", bytes);
+        let record = StateRecord::attached(volume, &kept, write, &OriginPlace::default(), bytes);
         self.record = Some(record.clone());
         if setup.strays {
             self.earlier = self.start.replace((record, flash.clone()));
@@ -232,6 +232,7 @@ fn decide(setup: &Setup, flash: &Store, record: Option<&StateRecord>, wishes: Wi
         write: setup.choices.write,
         wishes,
         origin: OriginFacts { bytes: setup.shape.origin_bytes, modified_ns: None },
+        place: None,
         records: Some(Records { own: record, naming }),
     };
     admit(&found, &asked, &Bytes(flash))
