@@ -79,7 +79,7 @@ impl StateFile {
     /// The same file; the user gave this link to the origin, in /dev.
     #[must_use]
     pub fn linked(mut self, link: Option<String>) -> Self {
-        self.origin.link = link;
+        self.origin.link = link.map(Into::into);
         self
     }
 
@@ -257,13 +257,16 @@ impl StateFile {
         let own = |file: &Self| file.path == self.path;
         match superseded(self.all_here(keeps)?, own, &self.origin.resolved, keeps) {
             Ok(records) => records.iter().try_for_each(|(file, record)| file.store(record)),
-            Err((file, record)) => Err(VolumeError::Refused(format!(
-                "origin {}: flash {} may hold dirty data of it, as {} records; start with that flash and its \
-                 preset, and run `larder detach`; or remove that file to lose the data",
-                Self::in_one_line(&record.origin),
-                Self::in_one_line(&record.volume),
-                file.path.display()
-            ))),
+            Err(dirty) => {
+                let (file, record) = *dirty;
+                Err(VolumeError::Refused(format!(
+                    "origin {}: flash {} may hold dirty data of it, as {} records; start with that flash and its \
+                     preset, and run `larder detach`; or remove that file to lose the data",
+                    Self::in_one_line(&record.origin),
+                    Self::in_one_line(&record.volume),
+                    file.path.display()
+                )))
+            }
         }
     }
 

@@ -35,7 +35,7 @@ pub struct StateRecord {
     pub origin: String,
     /// The link to it in /dev that the user gave, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin_link: Option<String>,
+    pub origin_link: Option<Box<str>>,
     /// Size of the origin.
     pub origin_bytes: u64,
     /// The origin's modification time, in nanoseconds since 1970: after a clean stop, for files only.
@@ -62,7 +62,7 @@ pub struct OriginPlace {
     pub resolved: String,
     /// The link to it in /dev that the user gave, if there is one. After a restart of the machine the device may have
     /// another path, and the system makes the link point there.
-    pub link: Option<String>,
+    pub link: Option<Box<str>>,
 }
 
 impl StateRecord {
@@ -139,17 +139,20 @@ fn hex(volume: u64) -> String {
     format!("{volume:016x}")
 }
 
+/// A state record, and where it is kept.
+pub type Placed<T> = (T, StateRecord);
+
 /// The records, of all in one place, that must be marked "out of use" before a volume of this origin starts. `own` selects
 /// the volume's own record, which stays in use if it names the flash `keeps`.
 ///
 /// # Errors
 /// The record of a flash that may hold dirty data of the origin: the volume cannot start without that flash.
 pub fn superseded<T>(
-    records: Vec<(T, StateRecord)>,
+    records: Vec<Placed<T>>,
     own: impl Fn(&T) -> bool,
     origin: &str,
     keeps: Option<u64>,
-) -> Result<Vec<(T, StateRecord)>, (T, StateRecord)> {
+) -> Result<Vec<Placed<T>>, Box<Placed<T>>> {
     let mut superseded = Vec::new();
     for (place, record) in records {
         let is_own = own(&place);
@@ -158,7 +161,7 @@ pub fn superseded<T>(
             continue;
         }
         if record.dirty {
-            return Err((place, record));
+            return Err(Box::new((place, record)));
         }
         superseded.push((place, record.out_of_use()));
     }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The input of a decision, and a flash device in memory.
+
+use std::cell::RefCell;
+
+use larder_core::buf::Buf;
+use larder_core::config::{Choices, Durability, WritePolicy, preset};
+use larder_core::format::label::Found;
+use larder_core::format::{
+    Asked, Decision, DeviceSize, Kept, Medium, OriginFacts, OriginPlace, Plan, Records,
+    StateRecord, Vouched, Wishes, admit,
+};
+use larder_core::pagelog::LogPolicy;
+use larder_core::request::Errno;
+use larder_core::shape::Shape;
+
+pub const DEVICE: DeviceSize = DeviceSize { bytes: 16 << 20, block_bytes: 512 };
+pub const ORIGIN: OriginFacts = OriginFacts { bytes: 64 << 20, modified_ns: Some(77) };
+pub const VOLUME: u64 = 0xab;
+
+/// A flash device in memory; `broken` fails from this byte on.
+pub struct Flash {
+    pub bytes: RefCell<Vec<u8>>,
+    pub broken: u64,
+}
+
+impl Medium for Flash {
+    fn fill(&self, at: u64, mut buf: Buf) -> Result<Buf, Errno> {
+        let end = at + buf.len() as u64;
+        if end > self.broken {
+            return Err(Errno::EIO);
+        }
+        let len = buf.len();
+        buf[..len].copy_from_slice(&self.bytes.borrow()[at as usize..end as usize]);
+        Ok(buf)
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+/// The input of a decision: [`Case::of`] is a restart after a clean stop; a row changes it.
+pub struct Case {
+    pub found: Found,
+    pub plan: Plan,
+    pub write: WritePolicy,
+    pub wishes: Wishes,
+    pub origin: OriginFacts,
+    pub place: OriginPlace,
+    pub own: Option<StateRecord>,
+    /// The record that names the flash: the volume's own, unless a row changes it.
+    pub naming: Option<StateRecord>,
+    pub keeps_records: bool,
+    pub device: DeviceSize,
+    pub flash: Flash,
+}
+
+pub fn choices(kind: &str) -> Choices {
+    let name = kind.split('-').next().unwrap_or(kind);
+    let choices = preset(name).expect("a preset").choices();
+    match kind {
+        "sce-volatile" => Choices { durability: Durability::Volatile, ..choices },
+        "face-through" => Choices { write: WritePolicy::Logged(LogPolicy::Through), ..choices },
+        _ => choices,
+    }
+}
+
+pub fn place(resolved: &str) -> OriginPlace {
+    OriginPlace { resolved: resolved.to_owned(), link: None }
+}
+
+pub fn plan(kind: &str, workers: u32) -> Plan {
+    let choices = choices(kind);
+    let shape = Shape::new(ORIGIN.bytes, choices.unit_bytes, workers);
+    Plan::fit(shape, &choices, DEVICE, None).expect("it fits")
+}
+
+impl Case {
+    pub fn of(kind: &str) -> Self {
+        let plan = plan(kind, 1);
+        let mut bytes = vec![0; DEVICE.bytes as usize];
+        for (at, blank) in plan.blank(VOLUME) {
+            bytes[at as usize..][..blank.len()].copy_from_slice(&blank);
+        }
+        let flash = Flash { bytes: RefCell::new(bytes), broken: u64::MAX };
+        let write = choices(kind).write;
+        let kept = Kept::read(&plan, VOLUME, &flash).expect("it was just formatted");
+        let record = StateRecord::attached(VOLUME, &kept, write, &place("/san"), ORIGIN.bytes);
+        let record = record.stopped(kept.reached(), false, ORIGIN.modified_ns);
+        Self {
+            found: Found::Label(plan.label(VOLUME)),
+            plan,
+            write,
+            wishes: Wishes::default(),
+            origin: ORIGIN,
+            place: place("/san"),
+            own: Some(record.clone()),
+            naming: Some(record),
+            keeps_records: true,
+            device: DEVICE,
+            flash,
+        }
+    }
+
+    /// Changes the volume's own record, which names the flash.
+    pub fn record(&mut self, change: impl Fn(&mut StateRecord)) {
+        [&mut self.own, &mut self.naming].into_iter().flatten().for_each(change);
+    }
+
+    pub fn forget(&mut self) {
+        (self.own, self.naming) = (None, None);
+    }
+
+    pub fn decide(&self) -> String {
+        let records = Records { own: self.own.as_ref(), naming: self.naming.as_ref() };
+        let asked = Asked {
+            plan: &self.plan,
+            device: self.device,
+            write: self.write,
+            wishes: self.wishes,
+            origin: self.origin,
+            place: Some(&self.place),
+            records: self.keeps_records.then_some(records),
+        };
+        match admit(&self.found, &asked, &self.flash) {
+            Decision::Warm(warm) => match warm.vouched {
+                None => "warm".to_owned(),
+                Some(Vouched::Flash) => "warm, the user vouches for the flash".to_owned(),
+                Some(Vouched::Origin) => "warm, the user vouches for the origin".to_owned(),
+                Some(Vouched::Place) => "warm, the user vouches for its place".to_owned(),
+            },
+            Decision::Cold { why, loses_dirty: false } => format!("cold: {why}"),
+            Decision::Cold { why, loses_dirty: true } => format!("cold, dirty data lost: {why}"),
+            Decision::Refused(why) => format!("refused: {why}"),
+        }
+    }
+}
