@@ -94,9 +94,9 @@ fn another_origin_is_cold_after_a_crash_and_after_a_stop() {
         let server = Server::restart(before);
         warm_up(&place);
         if before == &second {
-            drop(server.stop())
+            drop(server.stop());
         } else {
-            server.kill()
+            server.kill();
         }
         let server = Server::restart(after);
         let recorded = "the state file records it for the origin";
