@@ -70,6 +70,16 @@ pub const MUTANTS: &[Mutant] = &[
         "3",
         "single pages stay in their places after their unit got a slot of its own",
     ),
+    mutant(
+        "balance-reads-dirty",
+        "3",
+        "a read of dirty data that only flash has is served by the origin",
+    ),
+    mutant(
+        "balance-trusts-origin",
+        "3",
+        "the origin serves data that flash has although it may have lost acknowledged writes",
+    ),
     mutant("benefit-evicts-pinned", "5", "admission by benefit evicts a slot that is in use"),
     mutant("mixed-recycled-in-use", "5", "a mixed slot that is in use is recycled"),
     mutant(

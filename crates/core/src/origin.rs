@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The origin device of a shard. Every operation on it goes through this file and states its [`Use`].
 //!
-//! An operation has no time limit, and its errors are returned unchanged. The pace of population learns from client
-//! operations and population reads only.
+//! An operation has no time limit, except the read of data that flash has too, and its errors are returned unchanged. The
+//! pace of population learns from client operations and population reads only.
 //!
 //! A failed flush is final: the origin may have dropped the data that it could not write, and an operating system reports
 //! that error once. Every later flush fails too, so that each client learns of it; restarting the volume is the operator's
 //! decision. The first shard of a volume flushes for all shards and remembers a failure.
+//!
+//! After a failed flush, or when the driver reports that the origin may have lost acknowledged writes
+//! ([`distrust`](Origin::distrust)), the origin may hold older bytes than flash. Every shard then stops to read from it what
+//! flash has.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+
+use larder_policy::balance::{Load, Meter};
 
 use crate::buf::Buf;
 use crate::event::{Event, Events};
-use crate::exec::{DevId, Ended, Exec, IoKind, Signal, WaitList};
+use crate::exec::{DevId, Ended, Exec, IoKind, Nanos, Signal, WaitList};
 use crate::flash::InFlight;
 use crate::merge::{Merger, Op, merges};
+use crate::mutant;
 use crate::population::pace::Pace;
 pub(crate) use crate::population::pace::Use;
 use crate::request::Errno;
@@ -41,6 +48,10 @@ pub(crate) struct Origin {
     relayed: Signal,
     relayed_result: Cell<Result<(), Errno>>,
     failed: Cell<Option<Errno>>,
+    /// It may have lost acknowledged writes.
+    distrusted: Cell<bool>,
+    /// Client reads.
+    meter: RefCell<Meter>,
 }
 
 impl Origin {
@@ -65,7 +76,25 @@ impl Origin {
             relayed: Signal::default(),
             relayed_result: Cell::new(Ok(())),
             failed: Cell::new(None),
+            distrusted: Cell::new(false),
+            meter: RefCell::default(),
         }
+    }
+
+    /// The load of client reads.
+    pub(crate) fn load(&self) -> Load {
+        self.meter.borrow().load()
+    }
+
+    /// The origin may have lost acknowledged writes: flash may hold newer bytes.
+    pub(crate) fn distrust(&self) {
+        self.distrusted.set(true);
+    }
+
+    /// Whether the origin has every acknowledged write, as far as is known.
+    pub(crate) fn is_trusted(&self) -> bool {
+        let any = mutant::is_active("balance-trusts-origin");
+        any || !self.distrusted.get() && self.failed.get().is_none()
     }
 
     /// Reads `len` bytes into the beginning of the buffer.
@@ -76,7 +105,19 @@ impl Origin {
         len: u64,
         buf: Buf,
     ) -> Result<Buf, Errno> {
-        let (result, buf) = self.io(why, IoKind::Read, offset, len, Some(buf)).await;
+        let (result, buf) = self.io(why, IoKind::Read, (offset, len), Some(buf)).await;
+        result.and_then(|()| buf.ok_or(Errno::EIO))
+    }
+
+    /// Reads for a client what flash has too: the read fails when the time limit expires, and its buffer stays with it.
+    pub(crate) async fn read_within(
+        &self,
+        limit: Nanos,
+        (offset, len): (u64, u64),
+        buf: Buf,
+    ) -> Result<Buf, Errno> {
+        let op = Op { kind: IoKind::Read, offset, len, buf: Some(buf) };
+        let (result, buf) = self.execute(Use::Client, op, Some(limit)).await;
         result.and_then(|()| buf.ok_or(Errno::EIO))
     }
 
@@ -88,7 +129,7 @@ impl Origin {
         fua: bool,
         buf: Option<Buf>,
     ) -> (Result<(), Errno>, Option<Buf>) {
-        self.io(why, IoKind::Write { fua }, offset, len, buf).await
+        self.io(why, IoKind::Write { fua }, (offset, len), buf).await
     }
 
     /// Writes, trims or zeroes a range, as a client asked for it.
@@ -99,7 +140,7 @@ impl Origin {
         (offset, len): (u64, u64),
         buf: Option<Buf>,
     ) -> Result<(), Errno> {
-        self.io(why, kind, offset, len, buf).await.0
+        self.io(why, kind, (offset, len), buf).await.0
     }
 
     /// An operation; those of the parts of one request are merged.
@@ -107,22 +148,26 @@ impl Origin {
         &self,
         why: Use,
         kind: IoKind,
-        offset: u64,
-        len: u64,
+        (offset, len): (u64, u64),
         buf: Option<Buf>,
     ) -> (Result<(), Errno>, Option<Buf>) {
         let op = Op { kind, offset, len, buf };
         match self.exec.group().filter(|_| merges(why, kind)) {
-            None => self.execute(why, op).await,
+            None => self.execute(why, op, None).await,
             // Boxed, so that the task of a request within one unit does not have the size of this.
             Some(run) => {
-                let execute = async |op| self.execute(why, op).await;
+                let execute = async |op| self.execute(why, op, None).await;
                 Box::pin(self.merger.run((run, why), op, &self.exec, execute)).await
             }
         }
     }
 
-    async fn execute(&self, why: Use, op: Op) -> (Result<(), Errno>, Option<Buf>) {
+    async fn execute(
+        &self,
+        why: Use,
+        op: Op,
+        limit: Option<Nanos>,
+    ) -> (Result<(), Errno>, Option<Buf>) {
         let Op { kind, offset, len, buf } = op;
         self.stats.add(|c| match kind {
             IoKind::Read => {
@@ -134,9 +179,16 @@ impl Origin {
         });
         let began = self.exec.now();
         self.pace.began(why);
-        let ended = self.exec.io(self.dev, kind, offset, len, buf, 0, None, None).await;
-        let now = self.exec.now();
         let reads = kind == IoKind::Read;
+        if reads && why == Use::Client {
+            self.meter.borrow_mut().began();
+        }
+        let ended = self.exec.io(self.dev, kind, offset, len, buf, 0, None, limit).await;
+        let now = self.exec.now();
+        if reads && why == Use::Client {
+            let took = matches!(ended, Ended::Done(Ok(()), _)).then_some(now - began);
+            self.meter.borrow_mut().ended(len, took, now);
+        }
         self.pace.ended(why, reads.then_some(len), now - began, now);
         // After the end: a flush that began before it does not cover this change.
         if !matches!(kind, IoKind::Read | IoKind::Flush) {
@@ -149,7 +201,6 @@ impl Origin {
                 }
                 (result, buf)
             }
-            // Cannot happen: the operation has no time limit.
             Ended::TimedOut => (Err(Errno::ETIMEDOUT), None),
         }
     }
@@ -159,7 +210,7 @@ impl Origin {
         if let Some(errno) = self.failed.get() {
             return Err(errno);
         }
-        let (result, _) = self.io(Use::Unpaced, IoKind::Flush, 0, 0, None).await;
+        let (result, _) = self.io(Use::Unpaced, IoKind::Flush, (0, 0), None).await;
         if let Err(errno) = result
             && self.failed.replace(Some(errno)).is_none()
         {
@@ -197,6 +248,9 @@ impl Origin {
     async fn relay(&self) -> Result<(), Errno> {
         self.events.emit(Event::NeedsOriginFlush);
         self.relayed.wait(&self.exec).await;
+        if self.relayed_result.get().is_err() {
+            self.distrust();
+        }
         self.relayed_result.get()
     }
 

@@ -112,6 +112,13 @@ impl Shard {
         self.cx.origin.flush_failed()
     }
 
+    /// The origin may have lost acknowledged writes: the driver calls this for every shard after
+    /// [`Event::OriginFlushFailed`], and after a connection to the origin with unflushed writes was lost. From then on the
+    /// origin serves nothing that flash has.
+    pub fn distrust_origin(&self) {
+        self.cx.origin.distrust();
+    }
+
     /// The next event.
     #[must_use]
     pub fn next_event(&self) -> Option<Event> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pure cache decisions: admission (by heat or on a miss) and replacement.
+//! Pure cache decisions: admission (by heat or on a miss), replacement, and the device that serves a hit.
 //!
 //! Each policy is one short file. The engine passes events and the time, and the policy returns a decision. A policy
 //! knows no device, clock, thread or byte.
@@ -12,6 +12,7 @@
 extern crate alloc;
 
 pub mod admission;
+pub mod balance;
 pub mod heat;
 pub mod replacement;
 

@@ -38,6 +38,17 @@ pub fn lawful(choices: &Choices) -> CacheSpec {
     CacheSpec::try_from(choices).unwrap_or_else(|why| panic!("unlawful choices: {why}"))
 }
 
+/// Hits that the origin served.
+fn balanced(shards: &[Shard]) -> u64 {
+    shards.iter().map(|shard| shard.counters().balanced_reads).sum()
+}
+
+/// No shard reads from the origin what flash has; counts what was read before.
+fn distrust(shards: &[Shard], doubted: &mut Option<u64>) {
+    shards.iter().for_each(Shard::distrust_origin);
+    doubted.get_or_insert_with(|| balanced(shards));
+}
+
 /// A volume in virtual time, see the module.
 pub struct World {
     now: Nanos,
@@ -51,6 +62,8 @@ pub struct World {
     events: Vec<Event>,
     /// Shards whose page logs on the newest device are not open yet.
     logs_opening: usize,
+    /// Hits that the origin had served when it could no longer be trusted.
+    doubted: Option<u64>,
 }
 
 impl World {
@@ -76,7 +89,19 @@ impl World {
             finished: VecDeque::new(),
             events: Vec::new(),
             logs_opening: 0,
+            doubted: None,
         }
+    }
+
+    /// The origin may have lost acknowledged writes, as after a lost connection.
+    pub fn distrust_origin(&mut self) {
+        distrust(&self.shards, &mut self.doubted);
+    }
+
+    /// Hits that the origin served after that.
+    #[must_use]
+    pub fn served_in_doubt(&self) -> u64 {
+        self.doubted.map_or(0, |before| balanced(&self.shards) - before)
     }
 
     /// Attaches a flash device of `slots` slots; its number.
@@ -217,6 +242,9 @@ impl World {
                             moved = true;
                             self.shards[0].flush_origin(RELAYED - number as u64);
                             continue;
+                        }
+                        Event::OriginFlushFailed { .. } => {
+                            distrust(&self.shards, &mut self.doubted);
                         }
                         Event::LogOpened { dev, .. } | Event::LogRefused { dev, .. }
                             if dev.0 as usize + 1 == self.devices.len() =>

@@ -16,6 +16,7 @@
 mod attach;
 mod config;
 mod connection;
+mod doubt;
 mod error;
 mod extents;
 mod fits;

@@ -28,6 +28,7 @@ use larder_io::Driver;
 
 use super::config::VolumeConfig;
 use super::connection::Accepted;
+use super::doubt::Doubt;
 use super::error::VolumeError;
 use super::extents::{Map, Seek};
 use super::flash::check_blocks;
@@ -63,6 +64,7 @@ pub struct Volume {
     pub(crate) unsettled: Arc<AtomicBool>,
     /// The error of a failed flush of the origin, known once the workers have ended.
     pub(crate) flush_failed: Arc<OnceLock<Errno>>,
+    doubt: Doubt,
     pub(crate) state: Mutex<State>,
     /// Held while a flash device is attached or detached.
     pub(crate) change: Mutex<()>,
@@ -119,6 +121,7 @@ impl Volume {
             given_up: Arc::default(),
             unsettled: Arc::default(),
             flush_failed: Arc::default(),
+            doubt: Doubt::of(&config.origin),
             left: Arc::default(),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
             map: Arc::new(Map::new(spec.with_holes(config.origin.clone()))),
@@ -153,6 +156,7 @@ impl Volume {
             map: Arc::clone(&self.map),
             overlaps: self.overlaps.clone(),
             flush_shards: self.spec.flushes_every_shard(),
+            doubt: self.doubt.clone(),
         };
         let running = Arc::clone(&self.running);
         let origin = self.config.origin.clone();

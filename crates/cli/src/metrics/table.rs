@@ -93,6 +93,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         Counter(|s| s.stats.counters.read_joins),
         "Reads answered from the memory of another read of the origin",
     ),
+    (
+        "larder_balanced_reads",
+        Counter(|s| s.stats.counters.balanced_reads),
+        "Client reads that hit and were served by the origin",
+    ),
     ("larder_evictions", Counter(|s| s.stats.counters.evictions), "Units displaced from flash"),
     (
         "larder_write_arounds",

@@ -4,6 +4,7 @@
 use larder_policy::admission::{
     BENEFIT_BYTES_PER_UNIT, OnMissSettings, PeriodicSettings, SelectiveSettings,
 };
+use larder_policy::balance::BalanceSettings;
 use larder_policy::replacement::{
     Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lirs, Lru, Replacement, S3Fifo, Sieve, TwoQ,
     WTinyLfu,
@@ -327,6 +328,9 @@ pub struct Choices {
     pub write: WritePolicy,
     /// Choice 5.
     pub durability: Durability,
+    /// Whether the origin also serves clean data that hits, while flash is the busier or the slower device. Not of a
+    /// paper.
+    pub balance: Option<BalanceSettings>,
 }
 
 impl Choices {

@@ -12,6 +12,7 @@ use larder_policy::admission::{
     Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
     SelectiveSettings, SinglesSettings,
 };
+use larder_policy::balance::BalanceSettings;
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
 
 /// A named row.
@@ -55,10 +56,14 @@ pub const PRESETS: &[Preset] = &[
             "1 MiB unit, valid per 4 KiB page; single pages where reads are scattered",
             "misses read their neighbours along; hottest of the 800 most recent misses, by a background worker",
             "generalised CLOCK, ceiling 4; only for a unit that is read more often",
-            "asynchronous write-through",
+            "asynchronous write-through; the origin too serves clean hits while flash is the busier device",
             "journal",
         ],
-        choices: || Choices { admission: refined(), ..sce() },
+        choices: || Choices {
+            admission: refined(),
+            balance: Some(BalanceSettings::default()),
+            ..sce()
+        },
     },
     Preset {
         name: "prwc",
@@ -101,6 +106,7 @@ pub const PRESETS: &[Preset] = &[
             eviction: Eviction::Replacement(ReplacementChoice::Lru),
             write: WritePolicy::WriteAround,
             durability: Durability::Volatile,
+            balance: None,
         },
     },
     Preset {
@@ -120,6 +126,7 @@ pub const PRESETS: &[Preset] = &[
             eviction: Eviction::Replacement(ReplacementChoice::Lru),
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
+            balance: None,
         },
     },
     Preset {
@@ -139,6 +146,7 @@ pub const PRESETS: &[Preset] = &[
             eviction: Eviction::Replacement(ReplacementChoice::Lru),
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
+            balance: None,
         },
     },
     Preset {
@@ -161,6 +169,7 @@ pub const PRESETS: &[Preset] = &[
             }),
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
+            balance: None,
         },
     },
 ];
@@ -202,6 +211,7 @@ fn sce() -> Choices {
         eviction: Eviction::Replacement(ReplacementChoice::GClock { ceiling: DEFAULT_CEILING }),
         write: WritePolicy::AsyncWriteThrough,
         durability: Durability::Journal,
+        balance: None,
     }
 }
 
@@ -239,6 +249,7 @@ fn face(second_chance: bool) -> Choices {
         eviction: Eviction::LogOrder { second_chance },
         write: WritePolicy::Logged(LogPolicy::Full),
         durability: Durability::Log,
+        balance: None,
     }
 }
 
@@ -254,6 +265,7 @@ fn periodic(write: WritePolicy) -> Choices {
         eviction: Eviction::Update,
         write,
         durability: Durability::Journal,
+        balance: None,
     }
 }
 

@@ -7,6 +7,7 @@ use super::choices::{
     AdmissionChoice, Choices, Durability, Eviction, Placement, ReplacementChoice, WritePolicy,
 };
 use crate::pagelog::{LogPolicy, LogSettings};
+use larder_policy::balance::BalanceSettings;
 
 /// A choice that cannot be combined with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +60,7 @@ pub(crate) enum Contents {
 pub(crate) struct CleanSpec {
     pub slots: SlotSpec,
     pub flash_copy: FlashCopy,
+    pub balance: Option<BalanceSettings>,
 }
 
 /// When a write's flash copy is written.
@@ -76,6 +78,7 @@ pub(crate) enum FlashCopy {
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBackSpec {
     pub slots: SlotSpec,
+    pub balance: Option<BalanceSettings>,
 }
 
 /// A cache in page logs.
@@ -163,6 +166,9 @@ fn log(choices: &Choices, policy: LogPolicy) -> Result<LogSpec, Rejected> {
             "multi-version FIFO",
         );
     };
+    if choices.balance.is_some() {
+        return rejected("balance", "a page log reads hits from flash only", "none");
+    }
     if choices.durability != Durability::Log {
         return rejected("durability", "a page log has its own metadata", "log");
     }
@@ -182,11 +188,12 @@ fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {
             "write-back with periodic admission",
         );
     }
-    Ok(WriteBackSpec { slots: slots(choices)? })
+    Ok(WriteBackSpec { slots: slots(choices)?, balance: choices.balance })
 }
 
 fn clean(choices: &Choices, flash_copy: FlashCopy) -> Result<KindSpec, Rejected> {
-    Ok(KindSpec::Clean(CleanSpec { slots: slots(choices)?, flash_copy }))
+    let balance = choices.balance;
+    Ok(KindSpec::Clean(CleanSpec { slots: slots(choices)?, flash_copy, balance }))
 }
 
 /// The choices that every cache of units needs.

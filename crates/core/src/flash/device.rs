@@ -5,8 +5,11 @@
 //! until the device has answered. Errors and overdue operations lower the device's health; the owner decides the
 //! consequence, which depends on whether flash holds dirty data.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::rc::{Rc, Weak};
+
+use larder_policy::balance::{Load, Meter};
 
 use super::attached::Attached;
 use super::guards::{Guards, InFlight};
@@ -102,7 +105,12 @@ pub(crate) struct Flash {
     stats: Rc<Stats>,
     bounds: Bounds,
     owner: Weak<dyn Owner>,
+    /// Measures reads of cached data, if the cache balances them.
+    meter: Option<RefCell<Meter>>,
 }
+
+/// The start of an operation that is not measured.
+const UNMEASURED: Nanos = Nanos::MAX;
 
 impl Flash {
     /// Attaches a device.
@@ -121,7 +129,18 @@ impl Flash {
             error_window: limits.flash_error_window,
         };
         let device = Attached::new(dev, contents, events.clone());
-        Self { device, exec: exec.clone(), stats: Rc::clone(stats), bounds, owner }
+        Self { device, exec: exec.clone(), stats: Rc::clone(stats), bounds, owner, meter: None }
+    }
+
+    /// The same device, whose reads of cached data are measured.
+    pub(crate) fn measured(self, measured: bool) -> Self {
+        Self { meter: measured.then(RefCell::default), ..self }
+    }
+
+    /// The load of reads of cached data, if they are measured.
+    #[inline]
+    pub(crate) fn load(&self) -> Option<Load> {
+        self.meter.as_ref().map(|meter| meter.borrow().load())
     }
 
     pub(crate) fn device(&self) -> &Rc<Attached> {
@@ -159,10 +178,22 @@ impl Flash {
             .then(|| (guards.pin.take(), guards.claim.take(), guards.share.take()));
         let held = InFlight { device: Rc::clone(&self.device), guards };
         let bound = self.bounds.operation;
+        let began = self.meter.as_ref().filter(|_| kind == IoKind::Read && role == Role::Data);
+        let began = began.map_or(UNMEASURED, |meter| {
+            meter.borrow_mut().began();
+            self.exec.now()
+        });
         let io = self.exec.io(self.device.dev, kind, offset, len, buf, at, Some(held), bound);
         async move {
             let ended = io.await;
             drop(forgotten);
+            if began != UNMEASURED
+                && let Some(meter) = &self.meter
+            {
+                let now = self.exec.now();
+                let took = matches!(ended, Ended::Done(Ok(()), _)).then_some(now - began);
+                meter.borrow_mut().ended(len, took, now);
+            }
             match ended {
                 Ended::Done(Ok(()), buf) => Ok(buf),
                 Ended::Done(Err(errno), buf) => {

@@ -213,6 +213,14 @@ impl Device {
         }
     }
 
+    /// Whether the device may have lost acknowledged writes: reads may return older bytes. Only an export can, when a
+    /// connection is lost while writes are not flushed. If so, this holds before any operation that was executed afterwards
+    /// completes. Cheap.
+    #[must_use]
+    pub fn may_have_lost_writes(&self) -> bool {
+        self.nbd().is_some_and(Nbd::may_have_lost_writes)
+    }
+
     /// The device's current identity; `None` for memory.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use larder_core::policy::admission::{
     Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
     SelectiveSettings, SinglesSettings,
 };
+use larder_core::policy::balance::BalanceSettings;
 use larder_core::policy::replacement::BucketOrder;
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -57,6 +58,18 @@ pub(super) fn tune_units(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64
         settings.hot = [0, 20, 50][rng.random_range(0..3)];
     }
     0
+}
+
+/// Choices of a cache of units whose hits the origin serves often, whatever the load.
+pub(super) fn tune_balanced(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
+    choices.balance = Some(BalanceSettings {
+        least_in_flight: 0,
+        most_slower: [1.0, 10.0, 100.0][rng.random_range(0..3)],
+        probe_every: rng.random_range(1..4),
+        // What is remembered for no time is always unknown, and probed.
+        remembered: [0, MILLISECOND, 100 * MILLISECOND][rng.random_range(0..3)],
+    });
+    tune_units(choices, unit_bytes, rng)
 }
 
 /// Choices of page logs: small batches, and logs of a few of them, so that laps are short.

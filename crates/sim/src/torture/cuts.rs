@@ -8,7 +8,7 @@
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use super::history::{Judged, Violation};
+use super::history::{Judged, Violation, wrong};
 use super::moment::Moment;
 use super::on_flash::on_flash;
 use super::owners::Owners;
@@ -53,6 +53,11 @@ pub(super) fn keep(device: &SimDevice, image: &mut Image) {
 /// Judges what a power cut left.
 pub(super) fn judge_cut(moment: &mut Moment<'_>, origin: &Image, flash: &Image) -> Judged<Owners> {
     moment.seen.recoveries += 1;
+    let in_doubt = moment.world.served_in_doubt();
+    if in_doubt > 0 {
+        let what = format!("{in_doubt} hits were read from it");
+        return wrong("3: the origin serves hits although it may have lost writes", what);
+    }
     let setup = moment.setup;
     let mut owners = Owners::none(setup);
     if moment.attached {

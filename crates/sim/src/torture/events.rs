@@ -87,6 +87,10 @@ impl Life<'_> {
             Fault::Begins => true,
             Fault::Ends => false,
         };
+        if begins && setup.trouble == Trouble::OriginFlushErrors && now % 4 == 0 {
+            // As after a lost connection.
+            self.world.distrust_origin();
+        }
         let share = |of: f64| if begins { of } else { 0.0 };
         let origin = &mut self.world.device(ORIGIN).faults;
         if matches!(setup.trouble, Trouble::OriginErrors | Trouble::OriginFlushErrors) {

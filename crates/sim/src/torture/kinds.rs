@@ -8,7 +8,7 @@ use larder_core::config::{Choices, Durability, WritePolicy};
 use larder_core::format::Plan;
 use larder_core::pagelog::LogPolicy;
 
-use super::choices::{Tune, any_log, any_units, any_updated, tune_log, tune_units};
+use super::choices::{Tune, any_log, any_units, any_updated, tune_balanced, tune_log, tune_units};
 use super::places::{self, Sizes};
 use super::promise::{Promise, Trouble};
 use super::reads::{Judge, against_history, against_origin};
@@ -80,6 +80,9 @@ pub const EXTENDED_VOLATILE: Kind = Kind { name: "extended-volatile", ..VOLATILE
 /// As above, with a journal.
 pub const EXTENDED: Kind = Kind { name: "extended", ..JOURNALED };
 
+/// As above, and the origin serves hits too.
+pub const BALANCED: Kind = Kind { name: "balanced", tune: tune_balanced, ..EXTENDED };
+
 /// Units with a journal; flash owns the units that it holds.
 pub const WRITE_BACK: Kind = Kind {
     name: "write-back",
@@ -105,6 +108,10 @@ pub const WRITE_BACK: Kind = Kind {
     read_back: against_history,
     ..JOURNALED
 };
+
+/// As above, and the origin serves hits in clean regions too.
+pub const BALANCED_WRITE_BACK: Kind =
+    Kind { name: "balanced-write-back", tune: tune_balanced, ..WRITE_BACK };
 
 /// A page log of clean pages.
 pub const LOG_THROUGH: Kind = Kind {

@@ -380,10 +380,10 @@ impl Life<'_> {
     /// Rule 6: a miss costs one read of the origin, and no more.
     fn judge_latency(&self, took: Nanos) -> Judged<()> {
         let setup = self.setup;
-        let AdmissionChoice::Selective(settings) = &setup.choices.admission else { return Ok(()) };
+        let AdmissionChoice::Selective(_) = &setup.choices.admission else { return Ok(()) };
         let bound = match setup.trouble {
-            // The request alone is read after an extended read failed.
-            Trouble::OriginErrors | Trouble::OriginFlushErrors if settings.extended.is_some() => {
+            // Another read follows one that the origin failed.
+            Trouble::OriginErrors | Trouble::OriginFlushErrors if setup.reads_again() => {
                 2 * setup.origin_slowest.max(setup.flash_slowest)
             }
             // The origin answers reads that flash failed.

@@ -7,60 +7,12 @@
 
 use std::ops::Range;
 
-use larder_core::config::WritePolicy;
-
+pub use super::caches::{CACHES, Cache};
 use super::kinds::{
-    EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED, LOG_FULL, LOG_THROUGH, VOLATILE,
-    WRITE_BACK,
+    BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED,
+    LOG_FULL, LOG_THROUGH, VOLATILE, WRITE_BACK,
 };
 use super::promise::Trouble;
-
-/// A preset with a kind of cache that it makes.
-#[derive(Clone, Copy, Debug)]
-pub struct Cache {
-    /// The preset's name.
-    pub preset: &'static str,
-    /// The kind.
-    pub kind: &'static Kind,
-    /// How many seeds of a row take it, of the sum of those that the row takes.
-    pub weight: u32,
-    /// The write policy of some of its volumes, instead of the preset's.
-    pub also: Option<WritePolicy>,
-}
-
-const fn cache(preset: &'static str, kind: &'static Kind, weight: u32) -> Cache {
-    Cache { preset, kind, weight, also: None }
-}
-
-impl Cache {
-    const fn or(self, write: WritePolicy) -> Self {
-        Self { also: Some(write), ..self }
-    }
-}
-
-/// What may be tortured. A row of the swarm takes those of the kinds that it is about.
-pub const CACHES: &[Cache] = &[
-    cache("larder", &EXTENDED, 3).or(WritePolicy::WriteThrough),
-    cache("larder", &EXTENDED_VOLATILE, 1).or(WritePolicy::WriteThrough),
-    cache("sce", &JOURNALED, 12).or(WritePolicy::WriteThrough),
-    cache("sce", &VOLATILE, 3).or(WritePolicy::WriteThrough),
-    cache("prwc", &WRITE_BACK, 8),
-    cache("proc", &JOURNALED, 3),
-    cache("slru", &JOURNALED, 2),
-    cache("slru", &VOLATILE, 1),
-    cache("flashcache", &JOURNALED, 2),
-    cache("flashcache", &VOLATILE, 1),
-    cache("enhanceio", &JOURNALED, 1),
-    cache("enhanceio", &VOLATILE, 1),
-    cache("bcache", &JOURNALED, 1),
-    cache("bcache", &VOLATILE, 1),
-    cache("face", &LOG_FULL, 3),
-    cache("face-basic", &LOG_FULL, 1),
-    cache("face", &LOG_BOUNDED, 3),
-    cache("face-basic", &LOG_BOUNDED, 1),
-    cache("face", &LOG_THROUGH, 3),
-    cache("face-basic", &LOG_THROUGH, 1),
-];
 
 const UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED, &WRITE_BACK];
 const EVERY: &[&Kind] =
@@ -458,6 +410,30 @@ pub const PROFILES: &[Profile] = &[
             Trouble::OriginErrors,
             Trouble::FlashErrors,
             Trouble::FlashFull,
+            Trouble::FlashHangs,
+            Trouble::FlashSlow,
+            Trouble::FlashVanishes,
+        ],
+        ..EVERYDAY
+    },
+    Profile {
+        name: "balanced",
+        what: "the origin serves reads of clean data that hit, under write-through and write-back",
+        weight: 0,
+        percent: 6,
+        takes: &[&BALANCED, &BALANCED_WRITE_BACK],
+        units: &[64 * KIB, 64 * KIB, 128 * KIB],
+        in_flight: &[4, 16, 16, 48],
+        mix: Mix { read: 55, write: 36, flush: 3, trim: 3, zero: 3, fill: 0 },
+        hot: 50,
+        rest: (12, 8),
+        troubles: &[
+            Trouble::None,
+            Trouble::None,
+            Trouble::None,
+            Trouble::OriginErrors,
+            Trouble::OriginFlushErrors,
+            Trouble::FlashErrors,
             Trouble::FlashHangs,
             Trouble::FlashSlow,
             Trouble::FlashVanishes,

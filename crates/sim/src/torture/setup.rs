@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The volume of a history: what it is made of, and where things lie on its flash.
 
-use larder_core::config::{Choices, Limits};
+use larder_core::config::{AdmissionChoice, Choices, Limits};
 use larder_core::exec::Nanos;
 use larder_core::format::Plan;
 use larder_core::shape::Shape;
@@ -43,5 +43,11 @@ impl Setup {
     #[must_use]
     pub fn promise(&self) -> Promise {
         self.kind.promise(self.trouble)
+    }
+
+    /// Whether another read follows one that the origin failed: of the request alone, or of flash.
+    pub(super) fn reads_again(&self) -> bool {
+        let AdmissionChoice::Selective(settings) = &self.choices.admission else { return false };
+        settings.extended.is_some() || self.choices.balance.is_some()
     }
 }

@@ -15,6 +15,22 @@ use larder_io::Device;
 use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
 
 impl Worker {
+    /// Passes on to the shard that the origin is not to be trusted.
+    pub(super) fn follow_doubt(&self) {
+        if self.doubt.is_raised() {
+            self.shard.distrust_origin();
+        }
+    }
+
+    /// Reports an event of the shard to the volume.
+    pub(super) fn report(&self, event: Event) {
+        if let Event::OriginFlushFailed { .. } = event {
+            self.doubt.flush_failed();
+        }
+        // The volume may be dropped already at the end.
+        let _ = self.reports.send(Report { worker: self.index, event });
+    }
+
     /// Begins to cache on a device, unless it failed meanwhile. Returns whether the shard refuses it: its metadata
     /// contradicts itself and may describe dirty data.
     pub fn attach(

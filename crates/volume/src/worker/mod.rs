@@ -29,6 +29,7 @@ use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
 use crate::connection::{Accepted, Connection};
+use crate::doubt::Doubt;
 use crate::extents::Map;
 use crate::latency::Latencies;
 use crate::left::{FlashLeft, Left};
@@ -114,6 +115,7 @@ pub(crate) struct Shared {
     pub overlaps: Overlaps,
     /// Whether a FLUSH goes to every shard.
     pub flush_shards: bool,
+    pub doubt: Doubt,
 }
 
 /// The worker, see the module.
@@ -127,6 +129,7 @@ pub(crate) struct Worker {
     map: Arc<Map>,
     overlaps: Overlaps,
     flush_shards: bool,
+    doubt: Doubt,
     /// Writes of clients in flight that have no pass.
     loose: u64,
     reports: Sender<Report>,
@@ -162,7 +165,7 @@ impl Worker {
         shared: Shared,
         reports: Sender<Report>,
     ) -> Self {
-        let Shared { mailboxes, holding, map, overlaps, flush_shards } = shared;
+        let Shared { mailboxes, holding, map, overlaps, flush_shards, doubt } = shared;
         Self {
             driver,
             shard,
@@ -173,6 +176,7 @@ impl Worker {
             map,
             overlaps,
             flush_shards,
+            doubt,
             loose: 0,
             reports,
             desk: Desk::default(),
@@ -265,6 +269,7 @@ impl Worker {
     fn pump(&mut self) {
         for _ in 0..PUMP_ROUNDS {
             self.clock = self.driver.now();
+            self.follow_doubt();
             self.shard.run(self.clock);
             let mut moved = false;
             while let Some(io) = self.shard.next_io() {
@@ -279,8 +284,7 @@ impl Worker {
                 self.route_reply(reply);
             }
             while let Some(event) = self.shard.next_event() {
-                // The volume may be dropped already at the end.
-                let _ = self.reports.send(Report { worker: self.index, event });
+                self.report(event);
             }
             if !moved {
                 return;
@@ -477,9 +481,7 @@ impl Worker {
         self.connections.len()
     }
 
-    /// Whether this worker has nothing left to do, and no other worker will need it. Operations in flight on flash (a
-    /// write-through, a population, an operation that hangs) are useless to a cache that starts cold. A journal is first
-    /// completed.
+    /// Whether neither this worker nor another that needs it has work. Operations on flash end useless; a journal does not.
     fn may_leave(&mut self) -> bool {
         let mut empty = self.connections.is_empty() && self.desk.in_flight() == 0;
         if empty {

@@ -10,6 +10,11 @@
 //! flash write starts after the origin write. So a read that hits either precedes the write, or returns data that the
 //! origin holds, and every later read returns that data too.
 //!
+//! A hit may be read from the origin instead ([`unit_cache`](super::unit_cache)). When it begins, its pages are valid, so the
+//! origin has every write to them that was answered. A write or trim that begins while the read is in flight may or may not
+//! be in its bytes; both are the bytes of some moment of the read. Later reads do not go back behind it: the pages are
+//! invalid until the write ended, so these reads go to the origin too. An eviction does not change the origin.
+//!
 //! **Write** (SCE 3.3): claim the pages, invalidate them, write the origin, answer. If no other claim conflicts and the
 //! pool has room for the buffer, write flash. When that completed without a conflict, the pages are valid.
 //!
@@ -75,7 +80,8 @@ impl Clean {
         if found.is_some() && !warm {
             restored = table();
         }
-        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Copies, owner));
+        let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Copies, owner);
+        let flash = Rc::new(flash.measured(spec.balance.is_some()));
         let kept = found.filter(|_| warm);
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), kept.map(|(_, f)| f));
@@ -86,7 +92,7 @@ impl Clean {
             cx.population.restore(found.factors(&layout));
         }
         cx.population.attached(restored.slots(), &cx.shape);
-        let units = UnitCache::new(cx, restored, flash, journal, plan);
+        let units = UnitCache::new(cx, restored, flash, journal, (plan, spec.balance.as_ref()));
         let repair_next = Cell::new(if warm { 0 } else { u32::MAX });
         if warm {
             cx.population.wake(&cx.exec);
@@ -110,7 +116,7 @@ impl Clean {
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
             let single = pin.is_single();
-            match units.read_hit(pin, &place, buf).await {
+            match units.read_hit(pin, &place, buf, || true).await {
                 Ok(data) => {
                     cx.population.hit(place.unit, place.within, single, cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
@@ -270,7 +276,7 @@ impl Clean {
         let usable = self.units.flash.usable();
         match usable.then(|| self.units.table.hit(place.unit, &place.pages)).flatten() {
             Some(pin) => {
-                let read = self.units.read_hit(pin, place, buf).await;
+                let read = self.units.read_hit(pin, place, buf, || true).await;
                 read.map_err(|back| self.invalidate(place, back))
             }
             None => Err(buf),

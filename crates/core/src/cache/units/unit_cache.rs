@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The part that clean and write-back caches of units share: a table of slots on one flash device, and a journal.
+//!
+//! A hit is read from flash or, if the cache has a [`Balance`], from the origin when that takes less of the time of all
+//! clients. Only clean data that is valid is read there, and only while the origin is trusted, before and after the read.
+//! If the origin fails or is overdue, flash is read as if the origin had not been asked; the pin keeps the slot meanwhile,
+//! as it does for a slow flash. Why both kinds may do so stands in their modules.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
+
+use larder_policy::balance::{Balance, BalanceSettings, MOST_BYTES};
 
 use super::extended::OpenReads;
 use super::mixed::MixedSlot;
@@ -39,6 +46,8 @@ pub(crate) struct UnitCache<J> {
     pub(crate) journal: Option<Rc<J>>,
     pub(crate) extended: OpenReads,
     plan: FlashPlan,
+    /// Decides which device serves a hit.
+    balance: Option<RefCell<Balance>>,
     /// Units that are being populated.
     populating: RefCell<Vec<u32>>,
 }
@@ -61,11 +70,12 @@ impl<J: Journal> UnitCache<J> {
         table: Rc<Table>,
         flash: Rc<Flash>,
         journal: Option<Rc<J>>,
-        plan: FlashPlan,
+        (plan, balance): (FlashPlan, Option<&BalanceSettings>),
     ) -> Self {
         let populating = RefCell::default();
         let extended = OpenReads::default();
-        Self { cx: Rc::clone(cx), table, flash, journal, extended, plan, populating }
+        let balance = balance.map(|settings| RefCell::new(Balance::new(settings)));
+        Self { cx: Rc::clone(cx), table, flash, journal, extended, plan, balance, populating }
     }
 
     /// Whether a unit is being populated.
@@ -209,7 +219,8 @@ impl<J: Journal> UnitCache<J> {
         self.io(op, Guards { pin: Some(pin), ..Guards::default() })
     }
 
-    /// Reads a hit. A request that does not cover whole blocks of the device is read through a second buffer.
+    /// Reads a hit; `clean` returns whether the origin has the same data. A request that does not cover whole blocks
+    /// of the device is read through a second buffer.
     ///
     /// # Errors
     /// If the read fails: the request's buffer, unless it is still in the kernel.
@@ -218,8 +229,16 @@ impl<J: Journal> UnitCache<J> {
         pin: SlotPin,
         place: &Place,
         buf: Option<Buf>,
+        clean: impl FnOnce() -> bool,
     ) -> Result<Buf, Option<Buf>> {
         let mut out = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        if self.balances(place) && clean() {
+            // Boxed, so that the task of a hit does not grow.
+            match Box::pin(self.read_origin(place, out)).await {
+                Ok(data) => return Ok(data),
+                Err(back) => out = back,
+            }
+        }
         let block = self.block_bytes();
         if place.within.is_multiple_of(block) && place.len.is_multiple_of(block) {
             return self
@@ -237,6 +256,42 @@ impl<J: Journal> UnitCache<J> {
                 Ok(out)
             }
             Err(_) => Err(Some(out)),
+        }
+    }
+
+    /// Whether the origin serves this hit, if its data is clean.
+    #[inline]
+    fn balances(&self, place: &Place) -> bool {
+        let (Some(balance), Some(flash)) = (&self.balance, self.flash.load()) else { return false };
+        let mut balance = balance.borrow_mut();
+        balance.concerns(&flash)
+            && place.len <= MOST_BYTES
+            && self.cx.origin.is_trusted()
+            && balance.serves(&flash, &self.cx.origin.load(), self.cx.exec.now())
+    }
+
+    /// Reads a hit from the origin.
+    ///
+    /// # Errors
+    /// If the origin failed, is overdue, or is no longer trusted: a buffer.
+    async fn read_origin(&self, place: &Place, buf: Buf) -> Result<Buf, Buf> {
+        let (cx, limit) = (&self.cx, self.cx.limits.flash_timeout);
+        let read = cx.origin.read_within(limit, place.range(), buf).await;
+        let (Some(balance), Some(flash)) = (&self.balance, self.flash.load()) else {
+            return read.map_err(|_| Buf::with_len(place.len as usize));
+        };
+        let now = cx.exec.now();
+        match read {
+            Ok(data) if cx.origin.is_trusted() => {
+                balance.borrow_mut().answered(&flash, &cx.origin.load(), now);
+                cx.stats.add(|c| c.balanced_reads += 1);
+                Ok(data)
+            }
+            Ok(data) => Err(data),
+            Err(_) => {
+                balance.borrow_mut().failed(now);
+                Err(Buf::with_len(place.len as usize))
+            }
         }
     }
 

@@ -4,6 +4,11 @@
 //! A cached unit is wholly on flash, and every request to it goes to flash alone. Requests to other units go to the
 //! origin alone. Only an exchange moves a unit, while the gate keeps clients out.
 //!
+//! A hit in clean regions may be read from the origin instead ([`unit_cache`](super::unit_cache)): an exchange or a clean
+//! wrote the same bytes to both devices. The read is inside the gate, so no exchange moves the unit meanwhile. A write or
+//! trim that begins meanwhile marks its regions as dirty first and goes to flash; the read then returns the bytes from
+//! before it, as a read of flash that was executed before it would. Later reads find the regions dirty and go to flash.
+//!
 //! **Write** to a cached unit: pass the gate; make the log record that marks its region dirty durable; write flash;
 //! answer.
 //!
@@ -81,13 +86,14 @@ impl WriteBack {
             found.held(layout).for_each(|held| dirty.restore(held.slot, held.dirty));
             cx.population.restore(found.factors(layout));
         }
-        let flash = Rc::new(Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner));
+        let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner);
+        let flash = Rc::new(flash.measured(spec.balance.is_some()));
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
             let held = found.iter().flat_map(|(layout, found)| found.held(layout));
             DirtyJournal::start(cx, &table, &dirty, log, held.map(|held| held.slot))
         });
-        let units = UnitCache::new(cx, table, flash, journal, plan);
+        let units = UnitCache::new(cx, table, flash, journal, (plan, spec.balance.as_ref()));
         Ok(Rc::new(Self { units, dirty, gate: Gate::default() }))
     }
 
@@ -104,7 +110,8 @@ impl WriteBack {
         cx.population.requested(place.unit, place.len);
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
-            match units.read_hit(pin, &place, buf).await {
+            let dirty = |any| self.is_dirty(&place) && !mutant::is_active(any);
+            match units.read_hit(pin, &place, buf, || !dirty("balance-reads-dirty")).await {
                 Ok(data) => return cx.reply(tag, Ok(()), Some(data), true),
                 Err(_) if self.is_dirty(&place) => {
                     return cx.reply(tag, Err(Errno::EIO), None, true);

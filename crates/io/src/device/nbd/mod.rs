@@ -41,6 +41,7 @@ mod op;
 mod state;
 mod step;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ const MOST_ASKED: u64 = 1 << 30;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// An open export.
-pub(crate) struct Nbd(Arc<Shared>);
+pub(crate) struct Nbd(Arc<Shared>, Arc<AtomicBool>);
 
 impl Nbd {
     /// Connects to the export of a URI.
@@ -107,16 +108,18 @@ impl Nbd {
             rotational: None,
         };
         let links = if export.can(can::MULTI_CONN) { MOST_LINKS } else { 1 };
+        let state = State::new(export);
+        let has_lost = Arc::clone(&state.has_lost);
         let shared = Arc::new(Shared {
             uri: uri.clone(),
             options,
             export,
             remote: ServerBounds { writes: access == Access::ReadWrite, ..remote },
-            state: Mutex::new(State::new(export)),
+            state: Mutex::new(state),
             work: Condvar::new(),
             watch: Condvar::new(),
         });
-        let device = Self(shared);
+        let device = Self(shared, has_lost);
         let failed = |e: std::io::Error| refuse(format!("cannot start a thread: {e}"));
         let mut client = Some(client);
         for _ in 0..links {
@@ -131,6 +134,11 @@ impl Nbd {
     /// Makes every operation fail (`ENXIO`) in the case in which otherwise only flushes fail.
     pub(crate) fn vanish_on_loss(&self) {
         self.0.state().vanishes = true;
+    }
+
+    /// Whether acknowledged, unflushed writes existed when a connection was lost. Takes no lock.
+    pub(crate) fn may_have_lost_writes(&self) -> bool {
+        self.1.load(Ordering::Acquire)
     }
 
     /// Registers a driver; the returned number identifies it.

@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_core::buf::Buf;
 use larder_core::exec::{Io, IoKind, Nanos};
@@ -57,6 +58,8 @@ pub(super) struct State {
     flushed: u64,
     /// Acknowledged, unflushed writes existed when their connection was lost.
     lost: bool,
+    /// The same, for drivers: set before a reply of another connection reaches one.
+    pub(super) has_lost: Arc<AtomicBool>,
     /// In that case the whole device fails, not only its flushes.
     pub(super) vanishes: bool,
     /// Number of replies, which measures progress.
@@ -77,6 +80,7 @@ impl State {
             writes: 0,
             flushed: 0,
             lost: false,
+            has_lost: Arc::default(),
             vanishes: false,
             answers: 0,
             closing: false,
@@ -388,6 +392,7 @@ impl State {
             return;
         }
         self.lost = true;
+        self.has_lost.store(true, Ordering::Release);
         if self.vanishes {
             tracing::error!(
                 "the NBD server may have lost acknowledged writes; the device is not used any more"

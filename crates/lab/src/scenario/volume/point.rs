@@ -55,6 +55,7 @@ fn figures(setup: &Setup, outcome: &Outcome) -> Json {
         "flash_bytes_per_transaction": outcome.flash_bytes_each(),
         "origin_read_bytes": counters.origin_read_bytes,
         "origin_write_bytes": counters.origin_write_bytes,
+        "balanced_reads": counters.balanced_reads,
         "population_bytes": counters.population_bytes,
         "populations": counters.populations,
         "evictions": counters.evictions,

@@ -17,6 +17,7 @@
 //! writes = "async"      # or "through", "around"
 //! durability = "volatile"
 //! update_seconds = 3600 # of systems with periodic update
+//! balance = true        # hits are also read from the origin; without, what the system chooses
 //!
 //! [plan]                # of loads but "passes"
 //! clients = 4
@@ -42,6 +43,7 @@ use larder_core::config::{
 };
 use larder_core::exec::{Nanos, SECOND};
 use larder_model::profiles;
+use larder_policy::balance::BalanceSettings;
 use serde::Deserialize;
 
 use super::super::setting::{bad, in_range};
@@ -80,6 +82,7 @@ pub struct Settings {
     writes: Option<String>,
     durability: Option<String>,
     update_seconds: Option<u64>,
+    balance: Option<bool>,
     plan: PlanSettings,
     pub(super) passes: Passes,
     trace: Option<TraceSettings>,
@@ -113,6 +116,7 @@ impl Default for Settings {
             writes: None,
             durability: None,
             update_seconds: None,
+            balance: None,
             plan: PlanSettings::default(),
             passes: Passes::default(),
             trace: None,
@@ -252,6 +256,9 @@ impl Settings {
         let mut choices = system.choices().map_err(|e| e.to_string())?;
         if let Some(kib) = self.unit_kib {
             choices.unit_bytes = unit(kib, &choices)?;
+        }
+        if let Some(balance) = self.balance {
+            choices.balance = balance.then(BalanceSettings::default);
         }
         choices.write = match self.writes.as_deref() {
             None => choices.write,

@@ -212,6 +212,8 @@ fn a_flush_fails_once_acknowledged_writes_may_be_lost() {
         }
         fixture.state.over(a, "test");
         fixture.ended();
+        let has_lost = fixture.state.has_lost.load(std::sync::atomic::Ordering::Acquire);
+        assert_eq!(has_lost, !well, "{kind:?}");
         let b = fixture.link();
         for key in 2..4 {
             fixture.ask(key, IoKind::Flush, 0);
