@@ -62,6 +62,12 @@ impl Claims {
         Rc::new(Claim { claims: self.clone(), unit, id })
     }
 
+    /// Whether a page of these is claimed.
+    pub(crate) fn any(&self, unit: u64, pages: &Pages) -> bool {
+        let table = self.0.borrow();
+        table.units.get(&unit).is_some_and(|all| all.iter().any(|e| overlap(&e.pages, pages)))
+    }
+
     /// How many claims there are.
     pub(crate) fn count(&self) -> usize {
         self.0.borrow().units.values().map(Vec::len).sum()

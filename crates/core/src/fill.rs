@@ -124,7 +124,7 @@ impl<'a, J: Journal> Fill<'a, J> {
 
     fn validate(&self, pages: &Pages, except: &PageSet) {
         if let Some(journal) = &self.units.journal {
-            journal.changed(self.pin.slot());
+            journal.changed(self.pin.slot(), pages);
         }
         self.pin.make_valid(pages, except);
     }

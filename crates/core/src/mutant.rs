@@ -105,6 +105,16 @@ pub const MUTANTS: &[Mutant] = &[
         "9",
         "a unit is logged with pages that were written since its snapshot",
     ),
+    mutant(
+        "region-cleaned-early",
+        "9",
+        "a touched region is cleaned before its writes have ended and both devices were flushed",
+    ),
+    mutant(
+        "cleaning-not-cancelled",
+        "9",
+        "a write to a region that is being cleaned neither cancels that nor waits for a record",
+    ),
     mutant("switch-forgets", "9", "records enqueued during a checkpoint are missing from its log"),
     mutant("drop-not-logged", "9", "the eviction of a unit is not logged"),
     mutant(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pure cache decisions: admission (by heat or on a miss), replacement, and the device that serves a hit.
+//! Pure cache decisions: admission (by heat or on a miss), replacement, the device that serves a hit, and the regions that a
+//! journal keeps touched.
 //!
 //! Each policy is one short file. The engine passes events and the time, and the policy returns a decision. A policy
 //! knows no device, clock, thread or byte.
@@ -15,6 +16,7 @@ pub mod admission;
 pub mod balance;
 pub mod heat;
 pub mod replacement;
+pub mod touched;
 
 /// A point in time or a span, in nanoseconds.
 pub type Nanos = u64;

@@ -10,6 +10,8 @@ use larder_policy::replacement::{
     WTinyLfu,
 };
 
+use larder_policy::touched::TouchSettings;
+
 use crate::buf::PAGE;
 use crate::cache::units::mixed::directory_bytes_each;
 use crate::pagelog::{BATCH_PAGES, LogPolicy, LogSettings};
@@ -331,6 +333,8 @@ pub struct Choices {
     /// Whether the origin also serves clean data that hits, while flash is the busier or the slower device. Not of a
     /// paper.
     pub balance: Option<BalanceSettings>,
+    /// How long a journal of a clean cache keeps regions under write touched; `None`: until the next checkpoint.
+    pub touch: Option<TouchSettings>,
 }
 
 impl Choices {

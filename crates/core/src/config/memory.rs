@@ -24,7 +24,7 @@ pub struct Memory {
     pub bitmap_bytes: u64,
     /// Directories of mixed slots, if as many slots are mixed as may be.
     pub directory_bytes: u64,
-    /// Write-through pool and population buffers.
+    /// Write-through pool, population buffers, and the regions that a journal keeps touched.
     pub buffer_bytes: u64,
 }
 
@@ -52,7 +52,9 @@ impl Memory {
                 0
             },
             directory_bytes: choices.admission.directories_most(slots, unit_bytes),
-            buffer_bytes: limits.write_through_bytes + 8 * limits.population_io_bytes,
+            buffer_bytes: limits.write_through_bytes
+                + 8 * limits.population_io_bytes
+                + choices.touch.map_or(0, |touch| u64::from(workers) * touch.memory_bytes()),
         }
     }
 

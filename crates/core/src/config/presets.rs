@@ -14,6 +14,7 @@ use larder_policy::admission::{
 };
 use larder_policy::balance::BalanceSettings;
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
+use larder_policy::touched::TouchSettings;
 
 /// A named row.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,7 @@ pub const PRESETS: &[Preset] = &[
         choices: || Choices {
             admission: refined(),
             balance: Some(BalanceSettings::default()),
+            touch: Some(TouchSettings::default()),
             ..sce()
         },
     },
@@ -107,6 +109,7 @@ pub const PRESETS: &[Preset] = &[
             write: WritePolicy::WriteAround,
             durability: Durability::Volatile,
             balance: None,
+            touch: None,
         },
     },
     Preset {
@@ -127,6 +130,7 @@ pub const PRESETS: &[Preset] = &[
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
             balance: None,
+            touch: None,
         },
     },
     Preset {
@@ -147,6 +151,7 @@ pub const PRESETS: &[Preset] = &[
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
             balance: None,
+            touch: None,
         },
     },
     Preset {
@@ -170,6 +175,7 @@ pub const PRESETS: &[Preset] = &[
             write: WritePolicy::WriteThrough,
             durability: Durability::Volatile,
             balance: None,
+            touch: None,
         },
     },
 ];
@@ -212,6 +218,7 @@ fn sce() -> Choices {
         write: WritePolicy::AsyncWriteThrough,
         durability: Durability::Journal,
         balance: None,
+        touch: None,
     }
 }
 
@@ -250,6 +257,7 @@ fn face(second_chance: bool) -> Choices {
         write: WritePolicy::Logged(LogPolicy::Full),
         durability: Durability::Log,
         balance: None,
+        touch: None,
     }
 }
 
@@ -266,6 +274,7 @@ fn periodic(write: WritePolicy) -> Choices {
         write,
         durability: Durability::Journal,
         balance: None,
+        touch: None,
     }
 }
 

@@ -8,6 +8,7 @@ use super::choices::{
 };
 use crate::pagelog::{LogPolicy, LogSettings};
 use larder_policy::balance::BalanceSettings;
+use larder_policy::touched::TouchSettings;
 
 /// A choice that cannot be combined with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +62,7 @@ pub(crate) struct CleanSpec {
     pub slots: SlotSpec,
     pub flash_copy: FlashCopy,
     pub balance: Option<BalanceSettings>,
+    pub touch: Option<TouchSettings>,
 }
 
 /// When a write's flash copy is written.
@@ -192,8 +194,8 @@ fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {
 }
 
 fn clean(choices: &Choices, flash_copy: FlashCopy) -> Result<KindSpec, Rejected> {
-    let balance = choices.balance;
-    Ok(KindSpec::Clean(CleanSpec { slots: slots(choices)?, flash_copy, balance }))
+    let Choices { balance, touch, .. } = *choices;
+    Ok(KindSpec::Clean(CleanSpec { slots: slots(choices)?, flash_copy, balance, touch }))
 }
 
 /// The choices that every cache of units needs.

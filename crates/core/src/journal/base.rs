@@ -8,6 +8,7 @@ use super::log::Log;
 use super::mapping::Mapping;
 use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
+use crate::pages::Pages;
 
 /// The interface of a journal to the paths of a unit cache.
 pub(crate) trait Journal {
@@ -15,8 +16,8 @@ pub(crate) trait Journal {
     fn base(&self) -> &Base;
     /// Whether everything is logged, or the log failed.
     fn is_settled(&self) -> bool;
-    /// The slot has valid pages that are not logged.
-    fn changed(&self, slot: u32);
+    /// Pages of the slot become valid that are not logged.
+    fn changed(&self, slot: u32, pages: &Pages);
     /// What a slot held was evicted.
     fn removed(&self, evicted: Evicted);
 }

@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The journal of a clean cache: which pages of which units equal the origin.
 //!
-//! Every period the checkpointer takes units with valid pages that are not logged. If many units are touched, or no client
-//! wrote for a period, it takes touched units too. It copies their valid bits (the *snapshot*), clears their touched
-//! masks, flushes the origin and then flash, and logs the valid bits except those of regions touched meanwhile. A page of
-//! the snapshot was written to both devices before the flushes, so it is durable on both when the record is.
+//! Every period, or when it is asked to, the checkpointer takes units with valid pages that are not logged, and the touched
+//! regions that the policy chooses to clean ([`Touched`]). It copies the units' valid bits (the *snapshot*), flushes the
+//! origin and then flash, and logs the valid bits except those of touched regions. A page of the snapshot was written to
+//! both devices before the flushes, so it is durable on both when the record is.
+//!
+//! Invariant: while a write is in flight, recovery finds its pages invalid, and they stay so until both devices were
+//! flushed after the write. Three steps keep it for a unit that is logged (nothing is recovered of others):
+//! - A write to a region that is not touched enqueues a touched record and waits for it. A write to a touched region waits
+//!   for nothing but the record that touched it.
+//! - A region is cleaned only if no claim covers it at the snapshot.
+//! - A write that starts between the snapshot and the state record of its region finds the region still touched on flash.
+//!   It cancels the cleaning: the region is touched again, and the state record excludes it. After the state record is
+//!   enqueued, the region is not touched, and the write waits for a new record, which follows in the log.
+//!
+//! A checkpoint excludes touched regions from its payload. It cleans those that the policy returns (all without settings
+//! of the policy); those are not cancelled, because the payload may hold them already: a write waits for a new record.
+//! A crash leaves the touched regions cold: the policy bounds them by a share of the valid pages.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+
+use larder_policy::touched::{Needs, Now, TouchSettings, Touched};
 
 use super::base::{Base, Journal};
 use super::checkpoint::{self, Checkpointed};
@@ -23,23 +38,24 @@ use crate::pages::{Pages, Regions};
 
 /// Units logged at a time.
 const BATCH: usize = 256;
-/// Touched units are logged again when they are more than this share of the used slots ...
-const TOUCHED_SHARE: u32 = 16;
-/// ... and more than this many.
-const TOUCHED_LEAST: u32 = 16;
 
-/// Regions of a unit that were written since it was logged, and the ticket of the last touched record.
-#[derive(Clone, Copy)]
-struct Touched {
-    mask: u64,
+/// The records of a slot's touched regions.
+#[derive(Clone, Copy, Default)]
+struct Recorded {
+    /// The last touched record.
     ticket: Ticket,
+    /// Regions whose touched record is durable, whatever the last one is.
+    durable: u64,
+    /// Regions that are being cleaned and are touched on flash.
+    cleaning: u64,
 }
 
 /// The journal of a clean cache.
 pub(crate) struct CleanJournal {
     base: Base,
     regions: Regions,
-    touched: RefCell<BTreeMap<u32, Touched>>,
+    touched: RefCell<Touched>,
+    recorded: RefCell<BTreeMap<u32, Recorded>>,
     /// Slots with valid pages that are not logged.
     changed: RefCell<BTreeSet<u32>>,
     last_write: Cell<Nanos>,
@@ -56,7 +72,8 @@ struct Snapshot {
 /// The state of a slot before a snapshot.
 pub(crate) struct Before {
     slot: u32,
-    touched: Option<Touched>,
+    /// The regions that the snapshot cleans.
+    cleaned: u64,
     was_logged: bool,
 }
 
@@ -65,14 +82,18 @@ impl CleanJournal {
     pub(crate) fn start(
         cx: &Rc<Context>,
         table: &Rc<Table>,
-        log: Rc<Log>,
+        (log, touch): (Rc<Log>, Option<TouchSettings>),
         restored: impl Iterator<Item = u32>,
     ) -> Rc<Self> {
+        let pages = cx.shape.pages_per_unit();
+        let regions = Regions::of(pages);
+        let touched = Touched::new(touch, pages.div_ceil(regions.pages_each));
         cx.exec.spawn(Log::commit(Rc::downgrade(&log)));
         let journal = Rc::new(Self {
             base: Base::new(cx, table, log, restored),
-            regions: Regions::of(cx.shape.pages_per_unit()),
-            touched: RefCell::default(),
+            regions,
+            touched: RefCell::new(touched),
+            recorded: RefCell::default(),
             changed: RefCell::default(),
             last_write: Cell::new(0),
         });
@@ -91,65 +112,143 @@ impl CleanJournal {
             return Ok(());
         }
         let mask = self.regions.mask_of(pages);
-        let known = self.touched.borrow().get(&slot).copied();
-        let ticket = match known {
-            Some(known) if known.mask & mask == mask => known.ticket,
-            known => {
-                let ticket = self.log().enqueue(Record::Touch { slot, mask });
-                let mask = mask | known.map_or(0, |k| k.mask);
-                self.touched.borrow_mut().insert(slot, Touched { mask, ticket });
-                ticket
-            }
+        let (needs, is_due) = {
+            let mut touched = self.touched.borrow_mut();
+            (touched.write(slot, mask), touched.is_due(self.valid_regions()))
         };
+        if is_due {
+            self.log().checkpoint_due.set(&self.base.cx.exec);
+        }
+        let ticket = self.record(slot, needs, mask);
         if mutant::is_active("write-before-touched") {
             return Ok(());
         }
-        self.log().durable(ticket).await
+        match ticket {
+            Some(ticket) => self.log().durable(ticket).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Enqueues the records that a write needs, and cancels the cleaning of its regions. Returns the ticket to wait for.
+    fn record(&self, slot: u32, needs: Needs, mask: u64) -> Option<Ticket> {
+        let mut recorded = self.recorded.borrow_mut();
+        let recorded = recorded.entry(slot).or_default();
+        let wanted = needs.now | needs.ahead;
+        let back = wanted & recorded.cleaning;
+        if !mutant::is_active("cleaning-not-cancelled") {
+            recorded.cleaning &= !back;
+        }
+        if wanted != back {
+            if self.log().is_durable(recorded.ticket) {
+                recorded.durable |= needs.before | back;
+            }
+            recorded.ticket = self.log().enqueue(Record::Touch { slot, mask: wanted & !back });
+        }
+        (recorded.durable & mask != mask).then_some(recorded.ticket)
+    }
+
+    /// Valid pages, in regions.
+    fn valid_regions(&self) -> u64 {
+        self.base.table.valid() / u64::from(self.regions.pages_each)
     }
 
     fn touched_mask(&self, slot: u32) -> u64 {
-        self.touched.borrow().get(&slot).map_or(0, |t| t.mask)
+        self.touched.borrow().mask(slot)
     }
 
-    /// The next slots to log.
-    fn candidates(&self) -> Vec<u32> {
-        let touched = self.touched.borrow();
-        let idle = self.base.cx.exec.now().saturating_sub(self.last_write.get());
-        let quiet = idle > self.base.cx.limits.checkpoint || self.base.progress.hurry.get();
-        let most = (self.base.table.used() / TOUCHED_SHARE).max(TOUCHED_LEAST);
-        let many = touched.len() as u32 > most;
+    /// The next slots to log, each with the regions to clean.
+    fn candidates(&self) -> Vec<(u32, u64)> {
+        let mut touched = self.touched.borrow_mut();
         let mut changed = self.changed.borrow_mut();
-        let mut slots: Vec<u32> =
-            changed.iter().filter(|s| !touched.contains_key(s)).copied().take(BATCH).collect();
-        if quiet || many {
-            slots.extend(touched.keys().copied().take(BATCH - slots.len()));
+        let logged = changed.iter().filter(|slot| !touched.defers(**slot));
+        let mut slots: Vec<(u32, u64)> = logged.take(BATCH).map(|slot| (*slot, 0)).collect();
+        let only_changed = slots.len();
+        let cleaned = touched
+            .choose(self.now(), BATCH - only_changed, |slot, mask| self.is_written(slot, mask));
+        for (slot, mask) in cleaned {
+            match slots[..only_changed].binary_search_by_key(&slot, |(slot, _)| *slot) {
+                Ok(found) => slots[found].1 = mask,
+                Err(_) => slots.push((slot, mask)),
+            }
         }
-        for slot in &slots {
+        for (slot, _) in &slots {
             changed.remove(slot);
         }
         slots
     }
 
-    /// Takes a slot's snapshot: it counts as logged and untouched.
-    fn snapshot(&self, slot: u32) -> Option<Snapshot> {
+    fn now(&self) -> Now {
+        let (cx, hurry) = (&self.base.cx, self.base.progress.hurry.get());
+        let (now, period) = (cx.exec.now(), cx.limits.checkpoint.max(1));
+        Now {
+            period: (now / period) as u32,
+            quiet: now.saturating_sub(self.last_write.get()) > cx.limits.checkpoint || hurry,
+            hurry,
+            used: self.base.table.used(),
+            valid_regions: self.valid_regions(),
+        }
+    }
+
+    /// Whether a claim covers a page of these regions.
+    fn is_written(&self, slot: u32, mask: u64) -> bool {
+        if mutant::is_active("region-cleaned-early") {
+            return false;
+        }
+        let Some(unit) = self.base.table.unit_of(slot) else { return false };
+        let regions = (0..u64::BITS).filter(|region| mask >> region & 1 == 1);
+        let mut pages = regions.map(|region| self.regions.pages(region..region + 1));
+        pages.any(|pages| self.base.cx.claims.any(u64::from(unit), &pages))
+    }
+
+    /// Takes a slot's snapshot: it counts as logged, and the regions to clean are not touched.
+    fn snapshot(&self, slot: u32, cleaned: u64) -> Option<Snapshot> {
         let (pin, unit) = self.base.table.pin_used(slot)?;
         let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
         self.base.table.valid_bits(slot, &mut bits);
-        let touched = self.touched.borrow_mut().remove(&slot);
-        let before = Before { slot, touched, was_logged: self.base.mapping.is_logged(slot) };
+        if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
+            recorded.cleaning = self.touched.borrow().cancellable(cleaned);
+        }
+        let before = Before { slot, cleaned, was_logged: self.base.mapping.is_logged(slot) };
         self.base.mapping.set_logged(slot, true);
         Some(Snapshot { pin, unit, bits, before })
     }
 
     /// Cancels a slot's snapshot.
     fn cancel(&self, before: Before) {
-        let Before { slot, touched, was_logged } = before;
+        let Before { slot, cleaned, was_logged } = before;
         self.changed.borrow_mut().insert(slot);
         self.base.mapping.set_logged(slot, was_logged);
-        if let Some(before) = touched {
-            let mut touched = self.touched.borrow_mut();
-            touched.entry(slot).and_modify(|t| t.mask |= before.mask).or_insert(before);
+        self.touched.borrow_mut().put_back(slot, cleaned);
+        if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
+            recorded.cleaning = 0;
         }
+    }
+
+    /// Logs the snapshots of units whose devices were flushed; returns the last ticket.
+    fn log_snapshots(&self, snapshots: Vec<Snapshot>) -> Ticket {
+        let mut ticket = 0;
+        for Snapshot { pin, unit, mut bits, before } in snapshots {
+            let (slot, pages) = (pin.slot(), self.log().layout.pages);
+            let mut touched = self.touched_mask(slot);
+            if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
+                let cleaning = std::mem::take(&mut recorded.cleaning);
+                if mutant::is_active("cleaning-not-cancelled") {
+                    touched &= !cleaning;
+                }
+                recorded.durable &= touched;
+            }
+            if mutant::is_active("region-cleaned-early") && before.cleaned != 0 {
+                bits.clear();
+                self.base.table.valid_bits(slot, &mut bits);
+            }
+            if !mutant::is_active("checkpoint-over-write") {
+                clear_regions(&mut bits, touched, self.regions, pages);
+            }
+            ticket = self.log().enqueue(Record::State { slot, unit, bits: bits.into() });
+        }
+        let touched = self.touched.borrow();
+        self.recorded.borrow_mut().retain(|slot, _| touched.mask(*slot) != 0);
+        ticket
     }
 }
 
@@ -163,13 +262,17 @@ impl Journal for CleanJournal {
         self.log().has_failed() || nothing && self.base.is_settled()
     }
 
-    fn changed(&self, slot: u32) {
-        self.changed.borrow_mut().insert(slot);
+    /// Pages of touched regions are logged when those are cleaned.
+    fn changed(&self, slot: u32, pages: &Pages) {
+        if self.regions.mask_of(pages) & !self.touched_mask(slot) != 0 {
+            self.changed.borrow_mut().insert(slot);
+        }
     }
 
     fn removed(&self, evicted: Evicted) {
         self.changed.borrow_mut().remove(&evicted.slot);
-        self.touched.borrow_mut().remove(&evicted.slot);
+        self.touched.borrow_mut().forget(evicted.slot);
+        self.recorded.borrow_mut().remove(&evicted.slot);
         self.base.mapping.removed(evicted);
     }
 }
@@ -185,7 +288,7 @@ impl Checkpointed for CleanJournal {
     /// All units, except where the drop of the slot's old mapping is pending: that record may come first in the next log,
     /// and would drop the new unit.
     fn begin(&self) -> Vec<Before> {
-        let mut touched = self.touched.take();
+        let mut cleaned = self.touched.borrow_mut().choose_at_checkpoint();
         self.changed.borrow_mut().clear();
         let settled = |slot: &u32| {
             self.base.table.unit_of(*slot).is_some() && !self.base.mapping.is_dropping(*slot)
@@ -193,7 +296,7 @@ impl Checkpointed for CleanJournal {
         let before = (0..self.base.table.slots()).filter(settled).map(|slot| {
             let was_logged = self.base.mapping.is_logged(slot);
             self.base.mapping.set_logged(slot, true);
-            Before { slot, touched: touched.remove(&slot), was_logged }
+            Before { slot, cleaned: cleaned.remove(&slot).unwrap_or(0), was_logged }
         });
         before.collect()
     }
@@ -239,22 +342,13 @@ impl Checkpointed for CleanJournal {
         }
         let more = slots.len() == BATCH;
         let snapshots: Vec<Snapshot> =
-            slots.iter().filter_map(|slot| self.snapshot(*slot)).collect();
+            slots.iter().filter_map(|(slot, cleaned)| self.snapshot(*slot, *cleaned)).collect();
         let flushed = self.flush_devices().await;
-        let mut ticket = 0;
-        for Snapshot { pin, unit, mut bits, before } in snapshots {
-            let slot = pin.slot();
-            if flushed.is_err() {
-                self.cancel(before);
-                continue;
-            }
-            if !mutant::is_active("checkpoint-over-write") {
-                let (touched, pages) = (self.touched_mask(slot), self.log().layout.pages);
-                clear_regions(&mut bits, touched, self.regions, pages);
-            }
-            ticket = self.log().enqueue(Record::State { slot, unit, bits: bits.into() });
+        if flushed.is_err() {
+            snapshots.into_iter().for_each(|snapshot| self.cancel(snapshot.before));
+            return Err(LogFailed);
         }
-        flushed?;
+        let ticket = self.log_snapshots(snapshots);
         // No wait until that is durable: this task makes room in a full log, by a checkpoint.
         if mutant::is_active("full-log-waits") {
             self.log().durable(ticket).await?;

@@ -16,6 +16,7 @@ use crate::cache::units::dirty_map::DirtyMap;
 use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 use crate::mutant;
+use crate::pages::Pages;
 
 /// The journal of a write-back cache.
 pub(crate) struct DirtyJournal {
@@ -79,7 +80,7 @@ impl Journal for DirtyJournal {
     }
 
     /// Nothing: [`clean`](Self::clean) logs units.
-    fn changed(&self, _: u32) {}
+    fn changed(&self, _: u32, _: &Pages) {}
 
     fn removed(&self, evicted: Evicted) {
         self.touched.borrow_mut().remove(&evicted.slot);

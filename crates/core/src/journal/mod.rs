@@ -3,7 +3,8 @@
 //!
 //! Its mechanism is the *touched* record: it is durable before the first write to a region of a logged unit reaches a
 //! device. Under write-through it invalidates the region's pages, so that no recovered page may differ from the origin.
-//! Under write-back it marks the region as dirty. A crash loses only cached data that is not logged, such as the
+//! Under write-back it marks the region as dirty. Which regions of a clean cache stay touched is a policy
+//! (`larder_policy::touched`). A crash loses only cached data that is not logged, such as the
 //! populations of the last second.
 //!
 //! | the ... | file |

@@ -86,7 +86,7 @@ impl Clean {
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), kept.map(|(_, f)| f));
             let held = kept.iter().flat_map(|(layout, found)| found.held(layout));
-            CleanJournal::start(cx, &restored, log, held.map(|held| held.slot))
+            CleanJournal::start(cx, &restored, (log, spec.touch), held.map(|held| held.slot))
         });
         if let Some((layout, found)) = found {
             cx.population.restore(found.factors(&layout));

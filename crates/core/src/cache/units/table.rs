@@ -66,6 +66,9 @@ pub(super) struct Entries {
     placement: Placement,
     pub(super) ways: u32,
     pub(super) used: u32,
+    /// Valid pages of all slots.
+    pub(super) valid: u64,
+    pub(super) unit_pages: u32,
     pub(super) partial: BitmapPool,
     pub(super) replacement: Box<dyn Replacement>,
     pub(super) mixed: MixedSlots,
@@ -118,6 +121,8 @@ impl Table {
             placement,
             ways,
             used: 0,
+            valid: 0,
+            unit_pages: shape.pages_per_unit(),
             partial: BitmapPool::new(shape.pages_per_unit(), slots),
             replacement: match replacement {
                 Some(policy) => policy.build(slots, ways, shape.unit_bytes),
@@ -391,7 +396,9 @@ impl Entries {
             bits => bits,
         };
         let words = self.partial.get_mut(bits);
+        let before = validity::count(words, pages.clone());
         validity::assign(words, pages.clone(), valid);
+        self.valid = self.valid + if valid { pages.len() as u64 } else { 0 } - before;
         let settled = if valid {
             validity::all_set(words, 0..unit_pages).then_some(FULL)
         } else {
@@ -406,6 +413,7 @@ impl Entries {
     /// Frees a slot that is in use.
     fn remove(&mut self, slot: u32) {
         let Slot { owner, bits, .. } = self.slots[slot as usize];
+        self.valid -= self.valid_of(bits);
         match bits {
             MIXED => self.mixed.close(owner),
             FREE => return,

@@ -90,6 +90,11 @@ pub(crate) fn all_set(words: &[u64], range: std::ops::Range<u32>) -> bool {
     masks(range).all(|(word, mask)| words[word] & mask == mask)
 }
 
+/// How many bits of `range` are set.
+pub(crate) fn count(words: &[u64], range: std::ops::Range<u32>) -> u64 {
+    masks(range).map(|(word, mask)| u64::from((words[word] & mask).count_ones())).sum()
+}
+
 /// Sets or clears the bits of `range`.
 pub(crate) fn assign(words: &mut [u64], range: std::ops::Range<u32>, set: bool) {
     for (word, mask) in masks(range) {

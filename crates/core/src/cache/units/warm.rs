@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state of a table that a journal saves and a warm start restores.
 
-use super::table::{EMPTY, Entries, FREE, FULL, NONE, Table};
+use super::table::{EMPTY, Entries, FREE, FULL, MIXED, NONE, Table};
 use super::validity;
 
 /// The recovered state contradicts itself.
@@ -22,6 +22,11 @@ pub(crate) struct Held<'a> {
 }
 
 impl Table {
+    /// Valid pages of all slots that hold a unit.
+    pub(crate) fn valid(&self) -> u64 {
+        self.entries.borrow().valid
+    }
+
     /// Appends a bit per page of a slot's unit: 1 for valid.
     pub(crate) fn valid_bits(&self, slot: u32, out: &mut Vec<u8>) {
         let entries = self.entries.borrow();
@@ -78,6 +83,15 @@ impl Table {
 }
 
 impl Entries {
+    /// Valid pages of a slot with these bits. Pages in a mixed slot do not count: no journal records them.
+    pub(super) fn valid_of(&self, bits: u32) -> u64 {
+        match bits {
+            FULL => u64::from(self.unit_pages),
+            EMPTY | FREE | MIXED => 0,
+            bits => validity::count(self.partial.get(bits), 0..self.unit_pages),
+        }
+    }
+
     /// Makes exactly these pages valid in a slot that has no valid page.
     fn put_bits(&mut self, slot: u32, words: &[u64], unit_pages: u32) {
         if validity::all_set(words, 0..unit_pages) {
@@ -87,6 +101,7 @@ impl Entries {
             self.partial.get_mut(bits).copy_from_slice(words);
             self.slots[slot as usize].bits = bits;
         }
+        self.valid += self.valid_of(self.slots[slot as usize].bits);
     }
 
     /// Chains the free slots of every set, lowest first.
