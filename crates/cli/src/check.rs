@@ -51,7 +51,10 @@ pub fn check(args: &CheckArgs) -> Result<()> {
 fn recorded(report: &FlashReport, directory: &Result<PathBuf>) -> String {
     match (&report.state_file, directory) {
         (Some(path), _) => {
-            let used = if report.in_use == Some(true) { "in use" } else { "out of use" };
+            let used = match report.in_use {
+                Some(true) => "permits its use",
+                _ => "marks it as out of use",
+            };
             let origin = report.origin.as_deref().unwrap_or_default();
             let unread = report.origin_unread.as_ref();
             let unread = unread.map(|why| format!(" (not read, assumed to be unchanged: {why})"));

@@ -81,9 +81,15 @@ macro_rules! complain {
 }
 pub(crate) use complain;
 
+/// What `LARDER_LOG` accepts.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+const DEFAULT_LEVEL: &str = "info";
+
 /// Sends log events of all crates to standard error.
 pub fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let given = std::env::var("LARDER_LOG").unwrap_or_default();
+    let accepted = level(&given);
+    let filter = EnvFilter::new(accepted.unwrap_or(DEFAULT_LEVEL));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -95,6 +101,20 @@ pub fn log_to_stderr() {
         true => log.event_format(JournalFormat).init(),
         false => log.init(),
     }
+    if accepted.is_none() {
+        tracing::warn!(
+            "LARDER_LOG: got '{given}', accepted {}; the log has the level {DEFAULT_LEVEL}",
+            LEVELS.join(", ")
+        );
+    }
+}
+
+/// The level of a value of `LARDER_LOG`; of an empty one, the default.
+fn level(given: &str) -> Option<&'static str> {
+    if given.is_empty() {
+        return Some(DEFAULT_LEVEL);
+    }
+    LEVELS.into_iter().find(|level| level.eq_ignore_ascii_case(given))
 }
 
 /// A log event as one line of the journal.
@@ -134,4 +154,18 @@ pub fn command_line() -> String {
     let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
     let words: Vec<String> = std::env::args().skip(1).map(quoted).collect();
     format!("larder {}", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_has_a_known_level_whatever_the_environment_has() {
+        assert_eq!(
+            [level(""), level("WARN"), level("debug")],
+            [Some("info"), Some("warn"), Some("debug")]
+        );
+        assert_eq!([level("warning"), level("loud"), level("larder=debug")], [None; 3]);
+    }
 }

@@ -175,3 +175,20 @@ fn what_cannot_be_an_origin_gets_one_line() {
         assert!(ended.err.contains(why), "{ended:?}");
     }
 }
+
+/// Before any client sends a FLUSH.
+#[test]
+fn a_lost_connection_with_unflushed_writes_is_an_alarm() {
+    let (far, place) = (Place::new(), Place::new());
+    far.file("origin", BYTES);
+    let distant = Server::start(&far.serve(&["--origin", &far.word("origin")]));
+    let server = Server::start(&place.serve(&["--origin", &far.uri_word()]));
+    place.client().write_at(0, &[7; 4096], false).unwrap();
+    assert!(place.status()["alarm"].is_null());
+    distant.kill();
+    eventually("the alarm", || {
+        place.status()["alarm"].as_str().is_some_and(|alarm| alarm.contains("may have lost them"))
+    });
+    assert!(place.status()["advice"].as_str().unwrap().contains("no FLUSH succeeds"));
+    server.kill();
+}

@@ -221,7 +221,10 @@ impl Volume {
                     (WhyCold::Unnamed, Some(dir)) => format!(" (searched {})", dir.display()),
                     _ => String::new(),
                 };
-                tracing::warn!("flash {name} starts cold: {why}{searched}");
+                match why {
+                    WhyCold::New => tracing::info!("flash {name} starts cold: {why}"),
+                    _ => tracing::warn!("flash {name} starts cold: {why}{searched}"),
+                }
                 let volume = flash.label()?;
                 let kept = flash.kept(volume).map_err(|why| {
                     VolumeError::Refused(format!("{name}: {why}, though it was just formatted"))

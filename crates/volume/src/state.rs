@@ -10,6 +10,7 @@ use larder_core::format::Plan;
 use larder_core::request::Errno;
 use larder_core::shard::CacheStatus;
 use larder_core::stats::Counters;
+use larder_io::Device;
 use serde::Serialize;
 
 use super::config::VolumeConfig;
@@ -120,12 +121,13 @@ impl State {
         attached.map_or(0, |a| a.waiting.max(1))
     }
 
-    /// The alarm of the volume.
-    fn told(&self) -> Option<String> {
+    /// The alarm of the volume over this origin.
+    fn told(&self, origin: &Device) -> Option<String> {
         let refuses = self.origin_refuses.values().next();
         let refuses =
             refuses.map(|errno| format!("the origin refuses dirty data from flash ({errno})"));
-        self.origin_alarm.clone().or_else(|| self.alarm.clone()).or(refuses)
+        let lost = || origin.may_have_lost_writes().then(|| LOST_WRITES.to_owned());
+        self.origin_alarm.clone().or_else(lost).or_else(|| self.alarm.clone()).or(refuses)
     }
 
     /// The state in one word.
@@ -239,9 +241,12 @@ pub struct Status {
     pub pid: u32,
 }
 
+/// The alarm of a remote origin whose connection broke.
+const LOST_WRITES: &str = "the origin's server had acknowledged writes that were not flushed and may have lost them: every FLUSH fails until the volume is restarted";
+
 /// What works in a state and what an administrator should do.
-fn advice(word: &str, state: &State) -> Option<&'static str> {
-    if state.origin_alarm.is_some() {
+fn advice(word: &str, state: &State, origin: &Device) -> Option<&'static str> {
+    if state.origin_alarm.is_some() || origin.may_have_lost_writes() {
         return Some("reads and writes work, no FLUSH succeeds; check the origin, then restart");
     }
     // Only a flash of a write-back cache stays in use after an I/O error.
@@ -275,8 +280,8 @@ impl Status {
         Self {
             name: config.name.clone(),
             state: stats.state,
-            alarm: state.told(),
-            advice: advice(stats.state, state),
+            alarm: state.told(&config.origin),
+            advice: advice(stats.state, state, &config.origin),
             origin: config.origin.name().to_owned(),
             origin_bytes: config.origin.geometry().bytes,
             flash: state.attached.as_ref().map(|a| a.flash.device.name().to_owned()),
