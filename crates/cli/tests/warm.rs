@@ -159,7 +159,9 @@ fn what_may_not_be_used_is_not() {
         warm_up(&place);
         server
     };
-    cold("the first time", &plain, "it is new").stop();
+    let server = cold("the first time", &plain, "");
+    assert!(!server.log().contains("starts cold"), "no warning: {}", server.log());
+    server.stop();
 
     let mut origin = std::fs::read(place.path("origin")).unwrap();
     origin[5000] ^= 1;
