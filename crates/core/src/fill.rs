@@ -123,7 +123,8 @@ impl<'a, J: Journal> Fill<'a, J> {
     }
 
     fn validate(&self, pages: &Pages, except: &PageSet) {
-        if let Some(journal) = &self.units.journal {
+        // The journal records units, not single pages.
+        if let Some(journal) = self.units.journal.as_ref().filter(|_| !self.pin.is_single()) {
             journal.changed(self.pin.slot(), pages);
         }
         self.pin.make_valid(pages, except);

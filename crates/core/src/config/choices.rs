@@ -9,7 +9,6 @@ use larder_policy::replacement::{
     Arc, BucketOrder, Buckets, Clock, Fifo, GClock, Lirs, Lru, Replacement, S3Fifo, Sieve, TwoQ,
     WTinyLfu,
 };
-
 use larder_policy::touched::TouchSettings;
 
 use crate::buf::PAGE;

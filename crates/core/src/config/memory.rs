@@ -2,10 +2,10 @@
 //! The memory that a volume needs, computed before its start (design rule 11; SCE 3.4).
 //!
 //! Bytes: 4 per origin unit (6 under periodic update); 12 per slot, plus the replacement policy's share (1 for generalised
-//! CLOCK); and one bit per page for a partly valid unit. Directories of mixed slots have a bound of their own. A page log takes 20 a page. SCE takes 4 per origin fragment and 72
-//! per cached one.
+//! CLOCK); and one bit per page for a partly valid unit. Directories of mixed slots have a bound of their own. A page log
+//! takes 20 a page. SCE takes 4 per origin fragment and 72 per cached one.
 
-use super::{Choices, Limits};
+use super::{Choices, Durability, Limits};
 use crate::buf::PAGE;
 use crate::cache::units::table::{SLOT_BYTES, bitmap_bytes_each};
 use crate::pagelog::BUFFERS;
@@ -43,6 +43,7 @@ impl Memory {
         }
         let unit_bytes = choices.unit_bytes;
         let slots = flash_bytes / unit_bytes;
+        let touch = choices.touch.filter(|_| choices.durability == Durability::Journal);
         Self {
             map_bytes: origin_bytes.div_ceil(unit_bytes) * (4 + choices.admission.bytes_per_unit()),
             slot_bytes: slots * (SLOT_BYTES + choices.eviction.bytes_per_slot()),
@@ -54,7 +55,7 @@ impl Memory {
             directory_bytes: choices.admission.directories_most(slots, unit_bytes),
             buffer_bytes: limits.write_through_bytes
                 + 8 * limits.population_io_bytes
-                + choices.touch.map_or(0, |touch| u64::from(workers) * touch.memory_bytes()),
+                + touch.map_or(0, |touch| u64::from(workers) * touch.memory_bytes()),
         }
     }
 

@@ -30,8 +30,8 @@ pub(crate) enum Population {
 pub(crate) struct Workers {
     pub policy: RefCell<Selective>,
     pub wake: Vec<Signal>,
-    pub(super) extended: Option<Box<RefCell<ExtendedReads>>>,
-    pub(super) benefit: Option<Box<RefCell<Benefit>>>,
+    extended: Option<Box<RefCell<ExtendedReads>>>,
+    benefit: Option<Box<RefCell<Benefit>>>,
     investment: Option<Box<RefCell<Investment>>>,
     pub(super) singles: Option<Box<RefCell<Singles>>>,
 }
@@ -59,6 +59,11 @@ impl Workers {
     /// Whether a worker without a candidate completes units that are valid in part, while this share of the slots is free.
     pub(crate) fn completes(&self, free_ratio: f64) -> bool {
         self.extended.as_ref().is_some_and(|extended| extended.borrow().admits(free_ratio))
+    }
+
+    /// Whether the hits of extended reads save more time than they cost.
+    pub(super) fn extensions_pay(&self) -> bool {
+        self.extended.as_ref().is_some_and(|extended| extended.borrow().pays())
     }
 
     /// Whether more units are read than the cache has slots.

@@ -33,10 +33,7 @@ impl Population {
         let whole = place.within.is_multiple_of(page) && place.len.is_multiple_of(page);
         let admits = |workers: &Workers, singles: &mut Singles| {
             // Where extended reads pay, they admit.
-            let extends = workers.extended.as_ref().is_some_and(|extended| {
-                let extended = extended.borrow();
-                extended.admits(free) && extended.pays()
-            });
+            let extends = workers.completes(free) && workers.extensions_pay();
             workers.is_scarce() && !extends && singles.admits(place.offset / page, place.len)
         };
         whole && self.with_singles(admits).unwrap_or(false)

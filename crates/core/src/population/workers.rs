@@ -72,8 +72,9 @@ async fn complete_next(cx: &Context, clean: &Clean, next: &Cell<u32>) -> bool {
     match table.partial_from(next.get(), REPAIR_SLOTS) {
         Ok((slot, unit)) => {
             next.set(slot + 1);
-            if !cx.population.prefers_singles(unit) {
-                populate(&clean.units, unit, Pacing::Paced).await;
+            match cx.population.prefers_singles(unit) {
+                true => cx.exec.sleep(1).await, // yields to clients
+                false => populate(&clean.units, unit, Pacing::Paced).await,
             }
         }
         Err(slot) if slot < table.slots() => {

@@ -109,6 +109,28 @@ const EVERYDAY: Profile = Profile {
     troubles: &[Trouble::None],
 };
 
+/// Rows about the mechanisms that only the preset `larder` has.
+const OWN: Profile = Profile {
+    weight: 0,
+    percent: 6,
+    units: &[64 * KIB, 64 * KIB, 128 * KIB],
+    in_flight: &[4, 16, 16, 48],
+    mix: Mix { read: 60, write: 32, flush: 2, trim: 3, zero: 3, fill: 0 },
+    hot: 50,
+    troubles: &[
+        Trouble::None,
+        Trouble::None,
+        Trouble::None,
+        Trouble::OriginErrors,
+        Trouble::FlashErrors,
+        Trouble::FlashFull,
+        Trouble::FlashHangs,
+        Trouble::FlashSlow,
+        Trouble::FlashVanishes,
+    ],
+    ..EVERYDAY
+};
+
 /// What the rows of page logs have in common.
 const PAGE_LOG: Profile = Profile {
     weight: 2,
@@ -396,36 +418,14 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "extended",
         what: "misses read a block around the request, which requests for its other pages join",
-        weight: 0,
-        percent: 6,
         takes: &[&EXTENDED, &EXTENDED_VOLATILE],
-        units: &[64 * KIB, 64 * KIB, 128 * KIB],
-        in_flight: &[4, 16, 16, 48],
-        mix: Mix { read: 60, write: 32, flush: 2, trim: 3, zero: 3, fill: 0 },
-        hot: 50,
-        troubles: &[
-            Trouble::None,
-            Trouble::None,
-            Trouble::None,
-            Trouble::OriginErrors,
-            Trouble::FlashErrors,
-            Trouble::FlashFull,
-            Trouble::FlashHangs,
-            Trouble::FlashSlow,
-            Trouble::FlashVanishes,
-        ],
-        ..EVERYDAY
+        ..OWN
     },
     Profile {
         name: "balanced",
         what: "the origin serves reads of clean data that hit, under write-through and write-back",
-        weight: 0,
-        percent: 6,
         takes: &[&BALANCED, &BALANCED_WRITE_BACK],
-        units: &[64 * KIB, 64 * KIB, 128 * KIB],
-        in_flight: &[4, 16, 16, 48],
         mix: Mix { read: 55, write: 36, flush: 3, trim: 3, zero: 3, fill: 0 },
-        hot: 50,
         rest: (12, 8),
         troubles: &[
             Trouble::None,
@@ -438,7 +438,7 @@ pub const PROFILES: &[Profile] = &[
             Trouble::FlashSlow,
             Trouble::FlashVanishes,
         ],
-        ..EVERYDAY
+        ..OWN
     },
 ];
 

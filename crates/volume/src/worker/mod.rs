@@ -481,7 +481,7 @@ impl Worker {
         self.connections.len()
     }
 
-    /// Whether neither this worker nor another that needs it has work. Operations on flash end useless; a journal does not.
+    /// Whether this worker may end: it has no work, no other needs it, and a journal is complete. It waits for no flash.
     fn may_leave(&mut self) -> bool {
         let mut empty = self.connections.is_empty() && self.desk.in_flight() == 0;
         if empty {

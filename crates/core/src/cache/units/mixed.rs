@@ -90,6 +90,11 @@ fn hash(single: Single) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
+/// The page in the place of this number.
+fn single_at(directories: &Slab<Directory>, each: u32, number: u32) -> Single {
+    directories[(number / each) as usize].singles[(number % each) as usize]
+}
+
 impl Directory {
     fn state(&self) -> MixedSlot {
         let Self { slot, opened_at, hits, live, .. } = *self;
@@ -107,24 +112,25 @@ impl MixedSlots {
         self.directories.len() as u64 * directory_bytes_each(self.places_each)
     }
 
-    fn single_at(&self, number: u32) -> Single {
-        let (directory, place) = (number / self.places_each, number % self.places_each);
-        self.directories[directory as usize].singles[place as usize]
-    }
-
     /// The number of a page's place.
     fn find(&self, unit: u32, page: u32) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
         let single = Single { unit, page };
-        self.index.find(hash(single), |number| self.single_at(*number) == single).copied()
+        let (directories, each) = (&self.directories, self.places_each);
+        let is_here = |number: &u32| single_at(directories, each, *number) == single;
+        self.index.find(hash(single), is_here).copied()
     }
 
     /// Takes a page out of its place, if it has one.
     fn remove(&mut self, unit: u32, page: u32) {
-        let Some(number) = self.find(unit, page) else { return };
-        if let Ok(entry) = self.index.find_entry(hash(Single { unit, page }), |n| *n == number) {
-            entry.remove();
-        }
-        let (directory, place) = (number / self.places_each, number % self.places_each);
+        let (single, directories, each) =
+            (Single { unit, page }, &self.directories, self.places_each);
+        let is_here = |number: &u32| single_at(directories, each, *number) == single;
+        let Ok(entry) = self.index.find_entry(hash(single), is_here) else { return };
+        let (number, _) = entry.remove();
+        let (directory, place) = (number / each, number % each);
         let directory = &mut self.directories[directory as usize];
         directory.singles[place as usize].unit = LEFT;
         validity::assign(&mut directory.valid, place..place + 1, false);
@@ -182,7 +188,7 @@ impl MixedSlots {
 
     /// Makes pages of a unit invalid; they keep their places.
     pub(super) fn invalidate(&mut self, unit: u32, pages: &Pages) {
-        if self.is_empty() || mutant::is_active("single-survives-write") {
+        if mutant::is_active("single-survives-write") {
             return;
         }
         for page in pages.clone() {
@@ -229,7 +235,7 @@ impl MixedSlots {
             directory.live += 1;
             let (directories, each) = (&self.directories, self.places_each);
             self.index.insert_unique(hash(single), number, |number| {
-                hash(directories[(*number / each) as usize].singles[(*number % each) as usize])
+                hash(single_at(directories, each, *number))
             });
         }
         Some((self.directories[open as usize].slot, place.wrapping_sub(pages.start)))

@@ -162,16 +162,17 @@ impl<J: Journal> UnitCache<J> {
             return Some(pin);
         }
         let (due, free) = (table.due_mixed(), table.used() < table.slots());
-        let growth = population.mixes(due, table.sample_mixed(), free);
-        if growth == Growth::Displaces {
-            let coldest = table.coldest(|owner| population.frequency(owner));
-            let victim = coldest.filter(|(_, frequency)| population.single_displaces(*frequency));
-            self.evicted(victim.and_then(|(slot, _)| table.evict_slot(slot)));
-        }
-        if growth == Growth::None || table.used() == table.slots() {
-            self.recycle(due);
-        }
-        if table.open_mixed(population.reads()) {
+        let has_room = match population.mixes(due, table.sample_mixed(), free) {
+            Growth::Free => true,
+            Growth::Displaces => {
+                let coldest = table.coldest(|owner| population.frequency(owner));
+                let victim = coldest.filter(|(_, read)| population.single_displaces(*read));
+                self.evicted(victim.and_then(|(slot, _)| table.evict_slot(slot)))
+                    || self.recycle(due)
+            }
+            Growth::None => self.recycle(due),
+        };
+        if has_room && table.open_mixed(population.reads()) {
             population.mixed(true);
         }
         table.places_for(unit, pages)
