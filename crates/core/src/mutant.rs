@@ -133,7 +133,7 @@ pub const MUTANTS: &[Mutant] = &[
         "FLUSH is acknowledged without a flush of the flash that holds dirty data",
     ),
     mutant("dirty-not-logged", "9", "dirty data is not logged as dirty"),
-    mutant("checkpoint-forgets-dirty", "9", "a new region does not record the dirty regions"),
+    mutant("checkpoint-forgets-dirty", "9", "a checkpoint does not record the dirty regions"),
     mutant("leave-without-write-back", "9", "a dirty unit is evicted without write-back"),
     mutant("leave-without-origin-flush", "9", "a unit is evicted before the origin is flushed"),
     mutant("own-before-flush", "9", "a unit is logged as owned by flash before flash is flushed"),
@@ -148,12 +148,12 @@ pub const MUTANTS: &[Mutant] = &[
         "8",
         "a new log lacks invalidations that were pending in the old log",
     ),
-    mutant("one-header", "8", "the header of a region has no second copy"),
+    mutant("one-header", "8", "the header of a half of the metadata has no second copy"),
     mutant("header-anywhere", "8", "a misplaced header is accepted"),
     mutant(
         "late-metadata-forgotten",
         "8",
-        "a region is reused while a timed-out write to it is in flight",
+        "a half of the metadata is reused while a timed-out write to it is in flight",
     ),
     mutant(
         "full-log-retries",
@@ -172,7 +172,11 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("stale-log", "8", "log blocks of an older generation are replayed"),
     mutant("block-unchecked", "8", "the checksum of a log block is not verified"),
     mutant("payload-unchecked", "8", "the checksum of a payload is not verified"),
-    mutant("region-in-place", "8", "a checkpoint overwrites the region in use"),
+    mutant(
+        "region-in-place",
+        "8",
+        "a checkpoint overwrites the half of the metadata that is in use",
+    ),
     mutant("any-volume", "10", "metadata of an earlier format of the device is accepted"),
     mutant(
         "detach-not-durable",

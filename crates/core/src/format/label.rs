@@ -42,7 +42,7 @@ fn section_bytes(version: u32) -> usize {
     if version == VERSION { 20 } else { 32 }
 }
 
-/// The most bytes of all shards' logs together under periodic update, so that a region is no larger than in PRWC (Table 1),
+/// The most bytes of all shards' logs together under periodic update, so that a half is no larger than in PRWC (Table 1),
 /// where a unit is touched once while it is cached.
 pub const LOG_PERIODIC: u64 = 5 << 18;
 

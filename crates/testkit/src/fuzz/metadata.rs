@@ -72,7 +72,7 @@ impl Image {
         Some(Self { shape, choices, flash, layout, label: labels, bytes })
     }
 
-    /// Adds a newer region beside the first, as after a checkpoint.
+    /// Adds a newer half beside the first, as after a checkpoint.
     fn add_region(&mut self) {
         let payload_crc = Some(crc32c(self.payload(1)));
         let header = Header { volume: VOLUME, generation: 2, follows: 1, payload_crc };

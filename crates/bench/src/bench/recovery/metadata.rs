@@ -20,7 +20,7 @@ use larder_model::SplitMix64;
 /// The bench.
 pub(super) const NAME: &str = "recovery";
 
-/// The generation of the older region, and of the newer.
+/// The generation of the older half, and of the newer.
 const GENERATIONS: [u64; 2] = [10, 11];
 
 /// What there is to recover from.

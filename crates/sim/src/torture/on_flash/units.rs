@@ -47,7 +47,7 @@ impl OnFlash for UnitsPlan {
         Ok(())
     }
 
-    /// Payloads too: the second copy of one is the older region with its log.
+    /// Payloads too: the second copy of one is the older half with its log.
     fn one_copy(&self, copy: u8) -> Vec<Range<u64>> {
         self.layouts(0).flat_map(|layout| metadata(&layout, copy)).collect()
     }
