@@ -16,6 +16,7 @@ pub mod admission;
 pub mod balance;
 pub mod heat;
 pub mod replacement;
+mod streams;
 pub mod touched;
 
 /// A point in time or a span, in nanoseconds.

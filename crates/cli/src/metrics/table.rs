@@ -98,6 +98,11 @@ const METRICS: &[(&str, Value, &str)] = &[
         Counter(|s| s.stats.counters.balanced_reads),
         "Client reads that hit and were served by the origin",
     ),
+    (
+        "larder_read_bypasses",
+        Counter(|s| s.stats.counters.read_bypasses),
+        "Client reads of sequential streams that bypassed the cache",
+    ),
     ("larder_evictions", Counter(|s| s.stats.counters.evictions), "Units displaced from flash"),
     (
         "larder_write_arounds",

@@ -10,7 +10,7 @@ use super::choices::{
 use crate::pagelog::{BATCH_PAGES, LogPolicy};
 use larder_policy::admission::{
     Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
-    SelectiveSettings, SinglesSettings,
+    SelectiveSettings, SequentialSettings, SinglesSettings,
 };
 use larder_policy::balance::BalanceSettings;
 use larder_policy::replacement::{BucketOrder, DEFAULT_CEILING};
@@ -55,7 +55,7 @@ pub const PRESETS: &[Preset] = &[
         source: "Larder's own",
         words: [
             "1 MiB unit, valid per 4 KiB page; single pages where reads are scattered",
-            "misses read their neighbours along; hottest of the 800 most recent misses, by a background worker",
+            "misses read their neighbours along; hottest of the 800 most recent misses, by a background worker; no streams of over 2 MiB that do not return",
             "generalised CLOCK, ceiling 4; only for a unit that is read more often",
             "asynchronous write-through; the origin too serves clean hits while flash is the busier device",
             "journal",
@@ -229,6 +229,7 @@ fn refined() -> AdmissionChoice {
         by_benefit: true,
         investment: Some(InvestmentSettings::default()),
         singles: Some(SinglesSettings::default()),
+        sequential: Some(SequentialSettings::default()),
         // One worker achieves what several do: the pace lets one read of the origin run at a time. One long list holds
         // what the bursts of a cold start miss.
         classes: vec![Class {

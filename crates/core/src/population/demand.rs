@@ -6,7 +6,8 @@
 use std::cell::RefCell;
 
 use larder_policy::admission::{
-    Benefit, ExtendedReads, Investment, OnMiss, Periodic, Selective, SelectiveSettings, Singles,
+    Benefit, ExtendedReads, Investment, OnMiss, Periodic, Selective, SelectiveSettings, Sequence,
+    Sequential, Singles,
 };
 
 use crate::cache::units::mixed::directory_bytes_each;
@@ -31,9 +32,10 @@ pub(crate) struct Workers {
     pub policy: RefCell<Selective>,
     pub wake: Vec<Signal>,
     extended: Option<Box<RefCell<ExtendedReads>>>,
-    benefit: Option<Box<RefCell<Benefit>>>,
+    pub(super) benefit: Option<Box<RefCell<Benefit>>>,
     investment: Option<Box<RefCell<Investment>>>,
     pub(super) singles: Option<Box<RefCell<Singles>>>,
+    pub(super) sequential: Option<Box<RefCell<Sequential>>>,
 }
 
 impl Workers {
@@ -53,6 +55,9 @@ impl Workers {
                 .as_ref()
                 .map(|s| Box::new(RefCell::new(Investment::new(s)))),
             singles: settings.singles.as_ref().map(|s| Box::new(RefCell::new(Singles::new(s)))),
+            sequential: settings.sequential.as_ref().map(|s| {
+                Box::new(RefCell::new(Sequential::new(s, shape.unit_bytes, shape.shards)))
+            }),
         }
     }
 
@@ -170,18 +175,29 @@ impl Population {
 
     /// Bytes of the aligned block that a miss reads, `None` for a plain read; `free`: the share of slots that are free,
     /// `None` if the unit has a slot already.
-    pub(crate) fn extends(&self, free: Option<f64>) -> Option<u64> {
+    pub(crate) fn extends(&self, free: Option<f64>, sequence: Sequence) -> Option<u64> {
         let extended = self.workers().and_then(|workers| workers.extended.as_ref())?;
         let mut extended = extended.borrow_mut();
-        free.is_none_or(|free| extended.admits(free)).then(|| extended.block()).flatten()
+        if !free.is_none_or(|free| extended.admits(free)) {
+            return None;
+        }
+        match sequence {
+            Sequence::None => extended.block(),
+            Sequence::Returns => extended.ahead(),
+            Sequence::New => None,
+        }
     }
 
     /// A read of the origin by a client that missed took so long; `block`: the bytes of the unit that it covered, if it
-    /// was extended.
-    pub(crate) fn read_origin(&self, place: &Place, block: Option<(u64, u64)>, took: Nanos) {
-        let Some(extended) = self.workers().and_then(|workers| workers.extended.as_ref()) else {
-            return;
-        };
+    /// was extended. Reads of streams are not compared: a disk serves them without a seek.
+    pub(crate) fn read_origin(
+        &self,
+        (place, sequence): (&Place, Sequence),
+        block: Option<(u64, u64)>,
+        took: Nanos,
+    ) {
+        let extended = self.workers().and_then(|workers| workers.extended.as_ref());
+        let Some(extended) = extended.filter(|_| sequence == Sequence::None) else { return };
         match block {
             Some(block) => {
                 extended.borrow_mut().extended_ended(u64::from(place.unit), block, took);
@@ -219,15 +235,22 @@ impl Population {
     /// with this request.
     pub(crate) fn missed<G: Guard>(
         &self,
-        unit: u32,
+        (unit, sequence): (u32, Sequence),
         free: Option<f64>,
         exec: &Exec<G>,
     ) -> Option<Inline> {
         match self {
             Self::Workers(workers) => {
+                if sequence == Sequence::New {
+                    workers.passed(unit);
+                    return None;
+                }
                 workers.requested(Some(unit));
                 let mut policy = workers.policy.borrow_mut();
                 policy.served(false, exec.now());
+                if sequence == Sequence::Returns && workers.completes(free?) {
+                    return None; // its reads ahead admit it
+                }
                 if let Some(worker) = policy.missed(u64::from(unit), free?, exec.now()) {
                     workers.wake[worker as usize].set(exec);
                 }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | admission policy of a shard, and the reports that it gets from the paths | `demand.rs` |
 //! | single pages without the rest of their unit | `singles.rs` |
+//! | sequential streams, which bypass the cache or are read ahead | `streams.rs` |
 //! | pace: population yields to clients (design rule 6) | `pace.rs` |
 //! | one unit, part by part | `step.rs` |
 //! | background workers (SCE 3.6), and the repair of units that were recovered in part | `workers.rs` |
@@ -15,4 +16,5 @@ pub(crate) mod exchange;
 pub(crate) mod pace;
 pub(crate) mod singles;
 pub(crate) mod step;
+mod streams;
 pub(crate) mod workers;

@@ -69,6 +69,15 @@ impl Benefit {
 
     /// A client reads; `unit`: the unit that this read counts for.
     pub fn requested(&mut self, unit: Option<u32>) {
+        self.passed(unit);
+        self.reads += 1;
+        if self.reads >= LEAST_READS.max(2 * self.slots) {
+            self.judge();
+        }
+    }
+
+    /// A client reads past the cache: the read counts for its unit, but not for the hit ratio.
+    pub fn passed(&mut self, unit: Option<u32>) {
         let units = self.counts.len();
         let counted = unit.map(|unit| unit as usize).filter(|unit| *unit < units);
         if let Some(count) = counted.map(|unit| &mut self.counts[unit]) {
@@ -76,11 +85,13 @@ impl Benefit {
             *count = count.saturating_add(1);
         }
         self.seen = (self.seen + 1).min(WINDOW * self.slots);
-        self.reads += 1;
         self.age();
-        if self.reads >= LEAST_READS.max(2 * self.slots) {
-            self.judge();
-        }
+    }
+
+    /// Whether a unit was read in the recent past: within some windows, more if it was read often.
+    #[must_use]
+    pub fn remembers(&self, unit: u32) -> bool {
+        self.counts.get(unit as usize).is_some_and(|count| *count > 0)
     }
 
     /// The read was a hit.
@@ -173,6 +184,22 @@ mod tests {
         (0..3).for_each(|_| policy.requested(Some(2)));
         assert!(policy.prefers(1, 2) && !policy.prefers(2, 1));
         assert!(!policy.prefers(1, 1), "nothing displaces itself");
+    }
+
+    #[test]
+    fn what_bypasses_the_cache_is_remembered_and_does_not_look_like_a_moved_working_set() {
+        let mut policy = Benefit::new(200);
+        policy.attached(100);
+        for n in 0..20_000_u32 {
+            policy.requested(Some(n % 100));
+            policy.hit();
+        }
+        let before = policy.usual;
+        assert!(!policy.remembers(150));
+        (0..20_000).for_each(|_| policy.passed(Some(150)));
+        assert!(policy.remembers(150) && !policy.remembers(151));
+        policy.judge();
+        assert!((policy.usual - before).abs() < 0.01, "{} was {before}", policy.usual);
     }
 
     #[test]

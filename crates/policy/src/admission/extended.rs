@@ -117,6 +117,13 @@ impl ExtendedReads {
         (extends && self.bytes >= LEAST_BYTES).then_some(self.bytes)
     }
 
+    /// Bytes of the aligned block that a read of a stream which returns reads: the neighbours will be read.
+    #[must_use]
+    pub fn ahead(&self) -> Option<u64> {
+        let bytes = self.settings.most_bytes;
+        (bytes >= LEAST_BYTES).then_some(bytes)
+    }
+
     /// Whether the hits of a block save more time than its extension costs; false while that is not known.
     #[must_use]
     pub fn pays(&self) -> bool {

@@ -4,9 +4,9 @@
 //! Three policies with different interfaces: [`Selective`] collects misses for background workers, [`OnMiss`] decides
 //! within the request that missed, and [`Periodic`] exchanges units at intervals.
 //!
-//! Four more refine background population: [`ExtendedReads`] decides how much a miss reads, [`Benefit`] which units are
-//! exchanged in a full cache, [`Investment`] how much of the origin population takes, and [`Singles`] how much of flash
-//! holds single pages instead of whole units.
+//! Five more refine background population: [`ExtendedReads`] decides how much a miss reads, [`Benefit`] which units are
+//! exchanged in a full cache, [`Investment`] how much of the origin population takes, [`Singles`] how much of flash
+//! holds single pages instead of whole units, and [`Sequential`] which sequential streams bypass the cache.
 //!
 //! Why no common trait: the caller must know which of the three it drives, and a method that two of them answer with
 //! "no" would hide that.
@@ -18,6 +18,7 @@ mod on_miss;
 mod periodic;
 mod regulator;
 mod selective;
+mod sequential;
 mod singles;
 
 /// One of `over` places for a unit: neighbours are spread (Fibonacci hashing).
@@ -49,4 +50,5 @@ pub use on_miss::{OnMiss, OnMissSettings};
 pub use periodic::{Periodic, PeriodicSettings, Slots, Step, Swap};
 pub use regulator::{Class, Regulator};
 pub use selective::{Selective, SelectiveSettings};
+pub use sequential::{Sequence, Sequential, SequentialSettings};
 pub use singles::{Singles, SinglesSettings};

@@ -6,7 +6,7 @@
 //! everything. A request continues a stream if it begins where one of the last 128 streams ended. A shard sees only its
 //! own units, so the bypass is divided by the number of shards.
 
-use alloc::collections::VecDeque;
+use crate::streams::Streams;
 
 /// Streams that are tracked at a time (as in bcache).
 const STREAMS: usize = 128;
@@ -23,20 +23,14 @@ pub struct OnMissSettings {
     pub bypass_bytes: u64,
 }
 
-/// Requests, each of which began where the one before ended.
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    next_unit: u64,
-    bytes: u64,
-}
-
 /// State of admission on miss.
 #[derive(Debug)]
 pub struct OnMiss {
     settings: OnMissSettings,
     /// The bypass of one shard.
     bypass_bytes: u64,
-    streams: VecDeque<Stream>,
+    /// Bytes of each stream, by its next unit.
+    streams: Streams<u64>,
     bypassing: bool,
 }
 
@@ -45,8 +39,12 @@ impl OnMiss {
     #[must_use]
     pub fn new(settings: &OnMissSettings, shards: u32) -> Self {
         let bypass_bytes = settings.bypass_bytes / u64::from(shards.max(1));
-        let streams = VecDeque::with_capacity(STREAMS);
-        Self { settings: settings.clone(), bypass_bytes, streams, bypassing: false }
+        Self {
+            settings: settings.clone(),
+            bypass_bytes,
+            streams: Streams::new(STREAMS),
+            bypassing: false,
+        }
     }
 
     /// Whether a read that missed completes only after the flash write.
@@ -60,14 +58,9 @@ impl OnMiss {
         if self.settings.bypass_bytes == 0 {
             return;
         }
-        let known = self.streams.iter().position(|s| s.next_unit == unit);
-        let before = known.and_then(|at| self.streams.remove(at)).map_or(0, |s| s.bytes);
-        if self.streams.len() == STREAMS {
-            self.streams.pop_front();
-        }
-        let stream = Stream { next_unit: unit + 1, bytes: before + bytes };
-        self.bypassing = stream.bytes > self.bypass_bytes;
-        self.streams.push_back(stream);
+        let bytes = self.streams.take(unit).unwrap_or(0) + bytes;
+        self.bypassing = bytes > self.bypass_bytes;
+        self.streams.put(unit + 1, bytes);
     }
 
     /// Whether the unit of the last request, a read that missed, is admitted.

@@ -11,7 +11,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Class, ExtendedSettings, InvestmentSettings, Regulator, SinglesSettings, spread};
+use super::{
+    Class, ExtendedSettings, InvestmentSettings, Regulator, SequentialSettings, SinglesSettings,
+    spread,
+};
 use crate::Nanos;
 use crate::heat::{DEFAULT_LENGTH, HeatList};
 
@@ -34,6 +37,8 @@ pub struct SelectiveSettings {
     pub investment: Option<InvestmentSettings>,
     /// Some slots hold single pages of many units.
     pub singles: Option<SinglesSettings>,
+    /// Sequential streams bypass the cache unless they return.
+    pub sequential: Option<SequentialSettings>,
 }
 
 impl Default for SelectiveSettings {
@@ -47,6 +52,7 @@ impl Default for SelectiveSettings {
             by_benefit: false,
             investment: None,
             singles: None,
+            sequential: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::pagelog::Geometry;
 use larder_core::policy::admission::{
     Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
-    SelectiveSettings, SinglesSettings,
+    SelectiveSettings, SequentialSettings, SinglesSettings,
 };
 use larder_core::policy::balance::BalanceSettings;
 use larder_core::policy::replacement::BucketOrder;
@@ -50,6 +50,7 @@ pub(super) fn tune_units(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64
             list_length: rng.random_range(2..20),
             window_ns: 5 * MILLISECOND,
             displace_heat: 1,
+            sequential: settings.sequential.map(|_| any_sequential(rng)),
             ..settings.clone()
         };
     }
@@ -145,7 +146,13 @@ fn any_selective(rng: &mut Pcg64Mcg) -> SelectiveSettings {
         by_benefit: rng.random_bool(0.5),
         investment: rng.random_bool(0.5).then(InvestmentSettings::default),
         singles: rng.random_bool(0.5).then(SinglesSettings::default),
+        sequential: rng.random_bool(0.5).then(|| any_sequential(rng)),
     }
+}
+
+/// Streams of a few requests are recognised.
+fn any_sequential(rng: &mut Pcg64Mcg) -> SequentialSettings {
+    SequentialSettings { recognised_bytes: [0, 8 << 10, 64 << 10][rng.random_range(0..3)] }
 }
 
 fn any_replacement(rng: &mut Pcg64Mcg) -> ReplacementChoice {

@@ -29,6 +29,8 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
+use larder_policy::admission::Sequence;
+
 use super::extended::Joined;
 use super::table::{SlotPin, Table, WriteTarget};
 use super::unit_cache::{Bytes, UnitCache};
@@ -113,6 +115,7 @@ impl Clean {
         let place = cx.shape.place(&request);
         let mut buf = request.buf;
         cx.population.requested(place.unit, place.len);
+        let sequence = cx.population.sequence(&place);
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
             let single = pin.is_single();
@@ -125,19 +128,24 @@ impl Clean {
             }
         }
         // Boxed, so that the task of a hit does not have the size of a miss.
-        Box::pin(self.miss(tag, &place, buf)).await;
+        Box::pin(self.miss(tag, (&place, sequence), buf)).await;
     }
 
-    async fn miss(&self, tag: Tag, place: &Place, mut buf: Option<Buf>) {
+    async fn miss(&self, tag: Tag, (place, sequence): (&Place, Sequence), mut buf: Option<Buf>) {
         let (units, cx) = (&self.units, &self.units.cx);
         let joined = units.extended.join(place, &cx.exec).await;
-        let alone = matches!(joined, Joined::Alone);
+        let bypasses = sequence == Sequence::New;
+        let alone = matches!(joined, Joined::Alone) && !bypasses;
         if let Joined::Read(data) = joined {
             cx.population.joined(place.unit, place.within);
             cx.stats.add(|c| c.read_joins += 1);
             return cx.reply(tag, Ok(()), Some(data), false);
         }
-        let inline = cx.population.missed(place.unit, units.free_ratio(), &cx.exec);
+        let missed = (place.unit, sequence);
+        let inline = cx.population.missed(missed, units.free_ratio(), &cx.exec);
+        if bypasses {
+            cx.stats.add(|c| c.read_bypasses += 1);
+        }
         if mutant::is_active("miss-waits-for-unit") {
             populate(units, place.unit, Pacing::Paced).await;
         }
@@ -152,8 +160,8 @@ impl Clean {
             }
         }
         let mut buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
-        if let Some((pin, block)) = self.extension(place).filter(|_| alone) {
-            match self.read_extended(tag, place, buf, (pin, block)).await {
+        if let Some((pin, block)) = self.extension((place, sequence)).filter(|_| alone) {
+            match self.read_extended(tag, (place, sequence), buf, (pin, block)).await {
                 None => return,
                 Some(back) => buf = back,
             }
@@ -163,7 +171,7 @@ impl Clean {
         }
         let began = cx.exec.now();
         let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
-        cx.population.read_origin(place, None, cx.exec.now() - began);
+        cx.population.read_origin((place, sequence), None, cx.exec.now() - began);
         let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
         let (Some((fill, Inline { client_waits })), Some(data)) = (fill, &buf) else {
             return cx.reply(tag, result, buf, false);
@@ -179,14 +187,14 @@ impl Clean {
     }
 
     /// The block that a miss reads instead of the request alone, and its slot.
-    fn extension(&self, place: &Place) -> Option<(SlotPin, Pages)> {
+    fn extension(&self, (place, sequence): (&Place, Sequence)) -> Option<(SlotPin, Pages)> {
         let (units, cx) = (&self.units, &self.units.cx);
         if !units.flash.usable() || units.is_populating(place.unit) {
             return None;
         }
         let resident = units.table.resident(place.unit);
         let free = if resident.is_none() { Some(units.free_ratio()?) } else { None };
-        let bytes = cx.population.extends(free).filter(|bytes| place.len < *bytes)?;
+        let bytes = cx.population.extends(free, sequence).filter(|bytes| place.len < *bytes)?;
         let page = PAGE as u64;
         let to = (place.within + place.len).next_multiple_of(bytes) / page;
         let present = cx.shape.pages_of(place.unit);
@@ -205,7 +213,7 @@ impl Clean {
     async fn read_extended(
         &self,
         tag: Tag,
-        place: &Place,
+        (place, sequence): (&Place, Sequence),
         mut own: Buf,
         (pin, pages): (SlotPin, Pages),
     ) -> Option<Buf> {
@@ -221,7 +229,7 @@ impl Clean {
         let read = units.extended.begin((place.unit, &pages), &claim, &cx.exec);
         let began = cx.exec.now();
         let Ok(block) = fill.fetch(Use::Client, &pages).await else { return Some(own) };
-        cx.population.read_origin(place, Some((from, to)), cx.exec.now() - began);
+        cx.population.read_origin((place, sequence), Some((from, to)), cx.exec.now() - began);
         let at = (place.within - from) as usize;
         own.copy_from_slice(&block[at..at + place.len as usize]);
         cx.reply(tag, Ok(()), Some(own), false);

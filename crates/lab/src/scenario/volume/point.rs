@@ -56,6 +56,7 @@ fn figures(setup: &Setup, outcome: &Outcome) -> Json {
         "origin_read_bytes": counters.origin_read_bytes,
         "origin_write_bytes": counters.origin_write_bytes,
         "balanced_reads": counters.balanced_reads,
+        "read_bypasses": counters.read_bypasses,
         "population_bytes": counters.population_bytes,
         "populations": counters.populations,
         "evictions": counters.evictions,

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sequential streams under the preset `larder`: a stream that does not return bypasses the cache, one that returns is
+//! read ahead.
+
+use larder_core::buf::Buf;
+use larder_core::config::{CacheSpec, Durability, Limits, preset};
+use larder_core::exec::{DevId, Io, IoKind, MILLISECOND, Nanos, SECOND};
+use larder_core::format::FlashPlan;
+use larder_core::request::{Kind, Request};
+use larder_core::shape::Shape;
+use larder_core::shard::Shard;
+
+const ORIGIN: DevId = DevId(0);
+const UNIT: u64 = 1 << 20;
+const LEN: u64 = 64 << 10;
+const UNITS: u64 = 64;
+
+/// A shard on devices without bytes: each operation takes a millisecond.
+struct Rig {
+    shard: Shard,
+    now: Nanos,
+    in_flight: Vec<(Nanos, Io)>,
+    /// Bytes of the reads of the origin since the last look.
+    origin_reads: Vec<u64>,
+    /// Whether the last read hit.
+    hit: Option<bool>,
+}
+
+impl Rig {
+    fn new(slots: u64) -> Self {
+        let mut choices = preset("larder").expect("the preset exists").choices();
+        choices.durability = Durability::Volatile;
+        let spec = CacheSpec::try_from(choices).expect("a preset is lawful");
+        let shape = Shape::new(UNITS * UNIT, UNIT, 1);
+        let shard = Shard::new(shape, &spec, Limits::default(), ORIGIN);
+        let plan = FlashPlan { dev: DevId(1), base: 0, slots, block_bytes: 512, journal: None };
+        shard.attach(plan, None);
+        Self { shard, now: 0, in_flight: Vec::new(), origin_reads: Vec::new(), hit: None }
+    }
+
+    fn step(&mut self) -> bool {
+        self.shard.run(self.now);
+        while let Some(reply) = self.shard.next_reply() {
+            self.hit = Some(reply.hit);
+        }
+        while let Some(io) = self.shard.next_io() {
+            if io.dev == ORIGIN && io.kind == IoKind::Read {
+                self.origin_reads.push(io.len);
+            }
+            self.in_flight.push((self.now + MILLISECOND, io));
+        }
+        let ends = self.in_flight.first().map(|(at, _)| *at);
+        let Some(next) = ends.into_iter().chain(self.shard.next_deadline()).min() else {
+            return false;
+        };
+        self.now = next.max(self.now);
+        while self.in_flight.first().is_some_and(|(at, _)| *at <= self.now) {
+            let (_, io) = self.in_flight.remove(0);
+            self.shard.complete(io.id, Ok(()), io.buf);
+        }
+        true
+    }
+
+    fn read(&mut self, offset: u64, len: u64) -> bool {
+        let buf = Some(Buf::with_len(len as usize));
+        self.shard.submit(0, Request { kind: Kind::Read, offset, len, buf });
+        self.hit = None;
+        while self.hit.is_none() && self.step() {}
+        self.hit.expect("it was answered")
+    }
+
+    /// Reads these units in order; returns the share of hits.
+    fn stream(&mut self, units: std::ops::Range<u64>) -> f64 {
+        let requests = (units.start * UNIT..units.end * UNIT).step_by(LEN as usize);
+        let count = requests.clone().count();
+        requests.filter(|at| self.read(*at, LEN)).count() as f64 / count as f64
+    }
+
+    fn rest(&mut self) {
+        let until = self.now + 60 * SECOND;
+        while self.now < until && self.step() {}
+        self.now = until;
+    }
+
+    fn used(&self) -> u64 {
+        self.shard.cache_status().expect("flash is attached").units_used
+    }
+}
+
+#[test]
+fn a_stream_that_does_not_return_bypasses_the_cache() {
+    let mut rig = Rig::new(16);
+    rig.stream(0..UNITS);
+    rig.rest();
+    assert!(rig.used() <= 3, "the units before it was recognised: {}", rig.used());
+    assert_eq!(rig.shard.counters().read_bypasses, (UNITS - 2) * UNIT / LEN);
+    rig.origin_reads.clear();
+    rig.stream(UNITS / 2..UNITS / 2 + 1);
+    assert_eq!(rig.shard.counters().read_bypasses, (UNITS - 2) * UNIT / LEN, "it is short");
+}
+
+#[test]
+fn a_stream_reads_its_own_range_of_the_origin_only() {
+    let mut rig = Rig::new(UNITS);
+    rig.stream(0..UNITS);
+    let own = rig.origin_reads.iter().filter(|len| **len == LEN).count() as u64;
+    assert!(own >= (UNITS - 3) * UNIT / LEN, "{own} reads of its own range");
+}
+
+#[test]
+fn a_stream_that_returns_is_read_ahead_and_then_served_by_flash() {
+    let mut rig = Rig::new(2 * UNITS);
+    rig.stream(0..UNITS);
+    rig.origin_reads.clear();
+    rig.stream(0..UNITS);
+    let blocks = rig.origin_reads.iter().filter(|len| **len == 256 << 10).count() as u64;
+    // A worker without a candidate completes the rest of some units.
+    assert!(blocks >= UNITS - 8, "{blocks} blocks of 256 KiB");
+    assert!(rig.origin_reads.len() as u64 <= UNITS * UNIT / LEN / 2);
+    rig.rest();
+    rig.origin_reads.clear();
+    assert!(rig.stream(0..UNITS) > 0.99);
+}
