@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use crate::buf::{Buf, PAGE};
-use crate::cache::units::table::SlotPin;
+use crate::cache::units::slot_pin::SlotPin;
 use crate::cache::units::unit_cache::{Bytes, UnitCache};
 use crate::claims::Claim;
 use crate::flash::FlashError;
@@ -123,9 +123,8 @@ impl<'a, J: Journal> Fill<'a, J> {
     }
 
     fn validate(&self, pages: &Pages, except: &PageSet) {
-        // The journal records units, not single pages.
-        if let Some(journal) = self.units.journal.as_ref().filter(|_| !self.pin.is_single()) {
-            journal.changed(self.pin.slot(), pages);
+        if let Some(journal) = &self.units.journal {
+            journal.changed(self.pin.slot(), &self.pin.places(pages));
         }
         self.pin.make_valid(pages, except);
     }

@@ -71,6 +71,16 @@ pub const MUTANTS: &[Mutant] = &[
         "single pages stay in their places after their unit got a slot of its own",
     ),
     mutant(
+        "single-leaves-unlogged",
+        "9",
+        "no record says that a page left its place in a mixed slot",
+    ),
+    mutant(
+        "single-written-untouched",
+        "9",
+        "a write touches no region of a mixed slot whose places are apart",
+    ),
+    mutant(
         "balance-reads-dirty",
         "3",
         "a read of dirty data that only flash has is served by the origin",

@@ -172,10 +172,11 @@ fn describe(bytes: &[u8], layout: &Layout) -> String {
     writeln!(out, "region {region}, generation {generation} of {newest}, next log block {next}")
         .unwrap();
     for slot in 0..layout.slots {
-        let Some((unit, valid)) = found.slot(slot, layout) else {
+        let Some(unit) = found.unit(slot, layout) else {
             writeln!(out, "slot {slot}: empty").unwrap();
             continue;
         };
+        let valid: Vec<u32> = found.pages(slot, layout).iter().map(|page| page.page).collect();
         let dirty = found.dirty(slot, layout);
         let dirty: Vec<u32> = (0..64).filter(|region| dirty >> region & 1 == 1).collect();
         let (valid, dirty) = (runs(&valid), runs(&dirty));

@@ -261,7 +261,7 @@ fn of_shard(layout: &Layout, found: Result<Recovered, Unreadable>) -> ShardRepor
         state: ShardState::Whole,
         generation: found.end.generation,
         log_blocks: found.end.sequence,
-        units_used: count(&|slot| found.unit(slot, layout).is_some()),
+        units_used: count(&|slot| found.is_used(slot, layout)),
         units_dirty: count(&|slot| found.dirty(slot, layout) != 0),
         torn_blocks: 0,
     }

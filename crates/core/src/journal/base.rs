@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::log::Log;
 use super::mapping::Mapping;
+use crate::cache::units::mixed::Left;
 use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 use crate::pages::Pages;
@@ -16,10 +17,12 @@ pub(crate) trait Journal {
     fn base(&self) -> &Base;
     /// Whether everything is logged, or the log failed.
     fn is_settled(&self) -> bool;
-    /// Pages of the slot become valid that are not logged.
+    /// Pages of the slot (places, if it is mixed) become valid that are not logged.
     fn changed(&self, slot: u32, pages: &Pages);
     /// What a slot held was evicted.
     fn removed(&self, evicted: Evicted);
+    /// A page left its place in a mixed slot.
+    fn left(&self, left: Left);
 }
 
 /// Requests to the checkpointer, and its progress.

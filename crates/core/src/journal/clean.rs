@@ -15,6 +15,9 @@
 //!   It cancels the cleaning: the region is touched again, and the state record excludes it. After the state record is
 //!   enqueued, the region is not touched, and the write waits for a new record, which follows in the log.
 //!
+//! A mixed slot is logged like a unit, with its places instead of pages, once its directory is on flash. That a page left its
+//! place is a touched record of the place's region, so that recovery does not find it there; a write to its unit waits for it.
+//!
 //! A checkpoint excludes touched regions from its payload. It cleans those that the policy returns (all without settings
 //! of the policy); those are not cancelled, because the payload may hold them already: a write waits for a new record.
 //! A crash leaves the touched regions cold: the policy bounds them by a share of the valid pages.
@@ -27,10 +30,14 @@ use larder_policy::touched::{Needs, Now, TouchSettings, Touched};
 
 use super::base::{Base, Journal};
 use super::checkpoint::{self, Checkpointed};
-use super::entry::clear_regions;
+use super::entry::{clear_regions, number};
 use super::log::{Log, LogFailed, Ticket};
 use super::record::Record;
-use crate::cache::units::table::{Evicted, SlotPin, Table};
+use crate::cache::units::directory;
+use crate::cache::units::mixed::Left;
+use crate::cache::units::singles::Logged;
+use crate::cache::units::slot_pin::SlotPin;
+use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 use crate::exec::Nanos;
 use crate::mutant;
@@ -64,7 +71,7 @@ pub(crate) struct CleanJournal {
 /// The snapshot of a unit.
 struct Snapshot {
     pin: SlotPin,
-    unit: u32,
+    logged: Logged,
     bits: Vec<u8>,
     before: Before,
 }
@@ -101,15 +108,31 @@ impl CleanJournal {
         journal
     }
 
-    fn log(&self) -> &Log {
+    pub(crate) fn log(&self) -> &Log {
         self.base.log()
     }
 
-    /// Logs a write to these pages of a slot durably, before it reaches a device: recovery finds their regions invalid.
-    pub(crate) async fn touch(&self, slot: u32, pages: &Pages) -> Result<(), LogFailed> {
+    /// Logs that these pages of a slot are about to be written: recovery finds their regions invalid. The write waits until
+    /// the record of the ticket is durable.
+    pub(crate) fn touch(&self, slot: u32, pages: &Pages) -> Option<Ticket> {
         self.last_write.set(self.base.cx.exec.now());
+        let ticket = self.invalidate(slot, pages);
+        ticket.filter(|_| !mutant::is_active("write-before-touched"))
+    }
+
+    /// The same of the single pages among these pages of a unit.
+    pub(crate) fn touch_singles(&self, unit: u32, pages: &Pages) -> Option<Ticket> {
+        if mutant::is_active("single-written-untouched") {
+            return None;
+        }
+        let places = self.base.table.single_places(unit, pages);
+        let touch = |(slot, place): (u32, u32)| self.touch(slot, &(place..place + 1));
+        places.into_iter().filter_map(touch).max()
+    }
+
+    fn invalidate(&self, slot: u32, pages: &Pages) -> Option<Ticket> {
         if !self.base.mapping.is_logged(slot) {
-            return Ok(());
+            return None;
         }
         let mask = self.regions.mask_of(pages);
         let (needs, is_due) = {
@@ -119,14 +142,7 @@ impl CleanJournal {
         if is_due {
             self.log().checkpoint_due.set(&self.base.cx.exec);
         }
-        let ticket = self.record(slot, needs, mask);
-        if mutant::is_active("write-before-touched") {
-            return Ok(());
-        }
-        match ticket {
-            Some(ticket) => self.log().durable(ticket).await,
-            None => Ok(()),
-        }
+        self.record(slot, needs, mask)
     }
 
     /// Enqueues the records that a write needs, and cancels the cleaning of its regions. Returns the ticket to wait for.
@@ -156,11 +172,30 @@ impl CleanJournal {
         self.touched.borrow().mask(slot)
     }
 
+    /// Writes the directories of the mixed slots that were closed since the last call.
+    async fn save_directories(&self) -> Result<(), LogFailed> {
+        let (table, log) = (&self.base.table, self.log());
+        if self.base.progress.hurry.get() {
+            table.close_mixed();
+        }
+        while let Some((slot, singles)) = table.unsaved() {
+            let pin = table.pin_slot(slot);
+            self.base.mapping.slot_dropped(slot).await?;
+            let bytes = directory::encode(&singles, log.volume(), slot, log.layout.pages);
+            log.write_directory(pin, &bytes).await?;
+            table.set_saved(slot);
+        }
+        Ok(())
+    }
+
     /// The next slots to log, each with the regions to clean.
     fn candidates(&self) -> Vec<(u32, u64)> {
         let mut touched = self.touched.borrow_mut();
         let mut changed = self.changed.borrow_mut();
-        let logged = changed.iter().filter(|slot| !touched.defers(**slot));
+        let table = &self.base.table;
+        let logged = changed
+            .iter()
+            .filter(|slot| !touched.defers(**slot) && table.logged_as(**slot).is_some());
         let mut slots: Vec<(u32, u64)> = logged.take(BATCH).map(|slot| (*slot, 0)).collect();
         let only_changed = slots.len();
         let cleaned = touched
@@ -194,15 +229,17 @@ impl CleanJournal {
         if mutant::is_active("region-cleaned-early") {
             return false;
         }
-        let Some(unit) = self.base.table.unit_of(slot) else { return false };
         let regions = (0..u64::BITS).filter(|region| mask >> region & 1 == 1);
-        let mut pages = regions.map(|region| self.regions.pages(region..region + 1));
-        pages.any(|pages| self.base.cx.claims.any(u64::from(unit), &pages))
+        let places = regions.map(|region| self.regions.pages(region..region + 1));
+        let mut pages = places.flat_map(|places| self.base.table.pages_in(slot, places));
+        let claims = &self.base.cx.claims;
+        pages.any(|at| claims.any(u64::from(at.unit), &(at.page..at.page + 1)))
     }
 
     /// Takes a slot's snapshot: it counts as logged, and the regions to clean are not touched.
     fn snapshot(&self, slot: u32, cleaned: u64) -> Option<Snapshot> {
-        let (pin, unit) = self.base.table.pin_used(slot)?;
+        let logged = self.base.table.logged_as(slot)?;
+        let pin = self.base.table.pin_slot(slot);
         let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
         self.base.table.valid_bits(slot, &mut bits);
         if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
@@ -210,7 +247,7 @@ impl CleanJournal {
         }
         let before = Before { slot, cleaned, was_logged: self.base.mapping.is_logged(slot) };
         self.base.mapping.set_logged(slot, true);
-        Some(Snapshot { pin, unit, bits, before })
+        Some(Snapshot { pin, logged, bits, before })
     }
 
     /// Cancels a slot's snapshot.
@@ -227,7 +264,7 @@ impl CleanJournal {
     /// Logs the snapshots of units whose devices were flushed; returns the last ticket.
     fn log_snapshots(&self, snapshots: Vec<Snapshot>) -> Ticket {
         let mut ticket = 0;
-        for Snapshot { pin, unit, mut bits, before } in snapshots {
+        for Snapshot { pin, logged, mut bits, before } in snapshots {
             let (slot, pages) = (pin.slot(), self.log().layout.pages);
             let mut touched = self.touched_mask(slot);
             if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
@@ -244,6 +281,7 @@ impl CleanJournal {
             if !mutant::is_active("checkpoint-over-write") {
                 clear_regions(&mut bits, touched, self.regions, pages);
             }
+            let unit = number(logged);
             ticket = self.log().enqueue(Record::State { slot, unit, bits: bits.into() });
         }
         let touched = self.touched.borrow();
@@ -275,6 +313,15 @@ impl Journal for CleanJournal {
         self.recorded.borrow_mut().remove(&evicted.slot);
         self.base.mapping.removed(evicted);
     }
+
+    fn left(&self, Left { slot, place, unit }: Left) {
+        if mutant::is_active("single-leaves-unlogged") {
+            return;
+        }
+        if let Some(ticket) = self.invalidate(slot, &(place..place + 1)) {
+            self.base.mapping.unit_drops(unit, ticket);
+        }
+    }
 }
 
 impl Checkpointed for CleanJournal {
@@ -289,10 +336,10 @@ impl Checkpointed for CleanJournal {
     /// and would drop the new unit.
     fn begin(&self) -> Vec<Before> {
         let mut cleaned = self.touched.borrow_mut().choose_at_checkpoint();
-        self.changed.borrow_mut().clear();
-        let settled = |slot: &u32| {
-            self.base.table.unit_of(*slot).is_some() && !self.base.mapping.is_dropping(*slot)
-        };
+        let table = &self.base.table;
+        self.changed.borrow_mut().retain(|slot| table.logged_as(*slot).is_none());
+        let settled =
+            |slot: &u32| table.logged_as(*slot).is_some() && !self.base.mapping.is_dropping(*slot);
         let before = (0..self.base.table.slots()).filter(settled).map(|slot| {
             let was_logged = self.base.mapping.is_logged(slot);
             self.base.mapping.set_logged(slot, true);
@@ -310,11 +357,11 @@ impl Checkpointed for CleanJournal {
     /// The unit and its valid pages, without those touched since the snapshot.
     fn entry(&self, slot: u32, out: &mut Vec<u8>) {
         let (layout, at) = (&self.log().layout, out.len());
-        let unit = self.base.table.unit_of(slot).filter(|_| self.base.mapping.is_logged(slot));
-        let Some(unit) = unit else {
+        let logged = self.base.table.logged_as(slot);
+        let Some(logged) = logged.filter(|_| self.base.mapping.is_logged(slot)) else {
             return out.resize(at + layout.entry_bytes(), 0);
         };
-        out.extend((unit + 1).to_le_bytes());
+        out.extend((number(logged) + 1).to_le_bytes());
         self.base.table.valid_bits(slot, out);
         if let Some(bits) = out.get_mut(at + 4..) {
             clear_regions(bits, self.touched_mask(slot), self.regions, layout.pages);
@@ -336,6 +383,7 @@ impl Checkpointed for CleanJournal {
     }
 
     async fn log_batch(&self) -> Result<bool, LogFailed> {
+        self.save_directories().await?;
         let slots = self.candidates();
         if slots.is_empty() {
             return Ok(false);

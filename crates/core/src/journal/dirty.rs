@@ -13,6 +13,7 @@ use super::checkpoint::{self, Checkpointed};
 use super::log::{Log, LogFailed, Ticket};
 use super::record::Record;
 use crate::cache::units::dirty_map::DirtyMap;
+use crate::cache::units::mixed::Left;
 use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 use crate::mutant;
@@ -86,6 +87,9 @@ impl Journal for DirtyJournal {
         self.touched.borrow_mut().remove(&evicted.slot);
         self.base.mapping.removed(evicted);
     }
+
+    /// Nothing: only a clean cache has mixed slots.
+    fn left(&self, _: Left) {}
 }
 
 impl Checkpointed for DirtyJournal {

@@ -2,7 +2,9 @@
 //! A slot's entry in a payload: the unit plus one (u32, 0 for none), and a bitmap that depends on the kind of cache.
 
 use crate::bytes::{u32_at, u64_at};
-use crate::cache::units::warm::Held;
+use crate::cache::units::directory::Single;
+use crate::cache::units::singles::Logged;
+use crate::cache::units::warm::{Content, Held};
 use crate::mutant;
 use crate::pages::Regions;
 
@@ -17,6 +19,17 @@ pub enum Entry {
 
 /// Bytes of the unit.
 const UNIT: usize = 4;
+
+/// The unit number of a mixed slot. Its bitmap has a bit per place, and its directory lists the pages.
+pub const SINGLES: u32 = u32::MAX - 1;
+
+/// The unit number in the entry and the state record of a slot.
+pub(super) fn number(logged: Logged) -> u32 {
+    match logged {
+        Logged::Unit(unit) => unit,
+        Logged::Singles => SINGLES,
+    }
+}
 
 impl Entry {
     /// Bytes of an entry, for units of `pages` pages.
@@ -37,13 +50,32 @@ impl Entry {
         }
     }
 
-    /// The state of the slot, if it is in use.
-    pub(super) fn held(self, slot: u32, entry: &[u8]) -> Option<Held<'_>> {
+    /// The state of the slot, if it is in use; `directory`: the pages of a mixed slot.
+    pub(super) fn held<'a>(
+        self,
+        slot: u32,
+        entry: &'a [u8],
+        directory: &'a [Single],
+    ) -> Option<Held<'a>> {
         let unit = u32_at(entry, 0)?.checked_sub(1)?;
         Some(match self {
-            Self::Valid => Held { slot, unit, valid: Some(entry.get(UNIT..)?), dirty: 0 },
-            Self::Dirty => Held { slot, unit, valid: None, dirty: u64_at(entry, UNIT)? },
+            Self::Valid => {
+                let content = match unit {
+                    SINGLES => Content::Singles(directory),
+                    unit => Content::Unit(unit),
+                };
+                Held { slot, content, valid: Some(entry.get(UNIT..)?), dirty: 0 }
+            }
+            Self::Dirty => {
+                let content = Content::Unit(unit);
+                Held { slot, content, valid: None, dirty: u64_at(entry, UNIT)? }
+            }
         })
+    }
+
+    /// Whether the entry is that of a mixed slot.
+    pub(super) fn is_mixed(self, entry: &[u8]) -> bool {
+        self == Self::Valid && u32_at(entry, 0) == Some(SINGLES + 1)
     }
 
     /// Sets the unit and its valid pages; nothing is dirty.

@@ -6,6 +6,8 @@
 //! large as the largest shard needs.
 
 use super::entry::Entry;
+use crate::buf::PAGE;
+use crate::cache::units::directory;
 use crate::format::{FlashPlan, Keeps};
 use crate::pages::Regions;
 use crate::shape::Shape;
@@ -52,6 +54,10 @@ pub struct Layout {
     pub entry: Entry,
     /// Reference factors in the payload.
     pub factors: u32,
+    /// First byte of the shard's slot 0.
+    pub slots_at: u64,
+    /// Bytes from a slot of the shard to the next.
+    pub slot_stride: u64,
 }
 
 impl Layout {
@@ -76,6 +82,8 @@ impl Layout {
             log_blocks: (log_bytes / block_bytes) as u32,
             entry: keeps.entry(),
             factors: keeps.factors(shape.units()) as u32,
+            slots_at: flash.base + u64::from(shape.shard) * shape.unit_bytes,
+            slot_stride: u64::from(shape.shards) * shape.unit_bytes,
         })
     }
 
@@ -123,6 +131,14 @@ impl Layout {
             + self.payload_bytes
             + u64::from(copy) * log
             + u64::from(block) * self.block_bytes
+    }
+
+    /// First byte and length of the directory of a mixed slot.
+    #[must_use]
+    pub fn directory(&self, slot: u32) -> (u64, u64) {
+        let (pages, page) = (directory::pages_within(self.pages), PAGE as u64);
+        let slot = self.slots_at + u64::from(slot) * self.slot_stride;
+        (slot + u64::from(pages.start) * page, pages.len() as u64 * page)
     }
 
     /// Pages of one region of a touched record.

@@ -19,6 +19,7 @@ use super::layout::Layout;
 use super::record::{LogEnd, Record, pack};
 use super::recover::{Header, Recovered};
 use crate::buf::Buf;
+use crate::cache::units::slot_pin::SlotPin;
 use crate::exec::{Exec, IoKind, Signal, WaitList, each};
 use crate::flash::{Flash, FlashOp, Guards, InFlight, Role};
 use crate::mutant;
@@ -99,6 +100,11 @@ impl Log {
             switched: Signal::default(),
             making: Rc::default(),
         })
+    }
+
+    /// The volume that it belongs to.
+    pub(super) fn volume(&self) -> u64 {
+        self.volume
     }
 
     /// Its generation, and its durable blocks.
@@ -321,6 +327,17 @@ impl Log {
     /// Writes a part of a payload.
     pub(super) async fn write_payload(&self, at: u64, bytes: &[u8]) -> Result<(), LogFailed> {
         self.write_meta(false, at, Buf::copy_of(bytes), self.making_guards()).await
+    }
+
+    /// Writes the directory of a mixed slot, which stays pinned until the device has answered.
+    pub(super) async fn write_directory(
+        &self,
+        pin: SlotPin,
+        bytes: &[u8],
+    ) -> Result<(), LogFailed> {
+        let (at, _) = self.layout.directory(pin.slot());
+        let guards = Guards { pin: Some(pin), ..Guards::default() };
+        self.write_meta(false, at, Buf::copy_of(bytes), guards).await
     }
 
     /// Flushes flash.

@@ -20,7 +20,7 @@ pub(crate) struct Mapping {
     logged: RefCell<Vec<u64>>,
     /// Slots with a pending drop record.
     slots_dropping: RefCell<BTreeMap<u32, Ticket>>,
-    /// Evicted units with a pending drop record.
+    /// Evicted units with a pending drop record, and units of which pages left a mixed slot.
     units_dropping: RefCell<BTreeMap<u32, Ticket>>,
 }
 
@@ -52,7 +52,7 @@ impl Mapping {
 
     /// What a slot held was evicted.
     pub(super) fn removed(&self, evicted: Evicted) {
-        let Evicted { slot, unit } = evicted;
+        let Evicted { slot, units } = evicted;
         if !self.is_logged(slot) {
             return;
         }
@@ -63,11 +63,16 @@ impl Mapping {
         let ticket = self.log.enqueue(Record::Drop { slot });
         let pending = |_: &u32, ticket: &mut Ticket| !self.log.is_durable(*ticket);
         self.slots_dropping.borrow_mut().retain(pending);
-        self.units_dropping.borrow_mut().retain(pending);
         self.slots_dropping.borrow_mut().insert(slot, ticket);
-        if let Some(unit) = unit {
-            self.units_dropping.borrow_mut().insert(unit, ticket);
-        }
+        units.into_iter().for_each(|unit| self.unit_drops(unit, ticket));
+    }
+
+    /// A record is enqueued after which recovery finds no page of the unit where it was.
+    pub(super) fn unit_drops(&self, unit: u32, ticket: Ticket) {
+        let mut dropping = self.units_dropping.borrow_mut();
+        dropping.retain(|_, ticket| !self.log.is_durable(*ticket));
+        let last = dropping.entry(unit).or_insert(ticket);
+        *last = ticket.max(*last);
     }
 
     /// Whether the drop of the slot's old mapping is pending.

@@ -23,7 +23,7 @@ const DROP: u8 = 3;
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The slot holds the unit with exactly these pages valid; they are durable on both devices, and none is dirty.
+    /// The slot holds the unit, or single pages ([`SINGLES`](super::entry::SINGLES)), with exactly these valid; they are durable on both devices, and none is dirty.
     State {
         /// The slot.
         slot: u32,
@@ -228,6 +228,8 @@ mod tests {
             log_blocks: 8,
             entry: Entry::Valid,
             factors: 0,
+            slots_at: 0,
+            slot_stride: 0,
         };
         let accepted = |unit: u32| {
             let mut end = LogEnd::first(1, 1, &layout);

@@ -11,13 +11,18 @@
 //! 4. A log ends at the first block that does not continue the chain. If a later batch exists, a block is damaged in both
 //!    copies and the regions that it touched are unknown: the metadata is damaged.
 //!
+//! 5. A mixed slot's pages are listed in its directory, in the slot itself. If that is damaged, none of its pages is valid.
+//!
 //! Recovery writes nothing, so it can be interrupted and repeated. The caller flushes the device before it attaches the
 //! result: the last block may have been read from a volatile write cache.
+
+use std::collections::BTreeMap;
 
 use super::layout::{HEADER_BYTES, Layout};
 use super::record::{Block, LogEnd};
 use crate::bytes::{u32_at, u64_at};
-use crate::cache::units::warm::Held;
+use crate::cache::units::directory::{self, Single};
+use crate::cache::units::warm::{Content, Held};
 use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;
@@ -39,6 +44,19 @@ pub struct Recovered {
     pub lone_header: Option<Header>,
     /// An entry per slot, see [`Layout`].
     pub payload: Vec<u8>,
+    /// The directories of mixed slots; an empty one is damaged.
+    pub directories: BTreeMap<u32, Vec<Single>>,
+}
+
+/// A valid page of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValidPage {
+    /// The shard's own number of its unit.
+    pub unit: u32,
+    /// The page of the unit.
+    pub page: u32,
+    /// Its place in the slot, in pages.
+    pub place: u32,
 }
 
 impl Recovered {
@@ -48,28 +66,50 @@ impl Recovered {
         let entries = self.payload.chunks_exact(layout.entry_bytes());
         (0..layout.slots)
             .zip(entries)
-            .filter_map(move |(slot, entry)| layout.entry.held(slot, entry))
+            .filter_map(move |(slot, entry)| layout.entry.held(slot, entry, self.directory(slot)))
+    }
+
+    fn directory(&self, slot: u32) -> &[Single] {
+        self.directories.get(&slot).map(Vec::as_slice).unwrap_or_default()
     }
 
     fn of_slot(&self, slot: u32, layout: &Layout) -> Option<Held<'_>> {
         let at = slot as usize * layout.entry_bytes();
-        layout.entry.held(slot, self.payload.get(at..at + layout.entry_bytes())?)
+        let entry = self.payload.get(at..at + layout.entry_bytes())?;
+        layout.entry.held(slot, entry, self.directory(slot))
     }
 
-    /// The slot's unit (the shard's own number) and its valid pages, if it holds one.
+    /// Whether the slot is in use.
     #[must_use]
-    pub fn slot(&self, slot: u32, layout: &Layout) -> Option<(u32, Vec<u32>)> {
-        let held = self.of_slot(slot, layout)?;
-        let valid = |page: &u32| {
-            held.valid.is_none_or(|bits| bits[*page as usize / 8] >> (page % 8) & 1 == 1)
+    pub fn is_used(&self, slot: u32, layout: &Layout) -> bool {
+        self.of_slot(slot, layout).is_some()
+    }
+
+    /// The valid pages of the slot; none of a slot that is not in use.
+    #[must_use]
+    pub fn pages(&self, slot: u32, layout: &Layout) -> Vec<ValidPage> {
+        let Some(held) = self.of_slot(slot, layout) else { return Vec::new() };
+        let valid = |place: &u32| {
+            held.valid.is_none_or(|bits| bits[*place as usize / 8] >> (place % 8) & 1 == 1)
         };
-        Some((held.unit, (0..layout.pages).filter(valid).collect()))
+        let places = (0..layout.pages).filter(valid);
+        let page = |place: u32| match held.content {
+            Content::Unit(unit) => Some(ValidPage { unit, page: place, place }),
+            Content::Singles(singles) => {
+                let single = singles.get(place as usize).filter(|single| single.is_there())?;
+                Some(ValidPage { unit: single.unit, page: single.page, place })
+            }
+        };
+        places.filter_map(page).collect()
     }
 
     /// The slot's unit (the shard's own number), if it holds one.
     #[must_use]
     pub fn unit(&self, slot: u32, layout: &Layout) -> Option<u32> {
-        self.of_slot(slot, layout).map(|held| held.unit)
+        match self.of_slot(slot, layout)?.content {
+            Content::Unit(unit) => Some(unit),
+            Content::Singles(_) => None,
+        }
     }
 
     /// The dirty regions of the slot's unit.
@@ -217,10 +257,30 @@ pub fn recover(layout: &Layout, volume: u64, read: Read<'_>) -> Result<Recovered
     let Some(mut payload) = payload else { return Err(Unusable::Damaged) };
     let end = LogEnd::first(volume, newest.generation, layout);
     let end = replay(layout, half, end, &mut payload, read)?;
+    let directories = read_directories(layout, volume, &payload, read)?;
     if mutant::is_active("clean-lines-dropped") && layout.entry.is_expendable() {
         payload.fill(0);
     }
-    Ok(Recovered { half, end, newest: newest_written, lone_header, payload })
+    Ok(Recovered { half, end, newest: newest_written, lone_header, payload, directories })
+}
+
+/// The directories of all mixed slots.
+fn read_directories(
+    layout: &Layout,
+    volume: u64,
+    payload: &[u8],
+    read: Read<'_>,
+) -> Result<BTreeMap<u32, Vec<Single>>, Unusable> {
+    let mut directories = BTreeMap::new();
+    for (slot, entry) in (0..layout.slots).zip(payload.chunks_exact(layout.entry_bytes())) {
+        if layout.entry.is_mixed(entry) {
+            let (at, len) = layout.directory(slot);
+            let bytes = read(at, len).map_err(Unusable::Device)?;
+            let found = directory::decode(&bytes, volume, slot, layout.pages);
+            directories.insert(slot, found.unwrap_or_default());
+        }
+    }
+    Ok(directories)
 }
 
 /// The payload, unless it is damaged.
@@ -289,6 +349,8 @@ mod tests {
             log_blocks: 32,
             entry: Entry::Valid,
             factors: 0,
+            slots_at: 0,
+            slot_stride: 0,
         };
         let found = |generation: u64| {
             let mut flash = vec![0; layout.log_block(1, 1, layout.log_blocks) as usize];

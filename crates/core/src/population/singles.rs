@@ -81,6 +81,11 @@ impl Population {
         self.with_singles(outbids).unwrap_or(false)
     }
 
+    /// Whether single pages are admitted at all.
+    pub(crate) fn has_singles(&self) -> bool {
+        self.with_singles(|_, _| ()).is_some()
+    }
+
     /// One more slot is mixed, or one less.
     pub(crate) fn mixed(&self, more: bool) {
         self.with_singles(|_, singles| if more { singles.opened() } else { singles.closed() });

@@ -209,16 +209,22 @@ fn is_valid(recovered: &Recovered, image: &Image) -> bool {
     assert_eq!(recovered.payload.len() as u64, layout.payload_bytes);
     assert!(recovered.factors(layout).count() as u32 == layout.factors);
     let mut units: Vec<u32> = (0..layout.slots).filter_map(|s| recovered.unit(s, layout)).collect();
+    let mut singles = Vec::new();
     for slot in 0..layout.slots {
-        let unit = recovered.slot(slot, layout).map(|(unit, valid)| {
-            assert!(valid.iter().all(|page| *page < layout.pages));
-            unit
-        });
-        assert_eq!(unit, recovered.unit(slot, layout));
+        let pages = recovered.pages(slot, layout);
+        assert!(pages.iter().all(|page| page.place < layout.pages));
+        match recovered.unit(slot, layout) {
+            Some(unit) => assert!(pages.iter().all(|page| page.unit == unit)),
+            None => singles.extend(pages.iter().map(|page| (page.unit, page.page))),
+        }
     }
     units.sort_unstable();
-    let once = units.windows(2).all(|pair| pair[0] != pair[1]);
-    once && units.iter().all(|unit| u64::from(*unit) < image.shape.units())
+    singles.sort_unstable();
+    let exists = |unit: &u32| u64::from(*unit) < image.shape.units();
+    units.windows(2).all(|pair| pair[0] != pair[1])
+        && units.iter().all(exists)
+        && singles.windows(2).all(|pair| pair[0] != pair[1])
+        && singles.iter().all(|(unit, _)| exists(unit) && !units.contains(unit))
 }
 
 /// Attaches the metadata, which must succeed exactly if it is valid; then uses it and recovers it again.
@@ -230,7 +236,7 @@ fn serve(image: Image, recovered: &Recovered, valid: bool) {
     let warm = memory.shard.attach(flash, Some(recovered));
     assert_eq!(warm, valid, "warm exactly if it is consistent");
     let Some(status) = memory.shard.cache_status().filter(|_| warm) else { return };
-    let used = (0..layout.slots).filter(|s| recovered.unit(*s, &layout).is_some()).count() as u64;
+    let used = (0..layout.slots).filter(|s| recovered.is_used(*s, &layout)).count() as u64;
     assert_eq!(status.units_used, used);
     let last = shape.units() as u32 - 1;
     let asked = [0, last].map(|unit| shape.unit_offset(unit));
@@ -252,6 +258,6 @@ fn serve(image: Image, recovered: &Recovered, valid: bool) {
     let again =
         recover_from(&memory.flash, &layout, VOLUME).expect("written metadata can be recovered");
     let status = memory.shard.cache_status().expect("the cache is still attached");
-    let used = (0..layout.slots).filter(|s| again.unit(*s, &layout).is_some()).count() as u64;
+    let used = (0..layout.slots).filter(|s| again.is_used(*s, &layout)).count() as u64;
     assert_eq!((status.units_used, owns && status.units_dirty > used), (used, false));
 }

@@ -32,7 +32,8 @@ use std::rc::{Rc, Weak};
 use larder_policy::admission::Sequence;
 
 use super::extended::Joined;
-use super::table::{SlotPin, Table, WriteTarget};
+use super::slot_pin::SlotPin;
+use super::table::{Table, WriteTarget};
 use super::unit_cache::{Bytes, UnitCache};
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
@@ -95,6 +96,7 @@ impl Clean {
         }
         cx.population.attached(restored.slots(), &cx.shape);
         let units = UnitCache::new(cx, restored, flash, journal, (plan, spec.balance.as_ref()));
+        units.mixed_recovered();
         let repair_next = Cell::new(if warm { 0 } else { u32::MAX });
         if warm {
             cx.population.wake(&cx.exec);
@@ -113,7 +115,7 @@ impl Clean {
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
         let (units, cx) = (&self.units, &self.units.cx);
         let place = cx.shape.place(&request);
-        let mut buf = request.buf;
+        let (mut buf, mut joins) = (request.buf, true);
         cx.population.requested(place.unit, place.len);
         let sequence = cx.population.sequence(&place);
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
@@ -124,16 +126,26 @@ impl Clean {
                     cx.population.hit(place.unit, place.within, single, cx.exec.now());
                     return cx.reply(tag, Ok(()), Some(data), true);
                 }
-                Err(back) => buf = self.invalidate(&place, back),
+                // It waited for flash once, and a read that it joined may be writing to flash.
+                Err(back) => (buf, joins) = (self.invalidate(&place, back), false),
             }
         }
         // Boxed, so that the task of a hit does not have the size of a miss.
-        Box::pin(self.miss(tag, (&place, sequence), buf)).await;
+        Box::pin(self.miss(tag, (&place, sequence), (buf, joins))).await;
     }
 
-    async fn miss(&self, tag: Tag, (place, sequence): (&Place, Sequence), mut buf: Option<Buf>) {
+    /// `joins`: whether the read may wait for an extended read in flight.
+    async fn miss(
+        &self,
+        tag: Tag,
+        (place, sequence): (&Place, Sequence),
+        (mut buf, joins): (Option<Buf>, bool),
+    ) {
         let (units, cx) = (&self.units, &self.units.cx);
-        let joined = units.extended.join(place, &cx.exec).await;
+        let joined = match joins {
+            true => units.extended.join(place, &cx.exec).await,
+            false => Joined::Failed,
+        };
         let bypasses = sequence == Sequence::New;
         let alone = matches!(joined, Joined::Alone) && !bypasses;
         if let Joined::Read(data) = joined {
@@ -204,7 +216,7 @@ impl Clean {
         }
         let insert = || match cx.population.prefers_singles(place.unit) {
             true => units.places_for(place.unit, &pages),
-            false => units.table.insert(place.unit),
+            false => units.insert(place.unit),
         };
         Some((resident.or_else(insert)?, pages))
     }
@@ -336,9 +348,16 @@ impl Clean {
     /// durable that the flash is out of use.
     async fn write_ahead(&self, target: Option<&WriteTarget>, place: &Place) {
         if let Some(journal) = &self.units.journal {
+            // Before any wait: a page may lie elsewhere after it.
+            let record = match target {
+                Some(WriteTarget { pin, .. }) => {
+                    journal.touch(pin.slot(), &pin.places(&place.pages))
+                }
+                None => journal.touch_singles(place.unit, &place.pages),
+            };
             let mut done = journal.base().mapping.unit_dropped(place.unit).await;
-            if let Some(target) = target.filter(|_| done.is_ok()) {
-                done = journal.touch(target.pin.slot(), &place.pages).await;
+            if let Some(record) = record.filter(|_| done.is_ok()) {
+                done = journal.log().durable(record).await;
             }
             if done.is_ok() {
                 return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mixed slots: slots that hold single pages of many units.
 //!
-//! A mixed slot has as many *places* as a unit has pages. Pages get places in the order in which they are admitted; the
-//! newest mixed slot, the open one, receives them. A directory in memory records the page in each place, and an index
-//! finds the place of a page.
+//! A mixed slot has almost as many *places* as a unit has pages; behind them is room for its directory (`directory.rs`),
+//! which is written when the slot is *closed*: it receives no more pages. Pages get places in the order in which they are admitted; the
+//! newest mixed slot, the open one, receives them. The directory is in memory too, and an index finds the place of a page.
 //!
 //! Invariants: a page of the volume has one place at most, and none if its unit has a slot of its own. A place is given
 //! out once until its slot is free: an operation in flight, which pins the slot, never touches a page that got the place
@@ -14,12 +14,10 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 use slab::Slab;
 
+use super::directory::{Single, places_of};
 use super::validity;
 use crate::mutant;
 use crate::pages::Pages;
-
-/// The unit of a page that has left its place.
-const LEFT: u32 = u32::MAX;
 
 /// Bytes of the index for each place: four, a byte of control, and free entries.
 const INDEX_BYTES: u64 = 8;
@@ -36,14 +34,6 @@ pub(crate) fn directory_bytes_each(pages: u32) -> u64 {
     size_of::<Directory>() as u64 + words + places
 }
 
-/// A page in a place.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Single {
-    /// The shard's own number of the unit; [`LEFT`] if the page has left the place.
-    unit: u32,
-    page: u32,
-}
-
 /// The directory of a mixed slot.
 struct Directory {
     slot: u32,
@@ -56,6 +46,17 @@ struct Directory {
     recent: u32,
     /// Reads of clients when it was opened.
     opened_at: u64,
+    /// Whether it is on flash.
+    is_saved: bool,
+}
+
+/// A page that left its place in a mixed slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub slot: u32,
+    pub place: u32,
+    /// The shard's own number of its unit.
+    pub unit: u32,
 }
 
 /// The mixed slots of a table.
@@ -67,6 +68,10 @@ pub(super) struct MixedSlots {
     /// Place numbers: that of the directory times the places of a slot, plus the place within the slot.
     index: HashTable<u32>,
     places_each: u32,
+    /// Valid pages in all places.
+    valid: u64,
+    /// Pages that left their places and were not taken by [`take_left`](Self::take_left).
+    left: Vec<Left>,
     /// The place in the order that a search for the slot that is due passed last.
     due_hand: usize,
     /// How many mixed slots were sampled.
@@ -103,8 +108,25 @@ impl Directory {
 }
 
 impl MixedSlots {
-    pub(super) fn new(places_each: u32) -> Self {
-        Self { places_each, ..Self::default() }
+    pub(super) fn new(slot_pages: u32) -> Self {
+        Self { places_each: places_of(slot_pages), ..Self::default() }
+    }
+
+    /// Valid pages in all places.
+    pub(super) fn valid(&self) -> u64 {
+        self.valid
+    }
+
+    /// The pages that left their places since the last call.
+    pub(super) fn take_left(&mut self) -> Vec<Left> {
+        std::mem::take(&mut self.left)
+    }
+
+    fn set_valid(&mut self, directory: u32, place: u32, valid: bool) {
+        let bits = &mut self.directories[directory as usize].valid;
+        let was = validity::all_set(bits, place..place + 1);
+        validity::assign(bits, place..place + 1, valid);
+        self.valid = self.valid + u64::from(valid) - u64::from(was);
     }
 
     /// Bytes of memory that all directories take.
@@ -131,10 +153,11 @@ impl MixedSlots {
         let Ok(entry) = self.index.find_entry(hash(single), is_here) else { return };
         let (number, _) = entry.remove();
         let (directory, place) = (number / each, number % each);
+        self.set_valid(directory, place, false);
         let directory = &mut self.directories[directory as usize];
-        directory.singles[place as usize].unit = LEFT;
-        validity::assign(&mut directory.valid, place..place + 1, false);
+        directory.singles[place as usize] = Single::NONE;
         directory.live -= 1;
+        self.left.push(Left { slot: directory.slot, place, unit });
     }
 
     /// The directory and the first place of pages that lie in consecutive places.
@@ -148,16 +171,22 @@ impl MixedSlots {
         (place + pages.len() as u32 <= self.places_each).then_some((directory, place))
     }
 
-    /// Removes the directory of a slot that becomes free.
-    pub(super) fn close(&mut self, directory: u32) {
+    /// Removes the directory of a slot that becomes free; returns the units of its pages.
+    pub(super) fn close(&mut self, directory: u32) -> Vec<u32> {
+        let before = self.left.len();
         for place in 0..self.directories[directory as usize].singles.len() {
-            let Single { unit, page } = self.directories[directory as usize].singles[place];
-            if unit != LEFT {
-                self.remove(unit, page);
+            let single = self.directories[directory as usize].singles[place];
+            if single.is_there() {
+                self.remove(single.unit, single.page);
             }
         }
         self.directories.remove(directory as usize);
         self.order.retain(|other| *other != directory);
+        // The slot is dropped as a whole.
+        let mut units: Vec<u32> = self.left.drain(before..).map(|left| left.unit).collect();
+        units.sort_unstable();
+        units.dedup();
+        units
     }
 
     /// Whether all of these places of a slot are valid.
@@ -167,12 +196,24 @@ impl MixedSlots {
 
     /// Makes places of a slot valid, unless their page has left them.
     pub(super) fn make_valid(&mut self, directory: u32, places: Pages) {
-        let directory = &mut self.directories[directory as usize];
         for place in places {
-            if directory.singles.get(place as usize).is_some_and(|single| single.unit != LEFT) {
-                validity::assign(&mut directory.valid, place..place + 1, true);
+            let single = self.directories[directory as usize].singles.get(place as usize);
+            if single.is_some_and(|single| single.is_there()) {
+                self.set_valid(directory, place, true);
             }
         }
+    }
+
+    /// The page in each of these places that has one.
+    pub(super) fn pages_in(&self, directory: u32, places: Pages) -> impl Iterator<Item = Single> {
+        let singles = &self.directories[directory as usize].singles;
+        let places = places.filter_map(|place| singles.get(place as usize));
+        places.copied().filter(|single| single.is_there())
+    }
+
+    /// A bit per place: 1 for valid.
+    pub(super) fn valid_words(&self, directory: u32) -> &[u64] {
+        &self.directories[directory as usize].valid
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -193,11 +234,19 @@ impl MixedSlots {
         }
         for page in pages.clone() {
             if let Some(number) = self.find(unit, page) {
-                let (directory, place) = (number / self.places_each, number % self.places_each);
-                let valid = &mut self.directories[directory as usize].valid;
-                validity::assign(valid, place..place + 1, false);
+                self.set_valid(number / self.places_each, number % self.places_each, false);
             }
         }
+    }
+
+    /// The slot and the place of each page of a unit that has one.
+    pub(super) fn each_place(&self, unit: u32, pages: &Pages) -> Vec<(u32, u32)> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let numbers = pages.clone().filter_map(|page| self.find(unit, page));
+        let slot = |number: u32| self.directories[(number / self.places_each) as usize].slot;
+        numbers.map(|number| (slot(number), number % self.places_each)).collect()
     }
 
     /// The slot of pages that lie in consecutive places, and the place of page 0, which may wrap.
@@ -251,10 +300,65 @@ impl MixedSlots {
             hits: 0,
             recent: 0,
             opened_at: reads,
+            is_saved: false,
         };
         let number = self.directories.insert(directory) as u32;
         self.order.push_back(number);
         number
+    }
+
+    /// Fills the rest of the open slot with places that stay empty, so that it is closed.
+    pub(super) fn close_open(&mut self) {
+        if let Some(open) = self.order.back() {
+            let singles = &mut self.directories[*open as usize].singles;
+            singles.resize(self.places_each as usize, Single::NONE);
+        }
+    }
+
+    /// The oldest mixed slot that is closed and whose directory is not on flash, and its places.
+    pub(super) fn unsaved(&self) -> Option<(u32, Vec<Single>)> {
+        let open = self.order.back()?;
+        let is_closed = |number: u32| {
+            number != *open
+                || self.directories[number as usize].singles.len() == self.places_each as usize
+        };
+        // They are saved in this order.
+        let closed = self.order.iter().rev().filter(|number| is_closed(**number));
+        let unsaved = closed.take_while(|number| !self.is_saved(**number));
+        let directory = &self.directories[*unsaved.last()? as usize];
+        let mut singles = directory.singles.clone();
+        singles.resize(self.places_each as usize, Single::NONE);
+        Some((directory.slot, singles))
+    }
+
+    /// The directory of a slot is on flash, and durable with the next flush.
+    pub(super) fn set_saved(&mut self, directory: u32) {
+        self.directories[directory as usize].is_saved = true;
+    }
+
+    pub(super) fn is_saved(&self, directory: u32) -> bool {
+        self.directories[directory as usize].is_saved
+    }
+
+    /// Adds a slot as it was recovered, with the valid places of `words`; returns the number of its directory, or `None` if
+    /// a page has a place already.
+    pub(super) fn restore(&mut self, slot: u32, singles: &[Single], words: &[u64]) -> Option<u32> {
+        let number = self.open(slot, 0);
+        for (place, single) in (0..self.places_each).zip(singles) {
+            let is_valid = single.is_there() && validity::all_set(words, place..place + 1);
+            if !is_valid {
+                self.directories[number as usize].singles.push(Single::NONE);
+            } else {
+                if self.find(single.unit, single.page).is_some() {
+                    return None;
+                }
+                self.append(single.unit, &(single.page..single.page + 1))?;
+                self.set_valid(number, place, true);
+            }
+        }
+        self.close_open();
+        self.set_saved(number);
+        Some(number)
     }
 
     /// One of the slots that are full, in turn.

@@ -5,19 +5,21 @@
 //! | --- | --- |
 //! | which unit lies where, which pages are valid | `table.rs`, `validity.rs` |
 //! | state that a journal saves from the table and a warm start restores | `warm.rs` |
-//! | slots that hold single pages of many units | `mixed.rs`; given out and recycled: `singles.rs` |
+//! | slots that hold single pages of many units | `mixed.rs`; given out, recycled and logged: `singles.rs`; which page is in which place, on flash: `directory.rs` |
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache; reads of the origin that cover more than a request | `clean.rs`; `extended.rs` |
 //! | paths of a write-back cache; its dirty data | `write_back.rs`; `dirty_map.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
 
 pub(crate) mod clean;
+pub(crate) mod directory;
 pub(crate) mod dirty_map;
 pub(crate) mod exchanges;
 pub(crate) mod extended;
 mod gate;
 pub(crate) mod mixed;
-mod singles;
+pub(crate) mod singles;
+pub(crate) mod slot_pin;
 pub(crate) mod table;
 pub(crate) mod unit_cache;
 mod validity;

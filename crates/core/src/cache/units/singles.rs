@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Single pages in a table: places in mixed slots, given out and recycled.
+//! Single pages in a table: places in mixed slots, given out, recycled, and logged.
 
 use std::rc::Rc;
 
-use super::mixed::MixedSlot;
-use super::table::{MIXED, SlotPin, Table};
+use super::directory::Single;
+use super::mixed::{Left, MixedSlot};
+use super::slot_pin::SlotPin;
+use super::table::{MIXED, Slot, Table};
 use crate::pages::Pages;
+
+/// What a slot holds, as a record says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Logged {
+    /// A unit (the shard's own number).
+    Unit(u32),
+    /// Single pages, which the slot's directory lists.
+    Singles,
+}
 
 /// Slots that one search for a cold unit passes.
 const SEARCHED: u32 = 64;
@@ -46,6 +57,66 @@ impl Table {
     /// One of the mixed slots that are full, in turn.
     pub(crate) fn sample_mixed(&self) -> Option<MixedSlot> {
         self.entries.borrow_mut().mixed.sample()
+    }
+
+    /// The pages that left their places since the last call.
+    pub(crate) fn take_left(&self) -> Vec<Left> {
+        self.entries.borrow_mut().mixed.take_left()
+    }
+
+    /// The slot and the place of each single page among these pages of a unit.
+    pub(crate) fn single_places(&self, unit: u32, pages: &Pages) -> Vec<(u32, u32)> {
+        self.entries.borrow().mixed.each_place(unit, pages)
+    }
+
+    /// The page in each of these places of a slot: pages of its unit, or single pages.
+    pub(crate) fn pages_in(&self, slot: u32, places: Pages) -> Vec<Single> {
+        let entries = self.entries.borrow();
+        match entries.slots[slot as usize] {
+            Slot { bits: MIXED, owner, .. } => entries.mixed.pages_in(owner, places).collect(),
+            _ => {
+                let unit = entries.unit_in(slot).into_iter();
+                unit.flat_map(|unit| places.clone().map(move |page| Single { unit, page }))
+                    .collect()
+            }
+        }
+    }
+
+    /// What a record of the slot says that it holds; `None` if it cannot be logged: it is free, or mixed without a directory
+    /// on flash.
+    pub(crate) fn logged_as(&self, slot: u32) -> Option<Logged> {
+        let entries = self.entries.borrow();
+        match *entries.slots.get(slot as usize)? {
+            Slot { bits: MIXED, owner, .. } => {
+                entries.mixed.is_saved(owner).then_some(Logged::Singles)
+            }
+            _ => entries.unit_in(slot).map(Logged::Unit),
+        }
+    }
+
+    /// Closes the open mixed slot: it receives no more pages.
+    pub(crate) fn close_mixed(&self) {
+        self.entries.borrow_mut().mixed.close_open();
+    }
+
+    /// The next mixed slot whose directory is to be written to flash, and its places.
+    pub(crate) fn unsaved(&self) -> Option<(u32, Vec<Single>)> {
+        self.entries.borrow().mixed.unsaved()
+    }
+
+    /// The directory of a mixed slot was written to flash.
+    pub(crate) fn set_saved(&self, slot: u32) {
+        let mut entries = self.entries.borrow_mut();
+        if let Slot { bits: MIXED, owner, .. } = entries.slots[slot as usize] {
+            entries.mixed.set_saved(owner);
+        }
+    }
+
+    /// The slots that are mixed.
+    pub(crate) fn mixed_slots(&self) -> Vec<u32> {
+        let entries = self.entries.borrow();
+        let slots = 0..entries.slots.len() as u32;
+        slots.filter(|slot| entries.slots[*slot as usize].bits == MIXED).collect()
     }
 
     /// The mixed slot to recycle next.
@@ -111,7 +182,7 @@ mod tests {
         in_flight.make_valid(&(3..4), &PageSet::default());
         assert!(!in_flight.all_valid(&(3..4)) && table.hit(7, &(3..4)).is_none());
         drop(unit);
-        assert_eq!(table.evict_slot(table.slot_of(7).unwrap()).unwrap().unit, Some(7));
+        assert_eq!(table.evict_slot(table.slot_of(7).unwrap()).unwrap().units, [7]);
         assert!(table.hit(7, &(3..4)).is_none(), "the page does not come back");
     }
 
@@ -129,7 +200,7 @@ mod tests {
         let in_use = table.hit(1, &(0..1)).unwrap();
         assert_eq!(table.due_mixed().unwrap().slot, 2);
         drop(in_use);
-        assert!(table.evict_slot(1).unwrap().unit.is_none());
+        assert_eq!(table.evict_slot(1).unwrap().units, [1]);
         assert!(table.hit(1, &(0..1)).is_none() && table.free_ratio() > 0.0);
         table.insert(1).unwrap();
         assert_eq!(table.slot_of(1), Some(1));

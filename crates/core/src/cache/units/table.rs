@@ -16,11 +16,12 @@ use std::rc::Rc;
 use larder_policy::replacement::{Replacement, Update};
 
 use super::mixed::MixedSlots;
+use super::slot_pin::{SlotPin, shifted};
 use super::validity::{self, BitmapPool};
 use crate::buf::PAGE;
 use crate::config::{Placement, SlotSpec};
 use crate::mutant;
-use crate::pages::{PageSet, Pages};
+use crate::pages::Pages;
 use crate::shape::Shape;
 
 /// Values of [`Slot::bits`]: all pages valid, none valid, slot free, slot mixed. Every other value is a bitmap's index.
@@ -40,7 +41,7 @@ pub(super) struct Slot {
     /// Which pages are valid.
     pub(super) bits: u32,
     /// Operations and paths that keep its unit from eviction.
-    pins: u32,
+    pub(super) pins: u32,
 }
 
 /// Bytes of memory of one slot.
@@ -82,14 +83,6 @@ pub(crate) struct Table {
     pub(super) entries: RefCell<Entries>,
 }
 
-/// Keeps the unit of a slot, or the single pages in a mixed slot, from eviction.
-pub(crate) struct SlotPin {
-    table: Rc<Table>,
-    slot: u32,
-    /// The place in the slot of the unit's page 0, which may wrap; 0 for a slot that holds the unit.
-    shift: u32,
-}
-
 /// The slot that a write goes to.
 pub(crate) struct WriteTarget {
     pub(crate) pin: SlotPin,
@@ -97,11 +90,11 @@ pub(crate) struct WriteTarget {
     pub(crate) edges_valid: (bool, bool),
 }
 
-/// What was evicted from a slot: a unit, or single pages of several (`None`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was evicted from a slot: a unit, or single pages of several units.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Evicted {
     pub slot: u32,
-    pub unit: Option<u32>,
+    pub units: Vec<u32>,
 }
 
 impl Table {
@@ -169,7 +162,7 @@ impl Table {
     ) -> SlotPin {
         // Cannot overflow: each pin belongs to an operation or path in memory.
         entries.slots[slot as usize].pins += 1;
-        SlotPin { table: Rc::clone(self), slot, shift }
+        SlotPin::new(self, slot, shift)
     }
 
     /// The slot of the unit or of its single pages, pinned, if all of `pages` are valid there. Counts as an access.
@@ -207,7 +200,12 @@ impl Table {
     /// A slot that holds a unit, pinned, and its unit.
     pub(crate) fn pin_used(self: &Rc<Self>, slot: u32) -> Option<(SlotPin, u32)> {
         let unit = self.unit_of(slot)?;
-        Some((self.pin(&mut self.entries.borrow_mut(), slot), unit))
+        Some((self.pin_slot(slot), unit))
+    }
+
+    /// A slot that is in use, pinned.
+    pub(crate) fn pin_slot(self: &Rc<Self>, slot: u32) -> SlotPin {
+        self.pin(&mut self.entries.borrow_mut(), slot)
     }
 
     /// Begins a write to a resident unit: invalidates its pages and pins its slot.
@@ -267,7 +265,6 @@ impl Table {
 
     /// Frees a slot, unless it is free or pinned.
     pub(crate) fn evict_slot(&self, slot: u32) -> Option<Evicted> {
-        let unit = self.unit_of(slot);
         let mut entries = self.entries.borrow_mut();
         let Slot { bits, pins, .. } = entries.slots[slot as usize];
         if bits == FREE
@@ -277,8 +274,7 @@ impl Table {
         {
             return None;
         }
-        entries.remove(slot);
-        Some(Evicted { slot, unit })
+        Some(Evicted { slot, units: entries.remove(slot) })
     }
 
     /// How many units the replacement policy evicts at a time.
@@ -309,9 +305,7 @@ impl Table {
             any.then(|| (0..slots.len() as u32).find(|s| may_evict(*s))).flatten()
         });
         let slot = victim?;
-        let unit = Some(entries.slots[slot as usize].owner);
-        entries.remove(slot);
-        Some(Evicted { slot, unit })
+        Some(Evicted { slot, units: entries.remove(slot) })
     }
 
     /// The first unit that is not wholly valid among the `most` slots from `first` on: its slot and the unit.
@@ -328,12 +322,6 @@ impl Table {
             None => Err(end.max(first)),
         }
     }
-}
-
-/// Pages moved by a shift that may wrap.
-fn shifted(pages: &Pages, shift: u32) -> Pages {
-    let start = pages.start.wrapping_add(shift);
-    start..start + pages.len() as u32
 }
 
 impl Entries {
@@ -367,14 +355,14 @@ impl Entries {
     }
 
     /// Whether all of these pages are valid in a slot where page 0 of their unit has the place `shift`.
-    fn places_valid(&self, slot: u32, shift: u32, pages: &Pages) -> bool {
+    pub(super) fn places_valid(&self, slot: u32, shift: u32, pages: &Pages) -> bool {
         match self.slots[slot as usize] {
             Slot { bits: MIXED, owner, .. } => self.mixed.all_valid(owner, shifted(pages, shift)),
             _ => self.all_valid(slot, pages),
         }
     }
 
-    fn all_valid(&self, slot: u32, pages: &Pages) -> bool {
+    pub(super) fn all_valid(&self, slot: u32, pages: &Pages) -> bool {
         match self.slots[slot as usize].bits {
             FULL => true,
             EMPTY | FREE => pages.is_empty(),
@@ -383,7 +371,7 @@ impl Entries {
     }
 
     /// Makes pages valid or invalid, and takes or returns the slot's bitmap as needed.
-    fn assign(&mut self, slot: u32, pages: &Pages, valid: bool, unit_pages: u32) {
+    pub(super) fn assign(&mut self, slot: u32, pages: &Pages, valid: bool, unit_pages: u32) {
         if pages.is_empty() {
             return;
         }
@@ -410,19 +398,21 @@ impl Entries {
         self.slots[slot as usize].bits = settled.unwrap_or(bits);
     }
 
-    /// Frees a slot that is in use.
-    fn remove(&mut self, slot: u32) {
+    /// Frees a slot that is in use; returns the units of what it held.
+    fn remove(&mut self, slot: u32) -> Vec<u32> {
         let Slot { owner, bits, .. } = self.slots[slot as usize];
         self.valid -= self.valid_of(bits);
-        match bits {
+        let units = match bits {
             MIXED => self.mixed.close(owner),
-            FREE => return,
-            FULL | EMPTY => self.map[owner as usize] = 0,
+            FREE => return Vec::new(),
             bits => {
-                self.partial.give_back(bits);
+                if !matches!(bits, FULL | EMPTY) {
+                    self.partial.give_back(bits);
+                }
                 self.map[owner as usize] = 0;
+                vec![owner]
             }
-        }
+        };
         let set = (slot / self.ways) as usize;
         self.slots[slot as usize].owner = self.free[set];
         self.slots[slot as usize].bits = FREE;
@@ -431,66 +421,6 @@ impl Entries {
         if bits != MIXED {
             self.replacement.removed(slot);
         }
-    }
-}
-
-impl SlotPin {
-    /// Whether it keeps single pages in a mixed slot.
-    pub(crate) fn is_single(&self) -> bool {
-        self.table.entries.borrow().slots[self.slot as usize].bits == MIXED
-    }
-
-    /// The slot.
-    pub(crate) fn slot(&self) -> u32 {
-        self.slot
-    }
-
-    /// The first byte in the slot of byte `within` of the unit.
-    pub(crate) fn offset(&self, within: u64) -> u64 {
-        let page = PAGE as u64;
-        let place = ((within / page) as u32).wrapping_add(self.shift);
-        u64::from(place) * page + within % page
-    }
-
-    /// Makes the pages that are not in `except` valid.
-    pub(crate) fn make_valid(&self, pages: &Pages, except: &PageSet) {
-        let unit_pages = self.table.shape.pages_per_unit();
-        let mut entries = self.table.entries.borrow_mut();
-        for run in PageSet::runs(pages.clone(), |p| !except.has(p)) {
-            match entries.slots[self.slot as usize] {
-                Slot { bits: MIXED, owner, .. } => {
-                    entries.mixed.make_valid(owner, shifted(&run, self.shift));
-                }
-                _ => entries.assign(self.slot, &run, true, unit_pages),
-            }
-        }
-    }
-
-    /// Whether all of these pages are valid.
-    pub(crate) fn all_valid(&self, pages: &Pages) -> bool {
-        self.table.entries.borrow().places_valid(self.slot, self.shift, pages)
-    }
-
-    /// The pages of the range that are valid.
-    pub(crate) fn valid_pages(&self, pages: &Pages) -> PageSet {
-        let entries = self.table.entries.borrow();
-        let mut set = PageSet::at(pages.start);
-        let valid = |p: &u32| entries.places_valid(self.slot, self.shift, &(*p..p + 1));
-        pages.clone().filter(valid).for_each(|p| {
-            set.add(&(p..p + 1));
-        });
-        set
-    }
-}
-
-impl Clone for SlotPin {
-    fn clone(&self) -> Self {
-        self.table.pin_singles(&mut self.table.entries.borrow_mut(), self.slot, self.shift)
-    }
-}
-
-impl Drop for SlotPin {
-    fn drop(&mut self) {
-        self.table.entries.borrow_mut().slots[self.slot as usize].pins -= 1;
+        units
     }
 }

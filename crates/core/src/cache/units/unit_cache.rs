@@ -14,7 +14,8 @@ use larder_policy::balance::{Balance, BalanceSettings, MOST_BYTES};
 
 use super::extended::OpenReads;
 use super::mixed::MixedSlot;
-use super::table::{Evicted, SlotPin, Table};
+use super::slot_pin::SlotPin;
+use super::table::{Evicted, Table};
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
 use crate::context::Context;
@@ -135,12 +136,12 @@ impl<J: Journal> UnitCache<J> {
         if let Some(pin) = self.table.resident(unit) {
             return Some(pin);
         }
-        if let Some(pin) = self.table.insert(unit) {
+        if let Some(pin) = self.insert(unit) {
             return Some(pin);
         }
         let population = &self.cx.population;
         if population.displaces_singles(unit) && self.recycle(self.table.due_mixed()) {
-            return self.table.insert(unit);
+            return self.insert(unit);
         }
         for _ in 0..self.table.evicts_together() {
             let victim = self.table.evict_for(unit, &|owner| population.prefers(unit, owner));
@@ -148,7 +149,22 @@ impl<J: Journal> UnitCache<J> {
                 break;
             }
         }
-        self.table.insert(unit)
+        self.insert(unit)
+    }
+
+    /// Gives a unit a free slot.
+    pub(crate) fn insert(&self, unit: u32) -> Option<SlotPin> {
+        let pin = self.table.insert(unit);
+        self.log_left();
+        pin
+    }
+
+    /// Logs that pages have left their places in mixed slots. It comes before any other task runs.
+    fn log_left(&self) {
+        let left = self.table.take_left();
+        if let Some(journal) = &self.journal {
+            left.into_iter().for_each(|left| journal.left(left));
+        }
     }
 
     /// Places for single pages of a unit that has no slot. When the open mixed slot is full, another slot becomes mixed: a
@@ -158,7 +174,12 @@ impl<J: Journal> UnitCache<J> {
         if self.block_bytes() > PAGE as u64 {
             return None; // an operation would reach into the next place
         }
-        if let Some(pin) = table.places_for(unit, pages) {
+        let place = || {
+            let pin = table.places_for(unit, pages);
+            self.log_left();
+            pin
+        };
+        if let Some(pin) = place() {
             return Some(pin);
         }
         let (due, free) = (table.due_mixed(), table.used() < table.slots());
@@ -175,7 +196,7 @@ impl<J: Journal> UnitCache<J> {
         if has_room && table.open_mixed(population.reads()) {
             population.mixed(true);
         }
-        table.places_for(unit, pages)
+        place()
     }
 
     /// Frees a mixed slot; returns whether it did.
@@ -204,6 +225,17 @@ impl<J: Journal> UnitCache<J> {
             journal.removed(gone);
         }
         true
+    }
+
+    /// After a start: the policy learns of the mixed slots. Without a policy for single pages they are evicted.
+    pub(crate) fn mixed_recovered(&self) {
+        for slot in self.table.mixed_slots() {
+            if self.cx.population.has_singles() {
+                self.cx.population.mixed(true);
+            } else {
+                self.evict(slot);
+            }
+        }
     }
 
     /// Reads `len` bytes of a slot.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state of a table that a journal saves and a warm start restores.
 
-use super::table::{EMPTY, Entries, FREE, FULL, MIXED, NONE, Table};
+use super::directory::Single;
+use super::table::{EMPTY, Entries, FREE, FULL, MIXED, NONE, Slot, Table};
 use super::validity;
 
 /// The recovered state contradicts itself.
@@ -9,12 +10,20 @@ use super::validity;
 #[error("the metadata on flash contradicts itself")]
 pub(crate) struct Contradiction;
 
+/// What a slot holds, as recovered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content<'a> {
+    /// A unit (the shard's own number).
+    Unit(u32),
+    /// Single pages, by place; none if the directory of the slot is damaged.
+    Singles(&'a [Single]),
+}
+
 /// A slot in use, as recovered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held<'a> {
     pub slot: u32,
-    /// The shard's own number of the unit.
-    pub unit: u32,
+    pub content: Content<'a>,
     /// A bit per page: 1 for valid. `None`: all pages are valid.
     pub valid: Option<&'a [u8]>,
     /// A bit per region that is dirty.
@@ -22,23 +31,24 @@ pub(crate) struct Held<'a> {
 }
 
 impl Table {
-    /// Valid pages of all slots that hold a unit.
+    /// Valid pages of all slots.
     pub(crate) fn valid(&self) -> u64 {
-        self.entries.borrow().valid
+        let entries = self.entries.borrow();
+        entries.valid + entries.mixed.valid()
     }
 
-    /// Appends a bit per page of a slot's unit: 1 for valid.
+    /// Appends a bit per page of a slot's unit, or per place of a mixed slot: 1 for valid.
     pub(crate) fn valid_bits(&self, slot: u32, out: &mut Vec<u8>) {
         let entries = self.entries.borrow();
         let bytes = self.shape.pages_per_unit().div_ceil(8) as usize;
-        match entries.slots[slot as usize].bits {
-            FULL => out.resize(out.len() + bytes, u8::MAX),
-            EMPTY | FREE => out.resize(out.len() + bytes, 0),
-            bits => {
-                let words = entries.partial.get(bits).iter().flat_map(|w| w.to_le_bytes());
-                out.extend(words.take(bytes));
-            }
-        }
+        let Slot { bits, owner, .. } = entries.slots[slot as usize];
+        let words = match bits {
+            FULL => return out.resize(out.len() + bytes, u8::MAX),
+            EMPTY | FREE => return out.resize(out.len() + bytes, 0),
+            MIXED => entries.mixed.valid_words(owner),
+            bits => entries.partial.get(bits),
+        };
+        out.extend(words.iter().flat_map(|word| word.to_le_bytes()).take(bytes));
     }
 
     /// Fills an empty table with the recovered slots.
@@ -53,11 +63,27 @@ impl Table {
         let mut entries = self.entries.borrow_mut();
         let mut words = vec![0_u64; unit_pages.div_ceil(64) as usize];
         let all_bits = words.len() as u32 * u64::BITS;
-        for Held { slot, unit, valid, .. } in held {
+        let mut singles = Vec::new();
+        for Held { slot, content, valid, .. } in held {
             // Slots beyond the last whole set are unused.
             if slot as usize >= entries.slots.len() {
                 break;
             }
+            words.fill(if valid.is_some() { 0 } else { u64::MAX });
+            for (word, bytes) in words.iter_mut().zip(valid.unwrap_or_default().chunks(8)) {
+                *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            }
+            let unit = match content {
+                Content::Unit(unit) => unit,
+                Content::Singles(pages) => {
+                    let owner = entries.mixed.restore(slot, pages, &words).ok_or(Contradiction)?;
+                    entries.slots[slot as usize].owner = owner;
+                    entries.slots[slot as usize].bits = MIXED;
+                    entries.used += 1;
+                    singles.extend(entries.mixed.pages_in(owner, 0..unit_pages));
+                    continue;
+                }
+            };
             let consistent = u64::from(unit) < units
                 && entries.slot_of(unit).is_none()
                 && entries.set_of(unit) == slot / entries.ways;
@@ -69,13 +95,15 @@ impl Table {
             entries.slots[slot as usize].bits = EMPTY;
             entries.used += 1;
             entries.replacement.inserted(slot, u64::from(unit));
-            words.fill(if valid.is_some() { 0 } else { u64::MAX });
-            for (word, bytes) in words.iter_mut().zip(valid.unwrap_or_default().chunks(8)) {
-                *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            }
             // The last byte may have bits beyond the unit's pages.
             validity::assign(&mut words, unit_pages..all_bits, false);
             entries.put_bits(slot, &words, unit_pages);
+        }
+        let is_unit = |single: &Single| {
+            u64::from(single.unit) >= units || entries.slot_of(single.unit).is_some()
+        };
+        if singles.iter().any(is_unit) {
+            return Err(Contradiction);
         }
         entries.rebuild_free();
         Ok(())
@@ -83,7 +111,7 @@ impl Table {
 }
 
 impl Entries {
-    /// Valid pages of a slot with these bits. Pages in a mixed slot do not count: no journal records them.
+    /// Valid pages of a slot with these bits. Those of mixed slots are counted in one sum.
     pub(super) fn valid_of(&self, bits: u32) -> u64 {
         match bits {
             FULL => u64::from(self.unit_pages),

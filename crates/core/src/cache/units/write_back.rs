@@ -33,7 +33,8 @@ use larder_policy::admission::Swap;
 
 use super::dirty_map::DirtyMap;
 use super::gate::Gate;
-use super::table::{SlotPin, Table};
+use super::slot_pin::SlotPin;
+use super::table::Table;
 use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
 use crate::buf::{Buf, PAGE};
@@ -248,7 +249,7 @@ impl WriteBack {
             }
             shut.open(unit);
         }
-        let Some(pin) = table.insert(swap.incoming) else { return };
+        let Some(pin) = self.units.insert(swap.incoming) else { return };
         let slot = pin.slot();
         let copied = populate_whole(&self.units, &pin, swap.incoming).await;
         if !copied || self.flush_copy().await.is_err() {

@@ -7,7 +7,7 @@ use larder_core::buf::{PAGE, SECTOR};
 use larder_core::format::UnitsPlan;
 use larder_core::journal::entry::Entry;
 use larder_core::journal::layout::{HEADER_BYTES, Layout};
-use larder_core::journal::recover::{Recovered, Unusable, recover};
+use larder_core::journal::recover::{Recovered, Unusable, ValidPage, recover};
 use larder_core::shape::Shape;
 
 use super::{Found, OnFlash, as_written};
@@ -90,7 +90,7 @@ fn judge_warmth(
         return Ok(());
     }
     moment.seen.settled += 1;
-    let units = (0..layout.slots).filter(|slot| found.unit(*slot, &layout).is_some()).count();
+    let units = (0..layout.slots).filter(|slot| found.is_used(*slot, &layout)).count();
     if units as u64 == status.units_logged {
         return Ok(());
     }
@@ -110,27 +110,23 @@ fn judge_pages(
 ) -> Judged<()> {
     let Some(layout) = plan.layout(moment.volume, shape.shard) else { return Ok(()) };
     let undetected = moment.setup.promise() == Promise::Undetected;
-    let mut seen = Vec::with_capacity(layout.slots as usize);
+    judge_owners(&layout, shape, found)?;
     for slot in 0..layout.slots {
-        let Some((unit, pages)) = found.slot(slot, &layout) else { continue };
-        if seen.contains(&unit) || u64::from(unit) >= shape.units() {
-            return wrong("8: metadata contradicts itself", format!("unit {unit}"));
-        }
-        seen.push(unit);
         let number = u64::from(slot) * u64::from(shape.shards) + u64::from(shape.shard);
-        if layout.entry == Entry::Dirty {
-            let slot = (plan.slots_at + number * shape.unit_bytes) / SECTOR as u64;
+        let slot_at = plan.slots_at + number * shape.unit_bytes;
+        if let Some(unit) = found.unit(slot, &layout).filter(|_| layout.entry == Entry::Dirty) {
             let global = shape.unit_offset(unit) / shape.unit_bytes;
-            owners.set(global, Owner::Flash(slot));
+            owners.set(global, Owner::Flash(slot_at / SECTOR as u64));
         }
         let dirty = found.dirty(slot, &layout);
         moment.seen.dirty += u64::from(dirty != 0);
-        let is_clean = |page: &u32| dirty >> (page / layout.touch_pages()) & 1 == 0;
-        for page in pages.into_iter().filter(is_clean) {
-            let within = u64::from(page) * PAGE as u64;
-            let at = shape.unit_offset(unit) + within;
+        let is_clean = |page: &ValidPage| dirty >> (page.place / layout.touch_pages()) & 1 == 0;
+        for ValidPage { unit, page, place } in
+            found.pages(slot, &layout).into_iter().filter(is_clean)
+        {
+            let at = shape.unit_offset(unit) + u64::from(page) * PAGE as u64;
             let len = shape.origin_bytes.saturating_sub(at).min(PAGE as u64);
-            let ours = (plan.slots_at + number * shape.unit_bytes + within) / SECTOR as u64;
+            let ours = (slot_at + u64::from(place) * PAGE as u64) / SECTOR as u64;
             let theirs = at / SECTOR as u64;
             for i in 0..len / SECTOR as u64 {
                 let (a, b) = (flash.get((ours + i) as usize), origin.get((theirs + i) as usize));
@@ -153,6 +149,29 @@ fn judge_pages(
         }
     }
     Ok(())
+}
+
+/// Every unit has one slot at most, every single page one place, and none has both.
+fn judge_owners(layout: &Layout, shape: &Shape, found: &Recovered) -> Judged<()> {
+    let (mut units, mut singles) = (Vec::with_capacity(layout.slots as usize), Vec::new());
+    let contradicts = |unit: u32| wrong("8: metadata contradicts itself", format!("unit {unit}"));
+    for slot in (0..layout.slots).filter(|slot| found.is_used(*slot, layout)) {
+        let Some(unit) = found.unit(slot, layout) else {
+            singles.extend(found.pages(slot, layout).iter().map(|page| (page.unit, page.page)));
+            continue;
+        };
+        if units.contains(&unit) || u64::from(unit) >= shape.units() {
+            return contradicts(unit);
+        }
+        units.push(unit);
+    }
+    singles.sort_unstable();
+    let twice = singles.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].0);
+    let beside = singles.iter().map(|(unit, _)| *unit).find(|unit| units.contains(unit));
+    match twice.or(beside) {
+        Some(unit) => contradicts(unit),
+        None => Ok(()),
+    }
 }
 
 fn metadata(layout: &Layout, copy: u8) -> Vec<Range<u64>> {
