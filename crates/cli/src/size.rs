@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use larder_core::config::{Limits, Memory};
+use larder_core::config::{DEFAULT_PRESET, Limits, Memory};
 use larder_io::{format_size, rough_size};
 use serde_json::json;
 
@@ -23,7 +23,7 @@ pub struct SizeArgs {
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     pub flash: u64,
     /// Name of the preset, see `larder presets`
-    #[arg(long, value_name = "NAME", default_value = "sce")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET)]
     pub preset: String,
     #[command(flatten)]
     pub choices: ChoiceArgs,

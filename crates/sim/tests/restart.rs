@@ -93,7 +93,7 @@ fn formatted(rig: &Rig) -> Store {
 fn single_pages_hit_after_a_restart() {
     let choices = preset("larder").unwrap().choices();
     let rig = Rig::of(Choices { unit_bytes: 1 << 16, ..choices }, 4096, 512);
-    let pages = || (0..4096_u64).map(|unit| (unit << 16) + (unit % 16 << 12));
+    let pages = || (0..4096_u64).map(|unit| (unit << 16) + ((unit % 16) << 12));
     let origin = Store::new(rig.shape.origin_bytes, |_, b| b.fill(1));
     let mut world = rig.start(origin, formatted(&rig));
     for _ in 0..50 {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use larder_core::config::DEFAULT_PRESET;
 use larder_core::exec::Nanos;
 use larder_front::listen::{ListenSpec, Secure};
 use larder_io::DevSpec;
@@ -48,7 +49,7 @@ pub struct ServeArgs {
     #[arg(long, conflicts_with = "format", hide_short_help = true)]
     pub adopt: bool,
     /// The five choices by name, see `larder presets`
-    #[arg(long, default_value = "sce")]
+    #[arg(long, default_value = DEFAULT_PRESET)]
     pub preset: String,
     /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH
     ///

@@ -26,8 +26,8 @@ pub(crate) use self::limits::FOREGROUND_MEMORY;
 pub use self::limits::Limits;
 pub use self::memory::{LOG_SLOT_BYTES, Memory};
 pub use self::presets::{
-    FRAGMENT_BYTES_LEAST, PAGE_LOGS, PRESETS, Preset, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, preset,
-    presets,
+    DEFAULT_PRESET, FRAGMENT_BYTES_LEAST, PAGE_LOGS, PRESETS, Preset, UNIT_BYTES_LEAST,
+    UNIT_BYTES_MOST, preset, presets,
 };
 pub use self::spec::{CacheSpec, Rejected};
 pub(crate) use self::spec::{

@@ -36,6 +36,9 @@ impl Preset {
     }
 }
 
+/// The preset of a volume that names none.
+pub const DEFAULT_PRESET: &str = "larder";
+
 /// Presets of unit caches.
 pub const PRESETS: &[Preset] = &[
     Preset {

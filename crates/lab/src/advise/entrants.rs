@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The presets that are tried, and the handicap of each.
 
+use larder_core::config::DEFAULT_PRESET;
 use toml::Table;
 
 use super::knee::{LEAST_YEARS, PRWC_SHARE};
@@ -28,8 +29,8 @@ const SAFETY: &str =
 
 /// The presets to try, the safer ones first. A trace without writes gains nothing by write-back.
 pub(super) fn entrants(alone: &Alone) -> Vec<Entrant> {
-    let sce = Entrant {
-        preset: "sce",
+    let clean = Entrant {
+        preset: DEFAULT_PRESET,
         settings: Table::new(),
         update_seconds: None,
         share: 1.0,
@@ -37,7 +38,7 @@ pub(super) fn entrants(alone: &Alone) -> Vec<Entrant> {
         assumption: None,
     };
     if alone.writes == 0 {
-        return vec![sce];
+        return vec![clean];
     }
     let seconds = update_seconds(alone.seconds);
     let prwc = Entrant {
@@ -47,10 +48,10 @@ pub(super) fn entrants(alone: &Alone) -> Vec<Entrant> {
         share: PRWC_SHARE,
         warning: SAFETY,
         assumption: Some(format!(
-            "prwc exchanges units every {seconds} s here (by default every hour), and is advised over sce only where \
-             it takes at most {PRWC_SHARE} of the latency, or where it pays and sce does not or would wear flash out \
+            "prwc exchanges units every {seconds} s here (by default every hour), and is advised over {DEFAULT_PRESET} only where \
+             it takes at most {PRWC_SHARE} of the latency, or where it pays and {DEFAULT_PRESET} does not or would wear flash out \
              within {LEAST_YEARS} years."
         )),
     };
-    vec![sce, prwc]
+    vec![clean, prwc]
 }

@@ -6,7 +6,7 @@
 //! - **The knee** of a preset is the smallest size that saves at least [`KNEE_SHARE`] of what its
 //!   best size saves. A preset that saves nothing at any size has none.
 //! - **The preset**: of two knees, one that pays goes before one that does not; of two that pay, one
-//!   whose flash lasts [`LEAST_YEARS`] before one whose does not. Else `sce` is advised, unless `prwc`
+//!   whose flash lasts [`LEAST_YEARS`] before one whose does not. Else the default preset is advised, unless `prwc`
 //!   takes at most [`PRWC_SHARE`] of its latency: under `prwc` only the flash holds dirty data,
 //!   and losing the flash loses it.
 //! - **It pays** if the origin alone takes at least [`PAYS_FACTOR`] times as long, and no less in the
@@ -17,7 +17,7 @@
 
 /// Of the best saving, what the knee's must be.
 pub const KNEE_SHARE: f64 = 0.9;
-/// Of sce's latency, what prwc's may be at most to be preferred.
+/// Of the default preset's latency, what prwc's may be at most to be preferred.
 pub const PRWC_SHARE: f64 = 0.8;
 /// How much longer the origin alone must take.
 pub const PAYS_FACTOR: f64 = 1.25;

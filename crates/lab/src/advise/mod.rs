@@ -145,6 +145,8 @@ fn curve(found: &Info, touched_bytes: u64) -> Vec<Misses> {
 
 #[cfg(test)]
 mod tests {
+    use larder_core::config::DEFAULT_PRESET;
+
     use super::*;
 
     #[test]
@@ -152,7 +154,7 @@ mod tests {
         let (origin, slots) = (1 << 40, 64 << 30);
         let volatile = device_bytes("slru", origin, slots);
         assert_eq!(volatile, HEADER_BYTES + slots);
-        for journaled in ["sce", "prwc"] {
+        for journaled in [DEFAULT_PRESET, "prwc"] {
             let bytes = device_bytes(journaled, origin, slots);
             assert!(bytes > volatile && bytes < slots + slots / 50, "{journaled}: {bytes}");
             assert_eq!(bytes % MIB, 0);

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use larder_core::config::DEFAULT_PRESET;
 
 use crate::demo::options::DemoOptions;
 use crate::demo::place::{Place, utf8};
@@ -30,7 +31,7 @@ pub enum Medium {
 
 impl Way {
     /// The slow device behind Larder as it is.
-    pub const LARDER: Self = Self { name: "larder", medium: Medium::Cached("sce") };
+    pub const LARDER: Self = Self { name: "larder", medium: Medium::Cached(DEFAULT_PRESET) };
 
     /// Whether there is a cache.
     #[must_use]

@@ -5,7 +5,7 @@
 //! kind = "volume"
 //! seed = 1
 //! scale = "1/16"        # of data, flash and time; requests, units, latencies and periods stay
-//! system = "sce"        # a preset, "no-cache" or "all-flash"
+//! system = "larder"     # a preset, "no-cache" or "all-flash"
 //! load = "oltp"         # or "scattered", or "passes", or "trace"
 //! data_gib = 160        # the paper's GiB
 //! flash_gib = 200
@@ -38,8 +38,8 @@
 //! it scale, data_gib, flash_gib and hours are refused.
 
 use larder_core::config::{
-    AdmissionChoice, Choices, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS, ReplacementChoice,
-    UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
+    AdmissionChoice, Choices, DEFAULT_PRESET, Durability, FRAGMENT_BYTES_LEAST, Limits, PRESETS,
+    ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
 };
 use larder_core::exec::{Nanos, SECOND};
 use larder_model::profiles;
@@ -104,7 +104,7 @@ impl Default for Settings {
         Self {
             seed: 1,
             scale: None,
-            system: "sce".to_owned(),
+            system: DEFAULT_PRESET.to_owned(),
             load: Pattern::Oltp.name().to_owned(),
             data_gib: None,
             flash_gib: None,
