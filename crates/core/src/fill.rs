@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use crate::buf::{Buf, PAGE};
-use crate::cache::units::slot_pin::SlotPin;
+use crate::cache::units::table::SlotPin;
 use crate::cache::units::unit_cache::{Bytes, UnitCache};
 use crate::claims::Claim;
 use crate::flash::FlashError;

@@ -73,7 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "single-leaves-unlogged",
         "9",
-        "no record says that a page left its place in a mixed slot",
+        "no record states that a page left its place in a mixed slot",
     ),
     mutant(
         "single-written-untouched",

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::attached::Attached;
-use crate::cache::units::slot_pin::SlotPin;
+use crate::cache::units::table::SlotPin;
 use crate::claims::Claim;
 use crate::event::Event;
 use crate::exec::Guard;

@@ -36,7 +36,7 @@ use super::record::Record;
 use crate::cache::units::directory;
 use crate::cache::units::mixed::Left;
 use crate::cache::units::singles::Logged;
-use crate::cache::units::slot_pin::SlotPin;
+use crate::cache::units::table::SlotPin;
 use crate::cache::units::table::{Evicted, Table};
 use crate::context::Context;
 use crate::exec::Nanos;

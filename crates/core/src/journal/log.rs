@@ -19,7 +19,7 @@ use super::layout::Layout;
 use super::record::{LogEnd, Record, pack};
 use super::recover::{Header, Recovered};
 use crate::buf::Buf;
-use crate::cache::units::slot_pin::SlotPin;
+use crate::cache::units::table::SlotPin;
 use crate::exec::{Exec, IoKind, Signal, WaitList, each};
 use crate::flash::{Flash, FlashOp, Guards, InFlight, Role};
 use crate::mutant;

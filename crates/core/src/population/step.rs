@@ -8,7 +8,7 @@
 //! Reads hit a part once it is valid. A resident unit with invalid pages is completed in the same way.
 
 use crate::buf::PAGE;
-use crate::cache::units::slot_pin::SlotPin;
+use crate::cache::units::table::SlotPin;
 use crate::cache::units::unit_cache::UnitCache;
 use crate::fill::Fill;
 use crate::journal::Journal;

@@ -32,9 +32,10 @@ use std::rc::{Rc, Weak};
 use larder_policy::admission::Sequence;
 
 use super::extended::Joined;
-use super::slot_pin::SlotPin;
-use super::table::{Table, WriteTarget};
+use super::table::SlotPin;
+use super::table::Table;
 use super::unit_cache::{Bytes, UnitCache};
+use super::writes::WriteTarget;
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
 use crate::config::{CleanSpec, Contents, FlashCopy};

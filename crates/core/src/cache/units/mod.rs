@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | which unit lies where, which pages are valid | `table.rs`, `validity.rs` |
 //! | state that a journal saves from the table and a warm start restores | `warm.rs` |
+//! | pages that a write makes invalid | `writes.rs` |
 //! | slots that hold single pages of many units | `mixed.rs`; given out, recycled and logged: `singles.rs`; which page is in which place, on flash: `directory.rs` |
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache; reads of the origin that cover more than a request | `clean.rs`; `extended.rs` |
@@ -19,9 +20,9 @@ pub(crate) mod extended;
 mod gate;
 pub(crate) mod mixed;
 pub(crate) mod singles;
-pub(crate) mod slot_pin;
 pub(crate) mod table;
 pub(crate) mod unit_cache;
 mod validity;
 pub(crate) mod warm;
 pub(crate) mod write_back;
+pub(crate) mod writes;

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::directory::Single;
 use super::mixed::{Left, MixedSlot};
-use super::slot_pin::SlotPin;
+use super::table::SlotPin;
 use super::table::{MIXED, Slot, Table};
 use crate::pages::Pages;
 
-/// What a slot holds, as a record says it.
+/// What a slot holds, as its record states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged {
     /// A unit (the shard's own number).
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// What a record of the slot says that it holds; `None` if it cannot be logged: it is free, or mixed without a directory
+    /// What a record of the slot states; `None` if it cannot be logged: it is free, or mixed without a directory
     /// on flash.
     pub(crate) fn logged_as(&self, slot: u32) -> Option<Logged> {
         let entries = self.entries.borrow();
@@ -99,7 +99,7 @@ impl Table {
         self.entries.borrow_mut().mixed.close_open();
     }
 
-    /// The next mixed slot whose directory is to be written to flash, and its places.
+    /// The next mixed slot whose directory must be written to flash, and its places.
     pub(crate) fn unsaved(&self) -> Option<(u32, Vec<Single>)> {
         self.entries.borrow().mixed.unsaved()
     }

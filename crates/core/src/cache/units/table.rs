@@ -16,12 +16,11 @@ use std::rc::Rc;
 use larder_policy::replacement::{Replacement, Update};
 
 use super::mixed::MixedSlots;
-use super::slot_pin::{SlotPin, shifted};
 use super::validity::{self, BitmapPool};
 use crate::buf::PAGE;
 use crate::config::{Placement, SlotSpec};
 use crate::mutant;
-use crate::pages::Pages;
+use crate::pages::{PageSet, Pages};
 use crate::shape::Shape;
 
 /// Values of [`Slot::bits`]: all pages valid, none valid, slot free, slot mixed. Every other value is a bitmap's index.
@@ -83,11 +82,12 @@ pub(crate) struct Table {
     pub(super) entries: RefCell<Entries>,
 }
 
-/// The slot that a write goes to.
-pub(crate) struct WriteTarget {
-    pub(crate) pin: SlotPin,
-    /// Whether the first and the last page of the write were valid before it.
-    pub(crate) edges_valid: (bool, bool),
+/// Keeps the unit of a slot, or the single pages in a mixed slot, from eviction.
+pub(crate) struct SlotPin {
+    table: Rc<Table>,
+    slot: u32,
+    /// The place in the slot of the unit's page 0, which may wrap; 0 for a slot that holds the unit.
+    shift: u32,
 }
 
 /// What was evicted from a slot: a unit, or single pages of several units.
@@ -150,7 +150,7 @@ impl Table {
         entries.partial.bytes() + entries.mixed.bytes()
     }
 
-    fn pin(self: &Rc<Self>, entries: &mut Entries, slot: u32) -> SlotPin {
+    pub(super) fn pin(self: &Rc<Self>, entries: &mut Entries, slot: u32) -> SlotPin {
         self.pin_singles(entries, slot, 0)
     }
 
@@ -162,7 +162,7 @@ impl Table {
     ) -> SlotPin {
         // Cannot overflow: each pin belongs to an operation or path in memory.
         entries.slots[slot as usize].pins += 1;
-        SlotPin::new(self, slot, shift)
+        SlotPin { table: Rc::clone(self), slot, shift }
     }
 
     /// The slot of the unit or of its single pages, pinned, if all of `pages` are valid there. Counts as an access.
@@ -206,40 +206,6 @@ impl Table {
     /// A slot that is in use, pinned.
     pub(crate) fn pin_slot(self: &Rc<Self>, slot: u32) -> SlotPin {
         self.pin(&mut self.entries.borrow_mut(), slot)
-    }
-
-    /// Begins a write to a resident unit: invalidates its pages and pins its slot.
-    pub(crate) fn begin_write(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<WriteTarget> {
-        let mut entries = self.entries.borrow_mut();
-        entries.replacement.requested();
-        let Some(slot) = entries.slot_of(unit) else {
-            let singles = entries.mixed.places(unit, pages);
-            let edges_valid = singles.map(|(slot, shift)| {
-                let valid = |p: u32| entries.places_valid(slot, shift, &(p..p + 1));
-                (valid(pages.start), valid(pages.end - 1))
-            });
-            entries.mixed.invalidate(unit, pages);
-            let (slot, shift) = singles?;
-            let pin = self.pin_singles(&mut entries, slot, shift);
-            return Some(WriteTarget { pin, edges_valid: edges_valid? });
-        };
-        let valid = |p: u32| entries.all_valid(slot, &(p..p + 1));
-        let edges_valid = (valid(pages.start), valid(pages.end - 1));
-        if !mutant::is_active("write-keeps-valid") {
-            entries.assign(slot, pages, false, self.shape.pages_per_unit());
-        }
-        entries.replacement.accessed(slot);
-        let pin = self.pin(&mut entries, slot);
-        Some(WriteTarget { pin, edges_valid })
-    }
-
-    /// Makes these pages of a unit invalid.
-    pub(crate) fn invalidate(&self, unit: u32, pages: &Pages) {
-        let mut entries = self.entries.borrow_mut();
-        match entries.slot_of(unit) {
-            Some(slot) => entries.assign(slot, pages, false, self.shape.pages_per_unit()),
-            None => entries.mixed.invalidate(unit, pages),
-        }
     }
 
     /// Gives the unit a free slot, with no page valid.
@@ -322,6 +288,12 @@ impl Table {
             None => Err(end.max(first)),
         }
     }
+}
+
+/// Pages moved by a shift that may wrap.
+fn shifted(pages: &Pages, shift: u32) -> Pages {
+    let start = pages.start.wrapping_add(shift);
+    start..start + pages.len() as u32
 }
 
 impl Entries {
@@ -422,5 +394,71 @@ impl Entries {
             self.replacement.removed(slot);
         }
         units
+    }
+}
+
+impl SlotPin {
+    /// Whether it keeps single pages in a mixed slot.
+    pub(crate) fn is_single(&self) -> bool {
+        self.table.entries.borrow().slots[self.slot as usize].bits == MIXED
+    }
+
+    /// The slot.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The places of pages of the unit in the slot: the pages themselves, unless the slot is mixed.
+    pub(crate) fn places(&self, pages: &Pages) -> Pages {
+        shifted(pages, self.shift)
+    }
+
+    /// The first byte in the slot of byte `within` of the unit.
+    pub(crate) fn offset(&self, within: u64) -> u64 {
+        let page = PAGE as u64;
+        let place = ((within / page) as u32).wrapping_add(self.shift);
+        u64::from(place) * page + within % page
+    }
+
+    /// Makes the pages that are not in `except` valid.
+    pub(crate) fn make_valid(&self, pages: &Pages, except: &PageSet) {
+        let unit_pages = self.table.shape.pages_per_unit();
+        let mut entries = self.table.entries.borrow_mut();
+        for run in PageSet::runs(pages.clone(), |p| !except.has(p)) {
+            match entries.slots[self.slot as usize] {
+                Slot { bits: MIXED, owner, .. } => {
+                    entries.mixed.make_valid(owner, shifted(&run, self.shift));
+                }
+                _ => entries.assign(self.slot, &run, true, unit_pages),
+            }
+        }
+    }
+
+    /// Whether all of these pages are valid.
+    pub(crate) fn all_valid(&self, pages: &Pages) -> bool {
+        self.table.entries.borrow().places_valid(self.slot, self.shift, pages)
+    }
+
+    /// The pages of the range that are valid.
+    pub(crate) fn valid_pages(&self, pages: &Pages) -> PageSet {
+        let entries = self.table.entries.borrow();
+        let mut set = PageSet::at(pages.start);
+        let valid = |p: &u32| entries.places_valid(self.slot, self.shift, &(*p..p + 1));
+        pages.clone().filter(valid).for_each(|p| {
+            set.add(&(p..p + 1));
+        });
+        set
+    }
+}
+
+impl Clone for SlotPin {
+    fn clone(&self) -> Self {
+        self.table.pin_singles(&mut self.table.entries.borrow_mut(), self.slot, self.shift)
+    }
+}
+
+impl Drop for SlotPin {
+    fn drop(&mut self) {
+        self.table.entries.borrow_mut().slots[self.slot as usize].pins -= 1;
     }
 }

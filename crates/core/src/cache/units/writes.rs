@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages of a table that become invalid: of a unit with a slot, or single pages in mixed slots.
+
+use std::rc::Rc;
+
+use super::table::{SlotPin, Table};
+use crate::mutant;
+use crate::pages::Pages;
+
+/// The slot that a write goes to.
+pub(crate) struct WriteTarget {
+    pub(crate) pin: SlotPin,
+    /// Whether the first and the last page of the write were valid before it.
+    pub(crate) edges_valid: (bool, bool),
+}
+
+impl Table {
+    /// Begins a write to a resident unit: invalidates its pages and pins its slot.
+    pub(crate) fn begin_write(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<WriteTarget> {
+        let mut entries = self.entries.borrow_mut();
+        entries.replacement.requested();
+        let Some(slot) = entries.slot_of(unit) else {
+            let singles = entries.mixed.places(unit, pages);
+            let edges_valid = singles.map(|(slot, shift)| {
+                let valid = |p: u32| entries.places_valid(slot, shift, &(p..p + 1));
+                (valid(pages.start), valid(pages.end - 1))
+            });
+            entries.mixed.invalidate(unit, pages);
+            let (slot, shift) = singles?;
+            let pin = self.pin_singles(&mut entries, slot, shift);
+            return Some(WriteTarget { pin, edges_valid: edges_valid? });
+        };
+        let valid = |p: u32| entries.all_valid(slot, &(p..p + 1));
+        let edges_valid = (valid(pages.start), valid(pages.end - 1));
+        if !mutant::is_active("write-keeps-valid") {
+            entries.assign(slot, pages, false, self.shape.pages_per_unit());
+        }
+        entries.replacement.accessed(slot);
+        let pin = self.pin(&mut entries, slot);
+        Some(WriteTarget { pin, edges_valid })
+    }
+
+    /// Makes these pages of a unit invalid.
+    pub(crate) fn invalidate(&self, unit: u32, pages: &Pages) {
+        let mut entries = self.entries.borrow_mut();
+        match entries.slot_of(unit) {
+            Some(slot) => entries.assign(slot, pages, false, self.shape.pages_per_unit()),
+            None => entries.mixed.invalidate(unit, pages),
+        }
+    }
+}
