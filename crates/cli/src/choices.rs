@@ -159,7 +159,7 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
         Some(settings) => selective(settings, args)?,
         None if args.has_selective() => {
             bail!(
-                "--populate-*, --displace-misses: accepted with selective admission only (--preset sce)"
+                "--populate-*, --displace-misses: accepted with selective admission only (--preset larder or sce)"
             );
         }
         None => {}
