@@ -50,7 +50,8 @@ pub(crate) enum Use {
     Population,
     /// Writes dirty data of flash to the origin.
     WriteBack,
-    /// Anything else; the pace ignores it.
+    /// A trim, a zeroing, a flush, or any operation of a page log. The pace ignores it. A trim, a zeroing and a flush take as
+    /// long as their range and the device's caches make them, which is no measure of a read. A page log has no population.
     Unpaced,
 }
 
