@@ -11,6 +11,9 @@
 //! approach their budget, a share of the valid regions. The order is that of a second chance: a region that was written
 //! since it was queued is queued again. Writes that advance through a slot touch the regions ahead of them.
 //!
+//! To clean is to flush the origin. A disk with a write cache seeks for each page in it then, and does nothing else meanwhile.
+//! So flushes rest in proportion to the time that they took. Meanwhile the touched regions may exceed their budget.
+//!
 //! Invariants: a region is touched or not, and every touched one is queued exactly once; queue and table are bounded by the
 //! budget plus what writers touch before the next cleaning.
 
@@ -35,15 +38,32 @@ pub struct TouchSettings {
     pub idle_periods: u32,
     /// The most regions that are touched ahead of a sequential writer.
     pub most_ahead: u32,
+    /// The share of time that flushes of the origin may take.
+    pub flush_share: f64,
+    /// The longest rest after a flush, in nanoseconds: what a crash may find unlogged.
+    pub longest_rest: u64,
 }
 
 impl Default for TouchSettings {
     fn default() -> Self {
-        Self { cold_ratio: 0.05, most_regions: 1 << 14, idle_periods: 30, most_ahead: 16 }
+        Self {
+            cold_ratio: 0.05,
+            most_regions: 1 << 14,
+            idle_periods: 30,
+            most_ahead: 16,
+            flush_share: 0.02,
+            longest_rest: 30_000_000_000,
+        }
     }
 }
 
 impl TouchSettings {
+    /// How long no flush follows one that took so long.
+    #[must_use]
+    pub fn rest(&self, took: u64) -> u64 {
+        ((took as f64 * (1.0 / self.flush_share - 1.0)) as u64).min(self.longest_rest)
+    }
+
     /// Bytes of memory for the most regions, each in a slot of its own.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -197,6 +217,12 @@ impl Touched {
         let Some(settings) = &self.settings else { return false };
         let budget = settings.budget(valid_regions);
         self.count > high(budget) && self.fresh > budget / 8
+    }
+
+    /// How long no flush of the origin follows one that took so long.
+    #[must_use]
+    pub fn rest(&self, took: u64) -> u64 {
+        self.settings.map_or(0, |settings| settings.rest(took))
     }
 
     /// Chooses regions of up to `most` slots to clean; they are no longer touched. `is_busy`: a write to one of them is in

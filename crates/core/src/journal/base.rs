@@ -64,9 +64,13 @@ impl Base {
 
     /// Requests that everything be logged soon.
     pub(crate) fn hurry(&self) {
-        if !self.progress.hurry.replace(true) && self.log().layout.factors > 0 {
+        if self.progress.hurry.replace(true) {
+            return;
+        }
+        if self.log().layout.factors > 0 {
             self.progress.save.set(true);
         }
+        self.log().checkpoint_due.set(&self.cx.exec);
     }
 
     /// Requests a checkpoint.

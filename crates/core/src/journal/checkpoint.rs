@@ -14,6 +14,7 @@ use super::base::{Base, Journal};
 use super::log::{LogFailed, Switch};
 use super::record::Record;
 use crate::checksum::Digest;
+use crate::exec::Nanos;
 use crate::mutant;
 
 /// Bytes of a payload written at a time.
@@ -35,6 +36,8 @@ pub(crate) trait Checkpointed: Journal {
     async fn flush_devices(&self) -> Result<(), LogFailed>;
     /// Logs some changed units; returns whether there are more.
     async fn log_batch(&self) -> Result<bool, LogFailed>;
+    /// When the next batch may be logged at the earliest, unless the volume stops.
+    fn rests_until(&self) -> Nanos;
 }
 
 /// The task of the checkpointer.
@@ -60,9 +63,11 @@ pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
             }
             continue;
         }
-        progress.logging.set(true);
-        while journal.log_batch().await == Ok(true) {}
-        progress.logging.set(false);
+        if log.exec.now() >= journal.rests_until() || progress.hurry.get() {
+            progress.logging.set(true);
+            while journal.log_batch().await == Ok(true) {}
+            progress.logging.set(false);
+        }
         if log.is_filling() {
             continue;
         }

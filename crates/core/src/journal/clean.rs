@@ -66,6 +66,8 @@ pub(crate) struct CleanJournal {
     /// Slots with valid pages that are not logged.
     changed: RefCell<BTreeSet<u32>>,
     last_write: Cell<Nanos>,
+    /// No batch is logged before, because of the last flush of the origin.
+    rests_until: Cell<Nanos>,
 }
 
 /// The snapshot of a unit.
@@ -103,6 +105,7 @@ impl CleanJournal {
             recorded: RefCell::default(),
             changed: RefCell::default(),
             last_write: Cell::new(0),
+            rests_until: Cell::new(0),
         });
         cx.exec.spawn(checkpoint::run(Rc::downgrade(&journal)));
         journal
@@ -139,7 +142,7 @@ impl CleanJournal {
             let mut touched = self.touched.borrow_mut();
             (touched.write(slot, mask), touched.is_due(self.valid_regions()))
         };
-        if is_due {
+        if is_due && self.base.cx.exec.now() >= self.rests_until.get() {
             self.log().checkpoint_due.set(&self.base.cx.exec);
         }
         self.record(slot, needs, mask)
@@ -369,6 +372,7 @@ impl Checkpointed for CleanJournal {
     }
 
     async fn flush_devices(&self) -> Result<(), LogFailed> {
+        let began = self.base.cx.exec.now();
         if !mutant::is_active("checkpoint-no-origin-flush")
             && let Err(errno) = self.base.cx.origin.make_durable().await
         {
@@ -376,10 +380,16 @@ impl Checkpointed for CleanJournal {
             self.log().flash.fail(format!("the origin cannot be flushed: {errno}"));
             return Err(LogFailed);
         }
+        let now = self.base.cx.exec.now();
+        self.rests_until.set(now + self.touched.borrow().rest(now - began));
         if mutant::is_active("checkpoint-no-flash-flush") {
             return Ok(());
         }
         self.log().flush_flash().await
+    }
+
+    fn rests_until(&self) -> Nanos {
+        self.rests_until.get()
     }
 
     async fn log_batch(&self) -> Result<bool, LogFailed> {

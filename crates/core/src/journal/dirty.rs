@@ -127,4 +127,8 @@ impl Checkpointed for DirtyJournal {
     async fn log_batch(&self) -> Result<bool, LogFailed> {
         Ok(false)
     }
+
+    fn rests_until(&self) -> crate::exec::Nanos {
+        0
+    }
 }
