@@ -52,7 +52,7 @@ impl Default for TouchSettings {
             idle_periods: 30,
             most_ahead: 16,
             flush_share: 0.02,
-            longest_rest: 30_000_000_000,
+            longest_rest: 300_000_000_000,
         }
     }
 }

@@ -147,6 +147,6 @@ fn a_choice_keeps_the_budget() {
 fn flushes_take_a_share_of_the_time_and_rests_end() {
     let policy = lazy();
     assert_eq!((policy.rest(0), policy.rest(1_000_000)), (0, 49_000_000));
-    assert_eq!(policy.rest(10_000_000_000), 30_000_000_000);
+    assert_eq!(policy.rest(10_000_000_000), 300_000_000_000);
     assert_eq!(Touched::new(None, 64).rest(1_000_000), 0);
 }
