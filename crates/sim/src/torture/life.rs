@@ -34,8 +34,6 @@ use crate::store::{Image, Store};
 use crate::world::{ORIGIN, World, lawful};
 
 const MICRO: Nanos = 1_000;
-/// Events within which some request must be answered while any is in flight.
-const PATIENCE: u32 = 20_000;
 /// Within which everything ends, at the end of a history.
 const REST: Nanos = 10_000 * MILLISECOND;
 
@@ -75,7 +73,7 @@ pub(super) struct Life<'a> {
     pub asked: HashMap<u64, Asked>,
     client: u64,
     /// Events since a request was last answered.
-    silent: u32,
+    silent: u64,
     pub seen: Seen,
     pub trace: Option<Vec<Line>>,
     /// Images that are reused.
@@ -296,8 +294,9 @@ impl Life<'_> {
             self.silent = 0;
         }
         self.silent += 1;
-        if self.silent > PATIENCE {
-            let what = format!("{} are in flight for {PATIENCE} events", self.world.in_flight());
+        let patience = self.setup.patience();
+        if self.silent > patience {
+            let what = format!("{} are in flight for {patience} events", self.world.in_flight());
             return wrong("11: a request is never answered", what);
         }
         self.collect()?;
