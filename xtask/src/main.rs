@@ -15,6 +15,7 @@
 //! | rules of docs/design.md, their citations and mutants | `rules.rs` |
 //! | claims of the papers: tables of docs/papers.md, citations | `claims.rs` |
 //! | links and paths in documents | `links.rs`, over `documents.rs` |
+//! | lines of a merge in documents | `markers.rs` |
 //! | commands in documents | `commands.rs` |
 //! | plain English, and no history in documents | `idioms.rs`; the phrases: `idioms.txt` |
 //!
@@ -34,6 +35,7 @@ mod idioms;
 mod impls;
 mod kinds;
 mod links;
+mod markers;
 mod modules;
 mod names;
 mod presets;
@@ -91,6 +93,7 @@ fn tidy(root: &Path) -> Result<Vec<String>, String> {
         rules::check,
         claims::check,
         links::check,
+        markers::check,
         commands::check,
         idioms::check,
     ] {
