@@ -48,7 +48,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     let workers = workers(args.workers)?;
     let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
     let pages = choices.log().is_some();
-    let by_unit = 4 + choices.admission.bytes_per_unit();
+    let map = format!("origin map, {} bytes a unit", 4 + choices.admission.bytes_per_unit());
     if args.json {
         let value = json!({
             "memory_bytes": memory.worst_bytes(),
@@ -62,14 +62,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
         return out::line(value);
     }
     let rows = [
-        (
-            if by_unit > 4 {
-                "origin map and counts, 6 bytes a unit"
-            } else {
-                "origin map, 4 bytes a unit"
-            },
-            memory.map_bytes,
-        ),
+        (map.as_str(), memory.map_bytes),
         (if pages { "page directory, 20 bytes a page" } else { "slots" }, memory.slot_bytes),
         ("buffers", memory.buffer_bytes),
         ("= full and fully valid", memory.full_bytes()),

@@ -88,9 +88,9 @@ fn in_a_terminal(place: &Place, keys: &[u8]) -> String {
 fn shown(place: &Place) -> (Child, ChildStdout, Vec<u8>) {
     let control = place.word("larder/a.sock");
     let larder = env!("CARGO_BIN_EXE_larder");
-    // Such a terminal begins without a size.
+    // Such a terminal begins without a size. SIGHUP is ignored, as under nohup.
     let line = format!(
-        "stty rows 30 cols 100; echo $$; exec {larder} top --control {control} --interval 200ms"
+        "trap '' HUP; stty rows 30 cols 100; echo $$; exec {larder} top --control {control} --interval 200ms"
     );
     let mut child = Command::new("script")
         .args(["-qefc", &line, "/dev/null"])

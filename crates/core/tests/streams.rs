@@ -71,9 +71,14 @@ impl Rig {
 
     /// Reads these units in order; returns the share of hits.
     fn stream(&mut self, units: std::ops::Range<u64>) -> f64 {
-        let requests = (units.start * UNIT..units.end * UNIT).step_by(LEN as usize);
+        self.stream_of(units, LEN)
+    }
+
+    /// The same by requests of so many bytes.
+    fn stream_of(&mut self, units: std::ops::Range<u64>, len: u64) -> f64 {
+        let requests = (units.start * UNIT..units.end * UNIT).step_by(len as usize);
         let count = requests.clone().count();
-        requests.filter(|at| self.read(*at, LEN)).count() as f64 / count as f64
+        requests.filter(|at| self.read(*at, len)).count() as f64 / count as f64
     }
 
     fn rest(&mut self) {
@@ -120,4 +125,16 @@ fn a_stream_that_returns_is_read_ahead_and_then_served_by_flash() {
     rig.rest();
     rig.origin_reads.clear();
     assert!(rig.stream(0..UNITS) > 0.99);
+}
+
+#[test]
+fn a_stream_that_returns_is_admitted_whatever_its_requests() {
+    for len in [16 << 10, 256 << 10, 512 << 10, UNIT] {
+        let mut rig = Rig::new(2 * UNITS);
+        rig.stream_of(0..UNITS, len);
+        rig.rest();
+        rig.stream_of(0..UNITS, len);
+        rig.rest();
+        assert!(rig.stream_of(0..UNITS, len) > 0.99, "{len}");
+    }
 }

@@ -20,6 +20,8 @@ use clap::Args;
 use larder_core::exec::Nanos;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -116,6 +118,22 @@ fn once(args: &TopArgs, interval: Duration) -> Result<()> {
     }
 }
 
+/// Waits for a key, for [`LOOK`] at most; returns false if the terminal has ended. Terminal libraries read such a terminal
+/// without end, and its SIGHUP may be ignored (`nohup`).
+fn wait_for_input() -> std::io::Result<bool> {
+    // Standard input may be no terminal.
+    let terminal = std::io::stdout();
+    let span = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    let mut asked = [PollFd::new(&terminal, PollFlags::IN)];
+    match poll(&mut asked, Some(&span)) {
+        // A change of size.
+        Ok(_) | Err(Errno::INTR) => {
+            Ok(!asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
+        }
+        Err(failed) => Err(failed.into()),
+    }
+}
+
 /// The live view.
 struct View {
     volumes: Vec<Watched>,
@@ -171,7 +189,11 @@ impl View {
             }
             let (volumes, first) = (&self.volumes, self.first);
             terminal.draw(|frame| screen::draw(frame, volumes, first)).map_err(lost)?;
-            if event::poll(LOOK).map_err(lost)? && !self.take(&event::read().map_err(lost)?) {
+            let has_ended = !wait_for_input().map_err(lost)?;
+            if has_ended
+                || event::poll(Duration::ZERO).map_err(lost)?
+                    && !self.take(&event::read().map_err(lost)?)
+            {
                 break;
             }
         }

@@ -173,16 +173,20 @@ impl Population {
         }
     }
 
-    /// Bytes of the aligned block that a miss reads, `None` for a plain read; `free`: the share of slots that are free,
-    /// `None` if the unit has a slot already.
-    pub(crate) fn extends(&self, free: Option<f64>, sequence: Sequence) -> Option<u64> {
+    /// Bytes of the aligned blocks that a miss reads, `None` for a plain read; `free`: the share of slots that are free,
+    /// `None` if the unit has a slot already. A read of a stream that returns is admitted in this way whatever its size.
+    pub(crate) fn extends(
+        &self,
+        (place, sequence): (&Place, Sequence),
+        free: Option<f64>,
+    ) -> Option<u64> {
         let extended = self.workers().and_then(|workers| workers.extended.as_ref())?;
         let mut extended = extended.borrow_mut();
         if !free.is_none_or(|free| extended.admits(free)) {
             return None;
         }
         match sequence {
-            Sequence::None => extended.block(),
+            Sequence::None => extended.block().filter(|bytes| place.len < *bytes),
             Sequence::Returns => extended.ahead(),
             Sequence::New => None,
         }
@@ -249,7 +253,7 @@ impl Population {
                 let mut policy = workers.policy.borrow_mut();
                 policy.served(false, exec.now());
                 if sequence == Sequence::Returns && workers.completes(free?) {
-                    return None; // its reads ahead admit it
+                    return None; // the extended read admits it
                 }
                 if let Some(worker) = policy.missed(u64::from(unit), free?, exec.now()) {
                     workers.wake[worker as usize].set(exec);

@@ -176,6 +176,17 @@ mod tests {
         assert!(preferred <= 5, "{preferred} of 1000 by chance");
     }
 
+    /// So many reads hit the first half of the units, in turn.
+    fn read_evenly(reads: u32) -> Benefit {
+        let mut policy = Benefit::new(200);
+        policy.attached(100);
+        for n in 0..reads {
+            policy.requested(Some(n % 100));
+            policy.hit();
+        }
+        policy
+    }
+
     #[test]
     fn a_hot_candidate_is_preferred_to_a_cold_victim_and_not_the_reverse() {
         let mut policy = Benefit::new(100);
@@ -188,12 +199,7 @@ mod tests {
 
     #[test]
     fn what_bypasses_the_cache_is_remembered_and_does_not_look_like_a_moved_working_set() {
-        let mut policy = Benefit::new(200);
-        policy.attached(100);
-        for n in 0..20_000_u32 {
-            policy.requested(Some(n % 100));
-            policy.hit();
-        }
+        let mut policy = read_evenly(20_000);
         let before = policy.usual;
         assert!(!policy.remembers(150));
         (0..20_000).for_each(|_| policy.passed(Some(150)));
@@ -204,12 +210,7 @@ mod tests {
 
     #[test]
     fn counts_age_and_a_moved_working_set_is_followed() {
-        let mut policy = Benefit::new(200);
-        policy.attached(100);
-        for n in 0..200_000_u32 {
-            policy.requested(Some(n % 100));
-            policy.hit();
-        }
+        let mut policy = read_evenly(200_000);
         for n in 0..8_300_u32 {
             policy.requested(Some(100 + n % 100));
         }

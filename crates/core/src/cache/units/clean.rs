@@ -32,8 +32,7 @@ use std::rc::{Rc, Weak};
 use larder_policy::admission::Sequence;
 
 use super::extended::Joined;
-use super::table::SlotPin;
-use super::table::Table;
+use super::table::{SlotPin, Table};
 use super::unit_cache::{Bytes, UnitCache};
 use super::writes::WriteTarget;
 use crate::buf::{Buf, PAGE};
@@ -207,7 +206,7 @@ impl Clean {
         }
         let resident = units.table.resident(place.unit);
         let free = if resident.is_none() { Some(units.free_ratio()?) } else { None };
-        let bytes = cx.population.extends(free, sequence).filter(|bytes| place.len < *bytes)?;
+        let bytes = cx.population.extends((place, sequence), free)?;
         let page = PAGE as u64;
         let to = (place.within + place.len).next_multiple_of(bytes) / page;
         let present = cx.shape.pages_of(place.unit);

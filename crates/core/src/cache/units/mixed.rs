@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mixed slots: slots that hold single pages of many units.
 //!
-//! A mixed slot has almost as many *places* as a unit has pages; behind them is room for its directory (`directory.rs`),
-//! which is written when the slot is *closed*: it receives no more pages. Pages get places in the order in which they are admitted; the
-//! newest mixed slot, the open one, receives them. The directory is in memory too, and an index finds the place of a page.
+//! A mixed slot has almost as many *places* as a unit has pages. Behind them is room for its directory (`directory.rs`), which
+//! is written when the slot is *closed*: it receives no more pages. Pages get places in the order in which they are
+//! admitted, from the newest mixed slot, the open one. The directory is in memory too, and an index finds the place of a page.
 //!
 //! Invariants: a page of the volume has one place at most, and none if its unit has a slot of its own. A place is given
 //! out once until its slot is free: an operation in flight, which pins the slot, never touches a page that got the place

@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use super::directory::Single;
 use super::mixed::{Left, MixedSlot};
-use super::table::SlotPin;
-use super::table::{MIXED, Slot, Table};
+use super::table::{MIXED, Slot, SlotPin, Table};
 use crate::pages::Pages;
 
 /// What a slot holds, as its record states.

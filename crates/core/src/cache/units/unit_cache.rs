@@ -14,8 +14,7 @@ use larder_policy::balance::{Balance, BalanceSettings, MOST_BYTES};
 
 use super::extended::OpenReads;
 use super::mixed::MixedSlot;
-use super::table::SlotPin;
-use super::table::{Evicted, Table};
+use super::table::{Evicted, SlotPin, Table};
 use crate::buf::{Buf, PAGE};
 use crate::claims::Claim;
 use crate::context::Context;

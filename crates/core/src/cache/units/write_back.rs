@@ -33,8 +33,7 @@ use larder_policy::admission::Swap;
 
 use super::dirty_map::DirtyMap;
 use super::gate::Gate;
-use super::table::SlotPin;
-use super::table::Table;
+use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
 use crate::buf::{Buf, PAGE};
