@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use larder_testkit::certs::Certs;
 use larder_testkit::command::{Ended, have, larder_says, one_json, run};
-use larder_testkit::load::eventually;
+use larder_testkit::load::{accepts, eventually};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
 
@@ -97,7 +97,7 @@ impl Nbdkit {
         let mut command = Command::new("nbdkit");
         command.args(["-f", "-U"]).arg(socket).args(words).stderr(Stdio::null());
         let server = Self(command.spawn().unwrap());
-        eventually("nbdkit listens", || socket.exists());
+        accepts(socket);
         server
     }
 }

@@ -150,7 +150,7 @@ fn holes_are_those_of_the_file_through_every_origin() {
         command.args(["-f", "-U", &socket]).args(filters).args(["file", &origin]);
         command.args(if name == "one" { &["multi-conn-mode=disable"][..] } else { &[] });
         let mut kit = command.spawn().unwrap();
-        load::eventually("nbdkit listens", || Path::new(&socket).exists());
+        load::accepts(Path::new(&socket));
         let (server, uri) = serve(&place, "front", &format!("nbd+unix:///?socket={socket}"), &[]);
         let expected = if same { expected.clone() } else { vec![(0, false)] };
         assert!(told(&uri) == expected, "nbdkit, {name}");

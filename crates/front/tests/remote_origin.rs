@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use larder_core::request::Errno;
 use larder_io::{Access, Device, ServerBounds};
-use larder_testkit::load::{PATIENCE, Tolerance, eventually};
+use larder_testkit::load::{PATIENCE, Tolerance, accepts};
 use larder_testkit::rig::{BYTES, Rig, Setup};
 
 struct Nbdkit {
@@ -43,7 +43,7 @@ impl Nbdkit {
         command.args(["-f", "--filter=noparallel", "-U"]).arg(&self.socket);
         command.arg("file").arg(&self.file).arg("serialize=all-requests");
         self.child = Some(command.stderr(Stdio::null()).spawn().unwrap());
-        eventually("nbdkit listens", || self.socket.exists());
+        accepts(&self.socket);
     }
 
     fn kill(&mut self) {

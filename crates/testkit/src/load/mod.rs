@@ -6,6 +6,8 @@ mod file;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -41,6 +43,11 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until a server accepts connections at `socket`: the socket exists before the server listens.
+pub fn accepts(socket: &Path) {
+    eventually("a server accepts", || UnixStream::connect(socket).is_ok());
 }
 
 /// The errors that clients may see.
