@@ -35,7 +35,7 @@ const IMPURE: &[&str] = &[
 /// Crates that do not print: their process belongs to another program, or has a log.
 const SILENT: &[&str] = &[
     "policy", "core", "model", "trace", "sim", "nbd", "io", "volume", "front", "shared", "report",
-    "pg",
+    "pg", "private",
 ];
 /// Files that may print: the last message of a process before it aborts, and its format in PostgreSQL's log.
 const MAY_PRINT: &[&str] =
