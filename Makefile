@@ -62,7 +62,16 @@ install:
 	        > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
 	install -D -m 644 docs/larder.toml $(DESTDIR)$(PREFIX)/share/doc/larder/larder.toml
-	install -D -m 644 dist/systemd/fuse.conf $(DESTDIR)$(PREFIX)/share/doc/larder/fuse.conf
+	for drop_in in fuse.conf network.conf; do \
+	    install -D -m 644 dist/systemd/$$drop_in $(DESTDIR)$(PREFIX)/share/doc/larder/$$drop_in || exit 1; \
+	done
+	install -d $(DESTDIR)$(PREFIX)/lib/udev/rules.d
+	sed 's,/usr/lib/udev/,$(PREFIX)/lib/udev/,' dist/udev/61-larder.rules \
+	    > $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder.rules
+	install -m 755 dist/udev/larder-origin $(DESTDIR)$(PREFIX)/lib/udev/larder-origin
+	for kind in sysusers.d tmpfiles.d; do \
+	    install -D -m 644 dist/$$kind/larder.conf $(DESTDIR)$(PREFIX)/lib/$$kind/larder.conf || exit 1; \
+	done
 
 # What install installs, with the same PREFIX and DESTDIR.
 uninstall:
@@ -74,6 +83,8 @@ uninstall:
 	for unit in larder@.service larder-nbd@.service larder-loop@.service; do \
 	    rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
 	done
+	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder.rules $(DESTDIR)$(PREFIX)/lib/udev/larder-origin
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/larder.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/larder.conf
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/larder
 
 build-postgres: deps-build

@@ -79,6 +79,15 @@ fn make_install_puts_everything_in_its_place() {
     ] {
         assert!(std::fs::metadata(at(file)).unwrap().len() > 500, "{file}");
     }
+    let rules = std::fs::read_to_string(at("lib/udev/rules.d/61-larder.rules")).unwrap();
+    assert!(rules.contains("PROGRAM!=\"/opt/larder/lib/udev/larder-origin "), "{rules}");
+    for (file, has) in [
+        ("share/doc/larder/network.conf", "IPAddressAllow="),
+        ("lib/sysusers.d/larder.conf", "u larder "),
+        ("lib/tmpfiles.d/larder.conf", "/etc/larder "),
+    ] {
+        assert!(std::fs::read_to_string(at(file)).unwrap().contains(has), "{file}");
+    }
     let unit = std::fs::read_to_string(at("lib/systemd/system/larder@.service")).unwrap();
     assert!(unit.contains("ExecStart=/opt/larder/bin/larder serve /etc/larder/%i.toml"), "{unit}");
     let version = run(Command::new(at("bin/larder")).arg("--version"));
@@ -154,13 +163,16 @@ fn the_units_are_understood() {
     instance("larder@.service");
     instance("larder-nbd@.service");
     instance("larder-loop@.service");
-    // The instance of files has what files need.
-    let drop_in = units.join("larder@file.service.d");
-    std::fs::create_dir(&drop_in).unwrap();
-    std::fs::copy(root().join("dist/systemd/fuse.conf"), drop_in.join("fuse.conf")).unwrap();
+    // The instances of files and of TCP have what these need.
+    for (name, file) in [("file", "fuse.conf"), ("tcp", "network.conf")] {
+        let drop_in = units.join(format!("larder@{name}.service.d"));
+        std::fs::create_dir(&drop_in).unwrap();
+        std::fs::copy(root().join("dist/systemd").join(file), drop_in.join(file)).unwrap();
+    }
     for name in [
         "larder@db.service",
         "larder@file.service",
+        "larder@tcp.service",
         "larder-nbd@db.service",
         "larder-loop@db.service",
     ] {
@@ -170,6 +182,46 @@ fn the_units_are_understood() {
         // It also reports other units of this machine.
         let ours: Vec<&str> = ended.err.lines().filter(|l| l.contains("larder")).collect();
         assert!(ended.code == 0 && ours.is_empty(), "{ended:?}");
+    }
+}
+
+/// The rights that the unit leaves to the server, as systemd rates them: 0 is none, 10 is everything.
+#[test]
+fn the_unit_leaves_few_rights() {
+    if !have("systemd-analyze", "systemd") {
+        return;
+    }
+    let place = Place::new();
+    let text = std::fs::read_to_string(root().join("dist/systemd/larder@.service")).unwrap();
+    let unit = place.path("larder@db.service");
+    std::fs::write(&unit, text).unwrap();
+    let mut rating = Command::new("systemd-analyze");
+    rating.args(["security", "--offline=true", "--threshold=15", "--no-pager"]);
+    let ended = run(rating.arg(&unit));
+    assert!(ended.out.contains("Overall exposure level"), "{ended:?}");
+    assert_eq!(ended.code, 0, "above 1.5: {ended:?}");
+}
+
+/// The program by which udev recognises the origin of a volume.
+#[test]
+fn an_origin_is_recognised_by_its_names() {
+    let place = Place::new();
+    let text = "drain = \"5s\"\n[volume.a]\norigin = \"/dev/mapper/san-db\"  # a disk\n\
+        flash = \"/dev/nvme0n1\"\n[volume.b]\n  origin='/dev/disk/by-id/wwn-1'\n";
+    std::fs::write(place.path("db.toml"), text).unwrap();
+    let recognised = |names: &[&str]| {
+        let mut command = Command::new(root().join("dist/udev/larder-origin"));
+        let command = command.args(names).env("LARDER_CONFIGURATIONS", place.path(""));
+        match run(command).code {
+            0 => true,
+            1 => false,
+            code => panic!("{code}"),
+        }
+    };
+    assert!(recognised(&["dm-3", "disk/by-id/dm-name-san-db", "mapper/san-db"]));
+    assert!(recognised(&["sdb", "disk/by-id/wwn-1"]));
+    for other in [&["nvme0n1"][..], &["sdc", "mapper/san-db2"], &["mapper/san"], &[]] {
+        assert!(!recognised(other), "{other:?}");
     }
 }
 
