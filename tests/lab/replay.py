@@ -105,6 +105,8 @@ def cut_ledgers(work, marks):
 def serve(work, larder, words, at):
     """The volume as Larder serves it from these two ranges; whether warm; what is wrong."""
     files = {name: os.path.join(work, "at", name) for name in ("origin.img", "flash.img")}
+    # A flash that other users can read is refused.
+    os.chmod(files["flash.img"], 0o600)
     state = os.path.join(work, "at", "state")
     os.mkdir(state)
     with open(os.path.join(work, "state.json"), encoding="utf-8") as file:

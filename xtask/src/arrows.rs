@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core", &["policy"]),
     ("trace", &[]),
     ("sim", &["core", "model"]),
-    ("nbd", &["core"]),
+    ("nbd", &["core", "private"]),
     ("io", &["core", "model", "nbd", "private"]),
     ("volume", &["core", "io", "private"]),
     ("front", &["core", "io", "nbd", "private", "volume"]),

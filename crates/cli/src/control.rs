@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The places that servers and commands have in common: control sockets and state files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -28,7 +28,13 @@ impl ControlArgs {
         if let Some(control) = &self.control {
             return Ok(control.clone());
         }
-        let default = default_control(&self.name)?;
+        let file = socket_file(&self.name)?;
+        let system = Path::new(SYSTEM).join(&file);
+        let default = match control_dir() {
+            Ok(dir) if dir.join(&file).exists() || !system.exists() => dir.join(&file),
+            Err(e) if !system.exists() => return Err(e),
+            _ => system,
+        };
         if !self.name.is_empty() || default.exists() {
             return Ok(default);
         }
@@ -36,16 +42,44 @@ impl ControlArgs {
     }
 }
 
-/// The directory of control sockets without --control.
+/// The directory of control sockets of root's servers and of services.
+const SYSTEM: &str = "/run/larder";
+
+/// The directory of control sockets without --control: the one that systemd gives (`RuntimeDirectory=`), or that of the
+/// user.
 pub fn control_dir() -> Result<PathBuf> {
-    let root = rustix::process::geteuid().is_root();
-    let dir = if root {
-        PathBuf::from("/run")
-    } else {
-        let dir = std::env::var_os("XDG_RUNTIME_DIR");
-        dir.map(PathBuf::from).context("XDG_RUNTIME_DIR is not set; give --control SOCKET")?
-    };
+    if let Some(dir) = given_by_systemd("RUNTIME_DIRECTORY") {
+        return Ok(dir);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from(SYSTEM));
+    }
+    let dir = std::env::var_os("XDG_RUNTIME_DIR");
+    let dir =
+        dir.map(PathBuf::from).context("XDG_RUNTIME_DIR is not set; give --control SOCKET")?;
     Ok(dir.join("larder"))
+}
+
+/// The first directory of a variable in which systemd names the directories of a service.
+fn given_by_systemd(variable: &str) -> Option<PathBuf> {
+    let dirs = std::env::var_os(variable)?;
+    std::env::split_paths(&dirs).find(|dir| dir.is_absolute())
+}
+
+/// The group of a name or a number.
+pub fn group(given: &str) -> Result<u32> {
+    if let Ok(number) = given.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::Group::from_name(given) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => {
+            bail!(BadSetting::of("control_group", given, "accepted the name or number of a group"))
+        }
+        Err(e) => {
+            bail!(BadSetting::of("control_group", given, format!("cannot be looked up: {e}")))
+        }
+    }
 }
 
 /// The only control socket of these, or the default one if there is none.
@@ -58,29 +92,39 @@ fn only(default: PathBuf, mut sockets: Vec<PathBuf>) -> Result<PathBuf> {
     Ok(sockets.pop().unwrap_or(default))
 }
 
-/// The control sockets in the default directory, sorted.
+/// The control sockets in the default directory, sorted. A user without servers may be in the group that reads those
+/// of the system.
 pub fn control_sockets() -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(control_dir()?).into_iter().flatten().flatten();
+    let (own, system) = (control_dir(), Path::new(SYSTEM));
+    let sockets = own.as_ref().map(|dir| sockets_in(dir)).unwrap_or_default();
+    let sockets = if sockets.is_empty() { sockets_in(system) } else { sockets };
+    if sockets.is_empty() { own.map(|_| sockets) } else { Ok(sockets) }
+}
+
+fn sockets_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let paths = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "sock"));
     let mut sockets: Vec<PathBuf> = paths.collect();
     sockets.sort();
-    Ok(sockets)
+    sockets
 }
 
 /// The control socket of a volume without --control.
 pub fn default_control(name: &str) -> Result<PathBuf> {
+    Ok(control_dir()?.join(socket_file(name)?))
+}
+
+fn socket_file(name: &str) -> Result<String> {
     let file = if name.is_empty() { "default" } else { name };
     if file.contains('/') {
         bail!(BadSetting::of("name", name, "has a slash; give --control SOCKET"));
     }
-    Ok(control_dir()?.join(format!("{file}.sock")))
+    Ok(format!("{file}.sock"))
 }
 
 /// The directory of state files without --state: the one that systemd gives (`StateDirectory=`), or that of the user.
 pub fn default_state() -> Result<PathBuf> {
-    if let Some(dirs) = std::env::var_os("STATE_DIRECTORY")
-        && let Some(dir) = std::env::split_paths(&dirs).find(|dir| dir.is_absolute())
-    {
+    if let Some(dir) = given_by_systemd("STATE_DIRECTORY") {
         return Ok(dir);
     }
     if rustix::process::geteuid().is_root() {
@@ -104,5 +148,12 @@ mod tests {
         assert_eq!(only(&["/d/a.sock"]).unwrap(), PathBuf::from("/d/a.sock"));
         let refused = only(&["/d/a.sock", "/d/b.sock"]).unwrap_err().to_string();
         assert_eq!(refused, "--name: is missing; accepted: a, b");
+    }
+
+    #[test]
+    fn a_group_is_named_or_numbered() {
+        assert_eq!((group("root").unwrap(), group("7").unwrap()), (0, 7));
+        let refused = group("no such group").unwrap_err().to_string();
+        assert!(refused.starts_with("--control-group: got no such group, accepted"), "{refused}");
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Stdio;
 
 use larder_testkit::command::{self, Ended, larder, larder_says, one_json, run};
@@ -232,7 +233,7 @@ fn a_flash_size_that_is_too_small_states_one_that_is_accepted() {
 fn foreign_data_on_flash_is_safe_without_format() {
     let place = Place::new();
     let origin = place.file("origin", 8 << 20).to_str().unwrap().to_owned();
-    let (foreign, bytes) = (place.path("foreign"), vec![0xa5; 4 << 20]);
+    let (foreign, bytes) = (place.file("foreign", 0), vec![0xa5; 4 << 20]);
     let word = place.word("foreign");
     // Foreign data at the start of the device, or only at its end.
     for from in [0, (4 << 20) - 512] {
@@ -246,6 +247,17 @@ fn foreign_data_on_flash_is_safe_without_format() {
         // From now on it is ours.
         let words = place.serve(&["--origin", &origin, "--flash", &word]);
         Server::start(&words).stop();
+    }
+    if ["/usr/sbin/blkid", "/sbin/blkid"].iter().any(|blkid| Path::new(blkid).exists()) {
+        // A swap area.
+        let mut content = vec![0; 4 << 20];
+        content[1024] = 1;
+        content[1028..1032].copy_from_slice(&1023_u32.to_le_bytes());
+        content[4086..4096].copy_from_slice(b"SWAPSPACE2");
+        let ours = std::fs::read(&foreign).unwrap();
+        std::fs::write(&foreign, &content).unwrap();
+        refused(&place, &origin, &["--flash", &word], 4, "holds swap");
+        std::fs::write(&foreign, &ours).unwrap();
     }
     let mut damaged = std::fs::read(&foreign).unwrap();
     // Both copies of the label.

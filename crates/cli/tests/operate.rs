@@ -84,7 +84,7 @@ fn what_cannot_be_attached_is_refused_and_changes_nothing() {
     let load = load(&place, 4);
     assert_eq!(place.ask(&["detach", "--json"]).code, 0);
     place.file("small", 1 << 20);
-    std::fs::write(place.path("foreign"), vec![7; 4 << 20]).unwrap();
+    std::fs::write(place.file("foreign", 0), vec![7; 4 << 20]).unwrap();
     let (origin, small, foreign) =
         (place.word("origin"), place.word("small"), place.word("foreign"));
     let missing = place.word("missing");

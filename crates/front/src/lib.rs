@@ -10,3 +10,4 @@ pub mod door;
 pub mod fuse;
 pub mod listen;
 pub mod nbd;
+mod socket;

@@ -7,16 +7,13 @@
 //!
 //! A TLS connection has one more thread, between the network and the plain socket that the worker gets. The TLS
 //! handshake is part of the negotiation and of its time limit.
-//!
-//! A stale unix socket, on which no process listens, is replaced; a live one is refused.
 
 use std::fmt;
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +28,7 @@ use larder_volume::{Accepted, Volume, VolumeError};
 use crate::nbd::export::Exports;
 use crate::nbd::handshake::{HandshakeError, Negotiated, Outcome, Security, begin, resume};
 use crate::nbd::session::{Limits, Session};
+use crate::socket::{Rights, bind_unix, clear_unix};
 
 /// How long a client may take to negotiate.
 pub const NEGOTIATION_BOUND: Duration = Duration::from_secs(10);
@@ -157,40 +155,6 @@ pub fn bind_tcp(what: impl std::fmt::Display, address: &str) -> Result<TcpListen
     TcpListener::bind(resolved.collect::<Vec<_>>().as_slice()).map_err(fail)
 }
 
-/// Binds a unix socket, replacing a stale one.
-///
-/// # Errors
-/// Another process listens there, the path is not a socket, or it cannot be bound.
-pub fn bind_unix(path: &Path) -> Result<UnixListener, VolumeError> {
-    clear_unix(path)?;
-    UnixListener::bind(path)
-        .map_err(|e| VolumeError::Usage(format!("{}: cannot listen: {e}", path.display())))
-}
-
-/// Removes a stale unix socket.
-fn clear_unix(path: &Path) -> Result<(), VolumeError> {
-    let at = path.display();
-    let fail = |e: io::Error| VolumeError::Usage(format!("{at}: cannot listen: {e}"));
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(VolumeError::Refused(format!("{at}: exists and is not a socket")));
-        }
-        Ok(_) => match UnixStream::connect(path) {
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path).map_err(fail)?;
-            }
-            _ => {
-                return Err(VolumeError::Refused(format!(
-                    "{at}: another server listens there; stop it or choose another path"
-                )));
-            }
-        },
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(fail(e)),
-    }
-    Ok(())
-}
-
 impl Listener {
     /// Listens and serves the volumes. An export's index is that of its volume.
     ///
@@ -223,7 +187,9 @@ impl Listener {
             Some(_) => Security::Offered,
         };
         let socket = match spec {
-            ListenSpec::Unix(path) => Socket::Unix(bind_unix(path)?, path.clone()),
+            ListenSpec::Unix(path) => {
+                Socket::Unix(bind_unix(path, Rights::default())?, path.clone())
+            }
             ListenSpec::Tcp(address) => Socket::Tcp(bind_tcp(spec, address)?),
             ListenSpec::Fuse(_) => {
                 return Err(VolumeError::Usage(format!("{spec}: is not a socket")));
@@ -408,21 +374,5 @@ mod tests {
             let error = bad.parse::<ListenSpec>().unwrap_err();
             assert!(error.contains("accepted: nbd+unix:PATH"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_stale_socket_is_replaced_and_a_live_one_or_a_file_refused() {
-        let dir = std::env::temp_dir().join(format!("larder-listen-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let path = dir.join("s");
-        drop(UnixListener::bind(&path).unwrap());
-        let live = bind_unix(&path).unwrap();
-        assert!(matches!(bind_unix(&path), Err(VolumeError::Refused(_))));
-        drop(live);
-        std::fs::remove_file(&path).unwrap();
-        std::fs::write(&path, "precious").unwrap();
-        assert!(matches!(bind_unix(&path), Err(VolumeError::Refused(_))));
-        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use larder_core::request::Errno;
-use larder_io::{Access, Device, ServerBounds};
+use larder_io::{Access, Device, Privacy, ServerBounds};
 use larder_testkit::load::{PATIENCE, Tolerance, accepts};
 use larder_testkit::rig::{BYTES, Rig, Setup};
 
@@ -61,7 +61,7 @@ impl Nbdkit {
     fn device(&self, answer: Duration, give_up: Duration) -> Device {
         let uri = format!("nbd+unix:///?socket={}", self.socket.display());
         let remote = ServerBounds::new(answer, give_up);
-        Device::open_within(&uri.parse().unwrap(), Access::ReadWrite, remote).unwrap()
+        Device::open_within(&uri.parse().unwrap(), Access::ReadWrite, Privacy::Any, remote).unwrap()
     }
 }
 

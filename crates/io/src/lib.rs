@@ -7,15 +7,17 @@ pub mod device;
 pub mod driver;
 mod errno;
 pub mod fault;
+mod peer;
 pub mod process;
 pub mod size;
 pub mod spec;
 mod waker;
 
 pub use device::nbd::ServerBounds;
-pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp};
+pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp, Privacy};
 pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch};
 pub use fault::{Fault, Target};
+pub use peer::Peer;
 pub use size::{format_size, parse_size, rough_size};
 pub use spec::{DevSpec, SpecError, whole_path};
 pub use waker::Waker;

@@ -10,7 +10,7 @@ use common::server::{Act, FLAGS, Server, eventually};
 use common::{DEV, OWNER, driver_for, expect_nothing, io, next_done, pattern, read, run, write};
 use larder_core::exec::{Io, IoId, IoKind};
 use larder_core::request::Errno;
-use larder_io::{Access, Device, OpenError, ServerBounds};
+use larder_io::{Access, Device, OpenError, Privacy, ServerBounds};
 use larder_nbd::codec::{can, cmd};
 
 const BYTES: u64 = 8 << 20;
@@ -21,7 +21,8 @@ const LATER: Duration = Duration::from_millis(1500);
 
 fn open_within(server: &Server, answer: Duration, give_up: Duration) -> Device {
     let remote = ServerBounds::new(answer, give_up);
-    Device::open_within(&server.uri().parse().unwrap(), Access::ReadWrite, remote).unwrap()
+    Device::open_within(&server.uri().parse().unwrap(), Access::ReadWrite, Privacy::Any, remote)
+        .unwrap()
 }
 
 fn open(server: &Server) -> Device {

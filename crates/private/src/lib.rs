@@ -117,8 +117,8 @@ impl Directory {
     ///
     /// # Errors
     /// Those of the call.
-    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.fd, from.as_ref(), &self.fd, to.as_ref())?)
     }
 
     /// Removes a file in it, if it exists.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A certificate authority and its certificates, in a directory with the file names that NBD tools expect.
 
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rcgen::{
@@ -24,7 +27,12 @@ impl Certs {
     /// A new authority with certificates for the server `localhost` and `127.0.0.1`, and for a client.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let put = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();
+        // Private keys have the mode that servers require; the rest may have it too.
+        let put = |name: &str, text: String| {
+            let (path, mut options) = (dir.path().join(name), File::options());
+            let mut file = options.write(true).create_new(true).mode(0o600).open(path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        };
         let mut authority = params("an authority", &[]);
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

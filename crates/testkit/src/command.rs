@@ -3,7 +3,8 @@
 //! wait is bounded.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -129,7 +130,9 @@ pub fn have(program: &str, package: &str) -> bool {
     there
 }
 
-/// Fills a file with the oracle's initial values.
+/// Fills a file with the oracle's initial values. A new one gives no access to other users.
 pub fn make_initial(path: &Path, bytes: u64) {
-    std::fs::write(path, initial(0, bytes)).unwrap();
+    let mut options = std::fs::File::options();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path).unwrap().write_all(&initial(0, bytes)).unwrap();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A directory for one test with an origin and sockets, and the arguments of a server there.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use larder_nbd::client::Client;
@@ -30,9 +31,11 @@ impl Place {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Creates a sparse file of zeroes.
+    /// Creates a sparse file of zeroes, which may be flash: it gives no access to other users.
     pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
-        let file = std::fs::File::create(self.path(name)).unwrap();
+        let mut options = std::fs::File::options();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(self.path(name)).unwrap();
         file.set_len(bytes).unwrap();
         self.path(name)
     }

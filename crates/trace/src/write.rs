@@ -82,7 +82,12 @@ impl Writer {
         part.push(".part");
         let part = PathBuf::from(part);
         let make = || -> io::Result<Self> {
-            let file = BufWriter::with_capacity(1 << 20, File::create(&part)?);
+            // A link that another user put there must not be followed.
+            match std::fs::remove_file(&part) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let file = BufWriter::with_capacity(1 << 20, File::create_new(&part)?);
             let out = if extension == "zst" {
                 Out::Zstd(Box::new(zstd::Encoder::new(file, LEVEL)?))
             } else {
@@ -101,7 +106,7 @@ impl Writer {
         make().map_err(|error| TraceError::file(&name, format!("cannot be written: {error}")))
     }
 
-    /// The file that is written until the trace is complete; an existing one is overwritten.
+    /// The file that is written until the trace is complete; an existing one is replaced.
     #[must_use]
     pub fn part(&self) -> &Path {
         &self.part

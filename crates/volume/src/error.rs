@@ -57,7 +57,8 @@ impl VolumeError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::StateDirectory { .. } => 2,
-            Self::Open(OpenError::InUse { .. }) | Self::Refused(_) => 4,
+            Self::Open(OpenError::InUse { .. } | OpenError::NotPrivate { .. })
+            | Self::Refused(_) => 4,
             Self::Open(_) => 2,
             Self::Driver(_)
             | Self::Device { .. }

@@ -18,6 +18,8 @@ use larder_io::Device;
 
 use super::error::VolumeError;
 use super::raw_io::{LOOK_BYTES, Raw, read, run};
+use super::signature;
+use super::state_file::StateFile;
 
 /// The number of pages that are read between the ends.
 pub const SAMPLES: u64 = 256;
@@ -155,7 +157,11 @@ fn check_owner(device: &Device) -> Result<(), VolumeError> {
     match owner.map_err(|why| refused(device, &why))? {
         Owner::Larder => Ok(()),
         Owner::NobodyIfZero if is_zero(device)? => Ok(()),
-        Owner::NobodyIfZero => Err(refused(device, &WhyRefused::Foreign)),
+        Owner::NobodyIfZero => {
+            let found = device.path().and_then(signature::found_on);
+            let found = found.map(|found| StateFile::in_one_line(&found));
+            Err(refused(device, &WhyRefused::Foreign { found }))
+        }
     }
 }
 

@@ -31,6 +31,7 @@ mod raw_io;
 mod record;
 pub mod seat;
 pub mod session;
+mod signature;
 mod state;
 mod state_file;
 mod stop;

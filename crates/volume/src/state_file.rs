@@ -15,15 +15,21 @@
 //! A file that cannot be parsed blocks the volume that it concerns: its own, and those whose flash or origin the file
 //! mentions. The others start with a warning, so that one damaged file does not block a directory.
 //!
+//! A file counts only if no other user can write it or exchange it: it decides which flash holds current data. A file
+//! that another user owns or can write is as one that cannot be parsed. New files give no access to other users.
+//!
 //! Why a file and not a place on the origin: all bytes of the origin belong to the client.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_core::format::{FORMAT, OriginPlace, StateRecord, superseded};
+use larder_private::{Directory, Refuse};
+use rustix::fs::{AtFlags, FileType, OFlags};
 
 use super::error::VolumeError;
 
@@ -100,11 +106,28 @@ impl StateFile {
         if !flash.is_some_and(|id| record.names(id)) && record.origin != self.origin.resolved {
             return Ok(());
         }
-        let dir = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let moved = fs::rename(path, &self.path).and_then(|()| File::open(dir)?.sync_all());
+        let dir = self.directory()?;
+        let moved = dir.rename(name_in(path), self.name()).and_then(|()| dir.sync());
         moved.map_err(|e| cannot(path, "move", &e))?;
         tracing::info!("state file {} moved to {}", path.display(), self.path.display());
         Ok(())
+    }
+
+    /// Its directory. It is made, for this user only, if it does not exist.
+    ///
+    /// # Errors
+    /// When it cannot be made, or other users can exchange files in it.
+    pub fn directory(&self) -> Result<Directory, VolumeError> {
+        let dir = self.dir();
+        Directory::create(dir, Refuse::NOTHING, 0o700).map_err(|e| cannot(dir, "make", &e))
+    }
+
+    fn dir(&self) -> &Path {
+        self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    fn name(&self) -> &OsStr {
+        name_in(&self.path)
     }
 
     /// Where it lies.
@@ -134,21 +157,20 @@ impl StateFile {
     fn read(&self) -> Result<Result<Option<StateRecord>, Unusable>, VolumeError> {
         let fails = |e| cannot(&self.path, "read", &e);
         let unusable = |why: String, text| Ok(Err(Unusable { why, text }));
-        // A pipe would block, and a device may not end.
-        match fs::metadata(&self.path) {
-            Ok(found) if !found.is_file() => {
-                return unusable("it is not a regular file".to_owned(), String::new());
-            }
-            Ok(_) => {}
+        let dir = match Directory::open(self.dir(), Refuse::NOTHING) {
+            Ok(dir) => dir,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Ok(None)),
-            Err(e) => return Err(fails(e)),
-        }
-        let mut bytes = Vec::new();
-        let file = match File::open(&self.path) {
-            Ok(file) => file,
+            Err(e) => return Err(cannot(self.dir(), "read", &e)),
+        };
+        let file = match open_in(&dir, self.name()) {
+            Ok(Some(file)) => file,
+            Ok(None) => return unusable("it is not a regular file".to_owned(), String::new()),
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Ok(None)),
+            // It is refused: see `larder_private::Refused`.
+            Err(e) if e.raw_os_error().is_none() => return unusable(e.to_string(), String::new()),
             Err(e) => return Err(fails(e)),
         };
+        let mut bytes = Vec::new();
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(fails)?;
         let text = || String::from_utf8_lossy(&bytes).into_owned();
         if bytes.len() as u64 > MOST_BYTES {
@@ -230,16 +252,16 @@ impl StateFile {
 
     /// The records of its directory; `flash` is the id of the volume's flash.
     fn all_here(&self, flash: Option<u64>) -> Result<Vec<(Self, StateRecord)>, VolumeError> {
-        let Some(dir) = self.path.parent() else { return Ok(Vec::new()) };
-        let entries = match fs::read_dir(dir) {
-            Ok(entries) => entries,
+        let dir = self.dir();
+        let opened = Directory::open(dir, Refuse::NOTHING).and_then(|dir| dir.names());
+        let names = match opened {
+            Ok(names) => names,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(cannot(dir, "read", &e)),
         };
         let mut found = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|e| cannot(dir, "read", &e))?.path();
-            let file = Self::at(path, &self.origin.resolved);
+        for name in names {
+            let file = Self::at(dir.join(name), &self.origin.resolved);
             if file.path.extension().is_none_or(|e| e != "json") {
                 continue;
             }
@@ -275,22 +297,40 @@ impl StateFile {
     /// # Errors
     /// When it cannot be written; the old file is then unchanged.
     pub fn store(&self, state: &StateRecord) -> Result<(), VolumeError> {
-        let dir = self.path.parent().unwrap_or_else(|| Path::new("."));
-        fs::create_dir_all(dir).map_err(|e| cannot(dir, "make", &e))?;
+        let dir = self.directory()?;
         let text = serde_json::to_vec_pretty(state)
             .map_err(|e| cannot(&self.path, "write", &std::io::Error::other(e)))?;
         debug_assert_eq!(serde_json::from_slice(&text).ok().as_ref(), Some(state));
         // Two processes may store at the same time, each a whole file.
         let new = self.path.with_extension(format!("{}.new", std::process::id()));
         let write = || {
-            let mut file = File::create(&new)?;
+            let new = name_in(&new);
+            // Of a process of this number that was killed.
+            dir.remove(new)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            let mut file = File::from(dir.file(new, flags, 0o600, Refuse::ANY)?);
             file.write_all(&text)?;
             file.sync_all()?;
-            fs::rename(&new, &self.path)?;
-            File::open(dir)?.sync_all()
+            dir.rename(new, self.name())?;
+            dir.sync()
         };
         write().map_err(|e| cannot(&self.path, "write", &e))
     }
+}
+
+/// The name of a file in its directory.
+fn name_in(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
+}
+
+/// Opens a state file for reading; none if it is not a regular file, as a link, a pipe, which would block, or a device,
+/// which may not end.
+fn open_in(dir: &Directory, name: &OsStr) -> std::io::Result<Option<File>> {
+    let found = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Ok(None);
+    }
+    dir.file(name, OFlags::RDONLY, 0, Refuse::WRITE).map(|file| Some(File::from(file)))
 }
 
 /// The name of a volume without one: the last part of its origin's place, for people, and a checksum of the whole.
@@ -312,165 +352,17 @@ fn tag(name: &str) -> String {
 fn cannot(path: &Path, doing: &str, error: &std::io::Error) -> VolumeError {
     let what = match doing {
         "make" if !path.exists() => "it does not exist and cannot be created".to_owned(),
+        "make" => "cannot use it".to_owned(),
         _ => format!("cannot {doing} it"),
     };
-    let why = format!("{what}: {error}; accepted: a directory that this user may write to");
+    // A refusal by `larder_private` states what is accepted.
+    let accepted = match error.raw_os_error() {
+        Some(_) => "; accepted: a directory that this user may write to",
+        None => "",
+    };
+    let why = format!("{what}: {error}{accepted}");
     VolumeError::StateDirectory { directory: path.to_owned(), why }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn state(volume: u64, origin: &str) -> StateRecord {
-        StateRecord {
-            format: FORMAT,
-            volume: format!("{volume:016x}"),
-            in_use: true,
-            dirty: false,
-            origin: origin.to_owned(),
-            origin_link: None,
-            origin_bytes: 4096,
-            origin_mtime_ns: Some(-5),
-            reached: vec![(3, 14)],
-        }
-    }
-
-    /// Under another name, too: writes to an origin make every flash of it stale.
-    #[test]
-    fn other_flash_of_the_same_origin_is_put_out_of_use() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str, origin: &str| StateFile::new(dir.path(), name, origin);
-        let in_use = |name: &str| file(name, "").load().unwrap().unwrap().in_use;
-        file("a", "/san").store(&state(1, "/san")).unwrap();
-        file("b", "/san").store(&state(2, "/san")).unwrap();
-        file("c", "/other").store(&state(3, "/other")).unwrap();
-        file("a", "/san").put_out_of_use(Some(1)).unwrap();
-        assert_eq!(["a", "b", "c"].map(in_use), [true, false, true]);
-        // The same name with another origin.
-        file("c", "/san").put_out_of_use(None).unwrap();
-        assert_eq!(["a", "b", "c"].map(in_use), [false, false, false]);
-        StateFile::new(&dir.path().join("none"), "x", "/san").put_out_of_use(None).unwrap();
-        assert!(!dir.path().join("none").exists());
-    }
-
-    #[test]
-    fn a_record_of_dirty_data_is_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str| StateFile::new(dir.path(), name, "/san");
-        file("clean").store(&state(1, "/san")).unwrap();
-        file("dirty").store(&StateRecord { dirty: true, ..state(2, "/san") }).unwrap();
-        for name in ["clean", "dirty", "new"] {
-            let refused = file(name).put_out_of_use(None).unwrap_err();
-            assert!(
-                refused.to_string().contains("flash 0000000000000002 may hold dirty data"),
-                "{refused}"
-            );
-        }
-        assert!(file("clean").load().unwrap().unwrap().in_use, "nothing was written");
-        file("dirty").put_out_of_use(Some(2)).unwrap();
-        assert!(!file("clean").load().unwrap().unwrap().in_use);
-    }
-
-    /// Three volumes without a name; the second had the file that they once had in common.
-    #[test]
-    fn volumes_without_a_name_have_a_file_each() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |origin: &str| StateFile::new(dir.path(), "", origin);
-        let name = |origin: &str| file(origin).path().file_name().unwrap().to_owned();
-        assert_eq!(name("/srv/disk.img").to_str().unwrap(), "disk.img-a0f68d0d.json");
-        assert_ne!(name("/srv/disk.img"), name("/mnt/disk.img"));
-        assert!(name("nbd://host:10809/a?b").to_str().unwrap().starts_with("a_b-"));
-        let earlier = StateFile::new(dir.path(), "volume", "");
-        let dirty = StateRecord { dirty: true, ..state(255, "/srv/b") };
-        earlier.store(&dirty).unwrap();
-        file("/srv/a").take_earlier(Some(1)).unwrap();
-        assert_eq!(file("/srv/a").load().unwrap(), None, "it is of another volume");
-        file("/srv/a").put_out_of_use(None).unwrap();
-        file("/srv/b").take_earlier(None).unwrap();
-        assert_eq!(file("/srv/b").load().unwrap(), Some(dirty.clone()), "by the origin");
-        assert!(!earlier.path().exists());
-        earlier.store(&StateRecord { origin: "/old/path".to_owned(), ..dirty.clone() }).unwrap();
-        file("/srv/b").take_earlier(Some(255)).unwrap();
-        assert!(earlier.path().exists(), "a volume keeps the file that it has");
-        file("/srv/c").take_earlier(Some(255)).unwrap();
-        assert_eq!(file("/srv/c").load().unwrap().unwrap().volume, dirty.volume, "by the flash");
-        StateFile::new(dir.path(), "named", "/srv/b").take_earlier(Some(255)).unwrap();
-    }
-
-    #[test]
-    fn what_is_stored_is_loaded_and_damage_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = StateFile::new(&dir.path().join("sub"), "päck/chen", "/san");
-        assert_eq!(file.load().unwrap(), None);
-        let state = state(0xff, "/san");
-        file.store(&state).unwrap();
-        assert_eq!(file.load().unwrap(), Some(state));
-        assert_ne!(
-            file.path(),
-            StateFile::new(&dir.path().join("sub"), "p_ck_chen", "/san").path()
-        );
-        for damaged in [&b"{}"[..], b"\xff\xfe{", b""] {
-            fs::write(file.path(), damaged).unwrap();
-            assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
-        }
-        fs::write(file.path(), "{}").unwrap();
-        assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
-        // Found by fuzzing: control characters of the file.
-        fs::write(file.path(), r#"{"a\nb\u001b[1m": 1}"#).unwrap();
-        let refused = file.load().unwrap_err().to_string();
-        assert!(refused.contains(r"a\nb\u{1b}[1m") && !refused.contains(char::is_control));
-        let strange =
-            StateRecord { dirty: true, volume: "1\n2".to_owned(), ..self::state(0, "/s\tan") };
-        file.store(&strange).unwrap();
-        let refused = file.put_out_of_use(None).unwrap_err().to_string();
-        assert!(refused.contains(r"/s\tan") && !refused.contains(char::is_control));
-    }
-
-    /// The other volumes of the directory start; the message states the file, the fault and the way out.
-    #[test]
-    fn a_file_that_cannot_be_parsed_blocks_the_volume_that_it_concerns() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str, origin: &str| StateFile::new(dir.path(), name, origin);
-        file("a", "/san/a").store(&state(1, "/san/a")).unwrap();
-        let bad = file("bad", "/san/b").path().to_owned();
-        for content in ["", "{", "[]", "{\"format\": 1}", "\0\0\0"] {
-            fs::write(&bad, content).unwrap();
-            file("a", "/san/a").put_out_of_use(Some(1)).unwrap();
-            assert!(file("a", "/san/a").of_flash(1).unwrap().is_some());
-            let refused = file("bad", "/san/b").put_out_of_use(None).unwrap_err().to_string();
-            assert!(refused.contains("bad.json: ") && refused.contains("--adopt"), "{refused}");
-            assert!(!refused.contains("StateRecord"), "{refused}");
-        }
-        let text = serde_json::to_string(&state(7, "/san/b")).unwrap();
-        fs::write(&bad, &text[..text.len() - 9]).unwrap();
-        assert!(file("other", "/san/b").put_out_of_use(None).is_err(), "the same origin");
-        assert!(file("other", "/san/c").of_flash(7).is_err(), "the same flash");
-        file("other", "/san/c").put_out_of_use(Some(8)).unwrap();
-    }
-
-    #[test]
-    fn what_is_not_a_file_is_refused_and_does_not_block() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str| StateFile::new(dir.path(), name, "/san");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            file("pipe").path(),
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RUSR,
-            0,
-        )
-        .unwrap();
-        std::os::unix::fs::symlink("/dev/zero", file("zero").path()).unwrap();
-        fs::create_dir(file("directory").path()).unwrap();
-        for name in ["pipe", "zero", "directory"] {
-            let refused = file(name).load().unwrap_err();
-            assert_eq!(refused.exit_code(), 4);
-            assert!(refused.to_string().contains("it is not a regular file"), "{refused}");
-        }
-        fs::write(file("large").path(), vec![b' '; 2 << 20]).unwrap();
-        assert!(file("large").load().unwrap_err().to_string().contains("more than 1MiB"));
-        file("a").store(&state(1, "/san")).unwrap();
-        file("a").put_out_of_use(Some(1)).unwrap();
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -30,8 +30,12 @@ pub fn make(
     stopped: impl Fn() -> Result<()>,
 ) -> Result<()> {
     let failed = || format!("cannot write {}", path.display());
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).open(path).with_context(failed)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(failed)?;
     for_chunks(bytes, stopped, |first, chunk| {
         for (page, into) in (first..).zip(chunk.chunks_exact_mut(PAGE_BYTES)) {
             fill(page, into);

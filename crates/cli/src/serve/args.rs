@@ -9,7 +9,8 @@ use larder_core::config::DEFAULT_PRESET;
 use larder_core::exec::Nanos;
 use larder_front::listen::{ListenSpec, Secure};
 use larder_io::DevSpec;
-use larder_nbd::tls::ServerTls;
+use larder_nbd::tls::{ServerTls, TlsError};
+use larder_volume::VolumeError;
 
 use super::limits::LimitArgs;
 use crate::choices::ChoiceArgs;
@@ -73,6 +74,9 @@ pub struct ServeArgs {
     /// Control socket [default: NAME.sock, or default.sock, in /run/larder or $XDG_RUNTIME_DIR/larder]
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
+    /// Group whose members may run status, stats and top [default: none, the user of the server and root]
+    #[arg(long, value_name = "GROUP", hide_short_help = true)]
+    pub control_group: Option<String>,
     /// Worker threads, each with a share of the units [default: half the processors, at most 4]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub workers: Option<u32>,
@@ -82,6 +86,11 @@ pub struct ServeArgs {
     /// Address of the Prometheus metrics, at the path /metrics [default: none]
     #[arg(long, value_name = "HOST:PORT", value_parser = address, hide_short_help = true)]
     pub metrics: Option<String>,
+    /// Let the process use all files and execute programs, as a debugger may need it
+    ///
+    /// Otherwise the kernel (Landlock) restricts it to its devices, state files and sockets.
+    #[arg(long, hide_short_help = true)]
+    pub unrestricted: bool,
     #[command(flatten)]
     pub tls: TlsArgs,
     #[command(flatten)]
@@ -112,7 +121,11 @@ impl TlsArgs {
     /// What the server requires of clients, if there is TLS.
     pub fn secure(&self) -> Result<Option<Secure>> {
         let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
-        let tls = ServerTls::load(cert, key, self.tls_client_ca.as_deref())?;
+        let tls = ServerTls::load(cert, key, self.tls_client_ca.as_deref());
+        let tls = tls.map_err(|e| match e {
+            TlsError::OpenKey(_) => VolumeError::Refused(e.to_string()).into(),
+            e => anyhow::Error::from(e),
+        })?;
         Ok(Some(Secure { tls, everywhere: self.tls_require }))
     }
 }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use larder_front::control::make_home;
 use larder_front::listen::{self, ListenSpec};
 use larder_io::{DevSpec, whole_path};
 use larder_volume::VolumeError;
@@ -167,18 +168,6 @@ fn listener_thing(spec: &ListenSpec) -> Thing {
 
 fn path_thing(path: &Path) -> Thing {
     Thing::Path(whole_path(path))
-}
-
-fn make_home(control: &Path) -> Result<(), VolumeError> {
-    let Some(dir) = control.parent() else { return Ok(()) };
-    let fail = |e| {
-        let at = dir.display();
-        VolumeError::Usage(match dir.exists() {
-            true => format!("{at}: cannot be used for a control socket: {e}"),
-            false => format!("{at}: does not exist and cannot be created: {e}"),
-        })
-    };
-    std::fs::create_dir_all(dir).map_err(fail)
 }
 
 #[cfg(test)]

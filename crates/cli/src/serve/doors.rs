@@ -44,7 +44,7 @@ impl Doors {
     pub fn open(served: &[Served], metrics: Option<TcpListener>) -> Result<Self> {
         let mut controls = Vec::new();
         for s in served {
-            let control = Control::start(&s.control, Arc::clone(&s.volume));
+            let control = Control::start(&s.control, s.readers, Arc::clone(&s.volume));
             controls.push(control.map_err(|e| s.plan.locate(e.into()))?);
         }
         let seats = Seats::new(MOST_CONNECTIONS * served.len());

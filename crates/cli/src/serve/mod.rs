@@ -11,6 +11,7 @@ mod config;
 mod doors;
 mod limits;
 mod open;
+mod restrict;
 mod run;
 mod served;
 
@@ -46,6 +47,7 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let opened = checked.into_iter().map(Checked::open).collect::<Result<Vec<_>>>()?;
     opened.iter().try_for_each(|o| clash::check_places(&o.checked))?;
     check_memory(&opened)?;
+    restrict::restrict(&opened)?;
     let served = opened.into_iter().map(start).collect::<Result<Vec<_>>>()?;
     let stops = signals()?;
     let doors = Doors::open(&served, metrics)?;
@@ -59,7 +61,7 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
 fn start(opened: Opened) -> Result<Served> {
     opened.announce();
     let Opened { checked, origin, flash, mut made } = opened;
-    let Checked { plan, choices, limits, workers, control, secure, state, .. } = checked;
+    let Checked { plan, choices, limits, workers, control, readers, secure, state, .. } = checked;
     let name = plan.args.name.clone();
     let run = || {
         let config = VolumeConfig { name, origin, choices, limits, workers, state };
@@ -73,7 +75,7 @@ fn start(opened: Opened) -> Result<Served> {
     };
     let volume = run().map_err(|e| plan.locate(e))?;
     made.iter_mut().for_each(open::Made::keep);
-    Ok(Served { plan, control, secure, volume })
+    Ok(Served { plan, control, readers, secure, volume })
 }
 
 /// Refuses to start if all volumes together may need more memory than there is.

@@ -14,13 +14,17 @@ use larder_core::config::{Choices, Durability, Limits};
 use larder_core::format::{DeviceSize, Plan as LayoutPlan, Wishes};
 use larder_core::shape::Shape;
 use larder_front::listen::Secure;
-use larder_io::{Access, DevSpec, Device, OpenError, ServerBounds, format_size, rough_size};
+use larder_io::{
+    Access, DevSpec, Device, OpenError, Privacy, ServerBounds, format_size, rough_size,
+};
+use larder_private::Refuse;
 use larder_volume::{FlashDevice, StateFile, VolumeError};
+use rustix::fs::OFlags;
 
 use super::args::ServeArgs;
 use super::config::Plan;
 use crate::choices::choices;
-use crate::control::{default_control, default_state};
+use crate::control::{default_control, default_state, group};
 use crate::out::tell;
 use crate::setting::BadSetting;
 use crate::workers::workers;
@@ -37,6 +41,8 @@ pub struct Checked {
     pub secure: Option<Secure>,
     pub workers: u32,
     pub control: PathBuf,
+    /// The group whose members may read the state and the counters.
+    pub readers: Option<u32>,
     /// The file that records whether the flash may be used.
     pub state: Option<StateFile>,
 }
@@ -86,13 +92,14 @@ impl Checked {
             }
             let default = || default_control(&args.name);
             let control = args.control.clone().map_or_else(default, Ok)?;
+            let readers = args.control_group.as_deref().map(group).transpose()?;
             let workers = workers(args.workers)?;
             let state = state_file(args, &choices)?;
-            Ok((choices, limits, remote, secure, workers, control, state))
+            Ok((choices, limits, remote, secure, workers, (control, readers), state))
         };
         let settings = settings().map_err(|e| plan.locate(e))?;
-        let (choices, limits, remote, secure, workers, control, state) = settings;
-        Ok(Self { plan, choices, limits, remote, secure, workers, control, state })
+        let (choices, limits, remote, secure, workers, (control, readers), state) = settings;
+        Ok(Self { plan, choices, limits, remote, secure, workers, control, readers, state })
     }
 
     /// Opens its devices.
@@ -105,7 +112,7 @@ impl Checked {
                 let why = "is missing; with write-back it may hold dirty data";
                 bail!(BadSetting::new("flash", why));
             }
-            let origin = open_device(origin, self.remote)?;
+            let origin = open_device(origin, Privacy::Any, self.remote)?;
             let bytes = origin.geometry().bytes;
             let shape = self.choices.shape(bytes, self.workers);
             let (flash, made) = open_flash(args, shape, &self.choices)?;
@@ -202,11 +209,15 @@ fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> 
 
 /// Opens a device. The kernel holds the locks of a killed server until its last operations end, so that a start right
 /// after the kill waits for the lock.
-fn open_device(spec: &DevSpec, remote: ServerBounds) -> Result<Device, VolumeError> {
+fn open_device(
+    spec: &DevSpec,
+    privacy: Privacy,
+    remote: ServerBounds,
+) -> Result<Device, VolumeError> {
     let begin = Instant::now();
     let mut told = false;
     loop {
-        match Device::open_within(spec, Access::ReadWrite, remote) {
+        match Device::open_within(spec, Access::ReadWrite, privacy, remote) {
             Err(OpenError::InUse { .. }) if begin.elapsed() < LOCK_BOUND => {
                 if begin.elapsed() > LOCK_BOUND / 10 && !std::mem::replace(&mut told, true) {
                     tell!("{spec} is in use; waiting for up to {} s", LOCK_BOUND.as_secs());
@@ -231,7 +242,8 @@ fn open_flash(
         (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes)?,
         _ => None,
     };
-    let device = open_device(spec, ServerBounds::default()).map_err(|e| flash_hint(e, args))?;
+    let device = open_device(spec, Privacy::Private, ServerBounds::default())
+        .map_err(|e| flash_hint(e, args))?;
     if let Some(asked) = args.flash_size.filter(|size| *size > device.geometry().bytes) {
         tell!(
             "flash {} holds {}, less than --flash-size {}",
@@ -284,14 +296,15 @@ fn flash_hint(error: VolumeError, args: &ServeArgs) -> anyhow::Error {
 
 /// Creates a flash file of this size with its blocks allocated, unless the file exists.
 fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let (size, mut options) = (format_size(bytes), std::fs::OpenOptions::new());
-    let file = match options.write(true).create_new(true).mode(0o600).open(path) {
+    let (size, flags) = (format_size(bytes), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
+    let file = match larder_private::open(path, flags, 0o600, Refuse::ANY) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(None),
         Err(e) => {
             let why = format!("{} of {size} cannot be created: {e}", path.display());
-            bail!(BadSetting::new("flash", why));
+            // An error without a number is a refusal: see `larder_private::Refused`.
+            let code = if e.raw_os_error().is_some() { 2 } else { 4 };
+            bail!(BadSetting { code, ..BadSetting::new("flash", why) });
         }
     };
     let made = Made(Some(path.to_owned()));

@@ -15,6 +15,8 @@ pub struct Served {
     pub plan: Plan,
     /// Its control socket.
     pub control: PathBuf,
+    /// The group whose members may read the state and the counters.
+    pub readers: Option<u32>,
     /// The TLS that its clients need.
     pub secure: Option<Secure>,
     /// The volume.

@@ -85,9 +85,16 @@ pub enum WhyRefused {
     DamagedLabel,
     /// It has no label, and is not empty.
     #[error(
-        "holds data that is not Larder's (it is neither zero nor labelled); give --format to overwrite it, or another device"
+        "holds {}; give --format to overwrite it, or another device",
+        match found {
+            Some(found) => format!("{found}, which is not Larder's"),
+            None => "data that is not Larder's (it is neither zero nor labelled)".to_owned(),
+        }
     )]
-    Foreign,
+    Foreign {
+        /// The name of what was found, if it is known.
+        found: Option<String>,
+    },
     /// It would start cold, and may hold dirty data.
     #[error(
         "cannot be used ({why}), and it may hold dirty data; start it with the settings that it had, {}or discard that data with --format",

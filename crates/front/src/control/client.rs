@@ -63,7 +63,7 @@ pub(super) fn connect(path: &Path, command: &Command) -> Result<UnixStream, Fail
     let mut stream = UnixStream::connect(path).map_err(|e| {
         let what = match e.kind() {
             std::io::ErrorKind::PermissionDenied => {
-                "permission denied: only the socket's owner and root may connect"
+                "permission denied: the user of the server, root and the group of --control-group may connect"
             }
             _ => "no server listens there; is it running, and are --name and --control those of serve?",
         };

@@ -5,15 +5,15 @@
 //! This module is the server. [`wire`] has the messages, [`client`] the client, and [`record`] both ends of a
 //! recording.
 //!
-//! Invariants: only the socket's owner may connect; a client has [`REQUEST_BOUND`] to send its request, which has at
-//! most [`MOST_LINE`] bytes.
+//! Invariants: the user of this process and root may run each command, members of the readers' group `status` and
+//! `stats` (with which `top` works), and other users none ([`Rank`]); a client has [`REQUEST_BOUND`] to send its
+//! request, which has at most [`MOST_LINE`] bytes.
 
 pub mod client;
 pub mod record;
 pub mod wire;
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use larder_core::format::Wishes;
-use larder_io::{Access, DevSpec, Device};
+use larder_io::{DevSpec, Device, Peer};
 use larder_nbd::deadline::Deadlined;
+use larder_private::{Directory, Refuse};
 use larder_volume::{FlashDevice, Volume, VolumeError};
 use serde_json::{Value, json};
 
 use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, write_answer};
-use crate::listen::bind_unix;
+use crate::socket::{Rights, bind_unix};
 
 /// Control clients served at a time.
 const MOST_CLIENTS: usize = 16;
@@ -38,22 +39,19 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens for control clients.
+    /// Listens for control clients. `readers` is the group whose members may read the state and the counters.
     ///
     /// # Errors
     /// The socket cannot be bound.
-    pub fn start(path: &Path, volume: Arc<Volume>) -> Result<Self, VolumeError> {
-        if let Some(dir) = path.parent() {
-            let fail = |e| {
-                VolumeError::Usage(format!("{}: cannot create the directory: {e}", dir.display()))
-            };
-            std::fs::create_dir_all(dir).map_err(fail)?;
-        }
-        let listener = bind_unix(path)?;
-        let owner_only = std::fs::Permissions::from_mode(0o600);
-        let fail = |e| VolumeError::Usage(format!("{}: {e}", path.display()));
-        std::fs::set_permissions(path, owner_only).map_err(fail)?;
-        let body = move || accept(&listener, &volume);
+    pub fn start(
+        path: &Path,
+        readers: Option<u32>,
+        volume: Arc<Volume>,
+    ) -> Result<Self, VolumeError> {
+        make_home(path)?;
+        let mode = Some(if readers.is_some() { 0o660 } else { 0o600 });
+        let listener = bind_unix(path, Rights { mode, group: readers })?;
+        let body = move || accept(&listener, readers, &volume);
         let thread = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
         thread.map_err(VolumeError::Thread)?;
         Ok(Self { path: path.to_owned() })
@@ -66,7 +64,63 @@ impl Drop for Control {
     }
 }
 
-fn accept(listener: &UnixListener, volume: &Arc<Volume>) {
+/// Makes the directory of a control socket, if it is missing, and checks that no other user can exchange the socket.
+///
+/// # Errors
+/// It does not exist and cannot be created, it is not a directory, or other users can exchange files in it.
+pub fn make_home(control: &Path) -> Result<(), VolumeError> {
+    let dir = control.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let at = dir.display();
+    match Directory::create(dir, Refuse::NOTHING, 0o755) {
+        Ok(_) => Ok(()),
+        // It is refused: see `larder_private::Refused`.
+        Err(e) if e.raw_os_error().is_none() => {
+            Err(VolumeError::Refused(format!("control socket {}: {e}", control.display())))
+        }
+        Err(e) if dir.exists() => {
+            Err(VolumeError::Usage(format!("{at}: cannot be used for a control socket: {e}")))
+        }
+        Err(e) => {
+            Err(VolumeError::Usage(format!("{at}: does not exist and cannot be created: {e}")))
+        }
+    }
+}
+
+/// What a client may do, by the user and the groups that the kernel states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rank {
+    /// The user of this process, or root: every command.
+    Owner,
+    /// A member of the readers' group.
+    Reader,
+    /// Any other user.
+    Stranger,
+}
+
+impl Rank {
+    fn of(peer: &Peer, owner: u32, readers: Option<u32>) -> Self {
+        match readers {
+            _ if peer.user == owner || peer.user == 0 => Self::Owner,
+            Some(group) if peer.groups.contains(&group) => Self::Reader,
+            _ => Self::Stranger,
+        }
+    }
+
+    fn may(self, command: &Command) -> Result<(), VolumeError> {
+        let reads = matches!(command, Command::Status | Command::Stats);
+        let who = match self {
+            Self::Owner => return Ok(()),
+            Self::Reader if reads => return Ok(()),
+            Self::Reader => "the group of --control-group may run status, stats and top",
+            Self::Stranger => "a group of --control-group can be given status, stats and top",
+        };
+        Err(VolumeError::Refused(format!(
+            "control socket: the user of the server and root may run this command; {who}"
+        )))
+    }
+}
+
+fn accept(listener: &UnixListener, readers: Option<u32>, volume: &Arc<Volume>) {
     let clients = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -80,7 +134,7 @@ fn accept(listener: &UnixListener, volume: &Arc<Volume>) {
         let (volume, served) = (Arc::clone(volume), Arc::clone(&clients));
         let body = move || {
             // An error means that the client is gone; no one is left to report it to.
-            let _ = serve(stream, &volume);
+            let _ = serve(stream, readers, &volume);
             served.fetch_sub(1, Ordering::SeqCst);
         };
         let thread = std::thread::Builder::new().name("larder-control".to_owned());
@@ -90,7 +144,9 @@ fn accept(listener: &UnixListener, volume: &Arc<Volume>) {
     }
 }
 
-fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
+fn serve(stream: UnixStream, readers: Option<u32>, volume: &Volume) -> std::io::Result<()> {
+    let owner = rustix::process::geteuid().as_raw();
+    let rank = Rank::of(&Peer::of(&stream)?, owner, readers);
     let mut line = String::new();
     let request = Deadlined::new(&stream, REQUEST_BOUND).take(MOST_LINE);
     let read = BufReader::new(request).read_line(&mut line);
@@ -107,7 +163,7 @@ fn serve(stream: UnixStream, volume: &Volume) -> std::io::Result<()> {
             last = text;
         }
     };
-    let result = execute(command, volume, &stream, progress);
+    let result = rank.may(&command).and_then(|()| execute(command, volume, &stream, progress));
     answer(match result {
         Ok(value) => Answer::Ok(value),
         Err(e) => Answer::Error { code: e.exit_code(), message: e.to_string() },
@@ -151,7 +207,7 @@ fn execute(
         }
         Command::Attach { flash, flash_bytes, format } => {
             let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
-            let device = Device::open(&spec, Access::ReadWrite)?;
+            let device = Device::open_private(&spec)?;
             let choices = &volume.config().choices;
             let wishes = Wishes { formats: format, adopted: false };
             let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, wishes)?;
@@ -160,5 +216,32 @@ fn execute(
             Ok(json!({ "attached": true, "units_total": units }))
         }
         Command::Record => record::serve(stream, volume),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_decides_which_commands_a_client_may_run() {
+        let rank = |user, groups: &[u32], readers| {
+            Rank::of(&Peer { user, groups: groups.to_vec() }, 500, readers)
+        };
+        let detach = Command::Detach { bound_seconds: 1 };
+        for (rank, expected, reads, changes) in [
+            (rank(500, &[], None), Rank::Owner, true, true),
+            (rank(0, &[7], Some(9)), Rank::Owner, true, true),
+            (rank(501, &[7, 9], Some(9)), Rank::Reader, true, false),
+            (rank(501, &[7, 8], Some(9)), Rank::Stranger, false, false),
+            (rank(501, &[0, 500], None), Rank::Stranger, false, false),
+        ] {
+            assert_eq!(rank, expected);
+            assert_eq!(rank.may(&Command::Status).is_ok(), reads);
+            assert_eq!(rank.may(&Command::Stats).is_ok(), reads);
+            for command in [&detach, &Command::Record, &Command::Flush { bound_seconds: 1 }] {
+                assert_eq!(rank.may(command).is_ok(), changes, "{command:?}");
+            }
+        }
     }
 }

@@ -21,6 +21,14 @@ pub enum OpenError {
         /// The device as the user named it.
         device: String,
     },
+    /// Another user owns it, or may read or write it.
+    #[error("device '{device}': {why}; a device with cached data gives no access to other users")]
+    NotPrivate {
+        /// The device as the user named it.
+        device: String,
+        /// The file or directory, and what is accepted.
+        why: String,
+    },
     /// A directory, a pipe, a terminal and the like.
     #[error("device '{device}': is {what}; accepted: a regular file or a block device")]
     NotADevice {

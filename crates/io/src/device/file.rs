@@ -12,19 +12,20 @@
 //! the flag fails.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use larder_core::buf::{Buf, PAGE};
 use larder_core::exec::IoKind;
 use larder_core::request::Errno;
+use larder_private::Refuse;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Statx, StatxFlags,
 };
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 
 use super::error::OpenError;
-use super::geometry::{Access, Geometry, Identity};
+use super::geometry::{Access, Geometry, Identity, Privacy};
 use super::sysfs;
 use crate::errno::{from_sys, is_unsupported};
 
@@ -65,6 +66,8 @@ impl Way {
 /// An open file or block device.
 pub(crate) struct FileBase {
     pub(crate) fd: OwnedFd,
+    /// Where it was opened, for other programs that read it.
+    pub(super) path: PathBuf,
     /// Whether direct I/O is used.
     pub(crate) direct: bool,
     /// The required alignment of memory.
@@ -90,7 +93,11 @@ fn kind_name(kind: FileType) -> &'static str {
 
 impl FileBase {
     /// Opens `path` and determines its geometry.
-    pub(crate) fn open(path: &Path, access: Access) -> Result<(Self, Geometry), OpenError> {
+    pub(crate) fn open(
+        path: &Path,
+        access: Access,
+        privacy: Privacy,
+    ) -> Result<(Self, Geometry), OpenError> {
         let device = path.display().to_string();
         let fail = |action, errno: rustix::io::Errno| match errno {
             rustix::io::Errno::NOENT => OpenError::NotFound { device: device.clone() },
@@ -112,13 +119,28 @@ impl FileBase {
             Access::ReadWrite if is_block => OFlags::RDWR | OFlags::EXCL,
             Access::ReadWrite => OFlags::RDWR,
         };
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| fail("open it", e))?;
+        let fd = match privacy {
+            Privacy::Any => {
+                rustix::fs::open(path, flags, Mode::empty()).map_err(|e| fail("open it", e))?
+            }
+            Privacy::Private => open_private(path, flags, is_block).map_err(|e| {
+                match rustix::io::Errno::from_io_error(&e) {
+                    Some(errno) => fail("open it", errno),
+                    None => OpenError::NotPrivate { device: device.clone(), why: e.to_string() },
+                }
+            })?,
+        };
+        // Another file may have taken its place.
+        let opened = rustix::fs::fstat(&fd).map_err(|e| fail("stat it", e))?;
+        if FileType::from_raw_mode(opened.st_mode) != kind {
+            return Err(OpenError::NotADevice { device, what: "another file than before" });
+        }
         if access == Access::ReadWrite && !is_block {
             rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|e| fail("lock it", e))?;
         }
-        let found = probe(fd, is_block, access).map_err(|e| fail("determine its size", e))?;
-        let (base, geometry, size) = found;
+        let found = probe(fd, path, is_block, access);
+        let (base, geometry, size) = found.map_err(|e| fail("determine its size", e))?;
         if geometry.bytes == 0 {
             return Err(OpenError::TooSmall { device, bytes: size, block: geometry.block_bytes });
         }
@@ -233,6 +255,13 @@ impl FileBase {
     }
 }
 
+/// Opens a file that gives no access to other users. The group of a block device may have access: members of this group
+/// may use every disk.
+fn open_private(path: &Path, flags: OFlags, is_block: bool) -> std::io::Result<OwnedFd> {
+    let refuse = if is_block { Refuse::OTHERS } else { Refuse::ANY };
+    larder_private::open(path, flags, 0, refuse)
+}
+
 /// Enables direct I/O where possible; returns the alignment of offsets and of memory.
 fn direct_io(fd: &OwnedFd, stat: &Statx, disk: u64, block: Option<u32>) -> Option<(u32, u32)> {
     let reported = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
@@ -252,6 +281,7 @@ fn direct_io(fd: &OwnedFd, stat: &Statx, disk: u64, block: Option<u32>) -> Optio
 
 fn probe(
     fd: OwnedFd,
+    path: &Path,
     is_block: bool,
     access: Access,
 ) -> rustix::io::Result<(FileBase, Geometry, u64)> {
@@ -271,6 +301,7 @@ fn probe(
     };
     let base = FileBase {
         fd,
+        path: path.to_owned(),
         direct: aligned.is_some(),
         mem_align,
         in_memory,

@@ -13,6 +13,16 @@ pub enum Access {
     ReadWrite,
 }
 
+/// Who else may use a file or block device that is opened. Devices of other kinds are not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privacy {
+    /// Any user.
+    Any,
+    /// Root and the user of this process; of a block device also its group. Others are refused, as is a path on which
+    /// other users could exchange the file.
+    Private,
+}
+
 /// Size and shape of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {

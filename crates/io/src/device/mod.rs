@@ -20,6 +20,7 @@ mod paced;
 mod slow;
 mod sysfs;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use larder_core::exec::{Io, IoKind};
@@ -34,7 +35,7 @@ use crate::fault::{Fault, Verdict};
 use crate::spec::DevSpec;
 
 pub use self::error::OpenError;
-pub use self::geometry::{Access, Geometry, Identity};
+pub use self::geometry::{Access, Geometry, Identity, Privacy};
 pub use self::paced::{Paced, PacedOp};
 pub(crate) use self::slow::Slow;
 
@@ -80,7 +81,15 @@ impl Device {
     /// # Errors
     /// The device does not exist, is in use, or cannot be opened.
     pub fn open(spec: &DevSpec, access: Access) -> Result<Self, OpenError> {
-        Self::open_within(spec, access, ServerBounds::default())
+        Self::open_within(spec, access, Privacy::Any, ServerBounds::default())
+    }
+
+    /// Opens a device for cached data: for all operations, and only if no other user can read or write it.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), or other users have access.
+    pub fn open_private(spec: &DevSpec) -> Result<Self, OpenError> {
+        Self::open_within(spec, Access::ReadWrite, Privacy::Private, ServerBounds::default())
     }
 
     /// As [`open`](Self::open), with time limits for a server.
@@ -90,12 +99,13 @@ impl Device {
     pub fn open_within(
         spec: &DevSpec,
         access: Access,
+        privacy: Privacy,
         within: ServerBounds,
     ) -> Result<Self, OpenError> {
         let name = spec.to_string();
         match spec {
             DevSpec::Path(path) => {
-                let (file, geometry) = FileBase::open(path, access)?;
+                let (file, geometry) = FileBase::open(path, access, privacy)?;
                 Ok(Self::build(name, access, geometry, Base::File(file)))
             }
             DevSpec::Mem(bytes) | DevSpec::Null(bytes) => {
@@ -114,7 +124,7 @@ impl Device {
                 Ok(Self::build(name, access, geometry, base))
             }
             DevSpec::Slow { inner, profile, seed } => {
-                let inner = Self::open_within(inner, access, within)?;
+                let inner = Self::open_within(inner, access, privacy, within)?;
                 let bytes = inner.geometry().bytes;
                 let model = slow::model(profile, bytes, seed.unwrap_or(0));
                 let fail = |error| OpenError::Profile { device: name.clone(), error };
@@ -184,6 +194,15 @@ impl Device {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// The path of a file or block device.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &*self.0.base {
+            Base::File(file) => Some(&file.path),
+            _ => None,
+        }
     }
 
     /// Size and shape.

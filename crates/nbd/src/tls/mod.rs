@@ -6,18 +6,22 @@
 //!
 //! Invariants: only the authorities in the files that the user named are trusted, neither the system's nor built-in
 //! ones. A client always verifies the server's name. Keys and certificates are read when a server starts and whenever a
-//! client connects. TLS 1.2 and 1.3.
+//! client connects. A private key that other users can read or write is refused. TLS 1.2 and 1.3.
 //!
 //! Why rustls with `ring`: it is memory-safe, and it builds with only a C compiler.
 
 mod pump;
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use larder_private::Refuse;
+use rustix::fs::OFlags;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -44,6 +48,9 @@ pub enum TlsError {
         /// What the file must contain.
         accepted: &'static str,
     },
+    /// Other users can read or write a private key.
+    #[error("TLS: private key {0}; a private key gives no access to other users")]
+    OpenKey(String),
     /// The URI names no trusted authority.
     #[error("TLS: no authority to trust; accepted: tls-certificates=DIR or tls-ca=FILE in the URI")]
     NoAuthority,
@@ -57,6 +64,9 @@ pub enum TlsError {
     #[error("TLS: the handshake failed: {0}")]
     Handshake(io::Error),
 }
+
+/// The longest file of a private key.
+const MOST_KEY_BYTES: u64 = 1 << 20;
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
@@ -81,12 +91,26 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let fail = |e: rustls::pki_types::pem::Error| TlsError::File {
-        path: path.to_owned(),
-        what: e.to_string(),
-        accepted: "a private key",
-    };
-    PrivateKeyDer::from_pem_file(path).map_err(fail)
+    let fail =
+        |what: String| TlsError::File { path: path.to_owned(), what, accepted: "a private key" };
+    let mut pem = Vec::new();
+    let read = open_key(path).and_then(|file| file.take(MOST_KEY_BYTES).read_to_end(&mut pem));
+    match read {
+        Ok(_) => PrivateKeyDer::from_pem_slice(&pem).map_err(|e| fail(e.to_string())),
+        // It is refused: see `larder_private::Refused`.
+        Err(e) if e.raw_os_error().is_none() => Err(TlsError::OpenKey(e.to_string())),
+        Err(e) => Err(fail(e.to_string())),
+    }
+}
+
+/// Opens the file of a private key. A group may read it only if root owns it, as where a system shares a key between
+/// services by a group.
+fn open_key(path: &Path) -> io::Result<File> {
+    let key = File::from(larder_private::open(path, OFlags::RDONLY, 0, Refuse::OTHERS)?);
+    if key.metadata()?.uid() != 0 {
+        larder_private::check(&key, path, Refuse::ANY)?;
+    }
+    Ok(key)
 }
 
 fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {

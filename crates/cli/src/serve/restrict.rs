@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the server drops before it serves: files that it does not use (Landlock), and privileges of programs that it
+//! might execute (`PR_SET_NO_NEW_PRIVS`).
+//!
+//! Purpose: an attacker who controls the process through a fault in it has no more of the machine than the server uses.
+//!
+//! Invariants: it happens when the devices are open and before workers, listeners and the control socket exist, so that
+//! every thread that reads bytes of a client is restricted. Open files stay as usable as they are. Nothing is executed
+//! afterwards. A kernel without Landlock restricts less, with a line in the log.
+//!
+//! Rules: `/dev` may be read and written, because `larder attach` names any device, and so may the directory of a flash
+//! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
+//! removed only in the directories of state files and sockets.
+//!
+//! Why not with a FUSE file: Landlock forbids to unmount it, and `fusermount3` needs its privileges.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use landlock::{
+    ABI, Access as _, AccessFs, BitFlags, PathBeneath, PathFd, RestrictSelfAttr as _, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, make_bitflags,
+};
+use larder_core::config::Durability;
+use larder_front::listen::ListenSpec;
+use larder_io::DevSpec;
+use larder_nbd::uri::Uri;
+
+use super::open::Opened;
+
+/// The newest version of Landlock that is used; an older kernel restricts what it knows.
+const VERSION: ABI = ABI::V5;
+/// Rights on files that exist.
+const USE: BitFlags<AccessFs> =
+    make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | IoctlDev});
+/// Rights to read.
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+/// Rights in a directory whose files are replaced.
+const REPLACE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile
+});
+/// Rights in a directory of sockets.
+const SOCKETS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadDir | MakeSock | RemoveFile});
+/// What the C library and the server read: names of hosts, and the state of the machine.
+const SYSTEM: [&str; 7] = ["/etc", "/proc", "/sys", "/lib", "/lib64", "/usr/lib", "/run/systemd"];
+
+/// Restricts this process to what its volumes use.
+pub fn restrict(volumes: &[Opened]) -> Result<()> {
+    let args = || volumes.iter().map(|v| &v.checked.plan.args);
+    if args().any(|args| args.unrestricted) {
+        return Ok(());
+    }
+    if args().flat_map(|args| &args.listen).any(|spec| matches!(spec, ListenSpec::Fuse(_))) {
+        tracing::info!("not restricted to its own files: a FUSE file must be unmounted");
+        return Ok(());
+    }
+    let status = enforce(&rights(volumes)).context("cannot restrict the server to its files")?;
+    match status {
+        RulesetStatus::FullyEnforced => tracing::debug!("restricted to its own files"),
+        RulesetStatus::PartiallyEnforced => {
+            tracing::debug!("restricted to its own files as far as the kernel can (Landlock)");
+        }
+        RulesetStatus::NotEnforced => {
+            tracing::info!("not restricted to its own files: the kernel has no Landlock");
+        }
+    }
+    Ok(())
+}
+
+/// What may be used below which path.
+type Right = (PathBuf, BitFlags<AccessFs>);
+
+fn rights(volumes: &[Opened]) -> Vec<Right> {
+    let mut rights: Vec<Right> = SYSTEM.map(|path| (path.into(), READ)).into();
+    rights.push(("/dev".into(), USE));
+    for Opened { checked, .. } in volumes {
+        let args = &checked.plan.args;
+        match &args.flash {
+            None => rights.push(("/".into(), USE)),
+            Some(flash) => rights.extend(file_of(flash).map(|file| (directory(file), USE))),
+        }
+        if let Some(state) = &checked.state {
+            // A volatile cache makes no directory.
+            if checked.choices.durability != Durability::Volatile {
+                let _ = state.directory();
+            }
+            rights.push((directory(state.path()), REPLACE));
+        }
+        rights.push((directory(&checked.control), SOCKETS));
+        for spec in &args.listen {
+            if let ListenSpec::Unix(path) = spec {
+                rights.push((directory(path), SOCKETS));
+            }
+        }
+        rights.extend(args.origin.iter().flat_map(certificates).map(|path| (path, READ)));
+    }
+    rights
+}
+
+fn enforce(rights: &[Right]) -> Result<RulesetStatus> {
+    let set = Ruleset::default().handle_access(AccessFs::from_all(VERSION))?.create()?;
+    let add = |set: RulesetCreated, (path, access): &Right| {
+        // What does not exist is not used.
+        let Ok(place) = PathFd::new(path) else { return Ok(set) };
+        let access = if path.is_dir() { *access } else { *access & AccessFs::from_file(VERSION) };
+        set.add_rule(PathBeneath::new(place, access))
+    };
+    let set = rights.iter().try_fold(set, add)?;
+    // Threads of connections to an origin exist already; older kernels leave these out.
+    Ok(set.all_threads(true)?.restrict_self()?.ruleset)
+}
+
+fn directory(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    whole.parent().map_or(whole.clone(), Path::to_owned)
+}
+
+/// The file or block device of a specification.
+fn file_of(spec: &DevSpec) -> Option<&Path> {
+    match spec {
+        DevSpec::Path(path) => Some(path),
+        DevSpec::Slow { inner, .. } => file_of(inner),
+        DevSpec::Nbd(_) | DevSpec::Mem(_) | DevSpec::Null(_) => None,
+    }
+}
+
+/// Files that are read again for each connection to an origin with TLS.
+fn certificates(origin: &DevSpec) -> Vec<PathBuf> {
+    let DevSpec::Nbd(Uri { tls: Some(names), .. }) = origin else { return Vec::new() };
+    [&names.certificates, &names.ca].into_iter().flatten().cloned().collect()
+}

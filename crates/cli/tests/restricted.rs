@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a serving process dropped: files that it does not use, and programs that it might execute.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
+
+use larder_testkit::command::make_initial;
+use larder_testkit::place::Place;
+use larder_testkit::server::Server;
+
+const BYTES: u64 = 4 << 20;
+
+/// A value of `/proc/PID/status` of each thread.
+fn of_threads(pid: u64, key: &str) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let value = |thread: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        Some(line.trim_start_matches(':').trim().to_owned())
+    };
+    threads.filter_map(value).collect()
+}
+
+/// Whether the kernel restricts files: the first version of Landlock is in Linux 5.13, and it can be switched off.
+fn has_landlock() -> bool {
+    let names = std::fs::read_to_string("/sys/kernel/security/lsm");
+    let has = match names {
+        Ok(names) => names.contains("landlock"),
+        // Not mounted, or closed to this user.
+        Err(_) => {
+            let release = rustix::system::uname().release().to_string_lossy().into_owned();
+            let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+            (parts.next(), parts.next()) >= (Some(5), Some(13))
+        }
+    };
+    if !has {
+        println!("skipped: the kernel has no Landlock");
+    }
+    has
+}
+
+#[test]
+fn a_server_uses_only_its_own_files() {
+    if !has_landlock() {
+        return;
+    }
+    let (place, elsewhere) = (Place::new(), Place::new());
+    make_initial(&place.path("origin"), BYTES);
+    let other = elsewhere.file("flash", 4 << 20).to_str().unwrap().to_owned();
+    for unrestricted in [false, true] {
+        let more = ["--unrestricted"];
+        let more = if unrestricted { &more[..] } else { &[] };
+        let server = Server::start(&place.serve_cached(4, more));
+        let pid = place.status()["pid"].as_u64().unwrap();
+        let expected = if unrestricted { "0" } else { "1" };
+        let threads = of_threads(pid, "NoNewPrivs");
+        let given_up = threads.iter().filter(|value| *value == expected).count();
+        assert!(threads.len() > 3 && given_up == threads.len(), "{threads:?}");
+        place.ask(&["detach"]).ok();
+        let attached = place.ask(&["attach", &other, "--format"]);
+        if unrestricted {
+            attached.ok();
+        } else {
+            assert_eq!(attached.code, 2, "{attached:?}");
+            assert!(attached.err.contains("Permission denied"), "{attached:?}");
+            assert!(std::fs::read(&other).unwrap().iter().all(|b| *b == 0));
+            // Its own flash returns, and its state is written as before.
+            place.ask(&["attach", &place.word("flash")]).ok();
+            place.client().write_at(0, &[7; 4096], true).unwrap();
+            assert_eq!(place.status()["state"], "caching");
+        }
+        server.stop();
+        for left in ["nbd", "control"] {
+            assert!(!place.path(left).exists(), "{left} is left behind");
+        }
+    }
+}
+
+/// A server without a flash accepts any device later.
+#[test]
+fn a_server_without_flash_accepts_a_file_later() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    make_initial(&place.path("origin"), BYTES);
+    let other = elsewhere.file("flash", 4 << 20).to_str().unwrap().to_owned();
+    let server = Server::start(&place.serve(&["--origin", &place.word("origin"), "--unit=64KiB"]));
+    place.ask(&["attach", &other]).ok();
+    assert_eq!(place.status()["state"], "caching");
+    server.stop();
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which user and groups the other end of a unix socket had when it connected.
+//!
+//! Invariant: the kernel states both (`SO_PEERCRED`, `SO_PEERGROUPS`); nothing that the peer sends is used.
+//!
+//! Why not the group database: a service manager may give a process groups that the database does not list for its
+//! user.
+
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// The most supplementary groups of a process (`NGROUPS_MAX`).
+const MOST_GROUPS: usize = 65_536;
+
+/// The user and the groups of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The effective user.
+    pub user: u32,
+    /// The effective group, and the supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+impl Peer {
+    /// The other end of a connection.
+    ///
+    /// # Errors
+    /// The kernel does not state them.
+    pub fn of(stream: &UnixStream) -> Result<Self> {
+        let own = rustix::net::sockopt::socket_peercred(stream)?;
+        let mut groups = supplementary(stream)?;
+        groups.push(own.gid.as_raw());
+        Ok(Self { user: own.uid.as_raw(), groups })
+    }
+}
+
+/// The supplementary groups. Most processes have a few: the buffer grows when the kernel reports that it is too short.
+#[allow(unsafe_code)]
+fn supplementary(stream: &UnixStream) -> Result<Vec<u32>> {
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
+        // SAFETY: the descriptor is open for the call, and the kernel writes at most `len` bytes, all of them within
+        // `groups`; any bytes are valid group numbers.
+        let code = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        let count = len as usize / size_of::<libc::gid_t>();
+        if code == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() {
+            return Err(error);
+        }
+        if count > MOST_GROUPS {
+            return Err(Error::from(ErrorKind::InvalidData));
+        }
+        groups.resize(count, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test stops at the first failure
+
+    use super::*;
+
+    #[test]
+    fn a_socket_of_this_process_has_its_user_and_groups() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&one).unwrap();
+        assert_eq!(peer.user, rustix::process::geteuid().as_raw());
+        let own = rustix::process::getgroups().unwrap();
+        assert!(peer.groups.contains(&rustix::process::getegid().as_raw()));
+        assert!(own.iter().all(|group| peer.groups.contains(&group.as_raw())), "{peer:?} {own:?}");
+    }
+}

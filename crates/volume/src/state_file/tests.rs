@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of the state file: names, damage, other users.
+
+use std::fs;
+
+use super::*;
+
+fn state(volume: u64, origin: &str) -> StateRecord {
+    StateRecord {
+        format: FORMAT,
+        volume: format!("{volume:016x}"),
+        in_use: true,
+        dirty: false,
+        origin: origin.to_owned(),
+        origin_link: None,
+        origin_bytes: 4096,
+        origin_mtime_ns: Some(-5),
+        reached: vec![(3, 14)],
+    }
+}
+
+/// Under another name, too: writes to an origin make every flash of it stale.
+#[test]
+fn other_flash_of_the_same_origin_is_put_out_of_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, origin: &str| StateFile::new(dir.path(), name, origin);
+    let in_use = |name: &str| file(name, "").load().unwrap().unwrap().in_use;
+    file("a", "/san").store(&state(1, "/san")).unwrap();
+    file("b", "/san").store(&state(2, "/san")).unwrap();
+    file("c", "/other").store(&state(3, "/other")).unwrap();
+    file("a", "/san").put_out_of_use(Some(1)).unwrap();
+    assert_eq!(["a", "b", "c"].map(in_use), [true, false, true]);
+    // The same name with another origin.
+    file("c", "/san").put_out_of_use(None).unwrap();
+    assert_eq!(["a", "b", "c"].map(in_use), [false, false, false]);
+    StateFile::new(&dir.path().join("none"), "x", "/san").put_out_of_use(None).unwrap();
+    assert!(!dir.path().join("none").exists());
+}
+
+#[test]
+fn a_record_of_dirty_data_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| StateFile::new(dir.path(), name, "/san");
+    file("clean").store(&state(1, "/san")).unwrap();
+    file("dirty").store(&StateRecord { dirty: true, ..state(2, "/san") }).unwrap();
+    for name in ["clean", "dirty", "new"] {
+        let refused = file(name).put_out_of_use(None).unwrap_err();
+        assert!(
+            refused.to_string().contains("flash 0000000000000002 may hold dirty data"),
+            "{refused}"
+        );
+    }
+    assert!(file("clean").load().unwrap().unwrap().in_use, "nothing was written");
+    file("dirty").put_out_of_use(Some(2)).unwrap();
+    assert!(!file("clean").load().unwrap().unwrap().in_use);
+}
+
+/// Three volumes without a name; the second had the file that they once had in common.
+#[test]
+fn volumes_without_a_name_have_a_file_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |origin: &str| StateFile::new(dir.path(), "", origin);
+    let name = |origin: &str| file(origin).path().file_name().unwrap().to_owned();
+    assert_eq!(name("/srv/disk.img").to_str().unwrap(), "disk.img-a0f68d0d.json");
+    assert_ne!(name("/srv/disk.img"), name("/mnt/disk.img"));
+    assert!(name("nbd://host:10809/a?b").to_str().unwrap().starts_with("a_b-"));
+    let earlier = StateFile::new(dir.path(), "volume", "");
+    let dirty = StateRecord { dirty: true, ..state(255, "/srv/b") };
+    earlier.store(&dirty).unwrap();
+    file("/srv/a").take_earlier(Some(1)).unwrap();
+    assert_eq!(file("/srv/a").load().unwrap(), None, "it is of another volume");
+    file("/srv/a").put_out_of_use(None).unwrap();
+    file("/srv/b").take_earlier(None).unwrap();
+    assert_eq!(file("/srv/b").load().unwrap(), Some(dirty.clone()), "by the origin");
+    assert!(!earlier.path().exists());
+    earlier.store(&StateRecord { origin: "/old/path".to_owned(), ..dirty.clone() }).unwrap();
+    file("/srv/b").take_earlier(Some(255)).unwrap();
+    assert!(earlier.path().exists(), "a volume keeps the file that it has");
+    file("/srv/c").take_earlier(Some(255)).unwrap();
+    assert_eq!(file("/srv/c").load().unwrap().unwrap().volume, dirty.volume, "by the flash");
+    StateFile::new(dir.path(), "named", "/srv/b").take_earlier(Some(255)).unwrap();
+}
+
+#[test]
+fn what_is_stored_is_loaded_and_damage_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = StateFile::new(&dir.path().join("sub"), "päck/chen", "/san");
+    assert_eq!(file.load().unwrap(), None);
+    let state = state(0xff, "/san");
+    file.store(&state).unwrap();
+    assert_eq!(file.load().unwrap(), Some(state));
+    assert_ne!(file.path(), StateFile::new(&dir.path().join("sub"), "p_ck_chen", "/san").path());
+    for damaged in [&b"{}"[..], b"\xff\xfe{", b""] {
+        fs::write(file.path(), damaged).unwrap();
+        assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
+    }
+    fs::write(file.path(), "{}").unwrap();
+    assert!(matches!(file.load(), Err(VolumeError::Refused(_))));
+    // Found by fuzzing: control characters of the file.
+    fs::write(file.path(), r#"{"a\nb\u001b[1m": 1}"#).unwrap();
+    let refused = file.load().unwrap_err().to_string();
+    assert!(refused.contains(r"a\nb\u{1b}[1m") && !refused.contains(char::is_control));
+    let strange =
+        StateRecord { dirty: true, volume: "1\n2".to_owned(), ..self::state(0, "/s\tan") };
+    file.store(&strange).unwrap();
+    let refused = file.put_out_of_use(None).unwrap_err().to_string();
+    assert!(refused.contains(r"/s\tan") && !refused.contains(char::is_control));
+}
+
+/// The other volumes of the directory start; the message states the file, the fault and the way out.
+#[test]
+fn a_file_that_cannot_be_parsed_blocks_the_volume_that_it_concerns() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, origin: &str| StateFile::new(dir.path(), name, origin);
+    file("a", "/san/a").store(&state(1, "/san/a")).unwrap();
+    let bad = file("bad", "/san/b").path().to_owned();
+    for content in ["", "{", "[]", "{\"format\": 1}", "\0\0\0"] {
+        fs::write(&bad, content).unwrap();
+        file("a", "/san/a").put_out_of_use(Some(1)).unwrap();
+        assert!(file("a", "/san/a").of_flash(1).unwrap().is_some());
+        let refused = file("bad", "/san/b").put_out_of_use(None).unwrap_err().to_string();
+        assert!(refused.contains("bad.json: ") && refused.contains("--adopt"), "{refused}");
+        assert!(!refused.contains("StateRecord"), "{refused}");
+    }
+    let text = serde_json::to_string(&state(7, "/san/b")).unwrap();
+    fs::write(&bad, &text[..text.len() - 9]).unwrap();
+    assert!(file("other", "/san/b").put_out_of_use(None).is_err(), "the same origin");
+    assert!(file("other", "/san/c").of_flash(7).is_err(), "the same flash");
+    file("other", "/san/c").put_out_of_use(Some(8)).unwrap();
+}
+
+#[test]
+fn what_is_not_a_file_is_refused_and_does_not_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| StateFile::new(dir.path(), name, "/san");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        file("pipe").path(),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    std::os::unix::fs::symlink("/dev/zero", file("zero").path()).unwrap();
+    fs::create_dir(file("directory").path()).unwrap();
+    for name in ["pipe", "zero", "directory"] {
+        let refused = file(name).load().unwrap_err();
+        assert_eq!(refused.exit_code(), 4);
+        assert!(refused.to_string().contains("it is not a regular file"), "{refused}");
+    }
+    fs::write(file("large").path(), vec![b' '; 2 << 20]).unwrap();
+    assert!(file("large").load().unwrap_err().to_string().contains("more than 1MiB"));
+    file("a").store(&state(1, "/san")).unwrap();
+    file("a").put_out_of_use(Some(1)).unwrap();
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Otherwise another user could make an old copy of a flash count as the current one.
+#[test]
+fn a_file_that_another_user_can_write_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = StateFile::new(dir.path(), "a", "/san");
+    file.store(&state(1, "/san")).unwrap();
+    for mode in [0o666, 0o620] {
+        set_mode(file.path(), mode);
+        let refused = file.load().unwrap_err();
+        assert_eq!(refused.exit_code(), 4);
+        let text = refused.to_string();
+        assert!(text.contains(&format!("{mode:04o}")) && text.contains("chmod"), "{text}");
+    }
+    // Earlier versions made such files.
+    set_mode(file.path(), 0o644);
+    assert!(file.load().unwrap().is_some());
+    let target = dir.path().join("elsewhere");
+    fs::rename(file.path(), &target).unwrap();
+    std::os::unix::fs::symlink(&target, file.path()).unwrap();
+    assert!(file.load().unwrap_err().to_string().contains("it is not a regular file"));
+}
+
+#[test]
+fn a_directory_in_which_others_can_exchange_files_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = dir.path().join("open");
+    fs::create_dir(&open).unwrap();
+    let file = StateFile::new(&open, "a", "/san");
+    set_mode(&open, 0o777);
+    assert!(file.store(&state(1, "/san")).is_err() && file.put_out_of_use(None).is_err());
+    assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
+    set_mode(&open, 0o1777);
+    file.store(&state(1, "/san")).unwrap();
+}
+
+#[test]
+fn what_is_made_gives_no_access_to_other_users() {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let file = StateFile::new(&dir.path().join("new/state"), "a", "/san");
+    file.store(&state(1, "/san")).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(file.path()), 0o600);
+    assert_eq!(mode(file.path().parent().unwrap()), 0o700);
+}
