@@ -2,7 +2,7 @@
 //! Another user of the machine, with a shell, against a server that runs and against one that starts: nothing is read,
 //! changed or stopped, and what that user prepared is refused, not used.
 //!
-//! The server runs as root and the other user is `nobody`, so the tests run only as root.
+//! The server runs as root, and the other user has no rights of its own, so the tests run only as root.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::{self, Permissions};
@@ -17,7 +17,7 @@ use larder_testkit::load::{eventually, initial};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
 
-/// The user and group `nobody`.
+/// A user and a group without files or rights.
 const OTHER: u32 = 65_534;
 const BYTES: u64 = 4 << 20;
 
