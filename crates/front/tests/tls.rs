@@ -13,11 +13,13 @@ use larder_front::listen::{ListenSpec, Listener, Secure};
 use larder_front::nbd::export::{Export, Exports};
 use larder_io::Device;
 use larder_nbd::client::{Client, ClientError, Options};
-use larder_nbd::tls::ServerTls;
+use larder_nbd::tls::{Fingerprint, ServerTls};
 use larder_nbd::uri::{Names, Uri};
 use larder_testkit::certs::Certs;
 use larder_volume::seat::Seats;
 use larder_volume::{Volume, VolumeConfig};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 const BYTES: u64 = 16 << 20;
 
@@ -184,6 +186,28 @@ fn tls_is_optional_on_unix_sockets_unless_required() {
     let refused = server.connect(only_ca(&certs)).unwrap_err();
     assert!(matches!(refused, ClientError::NoTls(_)), "{refused}");
     server.end();
+}
+
+/// A certificate of the right authority that is not on the list.
+#[test]
+fn only_listed_clients_are_accepted() {
+    let certs = Certs::new();
+    let fingerprint = |name: &str| {
+        let certificate = CertificateDer::from_pem_file(certs.path(name)).unwrap();
+        Fingerprint::of(&certificate)
+    };
+    let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
+    let ca = certs.path("ca-cert.pem");
+    let (client, other) = (fingerprint("client-cert.pem"), fingerprint("server-cert.pem"));
+    for (listed, accepted) in [(vec![other], false), (vec![other, client], true)] {
+        let tls = ServerTls::load_listed(&cert, &key, Some(&ca), listed.clone()).unwrap();
+        let secure = Some(Secure { tls, everywhere: false });
+        let server = Server::new("nbd://127.0.0.1:0", secure, 4);
+        let served = server.connect(with(&certs)).and_then(|mut c| c.read_at(0, &mut [0; 512]));
+        assert_eq!(served.is_ok(), accepted, "{listed:?}");
+        server.end();
+    }
+    assert!(ServerTls::load_listed(&cert, &key, None, vec![client]).is_err());
 }
 
 #[test]

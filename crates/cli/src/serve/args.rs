@@ -9,7 +9,7 @@ use larder_core::config::DEFAULT_PRESET;
 use larder_core::exec::Nanos;
 use larder_front::listen::{ListenSpec, Secure};
 use larder_io::DevSpec;
-use larder_nbd::tls::{ServerTls, TlsError};
+use larder_nbd::tls::{Fingerprint, ServerTls, TlsError};
 use larder_volume::VolumeError;
 
 use super::limits::LimitArgs;
@@ -112,6 +112,11 @@ pub struct TlsArgs {
     /// Accept only clients with a certificate of this authority (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     pub tls_client_ca: Option<PathBuf>,
+    /// Of those, accept only clients whose certificate has this SHA-256 fingerprint, repeatable
+    ///
+    /// As `openssl x509 -fingerprint -sha256` prints it, with or without colons.
+    #[arg(long, value_name = "SHA256", requires = "tls_client_ca", hide_short_help = true)]
+    pub tls_client_fingerprint: Vec<Fingerprint>,
     /// Require TLS of clients on unix sockets too
     #[arg(long, requires = "tls_cert", hide_short_help = true)]
     pub tls_require: bool,
@@ -121,7 +126,8 @@ impl TlsArgs {
     /// What the server requires of clients, if there is TLS.
     pub fn secure(&self) -> Result<Option<Secure>> {
         let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
-        let tls = ServerTls::load(cert, key, self.tls_client_ca.as_deref());
+        let (ca, listed) = (self.tls_client_ca.as_deref(), self.tls_client_fingerprint.clone());
+        let tls = ServerTls::load_listed(cert, key, ca, listed);
         let tls = tls.map_err(|e| match e {
             TlsError::OpenKey(_) => VolumeError::Refused(e.to_string()).into(),
             e => anyhow::Error::from(e),

@@ -10,7 +10,10 @@
 //!
 //! Why rustls with `ring`: it is memory-safe, and it builds with only a C compiler.
 
+mod listed;
 mod pump;
+
+pub use self::listed::Fingerprint;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -32,6 +35,7 @@ use rustls::{
     ServerConfig, ServerConnection, WantsVerifier, WantsVersions,
 };
 
+use self::listed::Listed;
 use crate::deadline::{Deadlined, Timeouts};
 use crate::uri::Names;
 
@@ -136,13 +140,31 @@ impl ServerTls {
     /// # Errors
     /// A file cannot be used.
     pub fn load(cert: &Path, key_file: &Path, client_ca: Option<&Path>) -> Result<Self, TlsError> {
+        Self::load_listed(cert, key_file, client_ca, Vec::new())
+    }
+
+    /// As [`load`](Self::load). If fingerprints are given, the certificate of a client must also have one of them.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load), or fingerprints are given without an authority.
+    pub fn load_listed(
+        cert: &Path,
+        key_file: &Path,
+        client_ca: Option<&Path>,
+        accepted: Vec<Fingerprint>,
+    ) -> Result<Self, TlsError> {
         let builder = versions(ServerConfig::builder_with_provider(provider()))?;
         let builder = match client_ca {
             Some(path) => {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider());
-                builder.with_client_cert_verifier(verifier.build().map_err(setup)?)
+                let mut verifier = verifier.build().map_err(setup)?;
+                if !accepted.is_empty() {
+                    verifier = Arc::new(Listed { inner: verifier, accepted });
+                }
+                builder.with_client_cert_verifier(verifier)
             }
+            None if !accepted.is_empty() => return Err(TlsError::NoAuthority),
             None => builder.with_no_client_auth(),
         };
         let config = builder.with_single_cert(certificates(cert)?, key(key_file)?);
