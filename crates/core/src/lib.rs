@@ -37,6 +37,7 @@ mod origin;
 mod out_of_use;
 mod population;
 mod runs;
+mod unflushed;
 mod write_pool;
 
 pub use larder_policy as policy;

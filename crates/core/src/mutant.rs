@@ -121,6 +121,17 @@ pub const MUTANTS: &[Mutant] = &[
         "a touched region is cleaned before its writes have ended and both devices were flushed",
     ),
     mutant(
+        "record-of-unflushed",
+        "9",
+        "a unit is logged as valid without a flush, although a crash may undo a write to it",
+    ),
+    mutant(
+        "logged-under-write",
+        "9",
+        "a unit is logged during a write to it, whose region does not count as touched",
+    ),
+    mutant("flush-covers-later", "9", "a flush covers writes that ended after it began"),
+    mutant(
         "cleaning-not-cancelled",
         "9",
         "a write to a region that is being cleaned neither cancels that nor waits for a record",

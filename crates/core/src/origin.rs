@@ -12,7 +12,7 @@
 //! ([`distrust`](Origin::distrust)), the origin may hold older bytes than flash. Every shard then stops to read from it what
 //! flash has.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use larder_policy::balance::{Load, Meter};
@@ -27,6 +27,7 @@ use crate::population::pace::Pace;
 pub(crate) use crate::population::pace::Use;
 use crate::request::Errno;
 use crate::stats::Stats;
+use crate::unflushed::Unflushed;
 
 /// The origin of a shard.
 pub(crate) struct Origin {
@@ -41,6 +42,8 @@ pub(crate) struct Origin {
     /// one.
     changes: Cell<u64>,
     durable: Cell<u64>,
+    /// Where changes were made since, if a journal asked.
+    unflushed: OnceCell<Unflushed>,
     flushing: Cell<bool>,
     merger: Merger,
     waiting: WaitList,
@@ -70,6 +73,7 @@ impl Origin {
             flushes: shard == 0,
             changes: Cell::new(1),
             durable: Cell::new(0),
+            unflushed: OnceCell::new(),
             flushing: Cell::new(false),
             merger: Merger::default(),
             waiting: WaitList::default(),
@@ -193,6 +197,9 @@ impl Origin {
         // After the end: a flush that began before it does not cover this change.
         if !matches!(kind, IoKind::Read | IoKind::Flush) {
             self.changes.set(self.changes.get() + 1);
+            if let Some(unflushed) = self.unflushed.get() {
+                unflushed.changed(offset, len);
+            }
         }
         match ended {
             Ended::Done(result, buf) => {
@@ -235,13 +242,29 @@ impl Origin {
             }
             self.flushing.set(true);
             let covers = self.changes.get();
+            let unflushed = self.unflushed.get();
+            unflushed.inspect(|unflushed| unflushed.flush_began());
             let result = if self.flushes { self.flush().await } else { self.relay().await };
             self.flushing.set(false);
             self.waiting.wake_all(&self.exec);
             result?;
+            unflushed.inspect(|unflushed| unflushed.flushed());
             self.durable.set(covers);
         }
         Ok(())
+    }
+
+    /// Keeps from now on where changes are not covered by a flush, in blocks of so many bytes.
+    pub(crate) fn watch_unflushed(&self, block_bytes: u64) {
+        self.unflushed.get_or_init(|| Unflushed::new(block_bytes));
+    }
+
+    /// Whether a crash may undo a change of a part of this range. True if changes are not watched.
+    pub(crate) fn is_unflushed(&self, offset: u64, len: u64) -> bool {
+        if mutant::is_active("record-of-unflushed") {
+            return false;
+        }
+        self.unflushed.get().is_none_or(|unflushed| unflushed.has(offset, len))
     }
 
     /// Requests a flush from the first shard.

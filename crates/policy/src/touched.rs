@@ -219,6 +219,12 @@ impl Touched {
         self.count > high(budget) && self.fresh > budget / 8
     }
 
+    /// Whether flushes of the origin may rest.
+    #[must_use]
+    pub fn may_rest(&self) -> bool {
+        self.settings.is_some()
+    }
+
     /// How long no flush of the origin follows one that took so long.
     #[must_use]
     pub fn rest(&self, took: u64) -> u64 {

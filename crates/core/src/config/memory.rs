@@ -9,6 +9,7 @@ use super::{Choices, Durability, Limits};
 use crate::buf::PAGE;
 use crate::cache::units::table::{SLOT_BYTES, bitmap_bytes_each};
 use crate::pagelog::BUFFERS;
+use crate::unflushed::UNFLUSHED_BYTES;
 
 /// Bytes of memory of a block of a page log.
 pub const LOG_SLOT_BYTES: u64 = 20;
@@ -24,7 +25,8 @@ pub struct Memory {
     pub bitmap_bytes: u64,
     /// Directories of mixed slots, if as many slots are mixed as may be.
     pub directory_bytes: u64,
-    /// Write-through pool, population buffers, and the regions that a journal keeps touched.
+    /// Write-through pool, population buffers, the regions that a journal keeps touched, and its set of
+    /// changes that no flush covers.
     pub buffer_bytes: u64,
 }
 
@@ -55,7 +57,9 @@ impl Memory {
             directory_bytes: choices.admission.directories_most(slots, unit_bytes),
             buffer_bytes: limits.write_through_bytes
                 + 8 * limits.population_io_bytes
-                + touch.map_or(0, |touch| u64::from(workers) * touch.memory_bytes()),
+                + touch.map_or(0, |touch| {
+                    u64::from(workers) * (touch.memory_bytes() + UNFLUSHED_BYTES)
+                }),
         }
     }
 

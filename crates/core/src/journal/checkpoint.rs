@@ -14,7 +14,6 @@ use super::base::{Base, Journal};
 use super::log::{LogFailed, Switch};
 use super::record::Record;
 use crate::checksum::Digest;
-use crate::exec::Nanos;
 use crate::mutant;
 
 /// Bytes of a payload written at a time.
@@ -32,12 +31,10 @@ pub(crate) trait Checkpointed: Journal {
     fn restore(&self, before: Self::Before);
     /// Appends a slot's entry of the payload.
     fn entry(&self, slot: u32, out: &mut Vec<u8>);
-    /// Makes the data durable that a record or payload is about to describe.
-    async fn flush_devices(&self) -> Result<(), LogFailed>;
+    /// Makes the data of a snapshot durable.
+    async fn flush_devices(&self, begun: &Self::Before) -> Result<(), LogFailed>;
     /// Logs some changed units; returns whether there are more.
     async fn log_batch(&self) -> Result<bool, LogFailed>;
-    /// When the next batch may be logged at the earliest, unless the volume stops.
-    fn rests_until(&self) -> Nanos;
 }
 
 /// The task of the checkpointer.
@@ -63,11 +60,9 @@ pub(super) async fn run<J: Checkpointed>(journal: Weak<J>) {
             }
             continue;
         }
-        if log.exec.now() >= journal.rests_until() || progress.hurry.get() {
-            progress.logging.set(true);
-            while journal.log_batch().await == Ok(true) {}
-            progress.logging.set(false);
-        }
+        progress.logging.set(true);
+        while journal.log_batch().await == Ok(true) {}
+        progress.logging.set(false);
         if log.is_filling() {
             continue;
         }
@@ -86,7 +81,7 @@ async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
     let before = journal.begin();
     let written = write_payload(journal, half).await;
     let flushed = match written {
-        Ok(payload_crc) => journal.flush_devices().await.map(|()| payload_crc),
+        Ok(payload_crc) => journal.flush_devices(&before).await.map(|()| payload_crc),
         Err(failed) => Err(failed),
     };
     match flushed {

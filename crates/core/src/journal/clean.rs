@@ -4,7 +4,8 @@
 //! Every period, or when it is asked to, the checkpointer takes units with valid pages that are not logged, and the touched
 //! regions that the policy chooses to clean ([`Touched`]). It copies the units' valid bits (the *snapshot*), flushes the
 //! origin and then flash, and logs the valid bits except those of touched regions. A page of the snapshot was written to
-//! both devices before the flushes, so it is durable on both when the record is.
+//! both devices before the flushes, so it is durable on both when the record is. While the policy lets flushes of the origin
+//! rest, units are logged without one, and regions with changes that no flush covers count as touched (`due.rs`).
 //!
 //! Invariant: while a write is in flight, recovery finds its pages invalid, and they stay so until both devices were
 //! flushed after the write. Three steps keep it for a unit that is logged (nothing is recovered of others):
@@ -26,13 +27,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use larder_policy::touched::{Needs, Now, TouchSettings, Touched};
+use larder_policy::touched::{Needs, TouchSettings, Touched};
 
 use super::base::{Base, Journal};
 use super::checkpoint::{self, Checkpointed};
 use super::entry::{clear_regions, number};
 use super::log::{Log, LogFailed, Ticket};
 use super::record::Record;
+use crate::buf::PAGE;
 use crate::cache::units::directory;
 use crate::cache::units::mixed::Left;
 use crate::cache::units::singles::Logged;
@@ -43,30 +45,30 @@ use crate::mutant;
 use crate::pages::{Pages, Regions};
 
 /// Units logged at a time.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 
 /// The records of a slot's touched regions.
 #[derive(Clone, Copy, Default)]
-struct Recorded {
+pub(super) struct Recorded {
     /// The last touched record.
     ticket: Ticket,
     /// Regions whose touched record is durable, whatever the last one is.
-    durable: u64,
+    pub(super) durable: u64,
     /// Regions that are being cleaned and are touched on flash.
     cleaning: u64,
 }
 
 /// The journal of a clean cache.
 pub(crate) struct CleanJournal {
-    base: Base,
-    regions: Regions,
-    touched: RefCell<Touched>,
-    recorded: RefCell<BTreeMap<u32, Recorded>>,
+    pub(super) base: Base,
+    pub(super) regions: Regions,
+    pub(super) touched: RefCell<Touched>,
+    pub(super) recorded: RefCell<BTreeMap<u32, Recorded>>,
     /// Slots with valid pages that are not logged.
-    changed: RefCell<BTreeSet<u32>>,
-    last_write: Cell<Nanos>,
-    /// No batch is logged before, because of the last flush of the origin.
-    rests_until: Cell<Nanos>,
+    pub(super) changed: RefCell<BTreeSet<u32>>,
+    pub(super) last_write: Cell<Nanos>,
+    /// The origin is not flushed before, because of the last flush.
+    pub(super) rests_until: Cell<Nanos>,
 }
 
 /// The snapshot of a unit.
@@ -75,6 +77,13 @@ struct Snapshot {
     logged: Logged,
     bits: Vec<u8>,
     before: Before,
+}
+
+/// The slots of a checkpoint's snapshot, before it.
+pub(crate) struct Begun {
+    /// The origin is not flushed.
+    rests: bool,
+    slots: Vec<Before>,
 }
 
 /// The state of a slot before a snapshot.
@@ -96,6 +105,9 @@ impl CleanJournal {
         let pages = cx.shape.pages_per_unit();
         let regions = Regions::of(pages);
         let touched = Touched::new(touch, pages.div_ceil(regions.pages_each));
+        if touch.is_some() {
+            cx.origin.watch_unflushed(u64::from(regions.pages_each) * PAGE as u64);
+        }
         cx.exec.spawn(Log::commit(Rc::downgrade(&log)));
         let journal = Rc::new(Self {
             base: Base::new(cx, table, log, restored),
@@ -166,11 +178,11 @@ impl CleanJournal {
     }
 
     /// Valid pages, in regions.
-    fn valid_regions(&self) -> u64 {
+    pub(super) fn valid_regions(&self) -> u64 {
         self.base.table.valid() / u64::from(self.regions.pages_each)
     }
 
-    fn touched_mask(&self, slot: u32) -> u64 {
+    pub(super) fn touched_mask(&self, slot: u32) -> u64 {
         self.touched.borrow().mask(slot)
     }
 
@@ -190,56 +202,8 @@ impl CleanJournal {
         Ok(())
     }
 
-    /// The next slots to log, each with the regions to clean.
-    fn candidates(&self) -> Vec<(u32, u64)> {
-        let mut touched = self.touched.borrow_mut();
-        let mut changed = self.changed.borrow_mut();
-        let table = &self.base.table;
-        let logged = changed
-            .iter()
-            .filter(|slot| !touched.defers(**slot) && table.logged_as(**slot).is_some());
-        let mut slots: Vec<(u32, u64)> = logged.take(BATCH).map(|slot| (*slot, 0)).collect();
-        let only_changed = slots.len();
-        let cleaned = touched
-            .choose(self.now(), BATCH - only_changed, |slot, mask| self.is_written(slot, mask));
-        for (slot, mask) in cleaned {
-            match slots[..only_changed].binary_search_by_key(&slot, |(slot, _)| *slot) {
-                Ok(found) => slots[found].1 = mask,
-                Err(_) => slots.push((slot, mask)),
-            }
-        }
-        for (slot, _) in &slots {
-            changed.remove(slot);
-        }
-        slots
-    }
-
-    fn now(&self) -> Now {
-        let (cx, hurry) = (&self.base.cx, self.base.progress.hurry.get());
-        let (now, period) = (cx.exec.now(), cx.limits.checkpoint.max(1));
-        Now {
-            period: (now / period) as u32,
-            quiet: now.saturating_sub(self.last_write.get()) > cx.limits.checkpoint || hurry,
-            hurry,
-            used: self.base.table.used(),
-            valid_regions: self.valid_regions(),
-        }
-    }
-
-    /// Whether a claim covers a page of these regions.
-    fn is_written(&self, slot: u32, mask: u64) -> bool {
-        if mutant::is_active("region-cleaned-early") {
-            return false;
-        }
-        let regions = (0..u64::BITS).filter(|region| mask >> region & 1 == 1);
-        let places = regions.map(|region| self.regions.pages(region..region + 1));
-        let mut pages = places.flat_map(|places| self.base.table.pages_in(slot, places));
-        let claims = &self.base.cx.claims;
-        pages.any(|at| claims.any(u64::from(at.unit), &(at.page..at.page + 1)))
-    }
-
     /// Takes a slot's snapshot: it counts as logged, and the regions to clean are not touched.
-    fn snapshot(&self, slot: u32, cleaned: u64) -> Option<Snapshot> {
+    fn snapshot(&self, (slot, cleaned): (u32, u64), rests: bool) -> Option<Snapshot> {
         let logged = self.base.table.logged_as(slot)?;
         let pin = self.base.table.pin_slot(slot);
         let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
@@ -247,6 +211,7 @@ impl CleanJournal {
         if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
             recorded.cleaning = self.touched.borrow().cancellable(cleaned);
         }
+        self.touch_unsettled(slot, rests);
         let before = Before { slot, cleaned, was_logged: self.base.mapping.is_logged(slot) };
         self.base.mapping.set_logged(slot, true);
         Some(Snapshot { pin, logged, bits, before })
@@ -261,6 +226,31 @@ impl CleanJournal {
         if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
             recorded.cleaning = 0;
         }
+    }
+
+    /// Flushes the origin, unless that rests, and then flash.
+    async fn flush(&self, rests: bool) -> Result<(), LogFailed> {
+        if !rests {
+            self.flush_origin().await?;
+        }
+        if mutant::is_active("checkpoint-no-flash-flush") {
+            return Ok(());
+        }
+        self.log().flush_flash().await
+    }
+
+    async fn flush_origin(&self) -> Result<(), LogFailed> {
+        let began = self.base.cx.exec.now();
+        if !mutant::is_active("checkpoint-no-origin-flush")
+            && let Err(errno) = self.base.cx.origin.make_durable().await
+        {
+            // A failed flush is final: nothing more can be logged, and every write would wait for room in a full log.
+            self.log().flash.fail(format!("the origin cannot be flushed: {errno}"));
+            return Err(LogFailed);
+        }
+        let now = self.base.cx.exec.now();
+        self.rests_until.set(now + self.touched.borrow().rest(now - began));
+        Ok(())
     }
 
     /// Logs the snapshots of units whose devices were flushed; returns the last ticket.
@@ -327,7 +317,7 @@ impl Journal for CleanJournal {
 }
 
 impl Checkpointed for CleanJournal {
-    type Before = Vec<Before>;
+    type Before = Begun;
 
     /// All invalidations. The next payload includes the pending states.
     fn carries(record: &Record) -> bool {
@@ -336,24 +326,30 @@ impl Checkpointed for CleanJournal {
 
     /// All units, except where the drop of the slot's old mapping is pending: that record may come first in the next log,
     /// and would drop the new unit.
-    fn begin(&self) -> Vec<Before> {
+    fn begin(&self) -> Begun {
+        let rests = self.rests();
         let mut cleaned = self.touched.borrow_mut().choose_at_checkpoint();
         let table = &self.base.table;
-        self.changed.borrow_mut().retain(|slot| table.logged_as(*slot).is_none());
-        let settled =
+        let logs =
             |slot: &u32| table.logged_as(*slot).is_some() && !self.base.mapping.is_dropping(*slot);
-        let before = (0..self.base.table.slots()).filter(settled).map(|slot| {
+        self.changed.borrow_mut().retain(|slot| table.logged_as(*slot).is_none());
+        let slots = (0..table.slots()).filter(logs).map(|slot| {
+            self.touch_unsettled(slot, rests);
             let was_logged = self.base.mapping.is_logged(slot);
             self.base.mapping.set_logged(slot, true);
             Before { slot, cleaned: cleaned.remove(&slot).unwrap_or(0), was_logged }
         });
-        before.collect()
+        Begun { rests, slots: slots.collect() }
     }
 
-    fn restore(&self, before: Vec<Before>) {
+    fn restore(&self, begun: Begun) {
         // A unit that was evicted meanwhile is not logged.
-        let kept = before.into_iter().filter(|before| self.base.mapping.is_logged(before.slot));
-        kept.for_each(|before| self.cancel(before));
+        let logged = |before: &Before| self.base.mapping.is_logged(before.slot);
+        begun.slots.into_iter().filter(logged).for_each(|before| self.cancel(before));
+    }
+
+    async fn flush_devices(&self, begun: &Begun) -> Result<(), LogFailed> {
+        self.flush(begun.rests).await
     }
 
     /// The unit and its valid pages, without those touched since the snapshot.
@@ -370,38 +366,17 @@ impl Checkpointed for CleanJournal {
         }
     }
 
-    async fn flush_devices(&self) -> Result<(), LogFailed> {
-        let began = self.base.cx.exec.now();
-        if !mutant::is_active("checkpoint-no-origin-flush")
-            && let Err(errno) = self.base.cx.origin.make_durable().await
-        {
-            // A failed flush is final: nothing more can be logged, and every write would wait for room in a full log.
-            self.log().flash.fail(format!("the origin cannot be flushed: {errno}"));
-            return Err(LogFailed);
-        }
-        let now = self.base.cx.exec.now();
-        self.rests_until.set(now + self.touched.borrow().rest(now - began));
-        if mutant::is_active("checkpoint-no-flash-flush") {
-            return Ok(());
-        }
-        self.log().flush_flash().await
-    }
-
-    fn rests_until(&self) -> Nanos {
-        self.rests_until.get()
-    }
-
     async fn log_batch(&self) -> Result<bool, LogFailed> {
         self.save_directories().await?;
-        let slots = self.candidates();
+        let rests = self.rests();
+        let slots = if rests { self.candidates_at_rest() } else { self.candidates() };
         if slots.is_empty() {
             return Ok(false);
         }
         let more = slots.len() == BATCH;
         let snapshots: Vec<Snapshot> =
-            slots.iter().filter_map(|(slot, cleaned)| self.snapshot(*slot, *cleaned)).collect();
-        let flushed = self.flush_devices().await;
-        if flushed.is_err() {
+            slots.iter().filter_map(|slot| self.snapshot(*slot, rests)).collect();
+        if self.flush(rests).await.is_err() {
             snapshots.into_iter().for_each(|snapshot| self.cancel(snapshot.before));
             return Err(LogFailed);
         }

@@ -117,7 +117,7 @@ impl Checkpointed for DirtyJournal {
     }
 
     /// Flash only: clean units were flushed to the origin before they were logged.
-    async fn flush_devices(&self) -> Result<(), LogFailed> {
+    async fn flush_devices(&self, _: &Self::Before) -> Result<(), LogFailed> {
         if mutant::is_active("checkpoint-no-flash-flush") {
             return Ok(());
         }
@@ -126,9 +126,5 @@ impl Checkpointed for DirtyJournal {
 
     async fn log_batch(&self) -> Result<bool, LogFailed> {
         Ok(false)
-    }
-
-    fn rests_until(&self) -> crate::exec::Nanos {
-        0
     }
 }

@@ -13,7 +13,7 @@
 //! | bytes of records and blocks | `record.rs` |
 //! | places on flash; a slot's entry | `layout.rs`; `entry.rs` |
 //! | slots whose units are logged | `mapping.rs` |
-//! | journals: common part; of a clean cache; of a write-back cache | `base.rs`; `clean.rs`; `dirty.rs` |
+//! | journals: common part; of a clean cache, and what it logs next; of a write-back cache | `base.rs`; `clean.rs`, `due.rs`; `dirty.rs` |
 //! | checkpoints | `checkpoint.rs` |
 //! | recovery | `recover.rs` |
 //!
@@ -24,6 +24,7 @@ mod base;
 mod checkpoint;
 mod clean;
 mod dirty;
+mod due;
 pub mod entry;
 pub mod layout;
 mod log;

@@ -186,7 +186,7 @@ impl Population {
             return None;
         }
         match sequence {
-            Sequence::None => extended.block().filter(|bytes| place.len < *bytes),
+            Sequence::None => extended.blocks(place.len),
             Sequence::Returns => extended.ahead(),
             Sequence::New => None,
         }
@@ -204,7 +204,8 @@ impl Population {
         let Some(extended) = extended.filter(|_| sequence == Sequence::None) else { return };
         match block {
             Some(block) => {
-                extended.borrow_mut().extended_ended(u64::from(place.unit), block, took);
+                let unit = u64::from(place.unit);
+                extended.borrow_mut().extended_ended(place.len, unit, block, took);
             }
             None => extended.borrow_mut().plain_ended(place.len, took),
         }

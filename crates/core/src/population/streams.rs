@@ -7,12 +7,15 @@ use super::demand::{Population, Workers};
 use crate::shape::Place;
 
 impl Population {
-    /// A client reads: what the read belongs to. Called before the lookup, because hits continue a stream too.
+    /// A client reads: what the read belongs to. Called before the lookup, because hits continue a stream too. `free`: the
+    /// share of slots that are free, `None` without slots. While many are, a new stream is cached as one that returns: it
+    /// displaces nothing.
     #[inline]
-    pub(crate) fn sequence(&self, place: &Place) -> Sequence {
+    pub(crate) fn sequence(&self, place: &Place, free: impl Fn() -> Option<f64>) -> Sequence {
         let Some(workers) = self.workers() else { return Sequence::None };
         let Some(sequential) = &workers.sequential else { return Sequence::None };
-        let remembers = || workers.remembers(place.unit);
+        let has_room = || free().is_some_and(|free| workers.completes(free));
+        let remembers = || workers.remembers(place.unit) || has_room();
         let at = (u64::from(place.unit), place.within);
         sequential.borrow_mut().requested(at, place.len, remembers)
     }

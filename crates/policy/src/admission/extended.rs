@@ -8,6 +8,9 @@
 //! - *yield*: the hits that the blocks of recent extended reads earned. If these save less time than the extension costs,
 //!   only probes are extended.
 //!
+//! A read that is as long as the largest block reads nothing more, and its own pages are admitted: that costs no time of the
+//! origin.
+//!
 //! Why not a fixed size: on a disk 256 KiB cost little more than 4 KiB, on a volume with a bandwidth limit they cost ten
 //! times as much.
 
@@ -16,6 +19,8 @@ use alloc::vec::Vec;
 use super::{Mean, spread};
 use crate::Nanos;
 
+/// The block of reads that are long: a page.
+const OWN_BYTES: u64 = 4 << 10;
 /// The smallest block.
 const LEAST_BYTES: u64 = 8 << 10;
 /// Larger plain reads are not compared.
@@ -103,8 +108,20 @@ impl ExtendedReads {
         free_ratio > self.settings.room
     }
 
-    /// Bytes of the aligned block that the next miss reads; `None` for a plain read.
-    pub fn block(&mut self) -> Option<u64> {
+    /// A miss of `len` bytes reads the aligned blocks of so many bytes that cover it; `None` for a plain read.
+    pub fn blocks(&mut self, len: u64) -> Option<u64> {
+        match self.is_long(len) {
+            true => Some(OWN_BYTES),
+            false => self.block().filter(|bytes| len < *bytes),
+        }
+    }
+
+    fn is_long(&self, len: u64) -> bool {
+        len >= self.settings.most_bytes
+    }
+
+    /// Bytes of the aligned block that the next miss reads, unless it is long; `None` for a plain read.
+    fn block(&mut self) -> Option<u64> {
         self.reads += 1;
         let every = |n: u64| self.reads.is_multiple_of(n);
         let extends = if self.yields.count < JUDGED {
@@ -142,8 +159,11 @@ impl ExtendedReads {
         }
     }
 
-    /// An extended read of bytes `from..to` of a unit took so long.
-    pub fn extended_ended(&mut self, unit: u64, (from, to): (u64, u64), took: Nanos) {
+    /// A read of `len` bytes, which was extended to bytes `from..to` of a unit, took so long.
+    pub fn extended_ended(&mut self, len: u64, unit: u64, (from, to): (u64, u64), took: Nanos) {
+        if self.is_long(len) {
+            return;
+        }
         self.extended.add(took as f64);
         let watch = &mut self.watched[place(unit)];
         if watch.unit != 0 {
@@ -197,7 +217,7 @@ mod tests {
                 None => policy.plain_ended(4096, 1_000_000 + (4096.0 * byte_ns) as u64),
                 Some(bytes) => {
                     let took = 1_000_000 + (bytes as f64 * byte_ns) as u64;
-                    policy.extended_ended(n, (0, bytes), took);
+                    policy.extended_ended(4096, n, (0, bytes), took);
                     (0..hits).for_each(|_| policy.hit(n, 0));
                 }
             }
@@ -227,6 +247,17 @@ mod tests {
     }
 
     #[test]
+    fn a_long_read_admits_its_own_pages_and_is_not_compared() {
+        let mut policy = after(0, 400.0);
+        let before = (policy.bytes, policy.extended.value, policy.yields.count);
+        for unit in 0..10_000 {
+            assert_eq!(policy.blocks(256 << 10), Some(OWN_BYTES));
+            policy.extended_ended(256 << 10, unit, (0, 256 << 10), 1);
+        }
+        assert_eq!(before, (policy.bytes, policy.extended.value, policy.yields.count));
+    }
+
+    #[test]
     fn a_block_is_a_power_of_two_within_the_unit() {
         for unit_bytes in [4 << 10, 16 << 10, 64 << 10, 1 << 20] {
             let mut policy = ExtendedReads::new(&ExtendedSettings::default(), unit_bytes);
@@ -238,7 +269,7 @@ mod tests {
                     None => policy.plain_ended(4096, took),
                     Some(bytes) => {
                         assert!(bytes.is_power_of_two() && bytes <= unit_bytes, "{bytes}");
-                        policy.extended_ended(n, (0, bytes), took);
+                        policy.extended_ended(4096, n, (0, bytes), took);
                         policy.hit(n, seed % bytes);
                     }
                 }

@@ -117,7 +117,7 @@ impl Clean {
         let place = cx.shape.place(&request);
         let (mut buf, mut joins) = (request.buf, true);
         cx.population.requested(place.unit, place.len);
-        let sequence = cx.population.sequence(&place);
+        let sequence = cx.population.sequence(&place, || units.free_ratio());
         let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
             let single = pin.is_single();

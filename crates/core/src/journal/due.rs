@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which slots the journal of a clean cache logs next, and whether that needs a flush of the origin.
+//!
+//! Invariant: a record states a page as valid only if a crash cannot undo the origin's last change of it. Either the origin is
+//! flushed between snapshot and record, or every region of the slot with a change since the last flush is touched, and the
+//! record excludes it. A write to a slot that counts as logged touches its region; what was changed before is touched when the
+//! slot begins to count as logged, whether its pages are valid or not: a fill may make them valid later.
+
+use larder_policy::touched::Now;
+
+use super::clean::{BATCH, CleanJournal};
+use crate::buf::PAGE;
+use crate::cache::units::directory::Single;
+use crate::mutant;
+
+impl CleanJournal {
+    /// Whether the origin is not flushed now.
+    pub(super) fn rests(&self) -> bool {
+        let (cx, hurry) = (&self.base.cx, self.base.progress.hurry.get());
+        cx.exec.now() < self.rests_until.get() && !hurry
+    }
+
+    /// The next slots to log, each with the regions to clean, if the origin is flushed before.
+    pub(super) fn candidates(&self) -> Vec<(u32, u64)> {
+        let mut touched = self.touched.borrow_mut();
+        let mut changed = self.changed.borrow_mut();
+        let table = &self.base.table;
+        let logged = changed
+            .iter()
+            .filter(|slot| !touched.defers(**slot) && table.logged_as(**slot).is_some());
+        let mut slots: Vec<(u32, u64)> = logged.take(BATCH).map(|slot| (*slot, 0)).collect();
+        let only_changed = slots.len();
+        let cleaned = touched
+            .choose(self.now(), BATCH - only_changed, |slot, mask| self.is_written(slot, mask));
+        for (slot, mask) in cleaned {
+            match slots[..only_changed].binary_search_by_key(&slot, |(slot, _)| *slot) {
+                Ok(found) => slots[found].1 = mask,
+                Err(_) => slots.push((slot, mask)),
+            }
+        }
+        for (slot, _) in &slots {
+            changed.remove(slot);
+        }
+        slots
+    }
+
+    /// The next slots to log without a flush of the origin.
+    pub(super) fn candidates_at_rest(&self) -> Vec<(u32, u64)> {
+        let mut changed = self.changed.borrow_mut();
+        let logged = |slot: &&u32| self.base.table.logged_as(**slot).is_some();
+        let slots: Vec<u32> = changed.iter().filter(logged).take(BATCH).copied().collect();
+        changed.retain(|slot| slots.binary_search(slot).is_err());
+        slots.into_iter().map(|slot| (slot, 0)).collect()
+    }
+
+    fn now(&self) -> Now {
+        let (cx, hurry) = (&self.base.cx, self.base.progress.hurry.get());
+        let (now, period) = (cx.exec.now(), cx.limits.checkpoint.max(1));
+        Now {
+            period: (now / period) as u32,
+            quiet: now.saturating_sub(self.last_write.get()) > cx.limits.checkpoint || hurry,
+            hurry,
+            used: self.base.table.used(),
+            valid_regions: self.valid_regions(),
+        }
+    }
+
+    /// Whether a claim covers a page of these regions.
+    fn is_written(&self, slot: u32, mask: u64) -> bool {
+        if mutant::is_active("region-cleaned-early") {
+            return false;
+        }
+        let claims = &self.base.cx.claims;
+        self.pages_of(slot, mask).any(|at| claims.any(u64::from(at.unit), &(at.page..at.page + 1)))
+    }
+
+    /// Whether a crash may undo the origin's last change of a page of these regions.
+    fn is_unflushed(&self, slot: u32, mask: u64) -> bool {
+        let (shape, origin) = (&self.base.cx.shape, &self.base.cx.origin);
+        self.pages_of(slot, mask).any(|at| {
+            let within = u64::from(at.page) * PAGE as u64;
+            origin.is_unflushed(shape.unit_offset(at.unit) + within, PAGE as u64)
+        })
+    }
+
+    fn pages_of(&self, slot: u32, mask: u64) -> impl Iterator<Item = Single> {
+        let regions = (0..u64::BITS).filter(move |region| mask >> region & 1 == 1);
+        let places = regions.map(|region| self.regions.pages(region..region + 1));
+        places.flat_map(move |places| self.base.table.pages_in(slot, places))
+    }
+
+    /// A slot is about to count as logged. Regions of writes in flight are touched from now on, because those writes began
+    /// without a record; and so are regions with changes that no flush covers, if the origin is not flushed (`rests`). No
+    /// record of them is needed: recovery finds none of the slot, and the coming one excludes touched regions.
+    pub(super) fn touch_unsettled(&self, slot: u32, rests: bool) {
+        if !self.touched.borrow().may_rest() || self.base.mapping.is_logged(slot) {
+            return;
+        }
+        let is_unsettled = |region: &u32| {
+            let written = self.is_written(slot, 1 << region);
+            written && !mutant::is_active("logged-under-write")
+                || rests && self.is_unflushed(slot, 1 << region)
+        };
+        let regions = self.log().layout.pages.div_ceil(self.regions.pages_each);
+        let mask = (0..regions).filter(is_unsettled).fold(0, |mask, region| mask | 1 << region);
+        if mask != 0 {
+            self.touched.borrow_mut().put_back(slot, mask);
+            self.recorded.borrow_mut().entry(slot).or_default().durable |= mask;
+        }
+    }
+}
