@@ -66,6 +66,8 @@ pub(crate) struct CleanJournal {
     pub(super) recorded: RefCell<BTreeMap<u32, Recorded>>,
     /// Slots with valid pages that are not logged.
     pub(super) changed: RefCell<BTreeSet<u32>>,
+    /// Further ones that wait for the next flush of the origin.
+    pub(super) waiting: RefCell<BTreeSet<u32>>,
     pub(super) last_write: Cell<Nanos>,
     /// The origin is not flushed before, because of the last flush.
     pub(super) rests_until: Cell<Nanos>,
@@ -115,6 +117,7 @@ impl CleanJournal {
             touched: RefCell::new(touched),
             recorded: RefCell::default(),
             changed: RefCell::default(),
+            waiting: RefCell::default(),
             last_write: Cell::new(0),
             rests_until: Cell::new(0),
         });
@@ -288,7 +291,8 @@ impl Journal for CleanJournal {
     }
 
     fn is_settled(&self) -> bool {
-        let nothing = self.changed.borrow().is_empty() && self.touched.borrow().is_empty();
+        let changed = !self.changed.borrow().is_empty() || !self.waiting.borrow().is_empty();
+        let nothing = !changed && self.touched.borrow().is_empty();
         self.log().has_failed() || nothing && self.base.is_settled()
     }
 
@@ -301,6 +305,7 @@ impl Journal for CleanJournal {
 
     fn removed(&self, evicted: Evicted) {
         self.changed.borrow_mut().remove(&evicted.slot);
+        self.waiting.borrow_mut().remove(&evicted.slot);
         self.touched.borrow_mut().forget(evicted.slot);
         self.recorded.borrow_mut().remove(&evicted.slot);
         self.base.mapping.removed(evicted);
@@ -325,7 +330,7 @@ impl Checkpointed for CleanJournal {
     }
 
     /// All units, except where the drop of the slot's old mapping is pending: that record may come first in the next log,
-    /// and would drop the new unit.
+    /// and would drop the new unit. At rest also except units that wait for a flush of the origin.
     fn begin(&self) -> Begun {
         let rests = self.rests();
         let mut cleaned = self.touched.borrow_mut().choose_at_checkpoint();
@@ -333,7 +338,11 @@ impl Checkpointed for CleanJournal {
         let logs =
             |slot: &u32| table.logged_as(*slot).is_some() && !self.base.mapping.is_dropping(*slot);
         self.changed.borrow_mut().retain(|slot| table.logged_as(*slot).is_none());
-        let slots = (0..table.slots()).filter(logs).map(|slot| {
+        let (waiting, slots) = (0..table.slots())
+            .filter(logs)
+            .partition::<Vec<_>, _>(|slot| rests && self.waits(*slot));
+        *self.waiting.borrow_mut() = waiting.into_iter().collect();
+        let slots = slots.into_iter().map(|slot| {
             self.touch_unsettled(slot, rests);
             let was_logged = self.base.mapping.is_logged(slot);
             self.base.mapping.set_logged(slot, true);

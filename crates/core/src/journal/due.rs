@@ -9,6 +9,7 @@
 use larder_policy::touched::Now;
 
 use super::clean::{BATCH, CleanJournal};
+use super::entry::clear_regions;
 use crate::buf::PAGE;
 use crate::cache::units::directory::Single;
 use crate::mutant;
@@ -24,6 +25,7 @@ impl CleanJournal {
     pub(super) fn candidates(&self) -> Vec<(u32, u64)> {
         let mut touched = self.touched.borrow_mut();
         let mut changed = self.changed.borrow_mut();
+        changed.append(&mut self.waiting.borrow_mut());
         let table = &self.base.table;
         let logged = changed
             .iter()
@@ -44,13 +46,30 @@ impl CleanJournal {
         slots
     }
 
-    /// The next slots to log without a flush of the origin.
+    /// The next slots to log without a flush of the origin. Others wait for one.
     pub(super) fn candidates_at_rest(&self) -> Vec<(u32, u64)> {
         let mut changed = self.changed.borrow_mut();
         let logged = |slot: &&u32| self.base.table.logged_as(**slot).is_some();
         let slots: Vec<u32> = changed.iter().filter(logged).take(BATCH).copied().collect();
         changed.retain(|slot| slots.binary_search(slot).is_err());
+        let (waiting, slots) = slots.into_iter().partition::<Vec<_>, _>(|slot| self.waits(*slot));
+        self.waiting.borrow_mut().extend(waiting);
         slots.into_iter().map(|slot| (slot, 0)).collect()
+    }
+
+    /// Whether a slot is better logged after a flush: a record now would exclude most of its valid pages, and from then on
+    /// each first write to a region would wait for a record of its own.
+    pub(super) fn waits(&self, slot: u32) -> bool {
+        let mask = self.unsettled(slot, true);
+        if mask == 0 {
+            return false;
+        }
+        let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
+        self.base.table.valid_bits(slot, &mut bits);
+        let count = |bits: &[u8]| bits.iter().map(|byte| byte.count_ones()).sum::<u32>();
+        let valid = count(&bits);
+        clear_regions(&mut bits, mask, self.regions, self.log().layout.pages);
+        count(&bits) < valid.div_ceil(2)
     }
 
     fn now(&self) -> Now {
@@ -89,12 +108,11 @@ impl CleanJournal {
         places.flat_map(move |places| self.base.table.pages_in(slot, places))
     }
 
-    /// A slot is about to count as logged. Regions of writes in flight are touched from now on, because those writes began
-    /// without a record; and so are regions with changes that no flush covers, if the origin is not flushed (`rests`). No
-    /// record of them is needed: recovery finds none of the slot, and the coming one excludes touched regions.
-    pub(super) fn touch_unsettled(&self, slot: u32, rests: bool) {
+    /// The regions that must be touched when the slot begins to count as logged: those of writes in flight, which began
+    /// without a record; and without a flush of the origin (`rests`) those with changes that no flush covers.
+    fn unsettled(&self, slot: u32, rests: bool) -> u64 {
         if !self.touched.borrow().may_rest() || self.base.mapping.is_logged(slot) {
-            return;
+            return 0;
         }
         let is_unsettled = |region: &u32| {
             let written = self.is_written(slot, 1 << region);
@@ -102,7 +120,13 @@ impl CleanJournal {
                 || rests && self.is_unflushed(slot, 1 << region)
         };
         let regions = self.log().layout.pages.div_ceil(self.regions.pages_each);
-        let mask = (0..regions).filter(is_unsettled).fold(0, |mask, region| mask | 1 << region);
+        (0..regions).filter(is_unsettled).fold(0, |mask, region| mask | 1 << region)
+    }
+
+    /// A slot is about to count as logged. No record of the touched regions is needed: recovery finds none of the slot, and
+    /// the coming record excludes them.
+    pub(super) fn touch_unsettled(&self, slot: u32, rests: bool) {
+        let mask = self.unsettled(slot, rests);
         if mask != 0 {
             self.touched.borrow_mut().put_back(slot, mask);
             self.recorded.borrow_mut().entry(slot).or_default().durable |= mask;
