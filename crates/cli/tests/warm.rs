@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use larder_nbd::uri::Uri;
-use larder_testkit::command::{PATIENCE, connect, make_initial};
+use larder_testkit::command::{PATIENCE, connect, larder_says, make_initial};
 use larder_testkit::load::{Judge, Load, Shape};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
@@ -143,6 +143,32 @@ fn after_kill_or_stop_every_read_hits() {
     assert!(hits >= BYTES / 4096 - 2, "after a stop: {hits}: {}", server.log());
     assert_eq!(place.read_all(BYTES)[..8192], [7; 8192]);
     server.stop();
+}
+
+#[test]
+fn a_volume_continues_with_the_preset_of_its_flash() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    let preset = |more: &[&str]| {
+        let mut words = words(&place, more);
+        words.push("--print-config".to_owned());
+        let args: Vec<&str> = words.iter().map(String::as_str).collect();
+        let printed = larder_says(&args).out;
+        let line = printed.lines().find(|line| line.starts_with("preset = "));
+        line.unwrap_or_else(|| panic!("no preset: {printed}")).to_owned()
+    };
+    assert_eq!(preset(&[]), "preset = \"larder\"");
+    let server = Server::start(&words(&place, &["--preset", "sce"]));
+    warm_up(&place);
+    server.kill();
+    assert_eq!(preset(&[]), "preset = \"sce\"");
+    assert_eq!(preset(&["--preset", "larder"]), "preset = \"larder\"");
+    let server = Server::restart(&words(&place, &[]));
+    assert!(server.log().contains("preset sce, as at the last start"), "{}", server.log());
+    assert_eq!(first_hits(&place), BYTES / 4096);
+    larder_says(&["detach", "--control", &place.word("control")]);
+    server.stop();
+    assert_eq!(preset(&[]), "preset = \"larder\"", "the flash is out of use");
 }
 
 /// Each reason for a cold start, and its message.

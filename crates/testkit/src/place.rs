@@ -73,7 +73,7 @@ impl Place {
     /// of the preset are large, and eager population.
     pub fn serve_preset(&self, preset: &str, more: &[&str]) -> Vec<String> {
         if preset == "sce" {
-            return self.serve_cached(4, more);
+            return self.serve_cached(4, &[&["--preset", "sce"], more].concat());
         }
         let (origin, flash) = (self.word("origin"), self.word("flash"));
         let mut words = self.serve(&["--origin", &origin, "--flash", &flash, "--preset", preset]);

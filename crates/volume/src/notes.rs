@@ -13,7 +13,9 @@ impl Volume {
         let Some(file) = &self.config.state else { return Ok(()) };
         file.put_out_of_use(Some(volume))?;
         let (origin, bytes) = (file.origin(), self.config.origin.geometry().bytes);
-        file.store(&StateRecord::attached(volume, kept, self.config.choices.write, origin, bytes))
+        let write = self.config.choices.write;
+        let record = StateRecord::attached(volume, kept, write, origin, bytes);
+        file.store(&record.under(file.preset()))
     }
 
     /// Records that the page logs of this flash were opened.

@@ -43,6 +43,8 @@ pub struct StateFile {
     origin: OriginPlace,
     /// The file that volumes without a name had in common in earlier versions; none for a volume with a name.
     earlier: Option<PathBuf>,
+    /// The preset of the volume, which a record of an attached flash names.
+    preset: Option<Box<str>>,
     /// Other files that were ignored with a warning.
     ignored: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
@@ -79,7 +81,7 @@ impl StateFile {
 
     fn at(path: PathBuf, origin: &str) -> Self {
         let origin = OriginPlace { resolved: origin.to_owned(), link: None };
-        Self { path, origin, earlier: None, ignored: Arc::default() }
+        Self { path, origin, earlier: None, preset: None, ignored: Arc::default() }
     }
 
     /// The same file; the user gave this link to the origin, in /dev.
@@ -87,6 +89,19 @@ impl StateFile {
     pub fn linked(mut self, link: Option<String>) -> Self {
         self.origin.link = link.map(Into::into);
         self
+    }
+
+    /// The same file of a volume with this preset.
+    #[must_use]
+    pub fn under(mut self, preset: &str) -> Self {
+        self.preset = Some(preset.into());
+        self
+    }
+
+    /// The preset of its volume.
+    #[must_use]
+    pub fn preset(&self) -> Option<Box<str>> {
+        self.preset.clone()
     }
 
     /// Moves the file that volumes without a name had in common to this volume's own path, durably, if it records this

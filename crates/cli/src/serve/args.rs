@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use larder_core::config::DEFAULT_PRESET;
 use larder_core::exec::Nanos;
 use larder_front::listen::{ListenSpec, Secure};
 use larder_io::DevSpec;
@@ -49,9 +48,9 @@ pub struct ServeArgs {
     /// cache stopped. For write-back caches (presets prwc and face), and for one start.
     #[arg(long, conflicts_with = "format", hide_short_help = true)]
     pub adopt: bool,
-    /// The five choices by name, see `larder presets`
-    #[arg(long, default_value = DEFAULT_PRESET)]
-    pub preset: String,
+    /// The five choices by name, see `larder presets` [default: that of the flash in use, else larder]
+    #[arg(long)]
+    pub preset: Option<String>,
     /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH
     ///
     /// fuse:PATH is a file that is the volume; a loop device can mount it.

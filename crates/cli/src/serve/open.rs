@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use larder_core::config::Memory;
-use larder_core::config::{Choices, Durability, Limits};
+use larder_core::config::{Choices, DEFAULT_PRESET, Durability, Limits, Memory};
 use larder_core::format::{DeviceSize, Plan as LayoutPlan, Wishes};
 use larder_core::shape::Shape;
 use larder_front::listen::Secure;
@@ -43,8 +42,33 @@ pub struct Checked {
     pub control: PathBuf,
     /// The group whose members may read the state and the counters.
     pub readers: Option<u32>,
+    /// Its preset.
+    pub preset: Preset,
     /// The file that records whether the flash may be used.
     pub state: Option<StateFile>,
+}
+
+/// The preset of a volume.
+pub struct Preset {
+    pub name: String,
+    /// It was not given: the state file names it.
+    is_recorded: bool,
+}
+
+impl Preset {
+    /// The given one; else that of the flash which the volume used at its last start; else the default.
+    pub fn of(args: &ServeArgs) -> Self {
+        if let Some(name) = args.preset.clone() {
+            return Self { name, is_recorded: false };
+        }
+        // The errors of the state file are reported when the flash is attached.
+        let load = || state_place(args).ok()?.load().ok()?;
+        let record = load().filter(|record| record.in_use && args.flash.is_some());
+        match record.and_then(|record| record.preset) {
+            Some(name) => Self { is_recorded: *name != *DEFAULT_PRESET, name: name.into() },
+            None => Self { name: DEFAULT_PRESET.to_owned(), is_recorded: false },
+        }
+    }
 }
 
 /// A volume whose devices are open.
@@ -78,7 +102,8 @@ impl Checked {
     pub fn new(plan: Plan) -> Result<Self> {
         let args = &plan.args;
         let settings = || {
-            let choices = durable(choices(&args.preset, &args.choices)?, args)?;
+            let preset = Preset::of(args);
+            let choices = durable(choices(&preset.name, &args.choices)?, args)?;
             let limits = args.limits.limits()?;
             let remote = args.limits.remote()?;
             let secure = args.tls.secure()?;
@@ -94,12 +119,25 @@ impl Checked {
             let control = args.control.clone().map_or_else(default, Ok)?;
             let readers = args.control_group.as_deref().map(group).transpose()?;
             let workers = workers(args.workers)?;
-            let state = state_file(args, &choices)?;
-            Ok((choices, limits, remote, secure, workers, (control, readers), state))
+            let state = state_file(args, &choices)?.map(|file| file.under(&preset.name));
+            let (choices, control) = ((preset, choices), (control, readers));
+            Ok((choices, limits, remote, secure, workers, control, state))
         };
         let settings = settings().map_err(|e| plan.locate(e))?;
-        let (choices, limits, remote, secure, workers, (control, readers), state) = settings;
-        Ok(Self { plan, choices, limits, remote, secure, workers, control, readers, state })
+        let (choices, limits, remote, secure, workers, control, state) = settings;
+        let ((preset, choices), (control, readers)) = (choices, control);
+        Ok(Self {
+            plan,
+            choices,
+            limits,
+            remote,
+            secure,
+            workers,
+            control,
+            readers,
+            preset,
+            state,
+        })
     }
 
     /// Opens its devices.
@@ -153,12 +191,17 @@ impl Opened {
         tell!("origin {} ({}), {workers} worker(s)", origin.name(), rough_size(served));
         match &self.flash {
             Some(flash) => tell!(
-                "flash {}: {} {} of {}, preset {}",
+                "flash {}: {} {} of {}, preset {}{}",
                 flash.device.name(),
                 flash.plan.slots(),
                 if self.checked.choices.log().is_some() { "pages" } else { "units" },
                 format_size(self.checked.choices.cached_bytes()),
-                self.checked.plan.args.preset
+                self.checked.preset.name,
+                if self.checked.preset.is_recorded {
+                    ", as at the last start (--preset changes it)"
+                } else {
+                    ""
+                }
             ),
             None => tell!("no flash: pass-through until `larder attach`"),
         }
@@ -202,9 +245,14 @@ fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> 
     {
         return Ok(None);
     }
+    state_place(args).map(Some)
+}
+
+fn state_place(args: &ServeArgs) -> Result<StateFile> {
+    let dir = args.state.clone().map_or_else(default_state, Ok)?;
     let origin = args.origin.as_ref().map(DevSpec::place).unwrap_or_default();
     let link = args.origin.as_ref().and_then(DevSpec::link);
-    Ok(Some(StateFile::new(&dir?, &args.name, &origin).linked(link)))
+    Ok(StateFile::new(&dir, &args.name, &origin).linked(link))
 }
 
 /// Opens a device. The kernel holds the locks of a killed server until its last operations end, so that a start right

@@ -44,6 +44,10 @@ pub struct StateRecord {
     /// with less progress is an earlier copy.
     #[serde(default)]
     pub reached: Vec<(u64, u64)>,
+    /// The preset under which the flash was last attached: the volume's default at the next start. Earlier versions
+    /// recorded none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Box<str>>,
 }
 
 /// The properties of an origin that a decision depends on.
@@ -86,7 +90,14 @@ impl StateRecord {
             origin_bytes,
             origin_mtime_ns: None,
             reached: kept.reached(),
+            preset: None,
         }
+    }
+
+    /// The flash was attached under this preset.
+    #[must_use]
+    pub fn under(self, preset: Option<Box<str>>) -> Self {
+        Self { preset, ..self }
     }
 
     /// The page logs were opened, each in this generation: the generations before are earlier copies. Progress within the

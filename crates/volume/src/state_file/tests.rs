@@ -16,6 +16,7 @@ fn state(volume: u64, origin: &str) -> StateRecord {
         origin_bytes: 4096,
         origin_mtime_ns: Some(-5),
         reached: vec![(3, 14)],
+        preset: None,
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Arg, ArgAction};
 use toml::Value;
 
+use super::super::open::Preset;
 use super::Plan;
 use super::keys::{COMMAND_LINE, PROCESS, command};
 use crate::choices::{self, choices};
@@ -89,7 +90,9 @@ fn value(arg: &Arg, text: String) -> Value {
 /// The values that the preset or the machine decides.
 fn decided(plan: &Plan) -> Result<Vec<(&'static str, Vec<String>)>> {
     let args = &plan.args;
-    let mut decided = choices::decided(&choices(&args.preset, &args.choices)?);
+    let preset = Preset::of(args).name;
+    let mut decided = choices::decided(&choices(&preset, &args.choices)?);
+    decided.push(("preset", vec![preset]));
     args.limits.limits()?;
     args.limits.remote()?;
     decided.push(("workers", vec![workers(args.workers)?.to_string()]));

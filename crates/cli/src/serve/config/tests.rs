@@ -134,7 +134,7 @@ fn every_preset_and_replacement_prints_what_means_the_same() {
         text += &replacement.map(|r| format!("replacement = \"{r}\"\n")).unwrap_or_default();
         let choices = |plans: &[Plan]| {
             let args = &plans.first().unwrap().args;
-            crate::choices::choices(&args.preset, &args.choices).unwrap()
+            crate::choices::choices(args.preset.as_ref().unwrap(), &args.choices).unwrap()
         };
         let plans = read(&text, &[]).unwrap();
         let once = print(&plans).unwrap();
