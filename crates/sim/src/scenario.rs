@@ -16,8 +16,9 @@ use crate::world::{World, lawful};
 
 const MICRO: Nanos = 1_000;
 
-/// The choices of a preset.
-fn choices_of(name: &str) -> Choices {
+/// The choices of a preset, which exists.
+#[must_use]
+pub fn choices_of(name: &str) -> Choices {
     match preset(name) {
         Some(preset) => preset.choices(),
         None => unreachable!("the table has it"),

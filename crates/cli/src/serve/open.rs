@@ -126,18 +126,7 @@ impl Checked {
         let settings = settings().map_err(|e| plan.locate(e))?;
         let (choices, limits, remote, secure, workers, control, state) = settings;
         let ((preset, choices), (control, readers)) = (choices, control);
-        Ok(Self {
-            plan,
-            choices,
-            limits,
-            remote,
-            secure,
-            workers,
-            control,
-            readers,
-            preset,
-            state,
-        })
+        Ok(Self { plan, choices, limits, remote, secure, workers, control, readers, preset, state })
     }
 
     /// Opens its devices.

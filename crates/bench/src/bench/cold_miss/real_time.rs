@@ -41,7 +41,7 @@ fn slow(device: &Device, name: &str, seed: u64) -> Result<Device> {
 }
 
 fn one(load: &Load, side: Side, seed: u64) -> Result<Outcome> {
-    let choices = side.choices();
+    let choices = side.choices(load);
     let arrivals = arrivals(load, seed, choices.unit_bytes);
     let origin = slow(&Device::mem(ORIGIN_BYTES), load.profile, seed)?;
     if side == Side::Bare {
@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn the_same_load_runs_through_the_real_driver() {
-        let load = Load { profile: "none", per_second: 2_000, of: "", span: 50_000_000 };
+        let cloud = Load::half_of("cloud", true, 1).unwrap();
+        let load = Load { profile: "none", per_second: 2_000, span: 50_000_000, ..cloud };
         for side in Side::ALL {
             let outcome = one(&load, side, 1).unwrap();
             assert!(outcome.p50_us > 0.0 && outcome.p99_us >= outcome.p50_us);
