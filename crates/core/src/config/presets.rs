@@ -58,7 +58,7 @@ pub const PRESETS: &[Preset] = &[
         source: "Larder's own",
         words: [
             "1 MiB unit, valid per 4 KiB page; single pages where reads are scattered",
-            "misses read their neighbours along; hottest of the 800 most recent misses, by a background worker; no streams of over 2 MiB that do not return",
+            "misses read their neighbours along; hottest of the 800 most recent misses, by a background worker; in a full cache no streams of over 2 MiB that do not return",
             "generalised CLOCK, ceiling 4; only for a unit that is read more often",
             "asynchronous write-through; the origin too serves clean hits while flash is the busier device",
             "journal",

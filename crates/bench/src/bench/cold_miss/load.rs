@@ -33,8 +33,11 @@ impl Side {
     /// The choices of the load's preset, for the sides that have a cache.
     pub(super) fn choices(self, load: &Load) -> Choices {
         let mut choices = choices_of(load.preset);
-        if self == Self::Idle {
-            choices.selective_mut().into_iter().for_each(|s| s.classes.clear());
+        if self == Self::Idle
+            && let Some(settings) = choices.selective_mut()
+        {
+            settings.classes.clear();
+            (settings.extended, settings.singles, settings.sequential) = (None, None, None);
         }
         choices
     }
