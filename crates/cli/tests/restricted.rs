@@ -61,6 +61,7 @@ fn a_server_uses_only_its_own_files() {
         } else {
             assert_eq!(attached.code, 2, "{attached:?}");
             assert!(attached.err.contains("Permission denied"), "{attached:?}");
+            assert!(attached.err.contains("--unrestricted"), "{attached:?}");
             assert!(std::fs::read(&other).unwrap().iter().all(|b| *b == 0));
             // Its own flash returns, and its state is written as before.
             place.ask(&["attach", &place.word("flash")]).ok();

@@ -6,7 +6,7 @@
 //! recording.
 //!
 //! Invariants: the user of this process and root may run each command, members of the readers' group `status` and
-//! `stats` (with which `top` works), and other users none ([`Rank`]); a client has [`REQUEST_BOUND`] to send its
+//! `stats` (with which `top` works), and other users none (`Rank`); a client has [`REQUEST_BOUND`] to send its
 //! request, which has at most [`MOST_LINE`] bytes.
 
 pub mod client;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use larder_core::format::Wishes;
-use larder_io::{DevSpec, Device, Peer};
+use larder_io::{DevSpec, Device, OpenError, Peer};
 use larder_nbd::deadline::Deadlined;
 use larder_private::{Directory, Refuse};
 use larder_volume::{FlashDevice, Volume, VolumeError};
@@ -176,6 +176,18 @@ fn parse(line: &str) -> Result<Command, String> {
     })
 }
 
+/// The error of an attach, with the reason why a server that restricted itself may lack the permission.
+fn explain(error: OpenError) -> VolumeError {
+    let denied = rustix::io::Errno::ACCESS.raw_os_error();
+    match &error {
+        OpenError::System { errno, .. } if errno.0 == denied => VolumeError::Usage(format!(
+            "{error}; accepted, unless the server runs with --unrestricted: a device in /dev, or a file in the directory \
+             of the flash that the server was started with"
+        )),
+        _ => error.into(),
+    }
+}
+
 /// Limits a client's time limit to one day.
 fn bounded(seconds: u64) -> Duration {
     Duration::from_secs(seconds.min(24 * 3600))
@@ -207,7 +219,7 @@ fn execute(
         }
         Command::Attach { flash, flash_bytes, format } => {
             let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
-            let device = Device::open_private(&spec)?;
+            let device = Device::open_private(&spec).map_err(explain)?;
             let choices = &volume.config().choices;
             let wishes = Wishes { formats: format, adopted: false };
             let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, wishes)?;
