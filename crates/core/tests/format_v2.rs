@@ -154,12 +154,15 @@ fn describe(bytes: &[u8], policy: LogPolicy) -> String {
         buf.copy_from_slice(found.ok_or(Errno::EIO)?);
         Ok(buf)
     };
-    let look = Inspection::new(place(), LogSettings { policy, second_chance: true }, read).unwrap();
+    let look =
+        Inspection::new(place(), LogSettings { policy, second_chance: true }, PAGES + 1, read)
+            .unwrap();
     let (found, (generation, _)) = (&look.found, look.found.reached());
     let warm = if found.warm { "warm" } else { "cold" };
     writeln!(out, "generation {generation}, tail {}, head {}, {warm}", found.tail, found.head)
         .unwrap();
-    writeln!(out, "to be zero on the origin: {:?}", found.redo).unwrap();
+    let redo: Vec<_> = found.redo.iter().cloned().flatten().map(|page| page..page + 1).collect();
+    writeln!(out, "to be zero on the origin: {redo:?}").unwrap();
     let mut pages: Vec<_> = look.pages().collect();
     pages.sort_unstable();
     for (page, at, dirty) in pages {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use larder_testkit::fuzz::{metadata, nbd_handshake, nbd_requests, state_file};
+use larder_testkit::fuzz::{metadata, nbd_handshake, nbd_requests, page_log, state_file};
 
 fn replay(target: &str, check: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -32,6 +32,11 @@ fn a_negotiation_ends() {
 #[test]
 fn requests_and_replies_are_bounded() {
     replay("nbd_requests", nbd_requests::check);
+}
+
+#[test]
+fn a_page_log_is_recovered_or_rejected() {
+    replay("page_log", page_log::check);
 }
 
 #[test]

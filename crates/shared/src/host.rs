@@ -39,6 +39,16 @@ pub trait Origin {
     /// # Errors
     /// A page cannot be written.
     fn write(&self, page: u64, pages: &[Buf], member: &Member) -> Result<(), Errno>;
+    /// Makes pages zero that the log has dropped, and of which it has no version.
+    ///
+    /// # Errors
+    /// A page cannot be written.
+    fn zero(&self, pages: Range<u64>, page_bytes: usize, member: &Member) -> Result<(), Errno> {
+        for page in pages {
+            self.write(page, &[Buf::zeroed(page_bytes)], member)?;
+        }
+        Ok(())
+    }
     /// Makes all writes durable, whichever process made them.
     ///
     /// # Errors
@@ -182,7 +192,7 @@ impl Member {
             members::end_burials(&self.0.memory, hold, |page| {
                 // A failed log records nothing. No member may read the origin's older bytes.
                 let absent = now(log.bury_absent(page)).unwrap_or_else(|_| !log.has(page));
-                if absent && let Err(error) = self.zero(page) {
+                if absent && let Err(error) = self.zero(page..page + 1) {
                     // The next member that takes the hold tries again; until then no member may read the old bytes.
                     eprintln!("larder: page {page} cannot be zeroed on the origin: {error}");
                     std::process::abort();
@@ -211,10 +221,8 @@ impl Member {
         name != self.0.entry.name && !members::is_gone(&self.0.memory, name)
     }
 
-    fn zero(&self, page: u64) -> Result<(), Errno> {
-        self.change_past_log(|| {
-            self.0.devices.origin.write(page, &[Buf::zeroed(self.page_bytes())], self)
-        })
+    fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
+        self.change_past_log(|| self.0.devices.origin.zero(pages, self.page_bytes(), self))
     }
 
     pub(crate) fn page_bytes(&self) -> usize {
@@ -337,7 +345,7 @@ impl Host for Member {
     }
 
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
-        pages.into_iter().try_for_each(|page| self.zero(page))
+        self.zero(pages)
     }
 
     async fn flush_origin(&self) -> Result<(), Errno> {

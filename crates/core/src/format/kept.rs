@@ -6,7 +6,7 @@
 
 use super::logs::LogsPlan;
 use super::plan::Plan;
-use crate::buf::Buf;
+use crate::buf::{Buf, PAGE};
 use crate::journal::layout::Layout;
 use crate::journal::recover::{Recovered, Unusable, recover};
 use crate::pagelog::{Geometry, Inspection, OpenError};
@@ -32,9 +32,10 @@ pub trait Medium {
     /// Reads any number of bytes.
     ///
     /// # Errors
-    /// If the device cannot be read.
+    /// If the device cannot be read, or there is not enough memory.
     fn read(&self, at: u64, len: u64) -> Result<Vec<u8>, Errno> {
-        let mut bytes = Vec::with_capacity(len as usize);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len as usize).map_err(|_| Errno::ENOMEM)?;
         while (bytes.len() as u64) < len {
             let done = bytes.len() as u64;
             let step = Buf::with_len((len - done).min(STEP) as usize);
@@ -117,7 +118,8 @@ pub fn look_at_log<'a>(
     place: Geometry,
     flash: &'a impl Medium,
 ) -> Result<Inspection<'a>, OpenError> {
-    Inspection::new(place, logs.settings(), |at, buf| flash.fill(at, buf))
+    let pages = logs.shape.origin_bytes.div_ceil(PAGE as u64);
+    Inspection::new(place, logs.settings(), pages, |at, buf| flash.fill(at, buf))
 }
 
 /// Whether the readable part of the metadata of this volume records dirty data.

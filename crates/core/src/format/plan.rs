@@ -130,7 +130,9 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::config::{Durability, WritePolicy, preset};
+    use crate::format::Frame;
     use crate::format::label::{HEADER_BYTES, MOST_SHARDS, SectionKind};
+    use crate::journal::layout::LOG_MOST;
     use crate::pagelog::LogPolicy;
 
     fn device(bytes: u64) -> DeviceSize {
@@ -215,6 +217,21 @@ mod tests {
                 assert_eq!(found, Err(Unsuitable), "{label:?}");
             }
         }
+    }
+
+    /// Recovery reads a whole log into memory.
+    #[test]
+    fn a_label_with_logs_that_no_volume_has_is_unsuitable() {
+        let choices = preset("sce").expect("a preset").choices();
+        let (shape, size) = (Shape::new(1 << 40, choices.unit_bytes, 1), device(1 << 40));
+        let label = |log_bytes| {
+            let plan = UnitsPlan::of(Frame::DEVICE, shape, 1_000, 512, &choices, log_bytes);
+            assert!(plan.end() <= size.bytes);
+            Plan::Units(plan).label(7)
+        };
+        assert!(Plan::of_label(&label(LOG_MOST), size).is_ok());
+        assert_eq!(Plan::of_label(&label(2 * LOG_MOST), size), Err(Unsuitable));
+        assert_eq!(Plan::of_label(&label(64 << 30), size), Err(Unsuitable));
     }
 
     #[test]

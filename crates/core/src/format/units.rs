@@ -7,7 +7,7 @@ use super::room::{DeviceSize, Frame, TooSmall};
 use crate::buf::PAGE;
 use crate::config::{Choices, Durability};
 use crate::exec::DevId;
-use crate::journal::layout::{Layout, log_bytes};
+use crate::journal::layout::{LOG_MOST, Layout, log_bytes};
 use crate::journal::recover;
 use crate::shape::Shape;
 
@@ -102,7 +102,7 @@ impl UnitsPlan {
                 let shape = Shape::new(origin_bytes, unit_bytes, shards);
                 let metadata = Metadata { at: section.offset, shape, log_bytes, keeps };
                 let valid = (1..=MOST_SHARDS).contains(&shards)
-                    && log_bytes <= device.bytes
+                    && log_bytes <= LOG_MOST
                     && shape.units() <= Shape::MOST_UNITS
                     && metadata.bytes(slots) <= section.bytes;
                 Some(valid.then_some(metadata)?)

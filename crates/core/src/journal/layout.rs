@@ -25,7 +25,7 @@ const LOG_LEAST_SETTING: u64 = 16 << 10;
 const LOG_SHARE: u64 = 512;
 /// ... and the log of a shard is within these bounds. It must hold all records between two checkpoints.
 const LOG_LEAST: u64 = 64 << 10;
-const LOG_MOST: u64 = 16 << 20;
+pub(crate) const LOG_MOST: u64 = 16 << 20;
 
 /// Bytes of the log of each of `workers` shards on a flash device of `flash_bytes`.
 #[must_use]

@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
+use super::ended::Ended;
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of};
 
 /// Positions that a rebuild prefetches together.
@@ -90,8 +91,16 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     }
 
     /// Rebuilds the chains from the slots at `positions`, in this order: of two versions the later is valid, and a tombstone
-    /// ends earlier versions.
-    pub fn rebuild(&self, positions: Range<u64>) {
+    /// ends earlier versions. Returns the pages of tombstones.
+    pub fn rebuild(&self, positions: Range<u64>) -> Ended {
+        let mut ended = Ended::default();
+        for position in positions.clone().rev() {
+            let slot = self.slot_of(position);
+            if kind_of(self.slot(slot)) == Kind::Tombstone {
+                let first = page_of(self.slot(slot));
+                ended.add_older(first..first + u64::from(self.crc(slot)), position);
+            }
+        }
         (0..self.blocks).for_each(|chain| self.set_chain(chain, 0));
         self.set(Mark::Valid, 0);
         self.set(Mark::Dirty, 0);
@@ -100,25 +109,24 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             let together = start..positions.end.min(start + TOGETHER as u64);
             start = together.end;
             self.touch(together.clone());
-            together.for_each(|position| self.replay(position));
+            together.for_each(|position| self.replay(position, &ended));
         }
+        ended
     }
 
     fn slot_of(&self, position: u64) -> u32 {
         (position % u64::from(self.blocks)) as u32
     }
 
-    fn replay(&self, position: u64) {
+    fn replay(&self, position: u64, ended: &Ended) {
         let slot = self.slot_of(position);
         let word = self.slot(slot);
-        match kind_of(word) {
-            Kind::Header => {}
-            Kind::Tombstone => {
-                let first = page_of(word);
-                self.drop_pages(first..first + u64::from(self.crc(slot)));
-            }
-            Kind::Page | Kind::Lost if word & VALID != 0 => self.insert(slot),
-            Kind::Page | Kind::Lost => {}
+        if !matches!(kind_of(word), Kind::Page | Kind::Lost) || word & VALID == 0 {
+            return;
+        }
+        match ended.at(page_of(word)).is_some_and(|tombstone| tombstone > position) {
+            true => self.set_slot(slot, word & !(VALID | REFERENCED)),
+            false => self.insert(slot),
         }
     }
 

@@ -20,6 +20,14 @@ pub enum OpenError {
         /// The durable position.
         durable: u64,
     },
+    /// Positions contradict each other.
+    #[error("the page log is damaged: it begins at block {tail} and ends at block {end}")]
+    Range {
+        /// The tail.
+        tail: u64,
+        /// The end of the chain of batches.
+        end: u64,
+    },
     /// The device cannot be read.
     #[error("flash cannot be read at byte {offset}: {errno}")]
     Device {

@@ -5,6 +5,7 @@
 //! Invariant: only bytes that the same volume encoded for the same place decode; others give `None`.
 
 use super::geometry::{ENTRIES_AT, ENTRY_BYTES, Geometry};
+use super::words::POSITIONS_MOST;
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 
@@ -83,6 +84,10 @@ fn is_whole(buf: &[u8]) -> bool {
     digest.finish().to_le_bytes() == buf[CRC_AT..CRC_AT + 4]
 }
 
+fn is_possible(position: u64) -> bool {
+    position < POSITIONS_MOST
+}
+
 fn put_entries(buf: &mut [u8], entries: impl Iterator<Item = Entry>) {
     for (to, (word, crc)) in buf[ENTRIES_AT..].chunks_exact_mut(ENTRY_BYTES).zip(entries) {
         to[..8].copy_from_slice(&word.to_le_bytes());
@@ -130,8 +135,14 @@ impl Header {
                 .checked_sub(1)
                 .map(|head| Seal { head, stamp: word(buf, ENTRIES_AT / 8 + 1) }),
         };
-        let sound = header.segments.is_multiple_of(log.segment())
-            && header.sealed.is_none_or(|seal| seal.head >= header.tail);
+        let Self { number, generation, begin, tail, segments, .. } = header;
+        let possible = [number, generation, begin, tail, segments].into_iter().all(is_possible);
+        let sealed = |head: u64| {
+            is_possible(head) && begin.max(segments) <= head && log.may_span(tail, segments, head)
+        };
+        let sound = possible
+            && segments.is_multiple_of(log.segment())
+            && header.sealed.is_none_or(|seal| sealed(seal.head));
         sound.then_some(header)
     }
 }
@@ -157,8 +168,9 @@ impl BatchHeader {
         }
         let count = word(buf, 6);
         let entries = entries(buf, usize::try_from(count).ok()?)?;
-        let (generation, start) = (word(buf, 2), word(buf, 3));
-        Some(Self { generation, start, tail: word(buf, 4), durable: word(buf, 5), entries })
+        let [generation, start, tail, durable] = [2, 3, 4, 5].map(|i| word(buf, i));
+        let sound = [generation, start, durable].into_iter().all(is_possible) && tail <= start;
+        sound.then_some(Self { generation, start, tail, durable, entries })
     }
 }
 

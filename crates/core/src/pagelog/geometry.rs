@@ -62,6 +62,26 @@ impl Geometry {
         (fits >= of(0).least_blocks()).then(|| of(fits))
     }
 
+    /// Whether a log can have this geometry. Then no place in it overflows.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        let page = self.page_bytes as usize;
+        page.is_power_of_two()
+            && (PAGE..=PAGE_BYTES_MOST).contains(&page)
+            && (1..=BATCH_PAGES_MOST).contains(&self.batch_pages)
+            && self.blocks >= self.least_blocks()
+            && self.base.is_multiple_of(PAGE as u64)
+            && self.base.checked_add(self.bytes()).is_some_and(|end| end <= i64::MAX as u64)
+    }
+
+    /// Whether a log can have this tail and head when a log header counts these segments: each slot has one position at most,
+    /// and the head is at most two segments ahead (rule L6), or three if the newest log header is damaged.
+    pub(super) fn may_span(&self, tail: u64, segments: u64, head: u64) -> bool {
+        tail <= head
+            && head - tail <= u64::from(self.blocks)
+            && head.saturating_sub(segments) <= 3 * self.segment()
+    }
+
     /// Identifies the metadata of this log: the volume's id and the log's first byte, since a device may hold several logs.
     pub(super) fn identity(&self) -> u64 {
         self.volume.wrapping_add(self.base)

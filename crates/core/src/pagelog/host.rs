@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use super::words::PAGES_MOST;
 use crate::buf::Buf;
 use crate::request::Errno;
 
@@ -31,6 +32,11 @@ pub trait Host {
         Self: 'a;
     /// Keeps others from changing a page on the origin while it lives.
     type Hold;
+
+    /// Pages of the origin. Recovery refuses entries of pages beyond.
+    fn pages(&self) -> u64 {
+        PAGES_MOST
+    }
 
     /// Locks the log's memory. Returns whether the previous holder died.
     fn lock(&self) -> (Self::Guard<'_>, bool);

@@ -25,17 +25,19 @@ pub struct Inspection<'a> {
 type Read<'a> = Box<dyn Fn(u64, Buf) -> Result<Buf, Errno> + 'a>;
 
 impl<'a> Inspection<'a> {
-    /// Reads it; `read` fills a buffer from a byte of the device.
+    /// Reads the log of an origin of so many pages; `read` fills a buffer from a byte of the device.
     ///
     /// # Errors
     /// If it cannot be used.
     pub fn new(
         log: Geometry,
         settings: LogSettings,
+        pages: u64,
         read: impl Fn(u64, Buf) -> Result<Buf, Errno> + 'a,
     ) -> Result<Self, OpenError> {
         let memory = (0..words_needed(log.blocks)).map(|_| AtomicU64::new(0)).collect();
-        let (log, found) = now(PageLog::inspect(Reading(Box::new(read)), memory, log, settings))?;
+        let (log, found) =
+            now(PageLog::inspect(Reading(Box::new(read), pages), memory, log, settings))?;
         Ok(Self { log, found })
     }
 
@@ -58,7 +60,7 @@ impl<'a> Inspection<'a> {
 }
 
 /// A host that only reads.
-struct Reading<'a>(Read<'a>);
+struct Reading<'a>(Read<'a>, u64);
 
 impl Host for Reading<'_> {
     type Guard<'b>
@@ -67,6 +69,9 @@ impl Host for Reading<'_> {
         Self: 'b;
     type Hold = ();
 
+    fn pages(&self) -> u64 {
+        self.1
+    }
     fn lock(&self) -> ((), bool) {
         ((), false)
     }

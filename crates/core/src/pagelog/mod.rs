@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | places on flash: header, segments, blocks | `geometry.rs` |
 //! | bytes of log header, batch headers and segments | `format.rs` |
-//! | words of memory: place of each page; tail and head | `words.rs`, `directory.rs`, `queue.rs` |
+//! | words of memory: place of each page; tail and head | `words.rs`, `directory.rs`, `ended.rs`, `queue.rs` |
 //! | interface to the driver | `host.rs` |
 //! | write policies; their effect on a change, a FLUSH, a stop | `policy.rs`, `ops.rs` |
 //! | put, get, flush | `paths.rs` |
@@ -43,6 +43,7 @@
 mod bury;
 mod directory;
 mod durable;
+mod ended;
 mod error;
 mod evict;
 mod format;
@@ -62,6 +63,8 @@ mod words;
 
 #[cfg(test)]
 mod device;
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod several;
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             let slot = log.slot(position);
             self.set_slot(slot, self.slot(slot) & !VALID);
         }
-        self.rebuild(self.get(Mark::Tail)..self.get(Mark::Head));
+        let _ = self.rebuild(self.get(Mark::Tail)..self.get(Mark::Head));
     }
 }
 

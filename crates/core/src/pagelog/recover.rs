@@ -12,9 +12,11 @@
 //!
 //! Recovery writes nothing, so it can be repeated.
 
+use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
+use super::ended::Ended;
 use super::error::OpenError;
 use super::format::{BatchHeader, Entry, Header, decode_segment};
 use super::geometry::{BATCH_HEADERS, Geometry};
@@ -103,6 +105,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             let (end, least) = (chain.end, least.max(chain.durable));
             return Err(OpenError::Missing { end, durable: least });
         }
+        if !self.log.may_span(chain.tail, header.segments, chain.end) {
+            return Err(OpenError::Range { tail: chain.tail, end: chain.end });
+        }
         let first = chain.links.first().map_or(chain.end, |link| link.start);
         if chain.tail < first && !self.load_segments(&header, chain.tail..first).await? {
             let whole = self.whole_chain(&header).await?;
@@ -118,8 +123,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
 
     /// The log with its recovered pages.
     fn warm(&self, header: Header, tail: u64, head: u64) -> Found {
-        self.words.rebuild(tail..head);
-        let redo = self.redo(tail..head);
+        let redo = self.redo(&self.words.rebuild(tail..head), tail..head);
         let (torn, read_bytes) = (self.torn, self.read_bytes);
         Found { header, tail, head, warm: true, redo, torn, read_bytes }
     }
@@ -182,6 +186,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     async fn whole_chain(&mut self, header: &Header) -> Result<Chain, OpenError> {
         let mut start = header.tail;
         let mut longest = self.follow(header, start).await?;
+        // A chain from a batch of another chain is the end of that one.
+        let mut seen: BTreeSet<u64> = longest.links.iter().map(|link| link.start).collect();
         while longest.end < Self::least(header) && start < header.tail + u64::from(self.log.blocks)
         {
             start += 1;
@@ -190,8 +196,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
                 BatchHeader::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
             // The first copy may be damaged.
             let here = batch.filter(|h| h.start >= header.tail && h.start <= start);
-            if let Some(batch) = here.filter(|h| start - h.start < u64::from(BATCH_HEADERS)) {
+            let here = here.filter(|h| start - h.start < u64::from(BATCH_HEADERS));
+            if let Some(batch) = here.filter(|h| !seen.contains(&h.start)) {
                 let chain = self.follow(header, batch.start).await?;
+                seen.extend(chain.links.iter().map(|link| link.start));
                 if chain.end > longest.end {
                     longest = chain;
                 }
@@ -249,7 +257,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         let fits = range.start + u64::from(BATCH_HEADERS) + batch.entries.len() as u64 <= range.end;
         // The mutant accepts any lap, as a head found by page LSN alone would.
         let here = batch.start == start || mutant::is_active("page-log-any-lap");
-        generation && here && fits
+        generation && here && fits && self.exist(&batch.entries)
+    }
+
+    /// Whether the origin has all pages of these entries.
+    fn exist(&self, entries: &[Entry]) -> bool {
+        let pages = self.host.pages();
+        entries.iter().all(|(word, crc)| {
+            let count = match kind_of(*word) {
+                Kind::Header => 0,
+                Kind::Page | Kind::Lost => 1,
+                Kind::Tombstone => u64::from(*crc),
+            };
+            page_of(*word) + count <= pages
+        })
     }
 
     /// Fails if a batch header beyond the end of the chain states that more was durable (rule L7).
@@ -260,8 +281,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             let batch =
                 BatchHeader::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
             // Either copy may be the intact one.
-            let beyond =
-                batch.filter(|h| h.start > chain.end && start - h.start < u64::from(BATCH_HEADERS));
+            let place = start.saturating_sub(u64::from(BATCH_HEADERS) - 1)..=start;
+            let beyond = batch.filter(|h| h.start > chain.end && place.contains(&h.start));
             if let Some(durable) = beyond.map(|h| h.durable).filter(|d| *d > chain.end) {
                 return Err(OpenError::Missing { end: chain.end, durable });
             }
@@ -311,6 +332,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             let entries = decode_segment(&bytes, first, self.log);
             let stamped = |stamp| header.sealed.is_none_or(|seal| seal.stamp == stamp);
             let entries = entries.filter(|(e, stamp)| e.len() as u64 >= needed && stamped(*stamp));
+            let entries = entries.filter(|(e, _)| self.exist(e));
             let Some((entries, _)) = entries else { return Ok(false) };
             for (position, entry) in (first..).zip(entries) {
                 if range.contains(&position) {
@@ -346,24 +368,16 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         self.words.set_slot(slot, slot_word(kind, page_of(word), flags));
     }
 
-    /// Pages of tombstones without a later version: the crash may have come before the origin was zero there.
-    fn redo(&self, positions: Range<u64>) -> Vec<Range<u64>> {
-        let mut redo = Vec::new();
-        for position in positions.clone() {
-            let slot = self.log.slot(position);
-            if kind_of(self.words.slot(slot)) != Kind::Tombstone {
-                continue;
-            }
-            let first = page_of(self.words.slot(slot));
-            for page in first..first + u64::from(self.words.crc(slot)) {
-                // A later version that is gone was ended by a later tombstone.
-                if self.words.find(page).is_none() {
-                    redo.push(page..page + 1);
-                }
-            }
-        }
-        redo.sort_by_key(|r| r.start);
-        redo.dedup();
-        redo
+    /// Pages of tombstones without a later version: the crash may have come before the origin was zero there. A later
+    /// version that is gone was ended by a later tombstone.
+    fn redo(&self, ended: &Ended, positions: Range<u64>) -> Vec<Range<u64>> {
+        let valid = |position| {
+            let word = self.words.slot(self.log.slot(position));
+            let page = page_of(word);
+            (word & VALID != 0 && ended.at(page).is_some()).then_some(page)
+        };
+        let mut newer: Vec<u64> = positions.filter_map(valid).collect();
+        newer.sort_unstable();
+        ended.without(&newer)
     }
 }

@@ -6,4 +6,5 @@
 pub mod metadata;
 pub mod nbd_handshake;
 pub mod nbd_requests;
+pub mod page_log;
 pub mod state_file;

@@ -16,7 +16,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use larder_core::buf::{Buf, PAGE};
 use larder_core::pagelog::{
-    Geometry, Host, Inspection, LogPolicy, LogSettings, PageLog, SEGMENT_MOST, now, words_needed,
+    Geometry, Host, Inspection, LogPolicy, LogSettings, PAGES_MOST, PageLog, SEGMENT_MOST, now,
+    words_needed,
 };
 use larder_core::request::Errno;
 
@@ -146,7 +147,8 @@ fn recover(flash: &Flash, log: Geometry) -> Result<Recovered> {
     flash.reads.set(0);
     flash.read_bytes.set(0);
     let began = Instant::now();
-    let found = Inspection::new(log, SETTINGS, |offset, buf| Ok(flash.read(offset, buf)));
+    let found =
+        Inspection::new(log, SETTINGS, PAGES_MOST, |offset, buf| Ok(flash.read(offset, buf)));
     let found = found.context("the log that was filled")?;
     Ok(Recovered {
         cpu: began.elapsed().as_secs_f64(),

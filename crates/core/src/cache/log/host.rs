@@ -88,6 +88,10 @@ impl Host for ShardHost {
     type Guard<'a> = ();
     type Hold = Hold<InFlight>;
 
+    fn pages(&self) -> u64 {
+        self.cx.shape.origin_bytes.div_ceil(PAGE as u64)
+    }
+
     fn lock(&self) -> ((), bool) {
         ((), false) // one thread
     }
@@ -163,12 +167,14 @@ impl Host for ShardHost {
         result
     }
 
+    /// Page by page: no operation on the origin covers more than a request may, whatever a tombstone covers.
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
-        let offset = pages.start * PAGE as u64;
-        let end = (pages.end * PAGE as u64).min(self.cx.shape.origin_bytes);
         let kind = IoKind::Zero { fua: false, may_unmap: false };
-        let range = (offset, end.saturating_sub(offset));
-        self.cx.origin.change(Use::Unpaced, kind, range, None).await
+        for page in pages {
+            let range = (page * PAGE as u64, Self::page_bytes(&self.cx, page));
+            self.cx.origin.change(Use::Unpaced, kind, range, None).await?;
+        }
+        Ok(())
     }
 
     async fn flush_origin(&self) -> Result<(), Errno> {

@@ -104,7 +104,8 @@ fn recover(
         store.read_image(image, offset, &mut buf);
         Ok(buf)
     };
-    let look = Inspection::new(place, settings, read)?;
+    let pages = setup.shape.origin_bytes.div_ceil(PAGE as u64);
+    let look = Inspection::new(place, settings, pages, read)?;
     let pages = look.pages().map(|(page, at, dirty)| (page, (at, dirty))).collect();
     Ok((look.found, pages))
 }
