@@ -174,15 +174,20 @@ impl Memory {
             policy: policy.ok_or_else(bad)?,
             second_chance: get(Control::SecondChance) != 0,
         };
+        let small = |control| u32::try_from(get(control)).map_err(|_| bad());
         let log = Geometry {
             base: get(Control::Base),
-            blocks: get(Control::Blocks) as u32,
-            page_bytes: get(Control::PageBytes) as u32,
-            batch_pages: get(Control::BatchPages) as u32,
+            blocks: small(Control::Blocks)?,
+            page_bytes: small(Control::PageBytes)?,
+            batch_pages: small(Control::BatchPages)?,
             volume: get(Control::Volume),
         };
-        let user_words = get(Control::UserWords) as usize;
-        memory.shape = Shape { log, settings, user_words };
+        // With these bounds no size below overflows.
+        let user_words = get(Control::UserWords);
+        if user_words > len as u64 / 8 || !log.is_possible() {
+            return Err(bad());
+        }
+        memory.shape = Shape { log, settings, user_words: user_words as usize };
         if len != Self::buffers_at(&memory.shape) + Self::buffer_bytes(&memory.shape) {
             return Err(bad());
         }
@@ -241,7 +246,8 @@ impl Memory {
 
     /// `count` words from byte `at` on.
     fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
-        assert!(at.is_multiple_of(8) && at + count * 8 <= self.len);
+        let end = count.checked_mul(8).and_then(|bytes| bytes.checked_add(at));
+        assert!(at.is_multiple_of(8) && end.is_some_and(|end| end <= self.len));
         // SAFETY: the range is inside the mapping, which is page-aligned and lives as long as `self`; all access to
         // these bytes, by any process, is atomic.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(at).cast(), count) }
