@@ -4,16 +4,15 @@
 //! `earlier.rs` decides what is used of an earlier start. A server whose flash cannot be used runs without a cache, with a
 //! warning. A server does not start if its settings cannot work, or if pages of the database are only on flash (`full`).
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_private::{Directory, Refuse};
 use larder_shared::{MEMBERS, Pages, Shape};
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use crate::area::{Area, Mark};
 use crate::control::Control;
@@ -24,6 +23,7 @@ use crate::here::{self, Armed};
 use crate::instance::Instance;
 use crate::kept::Kept;
 use crate::memory::{self, Start};
+use crate::place::Memories;
 use crate::policy;
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
@@ -170,9 +170,9 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
     let armed = match armed.policy().is_part() || earlier::drained(&armed) {
         true => armed,
         false => {
-            let path = memory::memory_path(Path::new(&server.data), server.control.system);
+            let memories = Memories::of(Path::new(&server.data), server.control.system)?;
             let shape = armed.memory.shape();
-            memory::format(armed, &memory::new_file(&path)?, shape)?.0
+            memory::format(armed, &memories.create()?, shape)?.0
         }
     };
     begin(&armed, server)?;
@@ -196,8 +196,8 @@ fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
 fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(), Unusable> {
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     earlier::expect_log(Path::new(&server.data), &directory)?;
-    make_directory(&directory)?;
-    let flash = Arc::new(open_flash(&directory.join("larder.flash"))?);
+    let directory = Arc::new(make_directory(&directory)?);
+    let flash = Arc::new(open_flash(&directory)?);
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
     let end = BASE + wanted.bytes();
     allot(&flash, end).map_err(|error| Unusable::NoRoom { mib: end >> 20, error })?;
@@ -206,6 +206,7 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     let user_words = Area::words(server.frames);
     let shape = Shape { log: wanted, settings: log_settings, user_words };
     let identity = memory::identity(&flash)?;
+    let flash_bytes = rustix::fs::fstat(&flash).map_err(io::Error::from)?.st_size as u64;
     let make = |memory| Armed {
         memory,
         flash,
@@ -215,10 +216,12 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
         buffers: server.buffers,
         frames: server.frames,
         data: server.data.clone().into_bytes(),
-        directory: directory.clone(),
+        directory: Arc::clone(&directory),
         version: server.tablespace_version(),
     };
-    let start = Start { server, shape, directory: &directory, flash: identity };
+    let memories = &Memories::of(Path::new(&server.data), server.control.system)?;
+    let start =
+        Start { server, shape, directory: &directory, memories, flash: identity, flash_bytes };
     let (armed, how) = earlier::memory(&start, make)?;
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
@@ -232,9 +235,9 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     Ok(())
 }
 
-/// Makes the directory on flash, unless it is there.
-fn make_directory(directory: &Path) -> Result<(), Unusable> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+/// Opens the directory on flash, and makes it unless it is there.
+fn make_directory(directory: &Path) -> Result<Directory, Unusable> {
+    let made = Directory::create(directory, Refuse::WRITE, 0o700);
     made.map_err(|error| match directory.exists() {
         true => Unusable::File(error),
         false => Unusable::NoDirectory(error),
@@ -262,19 +265,16 @@ fn policy_now(server: &Instance, settings: &Settings) -> LogPolicy {
 
 /// Opens and locks the file of the log. It uses direct I/O where the file system supports it: the page cache would hold
 /// the server's pages a second time.
-fn open_flash(path: &Path) -> Result<OwnedFd, Unusable> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let direct = options.clone().custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW).open(path);
-    let file = match direct {
-        Err(error) if error.kind() == ErrorKind::InvalidInput => {
-            options.custom_flags(libc::O_NOFOLLOW).open(path)?
-        }
+fn open_flash(directory: &Directory) -> Result<OwnedFd, Unusable> {
+    let flags = OFlags::RDWR | OFlags::CREATE;
+    let open = |more| directory.file("larder.flash", flags | more, 0o600, Refuse::ANY);
+    let file = match open(OFlags::DIRECT) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => open(OFlags::empty())?,
         other => other?,
     };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::AGAIN) => Err(Unusable::InUse),
-        other => Ok(other.map(|()| OwnedFd::from(file)).map_err(io::Error::from)?),
+        other => Ok(other.map(|()| file).map_err(io::Error::from)?),
     }
 }
 
@@ -303,7 +303,7 @@ extern "C" fn at_exit(_: i32, _: usize) {
         let what = format!("the log cannot be closed: {error}; the next start is cold");
         server::say("WARNING", &what);
     }
-    let _ = fs::remove_file(memory::memory_path(&data, control.system));
+    let _ = Memories::of(&data, control.system).and_then(|memories| memories.remove());
 }
 
 fn stop(armed: &Armed, control: &Control) -> Result<(), Unusable> {

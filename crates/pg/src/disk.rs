@@ -13,6 +13,7 @@
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -169,6 +170,11 @@ impl Origin for Disk {
                 self.flush_segments(&[(number, segment)]).into_iter().collect::<Result<(), _>>()?;
             }
         }
+        Ok(())
+    }
+
+    /// Nothing: the server has cut or dropped the files, and of pages that the log does not have none is written.
+    fn zero(&self, _: Range<u64>, _: usize, _: &Member) -> Result<(), Errno> {
         Ok(())
     }
 

@@ -14,10 +14,11 @@
 //! Under `full` the database needs the log (`part.rs`). A start under another policy first writes all of it to the disk,
 //! and removes the guard.
 
-use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
+use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Shape};
 
 use crate::area::{Area, Mark};
@@ -34,7 +35,15 @@ use crate::{part, policy, wal};
 #[must_use]
 pub fn is_needed(data: &Path, directory: &Path) -> bool {
     !matches!(Guard::read(data), Ok(None))
-        || Kept::read(directory).is_ok_and(|kept| kept.is_some_and(|kept| kept.is_needed()))
+        || Kept::read_refused(directory).is_some_and(|kept| kept.is_needed())
+}
+
+/// What an earlier start kept in a directory that may not exist.
+fn kept_in(directory: &Path) -> io::Result<Option<Kept>> {
+    match Directory::open(directory, Refuse::WRITE) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        directory => Kept::read(&directory?),
+    }
 }
 
 /// Checks, before anything is created there, whether flash that the data directory needs is not mounted.
@@ -43,7 +52,7 @@ pub fn is_needed(data: &Path, directory: &Path) -> bool {
 /// If it is, or that cannot be told.
 pub fn expect_log(data: &Path, directory: &Path) -> Result<(), Unusable> {
     match Guard::read(data)? {
-        Some(guard) if Kept::read(directory)?.is_none() => Err(Unusable::NoLog(guard.volume)),
+        Some(guard) if kept_in(directory)?.is_none() => Err(Unusable::NoLog(guard.volume)),
         _ => Ok(()),
     }
 }
@@ -73,10 +82,7 @@ pub fn memory(
                 return Ok((armed, how));
             }
             part::give_up(&armed, start)?;
-            return new(
-                start,
-                memory::format(armed, &memory::new_file(&start.memory_path())?, start.shape)?,
-            );
+            return new(start, memory::format(armed, &start.memories.create()?, start.shape)?);
         }
         (Some(kept), Some(guard)) if settled(&kept, &guard) => Guard::remove(data)?,
         (_, Some(guard)) => return Err(Unusable::NoLog(guard.volume)),
@@ -113,7 +119,7 @@ fn unneeded(
     let failed = |memory: &Arc<Memory>| Area::of(memory).get(Mark::Failed) != 0;
     if !server.control.shut_down && left.as_ref().is_some_and(failed) {
         // It may fail again in the middle of recovery, and the server would never come up.
-        fs::remove_file(start.memory_path())?;
+        start.memories.remove()?;
         return Err(Unusable::FailedBefore);
     }
     if let Some(memory) = left.filter(usable) {
@@ -121,9 +127,9 @@ fn unneeded(
         if drained(&armed) {
             return Ok((armed, How::AsLeft));
         }
-        return memory::format(armed, &memory::new_file(&start.memory_path())?, shape);
+        return memory::format(armed, &start.memories.create()?, shape);
     }
-    let file = memory::new_file(&start.memory_path())?;
+    let file = start.memories.create()?;
     let ours = |kept: &Kept| {
         let control = kept.control == server.control.hash || is_active(Mutant::TrustsDirectory);
         kept.system == server.control.system && control && is_same(kept.log, shape.log)

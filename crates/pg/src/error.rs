@@ -82,6 +82,9 @@ pub enum Unusable {
     /// A file system is not mounted.
     #[error("the tablespace in {0}, whose pages it has, does not exist")]
     NotMounted(String),
+    /// The kept file describes a log that the flash file cannot have.
+    #[error("larder.kept describes a log that does not fit larder.flash")]
+    DamagedKept,
     /// Names of forks do not go together.
     #[error("larder.names contradicts itself")]
     WrongNames,

@@ -5,11 +5,12 @@
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_private::{Directory, Refuse};
 use larder_shared::Shape;
 
 use crate::area::{Area, Mark};
@@ -20,7 +21,9 @@ use crate::file::Fork;
 use crate::guard::Guard;
 use crate::here::Armed;
 use crate::instance::Instance;
+use crate::kept::Kept;
 use crate::memory::{self, How, Start};
+use crate::place::Memories;
 use crate::pool::Pool;
 use crate::spare::Spare;
 
@@ -84,6 +87,7 @@ impl Place {
         let number = memory::identity(&flash)?;
         let settings = LogSettings { policy, second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(self.server.frames) };
+        let directory = self.directory();
         let make = |memory| Armed {
             memory,
             spare: Arc::new(Spare::new(Arc::clone(&flash))),
@@ -93,11 +97,19 @@ impl Place {
             buffers: 0,
             frames: 4,
             data: self.server.data.clone().into_bytes(),
-            directory: self.flash.path().to_owned(),
+            directory: Arc::clone(&directory),
             version: self.server.tablespace_version(),
         };
-        let directory = self.flash.path();
-        let start = Start { server: &self.server, shape, directory, flash: number };
+        let memories = &self.memories();
+        let (server, directory) = (&self.server, &directory);
+        let start = Start {
+            server,
+            shape,
+            directory,
+            memories,
+            flash: number,
+            flash_bytes: self.flash_bytes(),
+        };
         let (armed, how) = earlier::memory(&start, make)?;
         let area = Area::of(&armed.memory);
         area.count(Mark::NamesChanged);
@@ -108,6 +120,18 @@ impl Place {
         Ok(Run { pool, how })
     }
 
+    fn flash_bytes(&self) -> u64 {
+        fs::metadata(self.flash.path().join("larder.flash")).unwrap().len()
+    }
+
+    fn directory(&self) -> Arc<Directory> {
+        Arc::new(Directory::open(self.flash.path(), Refuse::WRITE).unwrap())
+    }
+
+    fn memories(&self) -> Memories {
+        Memories::of(self.data.path(), 77).unwrap()
+    }
+
     fn refused(&self) -> String {
         self.start(LogPolicy::Full).err().expect("a refusal").to_string()
     }
@@ -115,13 +139,14 @@ impl Place {
     /// The machine loses its memory.
     fn crash(&self, run: Run) {
         drop(run);
-        fs::remove_file(memory::memory_path(self.data.path(), 77)).unwrap();
+        assert_eq!(self.memories().files().unwrap().len(), 1);
+        self.memories().remove().unwrap();
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_file(memory::memory_path(self.data.path(), 77));
+        let _ = self.memories().remove();
     }
 }
 
@@ -131,8 +156,7 @@ impl Run {
     }
 
     fn has(&self, fork: &Fork, block: u64) -> Option<u8> {
-        let mut bytes = vec![0; PAGE];
-        self.pool.fetch(self.pool.page(fork, block)?, &mut bytes).then(|| bytes[100])
+        Some(self.pool.fetch(self.pool.page(fork, block)?)?[100])
     }
 
     fn commit(&self, fork: &Fork) {
@@ -277,6 +301,13 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
     };
     let back = aside(&guard);
     is(place.refused(), "no guard that names it");
+    // Access of others makes it no less needed.
+    for (path, mode) in [(place.flash.path(), 0o777), (&kept, 0o666)] {
+        let before = fs::metadata(path).unwrap().permissions();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(earlier::is_needed(place.data.path(), place.flash.path()), "{mode:o}");
+        fs::set_permissions(path, before).unwrap();
+    }
     fs::rename(back, &guard).unwrap();
     let back = aside(&kept);
     is(place.refused(), "which the data directory needs");
@@ -290,6 +321,29 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
         run.pool.commit_control(1).unwrap();
         place.crash(run);
     }
+}
+
+#[test]
+fn a_log_that_does_not_fit_the_flash_file_is_refused_before_memory_is_made_for_it() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    run.pool.commit_control(1).unwrap();
+    place.crash(run);
+    let kept = Kept::read(&place.directory()).unwrap().unwrap();
+    for log in [
+        Geometry { blocks: kept.log.blocks + 1, ..kept.log },
+        Geometry { blocks: u32::MAX, ..kept.log },
+        Geometry { base: u64::MAX - 4095, ..kept.log },
+        Geometry { page_bytes: 3, ..kept.log },
+        Geometry { batch_pages: u32::MAX, ..kept.log },
+    ] {
+        Kept { log, ..kept.clone() }.save(&place.directory()).unwrap();
+        assert!(place.refused().contains("does not fit larder.flash"), "{log:?}");
+        assert!(place.memories().files().unwrap().is_empty());
+    }
+    kept.save(&place.directory()).unwrap();
+    assert_eq!(place.start(LogPolicy::Full).unwrap().has(&FORK, 3), Some(7));
 }
 
 #[test]

@@ -7,7 +7,10 @@
 //! Why not symbols of the same names: they would be found first only when preloaded, and by every library.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
 const KINDS: [u32; 2] = [6, 7]; // R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
@@ -15,6 +18,7 @@ const KINDS: [u32; 2] = [6, 7]; // R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
 const KINDS: [u32; 2] = [1025, 1026]; // R_AARCH64_GLOB_DAT, R_AARCH64_JUMP_SLOT
 
 const PT_DYNAMIC: u32 = 2;
+const PT_GNU_RELRO: u32 = 0x6474_e552;
 const DT_PLTRELSZ: i64 = 2;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
@@ -54,6 +58,8 @@ struct Tables {
     strings: usize,
     symbols: usize,
     relocations: Vec<(usize, usize)>,
+    /// What the loader made read-only after it had bound the executable; empty if nothing.
+    relro: Range<usize>,
 }
 
 unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, into: *mut c_void) -> c_int {
@@ -63,6 +69,11 @@ unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, into: *mut c
         let (info, tables) = (&*info, &mut *into.cast::<Tables>());
         tables.base = info.dlpi_addr as usize;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        if let Some(relro) = headers.iter().find(|h| h.p_type == PT_GNU_RELRO) {
+            // The loader protects whole pages.
+            let page = |at: u64| page_of(tables.base + at as usize);
+            tables.relro = page(relro.p_vaddr)..page(relro.p_vaddr + relro.p_memsz);
+        }
         let Some(dynamic) = headers.iter().find(|h| h.p_type == PT_DYNAMIC) else { return 1 };
         let mut at = (tables.base + dynamic.p_vaddr as usize) as *const Dynamic;
         let (mut rela, mut plt) = ((0, 0), (0, 0));
@@ -84,13 +95,22 @@ unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, into: *mut c
     }
 }
 
-/// The imports of the executable that lie in its table.
-fn entries() -> Vec<Entry> {
+/// The first byte of the page of memory that an address lies in.
+fn page_of(at: usize) -> usize {
+    at / rustix::param::page_size() * rustix::param::page_size()
+}
+
+fn tables() -> Tables {
     let mut tables = Tables::default();
     // SAFETY: the callback takes what it is given here, and it lives until the call ends.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut tables).cast()) };
+    tables
+}
+
+/// The imports of the executable that lie in its table.
+fn entries(tables: &Tables) -> Vec<Entry> {
     let mut found = Vec::new();
-    for (at, bytes) in tables.relocations {
+    for &(at, bytes) in &tables.relocations {
         let count = bytes / size_of::<Relocation>();
         for i in 0..count {
             // SAFETY: the loader has used these tables to bind the executable; they stay mapped.
@@ -114,31 +134,51 @@ fn entries() -> Vec<Entry> {
 /// The first of these functions that the executable imports.
 #[must_use]
 pub fn imports(names: &[&str]) -> Option<&'static str> {
-    entries().into_iter().map(|entry| entry.name).find(|name| names.contains(name))
+    entries(&tables()).into_iter().map(|entry| entry.name).find(|name| names.contains(name))
 }
 
-/// Redirects imports of these names to these functions; returns their number.
+/// Redirects imports of these names to these functions; returns their number. The table is as read-only afterwards as it
+/// was before.
 ///
 /// # Errors
-/// If a page of the table cannot be made writable.
-pub fn redirect(functions: &[(&str, *const c_void)]) -> std::io::Result<usize> {
-    let mut redirected = 0;
-    for Entry { name, at } in entries() {
-        let Some((_, function)) = functions.iter().find(|(n, _)| *n == name) else { continue };
-        let size = rustix::param::page_size();
-        let page = at as usize / size * size;
-        // SAFETY: the entry lies in this page, which is the executable's; it was made read-only after it was bound,
-        // and is made so again. An aligned pointer is written at once, and the process has one thread.
-        unsafe {
-            let writable = libc::PROT_READ | libc::PROT_WRITE;
-            if libc::mprotect(page as *mut c_void, size, writable) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            at.write(*function);
+/// If a page of the table cannot be made writable, or read-only again.
+pub fn redirect(functions: &[(&str, *const c_void)]) -> io::Result<usize> {
+    let tables = tables();
+    let named = |name: &str| functions.iter().find(|(n, _)| *n == name).map(|(_, f)| *f);
+    let changes: Vec<(Entry, *const c_void)> = entries(&tables)
+        .into_iter()
+        .filter_map(|entry| named(entry.name).map(|function| (entry, function)))
+        .collect();
+    let pages: BTreeSet<usize> =
+        changes.iter().map(|(entry, _)| page_of(entry.at as usize)).collect();
+    let is_protected = |page: &&usize| tables.relro.contains(*page);
+    let opened =
+        pages.iter().try_for_each(|page| protect(*page, libc::PROT_READ | libc::PROT_WRITE));
+    if opened.is_ok() {
+        for (entry, function) in &changes {
+            // SAFETY: the entry is the executable's, and its page is writable now. An aligned pointer is written at once,
+            // and the process has one thread.
+            unsafe { entry.at.write(*function) };
         }
-        redirected += 1;
     }
-    Ok(redirected)
+    let closed = pages
+        .iter()
+        .filter(is_protected)
+        .map(|page| protect(*page, libc::PROT_READ))
+        .collect::<Vec<_>>();
+    opened?;
+    closed.into_iter().collect::<io::Result<()>>()?;
+    Ok(changes.len())
+}
+
+/// Gives a page of the executable's table this protection.
+fn protect(page: usize, protection: c_int) -> io::Result<()> {
+    // SAFETY: the page is mapped as long as the process runs, and has only data that is read or, where it was writable
+    // before, stays writable.
+    match unsafe { libc::mprotect(page as *mut c_void, rustix::param::page_size(), protection) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]
@@ -150,5 +190,33 @@ mod tests {
         // The test's own executable is one.
         assert_eq!(imports(&["no_such_function"]), None);
         assert!(imports(&["write", "mmap", "mmap64"]).is_some());
+    }
+    /// Whether the page with this address is writable.
+    fn is_writable(at: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let number = |text: &str| usize::from_str_radix(text, 16).unwrap();
+        let mapping = maps.lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            (number(start)..number(end)).contains(&at).then(|| rest.to_owned())
+        });
+        mapping.unwrap().starts_with("rw")
+    }
+
+    #[test]
+    fn what_the_loader_protected_is_protected_again() {
+        let tables = tables();
+        let all = entries(&tables);
+        let protected: Vec<&Entry> =
+            all.iter().filter(|entry| tables.relro.contains(&(entry.at as usize))).collect();
+        // Rust links executables with full RELRO.
+        assert!(!protected.is_empty());
+        // Each import gets the function that it has.
+        // SAFETY: an entry of the table of this executable.
+        let same = |entry: &&Entry| (entry.name, unsafe { entry.at.read() });
+        let functions: Vec<_> = protected.iter().map(same).collect();
+        assert_eq!(redirect(&functions).unwrap(), protected.len());
+        assert!(protected.iter().all(|entry| !is_writable(entry.at as usize)));
+        assert_eq!(protected.iter().map(same).collect::<Vec<_>>(), functions);
     }
 }

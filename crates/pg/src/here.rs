@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_core::request::Errno;
+use larder_private::Directory;
 use larder_shared::{Devices, Memory};
 
 use crate::area::{Area, Mark};
@@ -54,7 +55,7 @@ pub struct Armed {
     /// The data directory.
     pub data: Vec<u8>,
     /// The directory on flash.
-    pub directory: PathBuf,
+    pub directory: Arc<Directory>,
     /// The server's directory in a tablespace.
     pub version: String,
 }
@@ -77,7 +78,8 @@ impl Armed {
     /// # Errors
     /// If there is no room.
     pub fn join(&self, sync: bool) -> Result<Pool, Errno> {
-        let journal = Journal { directory: self.directory.clone(), spare: Arc::clone(&self.spare) };
+        let (directory, spare) = (Arc::clone(&self.directory), Arc::clone(&self.spare));
+        let journal = Journal { directory, spare };
         let flash = Flash::join(&self.memory, self.devices(sync), journal, self.segment_blocks)?;
         Ok(Pool::new(flash, self.policy()))
     }

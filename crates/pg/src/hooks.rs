@@ -305,11 +305,7 @@ unsafe extern "C" fn pwrite(fd: RawFd, buf: *const c_void, count: size_t, at: of
     if let File::Wal(segment) = here::file(fd) {
         // SAFETY: as the server's own call: so many bytes are there.
         unsafe {
-            wal::about_to_be(
-                segment,
-                at.max(0) as u64,
-                std::slice::from_raw_parts(buf.cast(), count),
-            );
+            wal::about_to_be(segment, at.max(0) as u64, buf as usize, count);
             let written = libc::pwrite(fd, buf, count, at);
             if written == count as ssize_t {
                 wal::is();

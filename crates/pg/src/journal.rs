@@ -16,12 +16,14 @@
 //!
 //! Why no write with every name: a crash may lose what was not flushed, and recovery from the server's log repeats it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
+
+use larder_private::{Directory, Refuse};
+use rustix::fs::OFlags;
 
 use crate::area::{Area, Mark};
 use crate::content::crc;
@@ -41,7 +43,7 @@ const ROWS_MOST: u64 = 100_000;
 /// The journal of a directory on flash.
 pub struct Journal {
     /// The directory.
-    pub directory: PathBuf,
+    pub directory: Arc<Directory>,
     /// Used when the process has no descriptors left.
     pub spare: Arc<Spare>,
 }
@@ -75,9 +77,7 @@ impl Replayed {
     }
 }
 
-fn path(directory: &Path) -> PathBuf {
-    directory.join("larder.names")
-}
+const NAME: &str = "larder.names";
 
 fn check(stamp: u64, place: u64, row: &[u64]) -> u64 {
     let words = [stamp, place].into_iter().chain(row.iter().copied());
@@ -85,11 +85,8 @@ fn check(stamp: u64, place: u64, row: &[u64]) -> u64 {
 }
 
 /// The rows of this stamp.
-fn read(directory: &Path, stamp: u64) -> io::Result<Vec<[u64; ROW]>> {
-    let bytes = match std::fs::read(path(directory)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        other => other?,
-    };
+fn read(directory: &Directory, stamp: u64) -> io::Result<Vec<[u64; ROW]>> {
+    let bytes = directory.read(NAME)?.unwrap_or_default();
     let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().unwrap_or_default());
     let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
     let whole =
@@ -98,7 +95,7 @@ fn read(directory: &Path, stamp: u64) -> io::Result<Vec<[u64; ROW]>> {
     Ok(rows.map(|(_, row)| [row[0], row[1], row[2], row[3]]).collect())
 }
 
-fn sync(area: &Area, directory: &Path, control: Option<u64>) -> io::Result<()> {
+fn sync(area: &Area, directory: &Directory, control: Option<u64>) -> io::Result<()> {
     let changed = area.get(Mark::NamesChanged);
     if changed == area.get(Mark::NamesDurable) && control.is_none() {
         return Ok(());
@@ -143,7 +140,7 @@ pub fn begin(area: &Area, stamp: u64, names: &[[u64; ROW]]) {
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn replay(kept: Kept, directory: &Path) -> io::Result<Replayed> {
+pub fn replay(kept: Kept, directory: &Directory) -> io::Result<Replayed> {
     let mut controls = vec![kept.control];
     let mut names = kept.names;
     let rows = read(directory, kept.stamp)?;
@@ -163,19 +160,18 @@ pub fn replay(kept: Kept, directory: &Path) -> io::Result<Replayed> {
 ///
 /// # Errors
 /// If there is not enough space.
-pub fn reserve(directory: &Path) -> io::Result<()> {
+pub fn reserve(directory: &Directory) -> io::Result<()> {
     let rows = ROWS_MOST + ENTRIES as u64 + 2;
     kept::reserve(&open(directory)?, rows * ROW_BYTES as u64)?;
-    File::open(directory)?.sync_all()
+    directory.sync()
 }
 
-fn open(directory: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    options.open(path(directory))
+fn open(directory: &Directory) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE;
+    directory.file(NAME, flags, 0o600, Refuse::ANY).map(File::from)
 }
 
-fn append(directory: &Path, stamp: u64, first: u64, rows: &[[u64; ROW]]) -> io::Result<()> {
+fn append(directory: &Directory, stamp: u64, first: u64, rows: &[[u64; ROW]]) -> io::Result<()> {
     let encode = |(place, row): (u64, &[u64; ROW])| {
         let check = check(stamp, place, row);
         row.iter().copied().chain([check]).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
@@ -192,18 +188,19 @@ mod tests {
 
     #[test]
     fn rows_end_with_the_first_that_is_not_whole() {
-        let directory = tempfile::tempdir().unwrap();
-        let read = |stamp| read(directory.path(), stamp).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let directory = &Directory::open(place.path(), Refuse::WRITE).unwrap();
+        let read = |stamp| read(directory, stamp).unwrap();
         assert_eq!(read(5), Vec::<[u64; ROW]>::new());
-        append(directory.path(), 5, 0, &[[1, 2, 3, 4], [CONTROL, 9, 0, 0]]).unwrap();
-        append(directory.path(), 5, 2, &[[1, 2, 3, 5]]).unwrap();
+        append(directory, 5, 0, &[[1, 2, 3, 4], [CONTROL, 9, 0, 0]]).unwrap();
+        append(directory, 5, 2, &[[1, 2, 3, 5]]).unwrap();
         assert_eq!(read(5), [[1, 2, 3, 4], [CONTROL, 9, 0, 0], [1, 2, 3, 5]]);
         assert_eq!(read(6), Vec::<[u64; ROW]>::new(), "another stamp's");
         // A later stamp's first row, and an earlier one's behind it.
-        append(directory.path(), 6, 0, &[[7, 7, 7, 7]]).unwrap();
+        append(directory, 6, 0, &[[7, 7, 7, 7]]).unwrap();
         assert_eq!(read(6), [[7, 7, 7, 7]]);
-        let file = File::options().write(true).open(path(directory.path())).unwrap();
-        append(directory.path(), 6, 1, &[[8, 8, 8, 8], [9, 9, 9, 9]]).unwrap();
+        let file = File::options().write(true).open(place.path().join(NAME)).unwrap();
+        append(directory, 6, 1, &[[8, 8, 8, 8], [9, 9, 9, 9]]).unwrap();
         file.write_all_at(&[1], ROW_BYTES as u64 + 20).unwrap();
         assert_eq!(read(6), [[7, 7, 7, 7]], "torn");
     }

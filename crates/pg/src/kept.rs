@@ -5,14 +5,15 @@
 //! file and renamed. A start removes it before it changes anything, so it exists only while it is true. Where flash is a
 //! part of the database (`full`) it has a stamp and stays, and `journal.rs` records the changes since.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_core::pagelog::Geometry;
-use rustix::fs::FallocateFlags;
+use larder_private::{Directory, Refuse};
+use rustix::fs::{FallocateFlags, OFlags};
 
 use crate::content::crc;
 use crate::names::{ENTRIES, Names};
@@ -44,19 +45,13 @@ pub struct Kept {
 /// Stamp of a log that is, or was, about to be a part of the database, and has no dirty pages.
 pub const SETTLED: u64 = 1;
 
-fn path(directory: &Path) -> PathBuf {
-    directory.join("larder.kept")
-}
-
-fn new_path(directory: &Path) -> PathBuf {
-    directory.join("larder.kept.new")
-}
+const NAME: &str = "larder.kept";
+const NEW_NAME: &str = "larder.kept.new";
 
 /// The file may be longer than its content: truncating it would release its space.
-fn open_new(directory: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    options.open(new_path(directory))
+fn open_new(directory: &Directory) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE;
+    directory.file(NEW_NAME, flags, 0o600, Refuse::ANY).map(File::from)
 }
 
 /// Allocates space for a file without changing its length.
@@ -136,7 +131,7 @@ impl Kept {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn save(&self, directory: &Path) -> io::Result<()> {
+    pub fn save(&self, directory: &Directory) -> io::Result<()> {
         // The space of this file becomes that of the next one, so both have enough.
         let reserve = || drop((self.stamp != 0).then(|| Self::reserve(directory)));
         reserve();
@@ -144,8 +139,8 @@ impl Kept {
         file.write_all_at(&self.encode(), 0)?;
         file.sync_all()?;
         drop(file);
-        fs::rename(new_path(directory), path(directory))?;
-        File::open(directory)?.sync_all()?;
+        directory.rename(NEW_NAME, NAME)?;
+        directory.sync()?;
         reserve();
         Ok(())
     }
@@ -154,7 +149,7 @@ impl Kept {
     ///
     /// # Errors
     /// If there is not enough space.
-    pub fn reserve(directory: &Path) -> io::Result<()> {
+    pub fn reserve(directory: &Directory) -> io::Result<()> {
         let words = HEAD + ROW * ENTRIES + 1;
         reserve(&open_new(directory)?, 8 * words as u64)
     }
@@ -163,20 +158,28 @@ impl Kept {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read(directory: &Path) -> io::Result<Option<Self>> {
-        match fs::read(path(directory)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            other => Ok(Self::decode(&other?)),
-        }
+    pub fn read(directory: &Directory) -> io::Result<Option<Self>> {
+        Ok(directory.read(NAME)?.and_then(|bytes| Self::decode(&bytes)))
+    }
+
+    /// The content of the file if this user owns it, whatever access others have: a start that refuses it must know whether
+    /// the database needs it.
+    #[must_use]
+    pub fn read_refused(directory: &Path) -> Option<Self> {
+        let path = directory.join(NAME);
+        let data = fs::symlink_metadata(&path).ok()?;
+        let is_own = data.is_file() && data.uid() == rustix::process::geteuid().as_raw();
+        Self::decode(&fs::read(path).ok().filter(|_| is_own)?)
     }
 
     /// The stamp of the file.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read_stamp(directory: &Path) -> io::Result<u64> {
+    pub fn read_stamp(directory: &Directory) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        File::open(path(directory))?.read_exact_at(&mut bytes, 8 * STAMP as u64)?;
+        let file = File::from(directory.file(NAME, OFlags::RDONLY, 0, Refuse::ANY)?);
+        file.read_exact_at(&mut bytes, 8 * STAMP as u64)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
@@ -184,14 +187,9 @@ impl Kept {
     ///
     /// # Errors
     /// If that fails.
-    pub fn remove(directory: &Path) -> io::Result<()> {
-        for path in [path(directory), new_path(directory)] {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                other => other?,
-            }
-        }
-        File::open(directory)?.sync_all()
+    pub fn remove(directory: &Directory) -> io::Result<()> {
+        [NAME, NEW_NAME].into_iter().try_for_each(|name| directory.remove(name))?;
+        directory.sync()
     }
 
     /// Puts the names into an empty table; returns whether they are consistent.
@@ -219,14 +217,15 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_there_until_it_is_taken_away() {
-        let directory = tempfile::tempdir().unwrap();
-        assert_eq!(Kept::read(directory.path()).unwrap(), None);
-        kept().save(directory.path()).unwrap();
-        assert_eq!(Kept::read(directory.path()).unwrap(), Some(kept()));
-        assert_eq!(Kept::read_stamp(directory.path()).unwrap(), 3);
-        Kept::remove(directory.path()).unwrap();
-        Kept::remove(directory.path()).unwrap();
-        assert_eq!(Kept::read(directory.path()).unwrap(), None);
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(place.path(), Refuse::WRITE).unwrap();
+        assert_eq!(Kept::read(&directory).unwrap(), None);
+        kept().save(&directory).unwrap();
+        assert_eq!(Kept::read(&directory).unwrap(), Some(kept()));
+        assert_eq!(Kept::read_stamp(&directory).unwrap(), 3);
+        Kept::remove(&directory).unwrap();
+        Kept::remove(&directory).unwrap();
+        assert_eq!(Kept::read(&directory).unwrap(), None);
     }
 
     #[test]

@@ -14,14 +14,14 @@
 //! | reads and writes of files, page by page | `transfer.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
 //! | start and stop | `arm.rs` |
-//! | what an earlier start left | `earlier.rs`, `memory.rs`, `kept.rs`, `control.rs`, `wal.rs` |
+//! | what an earlier start left | `earlier.rs`, `memory.rs`, `place.rs`, `kept.rs`, `control.rs`, `wal.rs` |
 //! | flushes of the server | `commit.rs` |
 //! | flash as a part of the database | `policy/full.rs`, `part.rs`, `journal.rs`, `guard.rs` |
 //! | state in this process | `here.rs` |
 //! | numbers of forks; names of files | `names.rs`, `file.rs` |
 //! | shared memory beside the log: frames, epochs, counters | `area.rs` |
 //! | writes of changed pages from flash to the disk | `disk.rs`, `unflushed.rs`, `spare.rs` |
-//! | bytes of a page; errors | `content.rs`, `error.rs` |
+//! | bytes of a page; copies of bytes that other processes change; errors | `content.rs`, `frame.rs`, `error.rs` |
 //! | the server: its functions, its properties; settings; state | `server.rs`, `instance.rs`, `settings.rs`, `status.rs` |
 //!
 //! Why not a patch or a fork of the server: operators run the server of their distribution. Why not the table of the
@@ -39,6 +39,7 @@ mod entry;
 mod error;
 mod file;
 mod flash;
+mod frame;
 #[cfg(test)]
 mod full_tests;
 mod got;
@@ -52,6 +53,7 @@ mod memory;
 pub mod mutant;
 mod names;
 mod part;
+mod place;
 mod policy;
 mod pool;
 #[cfg(test)]

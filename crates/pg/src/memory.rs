@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The shared memory of a start and the log below it: created, opened, or reused after the server died.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use larder_core::pagelog::Geometry;
+use larder_private::Directory;
 use larder_shared::{Memory, Pages, Shape};
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -18,6 +19,7 @@ use crate::error::Unusable;
 use crate::here::Armed;
 use crate::instance::Instance;
 use crate::mutant::{Mutant, is_active};
+use crate::place::Memories;
 
 /// A start of the server, and its log.
 pub struct Start<'a> {
@@ -26,9 +28,13 @@ pub struct Start<'a> {
     /// The log.
     pub shape: Shape,
     /// The directory on flash.
-    pub directory: &'a Path,
+    pub directory: &'a Arc<Directory>,
+    /// Where its memory is.
+    pub memories: &'a Memories,
     /// Number of the flash file, see [`identity`].
     pub flash: u64,
+    /// Its length.
+    pub flash_bytes: u64,
 }
 
 /// The origin of the log of a start.
@@ -64,22 +70,14 @@ impl Start<'_> {
         Path::new(&self.server.data)
     }
 
-    /// The path of the memory, see [`memory_path`].
-    #[must_use]
-    pub fn memory_path(&self) -> PathBuf {
-        memory_path(self.data(), self.server.control.system)
-    }
-
     /// The memory of a server of this user that died in this boot, over this flash file.
     #[must_use]
     pub fn left(&self) -> Option<Arc<Memory>> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-        let file = options.open(self.memory_path()).ok()?;
-        if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
-            return None;
-        }
-        let memory = Memory::join(&OwnedFd::from(file)).ok()?;
+        self.memories.files().ok()?.iter().find_map(|file| self.left_in(file))
+    }
+
+    fn left_in(&self, file: &OwnedFd) -> Option<Arc<Memory>> {
+        let memory = Memory::join(file).ok()?;
         if memory.user_words().len() < Area::words(0) {
             return None;
         }
@@ -100,28 +98,6 @@ impl Start<'_> {
 #[must_use]
 pub fn is_same(log: Geometry, wanted: Geometry) -> bool {
     Geometry { volume: 0, ..log } == Geometry { volume: 0, ..wanted }
-}
-
-/// The path of a server's memory, in a file system that does not survive the boot.
-#[must_use]
-pub fn memory_path(data: &Path, system: u64) -> PathBuf {
-    let data = fs::canonicalize(data).unwrap_or_else(|_| data.to_owned());
-    let hash = control::hash(data.as_os_str().as_encoded_bytes());
-    PathBuf::from(format!("/dev/shm/larder-{system:016x}-{hash:016x}"))
-}
-
-/// Creates a file for a memory; replaces an existing one.
-///
-/// # Errors
-/// If the file cannot be created.
-pub fn new_file(path: &Path) -> io::Result<OwnedFd> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    Ok(OwnedFd::from(options.open(path)?))
 }
 
 /// Starts the log that is on flash in new memory.

@@ -41,6 +41,11 @@ pub fn again(
         Some(_) => return Err(Unusable::OtherLog),
         None => return Err(Unusable::NoGuard),
     }
+    // The memory is made for the log that the file describes, so that must be one that flash can have.
+    let log = kept.log;
+    if !log.is_possible() || log.base + log.bytes() > start.flash_bytes {
+        return Err(Unusable::DamagedKept);
+    }
     let stopped = kept.control;
     let replayed = journal::replay(kept, start.directory)?;
     let known =
@@ -74,7 +79,7 @@ pub fn again(
         }
     }
     let shape = Shape { log: kept.log, settings, ..start.shape };
-    let armed = make(Memory::create(&memory::new_file(&start.memory_path())?, shape)?);
+    let armed = make(Memory::create(&start.memories.create()?, shape)?);
     if !kept.restore(Area::of(&armed.memory).names()) {
         return Err(Unusable::WrongNames);
     }
@@ -111,7 +116,7 @@ pub fn own(armed: &Armed, start: &Start<'_>, is_new: bool) -> Result<(), Unusabl
     let kept = Kept { system, control, log, stamp: Kept::new_stamp(), file, names };
     if is_new {
         Kept { stamp: SETTLED, names: Vec::new(), ..kept }.save(&armed.directory)?;
-        let guard = Guard { volume: log.volume, directory: armed.directory.clone() };
+        let guard = Guard { volume: log.volume, directory: armed.directory.path().to_owned() };
         guard.put(start.data())?;
     }
     kept.save(&armed.directory)?;

@@ -92,8 +92,8 @@ impl Pool {
         self.flash.number(fork, displace)?.page(block)
     }
 
-    /// The page in a frame is about to be replaced.
-    pub fn leaves(&self, frame: usize, bytes: &[u8]) {
+    /// The page in a frame is about to be replaced. `copy` copies its bytes.
+    pub fn leaves(&self, frame: usize, copy: impl FnOnce() -> Buf) {
         let area = self.area();
         let Some(record) = area.record(frame) else { return };
         area.set_record(frame, None);
@@ -105,10 +105,10 @@ impl Pool {
         if self.flash.log().has(page) {
             return area.count(Mark::CleanKept);
         }
-        if content::hash(bytes) != hash && !is_active(Mutant::NoHash) {
+        let mut buf = copy();
+        if content::hash(&buf) != hash && !is_active(Mutant::NoHash) {
             return area.count(Mark::CleanChanged);
         }
-        let mut buf = Buf::copy_of(bytes);
         content::set_checksum(&mut buf, checksum);
         area.count(match self.check(now(self.flash.log().put_new_if(page, &buf, false, so))) {
             New::Entered => Mark::CleanEntered,
@@ -120,17 +120,15 @@ impl Pool {
 
     /// Reads a page, if the log has it.
     #[must_use]
-    pub fn fetch(&self, page: u64, into: &mut [u8]) -> bool {
+    pub fn fetch(&self, page: u64) -> Option<Buf> {
         self.area().count(Mark::Reads);
-        let Some(bytes) = self.peek(page) else {
-            if let Err(failure) = self.policy.missed(&self.flash, page) {
-                self.fail(failure);
-            }
-            return false;
-        };
-        into.copy_from_slice(&bytes);
-        self.area().count(Mark::Hits);
-        true
+        let bytes = self.peek(page);
+        if bytes.is_some() {
+            self.area().count(Mark::Hits);
+        } else if let Err(failure) = self.policy.missed(&self.flash, page) {
+            self.fail(failure);
+        }
+        bytes
     }
 
     /// The newest version of a page that flash may have.

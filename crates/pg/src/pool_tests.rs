@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use larder_core::buf::Buf;
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Pages, Shape};
 
 use crate::area::{Area, Mark};
@@ -69,7 +71,7 @@ impl Rig {
             buffers: 0,
             frames: FRAMES,
             data: directory.path().as_os_str().as_encoded_bytes().to_vec(),
-            directory: directory.path().to_owned(),
+            directory: Arc::new(Directory::open(directory.path(), Refuse::WRITE).unwrap()),
             version: String::new(),
         };
         drop(Pages::start(&armed.memory, armed.devices(true)).unwrap());
@@ -94,8 +96,7 @@ impl Rig {
     }
 
     fn has(&self, block: u64) -> Option<u8> {
-        let mut bytes = vec![0; PAGE];
-        self.pool.fetch(self.page(block), &mut bytes).then(|| bytes[100])
+        Some(self.pool.fetch(self.page(block))?[100])
     }
 
     fn on_disk(&self, block: u64) -> u8 {
@@ -113,11 +114,9 @@ fn a_page_that_leaves_as_it_was_read_enters_with_its_checksum() {
     rig.read(0, 3, 5);
     let mut frame = page_of(5);
     content::set_checksum(&mut frame, 0xFFFF); // stale, as in a frame
-    rig.pool.leaves(0, &frame);
-    let mut bytes = vec![0; PAGE];
-    assert!(rig.pool.fetch(rig.page(3), &mut bytes));
-    assert_eq!(bytes, page_of(5));
-    rig.pool.leaves(0, &frame);
+    rig.pool.leaves(0, || Buf::copy_of(&frame));
+    assert_eq!(rig.pool.fetch(rig.page(3)).unwrap()[..], page_of(5));
+    rig.pool.leaves(0, || Buf::copy_of(&frame));
     assert_eq!(rig.pool.area().get(Mark::CleanEntered), 1, "a record is used once");
 }
 
@@ -125,7 +124,7 @@ fn a_page_that_leaves_as_it_was_read_enters_with_its_checksum() {
 fn a_page_that_was_changed_in_its_frame_does_not_enter() {
     let rig = Rig::new(LogPolicy::Through);
     rig.read(0, 3, 5);
-    rig.pool.leaves(0, &page_of(6));
+    rig.pool.leaves(0, || Buf::copy_of(&page_of(6)));
     assert_eq!(rig.has(3), None);
 }
 
@@ -134,7 +133,7 @@ fn a_page_that_was_written_since_does_not_enter_though_its_bytes_are_those_that_
     let rig = Rig::new(LogPolicy::Through);
     rig.read(0, 3, 5);
     let writing = rig.pool.begin_write(rig.page(3)).unwrap();
-    rig.pool.leaves(0, &page_of(5));
+    rig.pool.leaves(0, || Buf::copy_of(&page_of(5)));
     assert_eq!(rig.has(3), None);
     rig.pool.end_write(writing, &page_of(6));
     assert_eq!(rig.has(3), Some(6));
@@ -185,7 +184,7 @@ fn a_fork_that_is_dropped_takes_its_pages_along_and_a_cut_one_its_tail() {
     rig.read(1, 10, 5);
     rig.pool.forget(&FORK, 1, 2, &|| Ok(32)).unwrap();
     assert_eq!([3, 31, 32, 40].map(|b| rig.has(b)), [Some(5), Some(5), Some(5), None]);
-    rig.pool.leaves(1, &page_of(5));
+    rig.pool.leaves(1, || Buf::copy_of(&page_of(5)));
     assert_eq!(rig.has(10), None, "no frame is known to be the same after a cut");
     let before = rig.page(3);
     rig.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
@@ -291,7 +290,5 @@ fn an_area_of_the_same_memory_is_everybodys() {
     rig.write(3, 5);
     let page = other.page(&FORK, 3).unwrap();
     assert_eq!(page, rig.page(3));
-    let mut bytes = vec![0; PAGE];
-    assert!(other.fetch(page, &mut bytes));
-    assert_eq!(bytes, page_of(5));
+    assert_eq!(other.fetch(page).unwrap()[..], page_of(5));
 }

@@ -7,16 +7,17 @@
 //! page, write the disk, end each. A write that is not of whole pages ends none, so they are not on flash.
 #![allow(unsafe_code)]
 
-use std::borrow::Cow;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::{BorrowedFd, RawFd};
 
+use larder_core::buf::Buf;
 use larder_core::request::Errno;
 use larder_shared::Locked;
 use libc::{iovec, off_t, ssize_t};
 
 use crate::error::Failure;
 use crate::file::{File, Fork};
+use crate::frame;
 use crate::here::{self, Armed};
 use crate::mutant::{Mutant, is_active};
 use crate::pool::{Pool, Writing};
@@ -70,16 +71,17 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         let frames: Option<Vec<usize>> = addresses.iter().map(|a| armed.frame(*a)).collect();
         let page_bytes = armed.page_bytes;
         let slots = frames?.into_iter().zip(addresses).enumerate().map(|(i, (frame, address))| {
-            // SAFETY: a frame of shared buffers, which no other process uses until this read is done.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, page_bytes) };
-            pool.leaves(frame, bytes);
+            // SAFETY: a frame of shared buffers.
+            pool.leaves(frame, || unsafe { frame::copy(address, page_bytes) });
             let page = pool.page(&span.fork, pool.block(span.segment, span.first + i as u64));
             let epoch = page.map_or(0, |page| pool.epoch(page));
-            let hit = page.is_some_and(|page| pool.fetch(page, bytes));
-            if let Some(page) = page.filter(|_| hit) {
-                pool.filled(frame, page, epoch, bytes);
+            let hit = page.and_then(|page| Some((page, pool.fetch(page)?)));
+            if let Some((page, bytes)) = &hit {
+                // SAFETY: as above; no other process uses it until this read is done.
+                unsafe { frame::fill(address, bytes) };
+                pool.filled(frame, *page, epoch, bytes);
             }
-            Slot { frame, address, page, epoch, hit }
+            Slot { frame, address, page, epoch, hit: hit.is_some() }
         });
         Some((slots.collect::<Vec<_>>(), page_bytes))
     });
@@ -114,16 +116,14 @@ unsafe fn read_around(
     let end = at.max(0) as u64 + got.max(0) as u64;
     let mut from = at.max(0) as u64;
     for part in parts {
-        // SAFETY: the caller's part, so many bytes long.
-        let into =
-            unsafe { std::slice::from_raw_parts_mut(part.iov_base.cast::<u8>(), part.iov_len) };
         for (first, bytes) in newer.iter().flatten() {
-            let both =
-                from.max(*first)..end.min(from + into.len() as u64).min(first + bytes.len() as u64);
+            let both = from.max(*first)
+                ..end.min(from + part.iov_len as u64).min(first + bytes.len() as u64);
             if both.start < both.end {
                 let source = (both.start - first) as usize..(both.end - first) as usize;
-                let target = (both.start - from) as usize..(both.end - from) as usize;
-                into[target].copy_from_slice(&bytes[source]);
+                let target = part.iov_base as usize + (both.start - from) as usize;
+                // SAFETY: within the caller's part.
+                unsafe { frame::fill(target, &bytes[source]) };
             }
         }
         from += part.iov_len as u64;
@@ -164,11 +164,10 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         let whole = got as usize / page_bytes;
         here::with(|_, pool| {
             for slot in &run[..whole] {
-                // SAFETY: a frame of shared buffers, which no other process uses until this read is done.
-                let bytes =
-                    unsafe { std::slice::from_raw_parts(slot.address as *const u8, page_bytes) };
                 if let Some(page) = slot.page {
-                    pool.filled(slot.frame, page, slot.epoch, bytes);
+                    // SAFETY: a frame of shared buffers.
+                    let bytes = unsafe { frame::copy(slot.address, page_bytes) };
+                    pool.filled(slot.frame, page, slot.epoch, &bytes);
                 }
             }
         });
@@ -206,6 +205,24 @@ pub fn will_need(
     runs.into_iter().map(|(at, length)| advise(at, length)).find(|error| *error != 0).unwrap_or(0)
 }
 
+/// The bytes of a part of a write.
+enum Bytes<'a> {
+    /// In the process's own memory.
+    Own(&'a [u8]),
+    /// A copy of a frame.
+    Copied(Buf),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Copied(bytes) => bytes,
+        }
+    }
+}
+
 /// The decision about a write.
 enum Plan {
     /// Flash has it.
@@ -226,19 +243,21 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         return real(parts);
     }
     // Other processes may set hints in a frame while it is written. The disk and flash must get the same bytes.
-    let mut copies: Vec<Cow<'_, [u8]>> = Vec::with_capacity(parts.len());
+    let mut copies: Vec<Bytes<'_>> = Vec::with_capacity(parts.len());
     let plan = here::with(|armed, pool| {
         for part in parts {
-            // SAFETY: the caller's part, so many bytes long.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(part.iov_base as *const u8, part.iov_len) };
-            let shared = armed.frame(part.iov_base as usize).is_some();
-            copies.push(if shared { Cow::Owned(bytes.to_vec()) } else { Cow::Borrowed(bytes) });
+            let (at, len) = (part.iov_base as usize, part.iov_len);
+            // SAFETY: the caller's part, so many bytes long: in shared buffers, or its own.
+            copies.push(unsafe {
+                match armed.frame(at) {
+                    Some(_) => Bytes::Copied(frame::copy(at, len)),
+                    None => Bytes::Own(std::slice::from_raw_parts(at as *const u8, len)),
+                }
+            });
         }
         (plan(armed, pool, fd, &copies, at), armed.page_bytes)
     });
-    let part =
-        |copy: &Cow<'_, [u8]>| iovec { iov_base: copy.as_ptr() as *mut _, iov_len: copy.len() };
+    let part = |copy: &Bytes<'_>| iovec { iov_base: copy.as_ptr() as *mut _, iov_len: copy.len() };
     let Some((plan, page_bytes)) = plan else { return real(parts) };
     let parts: Vec<iovec> = copies.iter().map(part).collect();
     let (begun, holds) = match plan {
@@ -267,7 +286,7 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
 }
 
 /// Takes a write, or begins it.
-fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Cow<'_, [u8]>], at: off_t) -> Plan {
+fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) -> Plan {
     let page_bytes = armed.page_bytes as u64;
     let File::Segment(fork, segment) = here::file(fd) else {
         return Plan::Direct(None, Vec::new());

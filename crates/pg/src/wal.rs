@@ -11,6 +11,7 @@
 //!
 //! Log writers take turns (the server sees to it), so one place to note is enough: what is about to be written, and what
 //! was. A write that was cut short matches neither, and flash begins empty.
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,6 +20,7 @@ use std::path::Path;
 use crate::area::{Area, Mark};
 use crate::control::hash;
 use crate::file::Segment;
+use crate::frame;
 use crate::here;
 
 /// The bytes of a write that are hashed: its last page, and the size of a page.
@@ -34,16 +36,16 @@ const NEXT: [Mark; 5] = [
 const LAST: [Mark; 5] =
     [Mark::WalTimeline, Mark::WalNumber, Mark::WalEnd, Mark::WalBytes, Mark::WalHash];
 
-/// These bytes are about to be written there.
-pub fn about_to_be(segment: Segment, at: u64, bytes: &[u8]) {
-    let tail = &bytes[bytes.len().saturating_sub(TAIL)..];
-    let values = [
-        u64::from(segment.timeline),
-        segment.number,
-        at + bytes.len() as u64,
-        tail.len() as u64,
-        hash(tail),
-    ];
+/// The `len` bytes from this address on are about to be written there.
+///
+/// # Safety
+/// They are mapped and writable.
+pub unsafe fn about_to_be(segment: Segment, at: u64, address: usize, len: usize) {
+    let count = len.min(TAIL);
+    // SAFETY: the caller's contract.
+    let tail = unsafe { frame::copy(address + len - count, count) };
+    let values =
+        [u64::from(segment.timeline), segment.number, at + len as u64, count as u64, hash(&tail)];
     here::with(|_, pool| {
         // Without a hash it is not compared.
         pool.area().set(Mark::WalNextHash, 0);
