@@ -34,6 +34,9 @@ use larder_front::control::wire::Command as Control;
 
 use crate::commands::{Cli, Command};
 
+#[global_allocator]
+static ALLOCATOR: larder_io::memory::Allocator = larder_io::memory::Allocator;
+
 fn main() -> ExitCode {
     let (mut cli, words) = (help::command(), std::env::args_os().collect::<Vec<_>>());
     let matches = cli.try_get_matches_from_mut(&words);

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::{DEFAULT_PRESET, Limits, Memory};
 use larder_io::{format_size, rough_size};
+use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
 use serde_json::json;
 
 use crate::choices::{ChoiceArgs, choices};
@@ -47,6 +48,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     }
     let workers = workers(args.workers)?;
     let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
+    let clients = Budget::new(DEFAULT_BYTES, 1, u64::from(workers)).bound_bytes();
     let pages = choices.log().is_some();
     let map = format!("origin map, {} bytes a unit", 4 + choices.admission.bytes_per_unit());
     if args.json {
@@ -58,6 +60,9 @@ pub fn size(args: &SizeArgs) -> Result<()> {
             "bitmap_bytes": memory.bitmap_bytes,
             "directory_bytes": memory.directory_bytes,
             "buffer_bytes": memory.buffer_bytes,
+            "client_bytes": clients,
+            "program_bytes": PROGRAM_BYTES,
+            "resident_bytes": memory.worst_bytes() + clients + PROGRAM_BYTES,
         });
         return out::line(value);
     }
@@ -69,9 +74,12 @@ pub fn size(args: &SizeArgs) -> Result<()> {
         ("bitmaps, if every unit is partly valid", memory.bitmap_bytes),
         ("directories of single pages, at most", memory.directory_bytes),
         ("= at worst", memory.worst_bytes()),
+        ("clients, with the default --client-memory", clients),
+        ("the program itself", PROGRAM_BYTES),
+        ("= resident memory, at most", memory.worst_bytes() + clients + PROGRAM_BYTES),
     ];
     for (what, bytes) in rows {
-        out::line(format!("{what:40} {:>12}  {bytes} bytes", rough_size(bytes)))?;
+        out::line(format!("{what:41} {:>12}  {bytes} bytes", rough_size(bytes)))?;
     }
     Ok(())
 }

@@ -15,17 +15,14 @@ use larder_nbd::client::{Client, Options};
 use larder_testkit::command::{PATIENCE, make_initial};
 use larder_testkit::load::{eventually, initial};
 use larder_testkit::place::Place;
+use larder_testkit::raw::{READ, TRIM, WRITE, ZERO, negotiate, option, request};
 use larder_testkit::server::Server;
-use larder_volume::seat::MOST_CONNECTIONS;
+use larder_volume::peer::MOST_CONNECTIONS;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 const BYTES: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const TRIM: u16 = 4;
-const ZERO: u16 = 6;
 
 struct Rig {
     place: Place,
@@ -50,12 +47,7 @@ impl Rig {
     /// A connection behind the handshake of the oldest kind, ready for raw requests.
     fn negotiated(&self) -> UnixStream {
         let mut stream = self.connect();
-        stream.read_exact(&mut [0; 18]).unwrap();
-        stream.write_all(&3_u32.to_be_bytes()).unwrap();
-        stream.write_all(&option(1, 0)).unwrap();
-        let mut info = [0; 10];
-        stream.read_exact(&mut info).unwrap();
-        assert_eq!(info[..8], BYTES.to_be_bytes());
+        assert_eq!(negotiate(&mut stream).unwrap(), BYTES);
         stream
     }
 
@@ -81,20 +73,6 @@ impl Rig {
         self.server.stop();
         assert!(std::fs::read(self.place.path("origin")).unwrap() == initial(0, BYTES));
     }
-}
-
-fn option(number: u32, len: u32) -> Vec<u8> {
-    [b"IHAVEOPT".as_slice(), &number.to_be_bytes(), &len.to_be_bytes()].concat()
-}
-
-fn request(command: u16, offset: u64, len: u32) -> Vec<u8> {
-    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-    bytes.extend(0_u16.to_be_bytes());
-    bytes.extend(command.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(len.to_be_bytes());
-    bytes
 }
 
 /// Whether the server closes the connection in time.

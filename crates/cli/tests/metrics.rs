@@ -186,6 +186,41 @@ fn hostile_clients_keep_nobody_out_for_long() {
     server.stop();
 }
 
+/// Clients that ask for nothing, and ones that do not read their answer, keep no other from one.
+#[test]
+fn slow_clients_keep_no_scrape_out() {
+    let place = Place::new();
+    let server = serve(&place);
+    let at = address(&server);
+    let slow = |n: usize| {
+        let mut stream = connect(&at);
+        if n.is_multiple_of(2) {
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+        }
+        stream
+    };
+    let mut crowd = Vec::new();
+    for round in 0..20 {
+        crowd.extend((0..16).map(slow));
+        assert!(scrape(&at).contains("larder_up"), "round {round}");
+    }
+    drop(crowd);
+    server.stop();
+}
+
+#[test]
+fn metrics_that_other_machines_can_read_are_a_warning() {
+    let place = Place::new();
+    for (host, warns) in [("0.0.0.0", true), ("127.0.0.1", false)] {
+        let mut words = place.serve(&["--origin", "mem:8MiB"]);
+        words.extend(["--metrics".to_owned(), format!("{host}:0")]);
+        let server = Server::start(&words);
+        let warning = format!("everyone who can reach {host} can read the metrics");
+        assert_eq!(server.log().contains(&warning), warns, "{}", server.log());
+        server.stop();
+    }
+}
+
 #[test]
 fn an_address_that_cannot_be_is_refused_before_anything_is_written() {
     let place = Place::new();

@@ -11,6 +11,7 @@
 //! Why not reference counts: two owners would need a lock. Why not `Vec<u8>`: direct I/O needs the alignment.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes in a page: the unit of validity, hit and write-through (SCE 3.4).
 pub const PAGE: usize = 4096;
@@ -34,25 +35,86 @@ impl std::fmt::Debug for Buf {
     }
 }
 
-/// The size classes kept for reuse: 1, 2, 4 .. 256 pages (4 KiB to 1 MiB).
-const CLASSES: usize = 9;
-/// The most bytes of a class that one thread keeps for reuse: for large buffers, whose page faults take longer than the copy
-/// into them, enough for a deep queue.
-const fn keep_bytes(class: usize) -> usize {
-    if (PAGE << class) < (256 << 10) { 2 << 20 } else { 16 << 20 }
+/// The size classes kept for reuse: 1, 2, 3 and 4 pages, then four sizes for each doubling up to 256 pages (1 MiB). So a
+/// buffer is at most a quarter larger than needed.
+const CLASSES: usize = 28;
+const MOST_PAGES: usize = 256;
+/// Classes of buffers below 256 KiB have a quarter of what a thread keeps. Page faults of larger buffers take longer than the
+/// copy into them.
+const SMALL_PAGES: usize = 64;
+
+/// Bytes that a thread keeps if it does not set its own limit: enough for a deep queue of large buffers.
+static KEPT_BY_DEFAULT: AtomicUsize = AtomicUsize::new(64 << 20);
+
+/// Buffers that a thread dropped; reuse saves page faults.
+struct Spare {
+    classes: [Vec<Box<[Page]>>; CLASSES],
+    /// Bytes of small and of large buffers.
+    bytes: [usize; 2],
+    most: Option<usize>,
 }
 
 thread_local! {
-    /// Buffers that this thread dropped; reuse saves page faults.
-    static SPARE: RefCell<[Vec<Box<[Page]>>; CLASSES]> = const {
-        RefCell::new([const { Vec::new() }; CLASSES])
+    static SPARE: RefCell<Spare> = const {
+        RefCell::new(Spare { classes: [const { Vec::new() }; CLASSES], bytes: [0; 2], most: None })
     };
 }
 
-/// The class whose buffers hold `pages`, if there is one.
-fn class_of(pages: usize) -> Option<usize> {
-    let class = pages.next_power_of_two().trailing_zeros() as usize;
-    (class < CLASSES).then_some(class)
+/// The class whose buffers hold `pages`, if there is one, and its pages.
+fn class_of(pages: usize) -> Option<(usize, usize)> {
+    match pages {
+        0 => None,
+        1..=4 => Some((pages - 1, pages)),
+        5..=MOST_PAGES => {
+            let doubling = (pages - 1).ilog2() as usize;
+            let step = doubling - 2;
+            let quarter = (pages - (1 << doubling)).div_ceil(1 << step);
+            Some((4 * step + 3 + quarter, (1 << doubling) + (quarter << step)))
+        }
+        _ => None,
+    }
+}
+
+impl Spare {
+    fn take(&mut self, class: usize, pages: usize) -> Option<Box<[Page]>> {
+        let found = self.classes[class].pop()?;
+        self.bytes[usize::from(pages >= SMALL_PAGES)] -= pages * PAGE;
+        Some(found)
+    }
+
+    fn keep(&mut self, class: usize, pages: Box<[Page]>) {
+        let most = self.most.unwrap_or_else(|| KEPT_BY_DEFAULT.load(Ordering::Relaxed));
+        let (large, bytes) = (usize::from(pages.len() >= SMALL_PAGES), pages.len() * PAGE);
+        let share = if large == 1 { most / 4 * 3 } else { most / 4 };
+        if self.bytes[large] + bytes <= share {
+            self.bytes[large] += bytes;
+            self.classes[class].push(pages);
+        }
+    }
+}
+
+/// Sets how many bytes each thread keeps that does not set its own limit.
+pub fn keep_by_default(bytes: usize) {
+    KEPT_BY_DEFAULT.store(bytes, Ordering::Relaxed);
+}
+
+/// Sets how many bytes the calling thread keeps for reuse.
+pub fn keep_at_most(bytes: usize) {
+    SPARE.with_borrow_mut(|spare| spare.most = Some(bytes));
+}
+
+/// Bytes that the calling thread keeps for reuse.
+#[must_use]
+pub fn kept_bytes() -> usize {
+    SPARE.with_borrow(|spare| spare.bytes.iter().sum())
+}
+
+/// Frees what the calling thread keeps for reuse; returns how many bytes that was.
+pub fn release_kept() -> usize {
+    SPARE.with_borrow_mut(|spare| {
+        spare.classes.iter_mut().for_each(|class| *class = Vec::new());
+        std::mem::take(&mut spare.bytes).iter().sum()
+    })
 }
 
 impl Buf {
@@ -60,14 +122,21 @@ impl Buf {
     /// all of it.
     #[must_use]
     pub fn with_len(len: usize) -> Self {
-        let pages = len.div_ceil(PAGE).max(1);
-        let spare = class_of(pages)
-            .and_then(|c| SPARE.try_with(|s| s.borrow_mut()[c].pop()).ok().flatten());
-        let pages = spare.unwrap_or_else(|| {
-            let count = class_of(pages).map_or(pages, |c| 1 << c);
-            bytemuck::allocation::zeroed_slice_box(count)
-        });
+        let (class, count) = match class_of(len.div_ceil(PAGE).max(1)) {
+            Some((class, count)) => (Some(class), count),
+            None => (None, len.div_ceil(PAGE)),
+        };
+        let spare = class
+            .and_then(|class| SPARE.try_with(|s| s.borrow_mut().take(class, count)).ok().flatten());
+        let pages = spare.unwrap_or_else(|| bytemuck::allocation::zeroed_slice_box(count));
         Self { pages, len }
+    }
+
+    /// The memory of a buffer of `len` bytes.
+    #[must_use]
+    pub fn room(len: usize) -> usize {
+        let pages = len.div_ceil(PAGE).max(1);
+        class_of(pages).map_or(pages, |(_, count)| count) * PAGE
     }
 
     /// A buffer of `len` zero bytes.
@@ -103,14 +172,11 @@ impl std::ops::DerefMut for Buf {
 impl Drop for Buf {
     fn drop(&mut self) {
         let pages = std::mem::take(&mut self.pages);
-        let Some(class) = class_of(pages.len()).filter(|c| pages.len() == 1 << c) else { return };
+        let Some((class, _)) = class_of(pages.len()).filter(|(_, n)| *n == pages.len()) else {
+            return;
+        };
         // A thread that ends has no pool; its buffers are freed.
-        let _ = SPARE.try_with(|s| {
-            let spare = &mut s.borrow_mut()[class];
-            if spare.len() * (PAGE << class) < keep_bytes(class) {
-                spare.push(pages);
-            }
-        });
+        let _ = SPARE.try_with(|s| s.borrow_mut().keep(class, pages));
     }
 }
 
@@ -133,6 +199,35 @@ mod tests {
         let at = first.as_ptr() as usize;
         drop(first);
         assert_eq!(Buf::with_len(60 << 10).as_ptr() as usize, at);
+    }
+
+    #[test]
+    fn a_buffer_is_at_most_a_quarter_larger_than_needed() {
+        let mut last = None;
+        for pages in 1..=MOST_PAGES {
+            let (class, count) = class_of(pages).unwrap();
+            assert!(count >= pages && count * 4 <= pages * 5, "{pages}: {count}");
+            assert_eq!(class_of(count), Some((class, count)));
+            assert!(last.is_none_or(|last| class == last || class == last + 1) && class < CLASSES);
+            last = Some(class);
+        }
+        assert_eq!((last, class_of(MOST_PAGES + 1)), (Some(CLASSES - 1), None));
+        for len in [1, 5000, 257 << 10, 1 << 20, (1 << 20) + 1] {
+            assert_eq!(Buf::room(len), Buf::with_len(len).pages.len() * PAGE);
+        }
+    }
+
+    #[test]
+    fn a_thread_keeps_no_more_than_its_limit_and_frees_it() {
+        keep_at_most(4 << 20);
+        for len in [PAGE, 100 << 10, 257 << 10, 1 << 20] {
+            let held: Vec<Buf> = (0..200).map(|_| Buf::with_len(len)).collect();
+            drop(held);
+            assert!(kept_bytes() <= 4 << 20);
+        }
+        assert!(kept_bytes() > 2 << 20);
+        assert_eq!((release_kept() > 2 << 20, kept_bytes()), (true, 0));
+        assert_eq!(Buf::with_len(PAGE).len(), PAGE);
     }
 
     #[test]

@@ -68,12 +68,13 @@ struct Open<C> {
 /// The desk of one front-end. `C` is the front-end's own identification of a request.
 pub struct Desk<C> {
     open: Slab<Open<C>>,
+    opened: u64,
     requests: Requests,
 }
 
 impl<C> Default for Desk<C> {
     fn default() -> Self {
-        Self { open: Slab::new(), requests: Requests::default() }
+        Self { open: Slab::new(), opened: 0, requests: Requests::default() }
     }
 }
 
@@ -95,6 +96,7 @@ impl<C> Desk<C> {
             }
             _ => {}
         }
+        self.opened += 1;
         let wants_data = matches!(kind, Kind::Read);
         let bufs = (0..if wants_data { pieces } else { 0 }).map(|_| None).collect();
         let open = Open { client, kind, left: pieces, result: Ok(()), hit: true, bufs };
@@ -126,9 +128,22 @@ impl<C> Desk<C> {
         if let Some(place) = open.bufs.get_mut(piece) {
             *place = reply.buf;
         }
-        if open.left > 0 {
-            return None;
-        }
+        self.finish(number)
+    }
+
+    /// Ends a request whose last `unsent` pieces are not sent: it fails with `errno`. Returns the request if none of its
+    /// pieces is in flight.
+    pub fn cut(&mut self, number: u64, unsent: u32, errno: Errno) -> Option<Finished<C>> {
+        let number = number as usize;
+        let open = self.open.get_mut(number)?;
+        open.left -= unsent.min(open.left);
+        open.result = open.result.and(Err(errno));
+        self.finish(number)
+    }
+
+    /// The request, if it has the replies to all pieces.
+    fn finish(&mut self, number: usize) -> Option<Finished<C>> {
+        self.open.get(number).filter(|open| open.left == 0)?;
         let Open { client, kind, result, hit, bufs, .. } = self.open.remove(number);
         if hit && result.is_ok() {
             match kind {
@@ -145,6 +160,12 @@ impl<C> Desk<C> {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.open.len()
+    }
+
+    /// Number of requests that were ever opened.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// The counters of client requests.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_nbd::uri::Address;
-use larder_volume::seat::Seats;
 use larder_volume::{Volume, VolumeError};
 
 use crate::fuse::FuseDoor;
@@ -31,11 +30,10 @@ impl Door {
         spec: &ListenSpec,
         volumes: Arc<Vec<Arc<Volume>>>,
         exports: Arc<Exports>,
-        seats: Seats,
         secure: Option<Secure>,
     ) -> Result<Self, VolumeError> {
         let ListenSpec::Fuse(path) = spec else {
-            let listener = Listener::start_secure(spec, volumes, exports, seats, secure)?;
+            let listener = Listener::start_secure(spec, volumes, exports, secure)?;
             return Ok(Self::Socket(listener));
         };
         match volumes.as_slice() {

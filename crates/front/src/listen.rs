@@ -2,8 +2,9 @@
 //! Listeners: accept clients and negotiate with them before a worker takes over the connection.
 //!
 //! Each listener has an accepting thread, and each negotiation its own short-lived thread, so that a slow or hostile
-//! client delays no other. A negotiation is limited to [`NEGOTIATION_BOUND`]. The numbers of negotiations and of
-//! connections are bounded; the listener closes further ones.
+//! client delays no other. A negotiation is limited to [`NEGOTIATION_BOUND`]. The clients that negotiate are in the
+//! listener's [`Lobby`], where the oldest leave if they are too many. A client takes a seat of its volume when it has
+//! chosen the export, after TLS; a client without a seat receives an error that names the limit.
 //!
 //! A TLS connection has one more thread, between the network and the plain socket that the worker gets. The TLS
 //! handshake is part of the negotiation and of its time limit.
@@ -22,18 +23,27 @@ use std::time::{Duration, Instant};
 use larder_nbd::deadline::{Deadlined, Timeouts};
 use larder_nbd::tls::{ServerTls, TlsError};
 use larder_nbd::uri::{Address, Names, Uri};
-use larder_volume::seat::{MOST_CONNECTIONS, Seats};
+use larder_volume::peer::Peer;
+use larder_volume::seat::Seat;
 use larder_volume::{Accepted, Volume, VolumeError};
 
+use crate::lines::Lines;
+use crate::lobby::{Lobby, Place};
 use crate::nbd::export::Exports;
-use crate::nbd::handshake::{HandshakeError, Negotiated, Outcome, Security, begin, resume};
+use crate::nbd::handshake::{Admit, HandshakeError, Negotiated, Outcome, Security, begin, resume};
 use crate::nbd::session::{Limits, Session};
 use crate::socket::{Rights, bind_unix, clear_unix};
 
 /// How long a client may take to negotiate.
 pub const NEGOTIATION_BOUND: Duration = Duration::from_secs(10);
-/// Clients negotiating at a time.
+/// Clients negotiating at a time, and those of one peer.
 pub const MOST_NEGOTIATING: usize = 64;
+const MOST_NEGOTIATING_EACH: usize = 32;
+/// When and how often TCP probes a silent client. One that does not answer is gone after [`TCP_BOUND`].
+const TCP_IDLE: Duration = Duration::from_secs(10);
+const TCP_INTERVAL: Duration = Duration::from_secs(5);
+/// A TCP client that acknowledges nothing for so long, or has no room for replies, is disconnected.
+const TCP_BOUND: Duration = Duration::from_secs(30);
 /// The accepted forms of LISTEN, for messages.
 const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH";
 
@@ -164,9 +174,8 @@ impl Listener {
         spec: &ListenSpec,
         volumes: Arc<Vec<Arc<Volume>>>,
         exports: Arc<Exports>,
-        seats: Seats,
     ) -> Result<Self, VolumeError> {
-        Self::start_secure(spec, volumes, exports, seats, None)
+        Self::start_secure(spec, volumes, exports, None)
     }
 
     /// As [`start`](Self::start), with TLS.
@@ -177,7 +186,6 @@ impl Listener {
         spec: &ListenSpec,
         volumes: Arc<Vec<Arc<Volume>>>,
         exports: Arc<Exports>,
-        seats: Seats,
         secure: Option<Secure>,
     ) -> Result<Self, VolumeError> {
         let security = match &secure {
@@ -196,15 +204,16 @@ impl Listener {
             }
         };
         let (socket, stop) = (Arc::new(socket), Arc::new(AtomicBool::new(false)));
-        let negotiating = Seats::new(MOST_NEGOTIATING);
+        let lobby = Lobby::new(MOST_NEGOTIATING, MOST_NEGOTIATING_EACH);
         let tls = secure.map(|secure| secure.tls);
-        let context = Context { volumes, exports, seats, security, tls };
-        let context = Arc::new(context);
+        let lines = Lines::default();
+        let context = Arc::new(Context { volumes, exports, security, tls, lines });
         let (accepting, stopped) = (Arc::clone(&socket), Arc::clone(&stop));
         let body = move || {
             while !stopped.load(Ordering::SeqCst) {
                 match accept(&accepting) {
-                    Ok((client, peer)) => receive(client, peer, &negotiating, &context),
+                    Ok(Some((client, whose))) => receive(client, whose, &lobby, &context),
+                    Ok(None) => {}
                     Err(_) if stopped.load(Ordering::SeqCst) => break,
                     Err(e) => {
                         // Probably out of descriptors; other connections will close theirs.
@@ -259,43 +268,68 @@ enum Stream {
     Tcp(TcpStream),
 }
 
-fn accept(socket: &Socket) -> io::Result<(Stream, String)> {
+/// A client's name for the log, and its peer.
+struct Whose {
+    name: String,
+    peer: Peer,
+}
+
+/// The next client; `None` if it has left already.
+fn accept(socket: &Socket) -> io::Result<Option<(Stream, Whose)>> {
     match socket {
         Socket::Unix(listener, path) => {
             let (stream, _) = listener.accept()?;
-            Ok((Stream::Unix(stream), format!("client of {}", path.display())))
+            let Ok(whose) = rustix::net::sockopt::socket_peercred(&stream) else {
+                return Ok(None);
+            };
+            let peer = Peer::User(whose.uid.as_raw());
+            let name = format!("client of {}", path.display());
+            Ok(Some((Stream::Unix(stream), Whose { name, peer })))
         }
         Socket::Tcp(listener) => {
-            let (stream, peer) = listener.accept()?;
-            stream.set_nodelay(true)?;
-            // Detects a dead peer, which would otherwise occupy its seat indefinitely.
-            rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
-            Ok((Stream::Tcp(stream), peer.to_string()))
+            let (stream, address) = listener.accept()?;
+            let whose = Whose { name: address.to_string(), peer: Peer::of(address.ip()) };
+            Ok(tune(&stream).ok().map(|()| (Stream::Tcp(stream), whose)))
         }
     }
+}
+
+/// Detects a dead client, which would otherwise occupy its seat indefinitely.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, TCP_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, TCP_INTERVAL)?;
+    sockopt::set_tcp_user_timeout(stream, TCP_BOUND.as_millis() as u32)?;
+    Ok(())
 }
 
 /// What the negotiations of a listener need.
 struct Context {
     volumes: Arc<Vec<Arc<Volume>>>,
     exports: Arc<Exports>,
-    seats: Seats,
     security: Security,
     tls: Option<ServerTls>,
+    lines: Lines,
 }
 
 /// Negotiates on a new thread and passes the connection to its volume.
-fn receive(client: Stream, peer: String, negotiating: &Seats, context: &Arc<Context>) {
-    let Some(place) = negotiating.take() else {
-        return tracing::warn!("{peer}: refused, {MOST_NEGOTIATING} clients are negotiating");
+fn receive(client: Stream, whose: Whose, lobby: &Lobby, context: &Arc<Context>) {
+    let place = match &client {
+        Stream::Unix(stream) => lobby.enter(whose.peer, stream),
+        Stream::Tcp(stream) => lobby.enter(whose.peer, stream),
+    };
+    let place = match place {
+        Ok(place) => place,
+        Err(e) => {
+            return context.warn(&whose, format_args!("refused before the negotiation: {e}"));
+        }
     };
     let context = Arc::clone(context);
-    let body = move || {
-        match client {
-            Stream::Unix(stream) => context.greet(stream, peer),
-            Stream::Tcp(stream) => context.greet(stream, peer),
-        }
-        drop(place);
+    let body = move || match client {
+        Stream::Unix(stream) => context.greet(stream, whose, place),
+        Stream::Tcp(stream) => context.greet(stream, whose, place),
     };
     let thread = std::thread::Builder::new().name("larder-greet".to_owned()).spawn(body);
     if let Err(e) = thread {
@@ -316,13 +350,18 @@ enum Rejected {
 
 impl Context {
     /// Negotiates; returns the socket for the worker and the result.
-    fn negotiate<S>(&self, stream: S, since: Instant) -> Result<(OwnedFd, Negotiated), Rejected>
+    fn negotiate<S>(
+        &self,
+        stream: S,
+        since: Instant,
+        admit: Admit<'_>,
+    ) -> Result<(OwnedFd, Negotiated), Rejected>
     where
         S: Timeouts + io::Read + io::Write + Into<OwnedFd>,
     {
         let mut stream = Deadlined::new(stream, NEGOTIATION_BOUND);
-        let (tls, no_zeroes) = match (begin(&mut stream, &self.exports, self.security)?, &self.tls)
-        {
+        let begun = begin(&mut stream, &self.exports, self.security, admit)?;
+        let (tls, no_zeroes) = match (begun, &self.tls) {
             (Outcome::Chosen(chosen), _) => return Ok((stream.into_inner()?.into(), chosen)),
             (Outcome::StartTls { no_zeroes }, Some(tls)) => (tls, no_zeroes),
             (Outcome::StartTls { .. }, None) => return Err(HandshakeError::NotSecure.into()),
@@ -330,34 +369,53 @@ impl Context {
         let plain = tls.accept(stream)?;
         let left = NEGOTIATION_BOUND.saturating_sub(since.elapsed());
         let mut stream = Deadlined::new(plain, left);
-        let negotiated = resume(&mut stream, &self.exports, no_zeroes)?;
+        let negotiated = resume(&mut stream, &self.exports, no_zeroes, admit)?;
         Ok((stream.into_inner()?.into(), negotiated))
     }
 
-    fn greet<S>(&self, stream: S, peer: String)
+    /// A seat for a client that chose an export.
+    fn admit(&self, export: usize, whose: &Whose) -> Result<Seat, String> {
+        let volume = self.volumes.get(export).filter(|volume| !volume.has_lost_a_worker());
+        let seat = match volume {
+            None => Err("this export has failed".to_owned()),
+            Some(volume) => volume.take_seat(whose.peer).map_err(|full| full.to_string()),
+        };
+        seat.inspect_err(|why| self.warn(whose, format_args!("refused: {why}")))
+    }
+
+    fn warn(&self, whose: &Whose, what: fmt::Arguments<'_>) {
+        self.lines.write(whose.peer, true, format_args!("{}: {what}", whose.name));
+    }
+
+    fn greet<S>(&self, stream: S, whose: Whose, place: Place)
     where
         S: Timeouts + io::Read + io::Write + Into<OwnedFd>,
     {
-        let (socket, negotiated) = match self.negotiate(stream, Instant::now()) {
-            Ok(done) => done,
-            Err(e) => return tracing::info!("{peer}: negotiation ended: {e}"),
+        let mut seat = None;
+        let mut admit = |export| self.admit(export, &whose).map(|taken| seat = Some(taken));
+        let tell = |what: fmt::Arguments<'_>| {
+            self.lines.write(whose.peer, false, format_args!("{}: {what}", whose.name));
         };
-        let place = negotiated.export;
-        let (Some(volume), Some(export)) = (self.volumes.get(place), self.exports.get(place))
+        let (socket, negotiated) = match self.negotiate(stream, Instant::now(), &mut admit) {
+            Ok(done) => done,
+            Err(e) => return tell(format_args!("negotiation ended: {e}")),
+        };
+        let index = negotiated.export;
+        let (Some(volume), Some(export), Some(seat)) =
+            (self.volumes.get(index), self.exports.get(index), seat)
         else {
             return;
         };
-        if volume.has_lost_a_worker() {
-            return tracing::warn!("{peer}: refused, export '{}' has failed", export.name);
+        if !place.leave() {
+            return tell(format_args!("disconnected in favour of clients that came later"));
         }
-        let (Some(seat), Some(own)) = (self.seats.take(), volume.take_seat()) else {
-            return tracing::warn!("{peer}: refused, {MOST_CONNECTIONS} connections are open");
-        };
-        tracing::info!("{peer}: connected to export '{}'", export.name);
+        tell(format_args!("connected to export '{}'", export.name));
         let stripe_bytes = volume.shape().stripe_bytes();
         let session = Session::new(export, negotiated.structured, stripe_bytes, Limits::default())
-            .with_allocation(negotiated.allocation);
-        volume.welcome(Accepted { socket, session: Box::new(session), peer, seats: [seat, own] });
+            .with_allocation(negotiated.allocation)
+            .with_purse(volume.config().clients.budget.purse(whose.peer));
+        let socket = Arc::new(socket);
+        volume.welcome(Accepted { socket, session: Box::new(session), peer: whose.name, seat });
     }
 }
 

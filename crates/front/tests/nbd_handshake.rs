@@ -7,7 +7,7 @@ use std::io::{self, Cursor, Read, Write};
 
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::nbd::handshake::{
-    HandshakeError, MAX_OPTION_BYTES, MAX_OPTIONS, Negotiated, negotiate,
+    HandshakeError, MAX_OPTION_BYTES, MAX_OPTIONS, Negotiated, Security, begin, negotiate,
 };
 use larder_nbd::codec::{OptionHeader, OptionReply, can, info, opt, rep};
 use larder_nbd::status::{BASE_ALLOCATION, query};
@@ -349,4 +349,23 @@ proptest! {
             prop_assert_eq!(last, Some((opt::GO, rep::ACK)));
         }
     }
+}
+
+#[test]
+fn a_client_without_a_seat_gets_the_reason() {
+    let named = named("big", &[0, 0]);
+    let options =
+        [option(opt::INFO, &named), option(opt::GO, &named), option(opt::EXPORT_NAME, b"big")];
+    let input = [&3_u32.to_be_bytes()[..], &options.concat()].concat();
+    let mut wire = Wire { input: Cursor::new(input), output: Vec::new() };
+    let mut asked = Vec::new();
+    let result = begin(&mut wire, &exports(), Security::Plain, &mut |export| {
+        asked.push(export);
+        Err("no seat".to_owned())
+    });
+    assert!(matches!(result, Err(HandshakeError::Refused(why)) if why == "no seat"));
+    assert_eq!(asked, [0, 0], "once for GO and once for EXPORT_NAME");
+    let refusal = OptionReply { option: opt::GO, kind: rep::ERR_POLICY, len: 7 }.encode();
+    let refusal = [&refusal[..], b"no seat"].concat();
+    assert!(wire.output.ends_with(&refusal), "nothing follows the error");
 }

@@ -14,7 +14,7 @@ use larder_front::listen::{ListenSpec, Listener};
 use larder_io::{Access, DevSpec, Device, Target};
 use larder_testkit::load::{PATIENCE, eventually};
 use larder_testkit::rig::{BYTES, Front, Rig, Setup, listen};
-use larder_volume::{Volume, VolumeConfig};
+use larder_volume::{ClientLimits, Volume, VolumeConfig};
 
 /// Every preset on two workers, with a unit size that suits the rig's flash.
 fn setups(front: Front) -> impl Iterator<Item = Setup> {
@@ -109,6 +109,7 @@ fn far(dir: &Path) -> (Arc<Volume>, Listener, Device) {
         limits: Limits::default(),
         workers: 1,
         state: None,
+        clients: ClientLimits::default(),
     };
     let volume = Volume::start(config).unwrap();
     let (listener, uri) = listen(&volume, &ListenSpec::Unix(dir.join("far")));

@@ -2,22 +2,22 @@
 //! TLS between Larder's server and client: which clients are accepted, that data arrives, and that connections end.
 #![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use larder_core::config::{Limits, preset};
 use larder_core::request::Kind;
-use larder_front::listen::{ListenSpec, Listener, Secure};
+use larder_front::listen::{ListenSpec, Listener, MOST_NEGOTIATING, Secure};
 use larder_front::nbd::export::{Export, Exports};
 use larder_io::Device;
 use larder_nbd::client::{Client, ClientError, Options};
 use larder_nbd::tls::{Fingerprint, ServerTls};
-use larder_nbd::uri::{Names, Uri};
+use larder_nbd::uri::{Address, Names, Uri};
 use larder_testkit::certs::Certs;
-use larder_volume::seat::Seats;
-use larder_volume::{Volume, VolumeConfig};
+use larder_volume::{ClientLimits, Volume, VolumeConfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -26,7 +26,6 @@ const BYTES: u64 = 16 << 20;
 struct Server {
     volume: Arc<Volume>,
     listener: Listener,
-    seats: Seats,
 }
 
 impl Server {
@@ -38,14 +37,14 @@ impl Server {
             limits: Limits::default(),
             workers: 1,
             state: None,
+            clients: ClientLimits { most_each: seats, ..ClientLimits::default() },
         };
         let volume = Volume::start(config).unwrap();
         let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
         let volumes = Arc::new(vec![Arc::clone(&volume)]);
-        let (spec, seats): (ListenSpec, _) = (spec.parse().unwrap(), Seats::new(seats));
-        let listener =
-            Listener::start_secure(&spec, volumes, exports, seats.clone(), secure).unwrap();
-        Self { volume, listener, seats }
+        let spec: ListenSpec = spec.parse().unwrap();
+        let listener = Listener::start_secure(&spec, volumes, exports, secure).unwrap();
+        Self { volume, listener }
     }
 
     fn tcp(certs: &Certs, clients: bool) -> Self {
@@ -119,6 +118,31 @@ fn data_flows_both_ways_with_many_requests_in_flight() {
     server.end();
 }
 
+/// A client takes a seat only with its certificate verified, so clients that stop before exclude no other.
+#[test]
+fn clients_that_stop_before_or_within_tls_keep_no_authenticated_client_out() {
+    let certs = Certs::new();
+    let server = Server::tcp(&certs, true);
+    let Address::Tcp { host, port } = server.listener.address() else { panic!("not TCP") };
+    let start_tls = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 5, 0, 0, 0, 0]].concat();
+    let hold = |n: usize| {
+        let mut stream = TcpStream::connect((host.as_str(), port)).unwrap();
+        if n.is_multiple_of(2) {
+            // The server may have disconnected it already.
+            let _ = stream.read_exact(&mut [0; 18]).and_then(|()| stream.write_all(&start_tls));
+        }
+        stream
+    };
+    let held: Vec<TcpStream> = (0..2 * MOST_NEGOTIATING).map(hold).collect();
+    for _ in 0..2 {
+        let mut client = server.connect(with(&certs)).unwrap();
+        client.read_at(0, &mut [0; 4096]).unwrap();
+        client.disconnect().unwrap();
+    }
+    drop(held);
+    server.end();
+}
+
 /// Connections return their seat, whichever way they end.
 #[test]
 fn ended_connections_return_their_seat() {
@@ -142,7 +166,6 @@ fn ended_connections_return_their_seat() {
             _ => client.stream().unwrap().shutdown(std::net::Shutdown::Both).unwrap(),
         }
     }
-    let _ = &server.seats;
     server.end();
 }
 

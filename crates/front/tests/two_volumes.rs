@@ -21,8 +21,7 @@ use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Device, Fault};
 use larder_nbd::client::{Client, Options};
 use larder_nbd::uri::{Address, Uri};
-use larder_volume::seat::Seats;
-use larder_volume::{FlashDevice, Volume, VolumeConfig};
+use larder_volume::{ClientLimits, FlashDevice, Volume, VolumeConfig};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -39,9 +38,16 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     let shape = Shape::new(16 << 20, choices.unit_bytes, 2);
     let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default()).unwrap();
     let (name, origin, limits) = (name.to_owned(), Device::mem(16 << 20), Limits::default());
-    let volume =
-        Volume::start(VolumeConfig { name, origin, choices, limits, workers: 2, state: None })
-            .unwrap();
+    let volume = Volume::start(VolumeConfig {
+        name,
+        origin,
+        choices,
+        limits,
+        workers: 2,
+        state: None,
+        clients: ClientLimits::default(),
+    })
+    .unwrap();
     volume.attach(flash).unwrap();
     volume
 }
@@ -62,7 +68,7 @@ fn a_lost_worker_fails_only_its_own_volume() {
     let exports = Exports::new(volumes.iter().map(|v| Export::of(v)).collect()).unwrap();
     let spec = ListenSpec::Unix(path.clone());
     let (shared, exports) = (Arc::clone(&volumes), Arc::new(exports));
-    let _listener = Listener::start(&spec, shared, exports, Seats::new(64)).unwrap();
+    let _listener = Listener::start(&spec, shared, exports).unwrap();
     let uri = |name: &str| Uri {
         address: Address::Unix(path.clone()),
         export: name.to_owned(),
@@ -107,9 +113,9 @@ fn users_of_a_lost_volumes_file_get_an_error() {
     let open = |name: &str| {
         let volumes = Arc::new(vec![volume(name)]);
         let exports = Exports::new(volumes.iter().map(|v| Export::of(v)).collect()).unwrap();
-        let (path, seats) = (dir.path().join(name), Seats::new(64));
+        let path = dir.path().join(name);
         let spec = ListenSpec::Fuse(path.clone());
-        let door = Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), seats, None).unwrap();
+        let door = Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), None).unwrap();
         (Arc::clone(&volumes[0]), door, File::options().read(true).write(true).open(path).unwrap())
     };
     let ((a, a_door, a_file), (b, b_door, b_file)) = (open("a"), open("b"));

@@ -7,6 +7,7 @@ pub mod device;
 pub mod driver;
 mod errno;
 pub mod fault;
+pub mod memory;
 mod peer;
 pub mod process;
 pub mod size;

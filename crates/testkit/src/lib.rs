@@ -6,7 +6,7 @@
 //! | the engine | [`memory`], [`units`], [`fixtures`] | |
 //! | the fuzz targets and their corpus | `fuzz` | `fuzz` |
 //! | a volume and its front doors in this process | `load`, `rig`, `certs` | `served` |
-//! | the command | `command`, `place`, `server`, `fuse` | `command` |
+//! | the command | `command`, `place`, `server`, `fuse`, `raw` | `command` |
 //!
 //! Why features: the tests of `larder-core` are built without the crates above it.
 #![forbid(unsafe_code)]
@@ -33,5 +33,7 @@ pub mod command;
 pub mod fuse;
 #[cfg(feature = "command")]
 pub mod place;
+#[cfg(feature = "command")]
+pub mod raw;
 #[cfg(feature = "command")]
 pub mod server;

@@ -18,8 +18,7 @@ use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError};
 use larder_nbd::uri::Uri;
-use larder_volume::seat::Seats;
-use larder_volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
+use larder_volume::{ClientLimits, FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
 
 use crate::load::{Judge, Load, PATIENCE, Shape, eventually, initial};
 
@@ -201,6 +200,7 @@ impl Rig {
             limits,
             workers: setup.workers,
             state: None,
+            clients: ClientLimits::default(),
         };
         let volume = Volume::start(config).unwrap();
         let (clients, reads) = (4, 50);
@@ -321,7 +321,7 @@ fn enter(volume: &Arc<Volume>, front: Front, dir: &Path, shape: &Shape) -> (Door
 pub fn listen(volume: &Arc<Volume>, spec: &ListenSpec) -> (Listener, Uri) {
     let exports = Arc::new(Exports::new(vec![Export::of(volume)]).unwrap());
     let volumes = Arc::new(vec![Arc::clone(volume)]);
-    let listener = Listener::start(spec, volumes, exports, Seats::new(64)).unwrap();
+    let listener = Listener::start(spec, volumes, exports).unwrap();
     let uri = listener.uri("");
     (listener, uri)
 }

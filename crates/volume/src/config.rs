@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parts of a volume.
 
+use std::time::Duration;
+
 use larder_core::config::{Choices, Limits};
 use larder_io::Device;
 
+use super::budget::Budget;
+use super::peer::{MOST_CONNECTIONS, RESERVED};
 use super::state_file::StateFile;
 
 /// The parts of a volume.
@@ -21,4 +25,30 @@ pub struct VolumeConfig {
     /// The state file, which records whether the flash may be used. A volume without a journal needs it too: an earlier run
     /// may have left a journal.
     pub state: Option<StateFile>,
+    /// What its clients may take.
+    pub clients: ClientLimits,
+}
+
+/// What the clients of a volume may take.
+#[derive(Clone, Debug)]
+pub struct ClientLimits {
+    /// Connections of one peer.
+    pub most_each: usize,
+    /// Further connections, of other peers.
+    pub reserved: usize,
+    /// How long a connection may be idle; without it for ever.
+    pub idle: Option<Duration>,
+    /// The memory of all clients of the process.
+    pub budget: Budget,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            most_each: MOST_CONNECTIONS,
+            reserved: RESERVED,
+            idle: None,
+            budget: Budget::default(),
+        }
+    }
 }

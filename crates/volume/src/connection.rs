@@ -6,22 +6,24 @@
 //! its requests is in flight.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
+use larder_core::exec::Nanos;
 use larder_io::{Driver, NetEvent};
 
 use super::seat::Seat;
-use super::session::{Phase, Session};
+use super::session::{Doing, Phase, Session};
 
 /// A client after the negotiation.
 pub struct Accepted {
     /// Its socket.
-    pub socket: OwnedFd,
+    pub socket: Arc<OwnedFd>,
     /// Its session, which has received no request.
     pub session: Box<dyn Session>,
     /// Its name, for the log.
     pub peer: String,
-    /// Its places among the connections of the server and of the volume.
-    pub seats: [Seat; 2],
+    /// Its seat.
+    pub seat: Seat,
 }
 
 /// A client being served.
@@ -30,18 +32,25 @@ pub(crate) struct Connection {
     pub serial: u64,
     pub session: Box<dyn Session>,
     pub peer: String,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     receiving: bool,
     /// Its receive was cancelled.
     deaf: bool,
     /// Its socket is shut down.
     cut: bool,
-    _seats: [Seat; 2],
+    /// Since when a batch of replies is being sent.
+    sending: Option<Nanos>,
+    /// What it does, since when, and how far it had got then.
+    doing: Doing,
+    since: Nanos,
+    progress: u64,
+    seat: Seat,
 }
 
 impl Connection {
-    pub fn new(accepted: Accepted, serial: u64) -> Self {
-        let Accepted { socket, session, peer, seats } = accepted;
+    pub fn new(accepted: Accepted, serial: u64, now: Nanos) -> Self {
+        let Accepted { socket, session, peer, seat } = accepted;
+        seat.serve(&socket);
         Self {
             serial,
             session,
@@ -50,7 +59,11 @@ impl Connection {
             receiving: false,
             deaf: false,
             cut: false,
-            _seats: seats,
+            sending: None,
+            doing: Doing::Silent,
+            since: now,
+            progress: 0,
+            seat,
         }
     }
 
@@ -61,20 +74,50 @@ impl Connection {
                 self.receiving = false;
                 self.session.received(buf, at, result.unwrap_or(0));
             }
-            NetEvent::Sent { batch, result, .. } => self.session.sent(batch, result),
+            NetEvent::Sent { batch, result, .. } => {
+                self.sending = None;
+                self.session.sent(batch, result);
+            }
         }
+    }
+
+    /// What it does, and since when nothing of it has got ahead.
+    pub fn doing(&self) -> (Doing, Nanos) {
+        (self.doing, self.since)
+    }
+
+    /// Since when a batch of replies waits for the client.
+    pub fn sending(&self) -> Option<Nanos> {
+        self.sending
+    }
+
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    fn note(&mut self, now: Nanos) {
+        let (doing, progress) = (self.session.doing(), self.session.progress());
+        if doing == self.doing && progress == self.progress {
+            return;
+        }
+        (self.doing, self.progress) = (doing, progress);
+        // While replies wait, only the client gets the connection ahead.
+        self.since = self.sending.filter(|_| doing == Doing::Sending).unwrap_or(now);
+        self.seat.activity.set(doing, self.since);
     }
 
     /// Lends memory to the driver for whatever the session wants next; whether the connection is
     /// over and can be removed.
-    pub fn arm(&mut self, number: u32, driver: &mut Driver) -> bool {
+    pub fn arm(&mut self, number: u32, driver: &mut Driver, now: Nanos) -> bool {
         if let Some((buf, at)) = self.session.take_recv() {
             self.receiving = true;
             driver.recv(number, self.socket.as_fd(), buf, at);
         }
         if let Some(batch) = self.session.take_send() {
+            self.sending = Some(now);
             driver.send(number, self.socket.as_fd(), batch);
         }
+        self.note(now);
         match self.session.phase() {
             Phase::Open => false,
             Phase::Closing => {
@@ -86,7 +129,7 @@ impl Connection {
             }
             Phase::Closed => {
                 if !std::mem::replace(&mut self.cut, true) {
-                    let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+                    let _ = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Both);
                     if self.session.memory_out() {
                         driver.cancel(number);
                     }

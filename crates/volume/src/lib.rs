@@ -4,8 +4,8 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | handle that listeners and commands share; start | `volume.rs` |
-//! | worker thread, and its messages | `worker/`, `mailbox.rs` |
-//! | clients' connections, without a protocol | [`session`], `connection.rs`, `seat.rs` |
+//! | worker thread, its clients, long zeroings, and its messages | `worker/{mod,clients,bulk}.rs`, `mailbox.rs` |
+//! | clients' connections, without a protocol; whose they are; their seats, their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
 //! | attach and detach; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
 //! | stop | `stop.rs`, `left.rs` |
@@ -14,6 +14,7 @@
 //! | state, counters, latencies | `state.rs`, `latency.rs` |
 
 mod attach;
+pub mod budget;
 mod config;
 mod connection;
 mod doubt;
@@ -27,6 +28,7 @@ mod left;
 mod mailbox;
 mod notes;
 mod overlaps;
+pub mod peer;
 mod raw_io;
 mod record;
 pub mod seat;
@@ -40,7 +42,7 @@ mod verdict;
 mod volume;
 mod worker;
 
-pub use self::config::VolumeConfig;
+pub use self::config::{ClientLimits, VolumeConfig};
 pub use self::connection::Accepted;
 pub use self::error::VolumeError;
 pub use self::extents::Seek;

@@ -19,6 +19,8 @@ use larder_core::extent::Extent;
 use larder_core::request::{Errno, Kind};
 use larder_io::SendBatch;
 
+use crate::budget::Wake;
+
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -59,6 +61,39 @@ pub enum Phase {
     Closed,
 }
 
+/// What a connection does. Its client holds the seat for something useful while it is `Working`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Doing {
+    /// It made no request since its negotiation.
+    Silent,
+    /// All its requests are answered, and the client has read the replies.
+    Idle,
+    /// The payload of a write is arriving.
+    Receiving,
+    /// A request is in flight.
+    Working,
+    /// Replies wait for the client to read them.
+    Sending,
+}
+
+/// Why the server ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Abort {
+    /// The client closed both directions.
+    #[error("the client is gone")]
+    Gone,
+    /// Replies were not read in time.
+    #[error("the client does not read its replies")]
+    Unread,
+    /// Others waited for the memory that it holds.
+    #[error("the client holds memory that others wait for, and does not get ahead")]
+    Starves,
+    /// Nothing happened in time.
+    #[error("the connection was idle for too long")]
+    Idle,
+}
+
 /// One connection's transmission phase, see the module.
 pub trait Session: Send {
     /// Memory to receive into, and the place in it where to start; all behind that place may be
@@ -89,6 +124,24 @@ pub trait Session: Send {
 
     /// The server shuts down: the session takes nothing more and answers what is in flight.
     fn stop(&mut self);
+
+    /// Sets what is called when a request that waits for memory may be taken.
+    fn set_wake(&mut self, wake: Wake);
+
+    /// Memory of its buffers.
+    fn memory_bytes(&self) -> u64;
+
+    /// The part of it that other connections may wait for.
+    fn common_bytes(&self) -> u64;
+
+    /// Ends the session at once: waiting replies are not sent, results of requests in flight are dropped.
+    fn abort(&mut self, why: Abort);
+
+    /// What the connection does.
+    fn doing(&self) -> Doing;
+
+    /// Changes with every request, with every reply that was sent, and with every MiB that was received.
+    fn progress(&self) -> u64;
 
     /// Where the session stands.
     fn phase(&self) -> Phase;

@@ -142,6 +142,12 @@ impl State {
     }
 }
 
+/// What a worker holds for clients.
+pub(crate) struct Clients {
+    pub bytes: u64,
+    pub kept_bytes: u64,
+}
+
 /// The counters of a volume since its start.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
@@ -157,8 +163,14 @@ pub struct Stats {
     pub units_used: u64,
     /// Units with dirty data: none in a clean cache.
     pub units_dirty: u64,
-    /// Memory of maps, slots, bitmaps and buffers.
+    /// Memory of maps, slots, bitmaps and buffers, with the two that follow.
     pub memory_bytes: u64,
+    /// Memory of connections and of their requests in flight.
+    pub client_bytes: u64,
+    /// Buffers that workers keep for reuse.
+    pub kept_bytes: u64,
+    /// How often a request of a client waited for memory, in all volumes of the process.
+    pub memory_waits: u64,
     /// `caching`, `pass-through`, `suspended`, `detaching` or `failed`.
     pub state: &'static str,
     /// Latencies of requests.
@@ -178,6 +190,9 @@ impl Stats {
             units_used: 0,
             units_dirty: 0,
             memory_bytes: memory.full_bytes(),
+            client_bytes: 0,
+            kept_bytes: 0,
+            memory_waits: 0,
             state: "",
             latencies: Latencies::default(),
             suspended: false,
@@ -189,7 +204,11 @@ impl Stats {
         requests: Requests,
         counters: Counters,
         cache: Option<CacheStatus>,
+        clients: Clients,
     ) {
+        self.client_bytes += clients.bytes;
+        self.kept_bytes += clients.kept_bytes;
+        self.memory_bytes += clients.bytes + clients.kept_bytes;
         self.requests += requests;
         self.counters += counters;
         if let Some(cache) = cache {
@@ -227,7 +246,7 @@ pub struct Status {
     pub units_used: u64,
     /// Units with dirty data.
     pub units_dirty: u64,
-    /// Memory of maps, slots, bitmaps and buffers.
+    /// Memory of maps, slots, bitmaps and buffers, with that of clients.
     pub memory_bytes: u64,
     /// Worker threads.
     pub workers: u32,

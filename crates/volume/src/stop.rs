@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The stop of a volume: workers answer the requests in flight, and the origin is flushed last.
 //!
-//! The stop has a time limit: what is unfinished then is aborted and reported. A stop succeeds only if the origin never
-//! failed a flush, since no later flush recovers the data that the origin dropped.
+//! Connections without a request end first, and those whose client does not read its replies a second later (see
+//! `worker/clients.rs`). The stop has a time limit: what is unfinished then is aborted and reported. Shortly before it logs
+//! are closed whatever is in flight, so that a request that does not end costs no data that was acknowledged. A stop succeeds
+//! only if the origin never failed a flush, since no later flush recovers the data that the origin dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -17,6 +19,8 @@ use super::error::VolumeError;
 use super::volume::{ORIGIN, Volume, lock, spawn};
 use super::worker::{Message, Worker};
 
+/// How long before the time limit logs are closed whatever is in flight; at most half of the limit.
+const HURRY: Duration = Duration::from_secs(2);
 /// The time in which a recording must take the last requests.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -36,8 +40,15 @@ impl Volume {
         for mailbox in self.mailboxes.iter() {
             mailbox.post(Message::Run(Box::new(Worker::stop)));
         }
-        let mut given_up = None;
+        let (mut given_up, mut hurries) = (None, false);
+        let late = deadline - HURRY.min(bound / 2);
         while self.running.load(Ordering::SeqCst) > 0 {
+            if !hurries && (hurry() || Instant::now() > late) {
+                hurries = true;
+                for mailbox in self.mailboxes.iter() {
+                    mailbox.post(Message::Run(Box::new(Worker::hurry)));
+                }
+            }
             if given_up.is_none() && (hurry() || Instant::now() > deadline) {
                 given_up = Some(Instant::now());
                 for mailbox in self.mailboxes.iter() {

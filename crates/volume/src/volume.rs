@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use larder_core::buf::Buf;
+use larder_core::buf::{Buf, keep_at_most, kept_bytes};
 use larder_core::config::{CacheSpec, Memory};
 use larder_core::event::Event;
 use larder_core::exec::DevId;
@@ -35,8 +35,9 @@ use super::flash::check_blocks;
 use super::left::FlashLeft;
 use super::mailbox::Mailbox;
 use super::overlaps::Overlaps;
-use super::seat::{MOST_CONNECTIONS, Seat, Seats};
-use super::state::{State, Stats, Status};
+use super::peer::Peer;
+use super::seat::{Full, Seat, Seats};
+use super::state::{Clients, State, Stats, Status};
 use super::worker::{Call, Message, Report, Shared, Worker};
 
 pub(crate) const ORIGIN: DevId = DevId(0);
@@ -133,7 +134,7 @@ impl Volume {
             recorded: Arc::default(),
             overlaps: Overlaps::default(),
             files: Mutex::default(),
-            seats: Seats::new(MOST_CONNECTIONS),
+            seats: Seats::new(config.clients.most_each, config.clients.reserved),
             spec,
             shape,
             config,
@@ -157,6 +158,8 @@ impl Volume {
             overlaps: self.overlaps.clone(),
             flush_shards: self.spec.flushes_every_shard(),
             doubt: self.doubt.clone(),
+            idle_bound: self.config.clients.idle.map(|span| span.as_nanos() as u64),
+            budget: self.config.clients.budget.clone(),
         };
         let running = Arc::clone(&self.running);
         let origin = self.config.origin.clone();
@@ -170,6 +173,7 @@ impl Volume {
             let _running = Running(running);
             let index = shape.shard;
             larder_io::process::mark_io_thread();
+            keep_at_most(shared.budget.kept_each() as usize);
             match Driver::new() {
                 Ok(mut driver) => {
                     driver.attach(ORIGIN, origin);
@@ -321,10 +325,12 @@ impl Volume {
         lock(&self.files).retain(|known| known != file);
     }
 
-    /// A place for a connection, if one is left.
-    #[must_use]
-    pub fn take_seat(&self) -> Option<Seat> {
-        self.seats.take()
+    /// A seat for a client of this peer.
+    ///
+    /// # Errors
+    /// No seat is free.
+    pub fn take_seat(&self, peer: Peer) -> Result<Seat, Full> {
+        self.seats.take(peer, larder_io::clock::now())
     }
 
     /// The volume's state.
@@ -347,15 +353,17 @@ impl Volume {
     pub fn stats(&self) -> Result<Stats, VolumeError> {
         let answers = self.ask(|w| {
             let cache = w.shard.cache_status();
-            (w.desk_requests, w.shard.counters(), cache, w.latencies.clone())
+            let clients = Clients { bytes: w.client_bytes(), kept_bytes: kept_bytes() as u64 };
+            (w.desk_requests, w.shard.counters(), cache, w.latencies.clone(), clients)
         })?;
         let state = lock(&self.state);
         let slots = state.attached.as_ref().map_or(0, |a| a.flash.plan.slots());
         let mut stats = Stats::new(self.memory(slots));
-        answers.into_iter().for_each(|(requests, counters, cache, latencies)| {
-            stats.add(requests, counters, cache);
+        answers.into_iter().for_each(|(requests, counters, cache, latencies, clients)| {
+            stats.add(requests, counters, cache, clients);
             stats.latencies += &latencies;
         });
+        stats.memory_waits = self.config.clients.budget.waits();
         stats.state = state.word(stats.suspended);
         Ok(stats)
     }

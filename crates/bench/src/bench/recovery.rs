@@ -36,7 +36,7 @@ use larder_core::format::{StateRecord, Wishes};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
-use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig};
+use larder_volume::{ClientLimits, FlashDevice, StateFile, Volume, VolumeConfig};
 use tempfile::TempDir;
 
 use self::metadata::{Crash, Metadata, NAME};
@@ -137,6 +137,7 @@ impl Rig {
             limits: Limits::default(),
             workers: 1,
             state: Some(self.state()),
+            clients: ClientLimits::default(),
         })?;
         let served = Served { volume };
         served.volume.attach(flash)?;

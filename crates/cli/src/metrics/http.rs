@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! As much of an HTTP server as a scrape needs: `GET /metrics`, one request a connection.
 //!
-//! Invariants: at most [`MOST_CLIENTS`] at a time, one too many is closed at once; each has
-//! [`BOUND`] to ask and as long to take the answer, and [`MOST_HEAD`] bytes to ask with. Nothing
-//! that a client sends is kept, and no client waits for another that is slow.
+//! Invariants: at most [`MOST_CLIENTS`] at a time; beyond that the oldest leave, as in a [`Lobby`], so that slow clients keep
+//! no other out. Each has [`BOUND`] to ask and as long to take the answer, and [`MOST_HEAD`] bytes to ask with. Nothing that a
+//! client sends is kept, and no client waits for another that is slow.
 //!
 //! Why not an HTTP library: those that bound slow clients bring a runtime and dozens of crates
 //! along, the small ones bound nothing, and this is one page.
@@ -11,13 +11,16 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use larder_front::lobby::Lobby;
 use larder_nbd::deadline::Deadlined;
+use larder_volume::peer::Peer;
 
-/// Clients at a time.
+/// Clients at a time, and those of one address.
 const MOST_CLIENTS: usize = 16;
+const MOST_EACH: usize = 8;
 /// How long a client may take to ask, and again to take the answer.
 const BOUND: Duration = Duration::from_secs(5);
 /// The longest request.
@@ -39,11 +42,11 @@ impl Server {
     ) -> io::Result<Self> {
         let (listener, stop) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
         let (accepting, stopped) = (Arc::clone(&listener), Arc::clone(&stop));
-        let (body, clients) = (Arc::new(body), Arc::new(AtomicUsize::new(0)));
+        let (body, lobby) = (Arc::new(body), Lobby::new(MOST_CLIENTS, MOST_EACH));
         let accept = move || {
             while !stopped.load(Ordering::SeqCst) {
                 match accepting.accept() {
-                    Ok((client, _)) => receive(client, &clients, &body),
+                    Ok((client, from)) => receive(client, from, &lobby, &body),
                     Err(_) if stopped.load(Ordering::SeqCst) => break,
                     // Out of descriptors, most likely: others will close theirs.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
@@ -68,29 +71,16 @@ impl Drop for Server {
     }
 }
 
-/// Counts a client for as long as it lives.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn receive<B>(client: TcpStream, clients: &Arc<AtomicUsize>, body: &Arc<B>)
+fn receive<B>(client: TcpStream, from: SocketAddr, lobby: &Lobby, body: &Arc<B>)
 where
     B: Fn() -> String + Send + Sync + 'static,
 {
-    let full = clients.fetch_add(1, Ordering::SeqCst) >= MOST_CLIENTS;
-    let counted = Counted(Arc::clone(clients));
-    if full {
-        return;
-    }
+    let Ok(place) = lobby.enter(Peer::of(from.ip()), &client) else { return };
     let body = Arc::clone(body);
     let serve = move || {
         // A client that went away has no use for an answer.
         let _ = answer(&client, &*body);
-        drop(counted);
+        drop(place);
     };
     // Without a thread the client is closed, which it will understand.
     let _ = std::thread::Builder::new().name("larder-metrics".to_owned()).spawn(serve);

@@ -136,7 +136,18 @@ const METRICS: &[(&str, Value, &str)] = &[
     (
         "larder_memory_bytes",
         Gauge(|s| s.stats.memory_bytes),
-        "Memory of maps, slots, bitmaps and engine buffers",
+        "Memory of maps, slots, bitmaps and buffers, with the two that follow",
+    ),
+    (
+        "larder_client_bytes",
+        Gauge(|s| s.stats.client_bytes),
+        "Memory of connections and of their requests in flight",
+    ),
+    ("larder_kept_bytes", Gauge(|s| s.stats.kept_bytes), "Buffers kept for reuse"),
+    (
+        "larder_memory_waits",
+        Counter(|s| s.stats.memory_waits),
+        "Client requests that waited for memory, of all volumes",
     ),
     ("larder_workers", Gauge(|s| u64::from(s.status.workers)), "Worker threads"),
     ("larder_connections", Gauge(|s| s.status.connections), "Connections of clients"),

@@ -82,6 +82,13 @@ pub struct ServeArgs {
     /// How long a stop (SIGTERM) may take to finish the requests in flight
     #[arg(long, default_value = "30s", value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub drain: Nanos,
+    /// Memory for the data of client requests in flight and for buffers, of all volumes; at least 96MiB
+    ///
+    /// A request that needs more than is left waits.
+    #[arg(
+        long, value_parser = size, default_value = "256MiB", value_name = "SIZE", hide_short_help = true
+    )]
+    pub client_memory: u64,
     /// Address of the Prometheus metrics, at the path /metrics [default: none]
     #[arg(long, value_name = "HOST:PORT", value_parser = address, hide_short_help = true)]
     pub metrics: Option<String>,

@@ -14,7 +14,6 @@ use larder_front::door::Door;
 use larder_front::listen::ListenSpec;
 use larder_front::nbd::export::{Export, Exports};
 use larder_nbd::uri::Address;
-use larder_volume::seat::{MOST_CONNECTIONS, Seats};
 use larder_volume::{Volume, VolumeError};
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -47,7 +46,6 @@ impl Doors {
             let control = Control::start(&s.control, s.readers, Arc::clone(&s.volume));
             controls.push(control.map_err(|e| s.plan.locate(e.into()))?);
         }
-        let seats = Seats::new(MOST_CONNECTIONS * served.len());
         let mut listeners = Vec::new();
         for (spec, sharers) in shared(served) {
             let exports = sharers.iter().map(|s| Export::of(&s.volume)).collect();
@@ -59,7 +57,7 @@ impl Doors {
             // The socket is made with its mode: changed later, it would be open for a moment.
             let _umask = mode.map(Umask::allowing);
             let secure = sharers.first().and_then(|s| s.secure.clone());
-            let door = Door::open(spec, volumes, exports, seats.clone(), secure)?;
+            let door = Door::open(spec, volumes, exports, secure)?;
             let known = sharers.iter().all(|s| s.plan.args.tls.tls_client_ca.is_some());
             listeners.push(Open { door, exports: names, known });
         }
@@ -71,6 +69,13 @@ impl Doors {
     /// Prints the addresses for clients.
     pub fn tell(&self) {
         if let Some(Ok(address)) = self.metrics.as_ref().map(metrics::Server::address) {
+            if !address.ip().to_canonical().is_loopback() {
+                let host = address.ip();
+                say(
+                    Priority::Warning,
+                    format_args!("warning: everyone who can reach {host} can read the metrics"),
+                );
+            }
             tell!("metrics at http://{address}/metrics");
         }
         for Open { door, exports, known } in &self.listeners {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::Limits;
-use larder_core::exec::Nanos;
+use larder_core::exec::{Nanos, SECOND};
 use larder_io::{ServerBounds, format_size};
+use larder_volume::ClientLimits;
+use larder_volume::budget::Budget;
 
 use crate::setting::BadSetting;
 use crate::units::{ratio, size, span};
@@ -56,6 +58,9 @@ pub struct LimitArgs {
         long, value_parser = span, default_value = "30s", value_name = "SPAN", hide_short_help = true
     )]
     pub flash_dead_after: Nanos,
+    /// A connection without progress is closed after this time [default: never]
+    #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
+    pub client_idle: Option<Nanos>,
     /// Flash errors within a minute after which the device counts as failed
     #[arg(
         long,
@@ -91,6 +96,15 @@ impl LimitArgs {
             flash_errors: self.flash_errors_per_minute,
             ..Limits::default()
         })
+    }
+
+    /// What the clients of a volume may take.
+    pub fn clients(&self, budget: &Budget) -> Result<ClientLimits> {
+        if self.client_idle.is_some_and(|idle| idle < SECOND) {
+            bail!(BadSetting::new("client_idle", "accepted at least 1s"));
+        }
+        let idle = self.client_idle.map(Duration::from_nanos);
+        Ok(ClientLimits { idle, budget: budget.clone(), ..ClientLimits::default() })
     }
 
     /// The time limits of an NBD origin's server.

@@ -18,9 +18,11 @@ mod served;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ArgMatches;
-use larder_io::rough_size;
+use larder_core::buf::keep_by_default;
+use larder_io::{format_size, rough_size};
+use larder_volume::budget::{Budget, DEFAULT_BYTES, LEAST_BYTES, PROGRAM_BYTES};
 use larder_volume::{Volume, VolumeConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -31,6 +33,10 @@ use self::served::Served;
 use crate::metrics;
 use crate::notify::{READY, notify};
 use crate::out::{self, tell};
+use crate::setting::BadSetting;
+
+/// Bytes of buffers that a thread keeps for reuse if it is no worker.
+const KEPT_BY_OTHERS: usize = 1 << 20;
 
 /// Serves until a signal stops it. `given` is the source of `args`.
 pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
@@ -46,9 +52,10 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let metrics = metrics.map(metrics::bind).transpose()?;
     let opened = checked.into_iter().map(Checked::open).collect::<Result<Vec<_>>>()?;
     opened.iter().try_for_each(|o| clash::check_places(&o.checked))?;
-    check_memory(&opened)?;
+    let budget = budget(&opened)?;
+    check_memory(&opened, &budget)?;
     restrict::restrict(&opened)?;
-    let served = opened.into_iter().map(start).collect::<Result<Vec<_>>>()?;
+    let served = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
     let stops = signals()?;
     let doors = Doors::open(&served, metrics)?;
     larder_io::process::guard_write_path();
@@ -58,32 +65,46 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
 }
 
 /// Starts a volume and begins to cache.
-fn start(opened: Opened) -> Result<Served> {
+fn start(opened: Opened, budget: &Budget) -> Result<Served> {
     opened.announce();
     let Opened { checked, origin, flash, mut made } = opened;
     let Checked { plan, choices, limits, workers, control, readers, secure, state, .. } = checked;
     let name = plan.args.name.clone();
     let run = || {
-        let config = VolumeConfig { name, origin, choices, limits, workers, state };
+        let clients = plan.args.limits.clients(budget)?;
+        let config = VolumeConfig { name, origin, choices, limits, workers, state, clients };
         let volume = Volume::start(config)?;
         match flash {
             Some(flash) => volume.attach(flash)?,
             // Writes continue without the flash of an earlier run, whose content is then out of date.
             None => volume.mark_out_of_use()?,
         }
-        Ok(volume)
+        Ok::<_, anyhow::Error>(volume)
     };
     let volume = run().map_err(|e| plan.locate(e))?;
     made.iter_mut().for_each(open::Made::keep);
     Ok(Served { plan, control, readers, secure, volume })
 }
 
+/// The memory of the clients of all volumes.
+fn budget(opened: &[Opened]) -> Result<Budget> {
+    let bytes = opened.first().map_or(DEFAULT_BYTES, |o| o.checked.plan.args.client_memory);
+    if bytes < LEAST_BYTES {
+        let why = format!("accepted at least {}", format_size(LEAST_BYTES));
+        bail!(BadSetting::of("client_memory", format_size(bytes), why));
+    }
+    // Only workers need buffers often.
+    keep_by_default(KEPT_BY_OTHERS);
+    let workers = opened.iter().map(|o| u64::from(o.checked.workers)).sum();
+    Ok(Budget::new(bytes, opened.len() as u64, workers))
+}
+
 /// Refuses to start if all volumes together may need more memory than there is.
-fn check_memory(opened: &[Opened]) -> Result<()> {
+fn check_memory(opened: &[Opened], budget: &Budget) -> Result<()> {
     let sum = |bytes: fn(&larder_core::config::Memory) -> u64| {
         opened.iter().map(|o| bytes(&o.memory())).fold(0, u64::saturating_add)
     };
-    let worst = sum(|m| m.worst_bytes());
+    let worst = sum(|m| m.worst_bytes()) + budget.bound_bytes() + PROGRAM_BYTES;
     tell!(
         "memory: {} at worst, {} when full and fully valid; available: {}",
         rough_size(worst),

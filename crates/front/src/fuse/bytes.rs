@@ -284,7 +284,7 @@ mod tests {
     use rand_pcg::Pcg64;
 
     use super::*;
-    use larder_volume::VolumeConfig;
+    use larder_volume::{ClientLimits, VolumeConfig};
 
     const SIZE: u64 = 1 << 18;
 
@@ -299,6 +299,7 @@ mod tests {
             limits: Limits::default(),
             workers: 2,
             state: None,
+            clients: ClientLimits::default(),
         };
         Bytes { block, ..Bytes::of(&Volume::start(config).unwrap()) }
     }

@@ -13,7 +13,8 @@
 //!
 //! Where the protocol leaves a choice: the server always sends the block sizes, requested or not. A client that did not
 //! request them is accepted, and its unaligned requests fail with an error. The only metadata context is
-//! `base:allocation`; other contexts are not found, which is not an error.
+//! `base:allocation`; other contexts are not found, which is not an error. A client that chooses an export and gets no seat
+//! receives an error that names the limit; it may continue to negotiate.
 
 use std::io::{self, Read, Write};
 
@@ -103,6 +104,9 @@ pub enum HandshakeError {
     /// `EXPORT_NAME` with an unknown export; this option cannot return an error to the client.
     #[error("unknown export {0:?}")]
     UnknownExport(String),
+    /// `EXPORT_NAME` of a client that gets no seat; this option cannot return an error to the client.
+    #[error("refused: {0}")]
+    Refused(String),
     /// `EXPORT_NAME` where TLS is required, or TLS was requested without being available.
     #[error("the client does not use TLS, which this listener requires")]
     NotSecure,
@@ -119,7 +123,10 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Negotiates with the client at the other end of `stream`, without TLS.
+/// Decides about a client that chose an export; an error is the reason, one line.
+pub type Admit<'a> = &'a mut dyn FnMut(usize) -> Result<(), String>;
+
+/// Negotiates with the client at the other end of `stream`, without TLS; every client is admitted.
 ///
 /// # Errors
 /// The client closes the connection, breaks the protocol or a bound, or the stream fails. The caller must close the
@@ -128,7 +135,7 @@ pub fn negotiate<S: Read + Write>(
     stream: S,
     exports: &Exports,
 ) -> Result<Negotiated, HandshakeError> {
-    match begin(stream, exports, Security::Plain)? {
+    match begin(stream, exports, Security::Plain, &mut |_| Ok(()))? {
         Outcome::Chosen(negotiated) => Ok(negotiated),
         Outcome::StartTls { .. } => Err(HandshakeError::NotSecure),
     }
@@ -142,8 +149,9 @@ pub fn begin<S: Read + Write>(
     stream: S,
     exports: &Exports,
     security: Security,
+    admit: Admit<'_>,
 ) -> Result<Outcome, HandshakeError> {
-    let mut server = Server::new(stream, exports, security, false);
+    let mut server = Server::new(stream, exports, security, admit);
     server.greet()?;
     server.run()
 }
@@ -156,8 +164,11 @@ pub fn resume<S: Read + Write>(
     stream: S,
     exports: &Exports,
     no_zeroes: bool,
+    admit: Admit<'_>,
 ) -> Result<Negotiated, HandshakeError> {
-    match Server::new(stream, exports, Security::Secured, no_zeroes).run()? {
+    let mut server = Server::new(stream, exports, Security::Secured, admit);
+    server.no_zeroes = no_zeroes;
+    match server.run()? {
         Outcome::Chosen(negotiated) => Ok(negotiated),
         Outcome::StartTls { .. } => Err(HandshakeError::NotSecure),
     }
@@ -167,6 +178,7 @@ struct Server<'a, S> {
     stream: S,
     exports: &'a Exports,
     security: Security,
+    admit: Admit<'a>,
     no_zeroes: bool,
     structured: bool,
     /// The export for which the context was chosen.
@@ -179,13 +191,14 @@ struct Server<'a, S> {
 }
 
 impl<'a, S: Read + Write> Server<'a, S> {
-    fn new(stream: S, exports: &'a Exports, security: Security, no_zeroes: bool) -> Self {
+    fn new(stream: S, exports: &'a Exports, security: Security, admit: Admit<'a>) -> Self {
         let (data, out) = (Vec::new(), Vec::new());
         Server {
             stream,
             exports,
             security,
-            no_zeroes,
+            admit,
+            no_zeroes: false,
             structured: false,
             allocation: None,
             option: 0,
@@ -328,6 +341,7 @@ impl<'a, S: Read + Write> Server<'a, S> {
             let name: String = String::from_utf8_lossy(&self.data).chars().take(64).collect();
             return Err(HandshakeError::UnknownExport(name));
         };
+        (self.admit)(index).map_err(HandshakeError::Refused)?;
         self.out.extend(export.bytes.to_be_bytes());
         self.out.extend(export.flags(self.structured).to_be_bytes());
         if !self.no_zeroes {
@@ -357,6 +371,11 @@ impl<'a, S: Read + Write> Server<'a, S> {
             self.fail(rep::ERR_UNKNOWN, "no export of this name")?;
             return Ok(None);
         };
+        let go = self.option == opt::GO;
+        if let Err(why) = if go { (self.admit)(index) } else { Ok(()) } {
+            self.fail(rep::ERR_POLICY, &why)?;
+            return Ok(None);
+        }
         let asked = |kind: u16| asked.chunks_exact(2).any(|a| a == kind.to_be_bytes());
         let flags = export.flags(self.structured).to_be_bytes();
         self.put_info(info::EXPORT, &[&export.bytes.to_be_bytes(), &flags]);
@@ -373,7 +392,6 @@ impl<'a, S: Read + Write> Server<'a, S> {
         ];
         self.put_info(info::BLOCK_SIZE, &[sizes.as_flattened()]);
         self.put(rep::ACK, &[]);
-        let go = self.option == opt::GO;
         Ok(go.then(|| self.agreed(index, asked(info::BLOCK_SIZE))))
     }
 

@@ -6,7 +6,8 @@
 //! Invariants:
 //! - Bounded: at most [`Limits::requests`] requests and [`Limits::payload_bytes`] bytes of payload (or one request) are
 //!   open. Until one of them completes *and its reply is sent*, the session parses no further request and soon stops
-//!   receiving. Memory for the payload of a write is allocated as it arrives, not as it is announced.
+//!   receiving. The same if the connection's [`Purse`] has too little for the buffers of a request. Memory for the payload of a
+//!   write is allocated as it arrives, not as it is announced.
 //! - Tickets are the session's own: clients may send equal cookies, and a duplicate or late result matches no request.
 //! - Every parsed request except a disconnect gets exactly one reply, unless the connection is cut.
 //! - A write is passed on when its payload is complete, split as [`pieces`](larder_core::request::pieces) splits.
@@ -19,6 +20,7 @@
 
 mod answer;
 mod check;
+mod driven;
 mod fill;
 mod outbox;
 mod slots;
@@ -27,15 +29,15 @@ mod types;
 use std::ops::Range;
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::extent::Extent;
-use larder_core::request::{Errno, Kind};
+use larder_core::request::{Errno, Kind, pieces};
 use larder_io::SendBatch;
 use larder_nbd::codec::{RequestHeader, cmd};
-use larder_volume::session::{self, ClientRequest, Phase, What};
+use larder_volume::budget::Purse;
+use larder_volume::session::{ClientRequest, What};
 
 use self::check::{Rules, Verdict};
 use self::fill::Fill;
-use self::outbox::{Held, Outbox};
+use self::outbox::{COPY_BYTES, Held, Outbox};
 use self::slots::{Slot, Slots};
 use super::export::Export;
 
@@ -96,11 +98,17 @@ pub struct Session {
     slots: Slots,
     /// What open requests hold, from their header until their reply is sent.
     held: Held,
+    /// Memory for their buffers.
+    purse: Purse,
     outbox: Outbox,
     /// The last batch, emptied, for reuse.
     batch: SendBatch,
     /// Empty vectors that came with replies, for reuse by writes.
     spare: Vec<Vec<Buf>>,
+    /// Bytes received; requests passed on, and batches sent.
+    received: u64,
+    asked: u64,
+    sent: u64,
 }
 
 impl Session {
@@ -128,9 +136,13 @@ impl Session {
             lent: Lent::None,
             slots: Slots::default(),
             held: Held::default(),
+            purse: Purse::default(),
             outbox: Outbox::default(),
             batch: SendBatch::default(),
             spare: Vec::new(),
+            received: 0,
+            asked: 0,
+            sent: 0,
         }
     }
 
@@ -138,6 +150,13 @@ impl Session {
     #[must_use]
     pub fn with_allocation(mut self, chosen: bool) -> Self {
         self.rules.allocation = chosen && self.structured;
+        self
+    }
+
+    /// Limits the memory of requests.
+    #[must_use]
+    pub fn with_purse(mut self, purse: Purse) -> Self {
+        self.purse = purse;
         self
     }
 
@@ -206,10 +225,14 @@ impl Session {
         if self.held.requests >= self.limits.requests || !fits {
             return Step::Blocked;
         }
+        let cost = self.cost(header.offset, payload);
+        if cost > 0 && !self.purse.spend(cost) {
+            return Step::Blocked;
+        }
         self.start += RequestHeader::LEN;
         self.held.requests += 1;
         self.held.bytes += payload;
-        let slot = self.slots.open(header, payload);
+        let slot = self.slots.open(header, payload, cost);
         match verdict {
             Verdict::Ask(kind @ Kind::Write { .. }) => {
                 let bufs = self.spare.pop().unwrap_or_default();
@@ -230,7 +253,15 @@ impl Session {
         }
     }
 
-    fn hand_on(&self, index: u32, what: What, bufs: Vec<Buf>) -> ClientRequest {
+    /// The memory of a request's buffers. A reply with a payload that is not copied needs a page for its header.
+    fn cost(&self, offset: u64, payload: u64) -> u64 {
+        let rooms = pieces(offset, payload, self.stripe_bytes).map(|p| Buf::room(p.len as usize));
+        let head = if payload > COPY_BYTES as u64 { PAGE } else { 0 };
+        if payload == 0 { 0 } else { (rooms.sum::<usize>() + head) as u64 }
+    }
+
+    fn hand_on(&mut self, index: u32, what: What, bufs: Vec<Buf>) -> ClientRequest {
+        self.asked += 1;
         let slot = self.slots.get(index);
         let ticket = self.slots.ticket(index);
         ClientRequest { ticket, what, offset: slot.offset, len: u64::from(slot.len), bufs }
@@ -241,6 +272,7 @@ impl Session {
         let slot = self.slots.close(index);
         if !slot.is_read() {
             self.held.bytes -= slot.payload;
+            self.purse.give_back(slot.cost);
         }
         slot
     }
@@ -265,7 +297,7 @@ impl Session {
         Step::Again
     }
 
-    /// As [`take_send`](session::Session::take_send), for other drivers: `push` receives the parts in order, each a
+    /// As [`take_send`](larder_volume::session::Session::take_send), for other drivers: `push` receives the parts in order, each a
     /// buffer and the range to send. Returns whether there was a batch.
     pub fn take_send_with(&mut self, push: impl FnMut(Buf, Range<usize>)) -> bool {
         self.outbox.take(push)
@@ -305,174 +337,6 @@ impl Session {
             && self.outbox.is_idle()
         {
             self.state = State::Closed(why);
-        }
-    }
-}
-
-impl session::Session for Session {
-    fn memory_out(&self) -> bool {
-        self.lent != Lent::None || self.outbox.is_flying()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.slots.in_use()
-    }
-
-    fn stop(&mut self) {
-        self.close_input(Why::Stopped);
-        self.settle();
-    }
-
-    fn take_recv(&mut self) -> Option<(Buf, usize)> {
-        if self.lent != Lent::None || self.input_done || self.eof {
-            return None;
-        }
-        let unparsed = self.end - self.start;
-        let parsable = match &self.input {
-            Input::Head => unparsed >= RequestHeader::LEN,
-            Input::Fill(fill) => unparsed > 0 || fill.is_full(),
-            Input::Skip { .. } => unparsed > 0,
-        };
-        if parsable {
-            return None;
-        }
-        if let Input::Fill(fill) = &mut self.input
-            && let Some(piece) = fill.lend(DIRECT_BYTES)
-        {
-            self.lent = Lent::Piece;
-            return Some(piece);
-        }
-        let mut recv = self.recv.take()?;
-        recv.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, unparsed);
-        self.lent = Lent::Recv;
-        Some((recv, unparsed))
-    }
-
-    fn received(&mut self, buf: Buf, at: usize, n: usize) {
-        let n = n.min(buf.len().saturating_sub(at));
-        match std::mem::replace(&mut self.lent, Lent::None) {
-            Lent::None => debug_assert!(false, "received into memory that was not lent"),
-            Lent::Recv => {
-                debug_assert_eq!(at, self.end);
-                self.end = (self.end + n).min(buf.len());
-                self.recv = Some(buf);
-            }
-            Lent::Piece => {
-                if let Input::Fill(fill) = &mut self.input {
-                    fill.give_back(buf, n);
-                }
-            }
-        }
-        if n == 0 && !self.input_done {
-            self.eof = true;
-            self.state = State::Closing(Why::PeerClosed);
-        }
-        self.settle();
-    }
-
-    fn next_request(&mut self) -> Option<ClientRequest> {
-        while !self.input_done && self.lent == Lent::None {
-            match self.step() {
-                Step::Ready(request) => return Some(request),
-                Step::Again => {}
-                Step::Starved if self.eof => {
-                    let clean = matches!(self.input, Input::Head) && self.start == self.end;
-                    self.close_input(if clean {
-                        Why::PeerClosed
-                    } else {
-                        Why::PeerClosedInRequest
-                    });
-                }
-                Step::Starved | Step::Blocked => break,
-            }
-        }
-        self.settle();
-        None
-    }
-
-    fn reply(&mut self, ticket: u64, result: Result<(), Errno>, mut bufs: Vec<Buf>) {
-        let Some(index) = self.slots.find(ticket) else {
-            tracing::error!(ticket, "a result matches no NBD request");
-            return;
-        };
-        let slot = self.slots.get(index);
-        let bytes: usize = bufs.iter().map(|b| b.len()).sum();
-        match result {
-            Ok(()) if slot.asks_status() => {
-                tracing::error!("a block status without extents");
-                self.answer_error(index, Errno::EIO, "");
-            }
-            Ok(()) if slot.is_read() && bytes as u64 != slot.payload => {
-                tracing::error!(
-                    bytes,
-                    wanted = slot.payload,
-                    "a read returned data of the wrong length"
-                );
-                self.answer_error(index, Errno::EIO, "");
-            }
-            Ok(()) => {
-                if !slot.is_read() {
-                    bufs.clear();
-                }
-                self.answer_ok(index, bufs);
-            }
-            Err(errno) => {
-                self.answer_error(index, errno, "");
-            }
-        }
-        self.settle();
-    }
-
-    fn reply_status(&mut self, ticket: u64, extents: &[Extent]) {
-        let Some(index) = self.slots.find(ticket) else {
-            tracing::error!(ticket, "a block status matches no NBD request");
-            return;
-        };
-        if extents.is_empty() || !self.slots.get(index).asks_status() {
-            self.answer_error(index, Errno::EIO, "");
-        } else {
-            let slot = self.close_slot(index);
-            if !matches!(self.state, State::Closed(_)) {
-                answer::status(&mut self.outbox, &slot, extents);
-            }
-        }
-        self.settle();
-    }
-
-    fn take_send(&mut self) -> Option<SendBatch> {
-        let mut batch = std::mem::take(&mut self.batch);
-        if self.outbox.take(|buf, used| batch.push(buf, used)) {
-            return Some(batch);
-        }
-        self.batch = batch;
-        None
-    }
-
-    fn sent(&mut self, mut batch: SendBatch, result: Result<(), Errno>) {
-        batch.clear();
-        self.batch = batch;
-        let freed = self.outbox.sent();
-        self.held.requests -= freed.requests;
-        self.held.bytes -= freed.bytes;
-        if let Err(errno) = result {
-            self.cut(Why::Send(errno));
-        }
-        self.settle();
-    }
-
-    fn phase(&self) -> Phase {
-        match self.state {
-            State::Open => Phase::Open,
-            State::Closing(_) => Phase::Closing,
-            State::Closed(_) => Phase::Closed,
-        }
-    }
-
-    fn why(&self) -> String {
-        match self.state {
-            State::Open => String::new(),
-            State::Closing(why) | State::Closed(why) => why.to_string(),
         }
     }
 }

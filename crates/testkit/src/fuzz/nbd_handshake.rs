@@ -55,15 +55,20 @@ fn server(setup: u8, bytes: &[u8]) {
     let security = [Security::Plain, Security::Offered, Security::Required, Security::Secured]
         [usize::from(setup >> 1 & 3)];
     let mut peer = Peer { input: Cursor::new(bytes), output: Vec::new() };
+    let admit = &mut |_| if setup & 16 == 0 { Ok(()) } else { Err("no seat".to_owned()) };
     let resumed = security == Security::Secured;
     let outcome = if resumed {
-        resume(&mut peer, &exports, setup & 8 != 0).map(Outcome::Chosen)
+        resume(&mut peer, &exports, setup & 8 != 0, admit).map(Outcome::Chosen)
     } else {
-        begin(&mut peer, &exports, security)
+        begin(&mut peer, &exports, security, admit)
     };
     let read = peer.input.position() as usize;
     assert!(peer.output.len() <= 18 + (MAX_OPTIONS + 1) * MOST_ANSWER, "{}", peer.output.len());
     let Ok(outcome) = outcome else { return };
+    assert!(
+        setup & 16 == 0 || matches!(outcome, Outcome::StartTls { .. }),
+        "served without a seat"
+    );
     // The input is flags, then complete options up to the last one.
     let mut at = if resumed { 0 } else { 4 };
     while at < read {

@@ -7,11 +7,13 @@
 //!
 //! A request is cut into pieces; those of other shards go to their workers by mailbox and come
 //! back the same way. Tags carry the number of the worker that holds the request in their top
-//! byte. Trims and zeroings may be gigabytes long, so their pieces are sent a few at a time.
+//! byte.
 
+mod bulk;
+mod clients;
 mod flash;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -19,15 +21,15 @@ use std::sync::mpsc::Sender;
 use larder_core::buf::Buf;
 use larder_core::desk::{Desk, Finished};
 use larder_core::event::Event;
-use larder_core::exec::{DevId, MILLISECOND, Nanos};
-use larder_core::extent::Extent;
+use larder_core::exec::{DevId, Nanos};
 use larder_core::format::label::MOST_SHARDS;
-use larder_core::request::{Errno, Kind, Piece, Reply, Request};
+use larder_core::request::{Errno, Kind, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
 use larder_io::{Driver, DriverError, NetEvent};
 use slab::Slab;
 
+use crate::budget::Budget;
 use crate::connection::{Accepted, Connection};
 use crate::doubt::Doubt;
 use crate::extents::Map;
@@ -35,8 +37,9 @@ use crate::latency::Latencies;
 use crate::left::{FlashLeft, Left};
 use crate::mailbox::Mailbox;
 use crate::overlaps::{Overlaps, Pass};
-use crate::session::{ClientRequest, Phase, What};
 use crate::tap::{self, Tap};
+
+use self::bulk::{Bulks, Next, is_long};
 
 /// The most workers of a volume: a label describes no more shards, and a worker's number fits the top byte of a tag.
 pub const MOST_WORKERS: u32 = MOST_SHARDS;
@@ -45,9 +48,6 @@ const WORKER_SHIFT: u32 = 56;
 pub(super) const FLUSH_WORKER: u32 = 0;
 /// Rounds of the shard before messages and sockets are checked again.
 const PUMP_ROUNDS: u32 = 8;
-/// Pieces of one trim or zeroing in flight at a time.
-const BULK_PIECES: u32 = 16;
-
 /// A request from within the process.
 pub(crate) struct Call {
     pub kind: Kind,
@@ -85,13 +85,6 @@ enum Caller {
     Call(Box<dyn FnOnce(Result<Vec<Buf>, Errno>) + Send>),
 }
 
-/// The rest of a long trim or zeroing.
-struct Bulk {
-    kind: Kind,
-    left: Box<dyn Iterator<Item = Piece>>,
-    next: u32,
-}
-
 /// Whether a request changes something.
 fn writes(kind: Kind) -> bool {
     !matches!(kind, Kind::Read | Kind::Flush)
@@ -116,6 +109,9 @@ pub(crate) struct Shared {
     /// Whether a FLUSH goes to every shard.
     pub flush_shards: bool,
     pub doubt: Doubt,
+    /// How long a connection may be idle.
+    pub idle_bound: Option<Nanos>,
+    pub budget: Budget,
 }
 
 /// The worker, see the module.
@@ -140,13 +136,22 @@ pub(crate) struct Worker {
     pub tap: Option<Tap>,
     /// The time of this turn.
     clock: Nanos,
-    bulk: HashMap<u64, Bulk>,
+    bulks: Bulks,
     connections: Slab<Connection>,
     serial: u64,
     /// Connections to process before the end of the turn.
     touched: Vec<usize>,
-    /// No new work; end when nothing is in flight.
-    stopping: bool,
+    /// When connections are checked next.
+    next_look: Option<Nanos>,
+    /// See [`Shared`].
+    idle_bound: Option<Nanos>,
+    budget: Budget,
+    /// Requests at the last check.
+    looked_at: u64,
+    /// Since when: no new work; end when nothing is in flight.
+    stopping: Option<Nanos>,
+    /// Logs are closed although something is in flight.
+    hurries: bool,
     /// See [`Shared`].
     holding: Arc<AtomicUsize>,
     /// This worker is one of them.
@@ -165,7 +170,8 @@ impl Worker {
         shared: Shared,
         reports: Sender<Report>,
     ) -> Self {
-        let Shared { mailboxes, holding, map, overlaps, flush_shards, doubt } = shared;
+        let Shared { mailboxes, holding, map, overlaps, flush_shards, doubt, idle_bound, budget } =
+            shared;
         Self {
             driver,
             shard,
@@ -183,11 +189,16 @@ impl Worker {
             latencies: Latencies::default(),
             tap: None,
             clock: 0,
-            bulk: HashMap::new(),
+            bulks: Bulks::default(),
             connections: Slab::new(),
             serial: 0,
             touched: Vec::new(),
-            stopping: false,
+            next_look: None,
+            idle_bound,
+            budget,
+            looked_at: 0,
+            stopping: None,
+            hurries: false,
             holding,
             holds: true,
             dead: Vec::new(),
@@ -202,16 +213,18 @@ impl Worker {
     pub fn run(mut self) -> Result<Left, DriverError> {
         let mut messages = VecDeque::new();
         loop {
+            self.clock = self.driver.now();
             self.mailboxes[self.index as usize].take(&mut messages);
             for message in messages.drain(..) {
                 self.take_message(message);
             }
             self.take_completions();
             self.pump();
+            self.look();
             self.serve_connections();
             self.pump();
             self.serve_connections();
-            if self.quit || self.stopping && self.may_leave() {
+            if self.quit || self.stopping.is_some() && self.may_leave() {
                 break;
             }
             self.driver.turn(self.next_deadline())?;
@@ -221,12 +234,6 @@ impl Worker {
         let flash = flash.map(|c| FlashLeft { dirty: c.units_dirty > 0, reached: c.reached });
         let unsettled = self.flush_shards && !self.shard.journal_settled();
         Ok(Left { given_up, flash, unsettled, flush_failed: self.shard.flush_failed() })
-    }
-
-    /// The time of the next turn at the latest: while a log is being closed, its state is polled.
-    fn next_deadline(&self) -> Option<Nanos> {
-        let again = self.stopping.then(|| self.driver.now() + 10 * MILLISECOND);
-        self.shard.next_deadline().into_iter().chain(again).min()
     }
 
     fn take_message(&mut self, message: Message) {
@@ -239,16 +246,6 @@ impl Worker {
             }
             Message::Run(run) => run(self),
         }
-    }
-
-    fn welcome(&mut self, accepted: Accepted) {
-        if self.stopping {
-            return;
-        }
-        self.serial += 1;
-        let connection = Connection::new(accepted, self.serial);
-        let number = self.connections.insert(connection);
-        self.touched.push(number);
     }
 
     fn take_completions(&mut self) {
@@ -305,12 +302,15 @@ impl Worker {
     fn take_reply(&mut self, mut reply: Reply) {
         reply.tag &= (1 << WORKER_SHIFT) - 1;
         let number = Desk::<Caller>::number(reply.tag);
-        if !self.bulk.is_empty() {
-            self.send_bulk(number, 1);
+        let bulks = !self.bulks.is_empty();
+        if bulks {
+            self.bulks.answered(number);
         }
         if let Some(finished) = self.desk.take(reply) {
-            self.bulk.remove(&number);
             self.answer(finished);
+        }
+        if bulks {
+            self.send_bulk();
         }
         self.desk_requests = self.desk.requests();
     }
@@ -333,69 +333,11 @@ impl Worker {
         }
     }
 
-    /// Takes requests from connections with events, and lends them memory.
-    fn serve_connections(&mut self) {
-        while let Some(number) = self.touched.pop() {
-            let Some(connection) = self.connections.get_mut(number) else { continue };
-            let serial = connection.serial;
-            while let Some(request) =
-                self.connections.get_mut(number).and_then(|c| c.session.next_request())
-            {
-                self.take_request(number as u32, serial, request);
-            }
-            let Some(connection) = self.connections.get_mut(number) else { continue };
-            if connection.arm(number as u32, &mut self.driver) {
-                let connection = self.connections.remove(number);
-                if connection.session.phase() == Phase::Closed {
-                    let why = connection.session.why();
-                    tracing::debug!(peer = connection.peer, "connection closed: {why}");
-                }
-            }
-        }
-    }
-
-    fn take_request(&mut self, conn: u32, serial: u64, request: ClientRequest) {
-        let ClientRequest { ticket, what, offset, len, bufs } = request;
-        match what {
-            What::Io(kind) if writes(kind) && self.overlaps.has_begun() => {
-                let range = offset..offset + len;
-                let open = move |worker: &mut Self, pass| {
-                    let caller = Caller::Client { conn, serial, ticket, pass: Some(pass) };
-                    worker.open_request(caller, kind, offset, len, bufs);
-                };
-                if let Some(pass) = self.overlaps.try_enter(&range) {
-                    return open(self, pass);
-                }
-                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
-                self.overlaps.enter(range, false, move |pass| {
-                    mailboxes[index].post(Message::Run(Box::new(|worker| open(worker, pass))));
-                });
-            }
-            What::Io(kind) => {
-                self.loose += u64::from(writes(kind));
-                let caller = Caller::Client { conn, serial, ticket, pass: None };
-                self.open_request(caller, kind, offset, len, bufs);
-            }
-            What::Status { one } => {
-                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
-                self.map.ask(offset..offset + len, one, move |extents| {
-                    let tell = move |w: &mut Self| w.tell_status(conn, serial, ticket, &extents);
-                    mailboxes[index].post(Message::Run(Box::new(tell)));
-                });
-            }
-        }
-    }
-
-    fn tell_status(&mut self, conn: u32, serial: u64, ticket: u64, extents: &[Extent]) {
-        let connection = self.connections.get_mut(conn as usize);
-        if let Some(connection) = connection.filter(|c| c.serial == serial) {
-            connection.session.reply_status(ticket, extents);
-            self.touched.push(conn as usize);
-        }
-    }
-
     fn open_request(&mut self, caller: Caller, kind: Kind, offset: u64, len: u64, bufs: Vec<Buf>) {
         tap::tell(&mut self.tap, self.clock, kind, offset, len);
+        if self.next_look.is_none() {
+            self.look_soon();
+        }
         if kind == Kind::Flush {
             // If each shard has a log with acknowledged data, the flush goes to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
@@ -408,10 +350,14 @@ impl Worker {
         }
         let cut = self.shape.pieces(offset, len);
         let count = self.shape.pieces(offset, len).count() as u32;
+        let owner = match caller {
+            Caller::Client { serial, .. } => serial,
+            Caller::Call(_) => 0,
+        };
         let number = self.desk.open((self.clock, caller), kind, len, count);
-        if matches!(kind, Kind::Trim { .. } | Kind::Zero { .. }) {
-            self.bulk.insert(number, Bulk { kind, left: Box::new(cut), next: 0 });
-            return self.send_bulk(number, BULK_PIECES);
+        if is_long(kind, len) {
+            self.bulks.add((owner, number), kind, cut, count);
+            return self.send_bulk();
         }
         let mut bufs = bufs.into_iter();
         for (i, piece) in cut.enumerate() {
@@ -425,16 +371,12 @@ impl Worker {
         }
     }
 
-    /// Sends up to `most` more pieces of a long trim or zeroing.
-    fn send_bulk(&mut self, number: u64, most: u32) {
-        for _ in 0..most {
-            let Some(bulk) = self.bulk.get_mut(&number) else { return };
-            let Some(piece) = bulk.left.next() else { return };
-            let (kind, i) = (bulk.kind, bulk.next);
-            bulk.next += 1;
+    /// Sends further pieces of long trims and zeroings.
+    fn send_bulk(&mut self) {
+        while let Some(Next { number, index, kind, piece }) = self.bulks.next() {
             let owner = self.shape.shard_at(piece.offset);
             let request = Request { kind, offset: piece.offset, len: piece.len, buf: None };
-            self.send_piece(number, i, owner, request);
+            self.send_piece(number, index, owner, request);
         }
     }
 
@@ -444,15 +386,6 @@ impl Worker {
             self.shard.submit(tag, request);
         } else {
             self.mailboxes[owner as usize].post(Message::Piece { tag, request });
-        }
-    }
-
-    /// Takes nothing new; requests in flight are answered, then the worker ends.
-    pub fn stop(&mut self) {
-        self.stopping = true;
-        for (number, connection) in &mut self.connections {
-            connection.session.stop();
-            self.touched.push(number);
         }
     }
 
@@ -484,9 +417,9 @@ impl Worker {
     /// Whether this worker may end: it has no work, no other needs it, and a journal is complete. It waits for no flash.
     fn may_leave(&mut self) -> bool {
         let mut empty = self.connections.is_empty() && self.desk.in_flight() == 0;
-        if empty {
+        if empty || self.hurries {
             self.shard.settle_journal();
-            empty = self.shard.journal_settled();
+            empty = empty && self.shard.journal_settled();
         }
         if empty && std::mem::replace(&mut self.holds, false) {
             self.holding.fetch_sub(1, Ordering::SeqCst);

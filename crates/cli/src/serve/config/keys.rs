@@ -8,7 +8,7 @@ use clap::Args;
 use crate::serve::args::ServeArgs;
 
 /// Keys that belong to the process, not to a volume.
-pub(super) const PROCESS: &[&str] = &["drain", "metrics", "unrestricted"];
+pub(super) const PROCESS: &[&str] = &["client_memory", "drain", "metrics", "unrestricted"];
 /// Arguments of the command line only.
 pub(super) const COMMAND_LINE: &[&str] = &["config", "print_config"];
 

@@ -73,7 +73,16 @@ fn the_example_has_every_key_and_its_defaults_are_the_defaults() {
     let set = read(&all, &[]).unwrap();
     // Except for those that are examples, the values are the defaults.
     let same = |text: &str| {
-        let own = ["flash_size", "workers", "state", "control", "metrics", "listen_mode", "tls_"];
+        let own = [
+            "flash_size",
+            "workers",
+            "state",
+            "control",
+            "metrics",
+            "listen_mode",
+            "tls_",
+            "client_idle",
+        ];
         let lines = text.lines().filter(|l| !own.iter().any(|k| l.starts_with(k)));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };

@@ -15,7 +15,8 @@ use super::slots::Slot;
 
 /// What a request holds until its reply is sent: a read holds its data.
 fn held_by(slot: &Slot) -> Held {
-    Held { requests: 1, bytes: if slot.is_read() { slot.payload } else { 0 } }
+    let (bytes, cost) = if slot.is_read() { (slot.payload, slot.cost) } else { (0, 0) };
+    Held { requests: 1, bytes, cost }
 }
 
 /// Encodes success, with the data of a read; `bufs` is empty afterwards.

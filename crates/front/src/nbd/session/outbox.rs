@@ -27,12 +27,15 @@ const BATCH_BYTES: usize = 4 << 20;
 pub(super) struct Held {
     pub(super) requests: usize,
     pub(super) bytes: u64,
+    /// Memory, see [`Purse`](larder_volume::budget::Purse).
+    pub(super) cost: u64,
 }
 
 impl Held {
     fn add(&mut self, other: Self) {
         self.requests += other.requests;
         self.bytes += other.bytes;
+        self.cost += other.cost;
     }
 }
 
@@ -149,14 +152,14 @@ mod tests {
         for i in 0..100u8 {
             out.copy(&[i; 16], false);
             out.payload(Buf::copy_of(&[i; 512]));
-            out.end(Held { requests: 1, bytes: 512 });
+            out.end(Held { requests: 1, bytes: 512, cost: 4096 });
             want.extend([i; 528]);
         }
         let long = Buf::copy_of(&[7; 64 << 10]);
         let at = long.as_ptr();
         out.copy(&[8; 28], true);
         out.payload(long);
-        out.end(Held { requests: 1, bytes: 64 << 10 });
+        out.end(Held { requests: 1, bytes: 64 << 10, cost: 68 << 10 });
         want.extend([8; 28]);
         want.extend([7; 64 << 10]);
         let batch = take(&mut out).unwrap();
@@ -166,7 +169,7 @@ mod tests {
         assert!(take(&mut out).is_none());
         assert!(!out.is_idle());
         let frees = out.sent();
-        assert_eq!(frees, Held { requests: 101, bytes: 100 * 512 + (64 << 10) });
+        assert_eq!(frees, Held { requests: 101, bytes: 100 * 512 + (64 << 10), cost: 468 << 10 });
         assert!(out.is_idle() && take(&mut out).is_none());
     }
 
@@ -176,7 +179,7 @@ mod tests {
         for i in 0..12u8 {
             out.copy(&[i; 28], true);
             out.payload(Buf::copy_of(&vec![i; 1 << 20]));
-            out.end(Held { requests: 1, bytes: 1 << 20 });
+            out.end(Held { requests: 1, bytes: 1 << 20, cost: 0 });
         }
         let (mut all, mut freed, mut batches) = (Vec::new(), 0, 0);
         while let Some(batch) = take(&mut out) {

@@ -16,8 +16,9 @@ pub(super) struct Slot {
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) len: u32,
-    /// The payload that was counted for it.
+    /// The payload that was counted for it, and the memory of its buffers.
     pub(super) payload: u64,
+    pub(super) cost: u64,
 }
 
 impl Slot {
@@ -38,11 +39,11 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn open(&mut self, h: &RequestHeader, payload: u64) -> u32 {
+    pub(super) fn open(&mut self, h: &RequestHeader, payload: u64, cost: u64) -> u32 {
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         let turn = self.slots.get(index as usize).map_or(0, |s| s.turn.wrapping_add(1));
         let (command, cookie, offset, len) = (h.command, h.cookie, h.offset, h.len);
-        let slot = Slot { turn, busy: true, command, cookie, offset, len, payload };
+        let slot = Slot { turn, busy: true, command, cookie, offset, len, payload, cost };
         match self.slots.get_mut(index as usize) {
             Some(place) => *place = slot,
             None => self.slots.push(slot),
@@ -86,13 +87,13 @@ mod tests {
     fn a_ticket_ends_with_its_request() {
         let header = RequestHeader { flags: 0, command: 0, cookie: 5, offset: 0, len: 512 };
         let mut slots = Slots::default();
-        let (a, b) = (slots.open(&header, 1), slots.open(&header, 2));
+        let (a, b) = (slots.open(&header, 1, 1), slots.open(&header, 2, 2));
         let (ticket_a, ticket_b) = (slots.ticket(a), slots.ticket(b));
         assert_ne!(ticket_a, ticket_b);
         assert_eq!(slots.find(ticket_a), Some(a));
         slots.close(a);
         assert_eq!(slots.find(ticket_a), None);
-        let again = slots.open(&header, 3);
+        let again = slots.open(&header, 3, 3);
         assert_eq!(again, a);
         assert_eq!(slots.find(ticket_a), None);
         assert_eq!(slots.find(slots.ticket(again)), Some(a));

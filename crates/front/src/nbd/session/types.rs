@@ -2,6 +2,7 @@
 //! Limits and states of a session.
 
 use larder_core::request::Errno;
+use larder_volume::session::Abort;
 
 /// Bounds of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,9 @@ pub enum Why {
     /// A rejected write is too long to be skipped.
     #[error("a write of {0} bytes exceeds the maximum payload and is too long to be skipped")]
     Oversize(u32),
+    /// The server ended it.
+    #[error("{0}")]
+    Aborted(Abort),
     /// A reply could not be sent.
     #[error("sending failed: {0}")]
     Send(Errno),

@@ -11,8 +11,7 @@ use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Access, DevSpec, Device};
 use larder_nbd::client::Options;
 use larder_nbd::uri::{Address, Uri};
-use larder_volume::seat::Seats;
-use larder_volume::{Volume, VolumeConfig};
+use larder_volume::{ClientLimits, Volume, VolumeConfig};
 
 use super::super::verify::verify;
 use super::*;
@@ -38,12 +37,20 @@ impl Served {
         let origin = Device::open(&DevSpec::Path(path), Access::ReadWrite).unwrap();
         let choices = preset("sce").unwrap().choices();
         let (name, limits) = (String::new(), Limits::default());
-        let config = VolumeConfig { name, origin, choices, limits, workers: 2, state: None };
+        let config = VolumeConfig {
+            name,
+            origin,
+            choices,
+            limits,
+            workers: 2,
+            state: None,
+            clients: ClientLimits::default(),
+        };
         let volume = Volume::start(config).unwrap();
         let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
         let volumes = Arc::new(vec![Arc::clone(&volume)]);
         let spec = ListenSpec::Unix(dir.path().join("nbd"));
-        let _listener = Listener::start(&spec, volumes, exports, Seats::new(64)).unwrap();
+        let _listener = Listener::start(&spec, volumes, exports).unwrap();
         Self { dir, volume, _listener }
     }
 

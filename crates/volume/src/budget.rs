@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of clients: data of requests in flight, and buffers that are kept for reuse, of all connections of a process.
+//!
+//! ```text
+//! budget  = a quarter for buffers that workers keep | a quarter for the connections' own shares | the rest is common
+//! purse   = what one connection has: its own share, then what it takes from the common part
+//! ```
+//!
+//! A request that fits the connection's own share needs no lock and does not wait. A larger one takes from the common
+//! part, and waits its turn if too little is left: it is not refused. One peer never takes all of the common part, so the
+//! largest request of another peer fits beside it.
+//!
+//! Invariants: the sum of what purses hold never exceeds the budget. Those that wait are served in their order, except that a
+//! peer at its own limit delays no other. What a purse holds returns when it is dropped. A connection that holds common
+//! memory while others wait, and whose client does not get it ahead, is ended by its worker ([`Budget::has_waiting`]).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::peer::{MOST_CONNECTIONS, Peer, RESERVED};
+
+/// The default.
+pub const DEFAULT_BYTES: u64 = 256 << 20;
+/// The smallest budget: half of it holds the largest request, with what its buffers are larger than needed.
+pub const LEAST_BYTES: u64 = 96 << 20;
+/// The most memory of a request.
+const LARGEST: u64 = 41 << 20;
+/// The most of a connection's own share, and of what a worker keeps.
+const MOST_OWN: u64 = 1 << 20;
+const MOST_KEPT: u64 = 32 << 20;
+/// Memory of a connection beside its purse: the receive buffer, replies without data, and TLS.
+pub const CONNECTION_BYTES: u64 = 768 << 10;
+
+/// Memory of the program, its threads' stacks and the buffers of threads that are no workers.
+pub const PROGRAM_BYTES: u64 = 64 << 20;
+
+/// Called when a waiting purse may have what it needs.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+struct Waiting {
+    purse: u64,
+    peer: Peer,
+    need: u64,
+    wake: Wake,
+}
+
+#[derive(Default)]
+struct Pool {
+    taken: u64,
+    peers: HashMap<Peer, u64>,
+    waiting: VecDeque<Waiting>,
+    /// What purses that waited were given and have not collected.
+    granted: HashMap<u64, u64>,
+    next: u64,
+}
+
+struct Shared {
+    bytes: u64,
+    common: u64,
+    own: u64,
+    kept_each: u64,
+    connections: u64,
+    pool: Mutex<Pool>,
+    has_waiting: AtomicBool,
+    waits: AtomicU64,
+}
+
+/// The budget of a process, see the module.
+#[derive(Clone)]
+pub struct Budget(Arc<Shared>);
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Budget({} bytes)", self.0.bytes)
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new(DEFAULT_BYTES, 1, 1)
+    }
+}
+
+impl Pool {
+    /// Whether the common part has room, and whether the peer may take it.
+    fn fits(&self, shared: &Shared, peer: Peer, need: u64) -> (bool, bool) {
+        let own = self.peers.get(&peer).copied().unwrap_or_default();
+        let most = shared.common.saturating_sub(LARGEST);
+        (self.taken + need <= shared.common, own == 0 || own + need <= most)
+    }
+
+    fn take(&mut self, peer: Peer, need: u64) {
+        self.taken += need;
+        *self.peers.entry(peer).or_default() += need;
+    }
+
+    fn give(&mut self, peer: Peer, bytes: u64) {
+        self.taken -= bytes;
+        if let Some(own) = self.peers.get_mut(&peer) {
+            *own -= bytes;
+            if *own == 0 {
+                self.peers.remove(&peer);
+            }
+        }
+    }
+
+    /// Gives those that wait what they need, as far as there is room.
+    fn grant(&mut self, shared: &Shared) -> Vec<Wake> {
+        let (mut woken, mut i) = (Vec::new(), 0);
+        while let Some(waiting) = self.waiting.get(i) {
+            let (peer, need) = (waiting.peer, waiting.need);
+            match self.fits(shared, peer, need) {
+                (false, _) => break,
+                (true, false) => i += 1,
+                (true, true) => {
+                    self.take(peer, need);
+                    let Some(waiting) = self.waiting.remove(i) else { break };
+                    *self.granted.entry(waiting.purse).or_default() += need;
+                    woken.push(waiting.wake);
+                }
+            }
+        }
+        shared.has_waiting.store(!self.waiting.is_empty(), Ordering::Relaxed);
+        woken
+    }
+}
+
+impl Budget {
+    /// A budget for the clients of so many volumes with so many workers in total.
+    #[must_use]
+    pub fn new(bytes: u64, volumes: u64, workers: u64) -> Self {
+        let connections = volumes.max(1) * (MOST_CONNECTIONS + RESERVED) as u64;
+        let quarter = bytes / 4;
+        Self(Arc::new(Shared {
+            bytes,
+            common: bytes - 2 * quarter,
+            own: (quarter / connections).min(MOST_OWN),
+            kept_each: (quarter / workers.max(1)).min(MOST_KEPT),
+            connections,
+            pool: Mutex::default(),
+            has_waiting: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.0.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The purse of a connection.
+    #[must_use]
+    pub fn purse(&self, peer: Peer) -> Purse {
+        let mut pool = self.lock();
+        pool.next += 1;
+        let (number, own) = (pool.next, self.0.own);
+        drop(pool);
+        let source = Some(Source { budget: self.clone(), peer, number });
+        Purse { source, own, spent: 0, common: 0, waits: false, wake: None }
+    }
+
+    /// Bytes that a worker may keep for reuse.
+    #[must_use]
+    pub fn kept_each(&self) -> u64 {
+        self.0.kept_each
+    }
+
+    /// The most memory that clients take: the budget, and what each connection has beside it.
+    #[must_use]
+    pub fn bound_bytes(&self) -> u64 {
+        self.0.bytes + self.0.connections * CONNECTION_BYTES
+    }
+
+    /// Whether a request waits for memory.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        self.0.has_waiting.load(Ordering::Relaxed)
+    }
+
+    /// How often a request waited for memory.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.0.waits.load(Ordering::Relaxed)
+    }
+}
+
+struct Source {
+    budget: Budget,
+    peer: Peer,
+    number: u64,
+}
+
+/// What the requests of one connection may spend.
+#[derive(Default)]
+pub struct Purse {
+    /// Without one there is no limit.
+    source: Option<Source>,
+    own: u64,
+    spent: u64,
+    /// Of the common part, whether spent or not.
+    common: u64,
+    waits: bool,
+    wake: Option<Wake>,
+}
+
+impl Purse {
+    /// Sets what is called when a [`spend`](Self::spend) that failed may succeed.
+    pub fn set_wake(&mut self, wake: Wake) {
+        self.wake = Some(wake);
+    }
+
+    /// Spends bytes, if there are enough. Otherwise the purse waits: the caller asks again for the same bytes when it is
+    /// woken.
+    pub fn spend(&mut self, bytes: u64) -> bool {
+        let lacks = self.spent + bytes > self.own + self.common;
+        if (lacks || self.waits) && !self.collect(bytes) {
+            return false;
+        }
+        self.spent += bytes;
+        true
+    }
+
+    /// Gets what lacks from the common part.
+    fn collect(&mut self, bytes: u64) -> bool {
+        let Some(Source { budget, peer, number }) = &self.source else { return true };
+        let mut pool = budget.lock();
+        if self.waits
+            && let Some(granted) = pool.granted.remove(number)
+        {
+            self.waits = false;
+            self.common += granted;
+        }
+        let need = (self.spent + bytes).saturating_sub(self.own + self.common);
+        if need == 0 {
+            if std::mem::take(&mut self.waits) {
+                pool.waiting.retain(|w| w.purse != *number);
+                let woken = pool.grant(&budget.0);
+                drop(pool);
+                woken.iter().for_each(|wake| wake());
+            }
+            return true;
+        }
+        if self.waits {
+            return false;
+        }
+        // Purses that wait go first, except for memory that they may not take.
+        let first = pool.waiting.iter().all(|w| !pool.fits(&budget.0, w.peer, w.need).1);
+        if first && pool.fits(&budget.0, *peer, need) == (true, true) {
+            pool.take(*peer, need);
+            self.common += need;
+            return true;
+        }
+        let wake = self.wake.clone().unwrap_or_else(|| Arc::new(|| ()));
+        pool.waiting.push_back(Waiting { purse: *number, peer: *peer, need, wake });
+        self.waits = true;
+        budget.0.waits.fetch_add(1, Ordering::Relaxed);
+        budget.0.has_waiting.store(true, Ordering::Relaxed);
+        false
+    }
+
+    /// Returns spent bytes.
+    pub fn give_back(&mut self, bytes: u64) {
+        self.spent -= bytes.min(self.spent);
+        let excess = self.common.saturating_sub(self.spent.saturating_sub(self.own));
+        if excess > 0 {
+            self.common -= excess;
+            self.release(excess);
+        }
+    }
+
+    fn release(&self, bytes: u64) {
+        let Some(Source { budget, peer, .. }) = &self.source else { return };
+        let mut pool = budget.lock();
+        pool.give(*peer, bytes);
+        let woken = pool.grant(&budget.0);
+        drop(pool);
+        woken.iter().for_each(|wake| wake());
+    }
+
+    /// Bytes that are spent.
+    #[must_use]
+    pub fn spent_bytes(&self) -> u64 {
+        self.spent
+    }
+
+    /// Bytes of the common part that it holds.
+    #[must_use]
+    pub fn common_bytes(&self) -> u64 {
+        self.common
+    }
+}
+
+impl Drop for Purse {
+    fn drop(&mut self) {
+        let Some(Source { budget, number, .. }) = &self.source else { return };
+        let mut held = self.common;
+        if self.waits {
+            let mut pool = budget.lock();
+            pool.waiting.retain(|w| w.purse != *number);
+            held += pool.granted.remove(number).unwrap_or_default();
+        }
+        if held > 0 || self.waits {
+            self.release(held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn woken(purse: &mut Purse) -> Arc<AtomicUsize> {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        purse.set_wake(Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }));
+        count
+    }
+
+    #[test]
+    fn own_shares_are_there_whatever_others_take() {
+        let budget = Budget::new(LEAST_BYTES, 1, 2);
+        let mut hogs: Vec<Purse> = (0..60).map(|_| budget.purse(Peer::User(1))).collect();
+        hogs.iter_mut().for_each(|hog| while hog.spend(MIB) {});
+        assert!(budget.has_waiting() && budget.waits() == 60);
+        let mut other = budget.purse(Peer::User(2));
+        let mut small = 0;
+        while other.common_bytes() == 0 && other.spend(4096) {
+            small += 4096;
+        }
+        other.give_back(4096);
+        assert_eq!(other.common_bytes(), 0);
+        assert!(small >= LEAST_BYTES / 4 / 80 - 8192, "{small}");
+        assert!(other.spend(40 * MIB), "the largest request of another peer has room");
+        let spent: u64 = hogs.iter().chain([&other]).map(Purse::spent_bytes).sum();
+        assert!(spent <= LEAST_BYTES / 4 * 3, "{spent}");
+    }
+
+    #[test]
+    fn a_request_that_waits_gets_its_turn() {
+        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let [mut a, mut b, mut c] = [1, 2, 3].map(|uid| budget.purse(Peer::User(uid)));
+        assert!(a.spend(40 * MIB));
+        let (of_b, of_c) = (woken(&mut b), woken(&mut c));
+        assert!(!b.spend(20 * MIB));
+        assert!(!c.spend(5 * MIB), "it overtakes the one that waits");
+        a.give_back(10 * MIB);
+        assert_eq!(of_b.load(Ordering::SeqCst), 0);
+        a.give_back(10 * MIB);
+        assert_eq!((of_b.load(Ordering::SeqCst), of_c.load(Ordering::SeqCst)), (1, 1));
+        assert!(b.spend(20 * MIB) && c.spend(5 * MIB) && !budget.has_waiting());
+    }
+
+    #[test]
+    fn dropped_purses_return_what_they_hold_or_were_given() {
+        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let [mut a, mut b, mut c] = [1, 2, 3].map(|uid| budget.purse(Peer::User(uid)));
+        assert!(a.spend(40 * MIB) && !b.spend(30 * MIB) && !c.spend(40 * MIB));
+        drop(a);
+        // It was given its part and goes before it collects it.
+        drop(b);
+        assert!(c.spend(40 * MIB));
+        drop(c);
+        let pool = budget.lock();
+        assert!(pool.taken == 0 && pool.peers.is_empty() && pool.granted.is_empty());
+        assert!(pool.waiting.is_empty() && !budget.has_waiting());
+    }
+
+    #[test]
+    fn the_parts_are_within_the_budget() {
+        for (bytes, volumes, workers) in [(LEAST_BYTES, 1, 1), (DEFAULT_BYTES, 3, 12)] {
+            let Budget(b) = Budget::new(bytes, volumes, workers);
+            let sum = b.common + b.own * b.connections + b.kept_each * workers;
+            assert!(sum <= bytes && b.common >= LARGEST && b.own >= 64 << 10, "{sum}");
+        }
+    }
+}

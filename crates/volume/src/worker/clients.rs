@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A worker's connections: requests in, results out, and the end of those that are of no use.
+//!
+//! Invariants: a connection is checked once in [`LOOK`] while it does anything but wait for its client's next request.
+//! The requests of a client that is gone end as soon as devices permit: the rest of long trims and zeroings is dropped. At
+//! a stop a client has [`UNREAD_BOUND`] for each batch of replies; then it is disconnected, so that a client that does not read
+//! does not delay the stop. A worker without a request for [`LOOK`] returns the buffers that it kept for reuse.
+
+use std::sync::Arc;
+
+use larder_core::buf::release_kept;
+use larder_core::exec::{MILLISECOND, Nanos, SECOND};
+use larder_core::extent::Extent;
+use larder_core::request::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Caller, Message, Worker, writes};
+use crate::connection::{Accepted, Connection};
+use crate::session::{Abort, ClientRequest, Doing, Phase, What};
+
+/// How often connections are checked.
+const LOOK: Nanos = SECOND;
+/// How long a client may hold memory that others wait for, without reading a batch of replies or sending a MiB.
+const STUCK_BOUND: Nanos = 10 * SECOND;
+/// How long a client may take to read a batch of replies while the volume stops.
+const UNREAD_BOUND: Nanos = SECOND;
+
+impl Worker {
+    pub(super) fn welcome(&mut self, accepted: Accepted) {
+        if self.stopping.is_some() {
+            return;
+        }
+        self.serial += 1;
+        let serial = self.serial;
+        let mut connection = Connection::new(accepted, serial, self.clock);
+        let entry = self.connections.vacant_entry();
+        let number = entry.key();
+        let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
+        connection.session.set_wake(Arc::new(move || {
+            let touch = move |worker: &mut Self| worker.touch(number, serial);
+            mailboxes[index].post(Message::Run(Box::new(touch)));
+        }));
+        entry.insert(connection);
+        self.touched.push(number);
+        self.look_soon();
+    }
+
+    /// A connection may take a request that waited for memory.
+    fn touch(&mut self, number: usize, serial: u64) {
+        if self.connections.get(number).is_some_and(|c| c.serial == serial) {
+            self.touched.push(number);
+        }
+    }
+
+    /// Takes requests from connections with events, and lends them memory.
+    pub(super) fn serve_connections(&mut self) {
+        while let Some(number) = self.touched.pop() {
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            let serial = connection.serial;
+            while let Some(request) =
+                self.connections.get_mut(number).and_then(|c| c.session.next_request())
+            {
+                self.take_request(number as u32, serial, request);
+            }
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            let over = connection.arm(number as u32, &mut self.driver, self.clock);
+            let closed = connection.session.phase() == Phase::Closed;
+            if over {
+                let connection = self.connections.remove(number);
+                if closed {
+                    let why = connection.session.why();
+                    tracing::debug!(peer = connection.peer, "connection closed: {why}");
+                }
+            } else if closed {
+                self.drop_bulk(Some(serial), Errno::EIO);
+            } else if self.next_look.is_none() {
+                self.look_soon();
+            }
+        }
+    }
+
+    fn take_request(&mut self, conn: u32, serial: u64, request: ClientRequest) {
+        let ClientRequest { ticket, what, offset, len, bufs } = request;
+        match what {
+            What::Io(kind) if writes(kind) && self.overlaps.has_begun() => {
+                let range = offset..offset + len;
+                let open = move |worker: &mut Self, pass| {
+                    let caller = Caller::Client { conn, serial, ticket, pass: Some(pass) };
+                    worker.open_request(caller, kind, offset, len, bufs);
+                };
+                if let Some(pass) = self.overlaps.try_enter(&range) {
+                    return open(self, pass);
+                }
+                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
+                self.overlaps.enter(range, false, move |pass| {
+                    mailboxes[index].post(Message::Run(Box::new(|worker| open(worker, pass))));
+                });
+            }
+            What::Io(kind) => {
+                self.loose += u64::from(writes(kind));
+                let caller = Caller::Client { conn, serial, ticket, pass: None };
+                self.open_request(caller, kind, offset, len, bufs);
+            }
+            What::Status { one } => {
+                let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
+                self.map.ask(offset..offset + len, one, move |extents| {
+                    let tell = move |w: &mut Self| w.tell_status(conn, serial, ticket, &extents);
+                    mailboxes[index].post(Message::Run(Box::new(tell)));
+                });
+            }
+        }
+    }
+
+    fn tell_status(&mut self, conn: u32, serial: u64, ticket: u64, extents: &[Extent]) {
+        let connection = self.connections.get_mut(conn as usize);
+        if let Some(connection) = connection.filter(|c| c.serial == serial) {
+            connection.session.reply_status(ticket, extents);
+            self.touched.push(conn as usize);
+        }
+    }
+
+    /// Ends the long trims and zeroings of a client, or of all, after their pieces in flight.
+    pub(super) fn drop_bulk(&mut self, owner: Option<u64>, errno: Errno) {
+        if self.bulks.is_empty() {
+            return;
+        }
+        for (number, unsent) in self.bulks.drop_rest(owner) {
+            if let Some(finished) = self.desk.cut(number, unsent, errno) {
+                self.answer(finished);
+            }
+        }
+    }
+
+    pub(super) fn look_soon(&mut self) {
+        self.next_look = Some(self.clock + LOOK);
+    }
+
+    /// Looks at the connections, if it is time.
+    pub(super) fn look(&mut self) {
+        if let Some(stopped) = self.stopping {
+            self.abort_where(Abort::Unread, |connection, now| {
+                connection.sending().is_some_and(|at| at.max(stopped) + UNREAD_BOUND <= now)
+            });
+        }
+        if self.next_look.is_none_or(|at| at > self.clock) {
+            return;
+        }
+        self.find_gone();
+        if let Some(bound) = self.idle_bound {
+            self.abort_where(Abort::Idle, |connection, now| {
+                let (doing, since) = connection.doing();
+                doing != Doing::Working && since + bound <= now
+            });
+        }
+        if self.budget.has_waiting() {
+            self.abort_where(Abort::Starves, |connection, now| {
+                let (doing, since) = connection.doing();
+                let stuck = matches!(doing, Doing::Sending | Doing::Receiving);
+                stuck && since + STUCK_BOUND <= now && connection.session.common_bytes() > 0
+            });
+        }
+        let quiet = |c: &Connection| matches!(c.doing().0, Doing::Idle | Doing::Silent);
+        self.next_look = None;
+        let requests = self.desk.opened();
+        let rests = std::mem::replace(&mut self.looked_at, requests) == requests;
+        if rests {
+            release_kept();
+        }
+        if self.idle_bound.is_some() && !self.connections.is_empty()
+            || !rests
+            || !self.connections.iter().all(|(_, c)| quiet(c))
+        {
+            self.look_soon();
+        }
+    }
+
+    /// Ends the connections for which `is_useless`, given the time.
+    fn abort_where(&mut self, why: Abort, is_useless: impl Fn(&Connection, Nanos) -> bool) {
+        for (number, connection) in &mut self.connections {
+            if connection.session.phase() != Phase::Closed && is_useless(connection, self.clock) {
+                tracing::info!("{}: disconnected: {why}", connection.peer);
+                connection.session.abort(why);
+                self.touched.push(number);
+            }
+        }
+    }
+
+    /// Ends the requests of clients that are gone. The worker does not receive from a client that has as many requests in
+    /// flight as it may have, so it asks.
+    fn find_gone(&mut self) {
+        let waiting = |c: &Connection| !matches!(c.doing().0, Doing::Idle | Doing::Silent);
+        let asked: Vec<usize> =
+            self.connections.iter().filter(|(_, c)| waiting(c)).map(|(n, _)| n).collect();
+        let polled = |n: &usize| PollFd::new(self.connections[*n].socket(), PollFlags::RDHUP);
+        let mut fds: Vec<_> = asked.iter().map(polled).collect();
+        if fds.is_empty() || poll(&mut fds, Some(&Timespec::default())).is_err() {
+            return;
+        }
+        let found: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        for (number, flags) in asked.into_iter().zip(found) {
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+                connection.session.abort(Abort::Gone);
+                self.touched.push(number);
+            } else if flags.contains(PollFlags::RDHUP) {
+                // It may still read replies, but it will not wait for minutes.
+                let serial = connection.serial;
+                self.drop_bulk(Some(serial), Errno::ESHUTDOWN);
+            }
+        }
+    }
+
+    /// Memory of its connections and their requests.
+    pub fn client_bytes(&self) -> u64 {
+        self.connections.iter().map(|(_, c)| c.session.memory_bytes()).sum()
+    }
+
+    /// Takes nothing new; requests in flight are answered, then the worker ends.
+    pub fn stop(&mut self) {
+        self.stopping = Some(self.driver.now());
+        for (number, connection) in &mut self.connections {
+            connection.session.stop();
+            self.touched.push(number);
+        }
+    }
+
+    /// The time limit of the stop is near: long trims and zeroings end with an error, and logs are closed whatever is in
+    /// flight.
+    pub fn hurry(&mut self) {
+        self.hurries = true;
+        self.drop_bulk(None, Errno::ESHUTDOWN);
+    }
+
+    /// The time of the next turn at the latest: while a log is being closed, its state is polled.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        let again = self.stopping.map(|_| self.driver.now() + 10 * MILLISECOND);
+        self.shard.next_deadline().into_iter().chain(again).chain(self.next_look).min()
+    }
+}
