@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lines of the log that a peer causes, limited for each peer: otherwise a client that connects in a loop fills the log.
 //!
-//! Invariants: at most [`MOST_LINES`] warnings and as many other lines of a peer within [`WINDOW`], so that connections in
+//! Invariants: at most `MOST_LINES` warnings and as many other lines of a peer within `WINDOW`, so that connections in
 //! normal operation suppress no warning. Its first line after that states how many were
-//! suppressed. The memory is bounded: beyond [`MOST_PEERS`] peers within a window all others count as one.
+//! suppressed. The memory is bounded: beyond `MOST_PEERS` peers within a window all others count as one.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -10,7 +10,7 @@
 //!   write is allocated as it arrives, not as it is announced.
 //! - Tickets are the session's own: clients may send equal cookies, and a duplicate or late result matches no request.
 //! - Every parsed request except a disconnect gets exactly one reply, unless the connection is cut.
-//! - A write is passed on when its payload is complete, split as [`pieces`](larder_core::request::pieces) splits.
+//! - A write is passed on when its payload is complete, split as [`pieces`] splits.
 //!
 //! Why the payload of a rejected write is read completely: the header of the next request follows it. Above
 //! [`Limits::skip_bytes`] the session cuts the connection instead.
