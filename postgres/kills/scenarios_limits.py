@@ -107,7 +107,7 @@ def few_descriptors(lab: Lab) -> None:
 @scenario(46, "others fill what is left of flash's file system while the server runs")
 def filled(lab: Lab) -> None:
     """All that the library needs there is allotted at start."""
-    with mounted(["-t", "tmpfs", "-o", "size=80m", "tmpfs"], lab.options.base / f"filled-{lab.policy}") as flash:
+    with mounted(["-t", "tmpfs", "-o", "size=80m,mode=0700", "tmpfs"], lab.options.base / f"filled-{lab.policy}") as flash:
         cluster = lab.warm(**QUIET, larder__flash_directory=str(flash))
         subprocess.run(f"cat /dev/zero > {flash}/filler", shell=True, check=False, capture_output=True)
         at = cluster.log_size()
