@@ -90,6 +90,14 @@ mod tests {
 
     const BLOCK: u64 = 16 << 10;
 
+    /// A set after a first flush.
+    fn flushed() -> Unflushed {
+        let set = Unflushed::new(BLOCK);
+        set.flush_began();
+        set.flushed();
+        set
+    }
+
     #[test]
     fn everything_is_unflushed_until_the_first_flush() {
         let set = Unflushed::new(BLOCK);
@@ -102,9 +110,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_only_changes_that_ended_before_it_began() {
-        let set = Unflushed::new(BLOCK);
-        set.flush_began();
-        set.flushed();
+        let set = flushed();
         set.changed(BLOCK, 4096);
         set.flush_began();
         set.changed(9 * BLOCK, 4096);
@@ -118,9 +124,7 @@ mod tests {
 
     #[test]
     fn a_flush_that_fails_covers_nothing() {
-        let set = Unflushed::new(BLOCK);
-        set.flush_began();
-        set.flushed();
+        let set = flushed();
         set.changed(BLOCK, 4096);
         set.flush_began();
         set.flush_began();
@@ -132,9 +136,7 @@ mod tests {
         for (offset, len) in
             [(0, 1), (BLOCK - 1, 2), (5 * BLOCK + 512, 3 * BLOCK), (0, 3 * BLOCKS * BLOCK)]
         {
-            let set = Unflushed::new(BLOCK);
-            set.flush_began();
-            set.flushed();
+            let set = flushed();
             set.changed(offset, len);
             let step = (len / 4096).max(1);
             assert!((offset..offset + len).step_by(step as usize).all(|at| set.has(at, 1)));

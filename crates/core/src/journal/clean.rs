@@ -205,16 +205,15 @@ impl CleanJournal {
         Ok(())
     }
 
-    /// Takes a slot's snapshot: it counts as logged, and the regions to clean are not touched.
+    /// Takes a slot's snapshot: it counts as logged, and the regions to clean are not touched. None if it waits for a flush.
     fn snapshot(&self, (slot, cleaned): (u32, u64), rests: bool) -> Option<Snapshot> {
-        let logged = self.base.table.logged_as(slot)?;
+        let logged = self.base.table.logged_as(slot).filter(|_| self.settle(slot, rests))?;
         let pin = self.base.table.pin_slot(slot);
         let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
         self.base.table.valid_bits(slot, &mut bits);
         if let Some(recorded) = self.recorded.borrow_mut().get_mut(&slot) {
             recorded.cleaning = self.touched.borrow().cancellable(cleaned);
         }
-        self.touch_unsettled(slot, rests);
         let before = Before { slot, cleaned, was_logged: self.base.mapping.is_logged(slot) };
         self.base.mapping.set_logged(slot, true);
         Some(Snapshot { pin, logged, bits, before })
@@ -338,12 +337,9 @@ impl Checkpointed for CleanJournal {
         let logs =
             |slot: &u32| table.logged_as(*slot).is_some() && !self.base.mapping.is_dropping(*slot);
         self.changed.borrow_mut().retain(|slot| table.logged_as(*slot).is_none());
-        let (waiting, slots) = (0..table.slots())
-            .filter(logs)
-            .partition::<Vec<_>, _>(|slot| rests && self.waits(*slot));
-        *self.waiting.borrow_mut() = waiting.into_iter().collect();
-        let slots = slots.into_iter().map(|slot| {
-            self.touch_unsettled(slot, rests);
+        self.waiting.borrow_mut().clear();
+        let settled = (0..table.slots()).filter(logs).filter(|slot| self.settle(*slot, rests));
+        let slots = settled.map(|slot| {
             let was_logged = self.base.mapping.is_logged(slot);
             self.base.mapping.set_logged(slot, true);
             Before { slot, cleaned: cleaned.remove(&slot).unwrap_or(0), was_logged }
@@ -378,13 +374,16 @@ impl Checkpointed for CleanJournal {
     async fn log_batch(&self) -> Result<bool, LogFailed> {
         self.save_directories().await?;
         let rests = self.rests();
-        let slots = if rests { self.candidates_at_rest() } else { self.candidates() };
+        let slots = self.candidates(rests);
         if slots.is_empty() {
             return Ok(false);
         }
         let more = slots.len() == BATCH;
         let snapshots: Vec<Snapshot> =
             slots.iter().filter_map(|slot| self.snapshot(*slot, rests)).collect();
+        if snapshots.is_empty() {
+            return Ok(more);
+        }
         if self.flush(rests).await.is_err() {
             snapshots.into_iter().for_each(|snapshot| self.cancel(snapshot.before));
             return Err(LogFailed);

@@ -21,19 +21,24 @@ impl CleanJournal {
         cx.exec.now() < self.rests_until.get() && !hurry
     }
 
-    /// The next slots to log, each with the regions to clean, if the origin is flushed before.
-    pub(super) fn candidates(&self) -> Vec<(u32, u64)> {
+    /// The next slots to log, each with the regions to clean. At rest none is cleaned.
+    pub(super) fn candidates(&self, rests: bool) -> Vec<(u32, u64)> {
         let mut touched = self.touched.borrow_mut();
         let mut changed = self.changed.borrow_mut();
-        changed.append(&mut self.waiting.borrow_mut());
+        if !rests {
+            changed.append(&mut self.waiting.borrow_mut());
+        }
         let table = &self.base.table;
         let logged = changed
             .iter()
             .filter(|slot| !touched.defers(**slot) && table.logged_as(**slot).is_some());
         let mut slots: Vec<(u32, u64)> = logged.take(BATCH).map(|slot| (*slot, 0)).collect();
         let only_changed = slots.len();
-        let cleaned = touched
-            .choose(self.now(), BATCH - only_changed, |slot, mask| self.is_written(slot, mask));
+        let cleaned = match rests {
+            true => Vec::new(),
+            false => touched
+                .choose(self.now(), BATCH - only_changed, |slot, mask| self.is_written(slot, mask)),
+        };
         for (slot, mask) in cleaned {
             match slots[..only_changed].binary_search_by_key(&slot, |(slot, _)| *slot) {
                 Ok(found) => slots[found].1 = mask,
@@ -44,32 +49,6 @@ impl CleanJournal {
             changed.remove(slot);
         }
         slots
-    }
-
-    /// The next slots to log without a flush of the origin. Others wait for one.
-    pub(super) fn candidates_at_rest(&self) -> Vec<(u32, u64)> {
-        let mut changed = self.changed.borrow_mut();
-        let logged = |slot: &&u32| self.base.table.logged_as(**slot).is_some();
-        let slots: Vec<u32> = changed.iter().filter(logged).take(BATCH).copied().collect();
-        changed.retain(|slot| slots.binary_search(slot).is_err());
-        let (waiting, slots) = slots.into_iter().partition::<Vec<_>, _>(|slot| self.waits(*slot));
-        self.waiting.borrow_mut().extend(waiting);
-        slots.into_iter().map(|slot| (slot, 0)).collect()
-    }
-
-    /// Whether a slot is better logged after a flush: a record now would exclude most of its valid pages, and from then on
-    /// each first write to a region would wait for a record of its own.
-    pub(super) fn waits(&self, slot: u32) -> bool {
-        let mask = self.unsettled(slot, true);
-        if mask == 0 {
-            return false;
-        }
-        let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
-        self.base.table.valid_bits(slot, &mut bits);
-        let count = |bits: &[u8]| bits.iter().map(|byte| byte.count_ones()).sum::<u32>();
-        let valid = count(&bits);
-        clear_regions(&mut bits, mask, self.regions, self.log().layout.pages);
-        count(&bits) < valid.div_ceil(2)
     }
 
     fn now(&self) -> Now {
@@ -123,13 +102,32 @@ impl CleanJournal {
         (0..regions).filter(is_unsettled).fold(0, |mask, region| mask | 1 << region)
     }
 
-    /// A slot is about to count as logged. No record of the touched regions is needed: recovery finds none of the slot, and
-    /// the coming record excludes them.
-    pub(super) fn touch_unsettled(&self, slot: u32, rests: bool) {
+    /// Touches what must be touched when the slot begins to count as logged. No record of it is needed: recovery finds
+    /// nothing of the slot, and the coming record excludes touched regions.
+    ///
+    /// Returns false, and the slot waits for a flush of the origin, if the record would exclude most of its valid pages:
+    /// from then on each first write to a region would wait for a record of its own, for little.
+    pub(super) fn settle(&self, slot: u32, rests: bool) -> bool {
         let mask = self.unsettled(slot, rests);
-        if mask != 0 {
-            self.touched.borrow_mut().put_back(slot, mask);
-            self.recorded.borrow_mut().entry(slot).or_default().durable |= mask;
+        if mask == 0 {
+            return true;
         }
+        if rests && self.excludes_most(slot, mask) {
+            self.waiting.borrow_mut().insert(slot);
+            return false;
+        }
+        self.touched.borrow_mut().put_back(slot, mask);
+        self.recorded.borrow_mut().entry(slot).or_default().durable |= mask;
+        true
+    }
+
+    /// Whether fewer than half of the slot's valid pages are outside of these regions.
+    fn excludes_most(&self, slot: u32, mask: u64) -> bool {
+        let count = |bits: &[u8]| bits.iter().map(|byte| byte.count_ones()).sum::<u32>();
+        let mut bits = Vec::with_capacity(self.log().layout.entry_bytes());
+        self.base.table.valid_bits(slot, &mut bits);
+        let valid = count(&bits);
+        clear_regions(&mut bits, mask, self.regions, self.log().layout.pages);
+        count(&bits) < valid.div_ceil(2)
     }
 }
