@@ -38,7 +38,11 @@ pub enum Refused {
         user: u32,
     },
     /// Other users have access.
-    #[error("{} has mode {mode:04o}; accepted: {mode_accepted:04o} (chmod)", path.display(), mode_accepted = mode & !refused)]
+    #[error(
+        "{at} has mode {mode:04o}; accepted: {accepted:04o} (chmod {accepted:o} {at})",
+        at = path.display(),
+        accepted = mode & !refused
+    )]
     Mode {
         /// The file.
         path: PathBuf,

@@ -74,8 +74,10 @@ fn access_of_others_to_a_file_is_refused() {
             }
         }
     }
-    let said = refused(opened(&place.mode("flash", 0o646), Refuse::ANY)).to_string();
-    assert!(said.ends_with("flash has mode 0646; accepted: 0600 (chmod)"), "{said}");
+    let path = place.mode("flash", 0o646);
+    let said = refused(opened(&path, Refuse::ANY)).to_string();
+    let at = path.display();
+    assert_eq!(said, format!("{at} has mode 0646; accepted: 0600 (chmod 600 {at})"));
 }
 
 #[test]

@@ -16,20 +16,22 @@
 //! mentions. The others start with a warning, so that one damaged file does not block a directory.
 //!
 //! A file counts only if no other user can write it or exchange it: it decides which flash holds current data. A file
-//! that another user owns or can write is as one that cannot be parsed. New files give no access to other users.
+//! that another user can write is as one that cannot be parsed. A file that another user owns is never read: it blocks
+//! only the volume of its name. New files give no access to other users.
 //!
 //! Why a file and not a place on the origin: all bytes of the origin belong to the client.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_core::format::{FORMAT, OriginPlace, StateRecord, superseded};
-use larder_private::{Directory, Refuse};
-use rustix::fs::{AtFlags, FileType, OFlags};
+use larder_private::{Directory, Refuse, check};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::error::VolumeError;
 
@@ -53,11 +55,21 @@ pub struct StateFile {
 struct Unusable {
     /// What is wrong with it.
     why: String,
-    /// Its content, as far as it is text.
+    /// Its content, as far as it is text; empty if another user owns it.
     text: String,
+    /// It is refused for its owner or mode: `why` states what is accepted.
+    refused: bool,
 }
 
 impl Unusable {
+    fn refused(why: &io::Error, text: String) -> Self {
+        Self { why: why.to_string(), text, refused: true }
+    }
+
+    fn damaged(why: impl Into<String>, text: String) -> Self {
+        Self { why: why.into(), text, refused: false }
+    }
+
     /// Whether the content mentions this origin or this flash.
     fn concerns(&self, origin: &str, flash: Option<u64>) -> bool {
         let has = |value: &str| {
@@ -113,15 +125,12 @@ impl StateFile {
         let Some(path) = self.earlier.as_ref().filter(|_| !self.path.exists()) else {
             return Ok(());
         };
-        let Some(record) =
-            self.read_other(&Self::at(path.clone(), &self.origin.resolved), flash)?
-        else {
-            return Ok(());
-        };
+        let Some(dir) = self.opened()? else { return Ok(()) };
+        let earlier = Self::at(path.clone(), &self.origin.resolved);
+        let Some(record) = self.read_other(&earlier, &dir, flash)? else { return Ok(()) };
         if !flash.is_some_and(|id| record.names(id)) && record.origin != self.origin.resolved {
             return Ok(());
         }
-        let dir = self.directory()?;
         let moved = dir.rename(name_in(path), self.name()).and_then(|()| dir.sync());
         moved.map_err(|e| cannot(path, "move", &e))?;
         tracing::info!("state file {} moved to {}", path.display(), self.path.display());
@@ -162,43 +171,61 @@ impl StateFile {
     /// # Errors
     /// When it cannot be read or parsed.
     pub fn load(&self) -> Result<Option<StateRecord>, VolumeError> {
-        match self.read()? {
+        let Some(dir) = self.opened()? else { return Ok(None) };
+        match self.read(&dir)? {
             Ok(record) => Ok(record),
             Err(unusable) => Err(self.refused(&unusable)),
         }
     }
 
-    /// As [`load`](Self::load), with what is wrong with a file that is not a state file.
-    fn read(&self) -> Result<Result<Option<StateRecord>, Unusable>, VolumeError> {
+    /// Its directory; none if it does not exist.
+    fn opened(&self) -> Result<Option<Directory>, VolumeError> {
+        match Directory::open(self.dir(), Refuse::NOTHING) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(cannot(self.dir(), "read", &e)),
+        }
+    }
+
+    /// As [`load`](Self::load) from its directory, with what is wrong with a file that is not a state file.
+    fn read(&self, dir: &Directory) -> Result<Result<Option<StateRecord>, Unusable>, VolumeError> {
         let fails = |e| cannot(&self.path, "read", &e);
-        let unusable = |why: String, text| Ok(Err(Unusable { why, text }));
-        let dir = match Directory::open(self.dir(), Refuse::NOTHING) {
-            Ok(dir) => dir,
+        let found = match stat_in(dir, self.name()) {
+            Ok(found) => found,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Ok(None)),
-            Err(e) => return Err(cannot(self.dir(), "read", &e)),
+            Err(e) => return Err(fails(e)),
         };
-        let file = match open_in(&dir, self.name()) {
-            Ok(Some(file)) => file,
-            Ok(None) => return unusable("it is not a regular file".to_owned(), String::new()),
+        let Some(found) = found else {
+            return Ok(Err(Unusable::damaged("it is not a regular file", String::new())));
+        };
+        // Before it is opened: another user may own a file that this user cannot read.
+        if let Err(e) = check(found, &self.path, Refuse::NOTHING) {
+            return Ok(Err(Unusable::refused(&e, String::new())));
+        }
+        let file = match dir.file(self.name(), OFlags::RDONLY, 0, Refuse::NOTHING) {
+            Ok(file) => File::from(file),
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Ok(None)),
-            // It is refused: see `larder_private::Refused`.
-            Err(e) if e.raw_os_error().is_none() => return unusable(e.to_string(), String::new()),
             Err(e) => return Err(fails(e)),
         };
         let mut bytes = Vec::new();
-        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(fails)?;
+        (&file).take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(fails)?;
         let text = || String::from_utf8_lossy(&bytes).into_owned();
+        // After it is read: what it mentions is blocked.
+        if let Err(e) = check(&file, &self.path, Refuse::WRITE) {
+            return Ok(Err(Unusable::refused(&e, text())));
+        }
         if bytes.len() as u64 > MOST_BYTES {
-            return unusable("it has more than 1MiB".to_owned(), text());
+            return Ok(Err(Unusable::damaged("it has more than 1MiB", text())));
         }
-        match serde_json::from_slice::<StateRecord>(&bytes) {
-            Ok(record) if record.format == FORMAT => Ok(Ok(Some(record))),
+        Ok(match serde_json::from_slice::<StateRecord>(&bytes) {
+            Ok(record) if record.format == FORMAT => Ok(Some(record)),
             Ok(record) => {
-                unusable(format!("its format has version {}, not {FORMAT}", record.format), text())
+                let why = format!("its format has version {}, not {FORMAT}", record.format);
+                Err(Unusable::damaged(why, text()))
             }
-            Err(e) if bytes.is_empty() => unusable("it is empty".to_owned(), e.to_string()),
-            Err(e) => unusable(Self::in_one_line(&e.to_string()), text()),
-        }
+            Err(_) if bytes.is_empty() => Err(Unusable::damaged("it is empty", String::new())),
+            Err(e) => Err(Unusable::damaged(Self::in_one_line(&e.to_string()), text())),
+        })
     }
 
     /// Text of a file, which may hold any characters, as one line.
@@ -209,12 +236,15 @@ impl StateFile {
     }
 
     fn refused(&self, unusable: &Unusable) -> VolumeError {
-        VolumeError::Refused(format!(
-            "state file {}: {}; restore it, or move it to another directory and start with --adopt, which keeps the \
-             dirty data of a write-back cache; another cache starts cold without it",
-            self.path.display(),
-            unusable.why
-        ))
+        let advice = match unusable.refused {
+            true => "",
+            false => {
+                "; restore it, or move it to another directory and start with --adopt, which keeps the dirty data of \
+                 a write-back cache; another cache starts cold without it"
+            }
+        };
+        let (path, why) = (self.path.display(), &unusable.why);
+        VolumeError::Refused(format!("state file {path}: {why}{advice}"))
     }
 
     /// The record of another file of the directory. One that cannot be parsed is ignored with a warning, unless it
@@ -222,9 +252,10 @@ impl StateFile {
     fn read_other(
         &self,
         other: &Self,
+        dir: &Directory,
         flash: Option<u64>,
     ) -> Result<Option<StateRecord>, VolumeError> {
-        match other.read()? {
+        match other.read(dir)? {
             Ok(record) => Ok(record),
             Err(unusable)
                 if other.path == self.path || unusable.concerns(&self.origin.resolved, flash) =>
@@ -267,20 +298,15 @@ impl StateFile {
 
     /// The records of its directory; `flash` is the id of the volume's flash.
     fn all_here(&self, flash: Option<u64>) -> Result<Vec<(Self, StateRecord)>, VolumeError> {
-        let dir = self.dir();
-        let opened = Directory::open(dir, Refuse::NOTHING).and_then(|dir| dir.names());
-        let names = match opened {
-            Ok(names) => names,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(cannot(dir, "read", &e)),
-        };
+        let Some(dir) = self.opened()? else { return Ok(Vec::new()) };
+        let names = dir.names().map_err(|e| cannot(dir.path(), "read", &e))?;
         let mut found = Vec::new();
         for name in names {
-            let file = Self::at(dir.join(name), &self.origin.resolved);
+            let file = Self::at(dir.path().join(name), &self.origin.resolved);
             if file.path.extension().is_none_or(|e| e != "json") {
                 continue;
             }
-            found.extend(self.read_other(&file, flash)?.map(|state| (file, state)));
+            found.extend(self.read_other(&file, &dir, flash)?.map(|state| (file, state)));
         }
         Ok(found)
     }
@@ -314,7 +340,7 @@ impl StateFile {
     pub fn store(&self, state: &StateRecord) -> Result<(), VolumeError> {
         let dir = self.directory()?;
         let text = serde_json::to_vec_pretty(state)
-            .map_err(|e| cannot(&self.path, "write", &std::io::Error::other(e)))?;
+            .map_err(|e| cannot(&self.path, "write", &io::Error::other(e)))?;
         debug_assert_eq!(serde_json::from_slice(&text).ok().as_ref(), Some(state));
         // Two processes may store at the same time, each a whole file.
         let new = self.path.with_extension(format!("{}.new", std::process::id()));
@@ -338,14 +364,13 @@ fn name_in(path: &Path) -> &OsStr {
     path.file_name().unwrap_or_default()
 }
 
-/// Opens a state file for reading; none if it is not a regular file, as a link, a pipe, which would block, or a device,
-/// which may not end.
-fn open_in(dir: &Directory, name: &OsStr) -> std::io::Result<Option<File>> {
-    let found = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return Ok(None);
-    }
-    dir.file(name, OFlags::RDONLY, 0, Refuse::WRITE).map(|file| Some(File::from(file)))
+/// A state file, opened only to inspect it; none if it is not a regular file, as a link, a pipe, whose open would block,
+/// or a device, which may not end.
+fn stat_in(dir: &Directory, name: &OsStr) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&file)?;
+    Ok((FileType::from_raw_mode(found.st_mode) == FileType::RegularFile).then_some(file))
 }
 
 /// The name of a volume without one: the last part of its origin's place, for people, and a checksum of the whole.
@@ -364,7 +389,7 @@ fn tag(name: &str) -> String {
     format!("-{:08x}", larder_core::checksum::crc32c(name.as_bytes()))
 }
 
-fn cannot(path: &Path, doing: &str, error: &std::io::Error) -> VolumeError {
+fn cannot(path: &Path, doing: &str, error: &io::Error) -> VolumeError {
     let what = match doing {
         "make" if !path.exists() => "it does not exist and cannot be created".to_owned(),
         "make" => "cannot use it".to_owned(),

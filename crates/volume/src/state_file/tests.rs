@@ -130,6 +130,28 @@ fn a_file_that_cannot_be_parsed_blocks_the_volume_that_it_concerns() {
     file("other", "/san/c").put_out_of_use(Some(8)).unwrap();
 }
 
+/// Otherwise a volume without the file would write to the origin, and the flash would start warm after the `chmod`.
+#[test]
+fn a_file_refused_for_its_mode_blocks_the_volume_that_it_concerns() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, origin: &str| StateFile::new(dir.path(), name, origin);
+    for dirty in [false, true] {
+        let bad = file("bad", "/san/b");
+        bad.store(&StateRecord { dirty, ..state(7, "/san/b") }).unwrap();
+        // Of a unit with UMask=0007.
+        set_mode(bad.path(), 0o660);
+        let refused = file("other", "/san/b").put_out_of_use(None).unwrap_err();
+        assert_eq!(refused.exit_code(), 4);
+        let text = refused.to_string();
+        let advice = format!("accepted: 0640 (chmod 640 {})", bad.path().display());
+        assert!(text.ends_with(&advice), "{text}");
+        assert!(file("other", "/san/c").of_flash(7).is_err(), "the same flash");
+        file("other", "/san/c").put_out_of_use(Some(8)).unwrap();
+        set_mode(bad.path(), 0o640);
+        assert!(bad.load().unwrap().unwrap().in_use);
+    }
+}
+
 #[test]
 fn what_is_not_a_file_is_refused_and_does_not_block() {
     let dir = tempfile::tempdir().unwrap();
