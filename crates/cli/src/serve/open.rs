@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use larder_core::config::{Choices, DEFAULT_PRESET, Durability, Limits, Memory};
+use larder_core::config::{Choices, DEFAULT_PRESET, Durability, Limits, Memory, preset};
 use larder_core::format::{DeviceSize, Plan as LayoutPlan, Wishes};
 use larder_core::shape::Shape;
 use larder_front::listen::Secure;
@@ -51,24 +51,52 @@ pub struct Checked {
 /// The preset of a volume.
 pub struct Preset {
     pub name: String,
-    /// It was not given: the state file names it.
+    /// It was not given, and differs from the default: the state file names it.
     is_recorded: bool,
 }
 
 impl Preset {
-    /// The given one; else that of the flash which the volume used at its last start; else the default.
-    pub fn of(args: &ServeArgs) -> Self {
-        if let Some(name) = args.preset.clone() {
-            return Self { name, is_recorded: false };
+    /// The given one; else that of the flash which the volume used at its last start, over the same origin; else the
+    /// default.
+    ///
+    /// # Errors
+    /// The state file is refused, or records a preset that does not exist; or the directory that the user gave cannot be
+    /// read. The errors of a default directory are reported when the flash is attached.
+    pub fn of(args: &ServeArgs, file: Option<&StateFile>) -> Result<Self> {
+        let given = args.preset.clone().or(args.flash.is_none().then(|| DEFAULT_PRESET.to_owned()));
+        let (None, Some(file)) = (&given, file) else {
+            let name = given.unwrap_or_else(|| DEFAULT_PRESET.to_owned());
+            return Ok(Self { name, is_recorded: false });
+        };
+        let record = match file.load() {
+            Err(VolumeError::StateDirectory { .. }) if args.state.is_none() => None,
+            record => record?,
+        };
+        let record = record.filter(|record| record.in_use && record.is_of(file.origin()));
+        let name = record.and_then(|record| record.preset).unwrap_or_else(|| DEFAULT_PRESET.into());
+        if preset(&name).is_none() {
+            let why = format!(
+                "is missing, and state file {} records the preset {name:?}, which this version does not have; accepted: \
+                 the preset of the volume",
+                file.path().display()
+            );
+            bail!(BadSetting::new("preset", why));
         }
-        // The errors of the state file are reported when the flash is attached.
-        let load = || state_place(args).ok()?.load().ok()?;
-        let record = load().filter(|record| record.in_use && args.flash.is_some());
-        match record.and_then(|record| record.preset) {
-            Some(name) => Self { is_recorded: *name != *DEFAULT_PRESET, name: name.into() },
-            None => Self { name: DEFAULT_PRESET.to_owned(), is_recorded: false },
-        }
+        Ok(Self { is_recorded: *name != *DEFAULT_PRESET, name: name.into() })
     }
+}
+
+/// The settings of a volume, checked.
+struct Settings {
+    choices: Choices,
+    limits: Limits,
+    remote: ServerBounds,
+    secure: Option<Secure>,
+    workers: u32,
+    control: PathBuf,
+    readers: Option<u32>,
+    preset: Preset,
+    state: Option<StateFile>,
 }
 
 /// A volume whose devices are open.
@@ -102,7 +130,8 @@ impl Checked {
     pub fn new(plan: Plan) -> Result<Self> {
         let args = &plan.args;
         let settings = || {
-            let preset = Preset::of(args);
+            let state = state_file(args);
+            let preset = Preset::of(args, state.as_ref().ok())?;
             let choices = durable(choices(&preset.name, &args.choices)?, args)?;
             let limits = args.limits.limits()?;
             let remote = args.limits.remote()?;
@@ -119,13 +148,22 @@ impl Checked {
             let control = args.control.clone().map_or_else(default, Ok)?;
             let readers = args.control_group.as_deref().map(group).transpose()?;
             let workers = workers(args.workers)?;
-            let state = state_file(args, &choices)?.map(|file| file.under(&preset.name));
-            let (choices, control) = ((preset, choices), (control, readers));
-            Ok((choices, limits, remote, secure, workers, control, state))
+            let state = needed(state, args, &choices)?.map(|file| file.under(&preset.name));
+            Ok(Settings {
+                choices,
+                limits,
+                remote,
+                secure,
+                workers,
+                control,
+                readers,
+                preset,
+                state,
+            })
         };
         let settings = settings().map_err(|e| plan.locate(e))?;
-        let (choices, limits, remote, secure, workers, control, state) = settings;
-        let ((preset, choices), (control, readers)) = (choices, control);
+        let Settings { choices, limits, remote, secure, workers, control, readers, preset, state } =
+            settings;
         Ok(Self { plan, choices, limits, remote, secure, workers, control, readers, preset, state })
     }
 
@@ -221,23 +259,27 @@ fn durable(mut choices: Choices, args: &ServeArgs) -> Result<Choices> {
     Ok(choices)
 }
 
-/// The state file. A volume without a journal needs one only to invalidate the flash of an earlier run with a journal;
-/// it has none where this user may not read the directory.
-fn state_file(args: &ServeArgs, choices: &Choices) -> Result<Option<StateFile>> {
-    let dir = args.state.clone().map_or_else(default_state, Ok);
-    let closed = |dir: &PathBuf| {
-        std::fs::read_dir(dir).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
+/// The state file, if the volume needs it. One without a journal needs it only to invalidate the flash of an earlier run
+/// with a journal; it has none where this user may not read the default directory.
+fn needed(
+    file: Result<StateFile>,
+    args: &ServeArgs,
+    choices: &Choices,
+) -> Result<Option<StateFile>> {
+    let closed = |file: &StateFile| {
+        let dir = file.path().parent().map(std::fs::read_dir);
+        dir.is_some_and(|dir| dir.is_err_and(|e| e.kind() == ErrorKind::PermissionDenied))
     };
-    if choices.durability == Durability::Volatile
-        && args.state.is_none()
-        && dir.as_ref().map_or(true, closed)
-    {
-        return Ok(None);
+    match file {
+        file if choices.durability != Durability::Volatile || args.state.is_some() => {
+            file.map(Some)
+        }
+        file => Ok(file.ok().filter(|file| !closed(file))),
     }
-    state_place(args).map(Some)
 }
 
-fn state_place(args: &ServeArgs) -> Result<StateFile> {
+/// The place of the state file; an error if there is no default directory.
+pub fn state_file(args: &ServeArgs) -> Result<StateFile> {
     let dir = args.state.clone().map_or_else(default_state, Ok)?;
     let origin = args.origin.as_ref().map(DevSpec::place).unwrap_or_default();
     let link = args.origin.as_ref().and_then(DevSpec::link);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Arg, ArgAction};
 use toml::Value;
 
-use super::super::open::Preset;
+use super::super::open::{Preset, state_file};
 use super::Plan;
 use super::keys::{COMMAND_LINE, PROCESS, command};
 use crate::choices::{self, choices};
@@ -90,7 +90,7 @@ fn value(arg: &Arg, text: String) -> Value {
 /// The values that the preset or the machine decides.
 fn decided(plan: &Plan) -> Result<Vec<(&'static str, Vec<String>)>> {
     let args = &plan.args;
-    let preset = Preset::of(args).name;
+    let preset = Preset::of(args, state_file(args).as_ref().ok())?.name;
     let mut decided = choices::decided(&choices(&preset, &args.choices)?);
     decided.push(("preset", vec![preset]));
     args.limits.limits()?;
