@@ -12,6 +12,7 @@ use larder_volume::{Volume, VolumeError};
 use crate::fuse::FuseDoor;
 use crate::listen::{ListenSpec, Listener, Secure};
 use crate::nbd::export::Exports;
+use crate::socket::Rights;
 
 /// An open door.
 pub enum Door {
@@ -22,7 +23,8 @@ pub enum Door {
 }
 
 impl Door {
-    /// Opens a door. An export's index is that of its volume. `secure` is the TLS of sockets.
+    /// Opens a door. An export's index is that of its volume. `secure` is the TLS of sockets, `rights` are those of unix
+    /// sockets.
     ///
     /// # Errors
     /// The address cannot be bound, or the path cannot be mounted.
@@ -31,9 +33,10 @@ impl Door {
         volumes: Arc<Vec<Arc<Volume>>>,
         exports: Arc<Exports>,
         secure: Option<Secure>,
+        rights: Rights,
     ) -> Result<Self, VolumeError> {
         let ListenSpec::Fuse(path) = spec else {
-            let listener = Listener::start_secure(spec, volumes, exports, secure)?;
+            let listener = Listener::start_secure(spec, volumes, exports, secure, rights)?;
             return Ok(Self::Socket(listener));
         };
         match volumes.as_slice() {

@@ -13,4 +13,4 @@ pub mod lines;
 pub mod listen;
 pub mod lobby;
 pub mod nbd;
-mod socket;
+pub mod socket;

@@ -175,10 +175,10 @@ impl Listener {
         volumes: Arc<Vec<Arc<Volume>>>,
         exports: Arc<Exports>,
     ) -> Result<Self, VolumeError> {
-        Self::start_secure(spec, volumes, exports, None)
+        Self::start_secure(spec, volumes, exports, None, Rights::default())
     }
 
-    /// As [`start`](Self::start), with TLS.
+    /// As [`start`](Self::start), with TLS, and with the rights of a unix socket.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -187,6 +187,7 @@ impl Listener {
         volumes: Arc<Vec<Arc<Volume>>>,
         exports: Arc<Exports>,
         secure: Option<Secure>,
+        rights: Rights,
     ) -> Result<Self, VolumeError> {
         let security = match &secure {
             None => Security::Plain,
@@ -195,9 +196,7 @@ impl Listener {
             Some(_) => Security::Offered,
         };
         let socket = match spec {
-            ListenSpec::Unix(path) => {
-                Socket::Unix(bind_unix(path, Rights::default())?, path.clone())
-            }
+            ListenSpec::Unix(path) => Socket::Unix(bind_unix(path, rights)?, path.clone()),
             ListenSpec::Tcp(address) => Socket::Tcp(bind_tcp(spec, address)?),
             ListenSpec::Fuse(_) => {
                 return Err(VolumeError::Usage(format!("{spec}: is not a socket")));

@@ -3,18 +3,19 @@
 //!
 //! Invariants: a socket is never open to more users than [`Rights`] name. The kernel takes the mode of a new socket
 //! file from the unbound socket, so the file is created with it; clients can connect only after `listen`, which is the
-//! last step. A stale unix socket, on which no process listens, is replaced; a live one is refused.
+//! last step. A stale unix socket, on which no process listens, is replaced; a live one is refused. A file that is not
+//! recognised as the new socket is neither changed nor removed.
 //!
 //! Why not a umask: it belongs to the whole process, and other threads create files.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use larder_volume::VolumeError;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// As many waiting clients as the system allows.
@@ -36,10 +37,11 @@ pub struct Rights {
 pub fn bind_unix(path: &Path, rights: Rights) -> Result<UnixListener, VolumeError> {
     clear_unix(path)?;
     let fail = |e: io::Error| VolumeError::Usage(format!("{}: cannot listen: {e}", path.display()));
-    bind(path, rights).map_err(fail)
+    create(path, rights).and_then(|socket| listen(socket, path, rights)).map_err(fail)
 }
 
-fn bind(path: &Path, rights: Rights) -> io::Result<UnixListener> {
+/// A socket with its file, to which no client can connect yet.
+fn create(path: &Path, rights: Rights) -> io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     if let Some(mode) = rights.mode {
@@ -48,28 +50,40 @@ fn bind(path: &Path, rights: Rights) -> io::Result<UnixListener> {
         rustix::fs::fchmod(&socket, Mode::from_raw_mode(first))?;
     }
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Gives a new socket its rights and lets clients connect.
+fn listen(socket: OwnedFd, path: &Path, rights: Rights) -> io::Result<UnixListener> {
     let done = grant(path, rights).and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?));
     match done {
         Ok(()) => Ok(UnixListener::from(socket)),
         Err(e) => {
-            let _ = std::fs::remove_file(path);
+            if recognise(path).is_ok() {
+                let _ = std::fs::remove_file(path);
+            }
             Err(e)
         }
     }
 }
 
-/// Gives a new socket its group, and the rights that the umask removed. Both through a descriptor: another user who
-/// can write to the directory could put another file at the path.
-fn grant(path: &Path, rights: Rights) -> io::Result<()> {
-    let Some(mode) = rights.mode else { return Ok(()) };
+/// The file of a new socket: another user who can write to the directory could put another file at the path.
+fn recognise(path: &Path) -> io::Result<(OwnedFd, Stat)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&file)?;
     let is_ours = FileType::from_raw_mode(found.st_mode) == FileType::Socket
         && found.st_uid == rustix::process::geteuid().as_raw();
-    if !is_ours {
-        return Err(io::Error::other("another file took the place of the socket"));
+    match is_ours {
+        true => Ok((file, found)),
+        false => Err(io::Error::other("another file took the place of the socket")),
     }
+}
+
+/// Gives a new socket its group, and the rights that the umask removed. Both through a descriptor, see [`recognise`].
+fn grant(path: &Path, rights: Rights) -> io::Result<()> {
+    let Some(mode) = rights.mode else { return Ok(()) };
+    let (file, found) = recognise(path)?;
     if let Some(group) = rights.group.filter(|group| *group != found.st_gid) {
         let gid = Some(Gid::from_raw(group));
         rustix::fs::chownat(file.as_fd(), "", None, gid, AtFlags::EMPTY_PATH).map_err(|e| {
@@ -145,16 +159,31 @@ mod tests {
         }
     }
 
-    /// Before anything else is done to it: the file is created with its mode, less the umask.
+    /// Before clients can connect: the file has its mode, less the umask, and nothing for a group that is not its own yet.
     #[test]
     fn a_socket_is_created_with_its_mode() {
         let dir = tempfile::tempdir().unwrap();
+        for (name, mode, group, first) in [("a", 0o600, None, 0o600), ("b", 0o660, Some(7), 0o600)]
+        {
+            let path = dir.path().join(name);
+            let _socket = create(&path, Rights { mode: Some(mode), group }).unwrap();
+            assert_eq!(std::fs::symlink_metadata(&path).unwrap().mode() & 0o777, first);
+            assert!(UnixStream::connect(&path).is_err(), "it does not listen yet");
+        }
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_of_a_socket_is_neither_changed_nor_removed() {
+        let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-        let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-        rustix::fs::fchmod(&socket, Mode::from_raw_mode(0o600)).unwrap();
-        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        assert_eq!(std::fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(UnixStream::connect(&path).is_err(), "it does not listen yet");
+        let rights = Rights { mode: Some(0o660), group: None };
+        let socket = create(&path, rights).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "precious").unwrap();
+        let mode = || std::fs::metadata(&path).unwrap().mode();
+        let before = mode();
+        let refused = listen(socket, &path, rights).unwrap_err();
+        assert!(refused.to_string().contains("took the place"), "{refused}");
+        assert_eq!((std::fs::read(&path).unwrap(), mode()), (b"precious".to_vec(), before));
     }
 }

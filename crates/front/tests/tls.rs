@@ -12,6 +12,7 @@ use larder_core::config::{Limits, preset};
 use larder_core::request::Kind;
 use larder_front::listen::{ListenSpec, Listener, MOST_NEGOTIATING, Secure};
 use larder_front::nbd::export::{Export, Exports};
+use larder_front::socket::Rights;
 use larder_io::Device;
 use larder_nbd::client::{Client, ClientError, Options};
 use larder_nbd::tls::{Fingerprint, ServerTls};
@@ -43,7 +44,8 @@ impl Server {
         let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
         let volumes = Arc::new(vec![Arc::clone(&volume)]);
         let spec: ListenSpec = spec.parse().unwrap();
-        let listener = Listener::start_secure(&spec, volumes, exports, secure).unwrap();
+        let listener =
+            Listener::start_secure(&spec, volumes, exports, secure, Rights::default()).unwrap();
         Self { volume, listener }
     }
 

@@ -18,6 +18,7 @@ use larder_core::shape::Shape;
 use larder_front::door::Door;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
+use larder_front::socket::Rights;
 use larder_io::{Device, Fault};
 use larder_nbd::client::{Client, Options};
 use larder_nbd::uri::{Address, Uri};
@@ -115,7 +116,7 @@ fn users_of_a_lost_volumes_file_get_an_error() {
         let exports = Exports::new(volumes.iter().map(|v| Export::of(v)).collect()).unwrap();
         let path = dir.path().join(name);
         let spec = ListenSpec::Fuse(path.clone());
-        let door = Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), None).unwrap();
+        let door = Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), None, Rights::default()).unwrap();
         (Arc::clone(&volumes[0]), door, File::options().read(true).write(true).open(path).unwrap())
     };
     let ((a, a_door, a_file), (b, b_door, b_file)) = (open("a"), open("b"));

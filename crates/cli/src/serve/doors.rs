@@ -13,10 +13,9 @@ use larder_front::control::Control;
 use larder_front::door::Door;
 use larder_front::listen::ListenSpec;
 use larder_front::nbd::export::{Export, Exports};
+use larder_front::socket::Rights;
 use larder_nbd::uri::Address;
 use larder_volume::{Volume, VolumeError};
-use rustix::fs::Mode;
-use rustix::process::umask;
 
 use super::served::Served;
 use crate::metrics;
@@ -54,10 +53,9 @@ impl Doors {
             let volumes = sharers.iter().map(|s| Arc::clone(&s.volume)).collect();
             let (volumes, exports) = (Arc::new(volumes), Arc::new(exports));
             let mode = sharers.first().and_then(|s| s.plan.args.listen_mode);
-            // The socket is made with its mode: changed later, it would be open for a moment.
-            let _umask = mode.map(Umask::allowing);
+            let rights = Rights { mode, group: None };
             let secure = sharers.first().and_then(|s| s.secure.clone());
-            let door = Door::open(spec, volumes, exports, secure)?;
+            let door = Door::open(spec, volumes, exports, secure, rights)?;
             let known = sharers.iter().all(|s| s.plan.args.tls.tls_client_ca.is_some());
             listeners.push(Open { door, exports: names, known });
         }
@@ -98,21 +96,6 @@ impl Doors {
     pub fn close_files(&mut self, volume: &Arc<Volume>) {
         let of_it = |open: &Open| open.door.volume().is_some_and(|v| Arc::ptr_eq(v, volume));
         self.listeners.retain(|open| !of_it(open));
-    }
-}
-
-/// A umask for a while. It belongs to the whole process; no other thread creates files while doors open.
-struct Umask(Mode);
-
-impl Umask {
-    fn allowing(mode: u32) -> Self {
-        Self(umask(Mode::from_raw_mode(!mode & 0o777)))
-    }
-}
-
-impl Drop for Umask {
-    fn drop(&mut self) {
-        umask(self.0);
     }
 }
 
