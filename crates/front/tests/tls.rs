@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,15 @@ use larder_front::nbd::export::{Export, Exports};
 use larder_front::socket::Rights;
 use larder_io::Device;
 use larder_nbd::client::{Client, ClientError, Options};
+use larder_nbd::deadline::Deadlined;
 use larder_nbd::tls::{Fingerprint, ServerTls};
 use larder_nbd::uri::{Address, Names, Uri};
 use larder_testkit::certs::Certs;
 use larder_volume::{ClientLimits, Volume, VolumeConfig};
-use rustls::pki_types::CertificateDer;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 const BYTES: u64 = 16 << 20;
 
@@ -52,7 +56,7 @@ impl Server {
     fn tcp(certs: &Certs, clients: bool) -> Self {
         let ca = clients.then(|| certs.path("ca-cert.pem"));
         let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
-        let tls = ServerTls::load(&cert, &key, ca.as_deref()).unwrap();
+        let tls = ServerTls::load(&cert, &key, ca.as_deref(), Vec::new()).unwrap();
         Self::new("nbd://127.0.0.1:0", Some(Secure { tls, everywhere: false }), 2)
     }
 
@@ -200,7 +204,7 @@ fn tls_is_optional_on_unix_sockets_unless_required() {
     for everywhere in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
-        let tls = ServerTls::load(&cert, &key, None).unwrap();
+        let tls = ServerTls::load(&cert, &key, None, Vec::new()).unwrap();
         let spec = format!("nbd+unix:{}", dir.path().join("s").display());
         let server = Server::new(&spec, Some(Secure { tls, everywhere }), 4);
         server.connect(only_ca(&certs)).unwrap().read_at(0, &mut [0; 512]).unwrap();
@@ -211,6 +215,30 @@ fn tls_is_optional_on_unix_sockets_unless_required() {
     let refused = server.connect(only_ca(&certs)).unwrap_err();
     assert!(matches!(refused, ClientError::NoTls(_)), "{refused}");
     server.end();
+}
+
+/// The error of a server's handshake with the client of these certificates.
+fn refusal(tls: ServerTls, certs: &Certs) -> String {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let bound = Duration::from_secs(20);
+    let server = std::thread::spawn(move || {
+        tls.accept(Deadlined::new(ours, bound)).map(drop).unwrap_err().to_string()
+    });
+    let pem = |name: &str| CertificateDer::from_pem_file(certs.path(name)).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(pem("ca-cert.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(certs.path("client-key.pem")).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![pem("client-cert.pem")], key)
+        .unwrap();
+    let name = "localhost".try_into().unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    theirs.set_read_timeout(Some(bound)).unwrap();
+    while client.is_handshaking() && client.complete_io(&mut &theirs).is_ok() {}
+    server.join().unwrap()
 }
 
 /// A certificate of the right authority that is not on the list.
@@ -225,14 +253,19 @@ fn only_listed_clients_are_accepted() {
     let ca = certs.path("ca-cert.pem");
     let (client, other) = (fingerprint("client-cert.pem"), fingerprint("server-cert.pem"));
     for (listed, accepted) in [(vec![other], false), (vec![other, client], true)] {
-        let tls = ServerTls::load_listed(&cert, &key, Some(&ca), listed.clone()).unwrap();
+        let tls = ServerTls::load(&cert, &key, Some(&ca), listed.clone()).unwrap();
         let secure = Some(Secure { tls, everywhere: false });
         let server = Server::new("nbd://127.0.0.1:0", secure, 4);
         let served = server.connect(with(&certs)).and_then(|mut c| c.read_at(0, &mut [0; 512]));
         assert_eq!(served.is_ok(), accepted, "{listed:?}");
         server.end();
     }
-    assert!(ServerTls::load_listed(&cert, &key, None, vec![client]).is_err());
+    let refused = ServerTls::load(&cert, &key, None, vec![client]).unwrap_err().to_string();
+    assert!(refused.contains("--tls-client-ca"), "{refused}");
+    // The error of the server, which its log has, names the certificate that could be added.
+    let tls = ServerTls::load(&cert, &key, Some(&ca), vec![other]).unwrap();
+    let refused = refusal(tls, &certs);
+    assert!(refused.contains(&client.to_string()), "{refused}");
 }
 
 #[test]
@@ -242,7 +275,7 @@ fn errors_name_files_that_are_not_certificates() {
     let mut file = std::fs::File::create(certs.path("junk")).unwrap();
     file.write_all(b"-----BEGIN JUNK-----\n").unwrap();
     let fails = |cert: PathBuf, key: PathBuf, ca: Option<PathBuf>| {
-        let line = ServerTls::load(&cert, &key, ca.as_deref()).unwrap_err().to_string();
+        let line = ServerTls::load(&cert, &key, ca.as_deref(), Vec::new()).unwrap_err().to_string();
         assert!(!line.contains('\n'), "{line}");
         line
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that are accepted by the fingerprint of their certificate, beside its authority.
+//! Clients that are accepted by the fingerprint of their certificate, in addition to its authority.
 //!
 //! Purpose: one authority may certify clients of many servers; a list names those of this one. A client is revoked by
 //! its removal from the list and a restart.
@@ -14,7 +14,7 @@ use ring::digest::{SHA256, digest};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 /// The SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` prints it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,8 +87,8 @@ impl ClientCertVerifier for Listed {
         if self.accepted.contains(&fingerprint) {
             return Ok(verified);
         }
-        tracing::info!("a client's certificate is not listed: {fingerprint}");
-        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        // The error reaches the log, which limits the lines of a peer.
+        Err(Error::General(format!("the client's certificate {fingerprint} is not listed")))
     }
 
     fn verify_tls12_signature(

@@ -58,6 +58,11 @@ pub enum TlsError {
     /// The URI names no trusted authority.
     #[error("TLS: no authority to trust; accepted: tls-certificates=DIR or tls-ca=FILE in the URI")]
     NoAuthority,
+    /// Fingerprints are listed without the authority of the certificates.
+    #[error(
+        "TLS: a list of fingerprints needs the authority of the clients; accepted: --tls-client-ca FILE"
+    )]
+    NoClientAuthority,
     /// A name for which no certificate can exist.
     #[error("TLS: {0:?} is not a server name; accepted: a DNS name or an IP address")]
     Name(String),
@@ -135,19 +140,12 @@ fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
 pub struct ServerTls(Arc<ServerConfig>);
 
 impl ServerTls {
-    /// Reads the files. With `client_ca`, only clients with a certificate of that authority are accepted.
+    /// Reads the files. With `client_ca`, only clients with a certificate of that authority are accepted, and of those,
+    /// unless `accepted` is empty, only those whose certificate has one of these fingerprints.
     ///
     /// # Errors
-    /// A file cannot be used.
-    pub fn load(cert: &Path, key_file: &Path, client_ca: Option<&Path>) -> Result<Self, TlsError> {
-        Self::load_listed(cert, key_file, client_ca, Vec::new())
-    }
-
-    /// As [`load`](Self::load). If fingerprints are given, the certificate of a client must also have one of them.
-    ///
-    /// # Errors
-    /// As for [`load`](Self::load), or fingerprints are given without an authority.
-    pub fn load_listed(
+    /// A file cannot be used, or fingerprints are given without an authority.
+    pub fn load(
         cert: &Path,
         key_file: &Path,
         client_ca: Option<&Path>,
@@ -164,7 +162,7 @@ impl ServerTls {
                 }
                 builder.with_client_cert_verifier(verifier)
             }
-            None if !accepted.is_empty() => return Err(TlsError::NoAuthority),
+            None if !accepted.is_empty() => return Err(TlsError::NoClientAuthority),
             None => builder.with_no_client_auth(),
         };
         let config = builder.with_single_cert(certificates(cert)?, key(key_file)?);
