@@ -23,22 +23,18 @@ pub struct ControlArgs {
 }
 
 impl ControlArgs {
-    /// The control socket: without flags that of the only volume, if one listens and has a name.
+    /// The control socket: without flags that of the only volume, if one listens and has a name. Sockets of the user's own
+    /// servers precede those of the system.
     pub fn socket(&self) -> Result<PathBuf> {
         if let Some(control) = &self.control {
             return Ok(control.clone());
         }
-        let file = socket_file(&self.name)?;
-        let system = Path::new(SYSTEM).join(&file);
-        let default = match control_dir() {
-            Ok(dir) if dir.join(&file).exists() || !system.exists() => dir.join(&file),
-            Err(e) if !system.exists() => return Err(e),
-            _ => system,
-        };
-        if !self.name.is_empty() || default.exists() {
-            return Ok(default);
+        let (file, own) = (socket_file(&self.name)?, control_dir());
+        let dirs = own.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM)]);
+        match find(dirs, &file, !self.name.is_empty())? {
+            Some(socket) => Ok(socket),
+            None => Ok(own?.join(file)),
         }
-        only(default, control_sockets()?)
     }
 }
 
@@ -82,14 +78,28 @@ pub fn group(given: &str) -> Result<u32> {
     }
 }
 
-/// The only control socket of these, or the default one if there is none.
-fn only(default: PathBuf, mut sockets: Vec<PathBuf>) -> Result<PathBuf> {
-    if sockets.len() > 1 {
-        let names = sockets.iter().filter_map(|path| path.file_stem()?.to_str());
-        let names = names.collect::<Vec<_>>().join(", ");
-        bail!(BadSetting::new("name", format!("is missing; accepted: {names}")));
+/// The control socket of this file in the first of the directories that has it, or has one at all if no volume is named.
+fn find<'a>(
+    dirs: impl IntoIterator<Item = &'a Path>,
+    file: &str,
+    is_named: bool,
+) -> Result<Option<PathBuf>> {
+    for dir in dirs {
+        let socket = dir.join(file);
+        if socket.exists() {
+            return Ok(Some(socket));
+        }
+        let mut sockets = if is_named { Vec::new() } else { sockets_in(dir) };
+        if sockets.len() > 1 {
+            let names = sockets.iter().filter_map(|path| path.file_stem()?.to_str());
+            let names = names.collect::<Vec<_>>().join(", ");
+            bail!(BadSetting::new("name", format!("is missing; accepted: {names}")));
+        }
+        if let Some(only) = sockets.pop() {
+            return Ok(Some(only));
+        }
     }
-    Ok(sockets.pop().unwrap_or(default))
+    Ok(None)
 }
 
 /// The control sockets in the default directory, sorted. A user without servers may be in the group that reads those
@@ -141,13 +151,22 @@ mod tests {
 
     #[test]
     fn a_command_without_a_name_is_for_the_only_volume() {
-        let only = |sockets: &[&str]| {
-            only("/d/default.sock".into(), sockets.iter().map(PathBuf::from).collect())
-        };
-        assert_eq!(only(&[]).unwrap(), PathBuf::from("/d/default.sock"));
-        assert_eq!(only(&["/d/a.sock"]).unwrap(), PathBuf::from("/d/a.sock"));
-        let refused = only(&["/d/a.sock", "/d/b.sock"]).unwrap_err().to_string();
+        let (dir, system) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |name: &str| dir.path().join(name);
+        let find = |file: &str, is_named| find([dir.path(), system.path()], file, is_named);
+        assert_eq!(find("default.sock", false).unwrap(), None);
+        // Of another user's server.
+        std::fs::write(system.path().join("default.sock"), "").unwrap();
+        assert_eq!(find("default.sock", false).unwrap(), Some(system.path().join("default.sock")));
+        std::fs::write(at("a.sock"), "").unwrap();
+        assert_eq!(find("default.sock", false).unwrap(), Some(at("a.sock")));
+        assert_eq!(find("b.sock", true).unwrap(), None);
+        std::fs::write(at("b.sock"), "").unwrap();
+        assert_eq!(find("b.sock", true).unwrap(), Some(at("b.sock")));
+        let refused = find("default.sock", false).unwrap_err().to_string();
         assert_eq!(refused, "--name: is missing; accepted: a, b");
+        std::fs::write(at("default.sock"), "").unwrap();
+        assert_eq!(find("default.sock", false).unwrap(), Some(at("default.sock")));
     }
 
     #[test]
