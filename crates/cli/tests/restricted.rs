@@ -2,6 +2,7 @@
 //! What a serving process dropped: files that it does not use, and programs that it might execute.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
+use larder_testkit::certs::Certs;
 use larder_testkit::command::make_initial;
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
@@ -85,4 +86,42 @@ fn a_server_without_flash_accepts_a_file_later() {
     place.ask(&["attach", &other]).ok();
     assert_eq!(place.status()["state"], "caching");
     server.stop();
+}
+
+/// The server uses the file to which the link leads.
+#[test]
+fn a_flash_that_was_given_by_a_link_returns() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    make_initial(&place.path("origin"), BYTES);
+    let file = elsewhere.file("flash", 4 << 20);
+    std::os::unix::fs::symlink(file, place.path("flash")).unwrap();
+    let server = Server::start(&place.serve_cached(4, &[]));
+    place.ask(&["detach"]).ok();
+    place.ask(&["attach", &place.word("flash")]).ok();
+    assert_eq!(place.status()["state"], "caching");
+    server.stop();
+}
+
+/// The file of the authority is a link to a file elsewhere, which is replaced before the connection is made again.
+#[test]
+fn a_flash_of_another_server_returns() {
+    let (far, place, certs) = (Place::new(), Place::new(), Certs::new());
+    far.file("flash", 4 << 20);
+    make_initial(&place.path("origin"), BYTES);
+    let path = |name: &str| certs.path(name).to_str().unwrap().to_owned();
+    let (cert, key, ca) = (path("server-cert.pem"), path("server-key.pem"), path("ca-cert.pem"));
+    let words = ["--origin", &far.word("flash"), "--tls-cert", &cert, "--tls-key", &key];
+    let distant = Server::start(&far.serve(&[&words[..], &["--tls-require"]].concat()));
+    let (linked, socket) = (place.word("ca.pem"), far.word("nbd"));
+    std::os::unix::fs::symlink(&ca, &linked).unwrap();
+    let flash = format!("nbds+unix:///?socket={socket}&tls-ca={linked}");
+    let words = ["--origin", &place.word("origin"), "--flash", &flash, "--unit", "64KiB"];
+    let server = Server::start(&place.serve(&words));
+    place.ask(&["detach"]).ok();
+    std::fs::copy(&ca, certs.path("new")).unwrap();
+    std::fs::rename(certs.path("new"), &ca).unwrap();
+    place.ask(&["attach", &flash]).ok();
+    assert_eq!(place.status()["state"], "caching");
+    server.stop();
+    distant.stop();
 }

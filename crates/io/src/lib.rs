@@ -3,22 +3,22 @@
 #![deny(unsafe_code)]
 
 pub mod clock;
+mod credentials;
 pub mod device;
 pub mod driver;
 mod errno;
 pub mod fault;
 pub mod memory;
-mod peer;
 pub mod process;
 pub mod size;
 pub mod spec;
 mod waker;
 
+pub use credentials::Credentials;
 pub use device::nbd::ServerBounds;
 pub use device::{Access, Device, Geometry, Identity, OpenError, Paced, PacedOp, Privacy};
 pub use driver::{Done, Driver, DriverError, NetEvent, SendBatch};
 pub use fault::{Fault, Target};
-pub use peer::Peer;
 pub use size::{format_size, parse_size, rough_size};
 pub use spec::{DevSpec, SpecError, whole_path};
 pub use waker::Waker;

@@ -94,7 +94,8 @@ pub struct ServeArgs {
     pub metrics: Option<String>,
     /// Let the process use all files and execute programs, as a debugger may need it
     ///
-    /// Otherwise the kernel (Landlock) restricts it to its devices, state files and sockets.
+    /// Otherwise the kernel (Landlock) restricts it: it can read and write only devices in /dev, the directory of its
+    /// flash file, its state files and its sockets, read /etc, /proc, /sys and libraries, and execute nothing.
     #[arg(long, hide_short_help = true)]
     pub unrestricted: bool,
     #[command(flatten)]
@@ -133,7 +134,7 @@ impl TlsArgs {
     pub fn secure(&self) -> Result<Option<Secure>> {
         let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
         let (ca, listed) = (self.tls_client_ca.as_deref(), self.tls_client_fingerprint.clone());
-        let tls = ServerTls::load_listed(cert, key, ca, listed);
+        let tls = ServerTls::load(cert, key, ca, listed);
         let tls = tls.map_err(|e| match e {
             TlsError::OpenKey(_) => VolumeError::Refused(e.to_string()).into(),
             e => anyhow::Error::from(e),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use larder_front::control::Control;
+use larder_front::control::{Control, Rules};
 use larder_front::door::Door;
 use larder_front::listen::ListenSpec;
 use larder_front::nbd::export::{Export, Exports};
@@ -38,11 +38,12 @@ struct Open {
 }
 
 impl Doors {
-    /// Opens all of them.
-    pub fn open(served: &[Served], metrics: Option<TcpListener>) -> Result<Self> {
+    /// Opens all of them. `restricted`: the process may use only its own files.
+    pub fn open(served: &[Served], metrics: Option<TcpListener>, restricted: bool) -> Result<Self> {
         let mut controls = Vec::new();
         for s in served {
-            let control = Control::start(&s.control, s.readers, Arc::clone(&s.volume));
+            let rules = Rules { readers: s.readers, restricted };
+            let control = Control::start(&s.control, rules, Arc::clone(&s.volume));
             controls.push(control.map_err(|e| s.plan.locate(e.into()))?);
         }
         let mut listeners = Vec::new();

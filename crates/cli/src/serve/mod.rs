@@ -54,10 +54,10 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     opened.iter().try_for_each(|o| clash::check_places(&o.checked))?;
     let budget = budget(&opened)?;
     check_memory(&opened, &budget)?;
-    restrict::restrict(&opened)?;
+    let restricted = restrict::restrict(&opened)?;
     let served = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
     let stops = signals()?;
-    let doors = Doors::open(&served, metrics)?;
+    let doors = Doors::open(&served, metrics, restricted)?;
     larder_io::process::guard_write_path();
     doors.tell();
     notify(READY, &run::serving(&served));

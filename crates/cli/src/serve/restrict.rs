@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the server drops before it serves: files that it does not use (Landlock), and privileges of programs that it
-//! might execute (`PR_SET_NO_NEW_PRIVS`).
+//! What the server drops before it serves: access to files that it does not use (Landlock), and
+//! privileges of programs that it might execute (`PR_SET_NO_NEW_PRIVS`).
 //!
 //! Purpose: an attacker who controls the process through a fault in it has no more of the machine than the server uses.
 //!
 //! Invariants: it happens when the devices are open and before workers, listeners and the control socket exist, so that
-//! every thread that reads bytes of a client is restricted. Open files stay as usable as they are. Nothing is executed
-//! afterwards. A kernel without Landlock restricts less, with a line in the log.
+//! every thread that reads bytes of a client is restricted. Open files stay as usable as they are. Nothing can be
+//! executed afterwards. A kernel without Landlock restricts less, with a line in the log.
 //!
 //! Rules: `/dev` may be read and written, because `larder attach` names any device, and so may the directory of a flash
 //! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
-//! removed only in the directories of state files and sockets.
+//! removed only in the directories of state files and sockets. A connection to an NBD server is made again after it
+//! broke, and reads certificates and the resolver's configuration again. Other programs replace these files, and links
+//! lead to them, so the rights are on the directories of the files themselves.
 //!
 //! Why not with a FUSE file: Landlock forbids to unmount it, and `fusermount3` needs its privileges.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, PathBeneath, PathFd, RestrictSelfAttr as _, Ruleset,
-    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, make_bitflags,
+    ABI, Access as _, AccessFs, BitFlags, PathBeneath, PathFd, PathFdError, RestrictSelfAttr as _,
+    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus,
+    make_bitflags,
 };
 use larder_core::config::Durability;
 use larder_front::listen::ListenSpec;
@@ -44,16 +48,17 @@ const SOCKETS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadDir | MakeSock
 /// What the C library and the server read: names of hosts, and the state of the machine.
 const SYSTEM: [&str; 7] = ["/etc", "/proc", "/sys", "/lib", "/lib64", "/usr/lib", "/run/systemd"];
 
-/// Restricts this process to what its volumes use.
-pub fn restrict(volumes: &[Opened]) -> Result<()> {
+/// Restricts this process to what its volumes use. Returns whether it is restricted.
+pub fn restrict(volumes: &[Opened]) -> Result<bool> {
     let args = || volumes.iter().map(|v| &v.checked.plan.args);
     if args().any(|args| args.unrestricted) {
-        return Ok(());
+        return Ok(false);
     }
     if args().flat_map(|args| &args.listen).any(|spec| matches!(spec, ListenSpec::Fuse(_))) {
         tracing::info!("not restricted to its own files: a FUSE file must be unmounted");
-        return Ok(());
+        return Ok(false);
     }
+    volumes.iter().try_for_each(make_directory)?;
     let status = enforce(&rights(volumes)).context("cannot restrict the server to its files")?;
     match status {
         RulesetStatus::FullyEnforced => tracing::debug!("restricted to its own files"),
@@ -64,7 +69,22 @@ pub fn restrict(volumes: &[Opened]) -> Result<()> {
             tracing::info!("not restricted to its own files: the kernel has no Landlock");
         }
     }
-    Ok(())
+    Ok(status != RulesetStatus::NotEnforced)
+}
+
+/// Makes the directory of the state file, which the server cannot make later.
+fn make_directory(Opened { checked, flash, .. }: &Opened) -> Result<()> {
+    // A volatile cache makes none.
+    let state =
+        checked.state.as_ref().filter(|_| checked.choices.durability != Durability::Volatile);
+    match state.map_or(Ok(()), |state| state.directory().map(drop)) {
+        // Without a flash there is nothing to record yet.
+        Err(e) if flash.is_none() => {
+            tracing::warn!("{e}; a flash cannot be attached later");
+            Ok(())
+        }
+        made => made.map_err(|e| checked.plan.locate(e.into())),
+    }
 }
 
 /// What may be used below which path.
@@ -73,17 +93,13 @@ type Right = (PathBuf, BitFlags<AccessFs>);
 fn rights(volumes: &[Opened]) -> Vec<Right> {
     let mut rights: Vec<Right> = SYSTEM.map(|path| (path.into(), READ)).into();
     rights.push(("/dev".into(), USE));
-    for Opened { checked, .. } in volumes {
+    for Opened { checked, flash, .. } in volumes {
         let args = &checked.plan.args;
-        match &args.flash {
+        match flash {
             None => rights.push(("/".into(), USE)),
-            Some(flash) => rights.extend(file_of(flash).map(|file| (directory(file), USE))),
+            Some(flash) => rights.extend(flash.device.path().map(|file| (home(file), USE))),
         }
         if let Some(state) = &checked.state {
-            // A volatile cache makes no directory.
-            if checked.choices.durability != Durability::Volatile {
-                let _ = state.directory();
-            }
             rights.push((directory(state.path()), REPLACE));
         }
         rights.push((directory(&checked.control), SOCKETS));
@@ -92,7 +108,8 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
                 rights.push((directory(path), SOCKETS));
             }
         }
-        rights.extend(args.origin.iter().flat_map(certificates).map(|path| (path, READ)));
+        let devices = [&args.origin, &args.flash].into_iter().flatten();
+        rights.extend(devices.flat_map(connecting).map(|path| (path, READ)));
     }
     rights
 }
@@ -100,10 +117,16 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
 fn enforce(rights: &[Right]) -> Result<RulesetStatus> {
     let set = Ruleset::default().handle_access(AccessFs::from_all(VERSION))?.create()?;
     let add = |set: RulesetCreated, (path, access): &Right| {
-        // What does not exist is not used.
-        let Ok(place) = PathFd::new(path) else { return Ok(set) };
+        let place = match PathFd::new(path) {
+            Ok(place) => place,
+            // What does not exist is not used.
+            Err(PathFdError::OpenCall { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Ok(set);
+            }
+            Err(e) => return Err(anyhow::Error::from(e)),
+        };
         let access = if path.is_dir() { *access } else { *access & AccessFs::from_file(VERSION) };
-        set.add_rule(PathBeneath::new(place, access))
+        Ok(set.add_rule(PathBeneath::new(place, access))?)
     };
     let set = rights.iter().try_fold(set, add)?;
     // Threads of connections to an origin exist already; older kernels leave these out.
@@ -115,17 +138,18 @@ fn directory(path: &Path) -> PathBuf {
     whole.parent().map_or(whole.clone(), Path::to_owned)
 }
 
-/// The file or block device of a specification.
-fn file_of(spec: &DevSpec) -> Option<&Path> {
-    match spec {
-        DevSpec::Path(path) => Some(path),
-        DevSpec::Slow { inner, .. } => file_of(inner),
-        DevSpec::Nbd(_) | DevSpec::Mem(_) | DevSpec::Null(_) => None,
-    }
+/// The directory in which a file is, after all links.
+fn home(file: &Path) -> PathBuf {
+    directory(&file.canonicalize().unwrap_or_else(|_| file.to_owned()))
 }
 
-/// Files that are read again for each connection to an origin with TLS.
-fn certificates(origin: &DevSpec) -> Vec<PathBuf> {
-    let DevSpec::Nbd(Uri { tls: Some(names), .. }) = origin else { return Vec::new() };
-    [&names.certificates, &names.ca].into_iter().flatten().cloned().collect()
+/// Directories of files that are read again for each connection to a device on another server.
+fn connecting(device: &DevSpec) -> Vec<PathBuf> {
+    let DevSpec::Nbd(Uri { tls, .. }) = device else { return Vec::new() };
+    let (ca, dir) =
+        tls.as_ref().map_or((None, None), |names| (names.ca.as_ref(), names.certificates.as_ref()));
+    let in_dir = dir.into_iter().flat_map(std::fs::read_dir).flatten().flatten();
+    let files = in_dir.map(|file| file.path()).chain(ca.cloned());
+    let files = files.chain([PathBuf::from("/etc/resolv.conf")]);
+    files.map(|file| home(&file)).chain(dir.cloned()).collect()
 }

@@ -7,7 +7,8 @@
 //!
 //! Invariants: the user of this process and root may run each command, members of the readers' group `status` and
 //! `stats` (with which `top` works), and other users none (`Rank`); a client has [`REQUEST_BOUND`] to send its
-//! request, which has at most [`MOST_LINE`] bytes.
+//! request, which has at most [`MOST_LINE`] bytes. Clients are in a [`Lobby`], so that those of one user exclude no
+//! other user; the user of this process and root leave it with their request, because a command may take long.
 
 pub mod client;
 pub mod record;
@@ -17,21 +18,32 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use larder_core::format::Wishes;
-use larder_io::{DevSpec, Device, OpenError, Peer};
+use larder_io::{Credentials, DevSpec, Device, OpenError};
 use larder_nbd::deadline::Deadlined;
 use larder_private::{Directory, Refuse};
+use larder_volume::peer::Peer;
 use larder_volume::{FlashDevice, Volume, VolumeError};
 use serde_json::{Value, json};
 
 use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, write_answer};
+use crate::lobby::{Lobby, Place};
 use crate::socket::{Rights, bind_unix};
 
-/// Control clients served at a time.
+/// Control clients at a time, and those of one user.
 const MOST_CLIENTS: usize = 16;
+const MOST_EACH: usize = 8;
+
+/// What the clients of a control socket may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// The group whose members may read the state and the counters.
+    pub readers: Option<u32>,
+    /// This process may use only its own files: an attach may fail for this reason.
+    pub restricted: bool,
+}
 
 /// The control socket of a volume; dropping it removes the socket.
 pub struct Control {
@@ -39,19 +51,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens for control clients. `readers` is the group whose members may read the state and the counters.
+    /// Listens for control clients.
     ///
     /// # Errors
     /// The socket cannot be bound.
-    pub fn start(
-        path: &Path,
-        readers: Option<u32>,
-        volume: Arc<Volume>,
-    ) -> Result<Self, VolumeError> {
+    pub fn start(path: &Path, rules: Rules, volume: Arc<Volume>) -> Result<Self, VolumeError> {
         make_home(path)?;
-        let mode = Some(if readers.is_some() { 0o660 } else { 0o600 });
-        let listener = bind_unix(path, Rights { mode, group: readers })?;
-        let body = move || accept(&listener, readers, &volume);
+        let mode = Some(if rules.readers.is_some() { 0o660 } else { 0o600 });
+        let listener = bind_unix(path, Rights { mode, group: rules.readers })?;
+        let body = move || accept(&listener, rules, &volume);
         let thread = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
         thread.map_err(VolumeError::Thread)?;
         Ok(Self { path: path.to_owned() })
@@ -98,7 +106,7 @@ enum Rank {
 }
 
 impl Rank {
-    fn of(peer: &Peer, owner: u32, readers: Option<u32>) -> Self {
+    fn of(peer: &Credentials, owner: u32, readers: Option<u32>) -> Self {
         match readers {
             _ if peer.user == owner || peer.user == 0 => Self::Owner,
             Some(group) if peer.groups.contains(&group) => Self::Reader,
@@ -120,33 +128,34 @@ impl Rank {
     }
 }
 
-fn accept(listener: &UnixListener, readers: Option<u32>, volume: &Arc<Volume>) {
-    let clients = Arc::new(AtomicUsize::new(0));
+fn accept(listener: &UnixListener, rules: Rules, volume: &Arc<Volume>) {
+    let lobby = Lobby::new(MOST_CLIENTS, MOST_EACH);
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if clients.fetch_add(1, Ordering::SeqCst) >= MOST_CLIENTS {
-            clients.fetch_sub(1, Ordering::SeqCst);
-            continue;
-        }
-        let (volume, served) = (Arc::clone(volume), Arc::clone(&clients));
+        let Ok(peer) = Credentials::of(&stream) else { continue };
+        let Ok(place) = lobby.enter(Peer::User(peer.user), &stream) else { continue };
+        let volume = Arc::clone(volume);
         let body = move || {
+            let owner = rustix::process::geteuid().as_raw();
+            let rank = Rank::of(&peer, owner, rules.readers);
             // An error means that the client is gone; no one is left to report it to.
-            let _ = serve(stream, readers, &volume);
-            served.fetch_sub(1, Ordering::SeqCst);
+            let _ = serve(stream, place, rank, rules.restricted, &volume);
         };
-        let thread = std::thread::Builder::new().name("larder-control".to_owned());
-        if thread.spawn(body).is_err() {
-            clients.fetch_sub(1, Ordering::SeqCst);
-        }
+        // Without a thread the client is disconnected.
+        let _ = std::thread::Builder::new().name("larder-control".to_owned()).spawn(body);
     }
 }
 
-fn serve(stream: UnixStream, readers: Option<u32>, volume: &Volume) -> std::io::Result<()> {
-    let owner = rustix::process::geteuid().as_raw();
-    let rank = Rank::of(&Peer::of(&stream)?, owner, readers);
+fn serve(
+    stream: UnixStream,
+    place: Place,
+    rank: Rank,
+    restricted: bool,
+    volume: &Volume,
+) -> std::io::Result<()> {
     let mut line = String::new();
     let request = Deadlined::new(&stream, REQUEST_BOUND).take(MOST_LINE);
     let read = BufReader::new(request).read_line(&mut line);
@@ -156,6 +165,14 @@ fn serve(stream: UnixStream, readers: Option<u32>, volume: &Volume) -> std::io::
         Ok(command) => command,
         Err(message) => return answer(Answer::Error { code: 2, message }),
     };
+    // Other users than the owner keep their place until they are answered.
+    let _place = match rank {
+        Rank::Owner => match place.leave() {
+            true => None,
+            false => return Ok(()),
+        },
+        Rank::Reader | Rank::Stranger => Some(place),
+    };
     let mut last = String::new();
     let progress = |text: String| {
         if text != last {
@@ -163,7 +180,8 @@ fn serve(stream: UnixStream, readers: Option<u32>, volume: &Volume) -> std::io::
             last = text;
         }
     };
-    let result = rank.may(&command).and_then(|()| execute(command, volume, &stream, progress));
+    let result =
+        rank.may(&command).and_then(|()| execute(command, volume, restricted, &stream, progress));
     answer(match result {
         Ok(value) => Answer::Ok(value),
         Err(e) => Answer::Error { code: e.exit_code(), message: e.to_string() },
@@ -176,14 +194,17 @@ fn parse(line: &str) -> Result<Command, String> {
     })
 }
 
-/// The error of an attach, with the reason why a server that restricted itself may lack the permission.
-fn explain(error: OpenError) -> VolumeError {
+/// The error of an attach. A server that restricted itself has no access to most files outside of /dev.
+fn explain(error: OpenError, flash: &DevSpec, restricted: bool) -> VolumeError {
     let denied = rustix::io::Errno::ACCESS.raw_os_error();
+    let by_restriction = restricted && !flash.place().starts_with("/dev/");
     match &error {
-        OpenError::System { errno, .. } if errno.0 == denied => VolumeError::Usage(format!(
-            "{error}; accepted, unless the server runs with --unrestricted: a device in /dev, or a file in the directory \
-             of the flash that the server was started with"
-        )),
+        OpenError::System { errno, .. } if errno.0 == denied && by_restriction => {
+            VolumeError::Usage(format!(
+                "{error}; accepted, unless the server runs with --unrestricted: a device in /dev, or a file in the \
+                 directory of the flash that the server was started with"
+            ))
+        }
         _ => error.into(),
     }
 }
@@ -196,6 +217,7 @@ fn bounded(seconds: u64) -> Duration {
 fn execute(
     command: Command,
     volume: &Volume,
+    restricted: bool,
     stream: &UnixStream,
     mut progress: impl FnMut(String),
 ) -> Result<Value, VolumeError> {
@@ -219,7 +241,7 @@ fn execute(
         }
         Command::Attach { flash, flash_bytes, format } => {
             let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
-            let device = Device::open_private(&spec).map_err(explain)?;
+            let device = Device::open_private(&spec).map_err(|e| explain(e, &spec, restricted))?;
             let choices = &volume.config().choices;
             let wishes = Wishes { formats: format, adopted: false };
             let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, wishes)?;
@@ -233,12 +255,31 @@ fn execute(
 
 #[cfg(test)]
 mod tests {
+    use larder_core::request::Errno;
+
     use super::*;
+
+    #[test]
+    fn an_error_names_the_restriction_only_where_it_can_be_the_reason() {
+        let denied = rustix::io::Errno::ACCESS.raw_os_error();
+        for (flash, restricted, errno, named) in [
+            ("/srv/flash", true, denied, true),
+            ("/srv/flash", false, denied, false),
+            ("/dev/larder-none", true, denied, false),
+            ("/srv/flash", true, denied + 1, false),
+        ] {
+            let spec: DevSpec = flash.parse().unwrap();
+            let (device, errno) = (flash.to_owned(), Errno(errno));
+            let error = OpenError::System { device, action: "open it", errno };
+            let text = explain(error, &spec, restricted).to_string();
+            assert_eq!(text.contains("--unrestricted"), named, "{text}");
+        }
+    }
 
     #[test]
     fn the_kernel_decides_which_commands_a_client_may_run() {
         let rank = |user, groups: &[u32], readers| {
-            Rank::of(&Peer { user, groups: groups.to_vec() }, 500, readers)
+            Rank::of(&Credentials { user, groups: groups.to_vec() }, 500, readers)
         };
         let detach = Command::Detach { bound_seconds: 1 };
         for (rank, expected, reads, changes) in [

@@ -13,16 +13,16 @@ use std::os::unix::net::UnixStream;
 /// The most supplementary groups of a process (`NGROUPS_MAX`).
 const MOST_GROUPS: usize = 65_536;
 
-/// The user and the groups of a peer.
+/// The user and the groups of the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct Credentials {
     /// The effective user.
     pub user: u32,
     /// The effective group, and the supplementary groups.
     pub groups: Vec<u32>,
 }
 
-impl Peer {
+impl Credentials {
     /// The other end of a connection.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_socket_of_this_process_has_its_user_and_groups() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let peer = Peer::of(&one).unwrap();
+        let peer = Credentials::of(&one).unwrap();
         assert_eq!(peer.user, rustix::process::geteuid().as_raw());
         let own = rustix::process::getgroups().unwrap();
         assert!(peer.groups.contains(&rustix::process::getegid().as_raw()));
