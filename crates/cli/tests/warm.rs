@@ -171,6 +171,35 @@ fn a_volume_continues_with_the_preset_of_its_flash() {
     assert_eq!(preset(&[]), "preset = \"larder\"", "the flash is out of use");
 }
 
+/// The state file names the preset; what it cannot decide is not decided by the default.
+#[test]
+fn a_recorded_preset_counts_only_for_its_origin_and_if_it_exists() {
+    let place = Place::new();
+    make_initial(&place.path("origin"), BYTES);
+    make_initial(&place.path("other"), BYTES);
+    let named = ["--name", "v"];
+    Server::start(&words(&place, &[&named[..], &["--preset", "sce"]].concat())).stop();
+    let start = |origin: &str| {
+        let mut words = words(&place, &named);
+        words
+            .iter_mut()
+            .filter(|w| **w == place.word("origin"))
+            .for_each(|w| *w = place.word(origin));
+        words.push("--print-config".to_owned());
+        larder_says(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert!(start("origin").ok().contains("preset = \"sce\""));
+    assert!(start("other").ok().contains("preset = \"larder\""));
+    let file = place.path("state/v.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("\"sce\"", "\"later\"")).unwrap();
+    let refused = start("origin");
+    assert!(refused.code == 2 && refused.err.contains(file.to_str().unwrap()), "{refused:?}");
+    std::fs::write(&file, "{").unwrap();
+    let refused = start("origin");
+    assert!(refused.code == 4 && refused.err.contains(file.to_str().unwrap()), "{refused:?}");
+}
+
 /// Each reason for a cold start, and its message.
 #[test]
 fn what_may_not_be_used_is_not() {
