@@ -50,6 +50,8 @@ pub(super) struct Load {
     pub(super) preset: &'static str,
     /// Half of the reads are of so many units, and their latencies do not count. 0: every read is in a unit of its own.
     pub(super) hot_units: usize,
+    /// Whether population that runs must copy something in every run. Under `larder` cold reads may be worth nothing.
+    pub(super) populates: bool,
     pub(super) per_second: u64,
     /// What the rate is half of.
     pub(super) of: &'static str,
@@ -66,17 +68,18 @@ impl Load {
             (info.rated.read_iops_qd1, "one at a time")
         };
         let span = seconds * SECOND;
-        Ok(Self { profile, preset: "sce", hot_units: 0, per_second: rate / 2, of, span })
+        let (preset, hot_units, populates) = ("sce", 0, true);
+        Ok(Self { profile, preset, hot_units, populates, per_second: rate / 2, of, span })
     }
 
     /// The same under the preset `larder`.
     pub(super) fn larder(self) -> Self {
-        Self { preset: "larder", ..self }
+        Self { preset: "larder", populates: false, ..self }
     }
 
     /// The same with reads of hot units among the others.
     pub(super) fn mixed(self) -> Self {
-        Self { hot_units: HOT_UNITS, ..self }
+        Self { hot_units: HOT_UNITS, populates: true, ..self }
     }
 
     /// The goal of p99 over the bare device while population runs.

@@ -80,7 +80,11 @@ fn one(load: &Load, side: Side, seed: u64) -> Result<Outcome> {
     let expected = arrivals.iter().filter(|arrival| arrival.counts).count() as u64;
     let missed = world.requests().read_hits == 0 || load.hot_units > 0;
     ensure!(missed && latencies.count() == expected, "not every read missed");
-    ensure!(side == Side::Running || populated == 0, "population is not as it was asked for");
+    let as_expected = match side {
+        Side::Running => populated > 0 || !load.populates,
+        Side::Bare | Side::Idle => populated == 0,
+    };
+    ensure!(as_expected, "population is not as it was asked for");
     Ok(Outcome::new(&latencies, populated, load.span))
 }
 
@@ -124,5 +128,17 @@ mod tests {
         assert_eq!((bare.p50_us, bare.p99_us), (idle.p50_us, idle.p99_us));
         let running = one(&load, Side::Running, 7).unwrap();
         assert!(running.populated_mb_s > 0.0 && running.p50_us >= bare.p50_us);
+    }
+
+    /// A run in which population copies nothing would measure nothing.
+    #[test]
+    fn a_run_without_the_expected_population_is_an_error() {
+        let mut load = Load::half_of("hdd-15k", false, 5).unwrap().larder().mixed();
+        assert!(one(&load, Side::Running, 7).unwrap().populated_mb_s > 0.0);
+        // Too short for any population.
+        load.span = 1_000_000;
+        assert!(one(&load, Side::Running, 7).is_err());
+        load.populates = false;
+        one(&load, Side::Running, 7).unwrap();
     }
 }
