@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use larder_testkit::command::{Ended, have, one_json, run};
+use larder_testkit::command::{Ended, have, one_json, run, tool};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
 use serde_json::json;
@@ -69,10 +69,6 @@ impl Rig {
             assert!(found == expected, "the origin does not hold what was written");
         }
     }
-}
-
-fn tool(words: &[&str]) -> Ended {
-    run(Command::new(words[0]).args(&words[1..]))
 }
 
 fn same(one: &Path, other: &[u8]) {

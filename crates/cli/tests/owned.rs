@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use larder_testkit::command::{PATIENCE, make_initial};
-use larder_testkit::load::{Judge, Load, Shape};
+use larder_testkit::command::make_initial;
+use larder_testkit::load::{Judge, Load, Shape, eventually};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
 use rand::{RngExt, SeedableRng};
@@ -39,14 +39,6 @@ fn words(place: &Place, preset: &str, more: &[&str]) -> Vec<String> {
 
 fn origin(place: &Place) -> Vec<u8> {
     std::fs::read(place.path("origin")).unwrap()
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "{what}: never");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Until the first unit is cached, or its first page; then that page is written.

@@ -7,16 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use larder_testkit::certs::Certs;
-use larder_testkit::command::{Ended, have, larder_says, one_json, run};
+use larder_testkit::command::{have, larder_says, one_json, tool};
 use larder_testkit::load::{accepts, eventually};
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
 
 const BYTES: u64 = 16 << 20;
-
-fn tool(words: &[&str]) -> Ended {
-    run(Command::new(words[0]).args(&words[1..]))
-}
 
 /// A server with TLS for clients of the authority, and the words that make it.
 fn secure(place: &Place, certs: &Certs) -> Server {

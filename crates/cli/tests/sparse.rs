@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use larder_nbd::client::{Client, Options};
 use larder_nbd::uri::Uri;
-use larder_testkit::command::{self, Ended, have, one_json, run};
+use larder_testkit::command::{self, have, one_json, tool};
 use larder_testkit::fuse;
 use larder_testkit::load;
 use larder_testkit::place::Place;
@@ -23,10 +23,6 @@ use rustix::fs::{SeekFrom, seek};
 
 const BYTES: u64 = 32 << 20;
 const PAGE: u64 = 4096;
-
-fn tool(words: &[&str]) -> Ended {
-    run(Command::new(words[0]).args(&words[1..]))
-}
 
 /// A file of random runs of data and holes, more of them than one answer has; its data.
 fn make_sparse(path: &Path, seed: u64) -> u64 {

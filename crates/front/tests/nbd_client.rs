@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::io::{Read, Write};
-use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use larder_io::SendBatch;
 use larder_nbd::client::{Client, ClientError, Options};
 use larder_nbd::codec::can;
 use larder_nbd::deadline::Deadlined;
+use larder_testkit::sent::take_send;
 use larder_volume::session::{ClientRequest, Session as _, What};
 
 const UNIT: u64 = 64 << 10;
@@ -51,14 +51,6 @@ fn serve_one(store: &mut [u8], r: &ClientRequest) -> Vec<Buf> {
         }
         Kind::Trim { .. } | Kind::Flush => Vec::new(),
     }
-}
-
-type Batch = Vec<(Buf, Range<usize>)>;
-
-/// The batch as a list of parts.
-fn take_send(session: &mut Session) -> Option<Batch> {
-    let mut batch = Batch::new();
-    session.take_send_with(|buf, used| batch.push((buf, used))).then_some(batch)
 }
 
 /// A blocking server of one connection. Sector 100 is unreadable, and requests that arrive together are answered in

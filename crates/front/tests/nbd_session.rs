@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use larder_core::buf::Buf;
 use larder_core::extent::Extent;
@@ -14,6 +13,7 @@ use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_io::SendBatch;
 use larder_nbd::codec::{ChunkHeader, RequestHeader, SimpleReply, chunk, cmd};
 use larder_nbd::status::FLAG_REQ_ONE;
+use larder_testkit::sent::{Batch, take_send};
 use larder_volume::session::{ClientRequest, Session as _, What};
 
 const UNIT: u64 = 64 << 10;
@@ -42,14 +42,6 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 
 fn session(structured: bool, limits: Limits) -> Session {
     Session::new(&Export::new("", BYTES), structured, UNIT, limits)
-}
-
-type Batch = Vec<(Buf, Range<usize>)>;
-
-/// The batch as a list of parts.
-fn take_send(session: &mut Session) -> Option<Batch> {
-    let mut batch = Batch::new();
-    session.take_send_with(|buf, used| batch.push((buf, used))).then_some(batch)
 }
 
 fn bytes_of(batch: &Batch) -> Vec<u8> {

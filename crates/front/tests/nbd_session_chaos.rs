@@ -3,14 +3,13 @@
 //! moment, replies once to each request, and ends.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
-use std::ops::Range;
-
 use larder_core::buf::Buf;
 use larder_core::request::{Errno, Kind};
 use larder_front::nbd::export::Export;
 use larder_front::nbd::session::{Limits, Session, State, Why};
 use larder_io::SendBatch;
 use larder_nbd::codec::{RequestHeader, cmd};
+use larder_testkit::sent::{Batch, take_send};
 use larder_volume::session::{ClientRequest, Session as _, What};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -64,14 +63,6 @@ fn stream_of(steps: &[Step]) -> Vec<u8> {
         }
     }
     bytes
-}
-
-type Batch = Vec<(Buf, Range<usize>)>;
-
-/// The batch as a list of parts.
-fn take_send(session: &mut Session) -> Option<Batch> {
-    let mut batch = Batch::new();
-    session.take_send_with(|buf, used| batch.push((buf, used))).then_some(batch)
 }
 
 struct World {

@@ -22,6 +22,7 @@ use larder_front::socket::Rights;
 use larder_io::{Device, Fault};
 use larder_nbd::client::{Client, Options};
 use larder_nbd::uri::{Address, Uri};
+use larder_testkit::load::eventually;
 use larder_volume::{ClientLimits, FlashDevice, Volume, VolumeConfig};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,14 +52,6 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     .unwrap();
     volume.attach(flash).unwrap();
     volume
-}
-
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < PATIENCE, "timed out: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -116,7 +109,9 @@ fn users_of_a_lost_volumes_file_get_an_error() {
         let exports = Exports::new(volumes.iter().map(|v| Export::of(v)).collect()).unwrap();
         let path = dir.path().join(name);
         let spec = ListenSpec::Fuse(path.clone());
-        let door = Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), None, Rights::default()).unwrap();
+        let door =
+            Door::open(&spec, Arc::clone(&volumes), Arc::new(exports), None, Rights::default())
+                .unwrap();
         (Arc::clone(&volumes[0]), door, File::options().read(true).write(true).open(path).unwrap())
     };
     let ((a, a_door, a_file), (b, b_door, b_file)) = (open("a"), open("b"));

@@ -80,6 +80,11 @@ pub fn run(command: &mut Command) -> Ended {
     Ended { code: code(status), out: out.join().unwrap(), err: err.join().unwrap() }
 }
 
+/// Runs a program of another project.
+pub fn tool(words: &[&str]) -> Ended {
+    run(Command::new(words[0]).args(&words[1..]))
+}
+
 thread_local! {
     /// State files of one test; each test has its own thread.
     static STATE: tempfile::TempDir = tempfile::tempdir().unwrap();

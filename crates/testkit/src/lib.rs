@@ -5,7 +5,7 @@
 //! | --- | --- | --- |
 //! | the engine | [`memory`], [`units`], [`fixtures`] | |
 //! | the fuzz targets and their corpus | `fuzz` | `fuzz` |
-//! | a volume and its front doors in this process | `load`, `rig`, `certs` | `served` |
+//! | a volume and its front doors in this process | `load`, `rig`, `certs`, `sent` | `served` |
 //! | the command | `command`, `place`, `server`, `fuse`, `raw` | `command` |
 //!
 //! Why features: the tests of `larder-core` are built without the crates above it.
@@ -26,6 +26,8 @@ pub mod certs;
 pub mod load;
 #[cfg(feature = "served")]
 pub mod rig;
+#[cfg(feature = "served")]
+pub mod sent;
 
 #[cfg(feature = "command")]
 pub mod command;
