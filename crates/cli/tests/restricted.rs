@@ -2,10 +2,14 @@
 //! What a serving process dropped: files that it does not use, and programs that it might execute.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
+use larder_nbd::client::{Client, Options};
+use larder_nbd::uri::{Names, Uri};
 use larder_testkit::certs::Certs;
 use larder_testkit::command::make_initial;
+use larder_testkit::load::eventually;
 use larder_testkit::place::Place;
 use larder_testkit::server::Server;
+use rustix::process::Signal;
 
 const BYTES: u64 = 4 << 20;
 
@@ -124,4 +128,40 @@ fn a_flash_of_another_server_returns() {
     assert_eq!(place.status()["state"], "caching");
     server.stop();
     distant.stop();
+}
+
+/// Certificates and lists are read again by a server that is restricted.
+#[test]
+fn a_client_is_revoked_while_the_server_runs() {
+    let (place, certs) = (Place::new(), Certs::new());
+    certs.revoke(&[]);
+    let path = |name: &str| certs.path(name).to_str().unwrap().to_owned();
+    let (cert, key, ca) = (path("server-cert.pem"), path("server-key.pem"), path("ca-cert.pem"));
+    let words = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let crl = path("crl.pem");
+    let words = [&words[..], &["--tls-client-crl", &crl, "--tls-require"]].concat();
+    let words = [&["--origin", "mem:4MiB", "--flash", "mem:4MiB"], &words[..]].concat();
+    let mut server = Server::start(&place.serve(&words));
+    let names = Names { certificates: Some(certs.dir().to_owned()), ..Names::default() };
+    let uri = Uri { tls: Some(names), ..place.uri() };
+    let is_served = || {
+        let client = Client::connect(&uri, &Options::default());
+        client.and_then(|mut client| client.read_at(0, &mut [0; 512])).is_ok()
+    };
+    assert!(is_served());
+    // Replaced, as programs do that renew it.
+    certs.revoke(&["client"]);
+    std::fs::copy(certs.path("crl.pem"), certs.path("new")).unwrap();
+    std::fs::rename(certs.path("new"), certs.path("crl.pem")).unwrap();
+    server.signal(Signal::HUP);
+    eventually("the client is refused", || !is_served());
+    std::fs::write(certs.path("crl.pem"), "nothing").unwrap();
+    server.signal(Signal::HUP);
+    eventually("a warning", || server.log().contains("crl.pem: has no revocation list"));
+    assert_eq!(server.log().matches("stay in use").count(), 1, "{}", server.log());
+    assert!(!is_served() && server.is_alive());
+    certs.revoke(&[]);
+    server.signal(Signal::HUP);
+    eventually("the client is served again", is_served);
+    server.stop();
 }

@@ -17,7 +17,7 @@ use larder_front::socket::Rights;
 use larder_io::Device;
 use larder_nbd::client::{Client, ClientError, Options};
 use larder_nbd::deadline::Deadlined;
-use larder_nbd::tls::{Fingerprint, ServerTls};
+use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls};
 use larder_nbd::uri::{Address, Names, Uri};
 use larder_testkit::certs::Certs;
 use larder_volume::{ClientLimits, Volume, VolumeConfig};
@@ -27,6 +27,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 const BYTES: u64 = 16 << 20;
+
+/// The certificate and the key of the server.
+fn files(certs: &Certs) -> ServerFiles {
+    let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
+    ServerFiles { cert, key, ..ServerFiles::default() }
+}
 
 struct Server {
     volume: Arc<Volume>,
@@ -54,9 +60,8 @@ impl Server {
     }
 
     fn tcp(certs: &Certs, clients: bool) -> Self {
-        let ca = clients.then(|| certs.path("ca-cert.pem"));
-        let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
-        let tls = ServerTls::load(&cert, &key, ca.as_deref(), Vec::new()).unwrap();
+        let client_ca = clients.then(|| certs.path("ca-cert.pem"));
+        let tls = ServerTls::load(ServerFiles { client_ca, ..files(certs) }).unwrap();
         Self::new("nbd://127.0.0.1:0", Some(Secure { tls, everywhere: false }), 2)
     }
 
@@ -203,8 +208,7 @@ fn tls_is_optional_on_unix_sockets_unless_required() {
     let certs = Certs::new();
     for everywhere in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
-        let tls = ServerTls::load(&cert, &key, None, Vec::new()).unwrap();
+        let tls = ServerTls::load(files(&certs)).unwrap();
         let spec = format!("nbd+unix:{}", dir.path().join("s").display());
         let server = Server::new(&spec, Some(Secure { tls, everywhere }), 4);
         server.connect(only_ca(&certs)).unwrap().read_at(0, &mut [0; 512]).unwrap();
@@ -249,23 +253,82 @@ fn only_listed_clients_are_accepted() {
         let certificate = CertificateDer::from_pem_file(certs.path(name)).unwrap();
         Fingerprint::of(&certificate)
     };
-    let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
-    let ca = certs.path("ca-cert.pem");
     let (client, other) = (fingerprint("client-cert.pem"), fingerprint("server-cert.pem"));
+    let listing = |accepted: Vec<Fingerprint>| {
+        let client_ca = Some(certs.path("ca-cert.pem"));
+        ServerFiles { client_ca, accepted, ..files(&certs) }
+    };
     for (listed, accepted) in [(vec![other], false), (vec![other, client], true)] {
-        let tls = ServerTls::load(&cert, &key, Some(&ca), listed.clone()).unwrap();
+        let tls = ServerTls::load(listing(listed.clone())).unwrap();
         let secure = Some(Secure { tls, everywhere: false });
         let server = Server::new("nbd://127.0.0.1:0", secure, 4);
-        let served = server.connect(with(&certs)).and_then(|mut c| c.read_at(0, &mut [0; 512]));
-        assert_eq!(served.is_ok(), accepted, "{listed:?}");
+        assert_eq!(is_served(&server, &certs), accepted, "{listed:?}");
         server.end();
     }
-    let refused = ServerTls::load(&cert, &key, None, vec![client]).unwrap_err().to_string();
+    let refused = ServerTls::load(ServerFiles { client_ca: None, ..listing(vec![client]) });
+    let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("--tls-client-ca"), "{refused}");
     // The error of the server, which its log has, names the certificate that could be added.
-    let tls = ServerTls::load(&cert, &key, Some(&ca), vec![other]).unwrap();
+    let tls = ServerTls::load(listing(vec![other])).unwrap();
     let refused = refusal(tls, &certs);
     assert!(refused.contains(&client.to_string()), "{refused}");
+}
+
+/// Whether a client with these certificates gets data.
+fn is_served(server: &Server, certs: &Certs) -> bool {
+    server.connect(with(certs)).and_then(|mut c| c.read_at(0, &mut [0; 512])).is_ok()
+}
+
+/// A client of an authority without a list is refused.
+#[test]
+fn revoked_clients_are_refused() {
+    let (certs, strangers) = (Certs::new(), Certs::new());
+    for (of, revoked, accepted) in [
+        (&certs, &["server"][..], true),
+        (&certs, &["server", "client"], false),
+        (&strangers, &[], false),
+    ] {
+        of.revoke(revoked);
+        let client_ca = Some(certs.path("ca-cert.pem"));
+        let client_crl = Some(of.path("crl.pem"));
+        let tls = ServerTls::load(ServerFiles { client_ca, client_crl, ..files(&certs) }).unwrap();
+        let server = Server::new("nbd://127.0.0.1:0", Some(Secure { tls, everywhere: false }), 4);
+        assert_eq!(is_served(&server, &certs), accepted, "{revoked:?}");
+        server.end();
+    }
+    let client_crl = Some(certs.path("crl.pem"));
+    let refused = ServerTls::load(ServerFiles { client_crl, ..files(&certs) }).unwrap_err();
+    assert!(refused.to_string().contains("--tls-client-ca"), "{refused}");
+}
+
+/// A connection that was made before stays.
+#[test]
+fn files_are_read_again() {
+    let (certs, others) = (Certs::new(), Certs::new());
+    certs.revoke(&[]);
+    let (client_ca, client_crl) = (Some(certs.path("ca-cert.pem")), Some(certs.path("crl.pem")));
+    let tls = ServerTls::load(ServerFiles { client_ca, client_crl, ..files(&certs) }).unwrap();
+    let secure = Secure { tls: tls.clone(), everywhere: false };
+    let server = Server::new("nbd://127.0.0.1:0", Some(secure), 4);
+    let mut earlier = server.connect(with(&certs)).unwrap();
+    certs.revoke(&["client"]);
+    assert!(is_served(&server, &certs), "not before the reload");
+    tls.reload().unwrap();
+    assert!(!is_served(&server, &certs));
+    earlier.read_at(0, &mut [0; 512]).unwrap();
+    std::fs::write(certs.path("crl.pem"), "").unwrap();
+    let failed = tls.reload().unwrap_err().to_string();
+    assert!(failed.contains("crl.pem") && failed.contains("revocation lists"), "{failed}");
+    assert!(!is_served(&server, &certs), "the list of before stays in use");
+    // Another authority, with other certificates.
+    others.revoke(&[]);
+    for name in ["ca-cert.pem", "server-cert.pem", "server-key.pem", "crl.pem"] {
+        std::fs::copy(others.path(name), certs.path(name)).unwrap();
+    }
+    tls.reload().unwrap();
+    assert!(is_served(&server, &others));
+    drop(earlier);
+    server.end();
 }
 
 #[test]
@@ -274,8 +337,9 @@ fn errors_name_files_that_are_not_certificates() {
     let (cert, key) = (certs.path("server-cert.pem"), certs.path("server-key.pem"));
     let mut file = std::fs::File::create(certs.path("junk")).unwrap();
     file.write_all(b"-----BEGIN JUNK-----\n").unwrap();
-    let fails = |cert: PathBuf, key: PathBuf, ca: Option<PathBuf>| {
-        let line = ServerTls::load(&cert, &key, ca.as_deref(), Vec::new()).unwrap_err().to_string();
+    let fails = |cert: PathBuf, key: PathBuf, client_ca: Option<PathBuf>| {
+        let files = ServerFiles { cert, key, client_ca, ..ServerFiles::default() };
+        let line = ServerTls::load(files).unwrap_err().to_string();
         assert!(!line.contains('\n'), "{line}");
         line
     };

@@ -8,7 +8,7 @@ use clap::Args;
 use larder_core::exec::Nanos;
 use larder_front::listen::{ListenSpec, Secure};
 use larder_io::DevSpec;
-use larder_nbd::tls::{Fingerprint, ServerTls, TlsError};
+use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls, TlsError};
 use larder_volume::VolumeError;
 
 use super::limits::LimitArgs;
@@ -119,6 +119,12 @@ pub struct TlsArgs {
     /// Accept only clients with a certificate of this authority (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     pub tls_client_ca: Option<PathBuf>,
+    /// Of those, refuse clients whose certificate a list in this file revokes (PEM)
+    ///
+    /// Each authority in a client's chain needs a list. The date until which a list is valid is not checked. SIGHUP
+    /// rereads this file, and those of the certificates and the private key.
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca", hide_short_help = true)]
+    pub tls_client_crl: Option<PathBuf>,
     /// Of those, accept only clients whose certificate has this SHA-256 fingerprint, repeatable
     ///
     /// As `openssl x509 -fingerprint -sha256` prints it, with or without colons.
@@ -130,12 +136,18 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
+    /// The files, and which clients are accepted.
+    pub fn files(&self) -> Option<ServerFiles> {
+        let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        let (client_ca, client_crl) = (self.tls_client_ca.clone(), self.tls_client_crl.clone());
+        let accepted = self.tls_client_fingerprint.clone();
+        Some(ServerFiles { cert, key, client_ca, client_crl, accepted })
+    }
+
     /// What the server requires of clients, if there is TLS.
     pub fn secure(&self) -> Result<Option<Secure>> {
-        let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
-        let (ca, listed) = (self.tls_client_ca.as_deref(), self.tls_client_fingerprint.clone());
-        let tls = ServerTls::load(cert, key, ca, listed);
-        let tls = tls.map_err(|e| match e {
+        let Some(files) = self.files() else { return Ok(None) };
+        let tls = ServerTls::load(files).map_err(|e| match e {
             TlsError::OpenKey(_) => VolumeError::Refused(e.to_string()).into(),
             e => anyhow::Error::from(e),
         })?;

@@ -126,6 +126,7 @@ fn differing(a: &ServeArgs, b: &ServeArgs) -> Option<&'static str> {
         ("--tls-cert", ours.tls_cert == others.tls_cert),
         ("--tls-key", ours.tls_key == others.tls_key),
         ("--tls-client-ca", ours.tls_client_ca == others.tls_client_ca),
+        ("--tls-client-crl", ours.tls_client_crl == others.tls_client_crl),
         ("--tls-client-fingerprint", ours.tls_client_fingerprint == others.tls_client_fingerprint),
         ("--tls-require", ours.tls_require == others.tls_require),
     ];

@@ -14,9 +14,7 @@ mod open;
 mod restrict;
 mod run;
 mod served;
-
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+mod signals;
 
 use anyhow::{Result, bail};
 use clap::ArgMatches;
@@ -24,12 +22,12 @@ use larder_core::buf::keep_by_default;
 use larder_io::{format_size, rough_size};
 use larder_volume::budget::{Budget, DEFAULT_BYTES, LEAST_BYTES, PROGRAM_BYTES};
 use larder_volume::{Volume, VolumeConfig};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::args::ServeArgs;
 use self::doors::Doors;
 use self::open::{Checked, Opened};
 use self::served::Served;
+use self::signals::Signals;
 use crate::metrics;
 use crate::notify::{READY, notify};
 use crate::out::{self, tell};
@@ -56,12 +54,12 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     check_memory(&opened, &budget)?;
     let restricted = restrict::restrict(&opened)?;
     let served = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
-    let stops = signals()?;
+    let signals = Signals::receive()?;
     let doors = Doors::open(&served, metrics, restricted)?;
     larder_io::process::guard_write_path();
     doors.tell();
     notify(READY, &run::serving(&served));
-    run::until_stopped(&served, doors, &stops)
+    run::until_stopped(&served, doors, &signals)
 }
 
 /// Starts a volume and begins to cache.
@@ -112,17 +110,4 @@ fn check_memory(opened: &[Opened], budget: &Budget) -> Result<()> {
         larder_io::process::available_memory().map_or_else(|| "unknown".to_owned(), rough_size)
     );
     Ok(larder_volume::check_memory(worst)?)
-}
-
-/// Counts the signals that ask to stop.
-fn signals() -> Result<Arc<AtomicUsize>> {
-    let count = Arc::new(AtomicUsize::new(0));
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let counted = Arc::clone(&count);
-    std::thread::Builder::new().name("larder-signals".to_owned()).spawn(move || {
-        for _ in signals.forever() {
-            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        }
-    })?;
-    Ok(count)
 }

@@ -11,7 +11,7 @@
 //! Rules: `/dev` may be read and written, because `larder attach` names any device, and so may the directory of a flash
 //! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
 //! removed only in the directories of state files and sockets. A connection to an NBD server is made again after it
-//! broke, and reads certificates and the resolver's configuration again. Other programs replace these files, and links
+//! broke, and reads certificates and the resolver's configuration again; a reload reads the server's own. Other programs replace these files, and links
 //! lead to them, so the rights are on the directories of the files themselves.
 //!
 //! Why not with a FUSE file: Landlock forbids to unmount it, and `fusermount3` needs its privileges.
@@ -110,6 +110,8 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
         }
         let devices = [&args.origin, &args.flash].into_iter().flatten();
         rights.extend(devices.flat_map(connecting).map(|path| (path, READ)));
+        let files = checked.secure.iter().flat_map(|secure| secure.tls.files().paths());
+        rights.extend(files.map(|file| (home(file), READ)));
     }
     rights
 }

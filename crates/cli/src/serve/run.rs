@@ -4,6 +4,7 @@
 //! Invariants: a volume that lost a worker has no clients, since they would wait without end. The process ends with an
 //! error when its last volume failed, and at the latest when it is stopped. A stop takes no longer than its bound, however many volumes there are.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use anyhow::{Result, bail};
 
 use super::doors::Doors;
 use super::served::Served;
+use super::signals::Signals;
 use crate::exit;
 use crate::notify::{STOPPING, notify};
 use crate::out::{complain, tell};
@@ -20,7 +22,8 @@ use crate::out::{complain, tell};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves until a signal stops it, or no volume is left.
-pub fn until_stopped(served: &[Served], mut doors: Doors, stops: &AtomicUsize) -> Result<()> {
+pub fn until_stopped(served: &[Served], mut doors: Doors, signals: &Signals) -> Result<()> {
+    let stops = &signals.stops;
     let lost: Vec<AtomicBool> = served.iter().map(|_| AtomicBool::new(false)).collect();
     while stops.load(Ordering::SeqCst) == 0 {
         for (s, lost) in served.iter().zip(&lost) {
@@ -28,6 +31,9 @@ pub fn until_stopped(served: &[Served], mut doors: Doors, stops: &AtomicUsize) -
                 take_out(s, &mut doors);
                 notify("", &serving(served));
             }
+        }
+        if signals.reload.swap(false, Ordering::SeqCst) {
+            reload(served);
         }
         if lost.iter().all(|l| l.load(Ordering::SeqCst)) {
             bail!(exit::failed("a worker stopped; see the log above"));
@@ -50,6 +56,21 @@ pub fn until_stopped(served: &[Served], mut doors: Doors, stops: &AtomicUsize) -
     match served.len() - left.len() {
         0 => Ok(()),
         n => bail!(exit::failed(&format!("{n} of the volumes had failed; see the log above"))),
+    }
+}
+
+/// Reads certificates again, for clients that connect from now on.
+fn reload(served: &[Served]) {
+    let read = served.iter().filter_map(|s| s.secure.as_ref()).map(|secure| secure.tls.reload());
+    let read: Vec<_> = read.collect();
+    // Volumes may share files.
+    let failed: BTreeSet<_> =
+        read.iter().filter_map(|r| Some(r.as_ref().err()?.to_string())).collect();
+    for why in &failed {
+        tracing::warn!("{why}; the certificates and lists that were read before stay in use");
+    }
+    if failed.is_empty() {
+        tracing::info!("SIGHUP: read the files of TLS of {} volumes", read.len());
     }
 }
 

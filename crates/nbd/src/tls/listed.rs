@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clients that are accepted by the fingerprint of their certificate, in addition to its authority.
 //!
-//! Purpose: one authority may certify clients of many servers; a list names those of this one. A client is revoked by
-//! its removal from the list and a restart.
+//! Purpose: one authority may certify clients of many servers; a list names those of this one. A client is removed
+//! from it with a restart; a revocation list needs none.
 //!
 //! Invariant: the authority's signature, its dates and its purpose are verified first, as without a list.
 

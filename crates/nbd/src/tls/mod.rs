@@ -5,8 +5,8 @@
 //! the two, so the user of the plain socket (a worker's ring, a client's two halves) needs no knowledge of TLS.
 //!
 //! Invariants: only the authorities in the files that the user named are trusted, neither the system's nor built-in
-//! ones. A client always verifies the server's name. Keys and certificates are read when a server starts and whenever a
-//! client connects. A private key that other users can read or write is refused. TLS 1.2 and 1.3.
+//! ones. A client always verifies the server's name. Keys and certificates are read when a server starts or reloads them, and
+//! whenever a client connects. A private key that other users can read or write is refused. TLS 1.2 and 1.3.
 //!
 //! Why rustls with `ring`: it is memory-safe, and it builds with only a C compiler.
 
@@ -21,14 +21,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_private::Refuse;
 use rustix::fs::OFlags;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{
     ClientConfig, ClientConnection, ConfigBuilder, ConfigSide, Connection, RootCertStore,
@@ -58,9 +58,9 @@ pub enum TlsError {
     /// The URI names no trusted authority.
     #[error("TLS: no authority to trust; accepted: tls-certificates=DIR or tls-ca=FILE in the URI")]
     NoAuthority,
-    /// Fingerprints are listed without the authority of the certificates.
+    /// Fingerprints or a revocation list are given without the authority of the certificates.
     #[error(
-        "TLS: a list of fingerprints needs the authority of the clients; accepted: --tls-client-ca FILE"
+        "TLS: lists of clients need the authority of the clients; accepted: --tls-client-ca FILE"
     )]
     NoClientAuthority,
     /// A name for which no certificate can exist.
@@ -135,38 +135,96 @@ fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
     Ok(Arc::new(store))
 }
 
-/// The server's side: its certificate, and which clients it accepts.
-#[derive(Clone, Debug)]
-pub struct ServerTls(Arc<ServerConfig>);
+fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let accepted = "revocation lists";
+    let fail = |what: String| TlsError::File { path: path.to_owned(), what, accepted };
+    let found = CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = found.map_err(|e| fail(e.to_string()))?;
+    if found.is_empty() { Err(fail("has no revocation list".to_owned())) } else { Ok(found) }
+}
 
-impl ServerTls {
-    /// Reads the files. With `client_ca`, only clients with a certificate of that authority are accepted, and of those,
-    /// unless `accepted` is empty, only those whose certificate has one of these fingerprints.
-    ///
-    /// # Errors
-    /// A file cannot be used, or fingerprints are given without an authority.
-    pub fn load(
-        cert: &Path,
-        key_file: &Path,
-        client_ca: Option<&Path>,
-        accepted: Vec<Fingerprint>,
-    ) -> Result<Self, TlsError> {
+/// The files of a server, and which clients it accepts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// The server's certificate chain.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// With it, only clients with a certificate of this authority are accepted.
+    pub client_ca: Option<PathBuf>,
+    /// Of those, clients whose certificate a list in this file revokes are not accepted. Each authority in a client's
+    /// chain needs a list. The date until which a list is valid is not checked: an old list revokes what it names.
+    pub client_crl: Option<PathBuf>,
+    /// Of those, unless it is empty, only clients whose certificate has one of these fingerprints are accepted.
+    pub accepted: Vec<Fingerprint>,
+}
+
+impl ServerFiles {
+    /// Their paths.
+    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let required = [Some(&self.cert), Some(&self.key)];
+        required.into_iter().chain([self.client_ca.as_ref(), self.client_crl.as_ref()]).flatten()
+    }
+
+    fn read(&self) -> Result<ServerConfig, TlsError> {
         let builder = versions(ServerConfig::builder_with_provider(provider()))?;
-        let builder = match client_ca {
+        let builder = match &self.client_ca {
             Some(path) => {
-                let verifier =
+                let mut verifier =
                     WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider());
+                if let Some(path) = &self.client_crl {
+                    verifier = verifier.with_crls(revocations(path)?);
+                }
                 let mut verifier = verifier.build().map_err(setup)?;
-                if !accepted.is_empty() {
+                if !self.accepted.is_empty() {
+                    let accepted = self.accepted.clone();
                     verifier = Arc::new(Listed { inner: verifier, accepted });
                 }
                 builder.with_client_cert_verifier(verifier)
             }
-            None if !accepted.is_empty() => return Err(TlsError::NoClientAuthority),
+            None if !self.accepted.is_empty() || self.client_crl.is_some() => {
+                return Err(TlsError::NoClientAuthority);
+            }
             None => builder.with_no_client_auth(),
         };
-        let config = builder.with_single_cert(certificates(cert)?, key(key_file)?);
-        Ok(Self(Arc::new(config.map_err(setup)?)))
+        builder.with_single_cert(certificates(&self.cert)?, key(&self.key)?).map_err(setup)
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    files: ServerFiles,
+    config: Mutex<Arc<ServerConfig>>,
+}
+
+/// The server's side: its certificate, and which clients it accepts. A clone is the same one.
+#[derive(Clone, Debug)]
+pub struct ServerTls(Arc<Shared>);
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be used, or lists of clients are given without an authority.
+    pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
+        let config = Mutex::new(Arc::new(files.read()?));
+        Ok(Self(Arc::new(Shared { files, config })))
+    }
+
+    /// Reads the files again, for handshakes that begin from now on. A session of an earlier one cannot be resumed.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load); what was read before stays in use.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let read = Arc::new(self.0.files.read()?);
+        *self.0.config.lock().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+
+    /// Its files.
+    #[must_use]
+    pub fn files(&self) -> &ServerFiles {
+        &self.0.files
     }
 
     /// Performs the handshake with a client and returns a plain socket to it. The stream's deadline applies to the
@@ -178,7 +236,8 @@ impl ServerTls {
     where
         S: Timeouts + Read + Write + Into<OwnedFd>,
     {
-        let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(setup)?;
+        let config = Arc::clone(&self.0.config.lock().unwrap_or_else(PoisonError::into_inner));
+        let connection = ServerConnection::new(config).map_err(setup)?;
         secure(connection.into(), stream)
     }
 }
