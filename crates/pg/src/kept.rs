@@ -5,15 +5,15 @@
 //! file and renamed. A start removes it before it changes anything, so it exists only while it is true. Where flash is a
 //! part of the database (`full`) it has a stamp and stays, and `journal.rs` records the changes since.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_core::pagelog::Geometry;
 use larder_private::{Directory, Refuse};
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use crate::content::crc;
 use crate::names::{ENTRIES, Names};
@@ -24,6 +24,8 @@ const HEAD: usize = 11;
 const NAMES: usize = 8;
 const STAMP: usize = 9;
 const ROW: usize = 4;
+/// The most bytes of the content.
+const BYTES_MOST: u64 = 8 * (HEAD + ROW * ENTRIES + 1) as u64;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,8 +152,7 @@ impl Kept {
     /// # Errors
     /// If there is not enough space.
     pub fn reserve(directory: &Directory) -> io::Result<()> {
-        let words = HEAD + ROW * ENTRIES + 1;
-        reserve(&open_new(directory)?, 8 * words as u64)
+        reserve(&open_new(directory)?, BYTES_MOST)
     }
 
     /// The content of the file, if it is complete.
@@ -163,13 +164,20 @@ impl Kept {
     }
 
     /// The content of the file if this user owns it, whatever access others have: a start that refuses it must know whether
-    /// the database needs it.
+    /// the database needs it. Others may own the directory, so the file is checked as it is open, and only then read.
     #[must_use]
     pub fn read_refused(directory: &Path) -> Option<Self> {
-        let path = directory.join(NAME);
-        let data = fs::symlink_metadata(&path).ok()?;
-        let is_own = data.is_file() && data.uid() == rustix::process::geteuid().as_raw();
-        Self::decode(&fs::read(path).ok().filter(|_| is_own)?)
+        // A FIFO without a writer would block the open.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(directory.join(NAME), flags, Mode::empty()).ok()?;
+        let file = File::from(file);
+        let data = file.metadata().ok()?;
+        if !data.is_file() || data.uid() != rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(BYTES_MOST).read_to_end(&mut bytes).ok()?;
+        Self::decode(&bytes)
     }
 
     /// The stamp of the file.
@@ -201,6 +209,10 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
     use super::*;
 
     fn kept() -> Kept {
@@ -226,6 +238,33 @@ mod tests {
         Kept::remove(&directory).unwrap();
         Kept::remove(&directory).unwrap();
         assert_eq!(Kept::read(&directory).unwrap(), None);
+    }
+
+    /// The owner of a refused directory chooses what lies there under this name.
+    #[test]
+    fn only_a_file_of_this_user_is_read_from_a_refused_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let read = || Kept::read_refused(place.path());
+        let (at, aside) = (place.path().join(NAME), place.path().join("aside"));
+        std::fs::write(&aside, kept().encode()).unwrap();
+        symlink(&aside, &at).unwrap();
+        assert_eq!(read(), None, "a link");
+        std::fs::remove_file(&at).unwrap();
+        mknodat(CWD, &at, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(read(), None, "a FIFO, which does not block");
+        std::fs::remove_file(&at).unwrap();
+        std::fs::create_dir(&at).unwrap();
+        assert_eq!(read(), None, "a directory");
+        std::fs::remove_dir(&at).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::fs::copy(&aside, &at).unwrap();
+            chown(&at, Some(54_321), None).unwrap();
+            assert_eq!(read(), None, "another user's");
+        }
+        std::fs::rename(&aside, &at).unwrap();
+        // Longer than memory: only its first bytes are read.
+        File::options().write(true).open(&at).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read(), Some(kept()));
     }
 
     #[test]
