@@ -82,8 +82,8 @@ pub enum Unusable {
     /// A file system is not mounted.
     #[error("the tablespace in {0}, whose pages it has, does not exist")]
     NotMounted(String),
-    /// The kept file describes a log that the flash file cannot have.
-    #[error("larder.kept describes a log that does not fit larder.flash")]
+    /// The kept file describes a log that the flash file cannot have, or one of other pages than the server's.
+    #[error("larder.kept describes a log that does not fit larder.flash or the server's page size")]
     DamagedKept,
     /// Names of forks do not go together.
     #[error("larder.names contradicts itself")]

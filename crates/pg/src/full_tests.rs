@@ -331,11 +331,15 @@ fn a_log_that_does_not_fit_the_flash_file_is_refused_before_memory_is_made_for_i
     run.pool.commit_control(1).unwrap();
     place.crash(run);
     let kept = Kept::read(&place.directory()).unwrap().unwrap();
+    let large = Geometry { page_bytes: 32_768, batch_pages: 1, ..kept.log };
     for log in [
         Geometry { blocks: kept.log.blocks + 1, ..kept.log },
         Geometry { blocks: u32::MAX, ..kept.log },
         Geometry { base: u64::MAX - 4095, ..kept.log },
         Geometry { page_bytes: 3, ..kept.log },
+        // Possible logs, and not of the server's pages.
+        Geometry { page_bytes: 4096, ..kept.log },
+        large.grown_to(kept.log.bytes()).unwrap(),
         Geometry { batch_pages: u32::MAX, ..kept.log },
     ] {
         Kept { log, ..kept.clone() }.save(&place.directory()).unwrap();

@@ -41,9 +41,11 @@ pub fn again(
         Some(_) => return Err(Unusable::OtherLog),
         None => return Err(Unusable::NoGuard),
     }
-    // The memory is made for the log that the file describes, so that must be one that flash can have.
+    // The memory is made for the log that the file describes, so that must be one that flash can have, with the server's
+    // pages.
     let log = kept.log;
-    if !log.is_possible() || log.base + log.bytes() > start.flash_bytes {
+    let is_possible = log.is_possible() && log.page_bytes == start.shape.log.page_bytes;
+    if !is_possible || log.base + log.bytes() > start.flash_bytes {
         return Err(Unusable::DamagedKept);
     }
     let stopped = kept.control;
