@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Logs whose checksums match and whose numbers no log has: recovery refuses them, or costs no more than a log of this size.
 
+use std::cell::Cell;
+
 use super::format::{BatchHeader, Entry, Header, Seal, encode_segment};
 use super::words::{Kind, POSITIONS_MOST, slot_word};
 use super::*;
@@ -14,6 +16,8 @@ const HEADER: Entry = (0, 0);
 struct Flash {
     log: Geometry,
     parts: Vec<(u64, Buf)>,
+    /// Bytes that were read.
+    read: Cell<u64>,
 }
 
 /// The only range of pages that a start makes zero again.
@@ -30,7 +34,7 @@ impl Flash {
     fn new(header: Header) -> Self {
         let log = Geometry { base: 0, blocks: 0, page_bytes: 4096, batch_pages: 4, volume: 7 };
         let log = log.grown_to(8 << 20).expect("it fits");
-        Self { log, parts: vec![(log.header(0), header.encode(&log))] }
+        Self { log, parts: vec![(log.header(0), header.encode(&log))], read: Cell::new(0) }
     }
 
     /// A log that was stopped with these entries.
@@ -60,6 +64,7 @@ impl Flash {
     fn found(&self, pages: u64) -> Result<Found, OpenError> {
         let read = |offset: u64, mut buf: Buf| {
             buf.fill(0);
+            self.read.set(self.read.get() + buf.len() as u64);
             let range = offset..offset + buf.len() as u64;
             for (at, part) in self.parts.iter().filter(|(at, _)| range.contains(at)) {
                 let at = (at - offset) as usize;
@@ -143,4 +148,21 @@ fn a_batch_with_positions_that_contradict_each_other_is_refused() {
     let segment = Flash::new(header).log.segment();
     assert!(ahead(5_000, 5_000 / segment * segment).is_ok_and(|found| found.tail == found.head));
     assert!(matches!(ahead(5_000, segment), Err(OpenError::Range { .. })));
+}
+
+#[test]
+fn chains_that_join_each_other_cost_no_more_than_one() {
+    let segment = Flash::new(EMPTY).log.segment();
+    // The last segment is damaged, and no chain reaches its end.
+    let header = Header { generation: 1, segments: 8 * segment, ..EMPTY };
+    let mut flash = Flash::new(header);
+    // Each batch with an entry joins the chain of those without.
+    for start in 0..8 * segment - 4 {
+        let entries = if start % 2 == 0 { vec![] } else { vec![(slot_word(Kind::Lost, 3, 0), 0)] };
+        let batch = BatchHeader { generation: 1, start, tail: 0, durable: 0, entries };
+        flash.parts.push((flash.log.block(start), batch.encode(&flash.log)));
+    }
+    assert!(matches!(flash.found(PAGES), Err(OpenError::Missing { .. })));
+    let (read, log) = (flash.read.get(), flash.log.bytes());
+    assert!(read <= 4 * log, "{read} bytes were read of a log of {log}");
 }

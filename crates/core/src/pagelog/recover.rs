@@ -79,6 +79,11 @@ struct Chain {
     durable: u64,
 }
 
+/// Whether a copy of a batch header belongs at a position. The other copies may be damaged.
+fn is_copy_at(batch: &BatchHeader, position: u64) -> bool {
+    (batch.start..batch.start + u64::from(BATCH_HEADERS)).contains(&position)
+}
+
 impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     /// Reads a sealed log into its memory, which is all zero; `None` if it is not sealed, or a segment is damaged.
     pub async fn sealed(&mut self, header: Header) -> Result<Option<Found>, OpenError> {
@@ -93,7 +98,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     /// Recovers a log after a crash, into memory that is all zero.
     pub async fn replay(&mut self, header: Header) -> Result<Found, OpenError> {
         let mut chain = match self.batch_behind_segments(&header).await? {
-            Some(start) => self.follow(&header, start).await?,
+            Some(start) => self.follow(&header, start, &BTreeSet::new()).await?,
             None => self.whole_chain(&header).await?,
         };
         self.check_beyond(&header, &chain).await?;
@@ -185,20 +190,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     /// older lap ends before the durable positions.
     async fn whole_chain(&mut self, header: &Header) -> Result<Chain, OpenError> {
         let mut start = header.tail;
-        let mut longest = self.follow(header, start).await?;
-        // A chain from a batch of another chain is the end of that one.
-        let mut seen: BTreeSet<u64> = longest.links.iter().map(|link| link.start).collect();
+        let mut seen = BTreeSet::new();
+        let mut longest = self.follow(header, start, &seen).await?;
+        seen.extend(longest.links.iter().map(|link| link.start));
         while longest.end < Self::least(header) && start < header.tail + u64::from(self.log.blocks)
         {
             start += 1;
             let bytes = self.read(self.log.block(start), self.log.page()).await?;
             let batch =
                 BatchHeader::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
-            // The first copy may be damaged.
-            let here = batch.filter(|h| h.start >= header.tail && h.start <= start);
-            let here = here.filter(|h| start - h.start < u64::from(BATCH_HEADERS));
-            if let Some(batch) = here.filter(|h| !seen.contains(&h.start)) {
-                let chain = self.follow(header, batch.start).await?;
+            if let Some(batch) = batch.filter(|h| h.start >= header.tail && is_copy_at(h, start)) {
+                let chain = self.follow(header, batch.start, &seen).await?;
                 seen.extend(chain.links.iter().map(|link| link.start));
                 if chain.end > longest.end {
                     longest = chain;
@@ -213,11 +215,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         header.segments.max(header.begin).max(header.sealed.map_or(0, |seal| seal.head))
     }
 
-    /// Follows the chain of batch headers from a batch's position.
-    async fn follow(&mut self, header: &Header, from: u64) -> Result<Chain, OpenError> {
+    /// Follows the chain of batch headers from a batch's position, until it joins a chain with one of the batches `seen`,
+    /// which then ends later. So each batch is read once, whatever headers a damaged log has.
+    async fn follow(
+        &mut self,
+        header: &Header,
+        from: u64,
+        seen: &BTreeSet<u64>,
+    ) -> Result<Chain, OpenError> {
         let mut chain = Chain { links: Vec::new(), end: from, tail: header.tail, durable: 0 };
         while chain.end - from <= u64::from(self.log.blocks) {
             let start = self.log.batch_start(chain.end);
+            if seen.contains(&start) {
+                break;
+            }
             let Some(batch) = self.batch_header(header, start).await? else { break };
             chain.tail = chain.tail.max(batch.tail);
             chain.durable = chain.durable.max(batch.durable);
@@ -280,9 +291,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
             let bytes = self.read(self.log.block(start), self.log.page()).await?;
             let batch =
                 BatchHeader::decode(&bytes, self.log).filter(|h| self.counts(header, h, h.start));
-            // Either copy may be the intact one.
-            let place = start.saturating_sub(u64::from(BATCH_HEADERS) - 1)..=start;
-            let beyond = batch.filter(|h| h.start > chain.end && place.contains(&h.start));
+            let beyond = batch.filter(|h| h.start > chain.end && is_copy_at(h, start));
             if let Some(durable) = beyond.map(|h| h.durable).filter(|d| *d > chain.end) {
                 return Err(OpenError::Missing { end: chain.end, durable });
             }
