@@ -115,7 +115,7 @@ fn unneeded(
             && area.get(Mark::Failed) == 0
             && is_unchanged(start, &area)
     };
-    let left = start.left();
+    let left = start.left()?;
     let failed = |memory: &Arc<Memory>| Area::of(memory).get(Mark::Failed) != 0;
     if !server.control.shut_down && left.as_ref().is_some_and(failed) {
         // It may fail again in the middle of recovery, and the server would never come up.

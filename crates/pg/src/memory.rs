@@ -71,9 +71,11 @@ impl Start<'_> {
     }
 
     /// The memory of a server of this user that died in this boot, over this flash file.
-    #[must_use]
-    pub fn left(&self) -> Option<Arc<Memory>> {
-        self.memories.files().ok()?.iter().find_map(|file| self.left_in(file))
+    ///
+    /// # Errors
+    /// If the memories cannot be opened.
+    pub fn left(&self) -> io::Result<Option<Arc<Memory>>> {
+        Ok(self.memories.files()?.iter().find_map(|file| self.left_in(file)))
     }
 
     fn left_in(&self, file: &OwnedFd) -> Option<Arc<Memory>> {

@@ -63,7 +63,7 @@ pub fn again(
     let settings = LogSettings { policy: LogPolicy::Full, ..start.shape.settings };
     let ours =
         |memory: &Arc<Memory>| memory.shape().log == kept.log && replayed.is_of(&Area::of(memory));
-    if let Some(memory) = start.left().filter(ours) {
+    if let Some(memory) = start.left()?.filter(ours) {
         let area = Area::of(&memory);
         // Pages of a new relation may be on flash before their log records are in the server's log.
         let lsn = area.get(Mark::Lsn).min(wal::end(&area, server.wal_segment_bytes));

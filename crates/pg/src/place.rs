@@ -16,8 +16,9 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use larder_private::{Directory, Refuse};
-use rustix::fs::OFlags;
+use larder_private::{Directory, Refuse, is_refusal};
+use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::control;
@@ -57,14 +58,34 @@ impl Memories {
     }
 
     fn named(&self) -> io::Result<Vec<(OsString, OwnedFd)>> {
-        let names = self.directory.names()?.into_iter();
-        let names = names.filter(|n| n.as_encoded_bytes().starts_with(self.prefix.as_bytes()));
-        // What cannot be opened or gives access to others was made by another user.
-        let open = |name: OsString| {
-            let file = self.directory.file(&name, OFlags::RDWR, 0, Refuse::ANY).ok()?;
-            Some((name, file))
-        };
-        Ok(names.filter_map(open).collect())
+        let mut found = Vec::new();
+        let ours = |name: &OsString| name.as_encoded_bytes().starts_with(self.prefix.as_bytes());
+        for name in self.directory.names()?.into_iter().filter(ours) {
+            if let Some(file) = self.own(&name)? {
+                found.push((name, file));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A file of this user, which gives others no access; `None` if it is anything else. What another user made is not
+    /// opened: that fails for a socket, a program that runs, or a lease, and an error ends the start.
+    fn own(&self, name: &OsString) -> io::Result<Option<OwnedFd>> {
+        match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            // Removed meanwhile, or a file system that another user mounted there.
+            Err(Errno::NOENT | Errno::ACCESS) => return Ok(None),
+            stat => {
+                let stat = stat?;
+                let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+                if !is_file || stat.st_uid != rustix::process::geteuid().as_raw() {
+                    return Ok(None);
+                }
+            }
+        }
+        match self.directory.file(name, OFlags::RDWR, 0, Refuse::ANY) {
+            Err(error) if is_refusal(&error) || error.kind() == ErrorKind::NotFound => Ok(None),
+            file => file.map(Some),
+        }
     }
 
     /// A file for a new memory; those of earlier ones are removed.
@@ -97,7 +118,9 @@ impl Memories {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -114,6 +137,7 @@ mod tests {
         fs::set_permissions(shared.path().join("target"), fs::Permissions::from_mode(0o600))
             .unwrap();
         symlink("target", at("")).unwrap();
+        let socket = UnixListener::bind(at("-0")).unwrap();
         fs::create_dir(at("-1")).unwrap();
         fs::write(at("-2"), "all may write").unwrap();
         fs::set_permissions(at("-2"), fs::Permissions::from_mode(0o666)).unwrap();
@@ -132,7 +156,36 @@ mod tests {
         assert!(other.files().unwrap().is_empty(), "another data directory");
         memories.remove().unwrap();
         assert_eq!(memories.directory.names().unwrap().len(), before);
+        drop(socket);
         assert_eq!(fs::read(shared.path().join("target")).unwrap(), b"kept");
+    }
+
+    /// In a process of its own: other tests need descriptors meanwhile.
+    #[test]
+    fn a_memory_that_cannot_be_opened_is_an_error_and_not_passed_by() {
+        const VARIABLE: &str = "LARDER_TEST_NO_DESCRIPTORS";
+        if std::env::var_os(VARIABLE).is_none() {
+            let name = "place::tests::a_memory_that_cannot_be_opened_is_an_error_and_not_passed_by";
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            let run = command.args(["--exact", name]).env(VARIABLE, "1").stdout(Stdio::null());
+            return assert!(run.status().unwrap().success());
+        }
+        let shared = tempfile::tempdir().unwrap();
+        let memories = Memories::within(shared.path(), shared.path(), 5).unwrap();
+        memories.create().unwrap();
+        let other = shared.path().join(format!("{}-other", memories.prefix));
+        fs::File::options().write(true).create_new(true).mode(0o600).open(other).unwrap();
+        assert_eq!(memories.files().unwrap().len(), 2);
+        let few = rustix::process::Rlimit { current: Some(64), maximum: Some(64) };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+        let mut all: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+        // One is enough for the names, and then for one of the files.
+        all.pop();
+        let lack = |error: io::Error| error.raw_os_error() == Some(libc::EMFILE);
+        assert!(memories.files().is_err_and(lack));
+        assert!(memories.create().is_err_and(lack));
+        drop(all);
+        assert_eq!(memories.files().unwrap().len(), 2, "none was removed");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may own a file, and which access of others is refused.
+//! The accepted owners of a file, and the access of other users that is refused.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -60,6 +60,12 @@ impl From<Refused> for io::Error {
     fn from(refused: Refused) -> Self {
         Self::new(ErrorKind::PermissionDenied, refused)
     }
+}
+
+/// Whether an error is a refusal ([`Refused`]), and not one of a call.
+#[must_use]
+pub fn is_refusal(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<Refused>())
 }
 
 /// Checks an open file, block device or directory. `path` is for the message.

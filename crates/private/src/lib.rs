@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-pub use self::check::{Refuse, Refused, check};
+pub use self::check::{Refuse, Refused, check, is_refusal};
 
 /// An open directory, whose path and mode were checked.
 pub struct Directory {

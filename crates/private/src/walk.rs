@@ -74,15 +74,20 @@ impl Walk {
     fn begin(path: &Path) -> io::Result<Self> {
         let absolute = std::path::absolute(path)?;
         let mut walk = Self { at: root()?, path: "/".into(), rest: Vec::new(), links: 0 };
-        walk.follow(&absolute)?;
+        walk.push(&absolute);
         Ok(walk)
     }
 
-    /// Continues with a path, from the root if it is absolute.
+    /// Continues with the path of a link, from the root if it is absolute.
     fn follow(&mut self, path: &Path) -> io::Result<()> {
         if path.is_absolute() {
             (self.at, self.path) = (root()?, "/".into());
         }
+        self.push(path);
+        Ok(())
+    }
+
+    fn push(&mut self, path: &Path) {
         for part in path.components().rev() {
             match part {
                 Component::Normal(name) => self.rest.push(name.to_owned()),
@@ -90,7 +95,6 @@ impl Walk {
                 Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
             }
         }
-        Ok(())
     }
 
     fn enter(&mut self, next: OwnedFd, name: &OsStr) {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use larder_private::{Directory, Refuse, Refused, open};
+use larder_private::{Directory, Refuse, Refused, is_refusal, open};
 use rustix::fs::{FileType, Mode, OFlags};
 
 const STRANGER: u32 = 54_321;
@@ -47,6 +47,7 @@ fn opened(path: &Path, refuse: Refuse) -> io::Result<OwnedFd> {
 fn refused<T>(result: io::Result<T>) -> Refused {
     let error = result.err().expect("it is refused");
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert!(is_refusal(&error));
     error.get_ref().unwrap().downcast_ref::<Refused>().unwrap().clone()
 }
 
@@ -127,6 +128,10 @@ fn links_are_followed_in_a_path_and_never_in_a_directory() {
     assert!(directory.file("link", OFlags::RDWR, 0, Refuse::ANY).is_err());
     let missing = directory.file("none", OFlags::RDWR, 0, Refuse::ANY).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(!is_refusal(&missing));
+    // An error of the library, which has no number either.
+    let empty = opened(Path::new(""), Refuse::ANY).unwrap_err();
+    assert!(empty.raw_os_error().is_none() && !is_refusal(&empty), "{empty}");
 }
 
 #[test]

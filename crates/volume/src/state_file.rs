@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_core::format::{FORMAT, OriginPlace, StateRecord, superseded};
-use larder_private::{Directory, Refuse, check};
+use larder_private::{Directory, Refuse, check, is_refusal};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::error::VolumeError;
@@ -395,10 +395,10 @@ fn cannot(path: &Path, doing: &str, error: &io::Error) -> VolumeError {
         "make" => "cannot use it".to_owned(),
         _ => format!("cannot {doing} it"),
     };
-    // A refusal by `larder_private` states what is accepted.
-    let accepted = match error.raw_os_error() {
-        Some(_) => "; accepted: a directory that this user may write to",
-        None => "",
+    // A refusal states what is accepted.
+    let accepted = match is_refusal(error) {
+        true => "",
+        false => "; accepted: a directory that this user may write to",
     };
     let why = format!("{what}: {error}{accepted}");
     VolumeError::StateDirectory { directory: path.to_owned(), why }

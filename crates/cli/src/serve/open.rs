@@ -16,7 +16,7 @@ use larder_front::listen::Secure;
 use larder_io::{
     Access, DevSpec, Device, OpenError, Privacy, ServerBounds, format_size, rough_size,
 };
-use larder_private::Refuse;
+use larder_private::{Refuse, is_refusal};
 use larder_volume::{FlashDevice, StateFile, VolumeError};
 use rustix::fs::OFlags;
 
@@ -381,8 +381,7 @@ fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(None),
         Err(e) => {
             let why = format!("{} of {size} cannot be created: {e}", path.display());
-            // An error without a number is a refusal: see `larder_private::Refused`.
-            let code = if e.raw_os_error().is_some() { 2 } else { 4 };
+            let code = if is_refusal(&e) { 4 } else { 2 };
             bail!(BadSetting { code, ..BadSetting::new("flash", why) });
         }
     };

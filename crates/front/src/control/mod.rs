@@ -23,7 +23,7 @@ use std::time::Duration;
 use larder_core::format::Wishes;
 use larder_io::{Credentials, DevSpec, Device, OpenError};
 use larder_nbd::deadline::Deadlined;
-use larder_private::{Directory, Refuse};
+use larder_private::{Directory, Refuse, is_refusal};
 use larder_volume::peer::Peer;
 use larder_volume::{FlashDevice, Volume, VolumeError};
 use serde_json::{Value, json};
@@ -81,8 +81,7 @@ pub fn make_home(control: &Path) -> Result<(), VolumeError> {
     let at = dir.display();
     match Directory::create(dir, Refuse::NOTHING, 0o755) {
         Ok(_) => Ok(()),
-        // It is refused: see `larder_private::Refused`.
-        Err(e) if e.raw_os_error().is_none() => {
+        Err(e) if is_refusal(&e) => {
             Err(VolumeError::Refused(format!("control socket {}: {e}", control.display())))
         }
         Err(e) if dir.exists() => {

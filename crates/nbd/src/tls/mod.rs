@@ -23,7 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_private::Refuse;
+use larder_private::{Refuse, is_refusal};
 use rustix::fs::OFlags;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
@@ -106,8 +106,7 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let read = open_key(path).and_then(|file| file.take(MOST_KEY_BYTES).read_to_end(&mut pem));
     match read {
         Ok(_) => PrivateKeyDer::from_pem_slice(&pem).map_err(|e| fail(e.to_string())),
-        // It is refused: see `larder_private::Refused`.
-        Err(e) if e.raw_os_error().is_none() => Err(TlsError::OpenKey(e.to_string())),
+        Err(e) if is_refusal(&e) => Err(TlsError::OpenKey(e.to_string())),
         Err(e) => Err(fail(e.to_string())),
     }
 }
