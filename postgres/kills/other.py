@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What another local user tries against a server: scenarios_others.py runs it as that user.
+"""The ways in which another local user may try to read, change or stop a server. scenarios_others.py runs it as that user.
 
-It gets the places as JSON on standard input and prints what came of each way as JSON: the text of the error, or `done`.
+Standard input: the server's paths and processes, as JSON. Standard output: for each way a result and a text, as JSON. The
+results: `done`, `refused` (the kernel denied access), `failed` (any other error, which shows nothing about access).
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -25,6 +27,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
 PROCESS_VM_READV = 310 if os.uname().machine == "x86_64" else 270
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+REFUSALS = (errno.EACCES, errno.EPERM)
 
 
 @dataclass
@@ -39,7 +42,6 @@ class Target:
     server: str
     table: str
     memory: list[str]
-    prefix: str
     postmaster: int
     children: list[int]
 
@@ -54,15 +56,19 @@ class Way:
     # It only looks: the server's own user succeeds, and nothing has changed.
     looks: bool
     run: Callable[[Target], None]
+    # What it tries to change is missing (ENOENT) while the server is stopped.
+    missing: bool = False
 
 
 WAYS: list[Way] = []
 
 
-def way(name: str, when: str = "both", looks: bool = False) -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
+def way(
+    name: str, when: str = "both", looks: bool = False, missing: bool = False,
+) -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
     """Enters a function into the list."""
     def enter(function: Callable[[Target], None]) -> Callable[[Target], None]:
-        WAYS.append(Way(name, when, looks, function))
+        WAYS.append(Way(name, when, looks, function, missing))
         return function
     return enter
 
@@ -93,7 +99,7 @@ def memory(target: Target) -> str:
 
 
 # The data directory.
-for inside in ("global/pg_control", "larder_flash", "pg_wal"):
+for inside in ("global/pg_control", "pg_wal"):
     WAYS.append(Way(f"look at {inside}", "both", True, lambda target, inside=inside: print(  # type: ignore[misc]
         os.stat(target.data / inside).st_size, file=sys.stderr)))
 
@@ -134,6 +140,11 @@ def _(target: Target) -> None:
 
 
 # Flash.
+@way("look at the flash file", looks=True)
+def _(target: Target) -> None:
+    os.stat(target.flash / "larder.flash")
+
+
 @way("list the flash directory", looks=True)
 def _(target: Target) -> None:
     os.listdir(target.flash)
@@ -347,7 +358,7 @@ def _(target: Target) -> None:
     (target.home / "other").rename(target.home / f".s.PGSQL.{target.port}")
 
 
-@way("remove the server's socket")
+@way("remove the server's socket", missing=True)
 def _(target: Target) -> None:
     (target.home / f".s.PGSQL.{target.port}").unlink()
 
@@ -370,9 +381,23 @@ def _(target: Target) -> None:
 @way("start a server on the data directory", "stopped")
 def _(target: Target) -> None:
     words = [target.server, "-D", str(target.data)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    env = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, env=env)
     if done.returncode != 0:
-        raise OSError(done.stderr.strip())
+        text = done.stderr.strip()
+        raise OSError(errno.EACCES if os.strerror(errno.EACCES) in text else 0, text)
+
+
+def tried(one: Way, when: str, target: Target) -> tuple[str, str]:
+    """The result of a way, and the error's text."""
+    accepted = (*REFUSALS, errno.ENOENT) if one.missing and when == "stopped" else REFUSALS
+    try:
+        one.run(target)
+    except OSError as error:
+        return ("refused" if error.errno in accepted else "failed"), f"{type(error).__name__}: {error}"
+    except StopIteration:
+        return "failed", "there is no such mapping or descriptor"
+    return "done", ""
 
 
 def main() -> None:
@@ -381,15 +406,8 @@ def main() -> None:
     when, looks = words.pop("when"), words.pop("looks")
     paths = {name: Path(words.pop(name)) for name in ("data", "flash", "home", "library")}
     target = Target(**paths, **words)
-    found = {}
-    for one in WAYS:
-        if one.when not in ("both", when) or (looks and not one.looks):
-            continue
-        try:
-            one.run(target)
-            found[one.name] = "done"
-        except (OSError, StopIteration) as error:
-            found[one.name] = f"{type(error).__name__}: {error}"
+    tries = [one for one in WAYS if one.when in ("both", when) and (one.looks or not looks)]
+    found = {one.name: tried(one, when, target) for one in tries}
     json.dump(found, sys.stdout)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Another local user, with nothing but a shell, who can neither read, change nor stop anything."""
+"""Attacks of another local user who has a shell: that user cannot read, change or stop the server or its cache."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def as_other(words: list[str], text: str = "", user: pwd.struct_passwd | None = 
 
 
 def prefix_of(cluster: Cluster) -> str:
-    """What the names of the server's memory begin with, from one that it has."""
+    """The first part of the names of the server's memory, taken from the name of the present one."""
     return "-".join(str(cluster.shared_files()[0]).split("-")[:3])
 
 
-def tried(lab: Lab, cluster: Cluster, prefix: str, table: str, own: bool = False) -> dict[str, str]:
-    """What came of each way; `own`: of those that only look, by the server's own user."""
+def tried(lab: Lab, cluster: Cluster, table: str, own: bool = False) -> dict[str, tuple[str, str]]:
+    """The result and the text of each way, see other.py; `own`: the server's own user tries those that only look."""
     first = cluster.postmaster()
     words = {
         "when": "running" if first else "stopped", "looks": own, "postmaster": first,
         "children": [pid for pid in cluster.processes() if pid != first],
         "data": str(cluster.data), "flash": str(flash_of(cluster)), "home": str(cluster.home),
         "library": str(lab.options.library), "server": str(BIN / "postgres"), "port": cluster.port,
-        "table": table, "prefix": prefix,
+        "table": table,
         "memory": [str(file) for file in cluster.shared_files()] if first else [],
     }
     script = lab.options.base / "other.py"
@@ -81,27 +81,38 @@ def tried(lab: Lab, cluster: Cluster, prefix: str, table: str, own: bool = False
     return dict(json.loads(found))
 
 
-def expect_nothing(lab: Lab, cluster: Cluster, prefix: str, table: str) -> int:
-    """No way works for the other user, and those that look work for the server's own; the number of ways."""
-    found = tried(lab, cluster, prefix, table)
-    if worked := [name for name, result in found.items() if result == "done"]:
+def expect_refusals(lab: Lab, cluster: Cluster, table: str) -> int:
+    """Every way is refused to the other user, and those that look work for the server's own; the number of ways."""
+    found = tried(lab, cluster, table)
+    if worked := [name for name, (result, _) in found.items() if result == "done"]:
         raise Failed(f"{OTHER} can: {', '.join(worked)}")
-    # Else a way would prove nothing: it may look in the wrong place.
-    if failed := [f"{name} ({result})" for name, result in tried(lab, cluster, prefix, table, True).items() if result != "done"]:
+    if failed := [f"{name} ({text})" for name, (result, text) in found.items() if result != "refused"]:
+        raise Failed(f"{OTHER} was not refused, but got another error: {', '.join(failed)}")
+    # Otherwise a refusal would prove nothing: the way may look in the wrong place.
+    own = tried(lab, cluster, table, own=True)
+    if failed := [f"{name} ({text})" for name, (result, text) in own.items() if result != "done"]:
         raise Failed(f"{USER} cannot: {', '.join(failed)}")
     return len(found)
 
 
+def searchable(lab: Lab) -> Path:
+    """A directory of the server's user that others can search, unlike the data directory."""
+    above = lab.place().home
+    above.mkdir(mode=0o755)
+    give(above)
+    return above
+
+
 @contextmanager
 def squatted(prefix: str) -> Iterator[None]:
-    """The other user makes everything under the names that the server's memory has or may have, and goes on with it."""
+    """The other user makes files of every kind under the names that earlier or later memories of the server may have."""
     user = other()
     made = {
         "": "file", "-0": "header", "-1": "directory", "-2": "link", "-3": "fifo", "-4": "all may write",
-        "-00000000000000ff": "file", "x": "file",
+        "-5": "socket", "-00000000000000ff": "file", "x": "file",
     }
     script = f"""
-import os, select, sys
+import os, socket, sys
 prefix, made = {prefix!r}, {made!r}
 os.umask(0)
 for suffix, what in made.items():
@@ -109,17 +120,12 @@ for suffix, what in made.items():
     if what == "directory": os.mkdir(path, 0o777)
     elif what == "link": os.symlink("/etc/passwd", path)
     elif what == "fifo": os.mkfifo(path, 0o666)
+    elif what == "socket": socket.socket(socket.AF_UNIX).bind(path)
     else:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600 if what == "file" else 0o666)
         os.write(file, {HEADER!r})
 print("made", flush=True)
-number = 0
-while not select.select([sys.stdin], [], [], 0.001)[0]:
-    path = f"{{prefix}}-{{number:016x}}"
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)); os.unlink(path)
-    except OSError: pass
-    number += 1
+sys.stdin.readline()
 for suffix, what in made.items():
     (os.rmdir if what == "directory" else os.unlink)(prefix + suffix)
 """
@@ -141,13 +147,13 @@ for suffix, what in made.items():
 def another_user(lab: Lab) -> None:
     """Nothing is read, changed or stopped; the next starts are as warm as without that user."""
     other()
-    cluster = lab.warm(**QUIET, unix_socket_permissions="0700")
+    cluster = lab.warm(**QUIET, unix_socket_permissions="0700", larder__flash_directory=str(searchable(lab) / "flash"))
     table = cluster.sql("select pg_relation_filepath('t')")
     wanted, prefix = digest(cluster), prefix_of(cluster)
-    ways = expect_nothing(lab, cluster, prefix, table)
+    ways = expect_refusals(lab, cluster, table)
     expect("the table's digest", digest(cluster), wanted)
     cluster.stop()
-    ways += expect_nothing(lab, cluster, prefix, table)
+    ways += expect_refusals(lab, cluster, table)
     if ways < WAYS_LEAST:
         raise Failed(f"only {ways} ways were tried")
     at = cluster.log_size()
@@ -163,13 +169,11 @@ def another_user(lab: Lab) -> None:
 def foreign_flash(lab: Lab) -> None:
     """Under `full` too, since no page is only on flash yet. No page is in that user's file."""
     user = other()
-    above = lab.place().home
-    above.mkdir(mode=0o755)
-    give(above)
+    above = searchable(lab)
     for name, mode in (("loose", 0o777), ("sticky", 0o1777)):
         (above / name).mkdir()
         (above / name).chmod(mode)
-    script = "umask 0; mkdir -p $0 && : >$0/larder.flash"
+    script = "umask 0; mkdir -p $0 && : >$0/larder.flash && mkfifo $0/larder.kept"
     for name, why in (
         ("loose/larder", "has mode 0777"), ("sticky/larder", f"belongs to the user with id {user.pw_uid}"),
         ("sticky", "has mode 1777"),
