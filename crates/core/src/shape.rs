@@ -106,6 +106,12 @@ impl Shape {
         own.min(self.units()) as u32
     }
 
+    /// Pages of the volume; the last may be short.
+    #[must_use]
+    pub const fn pages(&self) -> u64 {
+        self.origin_bytes.div_ceil(PAGE as u64)
+    }
+
     /// Pages in a unit.
     #[must_use]
     pub fn pages_per_unit(&self) -> u32 {

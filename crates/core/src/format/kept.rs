@@ -6,7 +6,7 @@
 
 use super::logs::LogsPlan;
 use super::plan::Plan;
-use crate::buf::{Buf, PAGE};
+use crate::buf::Buf;
 use crate::journal::layout::Layout;
 use crate::journal::recover::{Recovered, Unusable, recover};
 use crate::pagelog::{Geometry, Inspection, OpenError};
@@ -118,7 +118,7 @@ pub fn look_at_log<'a>(
     place: Geometry,
     flash: &'a impl Medium,
 ) -> Result<Inspection<'a>, OpenError> {
-    let pages = logs.shape.origin_bytes.div_ceil(PAGE as u64);
+    let pages = logs.shape.pages();
     Inspection::new(place, logs.settings(), pages, |at, buf| flash.fill(at, buf))
 }
 

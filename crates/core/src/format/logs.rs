@@ -4,7 +4,7 @@
 use super::label::{HEADER_BYTES, Keeps, LABELS_END, Label, MOST_SHARDS, Section, SectionKind};
 use super::room::TooSmall;
 use crate::buf::PAGE;
-use crate::pagelog::{BATCH_PAGES_MOST, Geometry, LogPolicy, LogSettings};
+use crate::pagelog::{Geometry, LogPolicy, LogSettings};
 use crate::shape::Shape;
 
 /// The places of page logs.
@@ -56,8 +56,7 @@ impl LogsPlan {
         let valid = (1..=MOST_SHARDS).contains(&label.shards)
             && shape.unit_bytes.is_power_of_two()
             && shape.unit_bytes >= PAGE as u64
-            && (1..=BATCH_PAGES_MOST).contains(&batch_pages)
-            && blocks >= plan.geometry(0, 0).least_blocks()
+            && plan.geometry(0, 0).is_possible()
             && at >= LABELS_END;
         valid.then_some(plan)
     }

@@ -251,4 +251,18 @@ mod tests {
             assert!(fit(bytes - 512).is_err(), "{bytes} bytes, and no fewer, for {choices:?}");
         }
     }
+
+    #[test]
+    fn a_label_of_logs_that_cannot_exist_is_refused() {
+        let choices = preset("face").expect("the preset exists").choices();
+        let shape = Shape::new(1 << 30, choices.unit_bytes, 2);
+        let plan = Plan::fit(shape, &choices, device(1 << 30), None).expect("fits");
+        let by = |bytes| {
+            let mut label = plan.label(7);
+            label.sections.iter_mut().for_each(|section| section.offset += bytes);
+            Plan::of_label(&label, device(2 << 30))
+        };
+        assert!(by(0).is_ok() && by(4096).is_ok());
+        assert_eq!(by(512), Err(Unsuitable), "pages of the log are not aligned");
+    }
 }

@@ -104,7 +104,7 @@ fn recover(
         store.read_image(image, offset, &mut buf);
         Ok(buf)
     };
-    let pages = setup.shape.origin_bytes.div_ceil(PAGE as u64);
+    let pages = setup.shape.pages();
     let look = Inspection::new(place, settings, pages, read)?;
     let pages = look.pages().map(|(page, at, dirty)| (page, (at, dirty))).collect();
     Ok((look.found, pages))
