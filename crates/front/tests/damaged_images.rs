@@ -8,9 +8,9 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use std::panic::catch_unwind;
-use std::path::Path;
+use std::path::PathBuf;
 
-use larder_testkit::fuzz::{metadata, page_log, state_file};
+use larder_testkit::fuzz::{corpus, metadata, page_log, state_file};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -22,18 +22,10 @@ fn count() -> u64 {
     std::env::var("LARDER_DAMAGED_IMAGES").map_or(FEW, |count| count.parse().unwrap())
 }
 
-/// The inputs of a target's corpus.
-fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()).collect();
-    files.sort();
-    files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
-}
-
 /// An input of the corpus with some bytes changed, or a random one of up to a dozen pieces.
-fn damaged(corpus: &[Vec<u8>], numbers: &mut Pcg64Mcg) -> Vec<u8> {
+fn damaged(corpus: &[(PathBuf, Vec<u8>)], numbers: &mut Pcg64Mcg) -> Vec<u8> {
     let mut input = match numbers.random_ratio(2, 3) {
-        true => corpus[numbers.random_range(0..corpus.len())].clone(),
+        true => corpus[numbers.random_range(0..corpus.len())].1.clone(),
         false => {
             let mut input = vec![0; numbers.random_range(2..400)];
             numbers.fill_bytes(&mut input);

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the fuzz corpus (`fuzz/corpus`) through the fuzzed functions; see CONTRIBUTING.md. A file whose name begins
 //! with `found` once made its function panic.
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
-use std::path::Path;
-
-use larder_testkit::fuzz::{metadata, nbd_handshake, nbd_requests, page_log, state_file};
+use larder_testkit::fuzz::{corpus, metadata, nbd_handshake, nbd_requests, page_log, state_file};
 
 fn replay(target: &str, check: fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path()).collect();
-    files.sort();
-    assert!(files.len() > 10, "{}: {} files", dir.display(), files.len());
-    for file in files {
-        let data = std::fs::read(&file).unwrap();
+    let inputs = corpus(target);
+    assert!(inputs.len() > 10, "{target}: {} inputs", inputs.len());
+    for (file, data) in inputs {
         let judged = std::panic::catch_unwind(|| check(&data));
         assert!(judged.is_ok(), "{}", file.display());
     }

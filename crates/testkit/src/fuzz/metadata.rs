@@ -21,6 +21,7 @@ use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
 use larder_volume::inspect;
 
+use super::seal;
 use crate::memory::{FLASH, Memory};
 use crate::units::{LOG_BYTES, recover_from};
 
@@ -112,13 +113,8 @@ impl Image {
     }
 
     fn fix(&mut self, what: u8) {
-        let fix = |bytes: &mut [u8], at: usize| {
-            bytes[at..at + 4].fill(0);
-            let crc = crc32c(bytes);
-            bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
-        };
         if what & LABELS != 0 {
-            (0..2).for_each(|copy| fix(self.structure(copy), 12));
+            (0..2).for_each(|copy| _ = seal(self.structure(copy), 12));
         }
         for region in [0, 1] {
             if what & LOGS != 0 {
@@ -132,7 +128,7 @@ impl Image {
                 }
                 // A header that was never written stays zero.
                 if what & HEADERS != 0 && header.iter().any(|b| *b != 0) {
-                    fix(header, 12);
+                    seal(header, 12);
                 }
             }
         }
@@ -156,10 +152,7 @@ impl Image {
             }
             bytes[32..36].copy_from_slice(&end.before.to_le_bytes());
             bytes[40..48].copy_from_slice(&VOLUME.to_le_bytes());
-            bytes[4..8].fill(0);
-            let crc = crc32c(bytes);
-            bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-            (end.before, end.sequence) = (crc, end.sequence + 1);
+            (end.before, end.sequence) = (seal(bytes, 4), end.sequence + 1);
         }
     }
 }

@@ -8,3 +8,26 @@ pub mod nbd_handshake;
 pub mod nbd_requests;
 pub mod page_log;
 pub mod state_file;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use larder_core::checksum::crc32c;
+
+/// The inputs of a target's corpus with their paths, in the order of the paths.
+#[must_use]
+pub fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let read = |file: PathBuf| (file.clone(), fs::read(file).unwrap());
+    files.into_iter().map(read).collect()
+}
+
+/// Writes the checksum of a structure into its field at `at`, which counts as zero; returns the checksum.
+fn seal(bytes: &mut [u8], at: usize) -> u32 {
+    bytes[at..at + 4].fill(0);
+    let crc = crc32c(bytes);
+    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    crc
+}

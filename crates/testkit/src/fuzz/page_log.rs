@@ -13,7 +13,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::checksum::crc32c;
 use larder_core::config::{AdmissionChoice, Choices, WritePolicy, preset};
 use larder_core::exec::SECOND;
 use larder_core::format::{Kept, LogsPlan, Medium, Plan};
@@ -21,6 +20,7 @@ use larder_core::pagelog::{Geometry, LogPolicy};
 use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 
+use super::seal;
 use crate::memory::{FLASH, Memory};
 
 const VOLUME: u64 = 0x1122_3344_5566_7788;
@@ -194,9 +194,7 @@ impl Image {
                 _ => 0,
             };
             if what & fixed != 0 {
-                bytes[CRC_AT..CRC_AT + 4].fill(0);
-                let crc = crc32c(bytes);
-                bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+                seal(bytes, CRC_AT);
             }
         }
     }
