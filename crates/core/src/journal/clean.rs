@@ -81,9 +81,9 @@ struct Snapshot {
     before: Before,
 }
 
-/// The slots of a checkpoint's snapshot, before it.
+/// The state before a checkpoint's snapshot.
 pub(crate) struct Begun {
-    /// The origin is not flushed.
+    /// The journal omits the flush of the origin.
     rests: bool,
     slots: Vec<Before>,
 }

@@ -15,7 +15,7 @@ use crate::cache::units::directory::Single;
 use crate::mutant;
 
 impl CleanJournal {
-    /// Whether the origin is not flushed now.
+    /// Whether the journal omits the flush of the origin.
     pub(super) fn rests(&self) -> bool {
         let (cx, hurry) = (&self.base.cx, self.base.progress.hurry.get());
         cx.exec.now() < self.rests_until.get() && !hurry

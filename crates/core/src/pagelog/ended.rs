@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages that tombstones ended, as ranges: what a rebuild needs costs as much as the log has entries, whatever counts the
-//! tombstones on flash have.
+//! The pages of tombstones, as ranges. The cost of a rebuild depends on the number of entries, not on the counts in
+//! tombstones.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

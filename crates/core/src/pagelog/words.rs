@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 /// Pages have numbers below this.
 pub const PAGES_MOST: u64 = 1 << 58;
-/// Positions, and numbers of headers and generations, are below this, so that no sum of them overflows. A log of one page
-/// that is appended to a million times a second reaches it after 146,000 years.
+/// Positions, and numbers of headers and generations, are below this, so that no sum of them overflows. A log to
+/// which a million blocks a second are appended reaches it after 146,000 years.
 pub const POSITIONS_MOST: u64 = 1 << 62;
 /// Batches in memory: one is filled while others are written.
 pub const BUFFERS: usize = 4;
