@@ -173,8 +173,8 @@ impl Origin for Disk {
         Ok(())
     }
 
-    /// Nothing: the server has cut or dropped the files, and of pages that the log does not have none is written.
-    fn zero(&self, _: Range<u64>, _: usize, _: &Member) -> Result<(), Errno> {
+    /// Nothing: the server truncates or drops the files itself, and `write` skips pages that the log does not have.
+    fn zero(&self, _: Range<u64>, _: &Member) -> Result<(), Errno> {
         Ok(())
     }
 

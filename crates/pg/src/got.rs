@@ -7,7 +7,6 @@
 //! Why not symbols of the same names: they would be found first only when preloaded, and by every library.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::ops::Range;
@@ -63,7 +62,7 @@ struct Tables {
 }
 
 unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, into: *mut c_void) -> c_int {
-    // SAFETY: `into` is the `Tables` of `entries`; the loader describes the executable first, and its headers and
+    // SAFETY: `into` is the `Tables` of `tables`; the loader describes the executable first, and its headers and
     // dynamic section are mapped as long as it runs.
     unsafe {
         let (info, tables) = (&*info, &mut *into.cast::<Tables>());
@@ -141,7 +140,7 @@ pub fn imports(names: &[&str]) -> Option<&'static str> {
 /// was before.
 ///
 /// # Errors
-/// If a page of the table cannot be made writable, or read-only again.
+/// If the table cannot be made writable, or read-only again.
 pub fn redirect(functions: &[(&str, *const c_void)]) -> io::Result<usize> {
     let tables = tables();
     let named = |name: &str| functions.iter().find(|(n, _)| *n == name).map(|(_, f)| *f);
@@ -149,33 +148,21 @@ pub fn redirect(functions: &[(&str, *const c_void)]) -> io::Result<usize> {
         .into_iter()
         .filter_map(|entry| named(entry.name).map(|function| (entry, function)))
         .collect();
-    let pages: BTreeSet<usize> =
-        changes.iter().map(|(entry, _)| page_of(entry.at as usize)).collect();
-    let is_protected = |page: &&usize| tables.relro.contains(*page);
-    let opened =
-        pages.iter().try_for_each(|page| protect(*page, libc::PROT_READ | libc::PROT_WRITE));
-    if opened.is_ok() {
-        for (entry, function) in &changes {
-            // SAFETY: the entry is the executable's, and its page is writable now. An aligned pointer is written at once,
-            // and the process has one thread.
-            unsafe { entry.at.write(*function) };
-        }
+    // Other parts of the table are writable.
+    protect(&tables.relro, libc::PROT_READ | libc::PROT_WRITE)?;
+    for (entry, function) in &changes {
+        // SAFETY: the entry is the executable's, and writable now. An aligned pointer is written at once, and the process
+        // has one thread.
+        unsafe { entry.at.write(*function) };
     }
-    let closed = pages
-        .iter()
-        .filter(is_protected)
-        .map(|page| protect(*page, libc::PROT_READ))
-        .collect::<Vec<_>>();
-    opened?;
-    closed.into_iter().collect::<io::Result<()>>()?;
+    protect(&tables.relro, libc::PROT_READ)?;
     Ok(changes.len())
 }
 
-/// Gives a page of the executable's table this protection.
-fn protect(page: usize, protection: c_int) -> io::Result<()> {
-    // SAFETY: the page is mapped as long as the process runs, and has only data that is read or, where it was writable
-    // before, stays writable.
-    match unsafe { libc::mprotect(page as *mut c_void, rustix::param::page_size(), protection) } {
+/// Gives whole pages, which the loader made read-only, this protection.
+fn protect(pages: &Range<usize>, protection: c_int) -> io::Result<()> {
+    // SAFETY: the pages are mapped as long as the process runs, and have only data, which stays readable.
+    match unsafe { libc::mprotect(pages.start as *mut c_void, pages.len(), protection) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -191,6 +178,7 @@ mod tests {
         assert_eq!(imports(&["no_such_function"]), None);
         assert!(imports(&["write", "mmap", "mmap64"]).is_some());
     }
+
     /// Whether the page with this address is writable.
     fn is_writable(at: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

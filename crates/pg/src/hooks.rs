@@ -303,7 +303,8 @@ unsafe extern "C" fn preadv(fd: RawFd, parts: *const iovec, count: c_int, at: of
 unsafe extern "C" fn pwrite(fd: RawFd, buf: *const c_void, count: size_t, at: off_t) -> ssize_t {
     let part = iovec { iov_base: buf.cast_mut(), iov_len: count };
     if let File::Wal(segment) = here::file(fd) {
-        // SAFETY: as the server's own call: so many bytes are there.
+        // SAFETY: as the server's own call: so many bytes are there. The server writes its log from its log buffers or from
+        // private memory, both mapped and writable.
         unsafe {
             wal::about_to_be(segment, at.max(0) as u64, buf as usize, count);
             let written = libc::pwrite(fd, buf, count, at);

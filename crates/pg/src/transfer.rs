@@ -9,6 +9,7 @@
 
 use std::ops::{Deref, Range};
 use std::os::fd::{BorrowedFd, RawFd};
+use std::slice;
 
 use larder_core::buf::Buf;
 use larder_core::request::Errno;
@@ -71,14 +72,15 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         let frames: Option<Vec<usize>> = addresses.iter().map(|a| armed.frame(*a)).collect();
         let page_bytes = armed.page_bytes;
         let slots = frames?.into_iter().zip(addresses).enumerate().map(|(i, (frame, address))| {
-            // SAFETY: a frame of shared buffers.
+            // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped and writable.
             pool.leaves(frame, || unsafe { frame::copy(address, page_bytes) });
             let page = pool.page(&span.fork, pool.block(span.segment, span.first + i as u64));
             let epoch = page.map_or(0, |page| pool.epoch(page));
             let hit = page.and_then(|page| Some((page, pool.fetch(page)?)));
             if let Some((page, bytes)) = &hit {
                 // SAFETY: as above; no other process uses it until this read is done.
-                unsafe { frame::fill(address, bytes) };
+                let target = unsafe { slice::from_raw_parts_mut(address as *mut u8, page_bytes) };
+                target.copy_from_slice(bytes);
                 pool.filled(frame, *page, epoch, bytes);
             }
             Slot { frame, address, page, epoch, hit: hit.is_some() }
@@ -121,9 +123,10 @@ unsafe fn read_around(
                 ..end.min(from + part.iov_len as u64).min(first + bytes.len() as u64);
             if both.start < both.end {
                 let source = (both.start - first) as usize..(both.end - first) as usize;
-                let target = part.iov_base as usize + (both.start - from) as usize;
-                // SAFETY: within the caller's part.
-                unsafe { frame::fill(target, &bytes[source]) };
+                let at = part.iov_base as usize + (both.start - from) as usize;
+                // SAFETY: within the caller's part, which nothing else uses until this read is done.
+                let target = unsafe { slice::from_raw_parts_mut(at as *mut u8, source.len()) };
+                target.copy_from_slice(&bytes[source]);
             }
         }
         from += part.iov_len as u64;
@@ -165,9 +168,11 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         here::with(|_, pool| {
             for slot in &run[..whole] {
                 if let Some(page) = slot.page {
-                    // SAFETY: a frame of shared buffers.
-                    let bytes = unsafe { frame::copy(slot.address, page_bytes) };
-                    pool.filled(slot.frame, page, slot.epoch, &bytes);
+                    let start = slot.address as *const u8;
+                    // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped, and no other process
+                    // uses the frame until this read is done.
+                    let bytes = unsafe { slice::from_raw_parts(start, page_bytes) };
+                    pool.filled(slot.frame, page, slot.epoch, bytes);
                 }
             }
         });
@@ -251,7 +256,7 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
             copies.push(unsafe {
                 match armed.frame(at) {
                     Some(_) => Bytes::Copied(frame::copy(at, len)),
-                    None => Bytes::Own(std::slice::from_raw_parts(at as *const u8, len)),
+                    None => Bytes::Own(slice::from_raw_parts(at as *const u8, len)),
                 }
             });
         }

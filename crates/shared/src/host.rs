@@ -43,11 +43,9 @@ pub trait Origin {
     ///
     /// # Errors
     /// A page cannot be written.
-    fn zero(&self, pages: Range<u64>, page_bytes: usize, member: &Member) -> Result<(), Errno> {
-        for page in pages {
-            self.write(page, &[Buf::zeroed(page_bytes)], member)?;
-        }
-        Ok(())
+    fn zero(&self, mut pages: Range<u64>, member: &Member) -> Result<(), Errno> {
+        let zero = [Buf::zeroed(member.page_bytes())];
+        pages.try_for_each(|page| self.write(page, &zero, member))
     }
     /// Makes all writes durable, whichever process made them.
     ///
@@ -222,7 +220,7 @@ impl Member {
     }
 
     fn zero(&self, pages: Range<u64>) -> Result<(), Errno> {
-        self.change_past_log(|| self.0.devices.origin.zero(pages, self.page_bytes(), self))
+        self.change_past_log(|| self.0.devices.origin.zero(pages, self))
     }
 
     pub(crate) fn page_bytes(&self) -> usize {
