@@ -91,6 +91,8 @@ pub struct Request {
     pub len: u64,
     /// Data to write, or memory to read into; `None` for the other kinds.
     pub buf: Option<Buf>,
+    /// A read that leaves the cache as it is: it admits nothing and counts as no access. For copies of the whole volume.
+    pub passive: bool,
 }
 
 /// The reply to a [`Request`]. A read returns its buffer; a write does not, since the engine may still write it to flash.

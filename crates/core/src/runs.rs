@@ -74,7 +74,7 @@ impl Runs {
 
 /// Cuts a request at the borders of units. Returns also the buffer of the whole request, if it reads.
 pub(crate) fn parts(request: Request, unit_bytes: u64) -> (Vec<Request>, Option<Buf>) {
-    let Request { kind, offset, len, buf } = request;
+    let Request { kind, offset, len, buf, passive } = request;
     let mut parts = Vec::new();
     let mut at = offset;
     while at < offset + len {
@@ -83,7 +83,7 @@ pub(crate) fn parts(request: Request, unit_bytes: u64) -> (Vec<Request>, Option<
         // A part that reads allocates its own buffer.
         let written = buf.as_ref().filter(|_| kind != Kind::Read);
         let buf = written.map(|buf| Buf::copy_of(&buf[bytes]));
-        parts.push(Request { kind, offset: at, len: end - at, buf });
+        parts.push(Request { kind, offset: at, len: end - at, buf, passive });
         at = end;
     }
     let reads = kind == Kind::Read;
@@ -98,9 +98,11 @@ mod tests {
     fn a_run_is_answered_once_with_all_bytes_and_the_first_error() {
         let runs = Runs::default();
         let buf = Some(Buf::copy_of(&[7; 12_288]));
-        let request = Request { kind: Kind::Read, offset: 2048, len: 12_288, buf };
+        let (kind, passive) = (Kind::Read, true);
+        let request = Request { kind, offset: 2048, len: 12_288, buf, passive };
         let (parts, _) = parts(request, 4096);
         assert_eq!(parts.iter().map(|p| p.len).collect::<Vec<_>>(), [2048, 4096, 4096, 2048]);
+        assert!(parts.iter().all(|p| p.passive));
         let answer = |failing: Option<usize>| {
             let run = runs.open(9, 4, Some(Buf::with_len(12_288)));
             let replies = parts.iter().enumerate().filter_map(|(n, part)| {

@@ -55,14 +55,15 @@ impl Rig {
 
     fn read(&mut self, tag: u64) {
         let buf = Some(Buf::with_len(PAGE as usize));
-        self.shard.submit(tag, Request { kind: Kind::Read, offset: 0, len: PAGE, buf });
+        self.shard
+            .submit(tag, Request { kind: Kind::Read, offset: 0, len: PAGE, buf, passive: false });
         self.settle();
     }
 
     fn write(&mut self, tag: u64) {
         let buf = Some(Buf::copy_of(&[NEW; PAGE as usize]));
         let kind = Kind::Write { fua: false };
-        self.shard.submit(tag, Request { kind, offset: 0, len: PAGE, buf });
+        self.shard.submit(tag, Request { kind, offset: 0, len: PAGE, buf, passive: false });
         self.settle();
     }
 

@@ -63,7 +63,7 @@ impl Rig {
 
     fn read(&mut self, offset: u64, len: u64) -> bool {
         let buf = Some(Buf::with_len(len as usize));
-        self.shard.submit(0, Request { kind: Kind::Read, offset, len, buf });
+        self.shard.submit(0, Request { kind: Kind::Read, offset, len, buf, passive: false });
         self.hit = None;
         while self.hit.is_none() && self.step() {}
         self.hit.expect("it was answered")

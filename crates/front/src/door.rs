@@ -39,8 +39,10 @@ impl Door {
             let listener = Listener::start_secure(spec, volumes, exports, secure, rights)?;
             return Ok(Self::Socket(listener));
         };
-        match volumes.as_slice() {
-            [volume] => Ok(Self::File(Box::new(FuseDoor::open(path, volume)?))),
+        match (volumes.as_slice(), exports.get(0)) {
+            ([volume], Some(export)) => {
+                Ok(Self::File(Box::new(FuseDoor::open(path, volume, export)?)))
+            }
             _ => Err(VolumeError::Usage(format!(
                 "{spec}: serves a single volume; accepted: one fuse:PATH for each volume"
             ))),

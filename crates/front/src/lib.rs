@@ -4,11 +4,12 @@
 //! [`nbd`] and [`fuse`] are the protocols; [`listen`] accepts the clients of sockets; [`door`] covers both kinds;
 //! [`control`] is the operator's socket. The volume and its worker threads are in `larder-volume`: a worker serves a
 //! connection through [`larder_volume::session`] and knows no protocol. [`lobby`] has the clients that are not served yet,
-//! [`lines`] limits the lines of the log that a peer causes.
+//! [`lines`] limits the lines of the log that a peer causes, [`grant`] is what the clients of a listener may do.
 
 pub mod control;
 pub mod door;
 pub mod fuse;
+pub mod grant;
 pub mod lines;
 pub mod listen;
 pub mod lobby;

@@ -27,6 +27,7 @@ use larder_volume::peer::Peer;
 use larder_volume::seat::Seat;
 use larder_volume::{Accepted, Volume, VolumeError};
 
+use crate::grant::Grant;
 use crate::lines::Lines;
 use crate::lobby::{Lobby, Place};
 use crate::nbd::export::Exports;
@@ -45,7 +46,7 @@ const TCP_INTERVAL: Duration = Duration::from_secs(5);
 /// A TCP client that acknowledges nothing for so long, or has no room for replies, is disconnected.
 const TCP_BOUND: Duration = Duration::from_secs(30);
 /// The accepted forms of LISTEN, for messages.
-const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH";
+const ACCEPTED: &str = "nbd+unix:PATH, nbd://HOST:PORT or fuse:PATH, with ro: or backup: before it for clients that only read";
 
 /// An address to listen on, as the user writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +101,30 @@ impl fmt::Display for ListenSpec {
             Self::Tcp(address) => write!(f, "nbd://{address}"),
             Self::Fuse(path) => write!(f, "fuse:{}", path.display()),
         }
+    }
+}
+
+/// A listener, as the user writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// What its clients may do.
+    pub grant: Grant,
+    /// Its address.
+    pub spec: ListenSpec,
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (grant, spec) = Grant::split(text);
+        Ok(Self { grant, spec: spec.parse()? })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.grant.prefix(), self.spec)
     }
 }
 
@@ -430,6 +455,23 @@ mod tests {
         for bad in ["", "nbd+unix:", "nbd+unix:///x?socket=y", "nbd://host", "fuse:", "x"] {
             let error = bad.parse::<ListenSpec>().unwrap_err();
             assert!(error.contains("accepted: nbd+unix:PATH"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_restricts_what_clients_may_do() {
+        for (text, grant) in [
+            ("nbd+unix:/x", Grant::Full),
+            ("ro:nbd+unix:/x", Grant::ReadOnly),
+            ("backup:nbd://127.0.0.1:0", Grant::Backup),
+            ("ro:fuse:/x", Grant::ReadOnly),
+        ] {
+            let listen: Listen = text.parse().unwrap();
+            assert_eq!((listen.grant, listen.to_string()), (grant, text.to_owned()));
+        }
+        for bad in ["ro:", "ro:backup:nbd+unix:/x", "rw:nbd+unix:/x"] {
+            let error = bad.parse::<Listen>().unwrap_err();
+            assert!(error.contains("with ro: or backup: before it"), "{error}");
         }
     }
 }

@@ -58,7 +58,7 @@ fn content(offset: u64, len: u64) -> Vec<Buf> {
 
 fn answer(session: &mut Session, request: &ClientRequest) {
     let bufs = match request.what {
-        What::Io(Kind::Read) => content(request.offset, request.len),
+        What::Io(Kind::Read) | What::PassiveRead => content(request.offset, request.len),
         _ => Vec::new(),
     };
     session.reply(request.ticket, Ok(()), bufs);

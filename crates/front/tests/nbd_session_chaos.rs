@@ -102,7 +102,7 @@ impl World {
         let request = self.open.swap_remove(which % self.open.len());
         self.answered += 1;
         let data = match request.what {
-            What::Io(Kind::Read) => vec![Buf::with_len(request.len as usize)],
+            What::Io(Kind::Read) | What::PassiveRead => vec![Buf::with_len(request.len as usize)],
             _ => request.bufs,
         };
         self.session.reply(request.ticket, errno.map_or(Ok(()), Err), data);

@@ -197,7 +197,7 @@ impl World {
             let count = if self.flush_shards { self.shards.len() as u32 } else { 1 };
             let number = self.desk.open(client, kind, 0, count);
             for (i, shard) in (0..count).zip(&self.shards) {
-                let request = Request { kind, offset: 0, len: 0, buf: None };
+                let request = Request { kind, offset: 0, len: 0, buf: None, passive: false };
                 shard.submit(Desk::<u64>::tag(number, i), request);
             }
             return;
@@ -212,7 +212,8 @@ impl World {
                 Kind::Write { .. } => Some(Buf::copy_of(&data[from..from + piece.len as usize])),
                 _ => None,
             };
-            let request = Request { kind, offset: piece.offset, len: piece.len, buf };
+            let request =
+                Request { kind, offset: piece.offset, len: piece.len, buf, passive: false };
             let shard = self.shape.shard_at(piece.offset) as usize;
             self.shards[shard].submit(Desk::<u64>::tag(number, i as u32), request);
         }

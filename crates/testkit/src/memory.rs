@@ -43,6 +43,13 @@ impl Memory {
         Self { shard, origin, flash, lands: usize::MAX, replies: Vec::new(), now: 0 }
     }
 
+    /// Submits a read that leaves the cache as it is.
+    pub fn read_passively(&mut self, tag: u64, offset: u64, len: u64) {
+        let (kind, buf) = (Kind::Read, Some(Buf::with_len(len as usize)));
+        self.shard.submit(tag, Request { kind, offset, len, buf, passive: true });
+        self.settle();
+    }
+
     /// Submits a request; a write writes `fill`.
     pub fn ask(&mut self, tag: u64, kind: Kind, offset: u64, len: u64, fill: u8) {
         let buf = match kind {
@@ -50,7 +57,7 @@ impl Memory {
             Kind::Write { .. } => Some(Buf::copy_of(&vec![fill; len as usize])),
             _ => None,
         };
-        self.shard.submit(tag, Request { kind, offset, len, buf });
+        self.shard.submit(tag, Request { kind, offset, len, buf, passive: false });
         self.settle();
     }
 

@@ -308,7 +308,7 @@ fn enter(volume: &Arc<Volume>, front: Front, dir: &Path, shape: &Shape) -> (Door
         Front::Unix => ListenSpec::Unix(dir.join("nbd")),
         Front::Tcp => ListenSpec::Tcp("127.0.0.1:0".to_owned()),
         Front::Fuse => {
-            let door = FuseDoor::open(&dir.join("vol"), volume).unwrap();
+            let door = FuseDoor::open(&dir.join("vol"), volume, &Export::of(volume)).unwrap();
             let load = Load::over_file(door.file(), shape, &judge);
             return (Door::File(door), load);
         }

@@ -26,6 +26,8 @@ use crate::budget::Wake;
 pub enum What {
     /// Of the engine.
     Io(Kind),
+    /// A read that leaves the cache as it is.
+    PassiveRead,
     /// What the range is: data or a hole.
     Status {
         /// Its first extent alone.

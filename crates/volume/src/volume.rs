@@ -230,8 +230,22 @@ impl Volume {
         bufs: Vec<Buf>,
         done: impl FnOnce(Result<Vec<Buf>, Errno>) + Send + 'static,
     ) {
-        let owner = self.shape.shard_at(offset);
-        let call = Call { kind, offset, len, bufs, done: Box::new(done) };
+        self.post(Call { kind, passive: false, offset, len, bufs, done: Box::new(done) });
+    }
+
+    /// As [`call`](Self::call), a read that leaves the cache as it is.
+    pub fn read_passively(
+        &self,
+        offset: u64,
+        len: u64,
+        done: impl FnOnce(Result<Vec<Buf>, Errno>) + Send + 'static,
+    ) {
+        let (kind, bufs, done) = (Kind::Read, Vec::new(), Box::new(done));
+        self.post(Call { kind, passive: true, offset, len, bufs, done });
+    }
+
+    fn post(&self, call: Call) {
+        let owner = self.shape.shard_at(call.offset);
         self.mailboxes[owner as usize].post(Message::Call(call));
     }
 

@@ -109,7 +109,7 @@ impl Inline {
         let pages = self.unit_bytes / PAGE as u64;
         let offset = unit * self.unit_bytes + salt % pages * PAGE as u64;
         let buf = Some(Buf::with_len(PAGE));
-        self.shard.submit(salt, Request { kind, offset, len: PAGE as u64, buf });
+        self.shard.submit(salt, Request { kind, offset, len: PAGE as u64, buf, passive: false });
     }
 
     /// Lets a moment pass.

@@ -193,7 +193,13 @@ impl Target for Volume {
         let number = self.desk.open(client, Kind::Read, len, 1);
         for (i, piece) in pieces(offset, len, self.unit_bytes).enumerate() {
             let buf = Some(self.spare.pop().unwrap_or_else(|| Buf::with_len(PAGE)));
-            let request = Request { kind: Kind::Read, offset: piece.offset, len: piece.len, buf };
+            let request = Request {
+                kind: Kind::Read,
+                offset: piece.offset,
+                len: piece.len,
+                buf,
+                passive: false,
+            };
             self.shard.submit(Desk::<u32>::tag(number, i as u32), request);
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use larder_core::exec::Nanos;
-use larder_front::listen::{ListenSpec, Secure};
+use larder_front::listen::{Listen, Secure};
 use larder_io::DevSpec;
 use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls, TlsError};
 use larder_volume::VolumeError;
@@ -53,9 +53,10 @@ pub struct ServeArgs {
     pub preset: Option<String>,
     /// Where clients connect, repeatable: nbd+unix:PATH, nbd://HOST:PORT, fuse:PATH
     ///
-    /// fuse:PATH is a file that is the volume; a loop device can mount it.
+    /// fuse:PATH is a file that is the volume; a loop device can mount it. Clients of ro:LISTEN only read; clients of
+    /// backup:LISTEN only read, and their reads leave the cache as it is.
     #[arg(long, value_name = "LISTEN", required_unless_present = "config")]
-    pub listen: Vec<ListenSpec>,
+    pub listen: Vec<Listen>,
     /// Mode of unix listeners, which decides who may connect [default: as the umask allows]
     #[arg(long, value_name = "MODE", value_parser = mode, hide_short_help = true)]
     pub listen_mode: Option<u32>,

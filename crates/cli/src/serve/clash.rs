@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use larder_front::control::make_home;
-use larder_front::listen::{self, ListenSpec};
+use larder_front::listen::{self, Listen, ListenSpec};
 use larder_io::{DevSpec, whole_path};
 use larder_volume::VolumeError;
 
@@ -60,7 +60,7 @@ pub fn check_places(volume: &Checked) -> Result<()> {
         make_home(&volume.control)?;
         listen::check(&ListenSpec::Unix(volume.control.clone()))
             .map_err(|e| named(e, volume.plan.args.control.is_none()))?;
-        volume.plan.args.listen.iter().try_for_each(listen::check)
+        volume.plan.args.listen.iter().try_for_each(|listen| listen::check(&listen.spec))
     };
     look().map_err(|e: VolumeError| volume.plan.locate(e.into()))
 }
@@ -89,7 +89,7 @@ fn sockets(volumes: &[Checked]) -> Result<()> {
     let mut seen: HashMap<Thing, (String, Option<usize>)> = HashMap::new();
     for (index, volume) in volumes.iter().enumerate() {
         let args = &volume.plan.args;
-        let listeners = args.listen.iter().map(|spec| {
+        let listeners = args.listen.iter().map(|Listen { spec, .. }| {
             let sharer = (!matches!(spec, ListenSpec::Fuse(_))).then_some(index);
             (listener_thing(spec), "listen", sharer)
         });

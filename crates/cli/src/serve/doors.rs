@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::Result;
 use larder_front::control::{Control, Rules};
 use larder_front::door::Door;
-use larder_front::listen::ListenSpec;
+use larder_front::grant::Grant;
+use larder_front::listen::{Listen, ListenSpec};
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::socket::Rights;
 use larder_nbd::uri::Address;
@@ -35,6 +36,8 @@ struct Open {
     exports: Vec<String>,
     /// TCP clients need a certificate of the user's authority.
     known: bool,
+    /// Clients of an export can write.
+    writable: bool,
 }
 
 impl Doors {
@@ -48,9 +51,12 @@ impl Doors {
         }
         let mut listeners = Vec::new();
         for (spec, sharers) in shared(served) {
-            let exports = sharers.iter().map(|s| Export::of(&s.volume)).collect();
+            let export = |(s, grant): &Sharer<'_>| Export::of(&s.volume).granting(*grant);
+            let exports = sharers.iter().map(export).collect();
             let exports = Exports::new(exports).map_err(|e| VolumeError::Usage(e.to_string()))?;
             let names = exports.iter().map(|e| e.name.clone()).collect();
+            let writable = exports.iter().any(|e| !e.read_only);
+            let sharers: Vec<&Served> = sharers.into_iter().map(|(s, _)| s).collect();
             let volumes = sharers.iter().map(|s| Arc::clone(&s.volume)).collect();
             let (volumes, exports) = (Arc::new(volumes), Arc::new(exports));
             let mode = sharers.first().and_then(|s| s.plan.args.listen_mode);
@@ -58,7 +64,7 @@ impl Doors {
             let secure = sharers.first().and_then(|s| s.secure.clone());
             let door = Door::open(spec, volumes, exports, secure, rights)?;
             let known = sharers.iter().all(|s| s.plan.args.tls.tls_client_ca.is_some());
-            listeners.push(Open { door, exports: names, known });
+            listeners.push(Open { door, exports: names, known, writable });
         }
         let volumes = || served.iter().map(|s| Arc::clone(&s.volume)).collect();
         let metrics = metrics.map(|at| metrics::serve(at, volumes())).transpose()?;
@@ -77,9 +83,9 @@ impl Doors {
             }
             tell!("metrics at http://{address}/metrics");
         }
-        for Open { door, exports, known } in &self.listeners {
+        for Open { door, exports, known, writable } in &self.listeners {
             if let Some(address) = door.address().filter(|_| !known) {
-                warn_of_open_port(&address);
+                warn_of_open_port(&address, *writable);
             }
             for export in exports {
                 tell!("ready at {}", door.words(export));
@@ -100,14 +106,17 @@ impl Doors {
     }
 }
 
+/// A volume of a listener, and what its clients may do.
+type Sharer<'a> = (&'a Served, Grant);
+
 /// Each listener with the volumes that name it, in the order of their first naming.
-fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<&Served>)> {
-    let mut listeners: Vec<(&ListenSpec, Vec<&Served>)> = Vec::new();
+fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<Sharer<'_>>)> {
+    let mut listeners: Vec<(&ListenSpec, Vec<Sharer<'_>>)> = Vec::new();
     for s in served {
-        for spec in &s.plan.args.listen {
+        for Listen { grant, spec } in &s.plan.args.listen {
             match listeners.iter_mut().find(|(known, _)| *known == spec) {
-                Some((_, sharers)) => sharers.push(s),
-                None => listeners.push((spec, vec![s])),
+                Some((_, sharers)) => sharers.push((s, *grant)),
+                None => listeners.push((spec, vec![(s, *grant)])),
             }
         }
     }
@@ -115,13 +124,14 @@ fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<&Served>)> {
 }
 
 /// Warns about a door without authentication (no client certificates) that other machines can reach.
-fn warn_of_open_port(address: &Address) {
+fn warn_of_open_port(address: &Address, writable: bool) {
     if let Address::Tcp { host, .. } = address
         && !host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
     {
+        let does = if writable { "read and write" } else { "read" };
         say(
             Priority::Warning,
-            format_args!("warning: everyone who can reach {host} can read and write the volume"),
+            format_args!("warning: everyone who can reach {host} can {does} the volume"),
         );
     }
 }

@@ -54,7 +54,8 @@ pub fn restrict(volumes: &[Opened]) -> Result<bool> {
     if args().any(|args| args.unrestricted) {
         return Ok(false);
     }
-    if args().flat_map(|args| &args.listen).any(|spec| matches!(spec, ListenSpec::Fuse(_))) {
+    if args().flat_map(|args| &args.listen).any(|listen| matches!(listen.spec, ListenSpec::Fuse(_)))
+    {
         tracing::info!("not restricted to its own files: a FUSE file must be unmounted");
         return Ok(false);
     }
@@ -103,8 +104,8 @@ fn rights(volumes: &[Opened]) -> Vec<Right> {
             rights.push((directory(state.path()), REPLACE));
         }
         rights.push((directory(&checked.control), SOCKETS));
-        for spec in &args.listen {
-            if let ListenSpec::Unix(path) = spec {
+        for listen in &args.listen {
+            if let ListenSpec::Unix(path) = &listen.spec {
                 rights.push((directory(path), SOCKETS));
             }
         }

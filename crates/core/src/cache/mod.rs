@@ -103,6 +103,9 @@ impl Current {
     pub(crate) async fn read(self: Rc<Self>, tag: Tag, request: Request) {
         match self.get() {
             Cache::PassThrough => pass_through::read(Rc::clone(&self.cx), tag, request).await,
+            Cache::Clean(clean) if request.passive => {
+                Box::pin(clean.read_passively(tag, request)).await;
+            }
             Cache::Clean(clean) => clean.read(tag, request).await,
             Cache::WriteBack(cache) => Box::pin(cache.read(tag, request)).await,
             Cache::Log(_) => Box::pin(self.read_log(tag, request)).await,

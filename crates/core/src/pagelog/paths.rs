@@ -110,6 +110,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.fetch(page, REFERENCED).await
     }
 
+    /// As [`get`](Self::get), but counts as no access.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn peek(&self, page: u64) -> Result<Got, Errno> {
+        self.fetch(page, 0).await
+    }
+
     /// As [`get`](Self::get); also sets these flags of the version.
     pub(super) async fn fetch(&self, page: u64, flags: u64) -> Result<Got, Errno> {
         loop {

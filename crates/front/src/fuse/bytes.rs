@@ -26,6 +26,8 @@ type Done = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 #[derive(Clone)]
 pub(crate) struct Bytes {
     volume: Arc<Volume>,
+    /// Reads leave the cache as it is.
+    passive: bool,
     overlaps: Overlaps,
     block: u64,
     stripe: u64,
@@ -54,13 +56,14 @@ impl Data {
 }
 
 impl Bytes {
-    pub fn of(volume: &Arc<Volume>) -> Self {
+    pub fn of(volume: &Arc<Volume>, passive: bool) -> Self {
         let geometry = volume.config().origin.geometry();
         Self {
             overlaps: volume.overlaps().clone(),
             block: u64::from(geometry.block_bytes),
             stripe: volume.shape().stripe_bytes(),
             size: geometry.bytes,
+            passive,
             volume: Arc::clone(volume),
         }
     }
@@ -86,9 +89,13 @@ impl Bytes {
         let whole = self.blocks(&range);
         let (skip, len) =
             ((range.start - whole.start) as usize, (range.end - range.start) as usize);
-        self.call(Kind::Read, whole, Vec::new(), move |result| {
+        let done = move |result: Result<Vec<Buf>, Errno>| {
             done(result.map(|bufs| Data { bufs, skip, len }));
-        });
+        };
+        match self.passive {
+            true => self.volume.read_passively(whole.start, whole.end - whole.start, done),
+            false => self.call(Kind::Read, whole, Vec::new(), done),
+        }
     }
 
     /// Writes within the volume.
@@ -301,7 +308,7 @@ mod tests {
             state: None,
             clients: ClientLimits::default(),
         };
-        Bytes { block, ..Bytes::of(&Volume::start(config).unwrap()) }
+        Bytes { block, ..Bytes::of(&Volume::start(config).unwrap(), false) }
     }
 
     fn wait<T: Send + 'static>(

@@ -52,6 +52,8 @@ pub(super) struct Files {
     gate: Gate,
     /// The file's name in the directory; `None` if the file is the root.
     name: Option<OsString>,
+    /// Changes are refused. The kernel refuses them too, until root mounts it again.
+    read_only: bool,
     started: SystemTime,
     uid: u32,
     gid: u32,
@@ -102,10 +104,10 @@ pub fn serve_session(
 
 impl Files {
     /// The volume as the file `name` in a directory, or as the root itself.
-    pub fn new(bytes: Bytes, gate: Gate, name: Option<OsString>) -> Self {
+    pub fn new(bytes: Bytes, gate: Gate, name: Option<OsString>, read_only: bool) -> Self {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let started = SystemTime::now();
-        Self { bytes, gate, name, started, uid: uid.as_raw(), gid: gid.as_raw() }
+        Self { bytes, gate, name, read_only, started, uid: uid.as_raw(), gid: gid.as_raw() }
     }
 
     /// The inode of the volume's file.
@@ -145,6 +147,11 @@ impl Files {
             return Err(Errno::EISDIR);
         }
         self.gate.enter(bytes).ok_or(Errno::EIO)
+    }
+
+    /// As [`enter`](Self::enter), for a change.
+    fn enter_to_change(&self, ino: INodeNo, bytes: u64) -> Result<Ticket, Errno> {
+        if self.read_only { Err(Errno::EROFS) } else { self.enter(ino, bytes) }
     }
 }
 
@@ -271,7 +278,7 @@ impl Filesystem for Files {
             let full = !data.is_empty();
             return if full { reply.error(Errno::ENOSPC) } else { reply.written(0) };
         }
-        let ticket = match self.enter(ino, written) {
+        let ticket = match self.enter_to_change(ino, written) {
             Ok(ticket) => ticket,
             Err(e) => return reply.error(e),
         };
@@ -329,7 +336,7 @@ impl Filesystem for Files {
         if !zeroes || range.is_empty() {
             return reply.ok();
         }
-        match self.enter(ino, 0) {
+        match self.enter_to_change(ino, 0) {
             Ok(ticket) => self.bytes.zero(range, may_unmap, move |result| {
                 answer(reply, result);
                 drop(ticket);

@@ -35,8 +35,9 @@ use self::bytes::Bytes;
 use self::error::MountError;
 use self::files::Files;
 use self::gate::Gate;
-use self::mount::{Mount, Unmounted};
+use self::mount::{Mount, Terms, Unmounted};
 use self::place::Place;
+use crate::nbd::export::Export;
 
 /// The file's name in a directory when the export has none.
 pub const DEFAULT_NAME: &str = "volume";
@@ -64,14 +65,14 @@ pub struct FuseDoor {
 }
 
 impl FuseDoor {
-    /// Mounts the volume at `path`.
+    /// Mounts the volume at `path`, for users that may do what clients of `export` may.
     ///
     /// # Errors
     /// The path cannot be used, or this process may not mount.
-    pub fn open(path: &Path, volume: &Arc<Volume>) -> Result<Self, VolumeError> {
+    pub fn open(path: &Path, volume: &Arc<Volume>, export: &Export) -> Result<Self, VolumeError> {
         volume.begin_overlaps()?;
         let place = Place::prepare(path)?;
-        let opened = Self::mount(&place, volume);
+        let opened = Self::mount(&place, volume, export);
         let (mount, gate, file) = opened.map_err(|what| {
             place.clean_up();
             VolumeError::Usage(format!("fuse:{}: {what}", path.display()))
@@ -80,17 +81,22 @@ impl FuseDoor {
         Ok(Self { volume: Arc::clone(volume), mount, place, gate, file, closed: false })
     }
 
-    fn mount(place: &Place, volume: &Arc<Volume>) -> Result<(Mount, Gate, PathBuf), MountError> {
-        let export = &volume.config().name;
-        let name = OsString::from(if export.is_empty() { DEFAULT_NAME } else { export });
+    fn mount(
+        place: &Place,
+        volume: &Arc<Volume>,
+        export: &Export,
+    ) -> Result<(Mount, Gate, PathBuf), MountError> {
+        let Export { name: given, read_only, passive, .. } = export;
+        let name = OsString::from(if given.is_empty() { DEFAULT_NAME } else { given });
         if place.is_dir && Path::new(&name).file_name() != Some(&name) {
-            return Err(MountError::ExportName(export.clone()));
+            return Err(MountError::ExportName(given.clone()));
         }
         let file = if place.is_dir { place.path.join(&name) } else { place.path.clone() };
         let gate = Gate::default();
         let name = place.is_dir.then_some(name);
-        let files = Files::new(Bytes::of(volume), gate.clone(), name);
-        let (device, mount) = mount::mount(place, "larder", false)?;
+        let files = Files::new(Bytes::of(volume, *passive), gate.clone(), name, *read_only);
+        let terms = Terms { all: false, read_only: *read_only };
+        let (device, mount) = mount::mount(place, "larder", terms)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = cores.clamp(2, MOST_READERS);
         if let Err(e) = files::serve(files, device, threads) {

@@ -31,6 +31,15 @@ pub const MOST_REQUEST: u32 = 1 << 20;
 /// Mount option: other users may access the file system.
 const ALL: &str = ",allow_other";
 
+/// What the users of a mount may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// Users other than that of this process have access.
+    pub all: bool,
+    /// Nothing can be changed.
+    pub read_only: bool,
+}
+
 /// A mount made by this process.
 pub struct Mount {
     path: PathBuf,
@@ -38,21 +47,25 @@ pub struct Mount {
     device: Option<String>,
 }
 
-/// Mounts at `place`, for this user or for all users. The returned descriptor receives the kernel's requests.
+/// Mounts at `place`. The returned descriptor receives the kernel's requests.
 ///
 /// # Errors
 /// The FUSE device or the helper is missing, or one of them refuses the mount.
-pub fn mount(place: &Place, source: &str, all: bool) -> Result<(OwnedFd, Mount), MountError> {
-    let fd = match mount_directly(place, source, all)? {
+pub fn mount(place: &Place, source: &str, terms: Terms) -> Result<(OwnedFd, Mount), MountError> {
+    let fd = match mount_directly(place, source, terms)? {
         Some(fd) => fd,
-        None => mount_by_helper(place, source, all)?,
+        None => mount_by_helper(place, source, terms)?,
     };
     let device = mounts::top(&place.path).map(|mounted| mounted.device);
     Ok((fd, Mount { path: place.path.clone(), device }))
 }
 
 /// None: this process may not.
-fn mount_directly(place: &Place, source: &str, all: bool) -> Result<Option<OwnedFd>, MountError> {
+fn mount_directly(
+    place: &Place,
+    source: &str,
+    terms: Terms,
+) -> Result<Option<OwnedFd>, MountError> {
     let device = match File::options().read(true).write(true).open(DEVICE) {
         Ok(device) => device,
         Err(e) => match e.kind() {
@@ -67,10 +80,11 @@ fn mount_directly(place: &Place, source: &str, all: bool) -> Result<Option<Owned
         place.mode,
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
-        if all { ALL } else { "" },
+        if terms.all { ALL } else { "" },
     );
     let options = std::ffi::CString::new(options)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::RDONLY, terms.read_only);
     match rustix::mount::mount(source, &place.path, FS_TYPE, flags, options.as_c_str()) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) => Ok(None),
@@ -80,12 +94,13 @@ fn mount_directly(place: &Place, source: &str, all: bool) -> Result<Option<Owned
 }
 
 /// Mounts with the helper, which returns the descriptor over a socket, here its stdin.
-fn mount_by_helper(place: &Place, source: &str, all: bool) -> Result<OwnedFd, MountError> {
+fn mount_by_helper(place: &Place, source: &str, terms: Terms) -> Result<OwnedFd, MountError> {
     let sockets = UnixStream::pair().map_err(MountError::Socket)?;
     let (ours, its) = (sockets.0, OwnedFd::from(sockets.1));
     let options = format!(
-        "fsname={source},subtype={SUBTYPE},nosuid,nodev,default_permissions{},max_read={MOST_REQUEST}",
-        if all { ALL } else { "" },
+        "fsname={source},subtype={SUBTYPE},nosuid,nodev,default_permissions{}{},max_read={MOST_REQUEST}",
+        if terms.all { ALL } else { "" },
+        if terms.read_only { ",ro" } else { "" },
     );
     let mut command = Command::new(HELPER);
     command.args(["-o", &options, "--"]).arg(&place.path).env("_FUSE_COMMFD", "0");

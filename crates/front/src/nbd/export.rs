@@ -9,6 +9,8 @@
 use larder_nbd::codec::{MAX_PAYLOAD, MAX_STRING, can};
 use larder_volume::Volume;
 
+use crate::grant::Grant;
+
 /// One export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
@@ -26,6 +28,8 @@ pub struct Export {
     pub max_payload_bytes: u32,
     /// Whether writes are rejected.
     pub read_only: bool,
+    /// Whether reads leave the cache as it is.
+    pub passive: bool,
 }
 
 impl Export {
@@ -40,6 +44,7 @@ impl Export {
             preferred_block_bytes: 4096,
             max_payload_bytes: MAX_PAYLOAD,
             read_only: false,
+            passive: false,
         }
     }
 
@@ -54,6 +59,13 @@ impl Export {
             preferred_block_bytes: geometry.block_bytes.max(4096),
             ..Self::new(&config.name, geometry.bytes)
         }
+    }
+
+    /// The same for clients that may do no more than this.
+    #[must_use]
+    pub fn granting(self, grant: Grant) -> Self {
+        let (read_only, passive) = (grant != Grant::Full, grant == Grant::Backup);
+        Self { read_only, passive, ..self }
     }
 
     /// The transmission flags; the protocol allows "do not fragment" only with structured replies.

@@ -240,7 +240,9 @@ impl Session {
                 self.input = Input::Fill(Fill::new((slot, kind), range, self.stripe_bytes, bufs));
                 Step::Again
             }
-            Verdict::Ask(kind) => Step::Ready(self.hand_on(slot, What::Io(kind), Vec::new())),
+            Verdict::Ask(kind) => {
+                Step::Ready(self.hand_on(slot, self.rules.what(kind), Vec::new()))
+            }
             Verdict::Status { one } => {
                 Step::Ready(self.hand_on(slot, What::Status { one }, Vec::new()))
             }

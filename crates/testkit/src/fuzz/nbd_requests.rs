@@ -120,7 +120,7 @@ impl<'a> Server<'a> {
         self.answered += 1;
         let failed = self.roll() < 32;
         let data = match request.what {
-            What::Io(Kind::Read) => vec![Buf::with_len(request.len as usize)],
+            What::Io(Kind::Read) | What::PassiveRead => vec![Buf::with_len(request.len as usize)],
             What::Io(_) => request.bufs,
             What::Status { .. } if failed => Vec::new(),
             What::Status { .. } => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use larder_core::buf::release_kept;
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_core::extent::Extent;
-use larder_core::request::Errno;
+use larder_core::request::{Errno, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Caller, Message, Worker, writes};
@@ -86,7 +86,7 @@ impl Worker {
                 let range = offset..offset + len;
                 let open = move |worker: &mut Self, pass| {
                     let caller = Caller::Client { conn, serial, ticket, pass: Some(pass) };
-                    worker.open_request(caller, kind, offset, len, bufs);
+                    worker.open_request(caller, (kind, false), offset, len, bufs);
                 };
                 if let Some(pass) = self.overlaps.try_enter(&range) {
                     return open(self, pass);
@@ -99,7 +99,11 @@ impl Worker {
             What::Io(kind) => {
                 self.loose += u64::from(writes(kind));
                 let caller = Caller::Client { conn, serial, ticket, pass: None };
-                self.open_request(caller, kind, offset, len, bufs);
+                self.open_request(caller, (kind, false), offset, len, bufs);
+            }
+            What::PassiveRead => {
+                let caller = Caller::Client { conn, serial, ticket, pass: None };
+                self.open_request(caller, (Kind::Read, true), offset, len, bufs);
             }
             What::Status { one } => {
                 let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);

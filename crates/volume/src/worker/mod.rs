@@ -51,6 +51,8 @@ const PUMP_ROUNDS: u32 = 8;
 /// A request from within the process.
 pub(crate) struct Call {
     pub kind: Kind,
+    /// A read that leaves the cache as it is.
+    pub passive: bool,
     pub offset: u64,
     pub len: u64,
     /// A write's payload, as `pieces` cuts it.
@@ -241,8 +243,8 @@ impl Worker {
             Message::Piece { tag, request } => self.shard.submit(tag, request),
             Message::Reply(reply) => self.take_reply(reply),
             Message::Connection(accepted) => self.welcome(accepted),
-            Message::Call(Call { kind, offset, len, bufs, done }) => {
-                self.open_request(Caller::Call(done), kind, offset, len, bufs);
+            Message::Call(Call { kind, passive, offset, len, bufs, done }) => {
+                self.open_request(Caller::Call(done), (kind, passive), offset, len, bufs);
             }
             Message::Run(run) => run(self),
         }
@@ -333,7 +335,14 @@ impl Worker {
         }
     }
 
-    fn open_request(&mut self, caller: Caller, kind: Kind, offset: u64, len: u64, bufs: Vec<Buf>) {
+    fn open_request(
+        &mut self,
+        caller: Caller,
+        (kind, passive): (Kind, bool),
+        offset: u64,
+        len: u64,
+        bufs: Vec<Buf>,
+    ) {
         tap::tell(&mut self.tap, self.clock, kind, offset, len);
         if self.next_look.is_none() {
             self.look_soon();
@@ -343,7 +352,7 @@ impl Worker {
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
             let number = self.desk.open((self.clock, caller), kind, 0, to);
             for shard in 0..to {
-                let request = Request { kind, offset: 0, len: 0, buf: None };
+                let request = Request { kind, offset: 0, len: 0, buf: None, passive };
                 self.send_piece(number, shard, shard, request);
             }
             return;
@@ -366,7 +375,7 @@ impl Worker {
                 _ => bufs.next(),
             };
             let owner = self.shape.shard_at(piece.offset);
-            let request = Request { kind, offset: piece.offset, len: piece.len, buf };
+            let request = Request { kind, offset: piece.offset, len: piece.len, buf, passive };
             self.send_piece(number, i as u32, owner, request);
         }
     }
@@ -375,7 +384,8 @@ impl Worker {
     fn send_bulk(&mut self) {
         while let Some(Next { number, index, kind, piece }) = self.bulks.next() {
             let owner = self.shape.shard_at(piece.offset);
-            let request = Request { kind, offset: piece.offset, len: piece.len, buf: None };
+            let (offset, len, passive) = (piece.offset, piece.len, false);
+            let request = Request { kind, offset, len, buf: None, passive };
             self.send_piece(number, index, owner, request);
         }
     }

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use larder_front::fuse::error::MountError;
 use larder_front::fuse::files::serve_session;
-use larder_front::fuse::mount::{self, Mount, Unmounted};
+use larder_front::fuse::mount::{self, Mount, Terms, Unmounted};
 use larder_front::fuse::place::Place;
 use larder_io::Paced;
 use larder_volume::VolumeError;
@@ -93,9 +93,9 @@ impl SlowDir {
         let disk = Disk::new(model, bytes);
         let (kernel, told) = Kernel::new();
         let files = Files::new(Arc::clone(&nodes), disk, kernel, options);
-        let all = rustix::process::geteuid().is_root();
+        let terms = Terms { all: rustix::process::geteuid().is_root(), read_only: false };
         let unmounted = |e: MountError| usage(&options.at, &e.to_string());
-        let (fd, mount) = mount::mount(&place, "larder-slow", all).map_err(unmounted)?;
+        let (fd, mount) = mount::mount(&place, "larder-slow", terms).map_err(unmounted)?;
         let ending = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&ending);
         match serve_session(files, fd, READERS, move || ends.load(Relaxed)) {

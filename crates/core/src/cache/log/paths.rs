@@ -8,7 +8,7 @@
 //! pages.
 //!
 //! **Read**: each page from the log, the missing ones from the origin in one operation. Those are then admitted, unless
-//! another task changed them meanwhile (design rule 4).
+//! another task changed them meanwhile (design rule 4), and unless the read is passive.
 //!
 //! Pages that are admitted after the answer wait for room if the write-through pool has room for their bytes (SCE 3.6). They
 //! are not held meanwhile; a conflicting claim cancels their admission.
@@ -71,10 +71,13 @@ impl RequestSpan {
 }
 
 impl OpenLog {
-    /// A page from the log. A miss means that the origin has the current version.
-    async fn get(&self, page: u64) -> Result<Got, Errno> {
+    /// A page from the log; `passive`: counts as no access. A miss means that the origin has the current version.
+    async fn get(&self, page: u64, passive: bool) -> Result<Got, Errno> {
         loop {
-            let got = self.log.get(page).await;
+            let got = match passive {
+                true => self.log.peek(page).await,
+                false => self.log.get(page).await,
+            };
             let missed = matches!(got, Ok(Got::Miss));
             let holds = &self.log.host().holds;
             if !missed || !holds.trims_end(page).await {
@@ -89,7 +92,8 @@ impl OpenLog {
         let span = RequestSpan::of(request.offset, request.len);
         let mut buf = request.buf.unwrap_or_else(|| Buf::with_len(request.len as usize));
         let request = Request { buf: None, ..request };
-        let found = each(span.pages.clone().map(|page| self.get(page)).collect()).await;
+        let found =
+            each(span.pages.clone().map(|page| self.get(page, request.passive)).collect()).await;
         let mut missed = Vec::new();
         let mut hits = Vec::new();
         for (page, got) in span.pages.clone().zip(found) {
@@ -131,7 +135,7 @@ impl OpenLog {
             let (at, part) = (span.at(page), span.part(page));
             buf[at..at + part.len()].copy_from_slice(&bytes[part]);
         }
-        let enter = self.admits_reads && !self.detaching.get();
+        let enter = self.admits_reads && !request.passive && !self.detaching.get();
         let copies = missed.into_iter().filter(|p| enter && span.covers(cx, *p));
         let copies: Vec<(u64, Buf)> = copies.map(|p| (p, whole(&span, p, &buf))).collect();
         cx.reply(tag, Ok(()), Some(buf), hit);

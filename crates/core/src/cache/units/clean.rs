@@ -10,6 +10,9 @@
 //! flash write starts after the origin write. So a read that hits either precedes the write, or returns data that the
 //! origin holds, and every later read returns that data too.
 //!
+//! A passive read is served likewise, and reports to no policy. Its miss reads the origin without a claim, as a miss that
+//! admits nothing does.
+//!
 //! A hit may be read from the origin instead ([`unit_cache`](super::unit_cache)). When it begins, its pages are valid, so the
 //! origin has every write to them that was answered. A write or trim that begins while the read is in flight may or may not
 //! be in its bytes; both are the bytes of some moment of the read. Later reads do not go back behind it: the pages are
@@ -132,6 +135,23 @@ impl Clean {
         }
         // Boxed, so that the task of a hit does not have the size of a miss.
         Box::pin(self.miss(tag, (&place, sequence), (buf, joins))).await;
+    }
+
+    /// A read that admits nothing and counts as no access.
+    pub(crate) async fn read_passively(self: Rc<Self>, tag: Tag, request: Request) {
+        let (units, cx) = (&self.units, &self.units.cx);
+        let (place, mut buf) = (cx.shape.place(&request), request.buf);
+        let usable = units.flash.usable();
+        if let Some(pin) = usable.then(|| units.table.peek(place.unit, &place.pages)).flatten() {
+            match units.read_hit(pin, &place, buf, || true).await {
+                Ok(data) => return cx.reply(tag, Ok(()), Some(data), true),
+                Err(back) => buf = self.invalidate(&place, back),
+            }
+        }
+        let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+        let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
+        let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
+        cx.reply(tag, result, buf, false);
     }
 
     /// `joins`: whether the read may wait for an extended read in flight.

@@ -255,12 +255,22 @@ impl MixedSlots {
         Some((self.directories[directory as usize].slot, place.wrapping_sub(pages.start)))
     }
 
-    /// The same, if all of them are valid; counts as a hit of the slot.
-    pub(super) fn hit(&mut self, unit: u32, pages: &Pages) -> Option<(u32, u32)> {
+    /// The same, if all of them are valid.
+    fn valid_run(&self, unit: u32, pages: &Pages) -> Option<(u32, u32)> {
         let (directory, place) = self.run(unit, pages)?;
-        if !self.all_valid(directory, place..place + pages.len() as u32) {
-            return None;
-        }
+        let valid = self.all_valid(directory, place..place + pages.len() as u32);
+        valid.then_some((directory, place))
+    }
+
+    /// The slot that has all of these pages, valid, and the place of page 0, which may wrap.
+    pub(super) fn peek(&self, unit: u32, pages: &Pages) -> Option<(u32, u32)> {
+        let (directory, place) = self.valid_run(unit, pages)?;
+        Some((self.directories[directory as usize].slot, place.wrapping_sub(pages.start)))
+    }
+
+    /// The same; counts as a hit of the slot.
+    pub(super) fn hit(&mut self, unit: u32, pages: &Pages) -> Option<(u32, u32)> {
+        let (directory, place) = self.valid_run(unit, pages)?;
         let directory = &mut self.directories[directory as usize];
         directory.hits = directory.hits.saturating_add(1);
         directory.recent = directory.recent.saturating_add(1);

@@ -180,6 +180,16 @@ impl Table {
         Some(self.pin(&mut entries, slot))
     }
 
+    /// As [`hit`](Self::hit), but counts as no access.
+    pub(crate) fn peek(self: &Rc<Self>, unit: u32, pages: &Pages) -> Option<SlotPin> {
+        let mut entries = self.entries.borrow_mut();
+        let Some(slot) = entries.slot_of(unit) else {
+            let (slot, shift) = entries.mixed.peek(unit, pages)?;
+            return Some(self.pin_singles(&mut entries, slot, shift));
+        };
+        entries.all_valid(slot, pages).then(|| self.pin(&mut entries, slot))
+    }
+
     /// The unit's slot.
     pub(crate) fn slot_of(&self, unit: u32) -> Option<u32> {
         self.entries.borrow().slot_of(unit)

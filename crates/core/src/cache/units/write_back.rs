@@ -107,8 +107,12 @@ impl WriteBack {
         let place = cx.shape.place(&request);
         let mut buf = request.buf;
         let _pass = self.gate.enter(place.unit, &cx.exec).await;
-        cx.population.requested(place.unit, place.len);
-        let pin = units.flash.usable().then(|| units.table.hit(place.unit, &place.pages)).flatten();
+        let find = if request.passive { Table::peek } else { Table::hit };
+        if !request.passive {
+            cx.population.requested(place.unit, place.len);
+        }
+        let usable = units.flash.usable();
+        let pin = usable.then(|| find(&units.table, place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
             let dirty = |any| self.is_dirty(&place) && !mutant::is_active(any);
             match units.read_hit(pin, &place, buf, || !dirty("balance-reads-dirty")).await {

@@ -13,6 +13,7 @@
 use larder_core::request::{Errno, Kind};
 use larder_nbd::codec::{EPERM, RequestHeader, cmd};
 use larder_nbd::status::FLAG_REQ_ONE;
+use larder_volume::session::What;
 
 use crate::nbd::export::Export;
 
@@ -41,6 +42,7 @@ pub(super) struct Rules {
     align_mask: u64,
     max_payload: u32,
     read_only: bool,
+    passive: bool,
     structured: bool,
     /// Whether `base:allocation` was negotiated.
     pub(super) allocation: bool,
@@ -53,8 +55,17 @@ impl Rules {
             align_mask: u64::from(export.min_block_bytes).saturating_sub(1),
             max_payload: export.max_payload_bytes,
             read_only: export.read_only,
+            passive: export.passive,
             structured,
             allocation: false,
+        }
+    }
+
+    /// What a volume is asked for a valid request of this kind.
+    pub(super) fn what(&self, kind: Kind) -> What {
+        match kind {
+            Kind::Read if self.passive => What::PassiveRead,
+            kind => What::Io(kind),
         }
     }
 

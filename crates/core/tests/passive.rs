@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Passive reads leave every kind of cache as it is: with a copy of the whole volume after each step, the same history
+//! admits and evicts the same data.
+#![allow(clippy::unwrap_used)] // a test stops at the first failure
+
+use larder_core::config::{AdmissionChoice, preset};
+use larder_core::exec::SECOND;
+use larder_core::format::FlashPlan;
+use larder_core::pagelog::Geometry;
+use larder_core::request::Kind;
+use larder_core::shape::Shape;
+use larder_testkit::memory::{FLASH, Memory};
+
+const UNIT: u64 = 64 << 10;
+const UNITS: u64 = 16;
+const PAGE: u64 = 4096;
+const FLASH_BYTES: u64 = 1 << 20;
+/// Slots: a quarter of the units.
+const SLOTS: u64 = 4;
+
+/// What copies the volume after each step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copies {
+    None,
+    Passive,
+    Ordinary,
+}
+
+/// The state of the cache at the end: the flash, and what was populated and evicted.
+fn history(name: &str, copies: Copies) -> (Vec<u8>, [u64; 5]) {
+    let mut choices = preset(name).unwrap().choices();
+    let is_log = matches!(choices.admission, AdmissionChoice::OnExit(_));
+    if !is_log && choices.unit_bytes > UNIT {
+        choices.unit_bytes = UNIT;
+    }
+    if let Some(settings) = choices.periodic_mut() {
+        (settings.period, settings.hot) = (SECOND, 0);
+    }
+    let unit = choices.unit_bytes;
+    let origin: Vec<u8> = (0..UNITS * UNIT).map(|at| (at / PAGE) as u8).collect();
+    let shape = Shape::new(origin.len() as u64, unit, 1);
+    let mut memory = Memory::new(shape, choices, origin.clone(), vec![0; FLASH_BYTES as usize]);
+    if is_log {
+        let log = Geometry::fit(0, FLASH_BYTES / 2, 4, 7).unwrap();
+        for (at, bytes) in log.blank() {
+            memory.flash[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        memory.shard.attach_log(FLASH, log);
+        memory.shard.all_logs_open();
+        memory.pass(SECOND);
+    } else {
+        let slots = SLOTS * UNIT / unit;
+        let plan = FlashPlan { dev: FLASH, base: 0, slots, block_bytes: 512, journal: None };
+        memory.shard.attach(plan, None);
+    }
+    let mut model = origin;
+    for step in 0..40_u64 {
+        // A few hot pages, cold ones, and a write.
+        let cold = (step * 7 % UNITS) * UNIT + step % 16 * PAGE;
+        for at in [0, UNIT, 5 * UNIT + PAGE, cold] {
+            memory.ask(1, Kind::Read, at, PAGE, 0);
+        }
+        memory.ask(2, Kind::Write { fua: false }, 5 * UNIT, PAGE, step as u8);
+        model[(5 * UNIT) as usize..(5 * UNIT + PAGE) as usize].fill(step as u8);
+        memory.replies.clear();
+        for at in (0..UNITS * UNIT).step_by(UNIT as usize / 2) {
+            match copies {
+                Copies::None => continue,
+                Copies::Passive => memory.read_passively(3, at, UNIT / 2),
+                Copies::Ordinary => memory.ask(3, Kind::Read, at, UNIT / 2, 0),
+            }
+        }
+        let copied: Vec<u8> = memory.replies.drain(..).flat_map(|(_, _, data)| data).collect();
+        assert!(copies == Copies::None || copied == model, "{name}: step {step}");
+        memory.pass(SECOND);
+    }
+    let c = memory.shard.counters();
+    let counted =
+        [c.populations, c.population_bytes, c.evictions, c.flash_write_bytes, c.write_back_bytes];
+    (memory.flash, counted)
+}
+
+#[test]
+fn a_passive_copy_of_the_volume_leaves_the_cache_as_it_is() {
+    for name in
+        ["sce", "larder", "slru", "flashcache", "enhanceio", "bcache", "prwc", "proc", "face"]
+    {
+        let (flash, counted) = history(name, Copies::None);
+        assert!(counted[3] > 0, "{name}: nothing is cached");
+        let (with, counted_with) = history(name, Copies::Passive);
+        assert_eq!(counted_with, counted, "{name}");
+        assert!(with == flash, "{name}: other data is on flash");
+    }
+}
+
+/// Otherwise the test above could not fail.
+#[test]
+fn an_ordinary_copy_changes_the_cache() {
+    for name in ["sce", "larder", "slru", "flashcache", "enhanceio", "bcache", "face"] {
+        assert!(history(name, Copies::None) != history(name, Copies::Ordinary), "{name}");
+    }
+}
