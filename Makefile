@@ -69,6 +69,8 @@ install:
 	sed 's,/usr/lib/udev/,$(PREFIX)/lib/udev/,' dist/udev/61-larder.rules \
 	    > $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-larder.rules
 	install -m 755 dist/udev/larder-origin $(DESTDIR)$(PREFIX)/lib/udev/larder-origin
+	sed 's,/usr/local/bin/,$(PREFIX)/bin/,' dist/apparmor/larder-server \
+	    > $(DESTDIR)$(PREFIX)/share/doc/larder/larder-server
 	for kind in sysusers.d tmpfiles.d; do \
 	    install -D -m 644 dist/$$kind/larder.conf $(DESTDIR)$(PREFIX)/lib/$$kind/larder.conf || exit 1; \
 	done

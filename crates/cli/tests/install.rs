@@ -88,6 +88,8 @@ fn make_install_puts_everything_in_its_place() {
     ] {
         assert!(std::fs::read_to_string(at(file)).unwrap().contains(has), "{file}");
     }
+    let profile = std::fs::read_to_string(at("share/doc/larder/larder-server")).unwrap();
+    assert!(profile.contains("\n  /opt/larder/bin/larder mr,"), "{profile}");
     let unit = std::fs::read_to_string(at("lib/systemd/system/larder@.service")).unwrap();
     assert!(unit.contains("ExecStart=/opt/larder/bin/larder serve /etc/larder/%i.toml"), "{unit}");
     let version = run(Command::new(at("bin/larder")).arg("--version"));
@@ -200,6 +202,26 @@ fn the_unit_leaves_few_rights() {
     let ended = run(rating.arg(&unit));
     assert!(ended.out.contains("Overall exposure level"), "{ended:?}");
     assert_eq!(ended.code, 0, "above 1.5: {ended:?}");
+}
+
+/// The profile of AppArmor that the unit names. It is not loaded: that takes a kernel with AppArmor.
+#[test]
+fn the_profile_is_understood() {
+    let parser = "/usr/sbin/apparmor_parser";
+    let unit = std::fs::read_to_string(root().join("dist/systemd/larder@.service")).unwrap();
+    let text = std::fs::read_to_string(root().join("dist/apparmor/larder-server")).unwrap();
+    assert!(unit.contains("AppArmorProfile=-larder-server\n"), "{unit}");
+    assert!(text.contains("\nprofile larder-server "), "{text}");
+    for line in unit.lines().filter_map(|line| line.strip_prefix("ReadWritePaths=")) {
+        for path in line.split(' ').map(|path| path.trim_start_matches('-')) {
+            assert!(text.contains(&format!("\n  {path}/** rwk,")), "{path}: {text}");
+        }
+    }
+    if !have(parser, "apparmor") {
+        return;
+    }
+    let profile = root().join("dist/apparmor/larder-server");
+    run(Command::new(parser).args(["--skip-kernel-load", "--skip-cache"]).arg(profile)).ok();
 }
 
 /// The program by which udev recognises the origin of a volume.
