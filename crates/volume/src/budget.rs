@@ -7,12 +7,13 @@
 //! ```
 //!
 //! A request that fits the connection's own share needs no lock and does not wait. A larger one takes from the common
-//! part, and waits its turn if too little is left: it is not refused. One peer never takes all of the common part, so the
-//! largest request of another peer fits beside it.
+//! part, and waits its turn if too little is left: it is not refused. One peer takes at most so much of the common part that
+//! the largest request of another peer ([`LARGEST`]) fits beside it, if the common part holds two of them. With a smaller budget
+//! the largest request of one peer may delay that of another.
 //!
 //! Invariants: the sum of what purses hold never exceeds the budget. Those that wait are served in their order, except that a
-//! peer at its own limit delays no other. What a purse holds returns when it is dropped. A connection that holds common
-//! memory while others wait, and whose client does not get it ahead, is ended by its worker ([`Budget::has_waiting`]).
+//! peer at its own limit delays no other peer. What a purse holds returns when it is dropped. A connection that holds common
+//! memory while others wait, and whose client makes no progress, is ended by its worker ([`Budget::has_waiting`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,10 +26,14 @@ pub const DEFAULT_BYTES: u64 = 256 << 20;
 /// The smallest budget: half of it holds the largest request, with what its buffers are larger than needed.
 pub const LEAST_BYTES: u64 = 96 << 20;
 /// The most memory of a request.
-const LARGEST: u64 = 41 << 20;
-/// The most of a connection's own share, and of what a worker keeps.
+pub const LARGEST: u64 = 41 << 20;
+/// The most of a connection's own share.
 const MOST_OWN: u64 = 1 << 20;
+/// The most of what a worker keeps.
 const MOST_KEPT: u64 = 32 << 20;
+/// A purse takes this much at a time from the common part if there is room, and returns less only if others wait: above the own
+/// share each small request would otherwise take the lock of the process twice.
+const STEP: u64 = 64 << 10;
 /// Memory of a connection beside its purse: the receive buffer, replies without data, and TLS.
 pub const CONNECTION_BYTES: u64 = 768 << 10;
 
@@ -66,7 +71,7 @@ struct Shared {
     waits: AtomicU64,
 }
 
-/// The budget of a process, see the module.
+/// The memory of the clients of a process.
 #[derive(Clone)]
 pub struct Budget(Arc<Shared>);
 
@@ -108,18 +113,21 @@ impl Pool {
     /// Gives those that wait what they need, as far as there is room.
     fn grant(&mut self, shared: &Shared) -> Vec<Wake> {
         let (mut woken, mut i) = (Vec::new(), 0);
+        // Peers with a request that waits for their own limit; it goes first among theirs.
+        let mut held = Vec::new();
         while let Some(waiting) = self.waiting.get(i) {
             let (peer, need) = (waiting.peer, waiting.need);
-            match self.fits(shared, peer, need) {
-                (false, _) => break,
-                (true, false) => i += 1,
-                (true, true) => {
-                    self.take(peer, need);
-                    let Some(waiting) = self.waiting.remove(i) else { break };
-                    *self.granted.entry(waiting.purse).or_default() += need;
-                    woken.push(waiting.wake);
-                }
+            let (room, may) = self.fits(shared, peer, need);
+            if !may || held.contains(&peer) {
+                held.push(peer);
+                i += 1;
+                continue;
             }
+            let next = if room { self.waiting.remove(i) } else { None };
+            let Some(next) = next else { break };
+            self.take(peer, need);
+            *self.granted.entry(next.purse).or_default() += need;
+            woken.push(next.wake);
         }
         shared.has_waiting.store(!self.waiting.is_empty(), Ordering::Relaxed);
         woken
@@ -168,7 +176,7 @@ impl Budget {
     /// The most memory that clients take: the budget, and what each connection has beside it.
     #[must_use]
     pub fn bound_bytes(&self) -> u64 {
-        self.0.bytes + self.0.connections * CONNECTION_BYTES
+        self.0.bytes.saturating_add(self.0.connections * CONNECTION_BYTES)
     }
 
     /// Whether a request waits for memory.
@@ -243,11 +251,14 @@ impl Purse {
         if self.waits {
             return false;
         }
-        // Purses that wait go first, except for memory that they may not take.
-        let first = pool.waiting.iter().all(|w| !pool.fits(&budget.0, w.peer, w.need).1);
-        if first && pool.fits(&budget.0, *peer, need) == (true, true) {
-            pool.take(*peer, need);
-            self.common += need;
+        // Purses that wait go first, unless they wait for the limit of another peer.
+        let waits_for_itself =
+            |w: &Waiting| w.peer != *peer && !pool.fits(&budget.0, w.peer, w.need).1;
+        let first = pool.waiting.iter().all(waits_for_itself);
+        let fits = |need: &u64| first && pool.fits(&budget.0, *peer, *need) == (true, true);
+        if let Some(taken) = [need.next_multiple_of(STEP), need].into_iter().find(fits) {
+            pool.take(*peer, taken);
+            self.common += taken;
             return true;
         }
         let wake = self.wake.clone().unwrap_or_else(|| Arc::new(|| ()));
@@ -261,11 +272,26 @@ impl Purse {
     /// Returns spent bytes.
     pub fn give_back(&mut self, bytes: u64) {
         self.spent -= bytes.min(self.spent);
+        let Some(Source { budget, .. }) = &self.source else { return };
         let excess = self.common.saturating_sub(self.spent.saturating_sub(self.own));
-        if excess > 0 {
+        let is_due = excess >= STEP || self.spent <= self.own || budget.has_waiting();
+        if excess > 0 && is_due {
             self.common -= excess;
             self.release(excess);
         }
+    }
+
+    /// Waits no longer, for a request that is dropped.
+    pub fn cancel(&mut self) {
+        let Some(Source { budget, number, .. }) = &self.source else { return };
+        if !std::mem::take(&mut self.waits) {
+            return;
+        }
+        let mut pool = budget.lock();
+        pool.waiting.retain(|w| w.purse != *number);
+        let granted = pool.granted.remove(number).unwrap_or_default();
+        drop(pool);
+        self.release(granted);
     }
 
     fn release(&self, bytes: u64) {
@@ -292,15 +318,9 @@ impl Purse {
 
 impl Drop for Purse {
     fn drop(&mut self) {
-        let Some(Source { budget, number, .. }) = &self.source else { return };
-        let mut held = self.common;
-        if self.waits {
-            let mut pool = budget.lock();
-            pool.waiting.retain(|w| w.purse != *number);
-            held += pool.granted.remove(number).unwrap_or_default();
-        }
-        if held > 0 || self.waits {
-            self.release(held);
+        self.cancel();
+        if self.common > 0 {
+            self.release(self.common);
         }
     }
 }
@@ -354,6 +374,57 @@ mod tests {
         a.give_back(10 * MIB);
         assert_eq!((of_b.load(Ordering::SeqCst), of_c.load(Ordering::SeqCst)), (1, 1));
         assert!(b.spend(20 * MIB) && c.spend(5 * MIB) && !budget.has_waiting());
+    }
+
+    #[test]
+    fn a_peer_at_its_limit_delays_no_other_peer() {
+        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let [mut a, mut b] = [1, 1].map(|uid| budget.purse(Peer::User(uid)));
+        let [mut big, mut c] = [2, 3].map(|uid| budget.purse(Peer::User(uid)));
+        assert!(a.spend(6 * MIB) && big.spend(40 * MIB));
+        assert!(!b.spend(10 * MIB), "over the limit of its peer, and there is no room");
+        assert!(!c.spend(5 * MIB), "there is no room");
+        big.give_back(6 * MIB);
+        assert!(c.spend(5 * MIB) && !b.spend(10 * MIB));
+    }
+
+    #[test]
+    fn a_request_that_waits_for_its_peers_limit_goes_before_others_of_the_peer() {
+        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let [mut a, mut large, mut c, mut d] = [1; 4].map(|uid| budget.purse(Peer::User(uid)));
+        assert!(a.spend(4 * MIB) && !large.spend(32 * MIB));
+        assert!(!c.spend(2 * MIB), "the larger one came first");
+        assert!(!d.spend(2 * MIB));
+        a.give_back(MIB);
+        assert!(!c.spend(2 * MIB) && !d.spend(2 * MIB), "it still waits");
+        a.give_back(3 * MIB);
+        assert!(large.spend(32 * MIB));
+        large.give_back(32 * MIB);
+        assert!(c.spend(2 * MIB) && d.spend(2 * MIB) && !budget.has_waiting());
+    }
+
+    #[test]
+    fn small_requests_above_the_own_share_take_from_the_common_part_in_steps() {
+        let budget = Budget::new(LEAST_BYTES, 1, 1);
+        let mut a = budget.purse(Peer::User(1));
+        assert!(a.spend(budget.0.own + 4096));
+        assert_eq!(a.common_bytes(), STEP);
+        assert!(a.spend(4096));
+        a.give_back(4096);
+        assert_eq!(a.common_bytes(), STEP);
+        a.give_back(4096);
+        assert_eq!(a.common_bytes(), 0, "its own share suffices");
+        // Others wait: nothing is kept.
+        assert!(a.spend(8192));
+        let [mut b, mut c] = [2, 3].map(|uid| budget.purse(Peer::User(uid)));
+        assert!(b.spend(40 * MIB) && !c.spend(20 * MIB));
+        a.give_back(4096);
+        assert_eq!(a.common_bytes(), 4096);
+        // The last bytes are there for a request that needs no more.
+        let rest = budget.0.common - b.common_bytes() - 4096;
+        drop(c);
+        let mut d = budget.purse(Peer::User(4));
+        assert!(d.spend(budget.0.own + rest - 4096) && d.common_bytes() == rest - 4096);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! Invariants:
 //! - Bounded: at most [`Limits::requests`] requests and [`Limits::payload_bytes`] bytes of payload (or one request) are
 //!   open. Until one of them completes *and its reply is sent*, the session parses no further request and soon stops
-//!   receiving. The same if the connection's [`Purse`] has too little for the buffers of a request. Memory for the payload of a
+//!   receiving. It also stops if the connection's [`Purse`] has too little for the buffers of a request. Memory for the payload of a
 //!   write is allocated as it arrives, not as it is announced.
 //! - Tickets are the session's own: clients may send equal cookies, and a duplicate or late result matches no request.
 //! - Every parsed request except a disconnect gets exactly one reply, unless the connection is cut.
@@ -31,8 +31,8 @@ use std::ops::Range;
 use larder_core::buf::{Buf, PAGE};
 use larder_core::request::{Errno, Kind, pieces};
 use larder_io::SendBatch;
-use larder_nbd::codec::{RequestHeader, cmd};
-use larder_volume::budget::Purse;
+use larder_nbd::codec::{MAX_PAYLOAD, RequestHeader, cmd};
+use larder_volume::budget::{LARGEST, Purse};
 use larder_volume::session::{ClientRequest, What};
 
 use self::check::{Rules, Verdict};
@@ -46,6 +46,10 @@ pub use self::types::{Limits, State, Why};
 /// When at least this much of a piece of a write is missing, it is received in place; a shorter rest is received
 /// together with what follows it, and copied.
 const DIRECT_BYTES: usize = 16 << 10;
+
+// Buffers are at most a quarter larger than the payload; each of at most 32 has a rest of less than a page, and the reply a
+// page.
+const _: () = assert!(MAX_PAYLOAD as u64 * 5 / 4 + (1 << 20) <= LARGEST);
 
 /// What the next bytes belong to.
 enum Input {
@@ -203,6 +207,11 @@ impl Session {
         }
     }
 
+    /// Whether the next request's header has arrived.
+    fn has_header(&self) -> bool {
+        matches!(self.input, Input::Head) && self.end - self.start >= RequestHeader::LEN
+    }
+
     /// Begins the request whose header is at `start`.
     fn begin(&mut self, header: &RequestHeader) -> Step {
         let verdict = self.rules.check(header);
@@ -269,10 +278,10 @@ impl Session {
         ClientRequest { ticket, what, offset: slot.offset, len: u64::from(slot.len), bufs }
     }
 
-    /// Ends a request. The payload of a write is freed here, everything else with the reply.
+    /// Ends a request. The payload of a write is freed here, everything else with the reply, if one is sent.
     fn close_slot(&mut self, index: u32) -> Slot {
         let slot = self.slots.close(index);
-        if !slot.is_read() {
+        if !slot.is_read() || matches!(self.state, State::Closed(_)) {
             self.held.bytes -= slot.payload;
             self.purse.give_back(slot.cost);
         }
@@ -312,6 +321,7 @@ impl Session {
         }
         self.input_done = true;
         self.state = State::Closing(why);
+        self.purse.cancel();
         let arriving = match std::mem::replace(&mut self.input, Input::Head) {
             Input::Head => return,
             Input::Fill(fill) => fill.slot,
@@ -326,9 +336,17 @@ impl Session {
         if !matches!(self.state, State::Closed(_)) {
             self.close_input(why);
             self.state = State::Closed(why);
-            self.outbox.clear();
+            let freed = self.outbox.clear();
+            self.free(freed);
         }
         Step::Again
+    }
+
+    /// Replies were sent or dropped.
+    fn free(&mut self, freed: Held) {
+        self.held.requests -= freed.requests;
+        self.held.bytes -= freed.bytes;
+        self.purse.give_back(freed.cost);
     }
 
     /// Changes from closing to closed when nothing is left to do.

@@ -22,7 +22,8 @@ fn held_by(slot: &Slot) -> Held {
 /// Encodes success, with the data of a read; `bufs` is empty afterwards.
 pub(super) fn ok(out: &mut Outbox, slot: &Slot, structured: bool, bufs: &mut Vec<Buf>) {
     let Slot { cookie, offset, len, .. } = *slot;
-    let alone = bufs.first().is_some_and(|b| b.len() > COPY_BYTES);
+    // By the request, not by a buffer: its first piece may be short.
+    let alone = slot.is_read() && slot.payload > COPY_BYTES as u64;
     if structured && slot.is_read() {
         let flags = chunk::FLAG_DONE;
         if len == 0 {
@@ -38,7 +39,7 @@ pub(super) fn ok(out: &mut Outbox, slot: &Slot, structured: bool, bufs: &mut Vec
         out.copy(&SimpleReply { error: 0, cookie }.encode(), alone);
     }
     for buf in bufs.drain(..) {
-        out.payload(buf);
+        out.payload(buf, alone);
     }
     out.end(held_by(slot));
 }

@@ -5,7 +5,6 @@ use larder_core::buf::Buf;
 use larder_core::extent::Extent;
 use larder_core::request::Errno;
 use larder_io::SendBatch;
-use larder_nbd::codec::RequestHeader;
 use larder_volume::budget::Wake;
 use larder_volume::session::{self, Abort, ClientRequest, Doing, Phase};
 
@@ -31,7 +30,7 @@ impl session::Session for Session {
         }
         let unparsed = self.end - self.start;
         let parsable = match &self.input {
-            Input::Head => unparsed >= RequestHeader::LEN,
+            Input::Head => self.has_header(),
             Input::Fill(fill) => unparsed > 0 || fill.is_full(),
             Input::Skip { .. } => unparsed > 0,
         };
@@ -157,9 +156,7 @@ impl session::Session for Session {
         self.batch = batch;
         self.sent += 1;
         let freed = self.outbox.sent();
-        self.held.requests -= freed.requests;
-        self.held.bytes -= freed.bytes;
-        self.purse.give_back(freed.cost);
+        self.free(freed);
         if let Err(errno) = result {
             self.cut(Why::Send(errno));
         }
@@ -190,6 +187,9 @@ impl session::Session for Session {
             Doing::Working
         } else if arriving > 0 {
             Doing::Receiving
+        } else if self.has_header() && !self.input_done {
+            // The request waits for memory, not for its client.
+            Doing::Working
         } else if self.asked == 0 {
             Doing::Silent
         } else {

@@ -2,11 +2,12 @@
 //! Replies that wait for the socket.
 //!
 //! Purpose: combines many replies into few parts. Headers and short payloads are copied one after the other into a
-//! *slab*; a payload above [`COPY_BYTES`] is its own part and is not copied.
+//! *slab*; the buffers of a payload above [`COPY_BYTES`] are parts of their own and are not copied.
 //!
 //! Invariants: bytes are sent in the order in which they were added. One batch is in flight at a time. A request counts
 //! as open until the last byte of its reply is sent, so the session stops reading from a client that does not read its
-//! replies, and memory stays bounded.
+//! replies. Memory stays bounded by what requests pay for, and by [`MOST_UNUSED`] for each queue. Requests pay for the header
+//! page of a long reply, and for all copied bytes. They do not pay for the rest of a slab behind which a long payload follows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,6 +18,8 @@ use larder_core::buf::{Buf, PAGE};
 pub(super) const COPY_BYTES: usize = 16 << 10;
 /// Bytes in a slab.
 const SLAB_BYTES: usize = 64 << 10;
+/// If slabs of the queue have at least this many unused bytes, further slabs have one page.
+const MOST_UNUSED: usize = 2 * SLAB_BYTES;
 /// The most parts of a batch; the kernel accepts 1024.
 const BATCH_PARTS: usize = 512;
 /// A batch of this many bytes is not extended, so that its buffers are soon free again.
@@ -50,6 +53,8 @@ struct Part {
 #[derive(Default)]
 pub(super) struct Outbox {
     parts: VecDeque<Part>,
+    /// Bytes of slabs that no reply will use, because a long payload follows.
+    unused: usize,
     /// What the batch in flight frees; `None` if none is in flight.
     flying: Option<Held>,
 }
@@ -61,7 +66,8 @@ impl Outbox {
         while !bytes.is_empty() {
             let full = self.parts.back().is_none_or(|p| p.used.end == p.buf.len());
             if full {
-                let buf = Buf::with_len(if alone { PAGE } else { SLAB_BYTES });
+                let small = alone || self.unused >= MOST_UNUSED;
+                let buf = Buf::with_len(if small { PAGE } else { SLAB_BYTES });
                 self.parts.push_back(Part { buf, used: 0..0, frees: Held::default() });
             }
             let Some(part) = self.parts.back_mut() else { return };
@@ -73,12 +79,13 @@ impl Outbox {
         }
     }
 
-    /// Adds a payload to the end of the queue.
-    pub(super) fn payload(&mut self, buf: Buf) {
+    /// Adds a buffer of a payload to the end of the queue, as a part of its own if it is `alone`.
+    pub(super) fn payload(&mut self, buf: Buf, alone: bool) {
         let len = buf.len();
-        if len <= COPY_BYTES {
+        if !alone {
             self.copy(&buf, false);
         } else {
+            self.unused += self.parts.back().map_or(0, |p| p.buf.len() - p.used.end);
             self.parts.push_back(Part { buf, used: 0..len, frees: Held::default() });
         }
     }
@@ -105,6 +112,9 @@ impl Outbox {
             frees.add(part.frees);
             push(part.buf, part.used);
         }
+        if self.parts.is_empty() {
+            self.unused = 0;
+        }
         self.flying = Some(frees);
         true
     }
@@ -114,9 +124,12 @@ impl Outbox {
         self.flying.take().unwrap_or_default()
     }
 
-    /// Drops all waiting replies.
-    pub(super) fn clear(&mut self) {
-        self.parts.clear();
+    /// Drops all waiting replies; returns what that frees.
+    pub(super) fn clear(&mut self) -> Held {
+        let mut freed = Held::default();
+        self.parts.drain(..).for_each(|part| freed.add(part.frees));
+        self.unused = 0;
+        freed
     }
 
     /// Whether a batch is in flight.
@@ -151,14 +164,14 @@ mod tests {
         let mut want = Vec::new();
         for i in 0..100u8 {
             out.copy(&[i; 16], false);
-            out.payload(Buf::copy_of(&[i; 512]));
+            out.payload(Buf::copy_of(&[i; 512]), false);
             out.end(Held { requests: 1, bytes: 512, cost: 4096 });
             want.extend([i; 528]);
         }
         let long = Buf::copy_of(&[7; 64 << 10]);
         let at = long.as_ptr();
         out.copy(&[8; 28], true);
-        out.payload(long);
+        out.payload(long, true);
         out.end(Held { requests: 1, bytes: 64 << 10, cost: 68 << 10 });
         want.extend([8; 28]);
         want.extend([7; 64 << 10]);
@@ -174,11 +187,28 @@ mod tests {
     }
 
     #[test]
+    fn short_replies_between_long_ones_take_little_more_than_they_pay_for() {
+        let mut out = Outbox::default();
+        let mut paid = 0;
+        for i in 0..64 {
+            out.copy(&[1; 16], false);
+            out.end(Held::default());
+            out.copy(&[2; 16], true);
+            let piece = Buf::with_len(if i % 2 == 0 { 512 } else { 17 << 10 });
+            paid += PAGE + Buf::room(piece.len());
+            out.payload(piece, true);
+            out.end(Held::default());
+        }
+        let held: usize = take(&mut out).unwrap().iter().map(|(buf, _)| Buf::room(buf.len())).sum();
+        assert!(held <= paid + MOST_UNUSED + SLAB_BYTES, "{held} of {paid}");
+    }
+
+    #[test]
     fn batches_are_bounded_and_keep_the_order() {
         let mut out = Outbox::default();
         for i in 0..12u8 {
             out.copy(&[i; 28], true);
-            out.payload(Buf::copy_of(&vec![i; 1 << 20]));
+            out.payload(Buf::copy_of(&vec![i; 1 << 20]), true);
             out.end(Held { requests: 1, bytes: 1 << 20, cost: 0 });
         }
         let (mut all, mut freed, mut batches) = (Vec::new(), 0, 0);
