@@ -86,10 +86,27 @@ impl Spare {
         let most = self.most.unwrap_or_else(|| KEPT_BY_DEFAULT.load(Ordering::Relaxed));
         let (large, bytes) = (usize::from(pages.len() >= SMALL_PAGES), pages.len() * PAGE);
         let share = if large == 1 { most / 4 * 3 } else { most / 4 };
-        if self.bytes[large] + bytes <= share {
-            self.bytes[large] += bytes;
-            self.classes[class].push(pages);
+        // A class that is no longer used must not fill the share.
+        while self.bytes[large] + bytes > share {
+            let fullest = self.fullest(large == 1);
+            if bytes > share || fullest.is_none_or(|fullest| fullest == class) {
+                return;
+            }
+            let freed = fullest.and_then(|fullest| self.classes[fullest].pop());
+            self.bytes[large] -= freed.map_or(0, |pages| pages.len() * PAGE);
         }
+        self.bytes[large] += bytes;
+        self.classes[class].push(pages);
+    }
+
+    /// The class of large or of small buffers that has the most bytes.
+    fn fullest(&self, large: bool) -> Option<usize> {
+        let bytes = |class: &Vec<Box<[Page]>>| {
+            let pages = class.first().map_or(0, |first| first.len());
+            if (pages >= SMALL_PAGES) == large { pages * class.len() } else { 0 }
+        };
+        let filled = self.classes.iter().enumerate().map(|(number, class)| (bytes(class), number));
+        filled.filter(|(bytes, _)| *bytes > 0).max().map(|(_, number)| number)
     }
 }
 
@@ -228,6 +245,20 @@ mod tests {
         assert!(kept_bytes() > 2 << 20);
         assert_eq!((release_kept() > 2 << 20, kept_bytes()), (true, 0));
         assert_eq!(Buf::with_len(PAGE).len(), PAGE);
+    }
+
+    #[test]
+    fn a_size_that_is_used_replaces_one_that_is_no_longer_used() {
+        keep_at_most(4 << 20);
+        for sizes in [[PAGE, 3 * PAGE], [1 << 20, 257 << 10]] {
+            for len in sizes {
+                drop((0..300).map(|_| Buf::with_len(len)).collect::<Vec<_>>());
+                let kept = kept_bytes();
+                let reused = Buf::with_len(len);
+                assert!(kept <= 4 << 20 && kept_bytes() < kept, "{} is not reused", reused.len());
+            }
+        }
+        release_kept();
     }
 
     #[test]
