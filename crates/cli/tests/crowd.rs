@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use larder_front::listen::MOST_NEGOTIATING;
 use larder_nbd::client::{Client, ClientError, Options};
+use larder_nbd::codec::RequestHeader;
 use larder_testkit::command::{PATIENCE, make_initial};
 use larder_testkit::load::{eventually, initial};
 use larder_testkit::place::Place;
@@ -116,6 +117,12 @@ fn a_client_without_a_seat_is_told_the_limit_and_others_have_reserved_seats() {
         .collect();
     let refused = rig.enter().err().unwrap().to_string();
     assert!(refused.contains("80 connections are open; accepted: at most 80"), "{refused}");
+    // The oldest way to choose an export brings no error to the client. The log has one line about it.
+    let lines = || rig.server.log().matches("80 connections are open").count();
+    let before = lines();
+    negotiate(&mut rig.connect()).unwrap_err();
+    rig.enter().err().unwrap();
+    assert_eq!(lines(), before + 2, "{}", rig.server.log());
     drop((inside, others));
     rig.end();
 }
@@ -188,9 +195,15 @@ fn long_zeroings_end_with_their_clients() {
     assert!(ended.err.contains("all acknowledged writes are on the origin"), "{ended:?}");
 }
 
-/// The largest waste by rounding: reads of a page more than 256 KiB, whose replies the clients do not read.
+/// Replies that clients do not read, of the lengths whose buffers are much larger than the data: reads of a page more than
+/// 256 KiB, and reads whose first piece is short.
 #[test]
 fn unread_replies_stay_within_the_budget_and_their_memory_returns() {
+    unread_replies(|n| request(READ, n % 100 * 4096, 257 << 10));
+    unread_replies(|_| request(READ, MIB - 512, 17 << 10));
+}
+
+fn unread_replies(read: impl Fn(u64) -> [u8; RequestHeader::LEN]) {
     let rig = Rig::new(&["--client-memory", "96MiB"]);
     drop(rig.enter().unwrap());
     let before = rig.server.memory("VmRSS");
@@ -200,7 +213,7 @@ fn unread_replies_stay_within_the_budget_and_their_memory_returns() {
             negotiate(&mut stream).unwrap();
             stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
             for n in 0..2000 {
-                if stream.write_all(&request(READ, n % 100 * 4096, 257 << 10)).is_err() {
+                if stream.write_all(&read(n)).is_err() {
                     break;
                 }
             }
@@ -226,6 +239,23 @@ fn unread_replies_stay_within_the_budget_and_their_memory_returns() {
     eventually("kept buffers are returned", || rig.place.stat("kept_bytes") == 0);
     let left = rig.server.memory("VmRSS").saturating_sub(before);
     assert!(left < 24 * MIB, "{} MiB stay", left / MIB);
+    rig.end();
+}
+
+#[test]
+fn a_worker_without_connections_returns_its_buffers_too() {
+    let rig = Rig::new(&[]);
+    let mut client = rig.enter().unwrap();
+    // Both workers read and populate, and one of them has no connection.
+    for round in 0..4 {
+        for at in (0..BYTES).step_by(MIB as usize) {
+            let mut bytes = vec![round; MIB as usize];
+            client.read_at(at, &mut bytes).unwrap();
+        }
+    }
+    eventually("kept buffers are returned", || rig.place.stat("kept_bytes") == 0);
+    client.read_at(0, &mut [0; 512]).unwrap();
+    drop(client);
     rig.end();
 }
 
@@ -299,8 +329,8 @@ fn a_peer_that_connects_in_a_loop_does_not_fill_the_log() {
     rig.end();
 }
 
-/// A stop beside a client that does not read and one whose write does not arrive: what others were told is written is
-/// there, in each mode.
+/// A stop beside a client that does not read and one whose write does not arrive: every acknowledged write is present after
+/// the restart, in each mode.
 #[test]
 fn a_stop_beside_a_client_that_does_not_read_loses_nothing() {
     let modes: [(&str, &[&str]); 5] = [

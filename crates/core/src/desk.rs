@@ -68,13 +68,12 @@ struct Open<C> {
 /// The desk of one front-end. `C` is the front-end's own identification of a request.
 pub struct Desk<C> {
     open: Slab<Open<C>>,
-    opened: u64,
     requests: Requests,
 }
 
 impl<C> Default for Desk<C> {
     fn default() -> Self {
-        Self { open: Slab::new(), opened: 0, requests: Requests::default() }
+        Self { open: Slab::new(), requests: Requests::default() }
     }
 }
 
@@ -96,7 +95,6 @@ impl<C> Desk<C> {
             }
             _ => {}
         }
-        self.opened += 1;
         let wants_data = matches!(kind, Kind::Read);
         let bufs = (0..if wants_data { pieces } else { 0 }).map(|_| None).collect();
         let open = Open { client, kind, left: pieces, result: Ok(()), hit: true, bufs };
@@ -160,12 +158,6 @@ impl<C> Desk<C> {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.open.len()
-    }
-
-    /// Number of requests that were ever opened.
-    #[must_use]
-    pub fn opened(&self) -> u64 {
-        self.opened
     }
 
     /// The counters of client requests.

@@ -89,6 +89,15 @@ impl Shape {
         pieces(offset, len, self.stripe_bytes())
     }
 
+    /// The number of [`pieces`](Self::pieces) of a request that is not empty, without a loop. Stripes are a power of two, or
+    /// whole pieces.
+    #[must_use]
+    pub fn count(&self, offset: u64, len: u64) -> u64 {
+        let step = self.stripe_bytes().min(MAX_PIECE_BYTES);
+        debug_assert!(len > 0 && MAX_PIECE_BYTES.is_multiple_of(step));
+        (offset + len - 1) / step - offset / step + 1
+    }
+
     /// Units that this shard owns.
     #[must_use]
     pub fn units(&self) -> u64 {
@@ -177,6 +186,19 @@ mod tests {
                 }
             }
             assert_eq!(found, vec![1; units as usize], "{units} units, {shards} shards, {stripe}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_pieces_is_that_of_the_loop() {
+        let narrow = |unit_bytes| Shape::new(1 << 30, unit_bytes, 2);
+        for shape in [narrow(4096), narrow(64 << 10), narrow(64 << 10).wide(), narrow(8 << 20)] {
+            for offset in [0, 512, 65_024, (1 << 20) - 512, (8 << 20) - 4096, 3 << 20] {
+                for len in [512, 4096, 4608, 64 << 10, 1 << 20, (9 << 20) + 512] {
+                    let pieces = shape.pieces(offset, len).count() as u64;
+                    assert_eq!(shape.count(offset, len), pieces, "{shape:?} {offset} {len}");
+                }
+            }
         }
     }
 }

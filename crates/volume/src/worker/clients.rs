@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A worker's connections: requests in, results out, and the end of those that are of no use.
 //!
-//! Invariants: a connection is checked once in [`LOOK`] while it does anything but wait for its client's next request.
+//! Invariants: a connection is checked once in [`LOOK`] while a request or reply of it is in flight, and always if idle
+//! connections have a time limit.
 //! The requests of a client that is gone end as soon as devices permit: the rest of long trims and zeroings is dropped. At
 //! a stop a client has [`UNREAD_BOUND`] for each batch of replies; then it is disconnected, so that a client that does not read
-//! does not delay the stop. A worker without a request for [`LOOK`] returns the buffers that it kept for reuse.
+//! does not delay the stop. A worker that neither sent nor got a piece of a request for [`LOOK`] returns the buffers that it
+//! kept for reuse.
 
 use std::sync::Arc;
 
@@ -20,10 +22,32 @@ use crate::session::{Abort, ClientRequest, Doing, Phase, What};
 
 /// How often connections are checked.
 const LOOK: Nanos = SECOND;
-/// How long a client may hold memory that others wait for, without reading a batch of replies or sending a MiB.
+/// How long a client may hold memory that others wait for, without reading a batch of replies or sending a MiB; and how long
+/// a client that sends no more waits for a long trim or zeroing.
 const STUCK_BOUND: Nanos = 10 * SECOND;
 /// How long a client may take to read a batch of replies while the volume stops.
 const UNREAD_BOUND: Nanos = SECOND;
+
+/// Whether a client leaves.
+#[derive(Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// It closed both directions.
+    Gone,
+    /// It sends no more. It may still read replies, but it will not wait for minutes.
+    Stuck,
+}
+
+/// What the events of a client's socket mean, when none of its requests has ended for so long.
+fn leaving(flags: PollFlags, waits: Nanos) -> Leaving {
+    if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+        Leaving::Gone
+    } else if flags.contains(PollFlags::RDHUP) && waits >= STUCK_BOUND {
+        Leaving::Stuck
+    } else {
+        Leaving::No
+    }
+}
 
 impl Worker {
     pub(super) fn welcome(&mut self, accepted: Accepted) {
@@ -37,7 +61,7 @@ impl Worker {
         let number = entry.key();
         let (mailboxes, index) = (Arc::clone(&self.mailboxes), self.index as usize);
         connection.session.set_wake(Arc::new(move || {
-            let touch = move |worker: &mut Self| worker.touch(number, serial);
+            let touch = move |worker: &mut Self| _ = worker.touch(number as u32, serial);
             mailboxes[index].post(Message::Run(Box::new(touch)));
         }));
         entry.insert(connection);
@@ -45,11 +69,14 @@ impl Worker {
         self.look_soon();
     }
 
-    /// A connection may take a request that waited for memory.
-    fn touch(&mut self, number: usize, serial: u64) {
-        if self.connections.get(number).is_some_and(|c| c.serial == serial) {
-            self.touched.push(number);
+    /// A connection, which is then processed before the end of the turn; `None` if it has ended.
+    pub(super) fn touch(&mut self, number: u32, serial: u64) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(number as usize)?;
+        if connection.serial != serial {
+            return None;
         }
+        self.touched.push(number as usize);
+        Some(connection)
     }
 
     /// Takes requests from connections with events, and lends them memory.
@@ -116,10 +143,8 @@ impl Worker {
     }
 
     fn tell_status(&mut self, conn: u32, serial: u64, ticket: u64, extents: &[Extent]) {
-        let connection = self.connections.get_mut(conn as usize);
-        if let Some(connection) = connection.filter(|c| c.serial == serial) {
+        if let Some(connection) = self.touch(conn, serial) {
             connection.session.reply_status(ticket, extents);
-            self.touched.push(conn as usize);
         }
     }
 
@@ -165,8 +190,7 @@ impl Worker {
         }
         let quiet = |c: &Connection| matches!(c.doing().0, Doing::Idle | Doing::Silent);
         self.next_look = None;
-        let requests = self.desk.opened();
-        let rests = std::mem::replace(&mut self.looked_at, requests) == requests;
+        let rests = std::mem::replace(&mut self.looked_at, self.pieces) == self.pieces;
         if rests {
             release_kept();
         }
@@ -203,13 +227,17 @@ impl Worker {
         let found: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         for (number, flags) in asked.into_iter().zip(found) {
             let Some(connection) = self.connections.get_mut(number) else { continue };
-            if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
-                connection.session.abort(Abort::Gone);
-                self.touched.push(number);
-            } else if flags.contains(PollFlags::RDHUP) {
-                // It may still read replies, but it will not wait for minutes.
-                let serial = connection.serial;
-                self.drop_bulk(Some(serial), Errno::ESHUTDOWN);
+            let waits = self.clock.saturating_sub(connection.doing().1);
+            match leaving(flags, waits) {
+                Leaving::No => {}
+                Leaving::Gone => {
+                    connection.session.abort(Abort::Gone);
+                    self.touched.push(number);
+                }
+                Leaving::Stuck => {
+                    let serial = connection.serial;
+                    self.drop_bulk(Some(serial), Errno::ESHUTDOWN);
+                }
             }
         }
     }
@@ -239,5 +267,20 @@ impl Worker {
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         let again = self.stopping.map(|_| self.driver.now() + 10 * MILLISECOND);
         self.shard.next_deadline().into_iter().chain(again).chain(self.next_look).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_only_sends_no_more_gets_its_replies() {
+        let half = PollFlags::RDHUP | PollFlags::IN;
+        assert_eq!(leaving(PollFlags::IN, STUCK_BOUND), Leaving::No);
+        assert_eq!(leaving(half, STUCK_BOUND - 1), Leaving::No);
+        assert_eq!(leaving(half, STUCK_BOUND), Leaving::Stuck);
+        assert_eq!(leaving(half | PollFlags::HUP, 0), Leaving::Gone);
+        assert_eq!(leaving(PollFlags::ERR, 0), Leaving::Gone);
     }
 }

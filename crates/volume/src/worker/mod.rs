@@ -48,6 +48,7 @@ const WORKER_SHIFT: u32 = 56;
 pub(super) const FLUSH_WORKER: u32 = 0;
 /// Rounds of the shard before messages and sockets are checked again.
 const PUMP_ROUNDS: u32 = 8;
+
 /// A request from within the process.
 pub(crate) struct Call {
     pub kind: Kind,
@@ -148,7 +149,9 @@ pub(crate) struct Worker {
     /// See [`Shared`].
     idle_bound: Option<Nanos>,
     budget: Budget,
-    /// Requests at the last check.
+    /// Pieces that this worker sent, or that its shard got from other workers.
+    pieces: u64,
+    /// `pieces` at the last check.
     looked_at: u64,
     /// Since when: no new work; end when nothing is in flight.
     stopping: Option<Nanos>,
@@ -198,6 +201,7 @@ impl Worker {
             next_look: None,
             idle_bound,
             budget,
+            pieces: 0,
             looked_at: 0,
             stopping: None,
             hurries: false,
@@ -240,7 +244,10 @@ impl Worker {
 
     fn take_message(&mut self, message: Message) {
         match message {
-            Message::Piece { tag, request } => self.shard.submit(tag, request),
+            Message::Piece { tag, request } => {
+                self.count_piece();
+                self.shard.submit(tag, request);
+            }
             Message::Reply(reply) => self.take_reply(reply),
             Message::Connection(accepted) => self.welcome(accepted),
             Message::Call(Call { kind, passive, offset, len, bufs, done }) => {
@@ -326,10 +333,8 @@ impl Worker {
             Caller::Client { conn, serial, ticket, pass } => {
                 self.loose -= u64::from(pass.is_none() && writes(finished.kind));
                 drop(pass);
-                let connection = self.connections.get_mut(conn as usize);
-                if let Some(connection) = connection.filter(|c| c.serial == serial) {
+                if let Some(connection) = self.touch(conn, serial) {
                     connection.session.reply(ticket, finished.result, finished.bufs);
-                    self.touched.push(conn as usize);
                 }
             }
         }
@@ -344,9 +349,6 @@ impl Worker {
         bufs: Vec<Buf>,
     ) {
         tap::tell(&mut self.tap, self.clock, kind, offset, len);
-        if self.next_look.is_none() {
-            self.look_soon();
-        }
         if kind == Kind::Flush {
             // If each shard has a log with acknowledged data, the flush goes to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
@@ -358,7 +360,7 @@ impl Worker {
             return;
         }
         let cut = self.shape.pieces(offset, len);
-        let count = self.shape.pieces(offset, len).count() as u32;
+        let count = self.shape.count(offset, len) as u32;
         let owner = match caller {
             Caller::Client { serial, .. } => serial,
             Caller::Call(_) => 0,
@@ -392,10 +394,19 @@ impl Worker {
 
     fn send_piece(&mut self, number: u64, i: u32, owner: u32, request: Request) {
         let tag = Desk::<Caller>::tag(number, i) | u64::from(self.index) << WORKER_SHIFT;
+        self.count_piece();
         if owner == self.index {
             self.shard.submit(tag, request);
         } else {
             self.mailboxes[owner as usize].post(Message::Piece { tag, request });
+        }
+    }
+
+    /// Pieces use buffers, which are returned when there are no more.
+    fn count_piece(&mut self) {
+        self.pieces += 1;
+        if self.next_look.is_none() {
+            self.look_soon();
         }
     }
 
