@@ -6,7 +6,8 @@
 //! no peer alone keeps others out.
 //!
 //! If no seat is free, a useless connection gives way: a client that made no request since its negotiation, that does not
-//! read its replies, or whose write does not arrive. A connection that served requests and is idle gives way only to a peer
+//! read a batch of replies, or whose write does not arrive. It is one of the newcomer's peer if that has its limit, else one
+//! of a peer with the most seats. A connection that served requests and is idle gives way only to a peer
 //! that has at least two connections less, and only if all seats are taken: otherwise a second client of the same machine would
 //! disconnect a mounted file system.
 //!
@@ -15,7 +16,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,29 +32,30 @@ const PATIENCE: u64 = 10_000_000_000;
 /// How long a newcomer waits until the connection that gives way has ended.
 const GIVING_WAY: Duration = Duration::from_secs(1);
 
-/// What a connection does and since when; the worker writes it, newcomers read it.
+/// Bits of `Doing` in an [`Activity`].
+const DOING_BITS: u32 = 3;
+
+/// What a connection does and since when; the worker writes it, newcomers read it. One word has both: a newcomer that paired
+/// `Idle` with the time of the request before it would disconnect a client whose long request has just ended.
 #[derive(Debug, Default)]
-pub(crate) struct Activity {
-    since: AtomicU64,
-    doing: AtomicU8,
-}
+pub(crate) struct Activity(AtomicU64);
 
 impl Activity {
     pub fn set(&self, doing: Doing, since: u64) {
-        self.doing.store(doing as u8, Ordering::Relaxed);
-        self.since.store(since, Ordering::Relaxed);
+        self.0.store(since << DOING_BITS | doing as u64, Ordering::Relaxed);
     }
 
     /// How long the connection has been useless, or idle (`true`).
     fn rest(&self, now: u64) -> Option<(bool, u64)> {
-        let rest = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        let doing = self.doing.load(Ordering::Relaxed);
-        if doing == Doing::Silent as u8 {
+        let word = self.0.load(Ordering::Relaxed);
+        let rest = now.saturating_sub(word >> DOING_BITS);
+        let is = |doing| word % (1 << DOING_BITS) == doing as u64;
+        if is(Doing::Silent) {
             (rest >= SILENCE).then_some((false, rest))
-        } else if doing == Doing::Working as u8 || rest < PATIENCE {
+        } else if is(Doing::Working) || rest < PATIENCE {
             None
         } else {
-            Some((doing == Doing::Idle as u8, rest))
+            Some((is(Doing::Idle), rest))
         }
     }
 }
@@ -199,6 +201,7 @@ mod tests {
     use std::io::Read;
     use std::net::IpAddr;
     use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
@@ -258,6 +261,29 @@ mod tests {
             assert_eq!(newcomer.is_ok(), gives_way, "{doing:?} since {since}");
             worker.join().unwrap();
         }
+    }
+
+    /// A long request ends: no reader may see the time of its begin as that of the rest.
+    #[test]
+    fn what_a_connection_does_and_since_when_change_together() {
+        let activity = Activity::default();
+        activity.set(Doing::Working, 0);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut seen = 0;
+                while !over.load(Ordering::Relaxed) {
+                    seen += u32::from(activity.rest(100 * SECOND).is_some());
+                }
+                seen
+            });
+            for _ in 0..300_000 {
+                activity.set(Doing::Working, 0);
+                activity.set(Doing::Idle, 99 * SECOND);
+            }
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(reader.join().unwrap(), 0);
+        });
     }
 
     #[test]
