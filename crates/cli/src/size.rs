@@ -49,6 +49,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     let workers = workers(args.workers)?;
     let memory = Memory::of(args.origin, args.flash, &choices, &Limits::default(), workers);
     let clients = Budget::new(DEFAULT_BYTES, 1, u64::from(workers)).bound_bytes();
+    let resident = memory.worst_bytes().saturating_add(clients + PROGRAM_BYTES);
     let pages = choices.log().is_some();
     let map = format!("origin map, {} bytes a unit", 4 + choices.admission.bytes_per_unit());
     if args.json {
@@ -62,7 +63,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
             "buffer_bytes": memory.buffer_bytes,
             "client_bytes": clients,
             "program_bytes": PROGRAM_BYTES,
-            "resident_bytes": memory.worst_bytes() + clients + PROGRAM_BYTES,
+            "resident_bytes": resident,
         });
         return out::line(value);
     }
@@ -76,7 +77,7 @@ pub fn size(args: &SizeArgs) -> Result<()> {
         ("= at worst", memory.worst_bytes()),
         ("clients, with the default --client-memory", clients),
         ("the program itself", PROGRAM_BYTES),
-        ("= resident memory, at most", memory.worst_bytes() + clients + PROGRAM_BYTES),
+        ("= resident memory without FUSE files", resident),
     ];
     for (what, bytes) in rows {
         out::line(format!("{what:41} {:>12}  {bytes} bytes", rough_size(bytes)))?;

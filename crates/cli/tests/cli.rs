@@ -69,14 +69,16 @@ fn help_and_version_are_no_slips() {
     }
 }
 
+/// `serve` refuses these flags and does not listen.
+fn serve_refuses(words: &str, has: &[&str]) {
+    let place = Place::new();
+    let listen = place.word("nbd");
+    slip(&format!("serve --origin mem:8MiB --listen nbd+unix:{listen} {words}"), 2, has);
+    assert!(!place.path("nbd").exists());
+}
+
 #[test]
 fn values_that_cannot_be_are_refused_with_what_would_do() {
-    let serve = |words: &str, has: &[&str]| {
-        let place = Place::new();
-        let listen = place.word("nbd");
-        slip(&format!("serve --origin mem:8MiB --listen nbd+unix:{listen} {words}"), 2, has);
-        assert!(!place.path("nbd").exists());
-    };
     for (words, value) in [
         ("--unit abc", "'abc'"),
         ("--unit 3MiB", "3MiB"),
@@ -84,6 +86,8 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         ("--unit 16MiB", "16MiB"),
         ("--unit -1", "-1"),
         ("--flash-size 1XiB", "'1XiB'"),
+        ("--client-memory 95MiB", "--client-memory: got '95MiB', accepted at least 96MiB"),
+        ("--client-idle 999ms", "--client-idle: got '999ms', accepted at least 1s"),
         ("--write-buffer 99999999999999999999", "99999999999999999999"),
         ("--populate-io 1", "--populate-io: got 1"),
         ("--populate-io 2MiB", "2MiB"),
@@ -128,7 +132,7 @@ fn values_that_cannot_be_are_refused_with_what_would_do() {
         ("--listen nbd://127.0.0.1:99999", "accepted: nbd+unix:PATH"),
         ("--listen nbd+unix:", "accepted: nbd+unix:PATH"),
     ] {
-        serve(words, &[value]);
+        serve_refuses(words, &[value]);
     }
     for (words, has) in [
         ("size --origin 0 --flash 1GiB", "--origin: got 0, accepted"),

@@ -11,7 +11,7 @@ use larder_io::DevSpec;
 use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls, TlsError};
 use larder_volume::VolumeError;
 
-use super::limits::LimitArgs;
+use super::limits::{LimitArgs, client_memory};
 use crate::choices::ChoiceArgs;
 use crate::units::{address, mode, size, span};
 
@@ -87,7 +87,11 @@ pub struct ServeArgs {
     ///
     /// A request that needs more than is left waits.
     #[arg(
-        long, value_parser = size, default_value = "256MiB", value_name = "SIZE", hide_short_help = true
+        long,
+        value_parser = client_memory,
+        default_value = "256MiB",
+        value_name = "SIZE",
+        hide_short_help = true
     )]
     pub client_memory: u64,
     /// Address of the Prometheus metrics, at the path /metrics [default: none]

@@ -9,7 +9,7 @@ use larder_core::config::Limits;
 use larder_core::exec::{Nanos, SECOND};
 use larder_io::{ServerBounds, format_size};
 use larder_volume::ClientLimits;
-use larder_volume::budget::Budget;
+use larder_volume::budget::{Budget, LEAST_BYTES};
 
 use crate::setting::BadSetting;
 use crate::units::{ratio, size, span};
@@ -59,7 +59,7 @@ pub struct LimitArgs {
     )]
     pub flash_dead_after: Nanos,
     /// A connection without progress is closed after this time [default: never]
-    #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
+    #[arg(long, value_parser = idle, value_name = "SPAN", hide_short_help = true)]
     pub client_idle: Option<Nanos>,
     /// Flash errors within a minute after which the device counts as failed
     #[arg(
@@ -70,6 +70,22 @@ pub struct LimitArgs {
         hide_short_help = true
     )]
     pub flash_errors_per_minute: u32,
+}
+
+/// The time of `--client-idle`.
+fn idle(text: &str) -> Result<Nanos, String> {
+    match span(text)? {
+        SECOND.. => span(text),
+        _ => Err(format!("got '{text}', accepted at least 1s")),
+    }
+}
+
+/// The size of `--client-memory`.
+pub fn client_memory(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        LEAST_BYTES.. => size(text),
+        _ => Err(format!("got '{text}', accepted at least {}", format_size(LEAST_BYTES))),
+    }
 }
 
 impl LimitArgs {
@@ -99,12 +115,9 @@ impl LimitArgs {
     }
 
     /// What the clients of a volume may take.
-    pub fn clients(&self, budget: &Budget) -> Result<ClientLimits> {
-        if self.client_idle.is_some_and(|idle| idle < SECOND) {
-            bail!(BadSetting::new("client_idle", "accepted at least 1s"));
-        }
+    pub fn clients(&self, budget: &Budget) -> ClientLimits {
         let idle = self.client_idle.map(Duration::from_nanos);
-        Ok(ClientLimits { idle, budget: budget.clone(), ..ClientLimits::default() })
+        ClientLimits { idle, budget: budget.clone(), ..ClientLimits::default() }
     }
 
     /// The time limits of an NBD origin's server.

@@ -16,11 +16,13 @@ mod run;
 mod served;
 mod signals;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::ArgMatches;
 use larder_core::buf::keep_by_default;
-use larder_io::{format_size, rough_size};
-use larder_volume::budget::{Budget, DEFAULT_BYTES, LEAST_BYTES, PROGRAM_BYTES};
+use larder_front::fuse::PAYLOAD_BYTES;
+use larder_front::listen::ListenSpec;
+use larder_io::rough_size;
+use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
 use larder_volume::{Volume, VolumeConfig};
 
 use self::args::ServeArgs;
@@ -31,7 +33,6 @@ use self::signals::Signals;
 use crate::metrics;
 use crate::notify::{READY, notify};
 use crate::out::{self, tell};
-use crate::setting::BadSetting;
 
 /// Bytes of buffers that a thread keeps for reuse if it is no worker.
 const KEPT_BY_OTHERS: usize = 1 << 20;
@@ -50,7 +51,7 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     let metrics = metrics.map(metrics::bind).transpose()?;
     let opened = checked.into_iter().map(Checked::open).collect::<Result<Vec<_>>>()?;
     opened.iter().try_for_each(|o| clash::check_places(&o.checked))?;
-    let budget = budget(&opened)?;
+    let budget = budget(&opened);
     check_memory(&opened, &budget)?;
     let restricted = restrict::restrict(&opened)?;
     let served = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
@@ -69,7 +70,7 @@ fn start(opened: Opened, budget: &Budget) -> Result<Served> {
     let Checked { plan, choices, limits, workers, control, readers, secure, state, .. } = checked;
     let name = plan.args.name.clone();
     let run = || {
-        let clients = plan.args.limits.clients(budget)?;
+        let clients = plan.args.limits.clients(budget);
         let config = VolumeConfig { name, origin, choices, limits, workers, state, clients };
         let volume = Volume::start(config)?;
         match flash {
@@ -85,16 +86,12 @@ fn start(opened: Opened, budget: &Budget) -> Result<Served> {
 }
 
 /// The memory of the clients of all volumes.
-fn budget(opened: &[Opened]) -> Result<Budget> {
+fn budget(opened: &[Opened]) -> Budget {
     let bytes = opened.first().map_or(DEFAULT_BYTES, |o| o.checked.plan.args.client_memory);
-    if bytes < LEAST_BYTES {
-        let why = format!("accepted at least {}", format_size(LEAST_BYTES));
-        bail!(BadSetting::of("client_memory", format_size(bytes), why));
-    }
     // Only workers need buffers often.
     keep_by_default(KEPT_BY_OTHERS);
     let workers = opened.iter().map(|o| u64::from(o.checked.workers)).sum();
-    Ok(Budget::new(bytes, opened.len() as u64, workers))
+    Budget::new(bytes, opened.len() as u64, workers)
 }
 
 /// Refuses to start if all volumes together may need more memory than there is.
@@ -102,7 +99,9 @@ fn check_memory(opened: &[Opened], budget: &Budget) -> Result<()> {
     let sum = |bytes: fn(&larder_core::config::Memory) -> u64| {
         opened.iter().map(|o| bytes(&o.memory())).fold(0, u64::saturating_add)
     };
-    let worst = sum(|m| m.worst_bytes()) + budget.bound_bytes() + PROGRAM_BYTES;
+    let listens = opened.iter().flat_map(|o| &o.checked.plan.args.listen).map(|l| &l.spec);
+    let others = [budget.bound_bytes(), fuse_bytes(listens), PROGRAM_BYTES];
+    let worst = others.into_iter().fold(sum(|m| m.worst_bytes()), u64::saturating_add);
     tell!(
         "memory: {} at worst, {} when full and fully valid; available: {}",
         rough_size(worst),
@@ -110,4 +109,21 @@ fn check_memory(opened: &[Opened], budget: &Budget) -> Result<()> {
         larder_io::process::available_memory().map_or_else(|| "unknown".to_owned(), rough_size)
     );
     Ok(larder_volume::check_memory(worst)?)
+}
+
+/// The memory of FUSE files, which the budget of clients does not include.
+fn fuse_bytes<'a>(listens: impl Iterator<Item = &'a ListenSpec>) -> u64 {
+    listens.filter(|listen| matches!(listen, ListenSpec::Fuse(_))).count() as u64 * PAYLOAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fuse_file_counts() {
+        let listens = ["fuse:/a", "nbd+unix:/b", "fuse:/c"].map(|text| text.parse().unwrap());
+        assert_eq!(fuse_bytes(listens.iter()), 128 << 20);
+        assert_eq!(fuse_bytes(listens[1..2].iter()), 0);
+    }
 }

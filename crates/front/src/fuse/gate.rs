@@ -2,7 +2,7 @@
 //! Counts and bounds the requests in flight of a mount, and drains them at its end.
 //!
 //! Invariants: a closed gate admits no request. A ticket is returned when its request completes, whatever the result.
-//! The payload in flight is at most [`MOST_BYTES`], or one request (design rule 11).
+//! The payload in flight is at most [`PAYLOAD_BYTES`], or one request (design rule 11).
 //!
 //! Why a reader thread may block here: workers complete the requests in flight without a reader, and the kernel queues
 //! the requests that are not read yet.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The most payload in flight of a mount.
-pub const MOST_BYTES: u64 = 64 << 20;
+pub const PAYLOAD_BYTES: u64 = 64 << 20;
 
 #[derive(Default)]
 struct State {
@@ -42,7 +42,7 @@ impl Gate {
     /// Admits a request of `bytes` once there is room for it; `None` if the gate is closed.
     pub fn enter(&self, bytes: u64) -> Option<Ticket> {
         let mut state = self.lock();
-        while !state.closed && state.requests > 0 && state.bytes + bytes > MOST_BYTES {
+        while !state.closed && state.requests > 0 && state.bytes + bytes > PAYLOAD_BYTES {
             state.awaited = true;
             state = self.0.1.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn payload_is_bounded_but_one_request_is_always_admitted() {
         let gate = Gate::default();
-        let large = gate.enter(MOST_BYTES * 2).unwrap();
+        let large = gate.enter(PAYLOAD_BYTES * 2).unwrap();
         let (other, (started, starts)) = (gate.clone(), std::sync::mpsc::channel());
         let waits = std::thread::spawn(move || {
             let ticket = other.enter(1);

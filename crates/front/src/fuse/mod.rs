@@ -35,6 +35,7 @@ use self::bytes::Bytes;
 use self::error::MountError;
 use self::files::Files;
 use self::gate::Gate;
+pub use self::gate::PAYLOAD_BYTES;
 use self::mount::{Mount, Terms, Unmounted};
 use self::place::Place;
 use crate::nbd::export::Export;
