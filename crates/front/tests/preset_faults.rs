@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_core::config::{Durability, Limits, Preset, preset, presets};
+use larder_core::config::{Durability, Preset, preset, presets};
 use larder_core::request::Errno;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_io::{Access, DevSpec, Device, Target};
 use larder_testkit::load::{PATIENCE, eventually};
 use larder_testkit::rig::{BYTES, Front, Rig, Setup, listen};
-use larder_volume::{ClientLimits, Volume, VolumeConfig};
+use larder_volume::{Volume, VolumeConfig};
 
 /// Every preset on two workers, with a unit size that suits the rig's flash.
 fn setups(front: Front) -> impl Iterator<Item = Setup> {
@@ -102,15 +102,7 @@ fn over_a_slow_origin() {
 
 /// A volume whose export is the origin of another volume.
 fn far(dir: &Path) -> (Arc<Volume>, Listener, Device) {
-    let config = VolumeConfig {
-        name: String::new(),
-        origin: Device::mem(BYTES),
-        choices: preset("sce").unwrap().choices(),
-        limits: Limits::default(),
-        workers: 1,
-        state: None,
-        clients: ClientLimits::default(),
-    };
+    let config = VolumeConfig::of(Device::mem(BYTES), preset("sce").unwrap().choices(), 1);
     let volume = Volume::start(config).unwrap();
     let (listener, uri) = listen(&volume, &ListenSpec::Unix(dir.join("far")));
     let origin = Device::open(&uri.to_string().parse().unwrap(), Access::ReadWrite).unwrap();

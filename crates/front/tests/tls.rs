@@ -9,17 +9,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_core::config::{Limits, preset};
+use larder_core::config::preset;
 use larder_core::request::Kind;
 use larder_front::listen::{ListenSpec, Listener, MOST_NEGOTIATING, Secure};
 use larder_front::nbd::export::{Export, Exports};
 use larder_front::socket::Rights;
 use larder_io::Device;
 use larder_nbd::client::{Client, ClientError, Options};
+use larder_nbd::codec::opt;
 use larder_nbd::deadline::Deadlined;
 use larder_nbd::tls::{Fingerprint, ServerFiles, ServerTls};
 use larder_nbd::uri::{Address, Names, Uri};
 use larder_testkit::certs::Certs;
+use larder_testkit::raw;
 use larder_volume::{ClientLimits, Volume, VolumeConfig};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
@@ -43,12 +45,8 @@ impl Server {
     fn new(spec: &str, secure: Option<Secure>, seats: usize) -> Self {
         let config = VolumeConfig {
             name: "x".to_owned(),
-            origin: Device::mem(BYTES),
-            choices: preset("sce").unwrap().choices(),
-            limits: Limits::default(),
-            workers: 1,
-            state: None,
             clients: ClientLimits { most_each: seats, ..ClientLimits::default() },
+            ..VolumeConfig::of(Device::mem(BYTES), preset("sce").unwrap().choices(), 1)
         };
         let volume = Volume::start(config).unwrap();
         let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
@@ -135,7 +133,7 @@ fn clients_that_stop_before_or_within_tls_keep_no_authenticated_client_out() {
     let certs = Certs::new();
     let server = Server::tcp(&certs, true);
     let Address::Tcp { host, port } = server.listener.address() else { panic!("not TCP") };
-    let start_tls = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 5, 0, 0, 0, 0]].concat();
+    let start_tls = [&raw::client_flags()[..], &raw::option(opt::STARTTLS, 0)].concat();
     let hold = |n: usize| {
         let mut stream = TcpStream::connect((host.as_str(), port)).unwrap();
         if n.is_multiple_of(2) {

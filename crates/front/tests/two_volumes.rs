@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_core::config::{Durability, Limits, preset};
+use larder_core::config::{Durability, preset};
 use larder_core::format::Wishes;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
@@ -23,7 +23,7 @@ use larder_io::{Device, Fault};
 use larder_nbd::client::{Client, Options};
 use larder_nbd::uri::{Address, Uri};
 use larder_testkit::load::eventually;
-use larder_volume::{ClientLimits, FlashDevice, Volume, VolumeConfig};
+use larder_volume::{FlashDevice, Volume, VolumeConfig};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -39,17 +39,9 @@ fn volume_on(name: &str, fault: &Fault) -> Arc<Volume> {
     let flash = Device::mem(16 << 20).with_fault(fault);
     let shape = Shape::new(16 << 20, choices.unit_bytes, 2);
     let flash = FlashDevice::prepare(flash, None, shape, &choices, Wishes::default()).unwrap();
-    let (name, origin, limits) = (name.to_owned(), Device::mem(16 << 20), Limits::default());
-    let volume = Volume::start(VolumeConfig {
-        name,
-        origin,
-        choices,
-        limits,
-        workers: 2,
-        state: None,
-        clients: ClientLimits::default(),
-    })
-    .unwrap();
+    let (name, origin) = (name.to_owned(), Device::mem(16 << 20));
+    let config = VolumeConfig { name, ..VolumeConfig::of(origin, choices, 2) };
+    let volume = Volume::start(config).unwrap();
     volume.attach(flash).unwrap();
     volume
 }

@@ -5,8 +5,8 @@
 //! | --- | --- | --- |
 //! | the engine | [`memory`], [`units`], [`fixtures`] | |
 //! | the fuzz targets and their corpus | `fuzz` | `fuzz` |
-//! | a volume and its front doors in this process | `load`, `rig`, `certs`, `sent` | `served` |
-//! | the command | `command`, `place`, `server`, `fuse`, `raw` | `command` |
+//! | a volume and its front doors in this process; raw clients | `load`, `rig`, `certs`, `sent`; `raw` | `served` |
+//! | the command | `command`, `place`, `server`, `fuse` | `command` |
 //!
 //! Why features: the tests of `larder-core` are built without the crates above it.
 #![forbid(unsafe_code)]
@@ -35,7 +35,7 @@ pub mod command;
 pub mod fuse;
 #[cfg(feature = "command")]
 pub mod place;
-#[cfg(feature = "command")]
+#[cfg(feature = "served")]
 pub mod raw;
 #[cfg(feature = "command")]
 pub mod server;

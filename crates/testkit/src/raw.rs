@@ -4,31 +4,26 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 
-/// Commands.
-pub const READ: u16 = 0;
-/// A write.
-pub const WRITE: u16 = 1;
-/// A trim.
-pub const TRIM: u16 = 4;
-/// A zeroing.
-pub const ZERO: u16 = 6;
+use larder_nbd::codec::{FIXED_NEWSTYLE, NO_ZEROES, OptionHeader, RequestHeader, opt};
+
+pub use larder_nbd::codec::cmd::{READ, TRIM, WRITE, WRITE_ZEROES as ZERO};
 
 /// The header of an option.
 #[must_use]
-pub fn option(number: u32, len: u32) -> Vec<u8> {
-    [b"IHAVEOPT".as_slice(), &number.to_be_bytes(), &len.to_be_bytes()].concat()
+pub fn option(option: u32, len: u32) -> [u8; OptionHeader::LEN] {
+    OptionHeader { option, len }.encode()
 }
 
 /// The header of a request; the offset is its cookie.
 #[must_use]
-pub fn request(command: u16, offset: u64, len: u32) -> Vec<u8> {
-    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-    bytes.extend(0_u16.to_be_bytes());
-    bytes.extend(command.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(len.to_be_bytes());
-    bytes
+pub fn request(command: u16, offset: u64, len: u32) -> [u8; RequestHeader::LEN] {
+    RequestHeader { flags: 0, command, cookie: offset, offset, len }.encode()
+}
+
+/// The client's answer to the greeting.
+#[must_use]
+pub fn client_flags() -> [u8; 4] {
+    u32::from(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes()
 }
 
 /// The handshake of the oldest kind, after which the stream is ready for raw requests; the size of the export.
@@ -37,8 +32,8 @@ pub fn request(command: u16, offset: u64, len: u32) -> Vec<u8> {
 /// The server closes the connection.
 pub fn negotiate(stream: &mut (impl Read + Write)) -> std::io::Result<u64> {
     stream.read_exact(&mut [0; 18])?;
-    stream.write_all(&3_u32.to_be_bytes())?;
-    stream.write_all(&option(1, 0))?;
+    stream.write_all(&client_flags())?;
+    stream.write_all(&option(opt::EXPORT_NAME, 0))?;
     let mut info = [0; 10];
     stream.read_exact(&mut info)?;
     Ok(u64::from_be_bytes(info[..8].try_into().unwrap()))

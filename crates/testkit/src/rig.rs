@@ -18,7 +18,7 @@ use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError};
 use larder_nbd::uri::Uri;
-use larder_volume::{ClientLimits, FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
+use larder_volume::{FlashDevice, Stats, Status, Volume, VolumeConfig, VolumeError};
 
 use crate::load::{Judge, Load, PATIENCE, Shape, eventually, initial};
 
@@ -194,13 +194,8 @@ impl Rig {
             ..Limits::default()
         };
         let config = VolumeConfig {
-            name: String::new(),
-            origin: origin.with_fault(&origin_fault),
-            choices: choices(&setup),
             limits,
-            workers: setup.workers,
-            state: None,
-            clients: ClientLimits::default(),
+            ..VolumeConfig::of(origin.with_fault(&origin_fault), choices(&setup), setup.workers)
         };
         let volume = Volume::start(config).unwrap();
         let (clients, reads) = (4, 50);

@@ -7,7 +7,7 @@ use larder_core::config::{Choices, Limits};
 use larder_io::Device;
 
 use super::budget::Budget;
-use super::peer::{MOST_CONNECTIONS, RESERVED};
+use super::peer::MOST_CONNECTIONS;
 use super::state_file::StateFile;
 
 /// The parts of a volume.
@@ -29,13 +29,20 @@ pub struct VolumeConfig {
     pub clients: ClientLimits,
 }
 
+impl VolumeConfig {
+    /// A volume without a name and a state file, with the default limits.
+    #[must_use]
+    pub fn of(origin: Device, choices: Choices, workers: u32) -> Self {
+        let (limits, clients) = (Limits::default(), ClientLimits::default());
+        Self { name: String::new(), origin, choices, limits, workers, state: None, clients }
+    }
+}
+
 /// What the clients of a volume may take.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
     /// Connections of one peer.
     pub most_each: usize,
-    /// Further connections, of other peers.
-    pub reserved: usize,
     /// How long a connection may be idle; without it for ever.
     pub idle: Option<Duration>,
     /// The memory of all clients of the process.
@@ -44,11 +51,6 @@ pub struct ClientLimits {
 
 impl Default for ClientLimits {
     fn default() -> Self {
-        Self {
-            most_each: MOST_CONNECTIONS,
-            reserved: RESERVED,
-            idle: None,
-            budget: Budget::default(),
-        }
+        Self { most_each: MOST_CONNECTIONS, idle: None, budget: Budget::default() }
     }
 }

@@ -35,7 +35,7 @@ use super::flash::check_blocks;
 use super::left::FlashLeft;
 use super::mailbox::Mailbox;
 use super::overlaps::Overlaps;
-use super::peer::Peer;
+use super::peer::{Peer, RESERVED};
 use super::seat::{Full, Seat, Seats};
 use super::state::{Clients, State, Stats, Status};
 use super::worker::{Call, Message, Report, Shared, Worker};
@@ -134,7 +134,7 @@ impl Volume {
             recorded: Arc::default(),
             overlaps: Overlaps::default(),
             files: Mutex::default(),
-            seats: Seats::new(config.clients.most_each, config.clients.reserved),
+            seats: Seats::new(config.clients.most_each, RESERVED),
             spec,
             shape,
             config,

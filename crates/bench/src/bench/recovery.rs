@@ -31,12 +31,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use larder_core::buf::PAGE;
-use larder_core::config::{Choices, Durability, Limits, preset};
+use larder_core::config::{Choices, Durability, preset};
 use larder_core::format::{StateRecord, Wishes};
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_io::{Access, DevSpec, Device};
-use larder_volume::{ClientLimits, FlashDevice, StateFile, Volume, VolumeConfig};
+use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig};
 use tempfile::TempDir;
 
 use self::metadata::{Crash, Metadata, NAME};
@@ -132,12 +132,8 @@ impl Rig {
         let flash = FlashDevice::prepare(flash, None, shape, &self.choices, Wishes::default())?;
         let volume = Volume::start(VolumeConfig {
             name: NAME.to_owned(),
-            origin,
-            choices: self.choices.clone(),
-            limits: Limits::default(),
-            workers: 1,
             state: Some(self.state()),
-            clients: ClientLimits::default(),
+            ..VolumeConfig::of(origin, self.choices.clone(), 1)
         })?;
         let served = Served { volume };
         served.volume.attach(flash)?;

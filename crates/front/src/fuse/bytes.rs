@@ -285,13 +285,13 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    use larder_core::config::{Limits, preset};
+    use larder_core::config::preset;
     use larder_io::Device;
+    use larder_volume::VolumeConfig;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
     use super::*;
-    use larder_volume::{ClientLimits, VolumeConfig};
 
     const SIZE: u64 = 1 << 18;
 
@@ -299,15 +299,7 @@ mod tests {
     fn bytes(block: u64) -> Bytes {
         let mut choices = preset("sce").unwrap().choices();
         choices.unit_bytes = 64 << 10;
-        let config = VolumeConfig {
-            name: String::new(),
-            origin: Device::mem(SIZE),
-            choices,
-            limits: Limits::default(),
-            workers: 2,
-            state: None,
-            clients: ClientLimits::default(),
-        };
+        let config = VolumeConfig::of(Device::mem(SIZE), choices, 2);
         Bytes { block, ..Bytes::of(&Volume::start(config).unwrap(), false) }
     }
 

@@ -23,7 +23,7 @@ use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::Class;
 use larder_core::request::{Errno, Kind, pieces};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError, Target};
-use larder_volume::{ClientLimits, FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
+use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
@@ -111,15 +111,8 @@ impl Served {
         let limits = Limits { checkpoint: 10_000_000, ..Limits::default() };
         let state = Some(StateFile::new(&dir.join("state"), "v", "/the/origin"));
         let (name, choices) = ("v".to_owned(), cache.choices());
-        let config = VolumeConfig {
-            name,
-            origin,
-            choices: choices.clone(),
-            limits,
-            workers: 1,
-            state,
-            clients: ClientLimits::default(),
-        };
+        let config =
+            VolumeConfig { name, limits, state, ..VolumeConfig::of(origin, choices.clone(), 1) };
         let served = Self(Volume::start(config)?);
         let flash = open(&dir.join("flash"))?.with_fault(fault);
         let shape = served.0.shape();

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_core::config::{Limits, preset};
+use larder_core::config::preset;
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Access, DevSpec, Device};
 use larder_nbd::client::Options;
 use larder_nbd::uri::{Address, Uri};
-use larder_volume::{ClientLimits, Volume, VolumeConfig};
+use larder_volume::{Volume, VolumeConfig};
 
 use super::super::verify::verify;
 use super::*;
@@ -36,17 +36,7 @@ impl Served {
             .unwrap();
         let origin = Device::open(&DevSpec::Path(path), Access::ReadWrite).unwrap();
         let choices = preset("sce").unwrap().choices();
-        let (name, limits) = (String::new(), Limits::default());
-        let config = VolumeConfig {
-            name,
-            origin,
-            choices,
-            limits,
-            workers: 2,
-            state: None,
-            clients: ClientLimits::default(),
-        };
-        let volume = Volume::start(config).unwrap();
+        let volume = Volume::start(VolumeConfig::of(origin, choices, 2)).unwrap();
         let exports = Arc::new(Exports::new(vec![Export::of(&volume)]).unwrap());
         let volumes = Arc::new(vec![Arc::clone(&volume)]);
         let spec = ListenSpec::Unix(dir.path().join("nbd"));
