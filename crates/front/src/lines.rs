@@ -2,8 +2,9 @@
 //! Lines of the log that a peer causes, limited for each peer: otherwise a client that connects in a loop fills the log.
 //!
 //! Invariants: at most `MOST_LINES` warnings and as many other lines of a peer within `WINDOW`, so that connections in
-//! normal operation suppress no warning. Its first line after that states how many were
-//! suppressed. The memory is bounded: beyond `MOST_PEERS` peers within a window all others count as one.
+//! normal operation suppress no warning. The next line of the same count states how many lines were
+//! suppressed. The memory is bounded: beyond `MOST_PEERS` peers within a window all others have one count. Then counts whose
+//! window has passed are dropped, with the number of lines that they suppressed.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -3,7 +3,7 @@
 //!
 //! Each listener has an accepting thread, and each negotiation its own short-lived thread, so that a slow or hostile
 //! client delays no other. A negotiation is limited to [`NEGOTIATION_BOUND`]. The clients that negotiate are in the
-//! listener's [`Lobby`], where the oldest leave if they are too many. A client takes a seat of its volume when it has
+//! listener's [`Lobby`], which disconnects the oldest if they are too many. A client takes a seat of its volume when it has
 //! chosen the export, after TLS; a client without a seat receives an error that names the limit.
 //!
 //! A TLS connection has one more thread, between the network and the plain socket that the worker gets. The TLS
@@ -422,6 +422,8 @@ impl Context {
         };
         let (socket, negotiated) = match self.negotiate(stream, Instant::now(), &mut admit) {
             Ok(done) => done,
+            // `admit` has logged it.
+            Err(Rejected::Handshake(HandshakeError::Refused(_))) => return,
             Err(e) => return tell(format_args!("negotiation ended: {e}")),
         };
         let index = negotiated.export;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clients that have connected and are not served yet: a small pool, apart from the seats of those that are.
 //!
-//! Invariants: a newcomer is always taken in. If its peer has as many clients here as it may have, the oldest of them is
+//! Invariants: a full pool refuses no newcomer. If its peer has as many clients here as it may have, the oldest of them is
 //! disconnected; if the pool is full, the oldest of the peer with the most. So clients that connect and stay silent delay
-//! no other. Each client here has a thread. A disconnected one ends its thread soon, and [`Lobby::enter`] waits a moment if too
-//! many have not ended yet.
+//! no other. Each client here has a thread, which ends soon after a disconnection. If too many have not ended, a newcomer waits,
+//! for [`BOUND`] at most, and then gets an error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,13 +40,21 @@ struct Shared {
     ended: Condvar,
 }
 
+impl Table {
+    /// Removes a client that was not disconnected; whether it was here.
+    fn remove(&mut self, number: u64) -> bool {
+        let at = self.guests.iter().position(|guest| guest.number == number);
+        at.and_then(|at| self.guests.remove(at)).is_some()
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The pool, see the module.
+/// A pool of clients.
 #[derive(Clone)]
 pub struct Lobby {
     shared: Arc<Shared>,
@@ -103,20 +111,16 @@ impl Place {
     /// The client is served from now on, unless it was disconnected.
     #[must_use]
     pub fn leave(self) -> bool {
-        self.vacate()
-    }
-
-    fn vacate(&self) -> bool {
-        let mut table = self.shared.lock();
-        let at = table.guests.iter().position(|g| g.number == self.number);
-        at.and_then(|at| table.guests.remove(at)).is_some()
+        self.shared.lock().remove(self.number)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.vacate();
-        self.shared.lock().places -= 1;
+        let mut table = self.shared.lock();
+        table.remove(self.number);
+        table.places -= 1;
+        drop(table);
         self.shared.ended.notify_one();
     }
 }

@@ -12,9 +12,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 
 use larder_core::buf::PAGE;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
-/// The allocator, see the module.
+/// The allocator of a program that serves.
 pub struct Allocator;
 
 fn is_mapping(layout: Layout) -> bool {
@@ -63,16 +63,9 @@ unsafe impl GlobalAlloc for Allocator {
             // SAFETY: it was allocated by the system's allocator with this layout; the caller promises the rest.
             return unsafe { System.realloc(at, layout, bytes) };
         }
-        let Ok(larger) = Layout::from_size_align(bytes, layout.align()) else { return null_mut() };
-        let new = map(larger.size());
-        if !new.is_null() {
-            // SAFETY: both have at least that many bytes and do not overlap; the old one is not used again.
-            unsafe {
-                new.copy_from_nonoverlapping(at, layout.size().min(bytes));
-                self.dealloc(at, layout);
-            }
-        }
-        new
+        // SAFETY: the mapping is as long as the layout, and the caller no longer uses the old address if this succeeds.
+        let new = unsafe { mremap(at.cast(), layout.size(), bytes, MremapFlags::MAYMOVE) };
+        new.map_or(null_mut(), <*mut _>::cast)
     }
 }
 

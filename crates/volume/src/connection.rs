@@ -81,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// What it does, and since when nothing of it has got ahead.
+    /// What it does, and since when it has made no progress.
     pub fn doing(&self) -> (Doing, Nanos) {
         (self.doing, self.since)
     }
@@ -101,7 +101,7 @@ impl Connection {
             return;
         }
         (self.doing, self.progress) = (doing, progress);
-        // While replies wait, only the client gets the connection ahead.
+        // While replies wait, only the client can make progress.
         self.since = self.sending.filter(|_| doing == Doing::Sending).unwrap_or(now);
         self.seat.activity.set(doing, self.since);
     }

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | handle that listeners and commands share; start | `volume.rs` |
 //! | worker thread, its clients, long zeroings, and its messages | `worker/{mod,clients,bulk}.rs`, `mailbox.rs` |
-//! | clients' connections, without a protocol; whose they are; their seats, their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
+//! | clients' connections, without a protocol; their peers; their seats; their memory | [`session`], `connection.rs`; [`peer`]; [`seat`], [`budget`] |
 //! | attach and detach; state file, and what is recorded there | `attach.rs`; `state_file.rs`, `notes.rs` |
 //! | flash device: preparation, label; inspection, decision of a start | `flash.rs`, `raw_io.rs`; `inspect.rs`, `verdict.rs` |
 //! | stop | `stop.rs`, `left.rs` |

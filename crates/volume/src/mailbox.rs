@@ -2,8 +2,8 @@
 //! Messages to a worker thread from other workers, the control thread, and listeners.
 //!
 //! Invariants: messages to one worker arrive in the order of posting; a post never waits for the
-//! worker. The senders bound the number of messages: pieces by the requests that connections may have in flight, all other
-//! messages by one at a time.
+//! worker. The senders bound the number of messages: pieces and wakes by the requests that connections may have in flight,
+//! connections by the seats of the volume, calls by the gate of a FUSE file. The control thread and the volume send few others.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};

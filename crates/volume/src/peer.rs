@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers: whose connections and memory a limit counts together.
+//! A peer: the clients whose connections and memory one limit counts together.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub const MOST_CONNECTIONS: usize = 64;
 /// Seats of a volume that are left for other peers.
 pub const RESERVED: usize = 16;
+
 /// Clients whose connections are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {

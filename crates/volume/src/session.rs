@@ -89,7 +89,7 @@ pub enum Abort {
     #[error("the client does not read its replies")]
     Unread,
     /// Others waited for the memory that it holds.
-    #[error("the client holds memory that others wait for, and does not get ahead")]
+    #[error("the client holds memory that other clients wait for, and makes no progress")]
     Starves,
     /// Nothing happened in time.
     #[error("the connection was idle for too long")]

@@ -163,7 +163,7 @@ pub struct Stats {
     pub units_used: u64,
     /// Units with dirty data: none in a clean cache.
     pub units_dirty: u64,
-    /// Memory of maps, slots, bitmaps and buffers, with the two that follow.
+    /// Memory of maps, slots, bitmaps and buffers, with client_bytes and kept_bytes.
     pub memory_bytes: u64,
     /// Memory of connections and of their requests in flight.
     pub client_bytes: u64,

@@ -136,7 +136,7 @@ const METRICS: &[(&str, Value, &str)] = &[
     (
         "larder_memory_bytes",
         Gauge(|s| s.stats.memory_bytes),
-        "Memory of maps, slots, bitmaps and buffers, with the two that follow",
+        "Memory of maps, slots, bitmaps and buffers, with client_bytes and kept_bytes",
     ),
     (
         "larder_client_bytes",

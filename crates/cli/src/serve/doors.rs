@@ -4,7 +4,7 @@
 //! Invariants: a socket is bound once; volumes that name the same one are its exports, in their
 //! order. Dropping the doors closes them.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,18 +74,13 @@ impl Doors {
     /// Prints the addresses for clients.
     pub fn tell(&self) {
         if let Some(Ok(address)) = self.metrics.as_ref().map(metrics::Server::address) {
-            if !address.ip().to_canonical().is_loopback() {
-                let host = address.ip();
-                say(
-                    Priority::Warning,
-                    format_args!("warning: everyone who can reach {host} can read the metrics"),
-                );
-            }
+            warn_of_open_port(&address.ip().to_string(), "read the metrics");
             tell!("metrics at http://{address}/metrics");
         }
         for Open { door, exports, known, writable } in &self.listeners {
-            if let Some(address) = door.address().filter(|_| !known) {
-                warn_of_open_port(&address, *writable);
+            if let Some(Address::Tcp { host, .. }) = door.address().filter(|_| !known) {
+                let may = if *writable { "read and write the volume" } else { "read the volume" };
+                warn_of_open_port(&host, may);
             }
             for export in exports {
                 tell!("ready at {}", door.words(export));
@@ -123,15 +118,29 @@ fn shared(served: &[Served]) -> Vec<(&ListenSpec, Vec<Sharer<'_>>)> {
     listeners
 }
 
-/// Warns about a door without authentication (no client certificates) that other machines can reach.
-fn warn_of_open_port(address: &Address, writable: bool) {
-    if let Address::Tcp { host, .. } = address
-        && !host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-    {
-        let does = if writable { "read and write" } else { "read" };
-        say(
-            Priority::Warning,
-            format_args!("warning: everyone who can reach {host} can {does} the volume"),
-        );
+/// Warns about a port without authentication (no client certificates) that other machines can reach.
+fn warn_of_open_port(host: &str, may: &str) {
+    if is_open(host) {
+        say(Priority::Warning, format_args!("warning: everyone who can reach {host} can {may}"));
+    }
+}
+
+/// Whether other machines can reach a host: only addresses of the loopback are known to be closed.
+fn is_open(host: &str) -> bool {
+    !host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_loopback_is_closed() {
+        for closed in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(!is_open(closed), "{closed}");
+        }
+        for open in ["0.0.0.0", "::", "192.0.2.1", "::ffff:192.0.2.1", "localhost.example"] {
+            assert!(is_open(open), "{open}");
+        }
     }
 }
