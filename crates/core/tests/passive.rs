@@ -12,10 +12,10 @@ use larder_core::shape::Shape;
 use larder_testkit::memory::{FLASH, Memory};
 
 const UNIT: u64 = 64 << 10;
-const UNITS: u64 = 16;
+const UNITS: u64 = 12;
 const PAGE: u64 = 4096;
 const FLASH_BYTES: u64 = 1 << 20;
-/// Slots: a quarter of the units.
+/// A third of the units.
 const SLOTS: u64 = 4;
 
 /// What copies the volume after each step.
@@ -54,20 +54,25 @@ fn history(name: &str, copies: Copies) -> (Vec<u8>, [u64; 5]) {
         memory.shard.attach(plan, None);
     }
     let mut model = origin;
-    for step in 0..40_u64 {
-        // A few hot pages, cold ones, and a write.
-        let cold = (step * 7 % UNITS) * UNIT + step % 16 * PAGE;
-        for at in [0, UNIT, 5 * UNIT + PAGE, cold] {
-            memory.ask(1, Kind::Read, at, PAGE, 0);
+    let mut random = 1_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    for step in 0..30_u64 {
+        // Some units are read more often than others, and more of them than have slots.
+        for _ in 0..6 {
+            let unit = next(UNITS).min(next(UNITS));
+            memory.ask(1, Kind::Read, unit * UNIT + next(4) * PAGE, PAGE, 0);
         }
         memory.ask(2, Kind::Write { fua: false }, 5 * UNIT, PAGE, step as u8);
         model[(5 * UNIT) as usize..(5 * UNIT + PAGE) as usize].fill(step as u8);
         memory.replies.clear();
-        for at in (0..UNITS * UNIT).step_by(UNIT as usize / 2) {
+        for at in (0..UNITS * UNIT).step_by(PAGE as usize) {
             match copies {
                 Copies::None => continue,
-                Copies::Passive => memory.read_passively(3, at, UNIT / 2),
-                Copies::Ordinary => memory.ask(3, Kind::Read, at, UNIT / 2, 0),
+                Copies::Passive => memory.read_passively(3, at, PAGE),
+                Copies::Ordinary => memory.ask(3, Kind::Read, at, PAGE, 0),
             }
         }
         let copied: Vec<u8> = memory.replies.drain(..).flat_map(|(_, _, data)| data).collect();
