@@ -4,7 +4,7 @@
 //! Invariants: a full pool refuses no newcomer. If its peer has as many clients here as it may have, the oldest of them is
 //! disconnected; if the pool is full, the oldest of the peer with the most. So clients that connect and stay silent delay
 //! no other. Each client here has a thread, which ends soon after a disconnection. If too many have not ended, a newcomer waits,
-//! for [`BOUND`] at most, and then gets an error.
+//! for one second at most, and then gets an error.
 
 use std::collections::VecDeque;
 use std::io;
