@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Stdio;
 
 use larder_testkit::command::larder;
@@ -38,11 +38,13 @@ fn each_line_of_a_server_has_its_priority() {
     let place = Place::new();
     let (nbd, control) = (format!("nbd+unix:{}", place.word("nbd")), place.word("control"));
     place.file("flash", 64 << 20);
-    std::fs::write(place.path("state"), "a file where a directory belongs").unwrap();
+    let file = File::options().write(true).open(place.path("flash")).unwrap();
+    file.write_all_at(b"foreign data", 0).unwrap();
     let (flash, state) = (place.word("flash"), place.word("state"));
     place.file("origin", 8 << 20);
     let origin = place.word("origin");
     let words = ["serve", "--origin", &origin, "--flash", &flash, "--state", &state];
+    let words = [&words[..], &["--flash-size", "1GiB"]].concat();
     let journal =
         messages(&place, true, &[&words[..], &["--listen", &nbd, "--control", &control]].concat());
     let priorities: Vec<_> = journal.lines().map(|line| line.get(..3).unwrap()).collect();
