@@ -14,11 +14,19 @@ use crate::mutant;
 use crate::origin::Use;
 use crate::request::Request;
 use crate::runs::Tag;
+use crate::shape::Place;
 
 pub(crate) async fn read(cx: Rc<Context>, tag: Tag, request: Request) {
     let place = cx.shape.place(&request);
-    cx.population.requested(place.unit, place.len);
-    let buf = request.buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
+    if !request.passive {
+        cx.population.requested(place.unit, place.len);
+    }
+    read_origin(&cx, tag, &place, request.buf).await;
+}
+
+/// Answers a read from the origin, and admits nothing.
+pub(crate) async fn read_origin(cx: &Context, tag: Tag, place: &Place, buf: Option<Buf>) {
+    let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
     match cx.origin.read(Use::Client, place.offset, place.len, buf).await {
         Ok(data) => cx.reply(tag, Ok(()), Some(data), false),
         Err(errno) => cx.reply(tag, Err(errno), None, false),

@@ -39,6 +39,7 @@ use super::table::{SlotPin, Table};
 use super::unit_cache::{Bytes, UnitCache};
 use super::writes::WriteTarget;
 use crate::buf::{Buf, PAGE};
+use crate::cache::pass_through;
 use crate::claims::Claim;
 use crate::config::{CleanSpec, Contents, FlashCopy};
 use crate::context::Context;
@@ -148,10 +149,7 @@ impl Clean {
                 Err(back) => buf = self.invalidate(&place, back),
             }
         }
-        let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
-        let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
-        let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
-        cx.reply(tag, result, buf, false);
+        pass_through::read_origin(cx, tag, &place, buf).await;
     }
 
     /// `joins`: whether the read may wait for an extended read in flight.

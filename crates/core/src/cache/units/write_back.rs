@@ -37,6 +37,7 @@ use super::table::{SlotPin, Table};
 use super::unit_cache::UnitCache;
 use super::warm::Contradiction;
 use crate::buf::{Buf, PAGE};
+use crate::cache::pass_through;
 use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;
 use crate::event::Event;
@@ -123,10 +124,7 @@ impl WriteBack {
                 Err(back) => buf = back,
             }
         }
-        let buf = buf.unwrap_or_else(|| Buf::with_len(place.len as usize));
-        let data = cx.origin.read(Use::Client, place.offset, place.len, buf).await;
-        let (result, buf) = (data.as_ref().map(drop).map_err(|e| *e), data.ok());
-        cx.reply(tag, result, buf, false);
+        pass_through::read_origin(cx, tag, &place, buf).await;
     }
 
     /// Whether flash holds dirty data of these pages.
