@@ -47,6 +47,9 @@ pub struct AttachArgs {
     /// Overwrite foreign data on it
     #[arg(long)]
     pub format: bool,
+    /// Do not allocate the blocks of a file that is formatted
+    #[arg(long)]
+    pub sparse: bool,
 }
 
 /// Sends a command and prints its answer.
@@ -108,6 +111,7 @@ fn absolute(spec: DevSpec) -> Result<DevSpec> {
 /// `attach`.
 pub fn attach(args: &AttachArgs) -> Result<()> {
     let flash = absolute(args.flash.clone())?.to_string();
-    let command = Command::Attach { flash, flash_bytes: args.flash_size, format: args.format };
+    let AttachArgs { flash_size: flash_bytes, format, sparse, .. } = *args;
+    let command = Command::Attach { flash, flash_bytes, format, sparse };
     ask(&args.control, &command, |value| format!("attached, {} units", value["units_total"]))
 }

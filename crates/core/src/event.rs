@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::exec::DevId;
@@ -53,6 +54,26 @@ pub enum Event {
         dev: DevId,
         /// The error.
         why: String,
+    },
+    /// A flush of the flash device failed: it may have lost writes of every shard. The driver reports it to all of them with
+    /// [`flash_flush_failed`](crate::shard::Shard::flash_flush_failed).
+    FlashFlushFailed {
+        /// The device.
+        dev: DevId,
+    },
+    /// Changes go past a page log whose flash fails: the driver makes it durable off the flash that recovery ignores what
+    /// this shard's log has of these pages, and of no others, and then calls
+    /// [`ignores_recorded`](crate::shard::Shard::ignores_recorded).
+    LogIgnores {
+        /// The device.
+        dev: DevId,
+        /// The pages, in order and apart from each other.
+        pages: Vec<Range<u64>>,
+    },
+    /// The flash device that returned errors works again.
+    FlashWorks {
+        /// The device.
+        dev: DevId,
     },
     /// The origin fails writes of dirty data, which are retried; without an error: it accepts them again.
     OriginRefuses {

@@ -229,6 +229,21 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("page-log-unchecked", "L8", "the checksum of a page is not verified"),
     mutant("page-log-ack-before-flush", "7", "FLUSH is acknowledged before the log is durable"),
+    mutant(
+        "page-log-trusts-next-flush",
+        "L11",
+        "after a failed flush of flash, the next one that succeeds counts for what was written before",
+    ),
+    mutant(
+        "page-log-fails-for-good",
+        "12",
+        "an outage of flash fails the log until a restart, although flash works again",
+    ),
+    mutant(
+        "page-log-bypass-unrecorded",
+        "L12",
+        "a write past a failed log is answered before recovery ignores the log's older version",
+    ),
     mutant("page-log-settled-unflushed", "7", "the log counts as durable without a flush of flash"),
     mutant(
         "page-log-leave-unwritten",

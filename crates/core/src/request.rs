@@ -21,6 +21,8 @@ impl Errno {
     pub const EIO: Self = Self(5);
     /// No such device or address.
     pub const ENXIO: Self = Self(6);
+    /// No such device.
+    pub const ENODEV: Self = Self(19);
     /// Out of memory.
     pub const ENOMEM: Self = Self(12);
     /// Invalid argument.
@@ -40,6 +42,7 @@ impl std::fmt::Display for Errno {
         let name = match *self {
             Self::EIO => "EIO, input/output error",
             Self::ENXIO => "ENXIO, no such device",
+            Self::ENODEV => "ENODEV, no such device",
             Self::ENOMEM => "ENOMEM, out of memory",
             Self::EINVAL => "EINVAL, invalid argument",
             Self::ENOSPC => "ENOSPC, no space left",

@@ -6,6 +6,7 @@
 //! ([`Shard::run`]), executes operations ([`Shard::next_io`], [`Shard::complete`]), and takes replies and events. The kind
 //! of cache decides the path of a request (`cache/mod.rs`).
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::buf::Buf;
@@ -119,6 +120,14 @@ impl Shard {
         self.cx.origin.distrust();
     }
 
+    /// A flush of this flash device failed, for this shard or another: the device may have lost writes that it had
+    /// acknowledged. The driver calls this before the shard learns of flushes that ended later.
+    pub fn flash_flush_failed(&self, dev: DevId) {
+        if self.uses(dev) {
+            self.current.flash_flush_failed();
+        }
+    }
+
     /// The next event.
     #[must_use]
     pub fn next_event(&self) -> Option<Event> {
@@ -142,8 +151,15 @@ impl Shard {
 
     /// Starts to cache in a page log, in this shard's place on the flash device. An event reports whether the log is open.
     /// Requests wait for [`all_logs_open`](Self::all_logs_open).
-    pub fn attach_log(&self, dev: DevId, place: Geometry) {
-        self.current.attach_log(dev, place);
+    ///
+    /// `ignored`: the pages that the last [`Event::LogIgnores`] of this log named, in order.
+    pub fn attach_log(&self, dev: DevId, place: Geometry, ignored: Vec<Range<u64>>) {
+        self.current.attach_log(dev, place, ignored);
+    }
+
+    /// The pages of [`Event::LogIgnores`] are recorded durably, or could not be.
+    pub fn ignores_recorded(&self, result: Result<(), Errno>) {
+        self.current.ignores_recorded(result);
     }
 
     /// The page logs of all shards on the device are open: requests are served. If one of them could not be opened, the
@@ -160,6 +176,12 @@ impl Shard {
     /// Requests that all state of the cache be made durable; ends exchanges. For a volume that stops.
     pub fn settle_journal(&self) {
         self.current.settle();
+    }
+
+    /// The volume stops, and its time limit is near: a page log whose flash fails retries no more, and what only memory has
+    /// goes to the origin.
+    pub fn stop_retrying(&self) {
+        self.current.stop_retrying();
     }
 
     /// Whether all state of the cache that a restart uses is durable. If so, only client requests change the origin: a

@@ -127,7 +127,7 @@ fn make(policy: LogPolicy, steps: Steps) -> Vec<u8> {
     let (origin_bytes, unit_bytes) = (label.origin_bytes, label.unit_bytes);
     let shape = Shape::new(origin_bytes, unit_bytes, 1);
     let mut memory = Memory::new(shape, choices, vec![0x11; origin_bytes as usize], flash);
-    memory.shard.attach_log(FLASH, log);
+    memory.shard.attach_log(FLASH, log, Vec::new());
     memory.shard.all_logs_open();
     memory.pass(SECOND);
     steps(&mut memory);

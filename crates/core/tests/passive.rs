@@ -64,7 +64,7 @@ fn history(name: &str, copies: Copies) -> (Vec<u8>, [u64; 5]) {
         for (at, bytes) in log.blank() {
             memory.flash[at as usize..][..bytes.len()].copy_from_slice(&bytes);
         }
-        memory.shard.attach_log(FLASH, log);
+        memory.shard.attach_log(FLASH, log, Vec::new());
         memory.shard.all_logs_open();
         memory.pass(SECOND);
     } else {

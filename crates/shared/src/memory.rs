@@ -22,7 +22,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::mutex::{Mutex, STRIDE};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM1");
+const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM2");
 const CONTROL_BYTES: usize = PAGE;
 /// The most members of a memory.
 pub const MEMBERS: usize = 1024;

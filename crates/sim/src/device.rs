@@ -23,6 +23,8 @@ use crate::store::{Snapshot, Store};
 
 /// The end of an operation, for the shard that asked.
 pub(crate) struct Done {
+    /// It is a flush that failed.
+    pub flush_failed: bool,
     pub shard: usize,
     pub id: IoId,
     pub result: Result<(), Errno>,
@@ -112,7 +114,7 @@ impl SimDevice {
         self.writes += u64::from(kind == Kind::Write);
         let fua = matches!(io.kind, IoKind::Write { fua: true });
         let op = Op { kind, offset: io.offset, len: io.len, fua };
-        let result = self.fault(kind, io.offset + io.len);
+        let result = self.fault(now, kind, io.offset + io.len);
         let held = self.faults.hang || self.chance(self.faults.hang_share);
         let late = !held && self.chance(self.faults.slow_share);
         let snapshot = match (&self.store, kind) {
@@ -160,9 +162,12 @@ impl SimDevice {
         share > 0.0 && self.rng.random_bool(share)
     }
 
-    fn fault(&mut self, kind: Kind, end: u64) -> Result<(), Errno> {
+    fn fault(&mut self, now: Nanos, kind: Kind, end: u64) -> Result<(), Errno> {
         if self.faults.vanished {
             return Err(Errno::ENXIO);
+        }
+        if now < self.faults.fails_until {
+            return Err(Errno::EIO);
         }
         if kind != Kind::Flush && self.faults.ends_at.is_some_and(|at| end > at) {
             return Err(Errno::EIO);
@@ -282,11 +287,13 @@ impl SimDevice {
         }
         self.serials[key] = 0;
         let pending = self.pending.remove(key);
-        if let Some(store) = self.store.as_mut()
-            && pending.io.kind == IoKind::Flush
-            && pending.result.is_ok()
-        {
-            store.make_durable(pending.snapshot);
+        if let Some(store) = self.store.as_mut().filter(|_| pending.io.kind == IoKind::Flush) {
+            if pending.result.is_ok() {
+                store.make_durable(pending.snapshot);
+            } else if self.faults.flush_loses {
+                let share = self.rng.random_range(0..4) as f64 / 4.0;
+                store.forget(|| self.rng.random_bool(share));
+            }
         }
         if pending.strike == Some(Strike::Again)
             && let Some(buf) = &pending.io.buf
@@ -297,6 +304,7 @@ impl SimDevice {
             self.again.push_back((at, pending.io.offset, bytes.to_vec()));
         }
         Done {
+            flush_failed: pending.io.kind == IoKind::Flush && pending.result.is_err(),
             shard: pending.shard,
             id: pending.io.id,
             result: pending.result,

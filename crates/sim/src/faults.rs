@@ -20,6 +20,10 @@ pub struct Faults {
     pub write_errors: f64,
     /// The share of flushes that fail; they make nothing durable.
     pub flush_errors: f64,
+    /// Whether a flush that fails also loses writes that no flush covers, each sector by chance.
+    pub flush_loses: bool,
+    /// Every operation that is submitted before this time fails.
+    pub fails_until: Nanos,
     /// The errno of those failures.
     pub errno: Option<Errno>,
     /// New operations are held until released.

@@ -12,7 +12,7 @@ use larder_model::Jitter;
 
 use crate::device::SimDevice;
 use crate::store::Store;
-use crate::world::{World, lawful};
+use crate::world::{ORIGIN, World, lawful};
 
 const MICRO: Nanos = 1_000;
 
@@ -84,21 +84,8 @@ pub fn an_unusable_log_loses_nothing_of_the_others() -> Result<(), String> {
     let write = WritePolicy::Logged(LogPolicy::Bounded);
     let choices = Choices { write, ..choices_of("face") };
     let shape = Shape::new(2 * choices.unit_bytes, choices.unit_bytes, 2);
-    let (at, blocks, batch_pages, volume) = (1 << 20, 1024, BATCH_PAGES, 7);
-    let plan = LogsPlan { at, shape, blocks, batch_pages, survives_crash: false };
-    let place = plan.geometry(volume, 1);
-    let zero = |bytes| Store::new(bytes, |_, sector| sector.fill(0));
-    let mut flash = zero(place.base + place.bytes());
     // The second shard's log has no header.
-    for (at, header) in plan.geometry(volume, 0).blank() {
-        flash.write(at, &header, true);
-    }
-    let device = |store, seed| {
-        SimDevice::new(Box::new(Jitter::new(seed, 50 * MICRO, 100 * MICRO)), Some(store), seed, 1)
-    };
-    let origin = device(zero(shape.origin_bytes), 1);
-    let mut world = World::shaped(origin, shape, &lawful(&choices), &Limits::default());
-    world.attach_logs(device(flash, 2), &plan, volume);
+    let mut world = world_of_logs(&choices, shape, (1, false));
     let written = [0xA5; 4096];
     world.request(1, Kind::Write { fua: false }, 0, 4096, &written);
     let failed = |event: &Event| matches!(event, Event::FlashFailed { .. });
@@ -118,5 +105,60 @@ pub fn an_unusable_log_loses_nothing_of_the_others() -> Result<(), String> {
     match read.as_ref().map(|done| &done.bufs[..]) {
         Some([bytes]) if bytes[..] == written => Ok(()),
         _ => Err("a write that was answered is lost with the log of its shard".into()),
+    }
+}
+
+/// A volume over a page log for each shard, of which the first `formatted` have their headers; whether the logs survive a
+/// crash.
+fn world_of_logs(
+    choices: &Choices,
+    shape: Shape,
+    (formatted, survives_crash): (u32, bool),
+) -> World {
+    let (at, blocks, batch_pages, volume) = (1 << 20, 1024, BATCH_PAGES, 7);
+    let plan = LogsPlan { at, shape, blocks, batch_pages, survives_crash };
+    let place = plan.geometry(volume, shape.shards - 1);
+    let zero = |bytes| Store::new(bytes, |_, sector| sector.fill(0));
+    let mut flash = zero(place.base + place.bytes());
+    for (at, header) in (0..formatted).flat_map(|shard| plan.geometry(volume, shard).blank()) {
+        flash.write(at, &header, true);
+    }
+    let device = |store, seed| {
+        SimDevice::new(Box::new(Jitter::new(seed, 50 * MICRO, 100 * MICRO)), Some(store), seed, 1)
+    };
+    let origin = device(zero(shape.origin_bytes), 1);
+    let mut world = World::shaped(origin, shape, &lawful(choices), &Limits::default());
+    world.attach_logs(device(flash, 2), &plan, volume);
+    world
+}
+
+/// Rule 3: a trim whose tombstone flash does not take, and which the origin fails, leaves no version of the page: reads get
+/// an error, not the origin's bytes from before the trimmed write.
+pub fn a_refused_trim_returns_no_older_bytes() -> Result<(), String> {
+    let write = WritePolicy::Logged(LogPolicy::Full);
+    let choices = Choices { write, ..choices_of("face") };
+    let shape = Shape::new(2 * choices.unit_bytes, choices.unit_bytes, 1);
+    let mut world = world_of_logs(&choices, shape, (1, true));
+    let ask = |world: &mut World, kind, bytes: &[u8]| {
+        world.request(1, kind, 0, 4096, bytes);
+        loop {
+            match world.next_finished() {
+                Some(done) => return Ok(done.result),
+                None if world.advance(Nanos::MAX) => {}
+                None => return Err("a request is never answered".to_owned()),
+            }
+        }
+    };
+    let written = ask(&mut world, Kind::Write { fua: false }, &[0xA5; 4096])?;
+    written.map_err(|errno| format!("the write failed: {errno}"))?;
+    let flash = world.newest();
+    world.device(flash).faults.fails_until = Nanos::MAX;
+    world.device(ORIGIN).faults.write_errors = 1.0;
+    if ask(&mut world, Kind::Trim { fua: false }, &[])?.is_ok() {
+        return Err("a trim succeeded that both devices failed".into());
+    }
+    match ask(&mut world, Kind::Read, &[])? {
+        Ok(()) => Err("a read returned the origin's bytes from before a write".into()),
+        Err(_) => Ok(()),
     }
 }

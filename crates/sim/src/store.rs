@@ -237,6 +237,21 @@ impl Store {
         }
     }
 
+    /// The device loses writes that no flush covers, those of which `keeps` returns false, and continues.
+    pub fn forget(&mut self, mut keeps: impl FnMut() -> bool) {
+        for (sector, version) in std::mem::take(&mut self.log) {
+            let place = &mut self.places[sector as usize];
+            if version.age <= place.durable.age {
+                continue;
+            }
+            if keeps() {
+                self.log.push_back((sector, version));
+            } else if place.now.age == version.age {
+                place.now = place.durable;
+            }
+        }
+    }
+
     /// Writes that no flush covers, oldest first: sectors and the number of the write.
     pub fn unflushed(&self) -> impl Iterator<Item = (u64, u32)> {
         let durable = |sector: u32| self.places[sector as usize].durable.age;
@@ -334,6 +349,20 @@ mod tests {
         store.make_durable(snapshot);
         assert_eq!(durable(&store, 0), bytes(0, 2));
         assert_eq!(store.cut(|_, _| true)[0].content, Content::Of { sector: 0, write: 2 });
+    }
+
+    #[test]
+    fn what_is_forgotten_is_as_before_the_write() {
+        let mut store = store();
+        store.write(0, &bytes(0, 1), true);
+        store.write(0, &bytes(0, 2), false);
+        store.write(512, &bytes(1, 3), false);
+        let mut keeps = [false, true].into_iter();
+        store.forget(|| keeps.next().unwrap_or(false));
+        let now = |sector| store.now(sector).content;
+        assert_eq!(now(0), Content::Of { sector: 0, write: 1 });
+        assert_eq!(now(1), Content::Of { sector: 1, write: 3 });
+        assert_eq!(store.unflushed().count(), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! equal seeds and requests give equal runs.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use larder_core::buf::Buf;
 use larder_core::config::{CacheSpec, Choices, Limits};
@@ -62,6 +63,9 @@ pub struct World {
     events: Vec<Event>,
     /// Shards whose page logs on the newest device are not open yet.
     logs_opening: usize,
+    /// Whether open logs wait for [`serve_logs`](Self::serve_logs).
+    logs_wait: bool,
+    ignores: VecDeque<(usize, DevId, Vec<Range<u64>>)>,
     /// Hits that the origin had served when it could no longer be trusted.
     doubted: Option<u64>,
 }
@@ -89,6 +93,8 @@ impl World {
             finished: VecDeque::new(),
             events: Vec::new(),
             logs_opening: 0,
+            logs_wait: false,
+            ignores: VecDeque::new(),
             doubted: None,
         }
     }
@@ -133,11 +139,43 @@ impl World {
 
     /// Attaches a flash device with a page log of this volume for each shard.
     pub fn attach_logs(&mut self, flash: SimDevice, plan: &LogsPlan, volume: u64) {
+        self.attach_logs_ignoring(flash, plan, volume, &[]);
+    }
+
+    /// As [`attach_logs`](Self::attach_logs); recovery ignores some pages of each log, in order. If there are any, the
+    /// caller calls [`serve_logs`](Self::serve_logs) once it has recorded that there are none any more.
+    pub fn attach_logs_ignoring(
+        &mut self,
+        flash: SimDevice,
+        plan: &LogsPlan,
+        volume: u64,
+        ignored: &[Vec<Range<u64>>],
+    ) {
         self.devices.push(flash);
         let dev = DevId(self.devices.len() as u32 - 1);
-        let places = plan.each(volume);
         self.logs_opening = self.shards.len();
-        self.shards.iter().zip(places).for_each(|(shard, place)| shard.attach_log(dev, place));
+        self.logs_wait = ignored.iter().any(|pages| !pages.is_empty());
+        for (number, (shard, place)) in self.shards.iter().zip(plan.each(volume)).enumerate() {
+            shard.attach_log(dev, place, ignored.get(number).cloned().unwrap_or_default());
+        }
+    }
+
+    /// All logs are open and wait for [`serve_logs`](Self::serve_logs).
+    #[must_use]
+    pub fn logs_wait(&self) -> bool {
+        self.logs_wait && self.logs_opening == 0
+    }
+
+    /// Logs that wait serve requests.
+    pub fn serve_logs(&mut self) {
+        self.logs_wait = false;
+        self.shards.iter().for_each(Shard::all_logs_open);
+        self.settle();
+    }
+
+    /// The next pages that a shard asked to have ignored by recovery: shard, device, pages.
+    pub fn take_ignores(&mut self) -> Option<(usize, DevId, Vec<Range<u64>>)> {
+        self.ignores.pop_front()
     }
 
     /// The device that was attached last.
@@ -247,12 +285,18 @@ impl World {
                         Event::OriginFlushFailed { .. } => {
                             distrust(&self.shards, &mut self.doubted);
                         }
+                        Event::LogIgnores { dev, pages } => {
+                            self.ignores.push_back((number, dev, pages));
+                            continue;
+                        }
+                        // The shards learned of it before it completed.
+                        Event::FlashFlushFailed { .. } => continue,
                         Event::LogOpened { dev, .. } | Event::LogRefused { dev, .. }
                             if dev.0 as usize + 1 == self.devices.len() =>
                         {
                             moved = true;
                             self.logs_opening -= 1;
-                            if self.logs_opening == 0 {
+                            if self.logs_opening == 0 && !self.logs_wait {
                                 self.shards.iter().for_each(Shard::all_logs_open);
                             }
                         }
@@ -261,9 +305,12 @@ impl World {
                     self.events.push(event);
                 }
             }
-            for device in &mut self.devices {
+            for (dev, device) in (0..).map(DevId).zip(&mut self.devices) {
                 while let Some(done) = device.poll(self.now) {
                     moved = true;
+                    if done.flush_failed {
+                        self.shards.iter().for_each(|shard| shard.flash_flush_failed(dev));
+                    }
                     self.shards[done.shard].complete(done.id, done.result, done.buf);
                 }
             }

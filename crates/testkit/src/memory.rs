@@ -30,6 +30,8 @@ pub struct Memory {
     pub flash: Vec<u8>,
     /// Writes to flash that are still executed.
     pub lands: usize,
+    /// Offset and length of each operation that made a range of the origin zero.
+    pub zeroed: Vec<(u64, u64)>,
     /// Replies: tag, result, and the data of a read.
     pub replies: Vec<(u64, Result<(), Errno>, Vec<u8>)>,
     now: Nanos,
@@ -40,7 +42,8 @@ impl Memory {
     #[must_use]
     pub fn new(shape: Shape, choices: Choices, origin: Vec<u8>, flash: Vec<u8>) -> Self {
         let shard = Shard::new(shape, &choices.try_into().unwrap(), Limits::default(), ORIGIN);
-        Self { shard, origin, flash, lands: usize::MAX, replies: Vec::new(), now: 0 }
+        let (lands, zeroed, replies) = (usize::MAX, Vec::new(), Vec::new());
+        Self { shard, origin, flash, lands, zeroed, replies, now: 0 }
     }
 
     /// Submits a read that leaves the cache as it is.
@@ -112,6 +115,9 @@ impl Memory {
                 return;
             }
             self.lands -= 1;
+        }
+        if io.dev == ORIGIN && matches!(io.kind, IoKind::Zero { .. }) {
+            self.zeroed.push((io.offset, io.len));
         }
         match (io.kind, memory) {
             (IoKind::Read, Some(memory)) => memory.copy_from_slice(&device[range]),

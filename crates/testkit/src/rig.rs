@@ -58,6 +58,8 @@ pub struct Setup {
     pub unit: u64,
     /// The preset, made eager and small where it is patient and large.
     pub preset: &'static str,
+    /// The write policy of a page log.
+    pub log: LogPolicy,
     /// The protocol of the clients.
     pub front: Front,
     /// See [`Limits`].
@@ -74,6 +76,7 @@ impl Default for Setup {
             files: false,
             unit: 64 << 10,
             preset: "sce",
+            log: LogPolicy::Through,
             front: Front::Unix,
             flash_timeout: Duration::from_millis(200),
             flash_dead_after: 20 * PATIENCE,
@@ -121,7 +124,7 @@ fn choices(setup: &Setup) -> Choices {
         }
         if let AdmissionChoice::OnExit(settings) = &mut choices.admission {
             settings.batch_pages = 4;
-            choices.write = WritePolicy::Logged(LogPolicy::Through);
+            choices.write = WritePolicy::Logged(setup.log);
             choices.durability = Durability::Log;
         }
         return choices;
@@ -275,6 +278,9 @@ impl Rig {
     /// result of stopping the volume.
     pub fn close(self) -> Result<(), VolumeError> {
         let judge = self.load.finish();
+        if self.setup.log.holds_dirty() {
+            self.volume.flush(PATIENCE).unwrap();
+        }
         for offset in (0..BYTES).step_by(1 << 20) {
             let len = (1 << 20).min(BYTES - offset);
             judge.seen(offset, &read(&self.volume, offset, len));

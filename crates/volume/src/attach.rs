@@ -4,6 +4,7 @@
 //! [`admit`] decides whether the content of a flash may be used, and writes nothing; this file carries the decision out.
 //! The state file marks the flash as out of use before the first write without it is acknowledged (design rule 10).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use larder_core::format::{
     admit,
 };
 use larder_core::journal::recover::Recovered;
+use larder_core::request::Errno;
 use larder_io::Device;
 
 use super::error::VolumeError;
@@ -34,6 +36,11 @@ impl Volume {
     /// worker does not answer. Nothing is written to a device that is refused.
     pub fn attach(&self, flash: FlashDevice) -> Result<(), VolumeError> {
         let _change = lock(&self.change);
+        self.attach_locked(flash)
+    }
+
+    /// As [`attach`](Self::attach), for the holder of the lock `change`.
+    pub(super) fn attach_locked(&self, flash: FlashDevice) -> Result<(), VolumeError> {
         if let Some(attached) = &lock(&self.state).attached {
             return Err(VolumeError::Refused(format!(
                 "{} is attached{}; detach it first",
@@ -102,8 +109,11 @@ impl Volume {
         volume: u64,
     ) -> Result<(), VolumeError> {
         let (device, name) = (device.clone(), device.name().to_owned());
+        let ignored = self.ignored()?;
         self.ask(move |worker| {
-            worker.attach_log(dev, logs.geometry(volume, worker.index()), device.clone());
+            let place = logs.geometry(volume, worker.index());
+            let ignored = ignored.get(worker.index() as usize).cloned().unwrap_or_default();
+            worker.attach_log(dev, (place, ignored), device.clone());
         })?;
         // No time limit: reading a large log takes as long as the device takes.
         while lock(&self.state).logs_opening(dev) > 0 {
@@ -113,6 +123,8 @@ impl Volume {
             std::thread::sleep(Duration::from_millis(2));
         }
         let Some(why) = lock(&self.state).log_refused(dev) else {
+            // Before a page is put that recovery would ignore.
+            self.note_nothing_ignored()?;
             self.ask(|worker| worker.shard.all_logs_open())?;
             return Ok(());
         };
@@ -135,6 +147,9 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let _change = lock(&self.change);
         let begin = Instant::now();
+        if self.forget_failed() {
+            return Ok(());
+        }
         if let Err(error) = self.separate(bound) {
             // The flash stays attached if it cannot be separated, or if the state file cannot record it.
             self.ask(|worker| worker.shard.cancel_detach())?;
@@ -328,8 +343,18 @@ impl Volume {
         self.mailboxes[FLUSH_WORKER as usize].post(Message::Run(Box::new(flush)));
     }
 
+    /// Changes go past the page log of a worker, or its log began again: records which pages its recovery ignores.
+    pub(super) fn log_ignores(&self, worker: u32, pages: &[Range<u64>]) {
+        let recorded = self.note_ignored(worker, pages).map_err(|error| {
+            tracing::error!("a change past flash fails: {error}");
+            Errno::EIO
+        });
+        let tell = move |worker: &mut Worker| worker.shard.ignores_recorded(recorded);
+        self.mailboxes[worker as usize].post(Message::Run(Box::new(tell)));
+    }
+
     /// A worker has released a device, which is closed when all workers have.
-    pub(super) fn flash_released(&self, dev: DevId) {
+    pub(super) fn flash_released(self: &Arc<Self>, dev: DevId) {
         if !lock(&self.state).released(dev) {
             return;
         }
@@ -339,7 +364,9 @@ impl Volume {
         }
         // These messages drop the workers' handles; the volume's own handle is dropped already.
         let _ = self.ask(|_| ());
-        lock(&self.state).forget(dev);
+        if lock(&self.state).forget(dev) {
+            self.retry_flash();
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use larder_core::format::{
     DeviceSize, Kept, Medium, Owner, Plan, TooSmall, Unreadable, WhyRefused, Wishes, owner,
     slots_in,
 };
+use larder_core::request::Errno;
 use larder_core::shape::Shape;
 use larder_io::Device;
 
@@ -33,6 +34,8 @@ pub struct FlashDevice {
     pub plan: Plan,
     /// What the user asks for.
     pub(crate) wishes: Wishes,
+    /// Whether the blocks of a new file are not allocated.
+    pub(crate) sparse: bool,
 }
 
 impl FlashDevice {
@@ -59,12 +62,40 @@ impl FlashDevice {
             check_owner(&device)?;
         }
         let plan = Plan::fit(shape, choices, size, most_bytes).map_err(too_small)?;
-        Ok(Self { device, plan, wishes })
+        Ok(Self { device, plan, wishes, sparse: false })
+    }
+
+    /// The same device; with `sparse` a formatted file gets its blocks when they are written.
+    #[must_use]
+    pub fn sparse(self, sparse: bool) -> Self {
+        Self { sparse, ..self }
+    }
+
+    /// Allocates the blocks of a file, so that writes do not fail later because its file system is full.
+    fn allocate(&self) -> Result<(), VolumeError> {
+        if self.sparse {
+            return Ok(());
+        }
+        let device = self.device.name().to_owned();
+        match self.device.allocate(self.plan.end()) {
+            Err(Errno::EOPNOTSUPP) => {
+                tracing::warn!(
+                    "flash {device}: its file system cannot allocate it; if that is full, writes to flash fail until it has room"
+                );
+                Ok(())
+            }
+            Err(errno) => {
+                let doing = "allocating its blocks (--sparse leaves that out)";
+                Err(VolumeError::Device { device, doing, errno })
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Labels the device under a new volume id: the second copy first, so that at every moment one copy of the old or the
     /// new label is complete.
     pub(crate) fn label(&self) -> Result<u64, VolumeError> {
+        self.allocate()?;
         let volume = random_id(self.device.name())?;
         let label = self.plan.label(volume);
         self.blank(volume)?;
@@ -96,6 +127,17 @@ impl FlashDevice {
             let device = self.device.name().to_owned();
             VolumeError::Device { device, doing: "flush", errno }
         })
+    }
+
+    /// Whether the device has the label of this volume id.
+    pub(super) fn is_labelled(&self, volume: u64) -> Result<bool, VolumeError> {
+        Ok(matches!(label_of(&self.device)?, Found::Label(label) if label.volume == volume))
+    }
+
+    /// Whether the device works: reads its label, and writes the same bytes durably.
+    pub(super) fn probe(&self) -> Result<(), VolumeError> {
+        let bytes = read(&self.device, 0, LABEL_BYTES as u64)?;
+        write(&self.device, 0, bytes, "writing the label")
     }
 
     /// Reads its metadata, then flushes the device.

@@ -31,6 +31,8 @@ mod overlaps;
 pub mod peer;
 mod raw_io;
 mod record;
+mod retry;
+mod returned;
 pub mod seat;
 pub mod session;
 mod signature;

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::config::VolumeConfig;
 use super::flash::FlashDevice;
 use super::latency::Latencies;
+use super::returned::Returned;
 
 /// A flash device that shards use, or have not released.
 pub(crate) struct Attached {
@@ -43,8 +44,14 @@ pub(crate) struct State {
     pub attached: Option<Attached>,
     /// Why the last flash device failed, until another is attached.
     pub alarm: Option<String>,
+    /// The flash that failed, with the id on its label, while it is tried again.
+    pub failed: Option<(FlashDevice, u64)>,
+    /// When a flash that had failed returned last.
+    pub returned: Returned,
     /// Why a page log that may hold dirty data cannot be used. Its device may be closed by now.
     refused: Option<(DevId, String)>,
+    /// Workers for which the attached device fails although it stays in use, because it holds dirty data, with the error.
+    pub flash_errors: BTreeMap<u32, String>,
     /// Workers whose dirty data the origin refuses, with the error.
     pub origin_refuses: BTreeMap<u32, Errno>,
     /// The operation in which the origin failed permanently.
@@ -53,12 +60,19 @@ pub(crate) struct State {
 
 impl State {
     pub fn attach(&mut self, dev: DevId, flash: FlashDevice, volume: u64, workers: usize) {
-        self.alarm = None;
+        self.forgive();
         self.refused = None;
-        self.origin_refuses.clear();
         let (leaving, waiting) = (false, workers);
         let opening = if matches!(flash.plan, Plan::Logs(_)) { workers } else { 0 };
         self.attached = Some(Attached { dev, flash, leaving, volume, waiting, opening });
+    }
+
+    /// What went wrong with an earlier device no longer matters; it is closed.
+    pub fn forgive(&mut self) {
+        self.alarm = None;
+        self.failed = None;
+        self.flash_errors.clear();
+        self.origin_refuses.clear();
     }
 
     /// A worker has opened its page log, or cannot, for this reason.
@@ -84,6 +98,8 @@ impl State {
     /// dirty, it also returns the device and the id on its label.
     #[allow(clippy::type_complexity)] // said once
     pub fn leave(&mut self) -> Option<(DevId, String, Option<(FlashDevice, u64)>)> {
+        self.attached.as_ref()?;
+        self.forgive();
         let attached = self.attached.as_mut()?;
         attached.leaving = true;
         let outlives = matches!(attached.flash.plan, Plan::Logs(logs) if logs.survives_crash);
@@ -110,9 +126,12 @@ impl State {
         attached.waiting == 0
     }
 
-    /// The device is closed.
-    pub fn forget(&mut self, dev: DevId) {
-        self.attached.take_if(|a| a.is(dev));
+    /// The device is no longer used. Returns whether it will be tried again, because it failed; else it is closed.
+    pub fn forget(&mut self, dev: DevId) -> bool {
+        let forgotten = self.attached.take_if(|a| a.is(dev));
+        let failed = forgotten.filter(|_| self.alarm.is_some());
+        self.failed = failed.map(|attached| (attached.flash, attached.volume));
+        self.failed.is_some()
     }
 
     /// The number of workers that have not released the device.
@@ -127,13 +146,14 @@ impl State {
         let refuses =
             refuses.map(|errno| format!("the origin refuses dirty data from flash ({errno})"));
         let lost = || origin.may_have_lost_writes().then(|| LOST_WRITES.to_owned());
-        self.origin_alarm.clone().or_else(lost).or_else(|| self.alarm.clone()).or(refuses)
+        let flash = || self.alarm.clone().or_else(|| self.flash_errors.values().next().cloned());
+        self.origin_alarm.clone().or_else(lost).or_else(flash).or(refuses)
     }
 
     /// The state in one word.
     pub fn word(&self, suspended: bool) -> &'static str {
         match &self.attached {
-            _ if self.alarm.is_some() => "failed",
+            _ if self.alarm.is_some() || !self.flash_errors.is_empty() => "failed",
             None => "pass-through",
             Some(attached) if attached.leaving => "detaching",
             Some(_) if suspended => "suspended",
@@ -268,10 +288,14 @@ fn advice(word: &str, state: &State, origin: &Device) -> Option<&'static str> {
     if state.origin_alarm.is_some() || origin.may_have_lost_writes() {
         return Some("reads and writes work, no FLUSH succeeds; check the origin, then restart");
     }
-    // Only a flash of a write-back cache stays in use after an I/O error.
+    // A flash that may hold dirty data stays in use after an I/O error.
     let owns = state.attached.as_ref().is_some_and(|a| !a.leaving);
+    let log = state.attached.as_ref().is_some_and(|a| matches!(a.flash.plan, Plan::Logs(_)));
     let leaving = state.attached.is_some();
     match word {
+        "failed" if owns && log => Some(
+            "writes go to the origin after --flash-dead-after, EIO for dirty data that only flash has; flash is used again when it works; otherwise: larder detach",
+        ),
         "failed" if owns => Some(
             "requests for dirty data may fail with EIO, others are served; repair the device, then larder detach",
         ),

@@ -342,6 +342,11 @@ impl StateFile {
         let text = serde_json::to_vec_pretty(state)
             .map_err(|e| cannot(&self.path, "write", &io::Error::other(e)))?;
         debug_assert_eq!(serde_json::from_slice(&text).ok().as_ref(), Some(state));
+        if text.len() as u64 > MOST_BYTES {
+            // It could not be read again.
+            let why = std::io::Error::other("it would have more than 1MiB");
+            return Err(cannot(&self.path, "write", &why));
+        }
         // Two processes may store at the same time, each a whole file.
         let new = self.path.with_extension(format!("{}.new", std::process::id()));
         let write = || {

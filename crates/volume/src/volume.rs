@@ -67,6 +67,8 @@ pub struct Volume {
     pub(crate) flush_failed: Arc<OnceLock<Errno>>,
     doubt: Doubt,
     pub(crate) state: Mutex<State>,
+    /// Held while a record of the state file is changed.
+    pub(crate) records: Mutex<()>,
     /// Held while a flash device is attached or detached.
     pub(crate) change: Mutex<()>,
     pub(crate) next_dev: AtomicU32,
@@ -128,6 +130,7 @@ impl Volume {
             map: Arc::new(Map::new(spec.with_holes(config.origin.clone()))),
             mailboxes,
             state: Mutex::default(),
+            records: Mutex::default(),
             change: Mutex::default(),
             next_dev: AtomicU32::new(1),
             next_worker: AtomicUsize::new(0),
@@ -421,6 +424,9 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
         let Some(volume) = volume.upgrade() else { return };
         match event {
             Event::NeedsOriginFlush => volume.flush_for(worker),
+            Event::LogIgnores { pages, .. } => volume.log_ignores(worker, &pages),
+            // The worker reports it to the others itself.
+            Event::FlashFlushFailed { .. } => {}
             Event::FlashFailed { dev, why } => volume.flash_failed(dev, &why),
             Event::FlashReleased { dev } => volume.flash_released(dev),
             Event::OriginFlushFailed { errno } => {
@@ -433,8 +439,14 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
             Event::FlashErrors { why, .. } => {
                 let why = format!("flash I/O error; dirty data is at risk: {why}");
                 // Logged once, not for every request that fails.
-                if lock(&volume.state).alarm.replace(why.clone()).as_ref() != Some(&why) {
+                let first = lock(&volume.state).flash_errors.insert(worker, why.clone()).is_none();
+                if first {
                     tracing::error!("ALARM: {why}");
+                }
+            }
+            Event::FlashWorks { .. } => {
+                if lock(&volume.state).flash_errors.remove(&worker).is_some() {
+                    tracing::info!("flash works again");
                 }
             }
             Event::OriginRefuses { errno: Some(errno) } => {

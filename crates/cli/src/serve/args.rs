@@ -42,6 +42,9 @@ pub struct ServeArgs {
     /// Overwrite foreign data on the flash device
     #[arg(long)]
     pub format: bool,
+    /// Do not allocate the blocks of a new flash file: its writes fail while its file system is full
+    #[arg(long, hide_short_help = true)]
+    pub sparse: bool,
     /// Use the dirty data on flash although its state file is lost, or the origin's path or time changed
     ///
     /// The user asserts that the flash belongs to this origin, and that nothing was written to the origin since the

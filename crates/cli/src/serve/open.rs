@@ -318,7 +318,7 @@ fn open_flash(
         check_flash_size(bytes, shape, choices)?;
     }
     let made = match (spec, args.flash_size) {
-        (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes)?,
+        (DevSpec::Path(path), Some(bytes)) => make_file(path, bytes, args.sparse)?,
         _ => None,
     };
     let device = open_device(spec, Privacy::Private, ServerBounds::default())
@@ -333,7 +333,7 @@ fn open_flash(
     }
     let wishes = Wishes { formats: args.format, adopted: args.adopt };
     let flash = FlashDevice::prepare(device, args.flash_size, shape, choices, wishes)?;
-    Ok((Some(flash), made))
+    Ok((Some(flash.sparse(args.sparse)), made))
 }
 
 /// Refuses a size without room for one unit and its metadata, or for one page log a worker. The error states a size
@@ -373,8 +373,8 @@ fn flash_hint(error: VolumeError, args: &ServeArgs) -> anyhow::Error {
     }
 }
 
-/// Creates a flash file of this size with its blocks allocated, unless the file exists.
-fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
+/// Creates a flash file of this size, with its blocks allocated unless `sparse`, if there is none.
+fn make_file(path: &std::path::Path, bytes: u64, sparse: bool) -> Result<Option<Made>> {
     let (size, flags) = (format_size(bytes), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
     let file = match larder_private::open(path, flags, 0o600, Refuse::ANY) {
         Ok(file) => file,
@@ -386,7 +386,10 @@ fn make_file(path: &std::path::Path, bytes: u64) -> Result<Option<Made>> {
         }
     };
     let made = Made(Some(path.to_owned()));
-    let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
+    let allocated = match sparse {
+        true => rustix::fs::ftruncate(&file, bytes),
+        false => rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes),
+    };
     if let Err(e) = allocated {
         let why = format!("{}: cannot allocate {size}: {e}", path.display());
         bail!(BadSetting { code: 3, ..BadSetting::new("flash", why) });

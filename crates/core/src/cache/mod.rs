@@ -22,6 +22,7 @@ pub(crate) mod units;
 pub use self::status::CacheStatus;
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use self::detaching::Detaching;
@@ -219,7 +220,7 @@ impl Current {
     }
 
     /// Starts to cache in a page log on a flash device. Requests wait until it is open.
-    pub(crate) fn attach_log(&self, dev: DevId, place: Geometry) {
+    pub(crate) fn attach_log(&self, dev: DevId, place: Geometry, ignored: Vec<Range<u64>>) {
         self.detach();
         let (KindSpec::Log(spec), Some(me)) = (&self.kind, self.me.upgrade()) else { return };
         self.detaching.stopped.set(false);
@@ -228,7 +229,7 @@ impl Current {
         let flash = Rc::new(Flash::new(dev, device, limits, spec.contents, self.owner()));
         let opening = Opening::new(flash.device());
         self.cache.replace(Cache::Log(LogState::Opening(Rc::clone(&opening))));
-        self.cx.exec.spawn(me.open_log(opening, flash, spec.clone(), place));
+        self.cx.exec.spawn(me.open_log(opening, flash, spec.clone(), (place, ignored)));
     }
 
     async fn open_log(
@@ -236,7 +237,7 @@ impl Current {
         opening: Rc<Opening>,
         flash: Rc<Flash>,
         spec: LogSpec,
-        place: Geometry,
+        place: (Geometry, Vec<Range<u64>>),
     ) {
         // Earlier changes of the origin do not hold their pages in this log: one that ends after a newer write in the log
         // would undo that write on the origin.
@@ -267,6 +268,31 @@ impl Current {
         if let Cache::Log(LogState::Opening(opening)) = self.get() {
             opening.all_open.set(true);
             opening.waiting.wake_all(&self.cx.exec);
+        }
+    }
+
+    /// A flush of the device failed, for this shard or another.
+    pub(crate) fn flash_flush_failed(&self) {
+        match self.get() {
+            // A clean cache stops using the device, or needs no flush.
+            Cache::PassThrough | Cache::Clean(_) => {}
+            Cache::WriteBack(cache) => cache.flush_has_failed(Errno::EIO),
+            Cache::Log(LogState::Open(open)) => open.log.doubt(),
+            Cache::Log(_) => {}
+        }
+    }
+
+    /// A page log whose flash fails retries no more.
+    pub(crate) fn stop_retrying(&self) {
+        if let Cache::Log(LogState::Open(open)) = self.get() {
+            open.stop_retrying();
+        }
+    }
+
+    /// The pages that recovery ignores are recorded.
+    pub(crate) fn ignores_recorded(&self, result: Result<(), Errno>) {
+        if let Cache::Log(LogState::Open(open)) = self.get() {
+            open.ignores_recorded(result);
         }
     }
 
@@ -312,7 +338,7 @@ impl Current {
             Cache::PassThrough => true,
             Cache::Clean(clean) => clean.units.is_settled(),
             Cache::WriteBack(cache) => cache.units.is_settled(),
-            Cache::Log(LogState::Open(open)) => open.log.is_sealed(),
+            Cache::Log(LogState::Open(open)) => open.log.is_sealed() || open.log.needs_no_seal(),
             Cache::Log(_) => false,
         }
     }

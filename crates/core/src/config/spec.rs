@@ -103,9 +103,10 @@ impl CacheSpec {
         }
     }
 
-    /// The devices that hold acknowledged writes, in the order in which a stop flushes them.
+    /// The devices that may hold acknowledged writes that are not durable, in the order in which a stop flushes them. A page
+    /// log that is closed needs no flush of flash: its seal made it durable, or flash fails and the origin has the rest.
     pub fn written<D>(&self, origin: D, flash: Option<D>) -> impl Iterator<Item = D> {
-        let flash = flash.filter(|_| self.kind.contents() == Contents::Dirty);
+        let flash = flash.filter(|_| matches!(self.kind, KindSpec::WriteBack(_)));
         flash.into_iter().chain([origin])
     }
 

@@ -215,6 +215,9 @@ impl Flash {
 
     fn failed(&self, role: Role, errno: Errno, kind: IoKind) {
         self.stats.add(|c| c.flash_errors += 1);
+        if kind == IoKind::Flush {
+            self.device.emit(Event::FlashFlushFailed { dev: self.device.dev });
+        }
         let Bounds { errors, error_window, .. } = self.bounds;
         if role == Role::Data
             && self.device.health.failed(errno, self.exec.now(), errors, error_window)

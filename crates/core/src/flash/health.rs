@@ -65,7 +65,7 @@ impl Health {
             self.errors.set(0);
         }
         self.errors.set(self.errors.get() + 1);
-        let gone = matches!(errno, Errno::ENXIO | Errno(19 /* ENODEV */));
+        let gone = matches!(errno, Errno::ENXIO | Errno::ENODEV);
         gone || self.errors.get() >= most
     }
 }

@@ -11,6 +11,8 @@
 //!
 //! This file has the content of a record and its change by each event. The driver stores records.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::kept::Kept;
@@ -44,6 +46,10 @@ pub struct StateRecord {
     /// with less progress is an earlier copy.
     #[serde(default)]
     pub reached: Vec<(u64, u64)>,
+    /// Of each page log, the pages that its recovery ignores: they were changed past the log while flash failed, and an older
+    /// version may be on flash. First page, and the page after the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<Vec<(u64, u64)>>,
     /// The preset under which the flash was last attached: the volume's default at the next start. Earlier versions
     /// recorded none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,8 +96,53 @@ impl StateRecord {
             origin_bytes,
             origin_mtime_ns: None,
             reached: kept.reached(),
+            ignored: Vec::new(),
             preset: None,
         }
+    }
+
+    /// As `earlier`, the recovery of its logs ignores pages, if that is a record of the same flash.
+    #[must_use]
+    pub fn ignoring_as(self, earlier: Option<&Self>) -> Self {
+        let same = earlier.filter(|earlier| earlier.volume == self.volume);
+        let ignored = same.map_or_else(Vec::new, |earlier| earlier.ignored.clone());
+        Self { ignored, ..self }
+    }
+
+    /// The recovery of this log ignores these pages, and no others.
+    #[must_use]
+    pub fn ignoring(mut self, log: u32, pages: &[Range<u64>]) -> Self {
+        let log = log as usize;
+        self.ignored.resize_with(self.ignored.len().max(log + 1), Vec::new);
+        self.ignored[log] = pages.iter().map(|pages| (pages.start, pages.end)).collect();
+        if self.ignored.iter().all(Vec::is_empty) {
+            self.ignored.clear();
+        }
+        self
+    }
+
+    /// The recovery of every log ignores nothing: each began again.
+    #[must_use]
+    pub fn ignoring_nothing(self) -> Self {
+        Self { ignored: Vec::new(), ..self }
+    }
+
+    /// The pages that the recovery of this log ignores, in order and apart from each other. A record that was read may have
+    /// any numbers.
+    #[must_use]
+    pub fn ignored(&self, log: u32) -> Vec<Range<u64>> {
+        let pages = self.ignored.get(log as usize).map_or(&[][..], Vec::as_slice);
+        let mut pages: Vec<Range<u64>> = pages.iter().map(|(first, end)| *first..*end).collect();
+        pages.retain(|pages| !pages.is_empty());
+        pages.sort_unstable_by_key(|pages| pages.start);
+        pages.dedup_by(|next, last| {
+            let meets = next.start <= last.end;
+            if meets {
+                last.end = last.end.max(next.end);
+            }
+            meets
+        });
+        pages
     }
 
     /// The flash was attached under this preset.

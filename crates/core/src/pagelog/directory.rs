@@ -9,7 +9,7 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 use super::ended::Ended;
-use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of};
+use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of, slot_word};
 
 /// Positions that a rebuild prefetches together.
 const TOGETHER: usize = 64;
@@ -78,6 +78,26 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             self.set_slot(slot, word & !DIRTY);
             self.add(Mark::Turn, 1);
             self.add(Mark::Dirty, 1_u64.wrapping_neg());
+        }
+    }
+
+    /// The slot's valid version is lost: no device has it.
+    pub fn lose(&self, slot: u32) {
+        let word = self.slot(slot);
+        self.set_slot(slot, slot_word(Kind::Lost, page_of(word), VALID | DIRTY));
+        self.add(Mark::Turn, 1);
+        self.add(Mark::Dirty, u64::from(word & DIRTY == 0));
+        self.add(Mark::Losses, 1);
+    }
+
+    /// The origin no longer has the slot's valid version.
+    pub fn make_dirty(&self, slot: u32) {
+        let word = self.slot(slot);
+        if word & VALID != 0 && word & DIRTY == 0 {
+            self.set_slot(slot, word | DIRTY);
+            self.add(Mark::Turn, 1);
+            self.add(Mark::Dirty, 1);
+            self.set(Mark::Drained, 0);
         }
     }
 

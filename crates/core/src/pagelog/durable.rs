@@ -17,9 +17,6 @@ use super::words::{BatchMark, Mark, REFERENCED, VALID, Words};
 use crate::mutant;
 use crate::request::Errno;
 
-/// Consecutive failures of one write after which the log fails.
-pub(super) const FAILURES_MOST: u64 = 8;
-
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Writes the first closed batch; returns whether there was one.
     pub async fn write_next(&self) -> bool {
@@ -27,18 +24,21 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let encoded = header.encode(&self.log);
         let offset = self.log.block(header.start);
         let result = self.host.write_batch(offset, encoded, buffer, pages).await;
+        let failures = self.words.batch(buffer, BatchMark::Failures) + 1;
         if result.is_err() {
-            self.host.rest().await;
+            self.words.set_batch(buffer, BatchMark::Failures, failures);
+            self.host.rest(failures).await;
         }
         let _guard = self.lock();
         match result {
-            Ok(()) => self.words.batch_written(buffer),
+            Ok(()) => {
+                self.words.batch_written(buffer);
+                self.works_again();
+            }
             Err(errno) => {
-                let failures = self.words.batch(buffer, BatchMark::Failures) + 1;
-                self.words.set_batch(buffer, BatchMark::Failures, failures);
                 self.words.set_state(buffer, State::Closed);
-                if failures >= FAILURES_MOST {
-                    self.words.set(Mark::Failed, errno.0 as u64);
+                if self.host.gives_up(failures) {
+                    self.give_up(errno);
                 }
             }
         }
@@ -48,7 +48,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     fn take_closed(&self) -> Option<(usize, BatchHeader, usize)> {
         let _guard = self.lock();
-        if self.failed().is_some() {
+        if self.has_ended() {
             return None;
         }
         let words = &self.words;
@@ -75,32 +75,82 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Some((buffer, header, (pages.end - pages.start) as usize))
     }
 
-    /// Flushes flash: `Durable` advances to `Written`.
+    /// Flushes flash: `Durable` advances to `Written`, or as far as no position is doubted.
     pub(super) async fn make_durable(&self) -> Result<(), Errno> {
-        let (written, tail) = {
-            let _guard = self.lock();
-            (self.words.get(Mark::Written), self.words.get(Mark::WrittenTail))
-        };
-        let result = match mutant::is_active("page-log-settled-unflushed") {
-            true => Ok(()),
-            false => self.host.flush_flash().await,
-        };
-        let _guard = self.lock();
-        if let Err(errno) = result {
-            // Flash may have lost writes, and a later flush would not report it.
-            self.words.set(Mark::Failed, errno.0 as u64);
-            self.host.notify();
-            return Err(errno);
+        loop {
+            let seen = self.host.changes();
+            if self.become_flusher() {
+                break;
+            }
+            self.host.changed(seen).await;
         }
-        self.words.raise(Mark::Durable, written);
-        self.words.raise(Mark::DurableTail, tail);
+        self.flush_as_flusher().await
+    }
+
+    /// Becomes the task that flushes flash, unless another one flushes it: two flushes at the same time would share the
+    /// report of a loss. Without tasks no process verifies what a failed flush lost (`verify.rs`), and processes flush in
+    /// parallel.
+    pub(super) fn become_flusher(&self) -> bool {
+        let _guard = self.lock();
+        let free = self.words.get(Mark::Flusher) == 0 || !self.host.has_tasks();
+        if free {
+            self.words.set(Mark::Flusher, self.host.me());
+        }
+        free
+    }
+
+    /// As [`make_durable`](Self::make_durable), for the flusher, which it is no longer afterwards.
+    pub(super) async fn flush_as_flusher(&self) -> Result<(), Errno> {
+        let result = self.verify_and_flush().await;
+        if let Err(errno) = result {
+            // The others rest too.
+            let failures = self.flush_failed(errno);
+            self.host.rest(failures).await;
+        }
+        let _guard = self.lock();
+        self.words.set(Mark::Flusher, 0);
+        if result.is_ok() {
+            self.words.set(Mark::Unflushed, 0);
+            self.works_again();
+        }
         self.host.notify();
-        Ok(())
+        result
+    }
+
+    async fn verify_and_flush(&self) -> Result<(), Errno> {
+        loop {
+            let doubts = self.words.get(Mark::Doubts);
+            let verified = self.verify_doubted().await?;
+            let (written, tail) = {
+                let _guard = self.lock();
+                match self.words.get(Mark::Doubted) > verified {
+                    true => (verified, 0),
+                    false => (self.words.get(Mark::Written), self.words.get(Mark::WrittenTail)),
+                }
+            };
+            if !mutant::is_active("page-log-settled-unflushed") {
+                self.host.flush_flash().await?;
+            }
+            let _guard = self.lock();
+            // A flush of another log, or of another process, failed meanwhile: what this one covers may be lost.
+            if doubts != self.words.get(Mark::Doubts) {
+                match self.host.has_tasks() {
+                    true => continue,
+                    false => return Err(self.failed().unwrap_or(Errno::EIO)),
+                }
+            }
+            self.words.raise(Mark::Durable, written);
+            self.words.raise(Mark::DurableTail, tail);
+            if self.words.get(Mark::Durable) >= self.words.get(Mark::Doubted) {
+                self.words.set(Mark::Doubted, 0);
+            }
+            return Ok(());
+        }
     }
 
     /// Writes a segment if one is due, or makes the tail durable; returns whether one of them was due.
     pub(super) async fn keep_marks(&self) -> bool {
-        if self.failed().is_some() {
+        if self.has_ended() {
             return false;
         }
         let segment = self.log.segment();
@@ -132,9 +182,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     async fn write_segment(&self, first: u64) -> Result<(), Errno> {
         let end = first + self.log.segment();
         self.settle(end.min(self.words.get(Mark::Written))).await?;
+        let doubts = self.words.get(Mark::Doubts);
         self.put_segment(first, !(VALID | REFERENCED), 0).await?;
         self.make_durable().await?;
+        self.check_doubts(doubts)?;
         self.write_header(end, None).await
+    }
+
+    /// Fails if a flush of flash failed since there were so many doubts: what was written meanwhile may be lost. The caller
+    /// writes it again.
+    fn check_doubts(&self, doubts: u64) -> Result<(), Errno> {
+        if self.words.get(Mark::Doubts) == doubts { Ok(()) } else { Err(Errno::EIO) }
     }
 
     /// Writes the entries of the positions from `first` on.
@@ -157,6 +215,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Writes all segments again, with valid and dirty pages. After a crash meanwhile some may be damaged, and recovery uses
     /// the batch headers.
     pub(super) async fn put_all_segments(&self, stamp: u64) -> Result<(), Errno> {
+        let doubts = self.words.get(Mark::Doubts);
         let segment = self.log.segment();
         let (tail, head) = (self.words.get(Mark::Tail), self.words.get(Mark::Last));
         let mut first = tail / segment * segment;
@@ -164,7 +223,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.put_segment(first, !REFERENCED, stamp).await?;
             first += segment;
         }
-        self.make_durable().await
+        self.make_durable().await?;
+        self.check_doubts(doubts)
     }
 
     /// Writes a log header durably. One writer runs at a time.
@@ -221,8 +281,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         };
         let place = if mutant::is_active("page-log-one-header") { 0 } else { header.number };
         let encoded = header.encode(&self.log);
+        let doubts = self.words.get(Mark::Doubts);
         self.host.write_flash(self.log.header(place), encoded).await?;
         self.make_durable().await?;
+        self.check_doubts(doubts)?;
         let _guard = self.lock();
         self.words.set(Mark::Headers, header.number + 1);
         // If the newest header is damaged, recovery uses the one before it.

@@ -98,8 +98,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     async fn keep_step(&self) -> bool {
-        if self.failed().is_some() || self.words.get(Mark::Sealed) != 0 {
+        if self.has_ended() || self.words.get(Mark::Sealed) != 0 {
             return false;
+        }
+        if self.failed().is_some() || self.words.get(Mark::Doubted) != 0 {
+            return self.recheck().await;
         }
         let (segment_due, low, settle_due, marks_due) = {
             let _guard = self.lock();

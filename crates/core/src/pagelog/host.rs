@@ -14,6 +14,9 @@ use super::words::PAGES_MOST;
 use crate::buf::Buf;
 use crate::request::Errno;
 
+/// Consecutive failures of one operation that fail a log by default.
+pub(super) const FAILURES_MOST: u64 = 8;
+
 /// Numbers of burials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burials {
@@ -78,6 +81,35 @@ pub trait Host {
     async fn burials_end(&self) {}
     /// Writes a page to the origin.
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno>;
+    /// Reads a page from the origin; beyond its end it is zero. Only a host with tasks needs it.
+    async fn read_origin(&self, _: u64) -> Result<Buf, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// The pages that recovery ignores: they were changed past the log, see [`bypass`](Self::bypass).
+    fn ignores(&self) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+    /// Whether recovery ignores the page.
+    fn has_ignored(&self, _: u64) -> bool {
+        false
+    }
+    /// The pages around some that are about to be bypassed, which will probably be bypassed too.
+    fn around(&self, pages: &Range<u64>) -> Range<u64> {
+        pages.clone()
+    }
+    /// Flushes the origin, and then makes it durable off the flash that recovery ignores these pages, unless it does
+    /// already.
+    async fn bypass(&self, _: Vec<u64>) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Whether a log whose flash works again may continue: no page is ignored or about to be.
+    fn may_continue(&self) -> bool {
+        true
+    }
+    /// Waits until no change goes past the log and no trim is on its way whose tombstone the log has, and lets none begin.
+    async fn stop_bypass(&self) {}
+    /// Lets changes go past the log again; before, if the log is `renewed`, makes it durable that recovery ignores no page.
+    async fn end_bypass(&self, _renewed: bool) {}
     /// Writes neighbours to the origin.
     async fn write_origin_run(&self, first: u64, pages: Vec<Buf>) -> Result<(), Errno> {
         for (page, buf) in (first..).zip(pages) {
@@ -106,8 +138,12 @@ pub trait Host {
     }
     /// Waits for a change; may return early.
     async fn changed(&self, seen: u64);
-    /// Rests before a retry.
-    async fn rest(&self) {}
+    /// Rests before a retry, after this number of failures.
+    async fn rest(&self, _: u64) {}
+    /// Whether this number of consecutive failures of one operation fails the log.
+    fn gives_up(&self, failures: u64) -> bool {
+        failures >= FAILURES_MOST
+    }
     /// The number of changes.
     fn changes(&self) -> u64;
     /// Counts a change and wakes waiting tasks or processes.
@@ -116,6 +152,25 @@ pub trait Host {
     fn me(&self) -> u64;
     /// Whether the process of this name is dead.
     fn is_gone(&self, name: u64) -> bool;
+}
+
+/// Repeats an operation that fails, until the host gives it up or its device is closed.
+pub(super) async fn insist<T>(
+    host: &impl Host,
+    mut attempt: impl AsyncFnMut() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let mut failures = 0;
+    loop {
+        let errno = match attempt().await {
+            Err(errno) if errno != Errno::ESHUTDOWN => errno,
+            result => return result,
+        };
+        failures += 1;
+        if host.gives_up(failures) {
+            return Err(errno);
+        }
+        host.rest(failures).await;
+    }
 }
 
 /// Runs a future of a host whose operations block.

@@ -35,15 +35,34 @@ impl<'a> Inspection<'a> {
         pages: u64,
         read: impl Fn(u64, Buf) -> Result<Buf, Errno> + 'a,
     ) -> Result<Self, OpenError> {
+        Self::ignoring(log, settings, pages, Vec::new(), read)
+    }
+
+    /// As [`new`](Self::new); a start would ignore some pages ([`Event::LogIgnores`](crate::event::Event::LogIgnores)).
+    ///
+    /// # Errors
+    /// If it cannot be used.
+    pub fn ignoring(
+        log: Geometry,
+        settings: LogSettings,
+        pages: u64,
+        ignored: Vec<Range<u64>>,
+        read: impl Fn(u64, Buf) -> Result<Buf, Errno> + 'a,
+    ) -> Result<Self, OpenError> {
         let memory = (0..words_needed(log.blocks)).map(|_| AtomicU64::new(0)).collect();
         let (log, found) =
-            now(PageLog::inspect(Reading(Box::new(read), pages), memory, log, settings))?;
+            now(PageLog::inspect(Reading(Box::new(read), pages, ignored), memory, log, settings))?;
         Ok(Self { log, found })
     }
 
     /// The valid pages: page, first byte on the device, whether it is dirty.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
         self.log.valid_pages()
+    }
+
+    /// The pages whose only copy is lost.
+    pub fn lost(&self) -> impl Iterator<Item = u64> + '_ {
+        self.log.lost_pages()
     }
 
     /// Blocks between tail and head.
@@ -60,7 +79,7 @@ impl<'a> Inspection<'a> {
 }
 
 /// A host that only reads.
-struct Reading<'a>(Read<'a>, u64);
+struct Reading<'a>(Read<'a>, u64, Vec<Range<u64>>);
 
 impl Host for Reading<'_> {
     type Guard<'b>
@@ -71,6 +90,9 @@ impl Host for Reading<'_> {
 
     fn pages(&self) -> u64 {
         self.1
+    }
+    fn ignores(&self) -> Vec<Range<u64>> {
+        self.2.clone()
     }
     fn lock(&self) -> ((), bool) {
         ((), false)

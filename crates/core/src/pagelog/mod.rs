@@ -16,6 +16,8 @@
 //! | tombstones | `bury.rs` |
 //! | operations for callers that hold pages | `held.rs` |
 //! | batches and segments made durable | `durable.rs` |
+//! | flash after a failed flush, or after errors | `verify.rs` |
+//! | changes past a log whose flash fails; its return | `bypass.rs` |
 //! | eviction at the tail | `evict.rs` |
 //! | dirty pages written to the origin | `origin.rs` |
 //! | start, recovery, stop | `recover.rs`, `open.rs` |
@@ -28,9 +30,9 @@
 //! write; it never crosses the end of the ring. `tail <= evicted <= written <= head`.
 //!
 //! # Rules
-//! L1 to L10 of docs/design.md: when a block may be overwritten (L1), when the tail moves (L2), which batch headers are valid
-//! (L3), assumptions of recovery (L4), tombstones (L5), log headers and segments (L6), damage (L7, L8), seals (L9), and the
-//! death of a holder of the lock (L10). Each has a mutant or a test that fails without it.
+//! L1 to L12 of docs/design.md: when a block may be overwritten (L1), when the tail moves (L2), which batch headers are valid
+//! (L3), assumptions of recovery (L4), tombstones (L5), log headers and segments (L6), damage (L7, L8), seals (L9), the death of
+//! a holder of the lock (L10), failed flushes (L11), and changes past a failed log (L12). Each has a mutant or a test that fails without it.
 //!
 //! # Memory
 //! All state is a flat run of atomic words without pointers (20 bytes a slot): memory of a thread, or memory that processes
@@ -41,6 +43,7 @@
 //! headers, as in the paper (id, LSN): the pages of a block cache have none.
 
 mod bury;
+mod bypass;
 mod directory;
 mod durable;
 mod ended;
@@ -59,6 +62,7 @@ mod policy;
 mod queue;
 mod recover;
 mod status;
+mod verify;
 mod words;
 
 #[cfg(test)]

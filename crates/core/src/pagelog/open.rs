@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use super::error::OpenError;
 use super::format::{Header, Seal};
 use super::geometry::Geometry;
-use super::host::Host;
+use super::host::{Host, insist};
 use super::paths::PageLog;
 use super::policy::LogSettings;
 use super::recover::{Found, Reader};
@@ -63,7 +63,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         settings: LogSettings,
     ) -> Result<(Self, Found), OpenError> {
         let words = Words::new(memory, log.blocks);
-        let mut reader = Reader { host: &host, words: &words, log: &log, read_bytes: 0, torn: 0 };
+        let ignored = host.ignores();
+        let mut reader =
+            Reader { host: &host, words: &words, log: &log, read_bytes: 0, torn: 0, ignored };
         let found = settings.policy.find(&mut reader).await?;
         let log = Self { host, words, log, settings };
         log.set_marks(&found);
@@ -83,13 +85,22 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.host.flush_origin().await.map_err(OpenError::Origin)?;
         }
         self.take_over(found).await.map_err(OpenError::Origin)?;
+        if !self.host.ignores().is_empty() {
+            // What recovery ignored must not be found again.
+            let lost = self.drain_or_lose().await.map_err(OpenError::Origin)?;
+            let header = self.words.get(Mark::Headers);
+            let begun = self.begin_again(&lost).await;
+            return begun
+                .map_err(|errno| OpenError::Header { offset: self.log.header(header), errno });
+        }
         if mutant::is_active("page-log-generation-volatile") {
             return Ok(());
         }
         for _ in 0..2 {
             let header = self.words.get(Mark::Headers);
-            let written = self.write_header(self.words.get(Mark::Segments), None).await;
-            written
+            let segments = self.words.get(Mark::Segments);
+            insist(&self.host, async || self.write_header(segments, None).await)
+                .await
                 .map_err(|errno| OpenError::Header { offset: self.log.header(header), errno })?;
         }
         Ok(())

@@ -26,6 +26,7 @@ use super::host::Host;
 use super::paths::PageLog;
 use super::policy::LogPolicy;
 use super::recover::{Found, Reader};
+use super::words::Mark;
 use crate::mutant;
 use crate::request::Errno;
 
@@ -38,6 +39,8 @@ pub enum Change {
     AbsorbAndSettle,
     /// Put them, and write them to the origin durably before the answer.
     AbsorbAndWrite,
+    /// The flash fails: change the origin, past the log ([`PageLog::bypassed`]).
+    Bypass,
     /// Drop the pages ([`PageLog::drop_pages`]), and change the origin. Then the new versions may be admitted as clean
     /// ([`PageLog::put_new`]).
     PastLog,
@@ -73,6 +76,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub fn plan_change(&self, durable: bool) -> Change {
         match (self.settings.policy, durable) {
             (LogPolicy::Through, _) => Change::PastLog,
+            _ if self.is_bypassed() => Change::Bypass,
             (LogPolicy::Bounded, true) => Change::AbsorbAndWrite,
             (LogPolicy::Full, true) => Change::AbsorbAndSettle,
             (LogPolicy::Bounded | LogPolicy::Full, false) => Change::Absorb,
@@ -150,6 +154,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
+    /// The first position that a crash loses. The caller holds the lock.
+    pub(super) fn first_volatile(&self) -> u64 {
+        let tail = self.words.get(Mark::Tail);
+        match self.settings.policy {
+            LogPolicy::Full => self.words.get(Mark::Durable).max(tail),
+            LogPolicy::Through | LogPolicy::Bounded => tail,
+        }
+    }
+
     /// A FLUSH: makes every acknowledged change durable. At most one of the futures runs: `origin` flushes the origin if it
     /// has every change, `past` if it has only the changes that bypassed the log.
     ///
@@ -165,7 +178,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             LogPolicy::Bounded => self.drain().await,
             LogPolicy::Full => {
                 past.await?;
-                self.flush().await
+                match self.flush().await {
+                    Err(_) if self.needs_no_seal() => {}
+                    flushed => flushed?,
+                }
+                if self.has_losses() { Err(Errno::EIO) } else { Ok(()) }
             }
         }
     }

@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
-use super::error::Unread;
+use super::error::{BadReads, Unread};
 use super::evict::ReadSpan;
 use super::host::Host;
 use super::paths::PageLog;
@@ -81,6 +81,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// The newest version of a held page, if it is dirty.
     async fn newest(&self, page: u64, span: &ReadSpan) -> Result<Option<Newest>, Errno> {
+        let mut bad = BadReads::default();
         loop {
             let (slot, place) = {
                 let _guard = self.lock();
@@ -95,14 +96,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             match self.page_bytes(place, span).await {
                 Ok(bytes) => return Ok(Some(Newest { page, slot, position, bytes })),
                 Err(unread) => {
-                    let _guard = self.lock();
-                    if self.is_newest_at(page, slot, position) {
-                        return Err(match unread {
-                            Unread::Damaged => Errno::EIO,
-                            Unread::Device(errno) => errno,
-                        });
+                    {
+                        let _guard = self.lock();
+                        if !self.is_newest_at(page, slot, position) {
+                            // The slot may hold another page meanwhile.
+                            continue;
+                        }
                     }
-                    // The slot may hold another page meanwhile: repeat.
+                    let Unread::Device(errno) = unread else { return Err(Errno::EIO) };
+                    if !self.reads_again(errno, &mut bad).await? {
+                        return Err(errno);
+                    }
                 }
             }
         }
@@ -134,11 +138,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let mut before = self.host.burials();
         let mut again = false;
         loop {
-            if all {
-                let _guard = self.lock();
-                self.words.set(Mark::Drained, 0);
+            match all {
+                true => self.drain_all().await?,
+                false => self.drain_once().await?,
             }
-            self.drain_once().await?;
             if mutant::is_active("page-log-flush-misses-trims") {
                 return Ok(());
             }
@@ -149,6 +152,15 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
             (before, again) = (now, true);
         }
+    }
+
+    /// Drains once, and ignores how far an earlier drain came.
+    pub(super) async fn drain_all(&self) -> Result<(), Errno> {
+        {
+            let _guard = self.lock();
+            self.words.set(Mark::Drained, 0);
+        }
+        self.drain_once().await
     }
 
     async fn drain_once(&self) -> Result<(), Errno> {
@@ -162,8 +174,18 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let dirty = slots.filter(|word| word & VALID != 0 && word & DIRTY != 0);
             (dirty.map(page_of).collect::<Vec<_>>(), until)
         };
+        let result = self.bring_all(&pages).await;
+        self.host.flush_origin().await?;
+        result?;
+        let _guard = self.lock();
+        self.words.raise(Mark::Drained, until);
+        Ok(())
+    }
+
+    /// Writes the newest versions of these pages to the origin, as many together as a batch has.
+    pub(super) async fn bring_all(&self, pages: &[u64]) -> Result<(), Errno> {
         let mut result = Ok(());
-        let mut rest = &pages[..];
+        let mut rest = pages;
         while !rest.is_empty() {
             // All at once, if the host spreads them.
             let (left, count) = match self.host.spread(rest) {
@@ -175,14 +197,14 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             };
             if !left.is_empty() {
                 result = Err(Errno::EIO);
+                // The others could not be read either, each after its retries.
+                if self.failed().is_some() {
+                    break;
+                }
             }
             rest = &rest[count..];
         }
-        self.host.flush_origin().await?;
-        result?;
-        let _guard = self.lock();
-        self.words.raise(Mark::Drained, until);
-        Ok(())
+        result
     }
 
     /// Writes pages to the origin; reads those that are close together on flash in one operation.

@@ -11,9 +11,9 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::error::{Lack, NotAppended};
+use super::error::{BadReads, Lack, NotAppended};
 use super::geometry::{Geometry, PAGE_BYTES_MOST};
-use super::host::Host;
+use super::host::{Host, insist};
 use super::policy::LogSettings;
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
 use crate::buf::Buf;
@@ -120,6 +120,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// As [`get`](Self::get); also sets these flags of the version.
     pub(super) async fn fetch(&self, page: u64, flags: u64) -> Result<Got, Errno> {
+        let mut bad = BadReads::default();
         loop {
             let mut buf = Buf::with_len(self.log.page() as usize);
             let (slot, position, word, crc);
@@ -138,20 +139,26 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
             }
             let read = self.host.read_flash(self.log.block(position), buf).await;
+            let errno = read.as_ref().err().copied();
             match read {
                 Ok(buf) if crc32c(&buf) == crc || mutant::is_active("page-log-unchecked") => {
                     return Ok(Got::Hit(buf, word & DIRTY != 0));
                 }
-                read => {
-                    let _guard = self.lock();
-                    if self.words.find(page) != Some(slot) || self.position(slot) != position {
-                        continue;
+                _ => {
+                    {
+                        let _guard = self.lock();
+                        if self.words.find(page) != Some(slot) || self.position(slot) != position {
+                            continue;
+                        }
+                        if self.words.slot(slot) & DIRTY == 0 {
+                            self.drop_unreadable(slot);
+                            return Ok(Got::Miss);
+                        }
                     }
-                    if self.words.slot(slot) & DIRTY != 0 {
-                        return Err(read.err().unwrap_or(Errno::EIO));
+                    let Some(errno) = errno else { return Err(Errno::EIO) };
+                    if !self.reads_again(errno, &mut bad).await? {
+                        return Err(errno);
                     }
-                    self.drop_unreadable(slot);
-                    return Ok(Got::Miss);
                 }
             }
         }
@@ -268,7 +275,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Appends a page if there is room. The caller holds the lock.
     pub(super) fn try_append(&self, put: &Put<'_>) -> Result<u64, NotAppended> {
-        if let Some(errno) = self.failed() {
+        // A log that begins again records what is lost before it works.
+        if let Some(errno) = self.failed().filter(|_| put.kind != Kind::Lost || self.has_ended()) {
             return Err(NotAppended::Failed(errno));
         }
         let words = &self.words;
@@ -369,10 +377,18 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     pub(super) async fn unseal(&self) -> Result<(), Errno> {
-        if self.words.get(Mark::Sealed) != 0 {
-            self.write_header(self.words.get(Mark::Segments), None).await?;
+        if self.words.get(Mark::Sealed) == 0 {
+            return Ok(());
         }
-        Ok(())
+        let segments = self.words.get(Mark::Segments);
+        let written = insist(&self.host, async || self.write_header(segments, None).await).await;
+        let _guard = self.lock();
+        match written {
+            Ok(()) => self.works_again(),
+            Err(errno) if self.host.has_tasks() => self.give_up(errno),
+            Err(_) => {}
+        }
+        written
     }
 
     /// Makes all pages that were put durable.
@@ -409,8 +425,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
                 self.words.get(Mark::Written) >= position
             };
-            if written {
-                self.make_durable().await?;
+            if written && self.become_flusher() {
+                if let (Err(errno), Some(_)) = (self.flush_as_flusher().await, self.failed()) {
+                    return Err(errno);
+                }
+            } else if written {
+                self.host.changed(seen).await;
             } else if self.host.has_tasks() || !self.write_next().await {
                 // Waits for batches only: the caller may hold pages that the keeper waits for.
                 self.host.changed(seen).await;

@@ -38,6 +38,11 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.set_batch(buffer, BatchMark::State, state as u64);
     }
 
+    /// The buffer has no batch.
+    pub fn free_buffer(&self, buffer: usize) {
+        self.set_state(buffer, State::Free);
+    }
+
     pub fn buffer_of(number: u64) -> usize {
         (number % BUFFERS as u64) as usize
     }
@@ -123,6 +128,26 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.set_batch(buffer, BatchMark::End, head);
         self.set_batch(buffer, BatchMark::Tail, self.get(Mark::Tail));
         self.set_state(buffer, State::Closed);
+    }
+
+    /// The end of the last batch that is closed.
+    pub fn closed_end(&self) -> u64 {
+        let buffers = (self.get(Mark::Closed)..self.get(Mark::Opened)).map(Self::buffer_of);
+        let closed = buffers.filter(|b| !matches!(self.state(*b), State::Free | State::Open));
+        closed.map(|b| self.batch(b, BatchMark::End)).fold(self.get(Mark::Written), u64::max)
+    }
+
+    /// Whether a closed batch is not written yet.
+    pub fn has_batch_in_flight(&self) -> bool {
+        self.closed_end() > self.get(Mark::Written)
+    }
+
+    /// Whether the last write of a batch failed.
+    pub fn has_failed_batch(&self) -> bool {
+        (self.get(Mark::Closed)..self.get(Mark::Opened)).map(Self::buffer_of).any(|buffer| {
+            matches!(self.state(buffer), State::Closed | State::Writing)
+                && self.batch(buffer, BatchMark::Failures) != 0
+        })
     }
 
     /// A batch was written: advances the marks up to the first batch that is not.

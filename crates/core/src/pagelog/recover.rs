@@ -20,7 +20,7 @@ use super::ended::Ended;
 use super::error::OpenError;
 use super::format::{BatchHeader, Entry, Header, decode_segment};
 use super::geometry::{BATCH_HEADERS, Geometry};
-use super::host::Host;
+use super::host::{Host, insist};
 use super::words::{BUFFERS, DIRTY, Kind, VALID, Words, kind_of, page_of, slot_word};
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
@@ -60,6 +60,15 @@ pub(super) struct Reader<'a, H, M> {
     pub log: &'a Geometry,
     pub read_bytes: u64,
     pub torn: u64,
+    /// See [`Host::ignores`]; in order.
+    pub ignored: Vec<Range<u64>>,
+}
+
+/// The parts of a range that are not in another one.
+fn outside(pages: Range<u64>, other: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let before = pages.start..pages.end.min(other.start);
+    let after = pages.start.max(other.end)..pages.end;
+    [before, after].into_iter().filter(|part| !part.is_empty())
 }
 
 /// A batch of the chain.
@@ -151,8 +160,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
 
     async fn read(&mut self, offset: u64, len: u64) -> Result<Buf, OpenError> {
         self.read_bytes += len;
-        let buf = Buf::with_len(len as usize);
-        self.host.read_flash(offset, buf).await.map_err(|errno| OpenError::Device { offset, errno })
+        let attempt = async || self.host.read_flash(offset, Buf::with_len(len as usize)).await;
+        insist(self.host, attempt).await.map_err(|errno| OpenError::Device { offset, errno })
     }
 
     pub async fn header(&mut self) -> Result<Header, OpenError> {
@@ -365,9 +374,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
     fn set(&self, position: u64, (word, crc): Entry, sealed: bool) {
         let slot = self.log.slot(position);
         let kind = kind_of(word);
+        let ignored = self.ignores(page_of(word));
         let mutant = |name, flag| if mutant::is_active(name) { flag } else { 0 };
         let flags = match kind {
             Kind::Header | Kind::Tombstone => 0,
+            Kind::Page | Kind::Lost if ignored => 0,
             Kind::Page | Kind::Lost if sealed => {
                 word & (VALID | DIRTY) | mutant("page-log-seal-forgets", VALID)
             }
@@ -387,6 +398,16 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
         };
         let mut newer: Vec<u64> = positions.filter_map(valid).collect();
         newer.sort_unstable();
-        ended.without(&newer)
+        let mut redo = ended.without(&newer);
+        for ignored in &self.ignored {
+            redo = redo.into_iter().flat_map(|pages| outside(pages, ignored)).collect();
+        }
+        redo
+    }
+
+    /// Whether the page was changed past the log.
+    fn ignores(&self, page: u64) -> bool {
+        let after = self.ignored.partition_point(|pages| pages.end <= page);
+        self.ignored.get(after).is_some_and(|pages| pages.contains(&page))
     }
 }

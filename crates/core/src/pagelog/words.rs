@@ -71,6 +71,19 @@ pub enum Mark {
     Sealed,
     /// The error that failed the log (0 none).
     Failed,
+    /// Whether it has failed permanently: no task tries again (0 or 1).
+    Ended,
+    /// Positions before this may be lost although they were written: a flush failed (0 none; `verify.rs`).
+    Doubted,
+    /// Number of failed flushes, of this log and of others on the device; how many flushes of this log failed in a row.
+    Doubts,
+    Unflushed,
+    /// The task that flushes flash (a name).
+    Flusher,
+    /// Whether pages that only memory had are on the origin, and it is not recorded that recovery ignores them (0 or 1).
+    Evacuating,
+    /// Number of pages that were found lost; FLUSH fails while one of them has no newer version.
+    Losses,
     /// Consecutive errors of the keeper.
     Stumbles,
     /// Attempts to seal it.

@@ -238,14 +238,15 @@ fn execute(
             })?;
             Ok(json!({ "detached": true }))
         }
-        Command::Attach { flash, flash_bytes, format } => {
+        Command::Attach { flash, flash_bytes, format, sparse } => {
             let spec: DevSpec = flash.parse().map_err(|e| VolumeError::Usage(format!("{e}")))?;
+            volume.end_retries();
             let device = Device::open_private(&spec).map_err(|e| explain(e, &spec, restricted))?;
             let choices = &volume.config().choices;
             let wishes = Wishes { formats: format, adopted: false };
             let flash = FlashDevice::prepare(device, flash_bytes, volume.shape(), choices, wishes)?;
             let units = flash.plan.slots();
-            volume.attach(flash)?;
+            volume.attach(flash.sparse(sparse))?;
             Ok(json!({ "attached": true, "units_total": units }))
         }
         Command::Record => record::serve(stream, volume),

@@ -43,6 +43,9 @@ pub enum Command {
         flash_bytes: Option<u64>,
         /// Overwrite foreign data.
         format: bool,
+        /// Do not allocate the blocks of a file that is formatted.
+        #[serde(default)]
+        sparse: bool,
     },
     /// Send the clients' requests until this client closes its sending side: see [`record`](super::record).
     Record,

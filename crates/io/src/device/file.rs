@@ -243,6 +243,17 @@ impl FileBase {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// Allocates its first `bytes` bytes; nothing on a block device.
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<(), Errno> {
+        let fallocate = || rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, bytes);
+        match rustix::io::retry_on_intr(fallocate).map_err(from_sys) {
+            // Of a block device it is refused in several ways.
+            Err(_) if self.modified_ns == 0 => Ok(()),
+            Err(e) if is_unsupported(e) => Err(Errno::EOPNOTSUPP),
+            done => done,
+        }
+    }
+
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Errno> {
         let zeroes = Buf::zeroed(len.min(ZERO_CHUNK) as usize);
         let mut at = 0;

@@ -260,6 +260,18 @@ impl Device {
         }
     }
 
+    /// Allocates the blocks of a file up to this byte, so that its file system cannot run out of room for them. Other
+    /// devices have theirs.
+    ///
+    /// # Errors
+    /// The system call fails: ENOSPC, or EOPNOTSUPP if the file system cannot do it.
+    pub fn allocate(&self, bytes: u64) -> Result<(), Errno> {
+        match &*self.0.base {
+            Base::File(file) => file.allocate(bytes),
+            _ => Ok(()),
+        }
+    }
+
     /// Runs one operation on the calling thread, for tools and tests. Modelled latency does not apply, and of injected
     /// faults only failures.
     ///

@@ -82,6 +82,7 @@ fn judge_volume(
     let flash = moment.world.store(moment.flash).unwrap_or(origin);
     for sector in moment.oracle.touched() {
         let value = owners.value(sector, (origin, origin_left), (flash, flash_left))?;
+        let Some(value) = value else { continue };
         if let Some(flushed) = moment.flushed {
             let lost = moment.oracle.durable(sector, value, flushed);
             lost.map_err(|w| Violation::of("7: an answered FLUSH did not cover a write", w))?;
@@ -91,7 +92,7 @@ fn judge_volume(
         if let Some(cleared) = moment.cleared {
             let none = Owners::none(moment.setup);
             let alone = none.value(sector, (origin, origin_left), (flash, flash_left))?;
-            let lost = moment.oracle.durable(sector, alone, cleared);
+            let lost = alone.map_or(Ok(()), |v| moment.oracle.durable(sector, v, cleared));
             lost.map_err(|w| Violation::of("10: the origin lacks data that was written back", w))?;
         }
     }

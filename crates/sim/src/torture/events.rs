@@ -56,9 +56,26 @@ impl Life<'_> {
         }
     }
 
+    /// The state file records which pages the recovery of logs ignores.
+    fn follow_logs(&mut self) {
+        while let Some((shard, dev, pages)) = self.world.take_ignores() {
+            if dev == self.flash && self.attached {
+                self.seen.bypassed += u64::from(!pages.is_empty());
+                self.identity.ignore(shard, &pages);
+                self.world.shards()[shard].ignores_recorded(Ok(()));
+                self.world.settle();
+            }
+        }
+        if self.world.logs_wait() {
+            self.identity.ignore_nothing();
+            self.world.serve_logs();
+        }
+    }
+
     /// A failed flash device is fenced off after a while.
     pub(super) fn follow(&mut self) {
         self.follow_clear();
+        self.follow_logs();
         let now = self.world.now();
         for event in self.world.take_events() {
             if let Event::FlashFailed { dev, .. } = event
@@ -98,12 +115,24 @@ impl Life<'_> {
             let flushes = setup.trouble == Trouble::OriginFlushErrors;
             origin.flush_errors = if flushes { share(0.2) } else { 0.0 };
         }
+        let patience = setup.limits.flash_dead_after;
         let device = self.world.device(self.flash);
         let faults = &mut device.faults;
         match setup.trouble {
             Trouble::FlashErrors => {
                 (faults.read_errors, faults.write_errors) = (share(0.05), share(0.03));
                 faults.flush_errors = share(0.02);
+            }
+            // Retries succeed between two of them.
+            Trouble::FlashBursts | Trouble::FlashOutages if now < self.failed_until + patience => {}
+            Trouble::FlashBursts | Trouble::FlashOutages if begins => {
+                let long = setup.trouble == Trouble::FlashOutages;
+                let range = if long { 2 * patience..4 * patience } else { 0..patience / 2 };
+                faults.fails_until = now + self.rng.random_range(range);
+                self.failed_until = faults.fails_until;
+            }
+            Trouble::FlashForgets => {
+                (faults.flush_errors, faults.flush_loses) = (share(0.2), begins);
             }
             Trouble::FlashFull => {
                 (faults.write_errors, faults.errno) = (share(0.3), Some(Errno::ENOSPC));

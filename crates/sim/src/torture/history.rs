@@ -24,6 +24,8 @@ pub struct Seen {
     pub requests: u64,
     /// Those that failed as the origin did.
     pub errors: u64,
+    /// Records of pages that were changed past a log.
+    pub bypassed: u64,
     /// Crashes.
     pub crashes: u64,
     /// Power cuts that were recovered from and checked.
@@ -75,6 +77,7 @@ impl std::ops::AddAssign for Seen {
     fn add_assign(&mut self, more: Self) {
         self.requests += more.requests;
         self.errors += more.errors;
+        self.bypassed += more.bypassed;
         self.crashes += more.crashes;
         self.recoveries += more.recoveries;
         self.pages += more.pages;

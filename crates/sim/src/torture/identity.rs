@@ -9,6 +9,8 @@
 //!
 //! [stray]: Meets
 
+use std::ops::Range;
+
 use larder_core::buf::{Buf, SECTOR};
 use larder_core::format::label::{Found as Labelled, LABELS_END, Label, SECOND_COPY};
 use larder_core::format::{
@@ -154,6 +156,7 @@ impl Identity {
         };
         let (write, bytes) = (setup.choices.write, setup.shape.origin_bytes);
         let record = StateRecord::attached(volume, &kept, write, &OriginPlace::default(), bytes);
+        let record = record.ignoring_as(self.record.as_ref());
         self.record = Some(record.clone());
         if setup.strays {
             self.earlier = self.start.replace((record, flash.clone()));
@@ -161,6 +164,22 @@ impl Identity {
         let mut found: Found = kept.recovered().into_iter().map(Some).collect();
         found.resize_with(setup.shape.shards as usize, || None);
         Ok(Taken { flash, volume, found, warm })
+    }
+
+    /// The pages that recovery of each log ignores.
+    pub(super) fn ignored(&self, setup: &Setup) -> Vec<Vec<Range<u64>>> {
+        let of = |log| self.record.as_ref().map_or_else(Vec::new, |record| record.ignored(log));
+        (0..setup.shape.shards).map(of).collect()
+    }
+
+    /// Recovery of a log ignores these pages, and no others.
+    pub(super) fn ignore(&mut self, log: usize, pages: &[Range<u64>]) {
+        self.record = self.record.take().map(|record| record.ignoring(log as u32, pages));
+    }
+
+    /// The logs begin again.
+    pub(super) fn ignore_nothing(&mut self) {
+        self.record = self.record.take().map(StateRecord::ignoring_nothing);
     }
 
     /// Tries what a user tries, until a flash is not refused.

@@ -144,7 +144,11 @@ pub const LOG_FULL: Kind = Kind {
         Trouble::FlashShrinks,
         Trouble::DataRot,
     ],
-    promises: WRITE_BACK.promises,
+    promises: &[
+        (Trouble::FlashOutages, Promise::ErrorsPass),
+        // What only flash had and lost cannot be read.
+        (Trouble::FlashForgets, Promise::ErrorsPass),
+    ],
     outlives_flash: false,
     read_back: against_history,
     ..LOG_THROUGH

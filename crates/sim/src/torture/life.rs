@@ -16,18 +16,15 @@ use larder_model::Jitter;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::cuts;
-use super::history::{Judged, Line, Seen, Violation, wrong};
+use super::history::{Judged, Line, Seen, wrong};
 use super::identity::{Identity, Last, Meets, Taken, foreign};
-use super::moment::Moment;
 use super::on_flash::{Found, on_flash};
-use super::owners::Owners;
 use super::plan::Plan;
 use super::promise::{Promise, Trouble};
 use super::reads::{Answer, Judge, Reads, against_history};
 use super::rot::places;
 use super::setup::Setup;
-use super::step::{Step, Stop};
+use super::step::Step;
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, WriteId, fill};
 use crate::store::{Image, Store};
@@ -72,12 +69,14 @@ pub(super) struct Life<'a> {
     pub cleared: Option<Nanos>,
     pub asked: HashMap<u64, Asked>,
     client: u64,
+    /// When all operations on flash stop failing, or stopped.
+    pub failed_until: Nanos,
     /// Events since a request was last answered.
     silent: u64,
     pub seen: Seen,
     pub trace: Option<Vec<Line>>,
     /// Images that are reused.
-    scratch: (Image, Image),
+    pub(super) scratch: (Image, Image),
 }
 
 /// A volume at the beginning of its first life.
@@ -100,6 +99,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         cleared: None,
         asked: HashMap::new(),
         client: 0,
+        failed_until: 0,
         silent: 0,
         seen: Seen::default(),
         trace: None,
@@ -181,19 +181,19 @@ impl Life<'_> {
     }
 
     /// Starts the engine over the devices.
-    fn begin(&mut self, origin: Store, Taken { flash, found, .. }: Taken) {
+    pub(super) fn begin(&mut self, origin: Store, Taken { flash, found, .. }: Taken) {
         let setup = self.setup;
         let origin = self.device(setup.origin_slowest, origin);
         let flash = self.device(setup.flash_slowest, flash);
         self.world = World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits);
         self.world.idle_until(Oracle::PAST + 1);
         self.attach(flash, &found);
-        (self.flushed, self.fence_at) = (None, None);
+        (self.flushed, self.fence_at, self.failed_until) = (None, None, 0);
         (self.clearing, self.given, self.cleared) = (None, None, None);
         self.asked.clear();
     }
 
-    fn take_up(&mut self, flash: Store, meets: Meets) -> Judged<Taken> {
+    pub(super) fn take_up(&mut self, flash: Store, meets: Meets) -> Judged<Taken> {
         let last = Last { flash, volume: self.volume, attached: self.attached };
         let taken = self.identity.take_up(self.setup, last, meets, &mut self.rng)?;
         self.volume = taken.volume;
@@ -210,7 +210,9 @@ impl Life<'_> {
     fn attach(&mut self, flash: SimDevice, found: &Found) {
         self.attached = true;
         let kept = on_flash(&self.setup.plan);
-        self.seen.warm += kept.attach(&mut self.world, flash, self.volume, found) as u64;
+        let ignored = self.identity.ignored(self.setup);
+        let place = (self.volume, &ignored[..]);
+        self.seen.warm += kept.attach(&mut self.world, flash, place, found) as u64;
         self.flash = self.world.newest();
         if self.setup.trouble.rots() {
             self.world.device(self.flash).faults.rot.places = places(self.setup);
@@ -330,8 +332,7 @@ impl Life<'_> {
             self.seen.mix(finished.client ^ now);
             let Asked { kind, offset, len, start, write } = request;
             if let Err(errno) = finished.result {
-                let passes = self.setup.promise() == Promise::ErrorsPass;
-                if passes && errno == Errno::EIO {
+                if self.passes(errno, start) {
                     self.seen.errors += 1;
                     continue;
                 }
@@ -359,7 +360,16 @@ impl Life<'_> {
         Ok(())
     }
 
-    fn judge_read(
+    /// Whether a client may see this error of a request that began at this time.
+    pub(super) fn passes(&self, errno: Errno, start: Nanos) -> bool {
+        let setup = self.setup;
+        // After an outage the last retry may have begun just before its end, and rests as long as it may.
+        let grace = 2 * setup.limits.flash_dead_after;
+        let over = setup.trouble == Trouble::FlashOutages && start > self.failed_until + grace;
+        setup.promise() == Promise::ErrorsPass && errno == Errno::EIO && !over
+    }
+
+    pub(super) fn judge_read(
         &mut self,
         mut offset: u64,
         bufs: &[Buf],
@@ -394,106 +404,6 @@ impl Life<'_> {
             let what = format!("it took {took} ns of at most {bound} ns");
             return wrong("6: a read took longer than a miss may", what);
         }
-        Ok(())
-    }
-
-    /// Judges what a power cut left of the devices.
-    pub(super) fn judge_cut(&mut self, origin: &Image, flash: &Image) -> Judged<Owners> {
-        let mut moment = Moment {
-            setup: self.setup,
-            world: &self.world,
-            oracle: &self.oracle,
-            flash: self.flash,
-            volume: self.volume,
-            attached: self.attached,
-            flushed: self.flushed,
-            cleared: self.cleared,
-            seen: &mut self.seen,
-        };
-        cuts::judge_cut(&mut moment, origin, flash)
-    }
-
-    /// What if the power failed now? Judges several outcomes; the life continues with none of them.
-    fn probe(&mut self, salt: u64, outcomes: u32) -> Judged<()> {
-        let mut rng = Pcg64Mcg::seed_from_u64(salt);
-        for _ in 0..outcomes {
-            let (mut origin, mut flash) = std::mem::take(&mut self.scratch);
-            cuts::cut(self.world.device(ORIGIN), &mut rng, &mut origin);
-            cuts::cut(self.world.device(self.flash), &mut rng, &mut flash);
-            let judged = self.judge_cut(&origin, &flash);
-            self.scratch = (origin, flash);
-            judged.map(drop)?;
-        }
-        Ok(())
-    }
-
-    /// A crash; the next life begins from what is left of the devices.
-    fn crash(&mut self, salt: u64, stop: Stop, read_back: bool) -> Judged<()> {
-        let mut rng = Pcg64Mcg::seed_from_u64(salt);
-        self.seen.crashes += 1;
-        self.oracle.judge().map_err(|w| Violation::of("3: a history has no order", w))?;
-        let (mut left, mut flash_left) = std::mem::take(&mut self.scratch);
-        if stop == Stop::Process {
-            cuts::keep(self.world.device(ORIGIN), &mut left);
-            cuts::keep(self.world.device(self.flash), &mut flash_left);
-        } else {
-            cuts::cut(self.world.device(ORIGIN), &mut rng, &mut left);
-            cuts::cut(self.world.device(self.flash), &mut rng, &mut flash_left);
-        }
-        let owners = self.judge_cut(&left, &flash_left)?;
-        let (origin, flash) = (self.world.take_store(ORIGIN), self.world.take_store(self.flash));
-        let (Some(origin), Some(flash)) = (origin, flash) else {
-            return wrong("a device has no bytes", String::new());
-        };
-        let values = |owners: &Owners| {
-            let value = |sector| owners.value(sector, (&origin, &left), (&flash, &flash_left));
-            let all = self.oracle.touched().map(|sector| Ok((sector, value(sector)?)));
-            all.collect::<Judged<Vec<_>>>()
-        };
-        // Data that is not promised without flash is lost with it.
-        let outlives = self.setup.kind.outlives_flash;
-        let without = if outlives { &Owners::none(self.setup) } else { &owners };
-        let (with, without) = (values(&owners)?, values(without)?);
-        let (flash, meets) = match stop {
-            Stop::FlashLost => {
-                self.attached = false;
-                (foreign(self.setup), Meets::Last)
-            }
-            _ => (flash.after(&flash_left), Meets::draw(self.setup, salt)),
-        };
-        let origin = origin.after(&left);
-        self.scratch = (left, flash_left);
-        let taken = self.take_up(flash, meets)?;
-        self.oracle.restart(if taken.warm { &with } else { &without });
-        self.begin(origin, taken);
-        if read_back { self.read_back() } else { Ok(()) }
-    }
-
-    /// Reads everything through the cache, and compares with the origin.
-    fn read_back(&mut self) -> Judged<()> {
-        let (bytes, step) = (self.setup.shape.origin_bytes, self.setup.shape.unit_bytes);
-        let step = step.clamp(16 << 10, 64 << 10);
-        let hits = self.world.requests().read_hits;
-        for offset in (0..bytes).step_by(step as usize) {
-            let len = step.min(bytes - offset);
-            let start = self.world.now();
-            self.world.request(0, Kind::Read, offset, len, &[]);
-            let finished = loop {
-                if let Some(finished) = self.world.next_finished() {
-                    break finished;
-                }
-                if !self.world.advance(Nanos::MAX) {
-                    return wrong("11: a read after a crash is never answered", String::new());
-                }
-            };
-            self.follow();
-            if let Err(errno) = finished.result {
-                return wrong("1: a read after a crash failed", errno.to_string());
-            }
-            let span = (start, self.world.now());
-            self.judge_read(offset, &finished.bufs, span, self.setup.kind.read_back)?;
-        }
-        self.seen.warm_hits += self.world.requests().read_hits - hits;
         Ok(())
     }
 }

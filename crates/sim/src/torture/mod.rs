@@ -15,6 +15,7 @@
 mod caches;
 mod choices;
 pub mod corpus;
+mod crash;
 mod cuts;
 mod events;
 pub mod history;

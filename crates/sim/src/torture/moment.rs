@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A moment of a life, as a power cut in it is judged.
 
+use std::ops::Range;
+
 use larder_core::exec::{DevId, Nanos};
 
 use super::history::Seen;
@@ -19,6 +21,8 @@ pub(super) struct Moment<'a> {
     pub volume: u64,
     /// The state file records that flash is in use.
     pub attached: bool,
+    /// The pages that recovery of each log ignores, by the state file.
+    pub ignored: Vec<Vec<Range<u64>>>,
     /// When a flush was asked for that was answered.
     pub flushed: Option<Nanos>,
     /// When the last write-back was asked for that is durable on the origin.

@@ -25,6 +25,11 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         "7: an answered write is lost",
         scenario::an_unusable_log_loses_nothing_of_the_others,
     ),
+    (
+        "page-log-trim-refused",
+        "3: a read returns bytes from before a write",
+        scenario::a_refused_trim_returns_no_older_bytes,
+    ),
 ];
 
 /// The mutant that needs two crashes at the same block. Random histories rarely show that state, so a test of the page log

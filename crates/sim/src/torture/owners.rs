@@ -23,6 +23,8 @@ pub(super) enum Owner {
     Flash(u64),
     /// It is zero, whatever the origin holds.
     Zero,
+    /// Nowhere: its only copy is lost.
+    Lost,
 }
 
 impl Owners {
@@ -48,25 +50,26 @@ impl Owners {
         }
     }
 
-    /// What the volume holds in a sector, of what is left of the two devices.
+    /// What the volume holds in a sector, of what is left of the two devices; `None` if it is lost.
     pub(super) fn value(
         &self,
         sector: u64,
         origin: (&Store, &Image),
         flash: (&Store, &Image),
-    ) -> Judged<Value> {
+    ) -> Judged<Option<Value>> {
         let (unit, within) = (sector / self.unit_sectors, sector % self.unit_sectors);
         let owner = self.slots.get(unit as usize).copied().unwrap_or(Owner::Origin);
         let (at, (store, image)) = match owner {
             Owner::Origin => (sector, origin),
             Owner::Flash(slot) => (slot + within, flash),
-            Owner::Zero => return Ok(Value::Zero),
+            Owner::Zero => return Ok(Some(Value::Zero)),
+            Owner::Lost => return Ok(None),
         };
         let content = image.get(at as usize).map_or(Content::First, |v| v.content);
         if owner == Owner::Origin && content == Content::First {
-            return Ok(Value::Of(0));
+            return Ok(Some(Value::Of(0)));
         }
         let found = store.value(sector, content);
-        found.map_err(|what| Violation::new("2: a device", Some(sector), what))
+        found.map(Some).map_err(|what| Violation::new("2: a device", Some(sector), what))
     }
 }

@@ -440,6 +440,26 @@ pub const PROFILES: &[Profile] = &[
         ],
         ..OWN
     },
+    Profile {
+        name: "flash-outages",
+        what: "all operations on flash fail for a while; service returns",
+        percent: 3,
+        takes: &[&LOG_FULL, &LOG_BOUNDED, &LOG_THROUGH, &JOURNALED],
+        plugs: 0.005,
+        troubles: &[Trouble::FlashBursts, Trouble::FlashOutages],
+        weight: 0,
+        ..PAGE_LOG
+    },
+    Profile {
+        name: "flash-forgets",
+        what: "flushes of flash fail, and what flash had acknowledged is lost",
+        percent: 3,
+        takes: &[&LOG_FULL, &LOG_FULL, &LOG_BOUNDED, &LOG_THROUGH],
+        mix: Mix { read: 40, write: 40, flush: 14, trim: 2, zero: 4, fill: 0 },
+        troubles: &[Trouble::FlashForgets],
+        weight: 0,
+        ..PAGE_LOG
+    },
 ];
 
 /// The row of this name. The row `write-back` has an older name, which is accepted too.

@@ -11,6 +11,12 @@ pub enum Trouble {
     None,
     /// Flash reads and writes fail now and then.
     FlashErrors,
+    /// All flash operations fail for a while, for less time than the cache retries.
+    FlashBursts,
+    /// All flash operations fail for longer than that; service returns afterwards.
+    FlashOutages,
+    /// Flash flushes fail now and then, and lose writes that flash had acknowledged.
+    FlashForgets,
     /// Flash writes fail for want of space.
     FlashFull,
     /// Flash operations hang and are answered late.
@@ -46,6 +52,9 @@ pub enum Promise {
 pub const PROMISES: &[(Trouble, Promise, &str)] = &[
     (Trouble::None, Promise::Invisible, "power cuts with honest devices"),
     (Trouble::FlashErrors, Promise::Invisible, "EIO: answered from the origin"),
+    (Trouble::FlashBursts, Promise::Invisible, "operations are retried"),
+    (Trouble::FlashOutages, Promise::Invisible, "as EIO: a clean cache does without flash"),
+    (Trouble::FlashForgets, Promise::Invisible, "what was not flushed is verified"),
     (Trouble::FlashFull, Promise::Invisible, "ENOSPC: a failed write like others"),
     (Trouble::FlashHangs, Promise::Invisible, "answered from the origin after a time limit"),
     (Trouble::FlashSlow, Promise::Invisible, "as a hang that ends"),

@@ -142,7 +142,7 @@ impl Image {
         let origin = vec![0x11; self.plan.shape.origin_bytes as usize];
         let (choices, flash) = (self.choices.clone(), self.flash.clone());
         let mut memory = Memory::new(self.plan.shape, choices, origin, flash);
-        memory.shard.attach_log(FLASH, self.log);
+        memory.shard.attach_log(FLASH, self.log, Vec::new());
         memory.shard.all_logs_open();
         memory.pass(SECOND);
         memory

@@ -16,6 +16,7 @@ fn state(volume: u64, origin: &str) -> StateRecord {
         origin_bytes: 4096,
         origin_mtime_ns: Some(-5),
         reached: vec![(3, 14)],
+        ignored: Vec::new(),
         preset: None,
     }
 }
@@ -226,4 +227,32 @@ fn what_is_made_gives_no_access_to_other_users() {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!(mode(file.path()), 0o600);
     assert_eq!(mode(file.path().parent().unwrap()), 0o700);
+}
+
+/// Otherwise no start could read it.
+#[test]
+fn a_record_that_is_too_long_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = StateFile::new(dir.path(), "v", "/origin");
+    let short = state(7, "/origin").ignoring(1, &[3..5, 9..10]);
+    file.store(&short).unwrap();
+    let pages: Vec<_> = (0..100_000).map(|page| 2 * page..2 * page + 1).collect();
+    let error = file.store(&short.clone().ignoring(0, &pages)).unwrap_err().to_string();
+    assert!(error.contains("1MiB"), "{error}");
+    assert_eq!(file.load().unwrap(), Some(short));
+}
+
+#[test]
+fn ignored_pages_are_recorded_by_log_until_the_logs_begin_anew() {
+    let none = state(7, "/origin");
+    let some = none.clone().ignoring(2, &[3..5, 9..10]);
+    assert_eq!((some.ignored(1), some.ignored(2)), (vec![], vec![3..5, 9..10]));
+    assert_eq!(state(7, "/origin").ignoring_as(Some(&some)), some);
+    assert_eq!(state(8, "/origin").ignoring_as(Some(&some)), state(8, "/origin"), "another flash");
+    assert_eq!(some.clone().ignoring(2, &[]), none);
+    assert_eq!(some.ignoring_nothing(), none);
+    // A record that somebody edited.
+    let mut edited = none;
+    edited.ignored = vec![vec![(50, 51), (10, 100), (7, 7), (100, 120)]];
+    assert_eq!(edited.ignored(0).first(), Some(&(10..120)));
 }

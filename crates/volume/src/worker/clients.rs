@@ -260,6 +260,7 @@ impl Worker {
     /// flight.
     pub fn hurry(&mut self) {
         self.hurries = true;
+        self.shard.stop_retrying();
         self.drop_bulk(None, Errno::ESHUTDOWN);
     }
 

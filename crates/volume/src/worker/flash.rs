@@ -3,6 +3,8 @@
 //!
 //! Invariant: a worker never attaches a device that failed, whichever of the two messages arrives first.
 
+use std::ops::Range;
+
 use larder_core::desk::Desk;
 use larder_core::event::Event;
 use larder_core::exec::DevId;
@@ -15,17 +17,22 @@ use larder_io::Device;
 use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
 
 impl Worker {
-    /// Passes on to the shard that the origin is not to be trusted.
-    pub(super) fn follow_doubt(&self) {
+    /// Reports doubt about the origin, and failed flushes of flash, to the shard.
+    pub(super) fn follow_doubt(&mut self) {
         if self.doubt.is_raised() {
             self.shard.distrust_origin();
+        }
+        if let Some(dev) = self.doubt.of_flash(&mut self.doubted) {
+            self.shard.flash_flush_failed(dev);
         }
     }
 
     /// Reports an event of the shard to the volume.
     pub(super) fn report(&self, event: Event) {
-        if let Event::OriginFlushFailed { .. } = event {
-            self.doubt.flush_failed();
+        match event {
+            Event::OriginFlushFailed { .. } => self.doubt.flush_failed(),
+            Event::FlashFlushFailed { dev } => return self.doubt.flash_flush_failed(dev),
+            _ => {}
         }
         // The volume may be dropped already at the end.
         let _ = self.reports.send(Report { worker: self.index, event });
@@ -48,9 +55,14 @@ impl Worker {
     }
 
     /// Begins to open a page log on a device, unless it failed meanwhile.
-    pub fn attach_log(&mut self, dev: DevId, place: Geometry, device: Device) {
+    pub fn attach_log(
+        &mut self,
+        dev: DevId,
+        (place, ignored): (Geometry, Vec<Range<u64>>),
+        device: Device,
+    ) {
         if self.takes(dev, device) {
-            self.shard.attach_log(dev, place);
+            self.shard.attach_log(dev, place, ignored);
         }
     }
 

@@ -129,6 +129,8 @@ pub(crate) struct Worker {
     overlaps: Overlaps,
     flush_shards: bool,
     doubt: Doubt,
+    /// See [`Doubt::of_flash`].
+    doubted: u64,
     /// Writes of clients in flight that have no pass.
     loose: u64,
     reports: Sender<Report>,
@@ -188,6 +190,7 @@ impl Worker {
             overlaps,
             flush_shards,
             doubt,
+            doubted: 0,
             loose: 0,
             reports,
             desk: Desk::default(),

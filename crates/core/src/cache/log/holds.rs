@@ -124,6 +124,16 @@ impl<G: Guard> Holds<G> {
         }
     }
 
+    /// Whether a trim of any of these pages is in progress.
+    pub(super) fn has_trims(&self, pages: &Range<u64>) -> bool {
+        self.any(pages, |what| matches!(what, For::Trim { .. }))
+    }
+
+    /// Waits for the trims in progress whose tombstone is in the log.
+    pub(super) async fn recorded_trims_end(&self) {
+        self.until_none(&(0..u64::MAX), |what| what == For::Trim { recorded: true }).await;
+    }
+
     /// The numbers of trims.
     pub(super) fn trims(&self) -> Trims {
         self.shared.table.borrow().trims
@@ -160,6 +170,25 @@ impl<G: Guard> Holds<G> {
         self.shared.table.borrow_mut().lost.push(pages);
     }
 
+    /// The pages have a version again.
+    pub(super) fn find(&self, pages: &Range<u64>) {
+        let lost = &mut self.shared.table.borrow_mut().lost;
+        let parts = |lost: Range<u64>| {
+            let (before, after) =
+                (lost.start..lost.end.min(pages.start), lost.start.max(pages.end)..lost.end);
+            [before, after].into_iter().filter(|part| !part.is_empty())
+        };
+        if !lost.is_empty() {
+            *lost = std::mem::take(lost).into_iter().flat_map(parts).collect();
+        }
+    }
+
+    /// Whether any of the pages is lost.
+    pub(super) fn has_lost(&self, pages: &Range<u64>) -> bool {
+        let meets = |lost: &Range<u64>| lost.start < pages.end && pages.start < lost.end;
+        self.shared.table.borrow().lost.iter().any(meets)
+    }
+
     /// Whether a page that the log does not have is lost.
     pub(super) fn is_lost(&self, page: u64) -> bool {
         self.shared.table.borrow().lost.iter().any(|pages| pages.contains(&page))
@@ -179,5 +208,30 @@ impl<G: Guard> Drop for Hold<G> {
         table.trims.ended += trims as u64;
         drop(table);
         self.shared.waiting.wake_all(&self.exec);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoGuard;
+
+    impl Guard for NoGuard {
+        fn late(&self, _: Result<(), crate::request::Errno>) {}
+    }
+
+    /// A page that was lost with a refused trim is found again when it is written.
+    #[test]
+    fn lost_pages_end_where_they_are_written() {
+        let holds = Holds::<NoGuard>::new(Exec::default());
+        holds.lose(3..9);
+        holds.lose(20..21);
+        holds.find(&(5..7));
+        let lost: Vec<u64> = (0..30).filter(|page| holds.is_lost(*page)).collect();
+        assert_eq!(lost, [3, 4, 7, 8, 20]);
+        assert!(holds.has_lost(&(6..8)) && !holds.has_lost(&(9..20)));
+        holds.find(&(0..30));
+        assert!(!holds.has_lost(&(0..u64::MAX)));
     }
 }

@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::holds::{For, Hold, Holds};
+use super::ignored::Bypass;
 use crate::buf::{Buf, PAGE};
+use crate::config::Contents;
 use crate::context::Context;
 use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, WaitList};
@@ -18,8 +20,14 @@ use crate::origin::Use;
 use crate::pagelog::{BATCH_HEADERS, BUFFERS, Burials, Geometry, Host};
 use crate::request::Errno;
 
-/// Delay before a failed write of a batch is retried.
+/// Delay before the first retry of an operation; each later one is twice as long, up to an eighth of the time in which it is
+/// retried, and at most [`LONGEST_REST`].
 const REST: Nanos = 10 * MILLISECOND;
+const LONGEST_REST: Nanos = 500 * MILLISECOND;
+/// How long a log without dirty pages retries.
+const PATIENCE_WITH_COPIES: Nanos = 80 * MILLISECOND;
+/// Consecutive failed operations after which the operator learns of them.
+const REPORTED: u32 = 3;
 
 /// The host of one log.
 pub(crate) struct ShardHost {
@@ -32,10 +40,20 @@ pub(crate) struct ShardHost {
     waiting: WaitList,
     /// Whether the last write of a dirty page to the origin failed.
     refused: Cell<bool>,
+    /// Consecutive failed reads of flash, and consecutive failed other operations.
+    failures: [Cell<u32>; 2],
+    pub(super) bypass: Bypass,
+    /// There is no time for retries.
+    hurries: Cell<bool>,
 }
 
 impl ShardHost {
-    pub(super) fn new(cx: &Rc<Context>, flash: Rc<Flash>, log: &Geometry) -> Self {
+    pub(super) fn new(
+        cx: &Rc<Context>,
+        flash: Rc<Flash>,
+        log: &Geometry,
+        ignored: Vec<Range<u64>>,
+    ) -> Self {
         let batch_pages = log.batch_pages as usize;
         Self {
             cx: Rc::clone(cx),
@@ -46,6 +64,9 @@ impl ShardHost {
             changes: Cell::new(0),
             waiting: WaitList::default(),
             refused: Cell::new(false),
+            failures: [Cell::new(0), Cell::new(0)],
+            bypass: Bypass::ignoring(ignored),
+            hurries: Cell::new(false),
         }
     }
 
@@ -62,18 +83,65 @@ impl ShardHost {
         let len = buf.as_ref().map_or(0, |b| b.len() as u64);
         let answer = LateAnswer::default();
         let guards = Guards { answer: Some(Rc::clone(&answer)), ..Guards::default() };
-        let op = FlashOp { role: Role::Data, kind, offset, len, buf, at: 0 };
-        match self.flash.io(op, guards).await {
+        // A device with copies fails after too many errors. What may be dirty is kept, and the operation is retried.
+        let role = if self.is_dirty() { Role::Metadata } else { Role::Data };
+        let op = FlashOp { role, kind, offset, len, buf, at: 0 };
+        let result = match self.flash.io(op, guards).await {
             Ok(buf) => Ok(buf),
             Err(FlashError::Failed(errno, _)) => Err(errno),
             Err(FlashError::Overdue) if kind == IoKind::Read => Err(Errno::ETIMEDOUT),
             Err(FlashError::Overdue) => {
                 // The write is still in flight: it could overwrite the next one.
                 while answer.get().is_none() && !self.flash.closed() {
-                    self.rest().await;
+                    self.rest(1).await;
                 }
                 answer.get().unwrap_or(Err(Errno::ESHUTDOWN)).map(|()| None)
             }
+        };
+        self.report(kind, result.as_ref().err().copied());
+        result
+    }
+
+    /// Operations that fail are not retried from now on.
+    pub(super) fn hurry(&self) {
+        self.hurries.set(true);
+    }
+
+    /// How long a failed operation is retried.
+    fn patience(&self) -> Nanos {
+        match self.is_dirty() {
+            true => self.cx.limits.flash_dead_after,
+            false => PATIENCE_WITH_COPIES,
+        }
+    }
+
+    /// The delay before a retry, after this number of failures.
+    fn delay(&self, failures: u64) -> Nanos {
+        let most = (self.patience() / 8).clamp(REST, LONGEST_REST);
+        (REST << failures.saturating_sub(1).min(16)).min(most)
+    }
+
+    /// Whether the log may hold dirty pages.
+    fn is_dirty(&self) -> bool {
+        self.flash.device().contents == Contents::Dirty
+    }
+
+    /// Reports that operations on a device with dirty pages fail, and that they succeed again.
+    fn report(&self, kind: IoKind, error: Option<Errno>) {
+        let device = self.flash.device();
+        if !self.is_dirty() || device.closed() {
+            return;
+        }
+        let fails = || self.failures.iter().any(|failures| failures.get() >= REPORTED);
+        let before = fails();
+        let failures = &self.failures[usize::from(kind != IoKind::Read)];
+        failures.set(if error.is_some() { failures.get().saturating_add(1) } else { 0 });
+        match error {
+            Some(errno) if !before && fails() => {
+                device.emit(Event::FlashErrors { dev: device.dev, why: errno.to_string() });
+            }
+            None if before && !fails() => device.emit(Event::FlashWorks { dev: device.dev }),
+            _ => {}
         }
     }
 
@@ -89,7 +157,7 @@ impl Host for ShardHost {
     type Hold = Hold<InFlight>;
 
     fn pages(&self) -> u64 {
-        self.cx.shape.origin_bytes.div_ceil(PAGE as u64)
+        self.cx.shape.pages()
     }
 
     fn lock(&self) -> ((), bool) {
@@ -156,6 +224,43 @@ impl Host for ShardHost {
         self.holds.open_trims_end().await;
     }
 
+    fn ignores(&self) -> Vec<Range<u64>> {
+        self.bypass.ignored()
+    }
+
+    fn has_ignored(&self, page: u64) -> bool {
+        self.bypass.has_ignored(page)
+    }
+
+    fn around(&self, pages: &Range<u64>) -> Range<u64> {
+        self.neighbours(pages)
+    }
+
+    async fn bypass(&self, pages: Vec<u64>) -> Result<(), Errno> {
+        self.ignore(pages).await
+    }
+
+    fn may_continue(&self) -> bool {
+        self.bypass.is_unused()
+    }
+
+    async fn stop_bypass(&self) {
+        self.stop_passing().await;
+    }
+
+    async fn end_bypass(&self, renewed: bool) {
+        self.end_passing(renewed).await;
+    }
+
+    async fn read_origin(&self, page: u64) -> Result<Buf, Errno> {
+        let len = Self::page_bytes(&self.cx, page);
+        let found = Buf::with_len(len as usize);
+        let found = self.cx.origin.read(Use::Unpaced, page * PAGE as u64, len, found).await?;
+        let mut whole = Buf::zeroed(PAGE);
+        whole[..len as usize].copy_from_slice(&found);
+        Ok(whole)
+    }
+
     async fn write_origin(&self, page: u64, buf: Buf) -> Result<(), Errno> {
         let len = Self::page_bytes(&self.cx, page);
         self.cx.stats.add(|c| c.write_back_bytes += len);
@@ -167,11 +272,14 @@ impl Host for ShardHost {
         result
     }
 
-    /// Page by page: no operation on the origin covers more than a request may, whatever a tombstone covers.
+    /// In pieces, as a client's request: a tombstone may cover the whole volume.
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno> {
         let kind = IoKind::Zero { fua: false, may_unmap: false };
-        for page in pages {
-            let range = (page * PAGE as u64, Self::page_bytes(&self.cx, page));
+        let shape = &self.cx.shape;
+        let [offset, end] =
+            [pages.start, pages.end].map(|page| shape.origin_bytes.min(page * PAGE as u64));
+        for piece in shape.pieces(offset, end - offset) {
+            let range = (piece.offset, piece.len);
             self.cx.origin.change(Use::Unpaced, kind, range, None).await?;
         }
         Ok(())
@@ -185,8 +293,14 @@ impl Host for ShardHost {
         self.cx.stats.add(|c| c.evictions += pages);
     }
 
-    async fn rest(&self) {
-        self.cx.exec.sleep(REST).await;
+    async fn rest(&self, failures: u64) {
+        self.cx.exec.sleep(self.delay(failures)).await;
+    }
+
+    fn gives_up(&self, failures: u64) -> bool {
+        let patience = if self.hurries.get() { 0 } else { self.patience() };
+        failures.saturating_mul(LONGEST_REST) >= patience
+            && (1..=failures).map(|n| self.delay(n)).sum::<Nanos>() >= patience
     }
 
     fn has_tasks(&self) -> bool {

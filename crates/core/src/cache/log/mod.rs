@@ -6,6 +6,7 @@
 //! | start, tasks, clear, seal | this one |
 //! | read, write, trim, zero, FLUSH | `paths.rs` |
 //! | one change of a page at a time | `holds.rs` |
+//! | changes past a log whose flash fails | `bypass.rs`, `ignored.rs` |
 //! | the shard as host of the log | `host.rs` |
 //!
 //! The shard opens the log itself, and requests wait until it is open. A log that cannot be used is refused if it may hold
@@ -14,11 +15,14 @@
 //! Invariants: a task that changes a page holds it; no task uses the origin's bytes of a page that the log has, or whose
 //! trim is in progress.
 
+mod bypass;
 mod holds;
 mod host;
+mod ignored;
 mod paths;
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicU64;
 
@@ -144,11 +148,11 @@ impl OpenLog {
         cx: Rc<Context>,
         flash: Rc<Flash>,
         spec: LogSpec,
-        place: Geometry,
+        (place, ignored): (Geometry, Vec<Range<u64>>),
     ) -> Opened {
         let device = Rc::clone(flash.device());
         let dev = device.dev;
-        let host = ShardHost::new(&cx, flash, &place);
+        let host = ShardHost::new(&cx, flash, &place, ignored);
         let memory = (0..words_needed(place.blocks)).map(|_| AtomicU64::new(0)).collect();
         let opened = PageLog::open(host, memory, place, spec.settings).await;
         if device.closed() {
@@ -156,6 +160,8 @@ impl OpenLog {
         }
         match opened {
             Ok((log, found)) => {
+                // It began again, and the driver records that before it serves requests.
+                log.host().bypass.clear();
                 let open = Rc::new(Self::new(&cx, log, &spec));
                 for _ in 0..BUFFERS {
                     cx.exec.spawn(write_batches(Rc::downgrade(&open)));
@@ -186,6 +192,12 @@ impl OpenLog {
     /// The log's state.
     pub(crate) fn status(&self) -> LogStatus {
         self.log.status()
+    }
+
+    /// Flash that fails gets no more retries: the volume stops.
+    pub(crate) fn stop_retrying(&self) {
+        self.log.host().hurry();
+        self.log.stop_retrying();
     }
 
     /// Cancels a detach: changes no longer wait.

@@ -35,9 +35,9 @@ const SIZE: u64 = PAGE as u64;
 const RETRIES: u32 = 20;
 
 /// A request's range in bytes and pages of the volume.
-struct RequestSpan {
+pub(super) struct RequestSpan {
     bytes: Range<u64>,
-    pages: Range<u64>,
+    pub(super) pages: Range<u64>,
 }
 
 impl RequestSpan {
@@ -59,7 +59,7 @@ impl RequestSpan {
     }
 
     /// Whether it covers the whole page, up to the end of the volume.
-    fn covers(&self, cx: &Context, page: u64) -> bool {
+    pub(super) fn covers(&self, cx: &Context, page: u64) -> bool {
         let part = self.part(page);
         part.start == 0 && part.end as u64 >= ShardHost::page_bytes(cx, page)
     }
@@ -220,15 +220,40 @@ impl OpenLog {
             return None;
         }
         self.writers.set(self.writers.get() + 1);
-        let mut result = self.put_pages(&span, Some(&buf), fua, change).await;
-        if result.is_err() && self.device().closed() {
-            // The log was detached meanwhile: the origin has all other data.
-            result = cx.origin.write(Use::Unpaced, span.range(), fua, Some(buf)).await.0;
-        }
+        let result = self.absorb(&span, buf, fua).await;
         self.writers.set(self.writers.get() - 1);
         drop((claim, hold));
         cx.reply(tag, result, None, hit);
         None
+    }
+
+    /// Puts the pages of a write, or writes them to the origin: past a log whose flash fails, or because the log was
+    /// detached.
+    async fn absorb(&self, span: &RequestSpan, buf: Buf, fua: bool) -> Result<(), Errno> {
+        let (cx, mut buf) = (&self.cx, Some(buf));
+        loop {
+            let change = self.log.plan_change(fua);
+            if change == Change::Bypass {
+                let write = async || {
+                    let write = cx.origin.write(Use::Client, span.range(), fua, buf.take());
+                    let (result, back) = write.await;
+                    buf = back;
+                    result
+                };
+                if let Some(result) = self.change_past_failed(span, write).await {
+                    return result;
+                }
+                continue;
+            }
+            let result = self.put_pages(span, buf.as_ref(), fua, change).await;
+            if result.is_err() && self.device().closed() {
+                // The origin has all other data.
+                return cx.origin.write(Use::Unpaced, span.range(), fua, buf).await.0;
+            }
+            if result.is_ok() || !self.log.is_bypassed() {
+                return result;
+            }
+        }
     }
 
     /// Holds pages for a change; waits while changes wait for a detach. `None` if the log was detached.
@@ -294,6 +319,7 @@ impl OpenLog {
                 None => bytes[part].fill(0),
             }
             last = self.log.put(page, &bytes, true).await?;
+            self.log.host().holds.find(&(page..page + 1));
             if through {
                 let len = ShardHost::page_bytes(&self.cx, page);
                 let _hold = self.log.host().holds.take(page..page + 1, For::Origin).await;
@@ -312,14 +338,8 @@ impl OpenLog {
     async fn whole_page(&self, page: u64) -> Result<Buf, Errno> {
         match self.log.get(page).await? {
             Got::Hit(bytes, _) => Ok(bytes),
-            Got::Miss => {
-                let len = ShardHost::page_bytes(&self.cx, page);
-                let buf = Buf::zeroed(len as usize);
-                let buf = self.cx.origin.read(Use::Unpaced, page * SIZE, len, buf).await?;
-                let mut whole = Buf::zeroed(PAGE);
-                whole[..len as usize].copy_from_slice(&buf);
-                Ok(whole)
-            }
+            Got::Miss if self.log.host().holds.is_lost(page) => Err(Errno::EIO),
+            Got::Miss => self.log.host().read_origin(page).await,
         }
     }
 
@@ -352,11 +372,33 @@ impl OpenLog {
     async fn discard_held(&self, span: &RequestSpan, kind: IoKind) -> Result<(), Errno> {
         let fua = matches!(kind, IoKind::Trim { fua: true } | IoKind::Zero { fua: true, .. });
         let fua = fua && !mutant::is_active("fua-ignored");
-        let change = self.log.plan_change(fua);
-        if change == Change::PastLog {
-            self.drop_pages(span).await;
-            return self.cx.origin.change(Use::Unpaced, kind, span.range(), None).await;
+        let discard = async || self.cx.origin.change(Use::Unpaced, kind, span.range(), None).await;
+        loop {
+            let change = self.log.plan_change(fua);
+            let result = match change {
+                Change::PastLog => {
+                    self.drop_pages(span).await;
+                    return discard().await;
+                }
+                Change::Bypass => match self.change_past_failed(span, discard).await {
+                    Some(result) => return result,
+                    None => continue,
+                },
+                _ => self.discard_in_log(span, kind, fua, change).await,
+            };
+            if result.is_ok() || !self.log.is_bypassed() {
+                return result;
+            }
         }
+    }
+
+    async fn discard_in_log(
+        &self,
+        span: &RequestSpan,
+        kind: IoKind,
+        fua: bool,
+        change: Change,
+    ) -> Result<(), Errno> {
         let covered: Vec<u64> = span.pages.clone().filter(|p| span.covers(&self.cx, *p)).collect();
         for page in span.pages.clone().filter(|p| !covered.contains(p)) {
             let part = span.part(page);

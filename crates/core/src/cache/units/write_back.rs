@@ -226,13 +226,20 @@ impl WriteBack {
         if let Some(errno) = device.health.flush_failed() {
             return Err(errno);
         }
-        let result = self.units.flash.flush().await;
-        if let Err(errno) = result {
+        self.units.flash.flush().await?;
+        // One of another shard may have failed meanwhile.
+        device.health.flush_failed().map_or(Ok(()), Err)
+    }
+
+    /// A flush of the device failed, for this shard or another: it may have lost writes, and later flushes do not report
+    /// it.
+    pub(crate) fn flush_has_failed(&self, errno: Errno) {
+        let device = self.units.flash.device();
+        if device.health.flush_failed().is_none() {
             device.health.flush_has_failed(errno);
             let why = format!("a flush failed: {errno}; every later flush will fail");
             device.emit(Event::FlashErrors { dev: device.dev, why });
         }
-        result
     }
 
     /// Exchanges two units. The next update retries an exchange that fails.

@@ -4,7 +4,7 @@
 //! The engine opens a log itself. After a power cut its own recovery reads the images of the devices: every page that
 //! it finds valid is the current version of that page; a clean one is also what the origin holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use larder_core::buf::{Buf, PAGE, SECTOR};
@@ -25,8 +25,14 @@ use crate::world::World;
 const SECTORS: u64 = (PAGE / SECTOR) as u64;
 
 impl OnFlash for LogsPlan {
-    fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, _: &Found) -> usize {
-        world.attach_logs(flash, self, volume);
+    fn attach(
+        &self,
+        world: &mut World,
+        flash: SimDevice,
+        (volume, ignored): (u64, &[Vec<Range<u64>>]),
+        _: &Found,
+    ) -> usize {
+        world.attach_logs_ignoring(flash, self, volume, ignored);
         0
     }
 
@@ -39,7 +45,8 @@ impl OnFlash for LogsPlan {
         let setup = moment.setup;
         for (shard, place) in self.each(moment.volume).enumerate() {
             let Some(store) = moment.world.store(moment.flash) else { continue };
-            let (found, pages) = match recover(setup, place, store, left.1) {
+            let ignored = moment.ignored.get(shard).cloned().unwrap_or_default();
+            let (found, pages, lost) = match recover(setup, (place, ignored), store, left.1) {
                 Ok(found) => found,
                 // The origin has everything, or everything that was flushed.
                 Err(_) if !self.survives_crash => continue,
@@ -63,7 +70,9 @@ impl OnFlash for LogsPlan {
             for (page, (at, dirty)) in pages {
                 let sector = at / SECTOR as u64;
                 moment.seen.dirty += u64::from(dirty);
-                if dirty {
+                if lost.contains(&page) {
+                    owners.set(page, Owner::Lost);
+                } else if dirty {
                     owners.set(page, Owner::Flash(sector));
                 } else {
                     judge_clean(moment, page * SECTORS, sector, left)?;
@@ -89,13 +98,13 @@ impl OnFlash for LogsPlan {
     }
 }
 
-/// What recovery makes of a log: what it found, and where its valid pages lie, and whether the origin may
-/// lack them.
-type Recovered = (Seen, BTreeMap<u64, (u64, bool)>);
+/// What recovery makes of a log: what it found, where its valid pages lie and whether the origin may lack them, and
+/// those that are lost.
+type Recovered = (Seen, BTreeMap<u64, (u64, bool)>, BTreeSet<u64>);
 
 fn recover(
     setup: &Setup,
-    place: Geometry,
+    (place, ignored): (Geometry, Vec<Range<u64>>),
     store: &Store,
     image: &Image,
 ) -> Result<Recovered, OpenError> {
@@ -105,9 +114,10 @@ fn recover(
         Ok(buf)
     };
     let pages = setup.shape.pages();
-    let look = Inspection::new(place, settings, pages, read)?;
+    let look = Inspection::ignoring(place, settings, pages, ignored, read)?;
     let pages = look.pages().map(|(page, at, dirty)| (page, (at, dirty))).collect();
-    Ok((look.found, pages))
+    let lost = look.lost().collect();
+    Ok((look.found, pages, lost))
 }
 
 /// A clean page is what the origin holds, unless rot struck it, which its checksum shows to every reader.

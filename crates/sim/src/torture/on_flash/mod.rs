@@ -26,8 +26,14 @@ pub(super) type Found = Vec<Option<Recovered>>;
 
 /// What a cache keeps on flash, see the module.
 pub(super) trait OnFlash {
-    /// Attaches a flash device; how many shards are warm.
-    fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, found: &Found) -> usize;
+    /// Attaches the flash device of a volume, whose logs ignore some pages; how many shards are warm.
+    fn attach(
+        &self,
+        world: &mut World,
+        flash: SimDevice,
+        volume: (u64, &[Vec<Range<u64>>]),
+        found: &Found,
+    ) -> usize;
 
     /// Judges what a power cut left of the origin and of flash; units that flash owns are added to `owners`.
     fn judge(

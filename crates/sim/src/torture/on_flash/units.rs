@@ -20,7 +20,13 @@ use crate::torture::promise::Promise;
 use crate::world::World;
 
 impl OnFlash for UnitsPlan {
-    fn attach(&self, world: &mut World, flash: SimDevice, volume: u64, found: &Found) -> usize {
+    fn attach(
+        &self,
+        world: &mut World,
+        flash: SimDevice,
+        (volume, _): (u64, &[Vec<Range<u64>>]),
+        found: &Found,
+    ) -> usize {
         world.attach_journaled(flash, self, volume, found)
     }
 

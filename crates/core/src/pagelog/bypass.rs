@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes past a log whose flash fails, and its return.
+//!
+//! A log that has failed, and not permanently, takes no page. A change then goes to the origin:
+//!
+//! 1. Dirty pages that it covers in part are written to the origin from the log. If that fails, so does the change.
+//! 2. The origin is changed.
+//! 3. In a log that survives a crash: the origin is flushed, and it is made durable off the flash that recovery ignores what
+//!    the log has of these pages ([`Host::bypass`]). Else a restart would replay an older version over the change.
+//! 4. The log drops its versions of the pages, and the change is answered.
+//!
+//! Why this order: before step 3 recovery has the versions from before the change, which was not answered. After it the
+//! origin durably has the change.
+//!
+//! What the log holds in memory only is written to the origin in the same way, so that a FLUSH and a stop need no flash
+//! ([`PageLog::evacuate`]). Dirty pages that are durable on flash stay there.
+//!
+//! When flash works again, a log without ignored pages continues. Else all dirty pages are written to the origin, and the
+//! log begins again behind all positions that it ever used ([`PageLog::renew`]); then the host forgets the ignored pages.
+//!
+//! Invariant: the log takes no page while the host ignores any: recovery would ignore it too.
+
+use std::ops::{Deref, Range};
+use std::sync::atomic::AtomicU64;
+
+use super::error::{Lack, NotAppended};
+use super::evict::ReadSpan;
+use super::host::{Host, insist};
+use super::paths::{PageLog, Put, ZEROES};
+use super::words::{BUFFERS, DIRTY, Kind, Mark, VALID, page_of};
+use crate::mutant;
+use crate::request::Errno;
+
+impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
+    /// Whether changes go past the log, because its flash fails. Not if the seal of a stop could not be removed: the next
+    /// start would use what it seals.
+    pub fn is_bypassed(&self) -> bool {
+        self.failed().is_some() && !self.has_ended() && self.words.get(Mark::Sealed) == 0
+    }
+
+    /// Writes the dirty versions of held pages to the origin (step 1).
+    ///
+    /// # Errors
+    /// If the origin does not have all of them afterwards.
+    pub async fn bring(&self, pages: Vec<u64>) -> Result<(), Errno> {
+        let left = self.to_origin(pages, &ReadSpan::default()).await;
+        if left.is_empty() { Ok(()) } else { Err(self.failed().unwrap_or(Errno::EIO)) }
+    }
+
+    /// The origin has changed in these pages, which are held (steps 3 and 4).
+    ///
+    /// # Errors
+    /// If it cannot be made durable that recovery ignores them.
+    pub async fn bypassed(&self, pages: Range<u64>) -> Result<(), Errno> {
+        if self.settings.policy.survives_crash() && !mutant::is_active("page-log-bypass-unrecorded")
+        {
+            let more = self.without_dirty(self.host.around(&pages), &pages);
+            if self.host.bypass(more).await.is_err() {
+                // Perhaps they are too many ranges.
+                self.host.bypass(pages.clone().collect()).await?;
+            }
+        }
+        let _guard = self.lock();
+        self.words.drop_pages(pages);
+        Ok(())
+    }
+
+    /// The pages of `around` that are not dirty or are in `pages`.
+    fn without_dirty(&self, around: Range<u64>, pages: &Range<u64>) -> Vec<u64> {
+        let _guard = self.lock();
+        around.filter(|page| pages.contains(page) || !self.is_dirty(*page)).collect()
+    }
+
+    /// Whether a dirty version of the page is in the log.
+    pub fn has_dirty(&self, page: u64) -> bool {
+        let _guard = self.lock();
+        self.is_dirty(page)
+    }
+
+    fn is_dirty(&self, page: u64) -> bool {
+        let slot = self.words.find(page);
+        slot.is_some_and(|slot| self.words.slot(slot) & DIRTY != 0)
+    }
+
+    /// A change of these pages failed: the versions of the log stay current, and the origin no longer has them.
+    pub fn keep_version(&self, pages: Range<u64>) {
+        let _guard = self.lock();
+        for page in pages {
+            if let Some(slot) = self.words.find(page) {
+                self.words.make_dirty(slot);
+            }
+        }
+    }
+
+    /// The valid versions that a crash would lose from the log, those that are dirty or the others, as pages.
+    fn volatile_pages(&self, dirty: bool) -> Vec<u64> {
+        let _guard = self.lock();
+        let words = self.volatile_words();
+        words.filter(|word| (word & DIRTY != 0) == dirty).map(page_of).collect()
+    }
+
+    /// The slots of these versions. The caller holds the lock.
+    fn volatile_words(&self) -> impl Iterator<Item = u64> + '_ {
+        let positions = self.first_volatile()..self.words.get(Mark::Last);
+        let words = positions.map(|position| self.words.slot(self.log.slot(position)));
+        words.filter(|word| word & VALID != 0)
+    }
+
+    /// Whether the origin has everything that a crash would lose from the log, and recovery ignores older versions of it.
+    /// A page that was written to the origin before flash failed counts too: flash may have a version from before that.
+    fn is_evacuated(&self) -> bool {
+        let _guard = self.lock();
+        let survives = self.settings.policy.survives_crash();
+        let stays =
+            |word: u64| word & DIRTY != 0 || survives && !self.host.has_ignored(page_of(word));
+        self.words.get(Mark::Evacuating) == 0 && !self.volatile_words().any(stays)
+    }
+
+    /// Whether a stop or a crash loses nothing although the log is not sealed: its flash fails, and what only memory had is
+    /// on the origin.
+    pub fn needs_no_seal(&self) -> bool {
+        self.is_bypassed() && self.is_evacuated()
+    }
+
+    /// Fails a log whose flash fails at the moment, without further retries: there is no time for them.
+    pub fn stop_retrying(&self) {
+        let _guard = self.lock();
+        let get = |mark| self.words.get(mark);
+        let fails = [Mark::Unflushed, Mark::Doubted, Mark::Stumbles].iter().any(|m| get(*m) != 0);
+        if fails || self.words.has_failed_batch() {
+            self.give_up(Errno::ETIMEDOUT);
+        }
+    }
+
+    /// Writes what a crash would lose to the origin.
+    pub(super) async fn evacuate(&self) -> Result<(), Errno> {
+        if self.is_evacuated() {
+            return Ok(());
+        }
+        // From here on the log does not continue, and no FLUSH counts on the origin alone.
+        self.words.set(Mark::Evacuating, 1);
+        let brought = self.bring_all(&self.volatile_pages(true)).await;
+        match self.settings.policy.survives_crash() {
+            true => self.host.bypass(self.volatile_pages(false)).await?,
+            false => self.host.flush_origin().await?,
+        }
+        self.words.set(Mark::Evacuating, 0);
+        brought
+    }
+
+    /// Flash works again: all dirty pages go to the origin, and the log begins again. Changes go past the log meanwhile, but
+    /// for a moment at the end.
+    pub(super) async fn renew(&self) -> Result<(), Errno> {
+        self.drain_or_lose().await?;
+        self.host.stop_bypass().await;
+        // What became dirty when the origin failed a change.
+        let renewed = match self.drain_or_lose().await {
+            Ok(lost) => self.begin_again(&lost).await,
+            Err(errno) => Err(errno),
+        };
+        self.host.end_bypass(renewed.is_ok()).await;
+        renewed
+    }
+
+    /// Writes all dirty pages to the origin; returns those whose only copy is lost.
+    pub(super) async fn drain_or_lose(&self) -> Result<Vec<u64>, Errno> {
+        let Err(errno) = self.drain_all().await else { return Ok(Vec::new()) };
+        let _guard = self.lock();
+        let lost: Vec<u64> = self.lost_pages().collect();
+        if lost.len() as u64 == self.words.get(Mark::Dirty) { Ok(lost) } else { Err(errno) }
+    }
+
+    /// Drops all pages, which are clean or lost, and begins behind all positions that were ever used, in a new generation. It
+    /// records the lost pages before the log header that makes the generation valid.
+    pub(super) async fn begin_again(&self, lost: &[u64]) -> Result<(), Errno> {
+        // Until then a crash needs what lies between tail and head.
+        let batches = lost.len() as u64 / u64::from(self.log.batch_pages) + 2;
+        let needed = batches * u64::from(self.log.batch_blocks());
+        if !lost.is_empty() && needed > self.words.room(&self.log) {
+            return Err(Errno::ENOSPC);
+        }
+        self.reset();
+        self.record_lost(lost).await?;
+        for _ in 0..2 {
+            let segments = self.words.get(Mark::Segments);
+            insist(&self.host, async || self.write_header(segments, None).await).await?;
+        }
+        Ok(())
+    }
+
+    async fn record_lost(&self, lost: &[u64]) -> Result<(), Errno> {
+        let zero = &ZEROES[..self.log.page() as usize];
+        for page in lost {
+            let put = Put { kind: Kind::Lost, urgent: true, ..Self::page(*page, zero, true) };
+            loop {
+                let seen = self.host.changes();
+                let appended = {
+                    let _guard = self.lock();
+                    self.try_append(&put)
+                };
+                match appended {
+                    Ok(_) => break,
+                    Err(NotAppended::Lack(Lack::Buffer)) if self.write_next().await => {}
+                    Err(NotAppended::Lack(Lack::Buffer)) => self.host.changed(seen).await,
+                    Err(NotAppended::Lack(Lack::Room)) => return Err(Errno::ENOSPC),
+                    Err(NotAppended::Failed(errno)) => return Err(errno),
+                }
+            }
+        }
+        loop {
+            let seen = self.host.changes();
+            let written = {
+                let _guard = self.lock();
+                self.words.close_batch();
+                self.words.get(Mark::Written) >= self.words.get(Mark::Last)
+            };
+            if written {
+                return if lost.is_empty() { Ok(()) } else { self.make_durable().await };
+            }
+            if !self.write_next().await {
+                self.host.changed(seen).await;
+            }
+        }
+    }
+
+    /// Makes the log empty in memory. It continues in the slot of the head, several laps later.
+    fn reset(&self) {
+        let _guard = self.lock();
+        let get = |mark| self.words.get(mark);
+        let next = get(Mark::Head) + 4 * u64::from(self.log.blocks);
+        (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
+        let _ = self.words.rebuild(next..next);
+        (0..BUFFERS).for_each(|buffer| self.words.free_buffer(buffer));
+        self.words.set(Mark::Closed, get(Mark::Opened));
+        self.words.add(Mark::Turn, 1);
+        let generation = get(Mark::Generation) + 1;
+        for mark in [
+            Mark::Tail,
+            Mark::Evicted,
+            Mark::Head,
+            Mark::Last,
+            Mark::Written,
+            Mark::WrittenTail,
+            Mark::Durable,
+            Mark::DurableTail,
+            Mark::Drained,
+            Mark::Begin,
+        ] {
+            self.words.set(mark, next);
+        }
+        self.words.set(Mark::Segments, next / self.log.segment() * self.log.segment());
+        self.words.set(Mark::Generation, generation);
+        self.words.set(Mark::Doubted, 0);
+    }
+}
