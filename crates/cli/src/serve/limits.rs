@@ -75,7 +75,7 @@ pub struct LimitArgs {
 /// The time of `--client-idle`.
 fn idle(text: &str) -> Result<Nanos, String> {
     match span(text)? {
-        SECOND.. => span(text),
+        span @ SECOND.. => Ok(span),
         _ => Err(format!("got '{text}', accepted at least 1s")),
     }
 }
@@ -83,7 +83,7 @@ fn idle(text: &str) -> Result<Nanos, String> {
 /// The size of `--client-memory`.
 pub fn client_memory(text: &str) -> Result<u64, String> {
     match size(text)? {
-        LEAST_BYTES.. => size(text),
+        size @ LEAST_BYTES.. => Ok(size),
         _ => Err(format!("got '{text}', accepted at least {}", format_size(LEAST_BYTES))),
     }
 }

@@ -91,12 +91,16 @@ fn versions<S: ConfigSide>(
     builder.with_safe_default_protocol_versions().map_err(setup)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let accepted = "certificates";
+/// The objects of a PEM file, at least one.
+fn all<T: PemObject>(path: &Path, one: &str, accepted: &'static str) -> Result<Vec<T>, TlsError> {
     let fail = |what: String| TlsError::File { path: path.to_owned(), what, accepted };
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = found.map_err(|e| fail(e.to_string()))?;
-    if found.is_empty() { Err(fail("has no certificate".to_owned())) } else { Ok(found) }
+    let found = T::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<T> = found.map_err(|e| fail(e.to_string()))?;
+    if found.is_empty() { Err(fail(format!("has no {one}"))) } else { Ok(found) }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    all(path, "certificate", "certificates")
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
@@ -135,11 +139,7 @@ fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
 }
 
 fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let accepted = "revocation lists";
-    let fail = |what: String| TlsError::File { path: path.to_owned(), what, accepted };
-    let found = CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = found.map_err(|e| fail(e.to_string()))?;
-    if found.is_empty() { Err(fail("has no revocation list".to_owned())) } else { Ok(found) }
+    all(path, "revocation list", "revocation lists")
 }
 
 /// The files of a server, and which clients it accepts.
