@@ -120,7 +120,6 @@ impl Memories {
 mod tests {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
     use std::os::unix::net::UnixListener;
-    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -160,15 +159,11 @@ mod tests {
         assert_eq!(fs::read(shared.path().join("target")).unwrap(), b"kept");
     }
 
-    /// In a process of its own: other tests need descriptors meanwhile.
     #[test]
     fn a_memory_that_cannot_be_opened_is_an_error_and_not_passed_by() {
-        const VARIABLE: &str = "LARDER_TEST_NO_DESCRIPTORS";
-        if std::env::var_os(VARIABLE).is_none() {
-            let name = "place::tests::a_memory_that_cannot_be_opened_is_an_error_and_not_passed_by";
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            let run = command.args(["--exact", name]).env(VARIABLE, "1").stdout(Stdio::null());
-            return assert!(run.status().unwrap().success());
+        let name = "place::tests::a_memory_that_cannot_be_opened_is_an_error_and_not_passed_by";
+        if !crate::spare::tests::has_few_descriptors(name) {
+            return;
         }
         let shared = tempfile::tempdir().unwrap();
         let memories = Memories::within(shared.path(), shared.path(), 5).unwrap();
@@ -176,8 +171,6 @@ mod tests {
         let other = shared.path().join(format!("{}-other", memories.prefix));
         fs::File::options().write(true).create_new(true).mode(0o600).open(other).unwrap();
         assert_eq!(memories.files().unwrap().len(), 2);
-        let few = rustix::process::Rlimit { current: Some(64), maximum: Some(64) };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
         let mut all: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
         // One is enough for the names, and then for one of the files.
         all.pop();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! As much of an HTTP server as a scrape needs: `GET /metrics`, one request a connection.
 //!
-//! Invariants: at most [`MOST_CLIENTS`] at a time; beyond that the listener disconnects the oldest, as in a [`Lobby`], so that slow
-//! clients keep no other out. Each has [`BOUND`] to ask and as long to take the answer, and [`MOST_HEAD`] bytes to ask with. Nothing that a
-//! client sends is kept, and no client waits for another that is slow.
+//! Invariants: at most [`MOST_CLIENTS`] at a time; beyond that the listener disconnects the oldest, as in a [`Lobby`],
+//! so that slow clients keep no other out. Each has [`BOUND`] to ask and as long to take the answer, and [`MOST_HEAD`]
+//! bytes to ask with. Nothing that a client sends is kept, and no client waits for another that is slow.
 //!
 //! Why not an HTTP library: those that bound slow clients bring a runtime and dozens of crates
 //! along, the small ones bound nothing, and this is one page.

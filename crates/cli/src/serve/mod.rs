@@ -2,8 +2,9 @@
 //! `larder serve`: opens the devices, checks the memory, starts volumes and their front doors, and
 //! waits for a signal.
 //!
-//! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates, places
-//! to listen, devices, memory of all volumes) precede the first write to a flash device. Once they serve, the failure of one volume does not affect the others.
+//! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates,
+//! places to listen, devices, memory of all volumes) precede the first write to a flash device. Once they serve, the
+//! failure of one volume does not affect the others.
 
 pub mod args;
 mod clash;

@@ -2,7 +2,8 @@
 //! Serves volumes until a signal. A volume that fails is removed, and the others stay in service.
 //!
 //! Invariants: a volume that lost a worker has no clients, since they would wait without end. The process ends with an
-//! error when its last volume failed, and at the latest when it is stopped. A stop takes no longer than its bound, however many volumes there are.
+//! error when its last volume failed, and at the latest when it is stopped. A stop takes no longer than its bound,
+//! however many volumes there are.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

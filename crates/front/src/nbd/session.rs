@@ -6,8 +6,8 @@
 //! Invariants:
 //! - Bounded: at most [`Limits::requests`] requests and [`Limits::payload_bytes`] bytes of payload (or one request) are
 //!   open. Until one of them completes *and its reply is sent*, the session parses no further request and soon stops
-//!   receiving. It also stops if the connection's [`Purse`] has too little for the buffers of a request. Memory for the payload of a
-//!   write is allocated as it arrives, not as it is announced.
+//!   receiving. It also stops if the connection's [`Purse`] has too little for the buffers of a request. Memory for the
+//!   payload of a write is allocated as it arrives, not as it is announced.
 //! - Tickets are the session's own: clients may send equal cookies, and a duplicate or late result matches no request.
 //! - Every parsed request except a disconnect gets exactly one reply, unless the connection is cut.
 //! - A write is passed on when its payload is complete, split as [`pieces`] splits.
@@ -308,8 +308,8 @@ impl Session {
         Step::Again
     }
 
-    /// As [`take_send`](larder_volume::session::Session::take_send), for other drivers: `push` receives the parts in order, each a
-    /// buffer and the range to send. Returns whether there was a batch.
+    /// As [`take_send`](larder_volume::session::Session::take_send), for other drivers: `push` receives the parts in
+    /// order, each a buffer and the range to send. Returns whether there was a batch.
     pub fn take_send_with(&mut self, push: impl FnMut(Buf, Range<usize>)) -> bool {
         self.outbox.take(push)
     }

@@ -2,7 +2,8 @@
 //! A write whose payload is arriving.
 //!
 //! Invariants: memory is allocated a piece at a time, when bytes for it have arrived or are about to be received, so
-//! that a long write costs no memory when it is announced; its share of the budget is reserved. The pieces are those of [`pieces`]`(offset, len, stripe_bytes)`, in order.
+//! that a long write costs no memory when it is announced; its share of the budget is reserved. The pieces are those of
+//! [`pieces`]`(offset, len, stripe_bytes)`, in order.
 
 use larder_core::buf::Buf;
 use larder_core::request::{Kind, pieces};
