@@ -69,7 +69,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Runs the named test in a process of its own, because other tests need descriptors meanwhile, with at most 64
-    /// descriptors. Returns whether this is that process: the caller goes on only there.
+    /// descriptors. Returns whether this is that process: only there the caller continues.
     pub(crate) fn has_few_descriptors(test: &str) -> bool {
         const VARIABLE: &str = "LARDER_TEST_FEW_DESCRIPTORS";
         if std::env::var_os(VARIABLE).is_none() {

@@ -148,8 +148,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         brought
     }
 
-    /// Flash works again: all dirty pages go to the origin, and the log begins again. Changes go past the log meanwhile, but
-    /// for a moment at the end.
+    /// Flash works again: all dirty pages go to the origin, and the log begins again. Changes go past the log meanwhile,
+    /// except for a moment at the end.
     pub(super) async fn renew(&self) -> Result<(), Errno> {
         self.drain_or_lose().await?;
         self.host.stop_bypass().await;

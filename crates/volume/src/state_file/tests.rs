@@ -251,7 +251,7 @@ fn ignored_pages_are_recorded_by_log_until_the_logs_begin_anew() {
     assert_eq!(state(8, "/origin").ignoring_as(Some(&some)), state(8, "/origin"), "another flash");
     assert_eq!(some.clone().ignoring(2, &[]), none);
     assert_eq!(some.ignoring_nothing(), none);
-    // A record that somebody edited.
+    // A record that was edited by hand.
     let mut edited = none;
     edited.ignored = vec![vec![(50, 51), (10, 100), (7, 7), (100, 120)]];
     assert_eq!(edited.ignored(0).first(), Some(&(10..120)));
