@@ -16,6 +16,7 @@ mod restrict;
 mod run;
 mod served;
 mod signals;
+mod system_calls;
 
 use anyhow::Result;
 use clap::ArgMatches;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the server drops before it serves: access to files that it does not use (Landlock), and
-//! privileges of programs that it might execute (`PR_SET_NO_NEW_PRIVS`).
+//! What the server drops before it serves: access to files that it does not use (Landlock), privileges of programs that
+//! it might execute (`PR_SET_NO_NEW_PRIVS`), and system calls that it does not use (`system_calls`).
 //!
 //! Purpose: an attacker who controls the process through a fault in it has no more of the machine than the server uses.
 //!
 //! Invariants: it happens when the devices are open and before workers, listeners and the control socket exist, so that
 //! every thread that reads bytes of a client is restricted. Open files stay as usable as they are. Nothing can be
-//! executed afterwards. A kernel without Landlock restricts less, with a line in the log.
+//! executed afterwards. A kernel without Landlock or seccomp restricts less, with a line in the log.
 //!
 //! Rules: `/dev` may be read and written, because `larder attach` names any device, and so may the directory of a flash
 //! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
@@ -31,6 +31,7 @@ use larder_io::DevSpec;
 use larder_nbd::uri::Uri;
 
 use super::open::Opened;
+use super::system_calls;
 
 /// The newest version of Landlock that is used; an older kernel restricts what it knows.
 const VERSION: ABI = ABI::V5;
@@ -69,6 +70,9 @@ pub fn restrict(volumes: &[Opened]) -> Result<bool> {
         RulesetStatus::NotEnforced => {
             tracing::info!("not restricted to its own files: the kernel has no Landlock");
         }
+    }
+    if !system_calls::deny().context("cannot restrict the server's system calls")? {
+        tracing::info!("its system calls are not restricted: the kernel has no seccomp");
     }
     Ok(status != RulesetStatus::NotEnforced)
 }
