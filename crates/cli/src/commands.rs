@@ -14,6 +14,8 @@ use crate::control::ControlArgs;
 use crate::lab::LabCommand;
 use crate::operate::{AttachArgs, BoundArgs};
 use crate::serve::args::ServeArgs;
+use crate::serve::helper::COMMAND;
+use crate::serve::helper::process::HelperArgs;
 use crate::size::SizeArgs;
 use crate::top::TopArgs;
 use crate::trace::TraceCommand;
@@ -73,6 +75,9 @@ pub enum Command {
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(LabCommand),
+    /// Mount and unmount files for the server that started it
+    #[command(hide = true, name = COMMAND)]
+    Helper(HelperArgs),
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man {

@@ -91,6 +91,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         Command::Trace(command) => trace::trace(&command),
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(&command),
+        Command::Helper(args) => serve::helper::process::run(&args),
         Command::Man { dir } => manual::man(&dir),
         Command::Completions { shell } => manual::completions(shell),
     }

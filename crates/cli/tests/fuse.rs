@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use larder_testkit::fuse::{
 };
 use larder_testkit::load::{eventually, initial};
 use larder_testkit::place::Place;
-use larder_testkit::server::Server;
+use larder_testkit::server::{Server, of_threads, only_child};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -360,14 +360,20 @@ fn slow_requests_are_answered_by_a_stopping_server() {
     assert_eq!(ended.code, 0, "{ended:?}");
 }
 
-/// A user other than root mounts with fusermount3.
+/// A user other than root mounts with fusermount3, or by the capability that a unit grants.
 #[test]
 fn a_user_mounts_with_the_helper() {
     if !can_mount() || !have("fusermount3", "fuse3") || !have("setpriv", "util-linux") {
         return;
     }
+    for user in [&fuse::USER[..], &fuse::ADMIN_USER] {
+        is_mounted_by(user);
+    }
+}
+
+fn is_mounted_by(user: &[&str]) {
     let place = Place::new();
-    let mut command = fuse::apart(&place, fuse::OPEN_DEVICE, true);
+    let mut command = fuse::apart(&place, fuse::OPEN_DEVICE, user);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
@@ -375,6 +381,14 @@ fn a_user_mounts_with_the_helper() {
         line.clear();
         assert!(log.read_line(&mut line).unwrap() > 0, "it ended before it was ready");
     }
+    let pid = child.id().into();
+    let held = of_threads(pid, "CapPrm");
+    assert!(held.iter().all(|held| held.trim_start_matches('0').is_empty()), "{held:?}");
+    // Processes of its user cannot trace the helper: its files in /proc belong to root.
+    let helper = std::path::PathBuf::from(format!("/proc/{}", only_child(pid)));
+    let status = std::fs::read_to_string(helper.join("status")).unwrap();
+    assert!(status.contains("Uid:\t65534"), "{status}");
+    assert_eq!(helper.join("mem").metadata().unwrap().uid(), 0);
     let inside = format!("--target={}", child.id());
     let file = place.word("home/vol");
     let read = |user: &[&str]| {
@@ -397,8 +411,8 @@ fn what_is_missing_is_named() {
         return;
     }
     for (prepare, user, has) in [
-        ("mount -t tmpfs none /dev", false, "/dev/fuse is missing"),
-        ("PATH=/nowhere", true, "fusermount3 is missing"),
+        ("mount -t tmpfs none /dev", &[][..], "/dev/fuse is missing"),
+        ("PATH=/nowhere", &fuse::USER[..], "fusermount3 is missing"),
     ] {
         let place = Place::new();
         let ended = run(&mut fuse::apart(&place, prepare, user));

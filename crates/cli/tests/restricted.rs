@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a serving process dropped: files that it does not use, and programs that it might execute.
+//! What a serving process dropped: files and system calls that it does not use, and programs that it might execute.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
 
 use larder_nbd::client::{Client, Options};
@@ -8,21 +8,10 @@ use larder_testkit::certs::Certs;
 use larder_testkit::command::make_initial;
 use larder_testkit::load::eventually;
 use larder_testkit::place::Place;
-use larder_testkit::server::Server;
+use larder_testkit::server::{Server, of_threads};
 use rustix::process::Signal;
 
 const BYTES: u64 = 4 << 20;
-
-/// A value of `/proc/PID/status` of each thread.
-fn of_threads(pid: u64, key: &str) -> Vec<String> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let value = |thread: std::io::Result<std::fs::DirEntry>| {
-        let text = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        Some(line.trim_start_matches(':').trim().to_owned())
-    };
-    threads.filter_map(value).collect()
-}
 
 /// Whether the kernel restricts files: the first version of Landlock is in Linux 5.13, and it can be switched off.
 fn has_landlock() -> bool {
@@ -60,7 +49,7 @@ fn a_server_uses_only_its_own_files() {
         let given_up = threads.iter().filter(|value| *value == expected).count();
         assert!(threads.len() > 3 && given_up == threads.len(), "{threads:?}");
         // A container may filter system calls too.
-        let filtered = of_threads(pid, "Seccomp:");
+        let filtered = of_threads(pid, "Seccomp");
         assert!(unrestricted || filtered.iter().all(|value| value == "2"), "{filtered:?}");
         place.ask(&["detach"]).ok();
         let attached = place.ask(&["attach", &other, "--format"]);

@@ -10,6 +10,7 @@ use larder_nbd::uri::Address;
 use larder_volume::{Volume, VolumeError};
 
 use crate::fuse::FuseDoor;
+use crate::fuse::mounter::Mounter;
 use crate::listen::{ListenSpec, Listener, Secure};
 use crate::nbd::export::Exports;
 use crate::socket::Rights;
@@ -24,7 +25,7 @@ pub enum Door {
 
 impl Door {
     /// Opens a door. An export's index is that of its volume. `secure` is the TLS of sockets, `rights` are those of unix
-    /// sockets.
+    /// sockets, and `mounter` mounts files.
     ///
     /// # Errors
     /// The address cannot be bound, or the path cannot be mounted.
@@ -34,6 +35,7 @@ impl Door {
         exports: Arc<Exports>,
         secure: Option<Secure>,
         rights: Rights,
+        mounter: &Arc<dyn Mounter>,
     ) -> Result<Self, VolumeError> {
         let ListenSpec::Fuse(path) = spec else {
             let listener = Listener::start_secure(spec, volumes, exports, secure, rights)?;
@@ -41,7 +43,7 @@ impl Door {
         };
         match (volumes.as_slice(), exports.get(0)) {
             ([volume], Some(export)) => {
-                Ok(Self::File(Box::new(FuseDoor::open(path, volume, export)?)))
+                Ok(Self::File(Box::new(FuseDoor::open(path, volume, export, mounter)?)))
             }
             _ => Err(VolumeError::Usage(format!(
                 "{spec}: serves a single volume; accepted: one fuse:PATH for each volume"

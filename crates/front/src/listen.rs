@@ -27,6 +27,7 @@ use larder_volume::peer::Peer;
 use larder_volume::seat::Seat;
 use larder_volume::{Accepted, Volume, VolumeError};
 
+use crate::fuse::mounter::Mounter;
 use crate::grant::Grant;
 use crate::lines::Lines;
 use crate::lobby::{Lobby, Place};
@@ -150,11 +151,12 @@ pub struct Listener {
     stop: Arc<AtomicBool>,
 }
 
-/// Checks whether the address can be bound, so that an error is reported before anything is started.
+/// Checks whether the address can be bound, or the file be mounted, so that an error is reported before anything is
+/// started.
 ///
 /// # Errors
 /// As for [`Listener::start`].
-pub fn check(spec: &ListenSpec) -> Result<(), VolumeError> {
+pub fn check(spec: &ListenSpec, mounter: &dyn Mounter) -> Result<(), VolumeError> {
     match spec {
         ListenSpec::Unix(path) => {
             let fail =
@@ -171,7 +173,7 @@ pub fn check(spec: &ListenSpec) -> Result<(), VolumeError> {
         }
         // The listener is closed at once; no client has connected, so the port is free again.
         ListenSpec::Tcp(address) => bind_tcp(spec, address).map(drop),
-        ListenSpec::Fuse(path) => crate::fuse::check(path),
+        ListenSpec::Fuse(path) => mounter.check(path),
     }
 }
 

@@ -55,14 +55,26 @@ pub fn open(place: &Place, name: &str) -> File {
 /// Runs a command as an unprivileged user.
 pub const USER: [&str; 4] =
     ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+/// Runs a command as that user with CAP_SYS_ADMIN, as a unit of systemd does that grants it (`AmbientCapabilities=`), and
+/// with no program that gains rights.
+pub const ADMIN_USER: [&str; 8] = [
+    "/usr/bin/setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all,+sys_admin",
+    "--ambient-caps=-all,+sys_admin",
+    "--bounding-set=-all,+sys_admin",
+    "--no-new-privs",
+];
 /// Makes /dev/fuse accessible to every user, as distributions do.
 pub const OPEN_DEVICE: &str =
     "mknod node c 10 229 && chmod 666 node && mount --bind node /dev/fuse";
 
-/// A server of `home/vol` in its own mount namespace, after `prepare` as a line of shell; optionally as an unprivileged
-/// user.
-pub fn apart(place: &Place, prepare: &str, user: bool) -> Command {
-    let (owner, home) = (if user { 65534 } else { 0 }, place.path("home"));
+/// A server of `home/vol` in its own mount namespace, after `prepare` as a line of shell; with words before the command
+/// that run it as the unprivileged user.
+pub fn apart(place: &Place, prepare: &str, user: &[&str]) -> Command {
+    let (owner, home) = (if user.is_empty() { 0 } else { 65534 }, place.path("home"));
     std::fs::create_dir(&home).unwrap();
     for dir in [&place.path("."), &home] {
         std::os::unix::fs::chown(dir, Some(owner), Some(owner)).unwrap();
@@ -71,7 +83,7 @@ pub fn apart(place: &Place, prepare: &str, user: bool) -> Command {
     std::fs::copy(program(), &copy).unwrap();
     let words = format!(
         "{} {copy} serve --origin mem:1MiB --control {} --listen fuse:{}",
-        if user { USER.join(" ") } else { String::new() },
+        user.join(" "),
         place.word("home/control"),
         place.word("home/vol"),
     );

@@ -14,6 +14,8 @@ use larder_core::format::Wishes;
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_front::fuse::FuseDoor;
+use larder_front::fuse::mount::Terms;
+use larder_front::fuse::mounter::{Direct, Mounter};
 use larder_front::listen::{ListenSpec, Listener};
 use larder_front::nbd::export::{Export, Exports};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError};
@@ -309,7 +311,10 @@ fn enter(volume: &Arc<Volume>, front: Front, dir: &Path, shape: &Shape) -> (Door
         Front::Unix => ListenSpec::Unix(dir.join("nbd")),
         Front::Tcp => ListenSpec::Tcp("127.0.0.1:0".to_owned()),
         Front::Fuse => {
-            let door = FuseDoor::open(&dir.join("vol"), volume, &Export::of(volume)).unwrap();
+            let path = dir.join("vol");
+            let mounter = Direct::new([(path.clone(), Terms::default())]);
+            let mounter: Arc<dyn Mounter> = Arc::new(mounter);
+            let door = FuseDoor::open(&path, volume, &Export::of(volume), &mounter).unwrap();
             let load = Load::over_file(door.file(), shape, &judge);
             return (Door::File(door), load);
         }

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use larder_bench::process::Process;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use crate::command::{Ended, PATIENCE, code, larder};
@@ -114,4 +114,28 @@ impl Server {
     pub fn memory(&self, key: &str) -> u64 {
         self.process.memory_bytes(key).unwrap()
     }
+}
+
+/// A value of `/proc/PID/status` of each thread of a process.
+pub fn of_threads(pid: u64, key: &str) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let value = |thread: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        Some(line.trim().to_owned())
+    };
+    threads.filter_map(value).collect()
+}
+
+/// The only child process of a process.
+pub fn only_child(pid: u64) -> Pid {
+    let is_child = |entry: &std::fs::DirEntry| {
+        let text = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        text.lines().any(|line| line == format!("PPid:\t{pid}"))
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(is_child);
+    let pids: Vec<i32> =
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    assert_eq!(pids.len(), 1, "children of {pid}: {pids:?}");
+    Pid::from_raw(pids[0]).unwrap()
 }

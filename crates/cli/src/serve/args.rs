@@ -102,8 +102,9 @@ pub struct ServeArgs {
     pub metrics: Option<String>,
     /// Let the process use all files and execute programs, as a debugger may need it
     ///
-    /// Otherwise the kernel (Landlock) restricts it: it can read and write only devices in /dev, the directory of its
-    /// flash file, its state files and its sockets, read /etc, /proc, /sys and libraries, and execute nothing.
+    /// Otherwise the kernel (Landlock, seccomp) restricts it: it can read and write only devices in /dev, the directory of
+    /// its flash file, its state files and its sockets, read /etc, /proc, /sys and libraries, and execute nothing. It
+    /// keeps no capability and no system call that it does not use.
     #[arg(long, hide_short_help = true)]
     pub unrestricted: bool,
     #[command(flatten)]

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use larder_front::control::make_home;
+use larder_front::fuse::mounter::Mounter;
 use larder_front::listen::{self, Listen, ListenSpec};
 use larder_io::{DevSpec, whole_path};
 use larder_volume::VolumeError;
@@ -55,12 +56,13 @@ pub fn check(volumes: &[Checked]) -> Result<()> {
 }
 
 /// Refuses places where the server cannot listen.
-pub fn check_places(volume: &Checked) -> Result<()> {
+pub fn check_places(volume: &Checked, mounter: &dyn Mounter) -> Result<()> {
     let look = || {
         make_home(&volume.control)?;
-        listen::check(&ListenSpec::Unix(volume.control.clone()))
+        listen::check(&ListenSpec::Unix(volume.control.clone()), mounter)
             .map_err(|e| named(e, volume.plan.args.control.is_none()))?;
-        volume.plan.args.listen.iter().try_for_each(|listen| listen::check(&listen.spec))
+        let mut listeners = volume.plan.args.listen.iter();
+        listeners.try_for_each(|listen| listen::check(&listen.spec, mounter))
     };
     look().map_err(|e: VolumeError| volume.plan.locate(e.into()))
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 use larder_front::control::{Control, Rules};
 use larder_front::door::Door;
+use larder_front::fuse::mounter::Mounter;
 use larder_front::grant::Grant;
 use larder_front::listen::{Listen, ListenSpec};
 use larder_front::nbd::export::{Export, Exports};
@@ -41,8 +42,13 @@ struct Open {
 }
 
 impl Doors {
-    /// Opens all of them. `restricted`: the process may use only its own files.
-    pub fn open(served: &[Served], metrics: Option<TcpListener>, restricted: bool) -> Result<Self> {
+    /// Opens all of them; `mounter` mounts files. `restricted`: the process may use only its own files.
+    pub fn open(
+        served: &[Served],
+        metrics: Option<TcpListener>,
+        restricted: bool,
+        mounter: &Arc<dyn Mounter>,
+    ) -> Result<Self> {
         let mut controls = Vec::new();
         for s in served {
             let rules = Rules { readers: s.readers, restricted };
@@ -62,7 +68,7 @@ impl Doors {
             let mode = sharers.first().and_then(|s| s.plan.args.listen_mode);
             let rights = Rights { mode, group: None };
             let secure = sharers.first().and_then(|s| s.secure.clone());
-            let door = Door::open(spec, volumes, exports, secure, rights)?;
+            let door = Door::open(spec, volumes, exports, secure, rights, mounter)?;
             let known = sharers.iter().all(|s| s.plan.args.tls.tls_client_ca.is_some());
             listeners.push(Open { door, exports: names, known, writable });
         }

@@ -2,14 +2,17 @@
 //! `larder serve`: opens the devices, checks the memory, starts volumes and their front doors, and
 //! waits for a signal.
 //!
-//! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates,
-//! places to listen, devices, memory of all volumes) precede the first write to a flash device. Once they serve, the
-//! failure of one volume does not affect the others.
+//! Invariants: a start succeeds for all volumes or for none. All checks that need no write (settings, duplicates, places
+//! to listen, devices, memory of all volumes) precede the first write to a flash device. Once they serve, the failure of
+//! one volume does not affect the others. The process drops capabilities while it has one thread, and everything else
+//! that it does not use before a client connects; a helper that keeps privileges is started before.
 
 pub mod args;
+mod capabilities;
 mod clash;
 mod config;
 mod doors;
+pub mod helper;
 mod limits;
 mod open;
 mod restrict;
@@ -18,17 +21,22 @@ mod served;
 mod signals;
 mod system_calls;
 
-use anyhow::Result;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
 use clap::ArgMatches;
 use larder_core::buf::keep_by_default;
 use larder_front::fuse::PAYLOAD_BYTES;
+use larder_front::fuse::mounter::Mounter;
 use larder_front::listen::ListenSpec;
 use larder_io::rough_size;
 use larder_volume::budget::{Budget, DEFAULT_BYTES, PROGRAM_BYTES};
 use larder_volume::{Volume, VolumeConfig};
 
 use self::args::ServeArgs;
+use self::capabilities::OF_SERVER;
 use self::doors::Doors;
+use self::helper::Helper;
 use self::open::{Checked, Opened};
 use self::served::Served;
 use self::signals::Signals;
@@ -51,18 +59,31 @@ pub fn serve(args: ServeArgs, given: &ArgMatches) -> Result<()> {
     clash::check(&checked)?;
     let metrics = checked.first().and_then(|c| c.plan.args.metrics.as_deref());
     let metrics = metrics.map(metrics::bind).transpose()?;
+    let helper = start_helper(&checked)?;
     let opened = checked.into_iter().map(Checked::open).collect::<Result<Vec<_>>>()?;
-    opened.iter().try_for_each(|o| clash::check_places(&o.checked))?;
+    opened.iter().try_for_each(|o| clash::check_places(&o.checked, &*helper))?;
     let budget = budget(&opened);
     check_memory(&opened, &budget)?;
     let restricted = restrict::restrict(&opened)?;
     let served = opened.into_iter().map(|o| start(o, &budget)).collect::<Result<Vec<_>>>()?;
     let signals = Signals::receive()?;
-    let doors = Doors::open(&served, metrics, restricted)?;
+    let mounter: Arc<dyn Mounter> = Arc::clone(&helper) as _;
+    let doors = Doors::open(&served, metrics, restricted, &mounter)?;
     larder_io::process::guard_write_path();
     doors.tell();
     notify(READY, &run::serving(&served));
-    run::until_stopped(&served, doors, &signals)
+    run::until_stopped(&served, doors, &helper, &signals)
+}
+
+/// Starts the helper, with the privileges of this process, and drops those that the server does not use.
+fn start_helper(checked: &[Checked]) -> Result<Arc<Helper>> {
+    let args = || checked.iter().map(|c| &c.plan.args);
+    let helper = Helper::start(args().flat_map(|args| &args.listen))?;
+    if !args().any(|args| args.unrestricted) {
+        capabilities::bound(OF_SERVER);
+        capabilities::keep(OF_SERVER).context("cannot drop capabilities")?;
+    }
+    Ok(Arc::new(helper))
 }
 
 /// Starts a volume and begins to cache.

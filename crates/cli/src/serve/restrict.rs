@@ -12,9 +12,8 @@
 //! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
 //! removed only in the directories of state files and sockets. A connection to an NBD server is made again after it
 //! broke, and reads certificates and the resolver's configuration again; a reload reads the server's own. Other programs replace these files, and links
-//! lead to them, so the rights are on the directories of the files themselves.
-//!
-//! Why not with a FUSE file: Landlock forbids to unmount it, and `fusermount3` needs its privileges.
+//! lead to them, so the rights are on the directories of the files themselves. A FUSE file needs no right: the helper
+//! (`helper`) mounts and unmounts it, which Landlock forbids to the server.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -53,11 +52,6 @@ const SYSTEM: [&str; 7] = ["/etc", "/proc", "/sys", "/lib", "/lib64", "/usr/lib"
 pub fn restrict(volumes: &[Opened]) -> Result<bool> {
     let args = || volumes.iter().map(|v| &v.checked.plan.args);
     if args().any(|args| args.unrestricted) {
-        return Ok(false);
-    }
-    if args().flat_map(|args| &args.listen).any(|listen| matches!(listen.spec, ListenSpec::Fuse(_)))
-    {
-        tracing::info!("not restricted to its own files: a FUSE file must be unmounted");
         return Ok(false);
     }
     volumes.iter().try_for_each(make_directory)?;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::doors::Doors;
+use super::helper::Helper;
 use super::served::Served;
 use super::signals::Signals;
 use crate::exit;
@@ -23,7 +24,12 @@ use crate::out::{complain, tell};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves until a signal stops it, or no volume is left.
-pub fn until_stopped(served: &[Served], mut doors: Doors, signals: &Signals) -> Result<()> {
+pub fn until_stopped(
+    served: &[Served],
+    mut doors: Doors,
+    helper: &Helper,
+    signals: &Signals,
+) -> Result<()> {
     let stops = &signals.stops;
     let lost: Vec<AtomicBool> = served.iter().map(|_| AtomicBool::new(false)).collect();
     while stops.load(Ordering::SeqCst) == 0 {
@@ -33,6 +39,7 @@ pub fn until_stopped(served: &[Served], mut doors: Doors, signals: &Signals) -> 
                 notify("", &serving(served));
             }
         }
+        helper.look();
         if signals.reload.swap(false, Ordering::SeqCst) {
             reload(served);
         }

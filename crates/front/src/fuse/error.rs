@@ -52,6 +52,9 @@ pub enum MountError {
     /// The helper refuses to unmount.
     #[error("{0}")]
     HelperUnmount(String),
+    /// Another process was asked to unmount, and failed.
+    #[error("{0}")]
+    Asked(String),
 }
 
 impl MountError {

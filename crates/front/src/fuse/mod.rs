@@ -6,20 +6,23 @@
 //! or [`DEFAULT_NAME`].
 //!
 //! A request is read from the kernel by a reader thread (`files`), counted by `gate` and extended to whole blocks by
-//! `bytes`. A worker of the volume executes it and replies to the kernel.
+//! `bytes`. A worker of the volume executes it and replies to the kernel. The mount itself is made and removed by a
+//! [`Mounter`], which may be another process.
 //!
 //! Invariants: after the door is closed, PATH is as it was before (`place`); closing takes bounded time. If the process
-//! dies, the kernel closes the connection: users of the file get an error at once, and the next server removes the dead
-//! mount.
+//! dies, the kernel closes the connection: users of the file get an error at once. Another process that mounted it
+//! unmounts it; otherwise the next server removes the dead mount.
 //!
 //! Why a file at PATH and not always a directory: `losetup PATH` and `--listen fuse:PATH` then name the same path, as
 //! for a socket.
 
 mod bytes;
+pub mod descriptor;
 pub mod error;
 pub mod files;
 mod gate;
 pub mod mount;
+pub mod mounter;
 pub mod mounts;
 pub mod place;
 mod unmount;
@@ -36,8 +39,8 @@ use self::error::MountError;
 use self::files::Files;
 use self::gate::Gate;
 pub use self::gate::PAYLOAD_BYTES;
-use self::mount::{Mount, Terms, Unmounted};
-use self::place::Place;
+use self::mount::Unmounted;
+use self::mounter::{Mounted, Mounter};
 use crate::nbd::export::Export;
 
 /// The file's name in a directory when the export has none.
@@ -47,64 +50,58 @@ const POLL: Duration = Duration::from_millis(20);
 /// The most reader threads: a reader only passes requests on, so a few keep up with all workers.
 const MOST_READERS: usize = 4;
 
-/// Checks whether `path` can be mounted; removes the mount of a dead server.
-///
-/// # Errors
-/// The path cannot be used.
-pub(crate) fn check(path: &Path) -> Result<(), VolumeError> {
-    Place::prepare(path).map(|place| place.clean_up())
-}
-
 /// A mounted volume; dropping it unmounts without waiting for the users of the file.
 pub struct FuseDoor {
     volume: Arc<Volume>,
-    mount: Mount,
-    place: Place,
+    mounter: Arc<dyn Mounter>,
+    /// The PATH of the listener.
+    path: PathBuf,
     gate: Gate,
     file: PathBuf,
     closed: bool,
 }
 
 impl FuseDoor {
-    /// Mounts the volume at `path`, for users that may do what clients of `export` may.
+    /// Mounts the volume at `path`, for users that may do what clients of `export` may: the terms of the mounter must be
+    /// those of the export.
     ///
     /// # Errors
-    /// The path cannot be used, or this process may not mount.
-    pub fn open(path: &Path, volume: &Arc<Volume>, export: &Export) -> Result<Self, VolumeError> {
+    /// The path cannot be used, or `mounter` may not mount.
+    pub fn open(
+        path: &Path,
+        volume: &Arc<Volume>,
+        export: &Export,
+        mounter: &Arc<dyn Mounter>,
+    ) -> Result<Self, VolumeError> {
         volume.begin_overlaps()?;
-        let place = Place::prepare(path)?;
-        let opened = Self::mount(&place, volume, export);
-        let (mount, gate, file) = opened.map_err(|what| {
-            place.clean_up();
+        let mounted = mounter.mount(path)?;
+        let (gate, file) = Self::serve(mounted, volume, export).map_err(|what| {
+            let _ = mounter.detach(path);
             VolumeError::Usage(format!("fuse:{}: {what}", path.display()))
         })?;
         volume.add_file(file.clone());
-        Ok(Self { volume: Arc::clone(volume), mount, place, gate, file, closed: false })
+        let (volume, mounter) = (Arc::clone(volume), Arc::clone(mounter));
+        Ok(Self { volume, mounter, path: path.to_owned(), gate, file, closed: false })
     }
 
-    fn mount(
-        place: &Place,
+    fn serve(
+        Mounted { device, path, is_dir }: Mounted,
         volume: &Arc<Volume>,
         export: &Export,
-    ) -> Result<(Mount, Gate, PathBuf), MountError> {
+    ) -> Result<(Gate, PathBuf), MountError> {
         let Export { name: given, read_only, passive, .. } = export;
         let name = OsString::from(if given.is_empty() { DEFAULT_NAME } else { given });
-        if place.is_dir && Path::new(&name).file_name() != Some(&name) {
+        if is_dir && Path::new(&name).file_name() != Some(&name) {
             return Err(MountError::ExportName(given.clone()));
         }
-        let file = if place.is_dir { place.path.join(&name) } else { place.path.clone() };
+        let file = if is_dir { path.join(&name) } else { path };
         let gate = Gate::default();
-        let name = place.is_dir.then_some(name);
+        let name = is_dir.then_some(name);
         let files = Files::new(Bytes::of(volume, *passive), gate.clone(), name, *read_only);
-        let terms = Terms { all: false, read_only: *read_only };
-        let (device, mount) = mount::mount(place, "larder", terms)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = cores.clamp(2, MOST_READERS);
-        if let Err(e) = files::serve(files, device, threads) {
-            let _ = mount.detach();
-            return Err(MountError::Handshake(e));
-        }
-        Ok((mount, gate, file))
+        files::serve(files, device, threads).map_err(MountError::Handshake)?;
+        Ok((gate, file))
     }
 
     /// The volume's file.
@@ -124,7 +121,7 @@ impl FuseDoor {
         let begin = Instant::now();
         let mut warned = false;
         self.gate.expect_end();
-        while self.mount.unmount() == Unmounted::Busy {
+        while matches!(self.mounter.unmount(&self.path), Ok(Unmounted::Busy)) {
             if hurry() || begin.elapsed() >= bound / 2 {
                 break;
             }
@@ -144,10 +141,9 @@ impl FuseDoor {
             return;
         }
         self.gate.close();
-        if let Err(e) = self.mount.detach() {
-            tracing::warn!("{} stays mounted: {e}", self.mount.path().display());
+        if let Err(e) = self.mounter.detach(&self.path) {
+            tracing::warn!("{} stays mounted: {e}", self.path.display());
         }
-        self.place.clean_up();
         self.volume.remove_file(&self.file);
     }
 }

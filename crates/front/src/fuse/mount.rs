@@ -8,8 +8,7 @@
 //! there since; it tries once; and its errors state no cause.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,8 +16,8 @@ use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use super::descriptor;
 use super::error::{DEVICE, HELPER, MountError};
 use super::mounts;
 use super::place::Place;
@@ -108,28 +107,13 @@ fn mount_by_helper(place: &Place, source: &str, terms: Terms) -> Result<OwnedFd,
     let child = command.spawn().map_err(MountError::helper)?;
     // The command still holds the helper's end of the socket.
     let _ = command.stdin(Stdio::null());
-    let fd = receive(&ours);
+    // Without a descriptor the helper has failed, and states why.
+    let fd = descriptor::receive(&ours, &mut [0]).ok().and_then(|(_, fd)| fd);
     let ended = child.wait_with_output().map_err(MountError::Helper)?;
     fd.ok_or_else(|| {
         let words = String::from_utf8_lossy(&ended.stderr);
         let line = words.lines().next().unwrap_or("the helper sent no descriptor");
         MountError::HelperMount(line.to_owned())
-    })
-}
-
-/// Receives the helper's descriptor; `None` if the helper ends without sending one.
-fn receive(socket: &UnixStream) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let mut parts = [IoSliceMut::new(&mut byte)];
-    rustix::io::retry_on_intr(|| {
-        recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
-    })
-    .ok()?;
-    control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
     })
 }
 
