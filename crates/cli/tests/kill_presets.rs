@@ -14,10 +14,11 @@ use larder_testkit::command::{PATIENCE, PRESETS, connect, make_initial};
 use larder_testkit::fuse::{self, Mounted, can_mount};
 use larder_testkit::load::{Judge, Load, Shape, eventually};
 use larder_testkit::place::Place;
-use larder_testkit::server::Server;
+use larder_testkit::server::{Server, only_child};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Signal, kill_process};
 
 const BYTES: u64 = 4 << 20;
 /// Lives of each volume.
@@ -154,8 +155,8 @@ fn every_preset_over_an_export() {
     }
 }
 
-/// A killed server leaves its mount, and below it the empty file that it made. The next server accepts both, also after a
-/// user unmounted the dead mount.
+/// A server that is killed with its helper leaves its mount, and below it the empty file that the helper made. The next
+/// server accepts both, also after a user unmounted the dead mount.
 #[test]
 fn what_a_killed_server_leaves_at_its_path_is_used_again() {
     if !can_mount() {
@@ -165,7 +166,10 @@ fn what_a_killed_server_leaves_at_its_path_is_used_again() {
     let words = fuse::fuse_words(&place, "vol", &["--origin", "mem:1MiB"]);
     let path = place.path("vol");
     for by_hand in [false, true] {
-        Server::start(&words).kill();
+        let server = Server::start(&words);
+        let helper = only_child(place.status()["pid"].as_u64().unwrap());
+        kill_process(helper, Signal::KILL).unwrap();
+        server.kill();
         if by_hand {
             while Mounted::count(&path) > 0 {
                 fuse::output("umount", &["-l", path.to_str().unwrap()]);
