@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("lab", &["core", "model", "policy", "report", "sim", "trace"]),
     ("bench", &["core", "front", "io", "lab", "model", "nbd", "report", "sim", "trace", "volume"]),
     // A dev-dependency: it is in no other row.
-    ("testkit", &["bench", "core", "front", "io", "nbd", "sim", "volume"]),
+    ("testkit", &["bench", "core", "front", "io", "nbd", "shared", "sim", "volume"]),
     (
         "cli",
         &[

@@ -56,8 +56,18 @@ fn is_journal() -> bool {
     *IS.get_or_init(|| look().unwrap_or(false))
 }
 
+/// A message in one line: values in it may have control characters.
+fn in_one_line(message: fmt::Arguments<'_>) -> String {
+    let escape = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    message.to_string().chars().map(escape).collect()
+}
+
 /// Prints a message to standard error. A closed standard error does not stop the command.
 pub fn say(priority: Priority, message: fmt::Arguments<'_>) {
+    let message = in_one_line(message);
     let mut err = std::io::stderr();
     let _ = match is_journal() {
         true => writeln!(err, "<{}>{message}", priority as u8),
@@ -159,6 +169,12 @@ pub fn command_line() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_one_line() {
+        let text = in_one_line(format_args!("unit: got '{}', é", "1\n\x1b[2J"));
+        assert_eq!(text, "unit: got '1\\n\\u{1b}[2J', é");
+    }
 
     #[test]
     fn the_log_has_a_known_level_whatever_the_environment_has() {

@@ -2,7 +2,10 @@
 //! Runs the fuzz corpus (`fuzz/corpus`) through the fuzzed functions; see CONTRIBUTING.md. A file whose name begins
 //! with `found` once made its function panic.
 
-use larder_testkit::fuzz::{corpus, metadata, nbd_handshake, nbd_requests, page_log, state_file};
+use larder_testkit::fuzz::{
+    control_lines, corpus, metadata, nbd_handshake, nbd_requests, page_log, shared_memory,
+    state_file,
+};
 
 fn replay(target: &str, check: fn(&[u8])) {
     let inputs = corpus(target);
@@ -11,6 +14,11 @@ fn replay(target: &str, check: fn(&[u8])) {
         let judged = std::panic::catch_unwind(|| check(&data));
         assert!(judged.is_ok(), "{}", file.display());
     }
+}
+
+#[test]
+fn control_lines_are_parsed_or_rejected() {
+    replay("control_lines", control_lines::check);
 }
 
 #[test]
@@ -31,6 +39,11 @@ fn requests_and_replies_are_bounded() {
 #[test]
 fn a_page_log_is_recovered_or_rejected() {
     replay("page_log", page_log::check);
+}
+
+#[test]
+fn a_shared_memory_is_joined_or_rejected() {
+    replay("shared_memory", shared_memory::check);
 }
 
 #[test]

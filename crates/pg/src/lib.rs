@@ -42,6 +42,8 @@ mod flash;
 mod frame;
 #[cfg(test)]
 mod full_tests;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod got;
 mod guard;
 mod here;
@@ -58,6 +60,8 @@ mod policy;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
+#[cfg(any(test, feature = "fuzz"))]
+mod rig;
 mod server;
 mod settings;
 mod spare;

@@ -74,7 +74,9 @@ pub fn is_there(data: &Path, area: &Area) -> bool {
 pub fn end(area: &Area, segment_bytes: u64) -> u64 {
     let of = |[_, number, end, _, _]: [Mark; 5]| {
         let number = area.get(number);
-        (number >> 32 << 32) + (number & u64::from(u32::MAX)) * segment_bytes + area.get(end)
+        // Memory with any content must not panic; the end is compared with the server's log.
+        let within = (number & u64::from(u32::MAX)).saturating_mul(segment_bytes);
+        (number >> 32 << 32).saturating_add(within).saturating_add(area.get(end))
     };
     of(LAST).max(of(NEXT))
 }

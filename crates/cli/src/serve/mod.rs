@@ -10,7 +10,7 @@
 pub mod args;
 mod capabilities;
 mod clash;
-mod config;
+pub mod config;
 mod doors;
 pub mod helper;
 mod limits;

@@ -7,14 +7,13 @@
 //!
 //! Invariants: the user of this process and root may run each command, members of the readers' group `status` and
 //! `stats` (with which `top` works), and other users none (`Rank`); a client has [`REQUEST_BOUND`] to send its
-//! request, which has at most [`MOST_LINE`] bytes. Clients are in a [`Lobby`], so that those of one user exclude no
+//! request, which has at most [`MOST_LINE`](wire::MOST_LINE) bytes. Clients are in a [`Lobby`], so that those of one user exclude no
 //! other user; the user of this process and root leave it with their request, because a command may take long.
 
 pub mod client;
 pub mod record;
 pub mod wire;
 
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use larder_volume::peer::Peer;
 use larder_volume::{FlashDevice, Volume, VolumeError};
 use serde_json::{Value, json};
 
-use self::wire::{Answer, Command, MOST_LINE, REQUEST_BOUND, write_answer};
+use self::wire::{Answer, Command, REQUEST_BOUND, read_command, write_answer};
 use crate::lobby::{Lobby, Place};
 use crate::socket::{Rights, bind_unix};
 
@@ -155,12 +154,10 @@ fn serve(
     restricted: bool,
     volume: &Volume,
 ) -> std::io::Result<()> {
-    let mut line = String::new();
-    let request = Deadlined::new(&stream, REQUEST_BOUND).take(MOST_LINE);
-    let read = BufReader::new(request).read_line(&mut line);
+    let command = read_command(Deadlined::new(&stream, REQUEST_BOUND));
     stream.set_write_timeout(Some(REQUEST_BOUND))?;
     let answer = |answer: Answer| write_answer(&stream, &answer);
-    let command = match read.map_err(|e| e.to_string()).and_then(|_| parse(&line)) {
+    let command = match command {
         Ok(command) => command,
         Err(message) => return answer(Answer::Error { code: 2, message }),
     };
@@ -184,12 +181,6 @@ fn serve(
     answer(match result {
         Ok(value) => Answer::Ok(value),
         Err(e) => Answer::Error { code: e.exit_code(), message: e.to_string() },
-    })
-}
-
-fn parse(line: &str) -> Result<Command, String> {
-    serde_json::from_str(line).map_err(|e| {
-        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach or record")
     })
 }
 

@@ -4,7 +4,7 @@
 //! One JSON object a line in each direction. A request is `{"command": NAME, ...}`. The answer is any number of
 //! `{"progress": TEXT}` and then one `{"ok": VALUE}` or `{"error": {"code": EXIT_CODE, "message": TEXT}}`.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -79,6 +79,18 @@ pub struct End {
     pub lost: u64,
     /// Whether the volume stopped.
     pub stopped: bool,
+}
+
+/// Reads a request, of at most [`MOST_LINE`] bytes.
+///
+/// # Errors
+/// It cannot be read, or is not a request: one line.
+pub fn read_command(from: impl Read) -> Result<Command, String> {
+    let mut line = String::new();
+    BufReader::new(from.take(MOST_LINE)).read_line(&mut line).map_err(|e| e.to_string())?;
+    serde_json::from_str(&line).map_err(|e| {
+        format!("control request: {e}; accepted: one JSON object a line with \"command\": status, stats, flush, detach, attach or record")
+    })
 }
 
 /// Writes one line of an answer.

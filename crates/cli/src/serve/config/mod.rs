@@ -13,6 +13,8 @@
 //! Why not `serde` on the same struct: defaults, values with units and what is required would be
 //! defined twice, and serde's errors name neither line nor key.
 
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod keys;
 pub mod print;
 #[cfg(test)]

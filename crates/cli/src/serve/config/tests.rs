@@ -38,6 +38,23 @@ fn keys() -> Vec<String> {
     keys.filter(|k| !COMMAND_LINE.contains(&k.as_str())).collect()
 }
 
+/// The corpus of the fuzz target `configuration`.
+#[test]
+fn any_bytes_are_a_configuration_or_an_error() {
+    let inputs = larder_testkit::fuzz::corpus("configuration");
+    assert!(inputs.len() > 10, "{} inputs", inputs.len());
+    for (file, data) in inputs {
+        let judged = std::panic::catch_unwind(|| fuzz::check(&data));
+        assert!(judged.is_ok(), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_damaged_configuration_is_one_or_an_error() {
+    use larder_testkit::fuzz::campaign::Campaign;
+    Campaign { variable: "LARDER_DAMAGED_IMAGES", few: 300 }.run("configuration", fuzz::check);
+}
+
 #[test]
 fn the_lists_name_flags_that_exist() {
     let command = command();

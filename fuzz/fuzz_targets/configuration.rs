@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! libFuzzer's door to `larder::configuration`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| larder::configuration::check(data));
