@@ -114,7 +114,8 @@ impl Drop for Watched {
 fn watch() {
     loop {
         std::thread::sleep(PATIENCE / 30);
-        if let Some((_, what)) = in_progress().iter().find(|(begun, _)| begun.elapsed() > PATIENCE) {
+        if let Some((_, what)) = in_progress().iter().find(|(begun, _)| begun.elapsed() > PATIENCE)
+        {
             eprintln!("does not end within {} s: {what}", PATIENCE.as_secs());
             std::process::abort();
         }

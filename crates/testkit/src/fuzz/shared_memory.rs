@@ -67,7 +67,7 @@ impl Image {
 }
 
 fn joined(file: &File) {
-    let file = OwnedFd::from(file.as_fd().try_clone_to_owned().expect("a descriptor"));
+    let file = file.as_fd().try_clone_to_owned().expect("a descriptor");
     let Ok(memory) = Memory::join(&file) else { return };
     let shape = memory.shape();
     assert!(shape.log.is_possible());
