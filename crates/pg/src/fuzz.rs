@@ -101,7 +101,7 @@ fn leave() -> (Place, Images) {
     for dir in ["global", "pg_wal"] {
         fs::create_dir(place.data.path().join(dir)).expect("a directory");
     }
-    let run = place.start(LogPolicy::Full).ok().expect("an empty start");
+    let run = place.start(LogPolicy::Full).expect("an empty start");
     (0..10).for_each(|block| run.put(&FORK, block, 7));
     run.commit(&FORK);
     run.pool.commit_control(place.server.control.hash).expect("a journal");
