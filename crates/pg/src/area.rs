@@ -54,6 +54,8 @@ pub enum Mark {
     Reads,
     /// Pages read into shared buffers that flash had.
     Hits,
+    /// Of these, the pages that were read from the kernel's page cache, because the disk has the same version.
+    Near,
     /// Pages written by the server.
     Writes,
     /// Writes that were admitted to the log.
@@ -70,6 +72,10 @@ pub enum Mark {
     CleanChanged,
     /// Clean pages that were not admitted because there was no room.
     CleanNoRoom,
+    /// Clean pages that were not admitted because they were read through a ring.
+    CleanScanned,
+    /// Counts the frames that were filled, by all processes.
+    Fills,
     /// Forks that were dropped, emptied or rewritten.
     Retired,
     /// Counts changes of names; the count that `larder.names` has, the end of its rows and their stamp.
@@ -106,6 +112,8 @@ pub struct Record {
     pub hash: u64,
     /// The server's checksum in its bytes.
     pub checksum: u16,
+    /// How many frames were filled before it.
+    pub fill: u64,
 }
 
 impl Area {
@@ -223,10 +231,10 @@ impl Area {
     /// The page in a frame.
     #[must_use]
     pub fn record(&self, frame: usize) -> Option<Record> {
-        let [page, epoch, hash, checksum] = self.frame(frame)? else { return None };
+        let [page, epoch, hash, rest] = self.frame(frame)? else { return None };
         let page = page.load(Acquire).checked_sub(1)?;
-        let (epoch, hash) = (epoch.load(Relaxed), hash.load(Relaxed));
-        Some(Record { page, epoch, hash, checksum: checksum.load(Relaxed) as u16 })
+        let (epoch, hash, rest) = (epoch.load(Relaxed), hash.load(Relaxed), rest.load(Relaxed));
+        Some(Record { page, epoch, hash, checksum: rest as u16, fill: rest >> 16 })
     }
 
     /// Records the page in a frame, or that it is unknown.
@@ -237,9 +245,21 @@ impl Area {
         if let Some(record) = record {
             words[1].store(record.epoch, Release);
             words[2].store(record.hash, Release);
-            words[3].store(u64::from(record.checksum), Release);
+            words[3].store(record.fill << 16 | u64::from(record.checksum), Release);
             words[0].store(record.page + 1, Release);
         }
+    }
+
+    /// How many frames there are.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        ((self.0.user_words().len() - FRAMES_AT) / FRAME_WORDS) as u64
+    }
+
+    /// Counts the fill of a frame; returns how many were before it.
+    #[must_use]
+    pub fn fill(&self) -> u64 {
+        self.mark(Mark::Fills).fetch_add(1, Relaxed)
     }
 
     /// The server has new shared buffers.

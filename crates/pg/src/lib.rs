@@ -9,9 +9,10 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | paths of a page, and the rules that they keep | `pool.rs` |
+//! | pages that are read through a ring (scans), which are not admitted | `ring.rs` |
 //! | handling of changed pages under `through`, `bounded`, `full` | `policy/` |
 //! | flash, as one process sees it | `flash.rs` |
-//! | reads and writes of files, page by page | `transfer.rs` |
+//! | reads and writes of files, page by page; pages that the kernel caches | `transfer.rs`; `near.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
 //! | start and stop | `arm.rs` |
 //! | what an earlier start left | `earlier.rs`, `memory.rs`, `place.rs`, `kept.rs`, `control.rs`, `wal.rs` |
@@ -54,6 +55,7 @@ mod kept;
 mod memory;
 pub mod mutant;
 mod names;
+mod near;
 mod part;
 mod place;
 mod policy;
@@ -62,6 +64,7 @@ mod pool;
 mod pool_tests;
 #[cfg(any(test, feature = "fuzz"))]
 mod rig;
+mod ring;
 mod server;
 mod settings;
 mod spare;

@@ -20,6 +20,10 @@ pub enum Mutant {
     ForgetsNames,
     /// Under `full` truncated pages come back after a crash of the machine (rule P6).
     NoTombstone,
+    /// A page that is dirty on flash is read from the page cache, where it is older (rule P1).
+    NearDirty,
+    /// Pages that are read through a ring are admitted (rule P2).
+    ScanEnters,
 }
 
 /// The variable that names it.
@@ -39,6 +43,8 @@ pub fn is_active(mutant: Mutant) -> bool {
         "commits-nothing" => Some(Mutant::CommitsNothing),
         "forgets-names" => Some(Mutant::ForgetsNames),
         "no-tombstone" => Some(Mutant::NoTombstone),
+        "near-dirty" => Some(Mutant::NearDirty),
+        "scan-enters" => Some(Mutant::ScanEnters),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
             std::process::abort()
@@ -61,13 +67,15 @@ mod tests {
     use super::VARIABLE;
 
     /// Those that these tests catch. `postgres/kills` has a server for the others.
-    const HERE: [&str; 6] = [
+    const HERE: [&str; 8] = [
         "no-hash",
         "no-epoch",
         "trusts-directory",
         "commits-nothing",
         "forgets-names",
         "no-tombstone",
+        "near-dirty",
+        "scan-enters",
     ];
 
     #[test]

@@ -26,11 +26,21 @@ use crate::flash::Flash;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
 use crate::policy::Policy;
+use crate::ring;
 
 /// The cache as one process sees it.
 pub struct Pool {
     flash: Flash,
     policy: &'static dyn Policy,
+}
+
+/// How a read of a page counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// As an access, which keeps the page on flash for another round.
+    Access,
+    /// As part of a scan: not at all.
+    Scan,
 }
 
 /// A page that a process is writing.
@@ -92,12 +102,25 @@ impl Pool {
         self.flash.number(fork, displace)?.page(block)
     }
 
-    /// The page in a frame is about to be replaced. `copy` copies its bytes.
-    pub fn leaves(&self, frame: usize, copy: impl FnOnce() -> Buf) {
+    /// The page in a frame is about to be replaced by the page `next`. `copy` copies its bytes. Returns how the next page
+    /// counts.
+    pub fn leaves(&self, frame: usize, next: Option<u64>, copy: impl FnOnce() -> Buf) -> Use {
         let area = self.area();
-        let Some(record) = area.record(frame) else { return };
+        let Some(record) = area.record(frame) else { return Use::Access };
         area.set_record(frame, None);
-        let Record { page, epoch, hash, checksum } = record;
+        let is_scan = |next| ring::has(&record, next, area.get(Mark::Fills), area.frames());
+        if next.is_some_and(is_scan) && !is_active(Mutant::ScanEnters) {
+            area.count(Mark::CleanScanned);
+            return Use::Scan;
+        }
+        self.admit(record, copy);
+        Use::Access
+    }
+
+    /// Admits a clean page, if it is as it was read and flash lacks it.
+    fn admit(&self, record: Record, copy: impl FnOnce() -> Buf) {
+        let area = self.area();
+        let Record { page, epoch, hash, checksum, .. } = record;
         let so = || area.epoch(page) == epoch || is_active(Mutant::NoEpoch);
         if !so() || !self.flash.is_current(page) {
             return area.count(Mark::CleanChanged);
@@ -120,9 +143,9 @@ impl Pool {
 
     /// Reads a page, if the log has it.
     #[must_use]
-    pub fn fetch(&self, page: u64) -> Option<Buf> {
+    pub fn fetch(&self, page: u64, how: Use) -> Option<Buf> {
         self.area().count(Mark::Reads);
-        let bytes = self.peek(page);
+        let bytes = self.look(page, how);
         if bytes.is_some() {
             self.area().count(Mark::Hits);
         } else if let Err(failure) = self.policy.missed(&self.flash, page) {
@@ -131,9 +154,27 @@ impl Pool {
         bytes
     }
 
+    /// Whether flash has the page and the disk has the same version.
+    #[must_use]
+    pub fn has_clean(&self, page: u64, how: Use) -> bool {
+        self.flash.log().has_clean(page, how == Use::Access)
+            || is_active(Mutant::NearDirty) && self.flash.log().has(page)
+    }
+
+    /// A page that flash has was read from the page cache instead.
+    pub fn was_near(&self) {
+        let area = self.area();
+        [Mark::Reads, Mark::Hits, Mark::Near].into_iter().for_each(|mark| area.count(mark));
+    }
+
     /// The newest version of a page that flash may have.
-    fn peek(&self, page: u64) -> Option<Buf> {
-        match now(self.flash.log().get(page)) {
+    fn look(&self, page: u64, how: Use) -> Option<Buf> {
+        let log = self.flash.log();
+        let got = match how {
+            Use::Access => now(log.get(page)),
+            Use::Scan => now(log.peek(page)),
+        };
+        match got {
             Ok(Got::Hit(bytes, _)) => Some(bytes),
             Ok(Got::Miss) => None,
             Err(errno) => {
@@ -148,7 +189,9 @@ impl Pool {
     pub fn newer(&self, fork: &Fork, blocks: Range<u64>) -> Vec<(u64, Buf)> {
         let number = self.area().names().find(fork).filter(|_| !self.policy.disk_suffices());
         let Some(number) = number else { return Vec::new() };
-        blocks.filter_map(|block| Some((block, self.peek(number.page(block)?)?))).collect()
+        blocks
+            .filter_map(|block| Some((block, self.look(number.page(block)?, Use::Access)?)))
+            .collect()
     }
 
     /// Runs of these blocks that flash does not have.
@@ -234,7 +277,8 @@ impl Pool {
     /// A frame was filled with a page, which had this epoch before.
     pub fn filled(&self, frame: usize, page: u64, epoch: u64, bytes: &[u8]) {
         let (hash, checksum) = (content::hash(bytes), content::checksum(bytes));
-        self.area().set_record(frame, Some(Record { page, epoch, hash, checksum }));
+        let fill = self.area().fill();
+        self.area().set_record(frame, Some(Record { page, epoch, hash, checksum, fill }));
     }
 
     /// The disk is about to be written there without the log, see [`Policy::clear`].

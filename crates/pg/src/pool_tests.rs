@@ -18,7 +18,7 @@ use crate::area::{Area, Mark};
 use crate::content;
 use crate::file::Fork;
 use crate::here::Armed;
-use crate::pool::Pool;
+use crate::pool::{Pool, Use};
 use crate::spare::Spare;
 
 const PAGE: usize = 8192;
@@ -40,6 +40,10 @@ fn page_of(value: u8) -> Vec<u8> {
 
 impl Rig {
     fn new(policy: LogPolicy) -> Self {
+        Self::with_frames(policy, FRAMES)
+    }
+
+    fn with_frames(policy: LogPolicy, frames: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().join("base/5");
         std::fs::create_dir_all(&base).unwrap();
@@ -61,7 +65,7 @@ impl Rig {
         }
         let flash = Arc::new(OwnedFd::from(flash));
         let settings = LogSettings { policy, second_chance: true };
-        let shape = Shape { log, settings, user_words: Area::words(FRAMES) };
+        let shape = Shape { log, settings, user_words: Area::words(frames) };
         let armed = Armed {
             memory: Memory::anonymous(shape).unwrap(),
             spare: Arc::new(Spare::new(Arc::clone(&flash))),
@@ -69,7 +73,7 @@ impl Rig {
             page_bytes: PAGE,
             segment_blocks: 32,
             buffers: 0,
-            frames: FRAMES,
+            frames,
             data: directory.path().as_os_str().as_encoded_bytes().to_vec(),
             directory: Arc::new(Directory::open(directory.path(), Refuse::WRITE).unwrap()),
             version: String::new(),
@@ -96,7 +100,7 @@ impl Rig {
     }
 
     fn has(&self, block: u64) -> Option<u8> {
-        Some(self.pool.fetch(self.page(block))?[100])
+        Some(self.pool.fetch(self.page(block), Use::Access)?[100])
     }
 
     fn on_disk(&self, block: u64) -> u8 {
@@ -114,9 +118,9 @@ fn a_page_that_leaves_as_it_was_read_enters_with_its_checksum() {
     rig.read(0, 3, 5);
     let mut frame = page_of(5);
     content::set_checksum(&mut frame, 0xFFFF); // stale, as in a frame
-    rig.pool.leaves(0, || Buf::copy_of(&frame));
-    assert_eq!(rig.pool.fetch(rig.page(3)).unwrap()[..], page_of(5));
-    rig.pool.leaves(0, || Buf::copy_of(&frame));
+    rig.pool.leaves(0, None, || Buf::copy_of(&frame));
+    assert_eq!(rig.pool.fetch(rig.page(3), Use::Access).unwrap()[..], page_of(5));
+    rig.pool.leaves(0, None, || Buf::copy_of(&frame));
     assert_eq!(rig.pool.area().get(Mark::CleanEntered), 1, "a record is used once");
 }
 
@@ -124,7 +128,7 @@ fn a_page_that_leaves_as_it_was_read_enters_with_its_checksum() {
 fn a_page_that_was_changed_in_its_frame_does_not_enter() {
     let rig = Rig::new(LogPolicy::Through);
     rig.read(0, 3, 5);
-    rig.pool.leaves(0, || Buf::copy_of(&page_of(6)));
+    rig.pool.leaves(0, None, || Buf::copy_of(&page_of(6)));
     assert_eq!(rig.has(3), None);
 }
 
@@ -133,7 +137,7 @@ fn a_page_that_was_written_since_does_not_enter_though_its_bytes_are_those_that_
     let rig = Rig::new(LogPolicy::Through);
     rig.read(0, 3, 5);
     let writing = rig.pool.begin_write(rig.page(3)).unwrap();
-    rig.pool.leaves(0, || Buf::copy_of(&page_of(5)));
+    rig.pool.leaves(0, None, || Buf::copy_of(&page_of(5)));
     assert_eq!(rig.has(3), None);
     rig.pool.end_write(writing, &page_of(6));
     assert_eq!(rig.has(3), Some(6));
@@ -184,7 +188,7 @@ fn a_fork_that_is_dropped_takes_its_pages_along_and_a_cut_one_its_tail() {
     rig.read(1, 10, 5);
     rig.pool.forget(&FORK, 1, 2, &|| Ok(32)).unwrap();
     assert_eq!([3, 31, 32, 40].map(|b| rig.has(b)), [Some(5), Some(5), Some(5), None]);
-    rig.pool.leaves(1, || Buf::copy_of(&page_of(5)));
+    rig.pool.leaves(1, None, || Buf::copy_of(&page_of(5)));
     assert_eq!(rig.has(10), None, "no frame is known to be the same after a cut");
     let before = rig.page(3);
     rig.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
@@ -290,5 +294,36 @@ fn an_area_of_the_same_memory_is_everybodys() {
     rig.write(3, 5);
     let page = other.page(&FORK, 3).unwrap();
     assert_eq!(page, rig.page(3));
-    assert_eq!(other.fetch(page).unwrap()[..], page_of(5));
+    assert_eq!(other.fetch(page, Use::Access).unwrap()[..], page_of(5));
+}
+
+#[test]
+fn only_a_page_that_is_not_dirty_on_flash_may_be_read_from_the_disk() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    let page = rig.page(3);
+    assert!(!rig.pool.has_clean(page, Use::Access), "flash has none");
+    rig.pool.absorb(page, &page_of(5)).unwrap();
+    assert!(!rig.pool.has_clean(page, Use::Access), "the disk has an older version");
+    rig.pool.drain().unwrap();
+    assert!(rig.pool.has_clean(page, Use::Access));
+    assert_eq!((rig.on_disk(3), rig.has(3)), (5, Some(5)));
+}
+
+/// Two frames are filled in turn with consecutive blocks, as a scan does that has a ring of two.
+#[test]
+fn pages_that_are_read_through_a_ring_do_not_enter() {
+    let rig = Rig::with_frames(LogPolicy::Through, 16);
+    for block in 0..8 {
+        let (frame, next) = (block as usize % 2, Some(rig.page(block)));
+        let how = rig.pool.leaves(frame, next, || Buf::copy_of(&page_of(1)));
+        assert_eq!(how == Use::Scan, block >= 2, "{block}");
+        rig.read(frame, block, 1);
+    }
+    // The frames return to others: only these pages enter.
+    for frame in 0..2 {
+        let _ = rig.pool.leaves(frame, Some(rig.page(40)), || Buf::copy_of(&page_of(1)));
+    }
+    let entered: Vec<u64> = (0..8).filter(|block| rig.has(*block).is_some()).collect();
+    assert_eq!(entered, [6, 7]);
+    assert_eq!(rig.pool.area().get(Mark::CleanScanned), 6);
 }

@@ -21,7 +21,7 @@ use crate::here::Armed;
 use crate::instance::Instance;
 use crate::memory::{self, How, Start};
 use crate::place::Memories;
-use crate::pool::Pool;
+use crate::pool::{Pool, Use};
 use crate::spare::Spare;
 
 pub const PAGE: usize = 8192;
@@ -158,7 +158,7 @@ impl Run {
     }
 
     pub fn has(&self, fork: &Fork, block: u64) -> Option<u8> {
-        Some(self.pool.fetch(self.pool.page(fork, block)?)?[100])
+        Some(self.pool.fetch(self.pool.page(fork, block)?, Use::Access)?[100])
     }
 
     pub fn commit(&self, fork: &Fork) {

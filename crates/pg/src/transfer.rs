@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads and writes of relation files, page by page: what of them flash has, what the disk; and advice on reads to come.
 //!
-//! A read into shared buffers: each frame's old page leaves it, then the new one comes from flash, or with its
-//! neighbours in one read from the disk. Any other read goes to the disk, and gets what flash has that is newer.
+//! A read into shared buffers: each frame's old page leaves it, then the new one comes from the kernel's page cache if flash
+//! has it and the disk has the same version, else from flash, else with its neighbours in one read from the disk. Any
+//! other read goes to the disk, and gets what flash has that is newer.
 //! A write of whole pages below the end of a file goes to flash, if that takes changed pages. Any other one: begin each
 //! page, write the disk, end each. A write that is not of whole pages ends none, so they are not on flash.
 #![allow(unsafe_code)]
@@ -21,7 +22,8 @@ use crate::file::{File, Fork};
 use crate::frame;
 use crate::here::{self, Armed};
 use crate::mutant::{Mutant, is_active};
-use crate::pool::{Pool, Writing};
+use crate::near;
+use crate::pool::{Pool, Use, Writing};
 
 /// Parts of a transfer that the kernel takes at most.
 const PARTS_MOST: usize = 1024;
@@ -72,20 +74,16 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         let frames: Option<Vec<usize>> = addresses.iter().map(|a| armed.frame(*a)).collect();
         let page_bytes = armed.page_bytes;
         let slots = frames?.into_iter().zip(addresses).enumerate().map(|(i, (frame, address))| {
-            // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped and writable.
-            pool.leaves(frame, || unsafe { frame::copy(address, page_bytes) });
             let page = pool.page(&span.fork, pool.block(span.segment, span.first + i as u64));
+            // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped and writable.
+            let how = pool.leaves(frame, page, || unsafe { frame::copy(address, page_bytes) });
             let epoch = page.map_or(0, |page| pool.epoch(page));
-            let hit = page.and_then(|page| Some((page, pool.fetch(page)?)));
-            if let Some((page, bytes)) = &hit {
-                // SAFETY: as above; no other process uses it until this read is done.
-                let target = unsafe { slice::from_raw_parts_mut(address as *mut u8, page_bytes) };
-                target.copy_from_slice(bytes);
-                pool.filled(frame, *page, epoch, bytes);
-            }
-            Slot { frame, address, page, epoch, hit: hit.is_some() }
+            Slot { frame, address, page, how, epoch, hit: false }
         });
-        Some((slots.collect::<Vec<_>>(), page_bytes))
+        let mut slots: Vec<Slot> = slots.collect();
+        // SAFETY: the slots are frames, which no other process uses until this read is done.
+        unsafe { read_cached(pool, fd, &mut slots, page_bytes, at) };
+        Some((slots, page_bytes))
     });
     match plan.flatten() {
         // SAFETY: the caller guarantees it.
@@ -139,8 +137,66 @@ struct Slot {
     frame: usize,
     address: usize,
     page: Option<u64>,
+    how: Use,
     epoch: u64,
     hit: bool,
+}
+
+impl Slot {
+    fn part(&self, page_bytes: usize) -> iovec {
+        iovec { iov_base: self.address as *mut _, iov_len: page_bytes }
+    }
+
+    /// The frame has the page's bytes now.
+    ///
+    /// # Safety
+    /// No other process uses the frame.
+    unsafe fn filled(&self, pool: &Pool, page_bytes: usize) {
+        if let Some(page) = self.page {
+            // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped.
+            let bytes = unsafe { slice::from_raw_parts(self.address as *const u8, page_bytes) };
+            pool.filled(self.frame, page, self.epoch, bytes);
+        }
+    }
+}
+
+/// Reads what flash has: from the page cache if that has it and the disk has the same version, else from flash.
+///
+/// # Safety
+/// No other process uses the slots' frames.
+unsafe fn read_cached(pool: &Pool, fd: RawFd, slots: &mut [Slot], page_bytes: usize, at: off_t) {
+    let clean: Vec<bool> = slots
+        .iter()
+        .map(|slot| slot.page.is_some_and(|page| pool.has_clean(page, slot.how)))
+        .collect();
+    let mut next = 0;
+    while next < slots.len() {
+        let run = clean[next..].iter().take_while(|clean| **clean).take(PARTS_MOST).count();
+        let parts: Vec<iovec> =
+            slots[next..next + run].iter().map(|slot| slot.part(page_bytes)).collect();
+        // SAFETY: the caller guarantees it.
+        let got = unsafe { near::read(fd, &parts, page_bytes, at + (next * page_bytes) as off_t) };
+        for slot in &mut slots[next..next + got] {
+            pool.was_near();
+            slot.hit = true;
+            // SAFETY: the caller guarantees it.
+            unsafe { slot.filled(pool, page_bytes) };
+        }
+        next += got;
+        if run > 0 && got == run {
+            continue;
+        }
+        let slot = &mut slots[next];
+        if let Some(bytes) = slot.page.and_then(|page| pool.fetch(page, slot.how)) {
+            // SAFETY: all of a frame; the caller guarantees that no other process uses it.
+            let target = unsafe { slice::from_raw_parts_mut(slot.address as *mut u8, page_bytes) };
+            target.copy_from_slice(&bytes);
+            slot.hit = true;
+            // SAFETY: as above.
+            unsafe { slot.filled(pool, page_bytes) };
+        }
+        next += 1;
+    }
 }
 
 /// Reads what flash did not have; as many bytes as are there without a hole.
@@ -156,8 +212,7 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         }
         let missed = slots[done..].iter().take_while(|s| !s.hit).take(PARTS_MOST).count();
         let run = &slots[done..done + missed];
-        let part = |s: &Slot| iovec { iov_base: s.address as *mut _, iov_len: page_bytes };
-        let parts: Vec<iovec> = run.iter().map(part).collect();
+        let parts: Vec<iovec> = run.iter().map(|slot| slot.part(page_bytes)).collect();
         let from = at + (done * page_bytes) as off_t;
         // SAFETY: the caller guarantees it.
         let got = unsafe { libc::preadv(fd, parts.as_ptr(), parts.len() as i32, from) };
@@ -166,15 +221,8 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         }
         let whole = got as usize / page_bytes;
         here::with(|_, pool| {
-            for slot in &run[..whole] {
-                if let Some(page) = slot.page {
-                    let start = slot.address as *const u8;
-                    // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped, and no other process
-                    // uses the frame until this read is done.
-                    let bytes = unsafe { slice::from_raw_parts(start, page_bytes) };
-                    pool.filled(slot.frame, page, slot.epoch, bytes);
-                }
-            }
+            // SAFETY: no other process uses the frames until this read is done.
+            run[..whole].iter().for_each(|slot| unsafe { slot.filled(pool, page_bytes) });
         });
         if whole < missed {
             return (done * page_bytes) as ssize_t + got;

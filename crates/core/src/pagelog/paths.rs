@@ -95,6 +95,18 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page).is_some()
     }
 
+    /// Whether the origin has the version that the log has of this page. If so, it counts as an access with `access`.
+    pub fn has_clean(&self, page: u64, access: bool) -> bool {
+        let _guard = self.lock();
+        let Some(slot) = self.words.find(page) else { return false };
+        let word = self.words.slot(slot);
+        let clean = word & DIRTY == 0 && kind_of(word) == Kind::Page;
+        if clean && access {
+            self.words.set_slot(slot, word | REFERENCED);
+        }
+        clean
+    }
+
     /// The position of a slot, between tail and head.
     pub(super) fn position(&self, slot: u32) -> u64 {
         let tail = self.words.get(Mark::Tail);
