@@ -99,14 +99,14 @@ install-postgres:
 	@$(PG_DIRECTORIES); \
 	set -x; install -D -m 755 $(LARDER_PG) "$(DESTDIR)$$lib/larder.so" && \
 	    install -d "$(DESTDIR)$$share/extension" && \
-	    install -m 644 postgres/extension/larder.control postgres/extension/larder--1.0.sql \
+	    install -m 644 postgres/extension/larder.control postgres/extension/larder--*.sql \
 	        "$(DESTDIR)$$share/extension"
 
 # What install-postgres installs, with the same PG_CONFIG and DESTDIR.
 uninstall-postgres:
 	@$(PG_DIRECTORIES); \
 	set -x; rm -f "$(DESTDIR)$$lib/larder.so" "$(DESTDIR)$$share/extension/larder.control" \
-	    "$(DESTDIR)$$share/extension/larder--1.0.sql"
+	    "$(DESTDIR)$$share/extension/larder--1.0.sql" "$(DESTDIR)$$share/extension/larder--1.0--1.1.sql"
 
 demo: build deps-demo
 	$(RELEASE)/larder demo --dir $(DEMO)
