@@ -3,7 +3,7 @@
 //!
 //! Invariant: no device is read. What the page cache lacks is left to flash, so a slow disk is not asked.
 //!
-//! Why not `mincore` or `cachestat`: both need another call for the read, and the pages may be gone by then.
+//! Why not `mincore` or `cachestat`: both need another call for the read, and in between the pages may leave the page cache.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, RawFd};
