@@ -26,7 +26,7 @@ const SOON: u64 = 2;
 #[must_use]
 pub fn has(left: &Record, next: u64, now: u64, frames: u64) -> bool {
     let (before, after) = (Number::of_page(left.page), Number::of_page(next));
-    let ahead = after.1.checked_sub(before.1).unwrap_or(0);
+    let ahead = after.1.saturating_sub(before.1);
     before.0 == after.0
         && (1..=frames / PART).contains(&ahead)
         && now.saturating_sub(left.fill) <= frames / SOON
