@@ -48,6 +48,8 @@ pub struct Armed {
     pub page_bytes: usize,
     /// Blocks of a segment.
     pub segment_blocks: u64,
+    /// The server opens relation files with O_DIRECT, so that the page cache has none of them.
+    pub direct: bool,
     /// First byte of shared buffers in this address space.
     pub buffers: usize,
     /// Frames there.

@@ -6,32 +6,24 @@
 //! Why not `mincore` or `cachestat`: both need another call for the read, and in between the pages may leave the page cache.
 #![allow(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 
 use libc::{iovec, off_t};
-use rustix::fs::OFlags;
 
 /// Reads whole pages, of `page_bytes` each, up to the first that the page cache lacks; returns how many. None if the file
-/// system cannot tell (FUSE), or the descriptor passes the page cache by.
+/// system cannot tell (FUSE).
 ///
 /// # Safety
-/// As `preadv`: each part is memory that nothing else uses meanwhile.
+/// As `preadv`: each part is memory that nothing else uses meanwhile. The descriptor does not pass the page cache by.
 #[must_use]
 pub unsafe fn read(fd: RawFd, parts: &[iovec], page_bytes: usize, at: off_t) -> usize {
-    if parts.is_empty() || is_direct(fd) {
+    if parts.is_empty() {
         return 0;
     }
     // SAFETY: the caller guarantees it.
     let got =
         unsafe { libc::preadv2(fd, parts.as_ptr(), parts.len() as i32, at, libc::RWF_NOWAIT) };
     usize::try_from(got).map_or(0, |bytes| bytes / page_bytes)
-}
-
-/// Whether reads by this descriptor go to the device.
-fn is_direct(fd: RawFd) -> bool {
-    // SAFETY: the server's own descriptor, open for the time of its call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
 
 #[cfg(test)]

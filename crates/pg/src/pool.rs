@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Got, New};
+use larder_core::pagelog::{Got, Latest, New};
 use larder_core::request::Errno;
 use larder_shared::{Locked, Pages, now};
 
@@ -154,17 +154,23 @@ impl Pool {
         bytes
     }
 
-    /// Whether flash has the page and the disk has the same version.
+    /// Where the newest version of a page is.
     #[must_use]
-    pub fn has_clean(&self, page: u64, how: Use) -> bool {
-        self.flash.log().has_clean(page, how == Use::Access)
-            || is_active(Mutant::NearDirty) && self.flash.log().has(page)
+    pub fn latest(&self, page: u64, how: Use) -> Latest {
+        match self.flash.log().latest(page, how == Use::Access) {
+            Latest::Log if is_active(Mutant::NearDirty) => Latest::Both,
+            latest => latest,
+        }
     }
 
-    /// A page that flash has was read from the page cache instead.
-    pub fn was_near(&self) {
+    /// A page was read from the kernel's page cache instead of flash or the disk.
+    pub fn was_near(&self, latest: Latest) {
         let area = self.area();
-        [Mark::Reads, Mark::Hits, Mark::Near].into_iter().for_each(|mark| area.count(mark));
+        area.count(Mark::Reads);
+        if latest == Latest::Both {
+            area.count(Mark::Hits);
+            area.count(Mark::Near);
+        }
     }
 
     /// The newest version of a page that flash may have.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+use larder_core::pagelog::{Geometry, Latest, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Pages, Shape};
 
@@ -72,6 +72,7 @@ impl Rig {
             flash,
             page_bytes: PAGE,
             segment_blocks: 32,
+            direct: false,
             buffers: 0,
             frames,
             data: directory.path().as_os_str().as_encoded_bytes().to_vec(),
@@ -301,11 +302,12 @@ fn an_area_of_the_same_memory_is_everybodys() {
 fn only_a_page_that_is_not_dirty_on_flash_may_be_read_from_the_disk() {
     let rig = Rig::new(LogPolicy::Bounded);
     let page = rig.page(3);
-    assert!(!rig.pool.has_clean(page, Use::Access), "flash has none");
+    let latest = || rig.pool.latest(page, Use::Access);
+    assert_eq!(latest(), Latest::Origin);
     rig.pool.absorb(page, &page_of(5)).unwrap();
-    assert!(!rig.pool.has_clean(page, Use::Access), "the disk has an older version");
+    assert_eq!(latest(), Latest::Log, "the disk has an older version");
     rig.pool.drain().unwrap();
-    assert!(rig.pool.has_clean(page, Use::Access));
+    assert_eq!(latest(), Latest::Both);
     assert_eq!((rig.on_disk(3), rig.has(3)), (5, Some(5)));
 }
 

@@ -96,6 +96,7 @@ impl Place {
             flash,
             page_bytes: PAGE,
             segment_blocks: 32,
+            direct: false,
             buffers: 0,
             frames: 4,
             data: self.server.data.clone().into_bytes(),

@@ -2,8 +2,7 @@
 //! Reads and writes of relation files, page by page: what of them flash has, what the disk; and advice on reads to come.
 //!
 //! A read into shared buffers: each frame's old page leaves it, then the new one comes from the kernel's page cache if flash
-//! has it and the disk has the same version, else from flash, else with its neighbours in one read from the disk. Any
-//! other read goes to the disk, and gets what flash has that is newer.
+//! has no newer version, else from flash, else with its neighbours in one read from the disk. Any other read goes to the disk, and gets what flash has that is newer.
 //! A write of whole pages below the end of a file goes to flash, if that takes changed pages. Any other one: begin each
 //! page, write the disk, end each. A write that is not of whole pages ends none, so they are not on flash.
 #![allow(unsafe_code)]
@@ -13,6 +12,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::slice;
 
 use larder_core::buf::Buf;
+use larder_core::pagelog::Latest;
 use larder_core::request::Errno;
 use larder_shared::Locked;
 use libc::{iovec, off_t, ssize_t};
@@ -82,12 +82,12 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         });
         let mut slots: Vec<Slot> = slots.collect();
         // SAFETY: the slots are frames, which no other process uses until this read is done.
-        unsafe { read_cached(pool, fd, &mut slots, page_bytes, at) };
+        unsafe { read_cached(armed, pool, fd, &mut slots, at) };
         Some((slots, page_bytes))
     });
     match plan.flatten() {
         // SAFETY: the caller guarantees it.
-        Some((slots, page_bytes)) => unsafe { read_missed(fd, &slots, page_bytes, at) },
+        Some((mut slots, page_bytes)) => unsafe { read_missed(fd, &mut slots, page_bytes, at) },
         // SAFETY: the caller guarantees it.
         None => unsafe { read_around(fd, parts, at, real) },
     }
@@ -151,7 +151,8 @@ impl Slot {
     ///
     /// # Safety
     /// No other process uses the frame.
-    unsafe fn filled(&self, pool: &Pool, page_bytes: usize) {
+    unsafe fn filled(&mut self, pool: &Pool, page_bytes: usize) {
+        self.hit = true;
         if let Some(page) = self.page {
             // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped.
             let bytes = unsafe { slice::from_raw_parts(self.address as *const u8, page_bytes) };
@@ -160,25 +161,24 @@ impl Slot {
     }
 }
 
-/// Reads what flash has: from the page cache if that has it and the disk has the same version, else from flash.
+/// Reads what no disk is needed for: from the page cache what it has and flash has no newer version of, else from flash.
 ///
 /// # Safety
 /// No other process uses the slots' frames.
-unsafe fn read_cached(pool: &Pool, fd: RawFd, slots: &mut [Slot], page_bytes: usize, at: off_t) {
-    let clean: Vec<bool> = slots
-        .iter()
-        .map(|slot| slot.page.is_some_and(|page| pool.has_clean(page, slot.how)))
-        .collect();
+unsafe fn read_cached(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot], at: off_t) {
+    let page_bytes = armed.page_bytes;
+    let latest = |slot: &Slot| slot.page.map_or(Latest::Origin, |page| pool.latest(page, slot.how));
+    let all: Vec<Latest> = slots.iter().map(latest).collect();
     let mut next = 0;
     while next < slots.len() {
-        let run = clean[next..].iter().take_while(|clean| **clean).take(PARTS_MOST).count();
+        let on_disk = |latest: &&Latest| **latest != Latest::Log && !armed.direct;
+        let run = all[next..].iter().take_while(on_disk).take(PARTS_MOST).count();
         let parts: Vec<iovec> =
             slots[next..next + run].iter().map(|slot| slot.part(page_bytes)).collect();
         // SAFETY: the caller guarantees it.
         let got = unsafe { near::read(fd, &parts, page_bytes, at + (next * page_bytes) as off_t) };
-        for slot in &mut slots[next..next + got] {
-            pool.was_near();
-            slot.hit = true;
+        for (slot, latest) in slots[next..next + got].iter_mut().zip(&all[next..]) {
+            pool.was_near(*latest);
             // SAFETY: the caller guarantees it.
             unsafe { slot.filled(pool, page_bytes) };
         }
@@ -191,7 +191,6 @@ unsafe fn read_cached(pool: &Pool, fd: RawFd, slots: &mut [Slot], page_bytes: us
             // SAFETY: all of a frame; the caller guarantees that no other process uses it.
             let target = unsafe { slice::from_raw_parts_mut(slot.address as *mut u8, page_bytes) };
             target.copy_from_slice(&bytes);
-            slot.hit = true;
             // SAFETY: as above.
             unsafe { slot.filled(pool, page_bytes) };
         }
@@ -203,7 +202,7 @@ unsafe fn read_cached(pool: &Pool, fd: RawFd, slots: &mut [Slot], page_bytes: us
 ///
 /// # Safety
 /// As `preadv`, of the slots' addresses.
-unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -> ssize_t {
+unsafe fn read_missed(fd: RawFd, slots: &mut [Slot], page_bytes: usize, at: off_t) -> ssize_t {
     let mut done = 0;
     while done < slots.len() {
         if slots[done].hit {
@@ -211,7 +210,7 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
             continue;
         }
         let missed = slots[done..].iter().take_while(|s| !s.hit).take(PARTS_MOST).count();
-        let run = &slots[done..done + missed];
+        let run = &mut slots[done..done + missed];
         let parts: Vec<iovec> = run.iter().map(|slot| slot.part(page_bytes)).collect();
         let from = at + (done * page_bytes) as off_t;
         // SAFETY: the caller guarantees it.
@@ -222,7 +221,7 @@ unsafe fn read_missed(fd: RawFd, slots: &[Slot], page_bytes: usize, at: off_t) -
         let whole = got as usize / page_bytes;
         here::with(|_, pool| {
             // SAFETY: no other process uses the frames until this read is done.
-            run[..whole].iter().for_each(|slot| unsafe { slot.filled(pool, page_bytes) });
+            run[..whole].iter_mut().for_each(|slot| unsafe { slot.filled(pool, page_bytes) });
         });
         if whole < missed {
             return (done * page_bytes) as ssize_t + got;

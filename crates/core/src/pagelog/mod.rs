@@ -82,7 +82,7 @@ pub use self::held::Burial;
 pub use self::host::{Burials, Host, now};
 pub use self::inspect::Inspection;
 pub use self::ops::Change;
-pub use self::paths::{Got, New, PageLog};
+pub use self::paths::{Got, Latest, New, PageLog};
 pub use self::policy::{LogPolicy, LogSettings};
 pub use self::recover::Found;
 pub use self::status::LogStatus;

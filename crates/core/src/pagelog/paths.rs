@@ -41,6 +41,17 @@ pub enum Got {
     Miss,
 }
 
+/// Where the newest version of a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latest {
+    /// On the origin: the log does not have the page.
+    Origin,
+    /// On the origin and in the log.
+    Both,
+    /// In the log, or lost.
+    Log,
+}
+
 /// The result of an attempt to admit a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum New {
@@ -95,16 +106,18 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page).is_some()
     }
 
-    /// Whether the origin has the version that the log has of this page. If so, it counts as an access with `access`.
-    pub fn has_clean(&self, page: u64, access: bool) -> bool {
+    /// Where the newest version of a page is. One that is clean in the log counts as accessed with `access`.
+    pub fn latest(&self, page: u64, access: bool) -> Latest {
         let _guard = self.lock();
-        let Some(slot) = self.words.find(page) else { return false };
+        let Some(slot) = self.words.find(page) else { return Latest::Origin };
         let word = self.words.slot(slot);
-        let clean = word & DIRTY == 0 && kind_of(word) == Kind::Page;
-        if clean && access {
+        if word & DIRTY != 0 || kind_of(word) != Kind::Page {
+            return Latest::Log;
+        }
+        if access {
             self.words.set_slot(slot, word | REFERENCED);
         }
-        clean
+        Latest::Both
     }
 
     /// The position of a slot, between tail and head.
