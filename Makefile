@@ -142,6 +142,7 @@ lint:
 	$(CARGO) clippy --locked -p larder-shared -p larder-pg --features mutants --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	$(CARGO) deny --log-level error check licenses bans sources
+	scripts/advisories
 	$(CARGO) run --locked -q -p xtask -- tidy
 
 # Relative links, anchors and paths are checked by tidy.
