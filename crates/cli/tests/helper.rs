@@ -112,6 +112,44 @@ fn a_killed_helper_is_reported_and_the_file_stays() {
 }
 
 /// A terminal interrupts a group of processes, and systemd signals all processes of a unit.
+/// The kernel may give both mounts the same device number.
+#[test]
+fn a_late_helper_leaves_the_file_of_the_next_server() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let words = fuse_words(&place, "vol", &["--origin", "mem:1MiB"]);
+    let first = Server::start(&words);
+    let late = helper_of(&place);
+    kill_process(late, Signal::STOP).unwrap();
+    first.kill();
+    let next = Server::start(&words);
+    kill_process(late, Signal::CONT).unwrap();
+    eventually("the late helper has ended", || is_gone(late));
+    open(&place, "vol").read_exact_at(&mut [0; 512], 0).unwrap();
+    next.stop();
+    assert_eq!(Mounted::count(&place.path("vol")), 0);
+}
+
+#[test]
+fn a_stop_does_not_wait_long_for_a_helper_that_does_not_answer() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let words = fuse_words(&place, "vol", &["--origin", "mem:1MiB", "--drain", "1s"]);
+    let mut server = Server::start(&words);
+    let helper = helper_of(&place);
+    kill_process(helper, Signal::STOP).unwrap();
+    server.signal(Signal::TERM);
+    let ended = server.wait(PATIENCE);
+    assert!(ended.err.contains("the helper process does not answer within 3 s"), "{ended:?}");
+    kill_process(helper, Signal::CONT).unwrap();
+    eventually("it unmounts the file when it continues", || is_gone(helper));
+    assert_eq!(Mounted::count(&place.path("vol")), 0);
+}
+
 #[test]
 fn signals_that_stop_a_server_do_not_end_its_helper() {
     if !can_mount() {

@@ -25,7 +25,8 @@ pub const OF_HELPER: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// Drops all capabilities of this thread except these. Programs that it executes inherit none.
+/// Drops all capabilities of this thread except these. If it drops any, programs that it executes inherit none of the
+/// ambient set.
 ///
 /// # Errors
 /// The kernel or a filter of system calls forbids it.

@@ -2,7 +2,8 @@
 //! System calls that a server does not make after its start: the kernel refuses them (seccomp).
 //!
 //! Purpose: an attacker who controls the process through a fault in it executes nothing, changes no mount, namespace,
-//! user, module or clock, and reaches no other process; and has fewer parts of the kernel to attack.
+//! user, module or clock, and neither signals, traces nor limits another process; and has fewer parts of the kernel to
+//! attack. Sockets stay usable: what other processes do for their clients, they do for this one too.
 //!
 //! Invariants: it holds for all threads and is never lifted. A refused call fails with EPERM and ends nothing, so that a
 //! library that makes one without need continues. New namespaces are refused to `clone`; `clone3` fails as on a kernel
@@ -19,7 +20,7 @@ use std::io;
 use libc::c_long;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, apply_filter_all_threads,
+    SeccompRule, TargetArch, apply_filter_all_threads,
 };
 
 /// Refused with EPERM.
@@ -32,6 +33,10 @@ const DENIED: &[c_long] = &[
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
     libc::SYS_process_mrelease,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
     libc::SYS_kcmp,
     libc::SYS_pidfd_getfd,
     libc::SYS_move_pages,
@@ -94,6 +99,10 @@ const DENIED: &[c_long] = &[
     libc::SYS_setdomainname,
     libc::SYS_vhangup,
     libc::SYS_syslog,
+    // Newer than the constants: lsm_set_self_attr, open_tree_attr, file_setattr. All processors have these numbers.
+    460,
+    467,
+    469,
 ];
 
 /// Those of this processor.
@@ -113,6 +122,9 @@ const DENIED_HERE: &[c_long] = &[];
 const X32: c_long = 0x4000_0000;
 const X32_ONLY: std::ops::RangeInclusive<c_long> = 512..=547;
 
+/// Requests of `ioctl` that type into a terminal or change a console.
+const TYPES: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+
 /// Flags of `clone` for new namespaces.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNS,
@@ -124,11 +136,14 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Refuses them to all threads. Returns whether the kernel can.
+/// Refuses them to all threads. Returns whether the kernel can, and a filter can be made for this processor.
 ///
 /// # Errors
 /// The kernel has seccomp, and rejects the filters.
 pub fn deny() -> Result<bool, seccompiler::Error> {
+    if TargetArch::try_from(std::env::consts::ARCH).is_err() {
+        return Ok(false);
+    }
     for filter in filters()? {
         match apply_filter_all_threads(&filter) {
             Ok(()) => {}
@@ -155,8 +170,22 @@ fn filters() -> Result<[BpfProgram; 2], seccompiler::Error> {
     }
     let namespaces = NAMESPACES.into_iter().map(namespace).collect::<Result<_, _>>()?;
     denied.insert(libc::SYS_clone, namespaces);
+    let own = u64::from(std::process::id());
+    for call in [libc::SYS_kill, libc::SYS_tgkill] {
+        denied.insert(call, vec![rule(0, SeccompCmpOp::Ne, own)?]);
+    }
+    // 0 is this process.
+    denied.insert(libc::SYS_prlimit64, vec![rule(0, SeccompCmpOp::Ne, 0)?]);
+    let types = TYPES.into_iter().map(|request| rule(1, SeccompCmpOp::Eq, request));
+    denied.insert(libc::SYS_ioctl, types.collect::<Result<_, _>>()?);
     let unseen = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok([filter(denied, libc::EPERM)?, filter(unseen, libc::ENOSYS)?])
+}
+
+/// Matches calls by the lower half of one argument.
+fn rule(argument: u8, is: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::Error> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)?;
+    Ok(SeccompRule::new(vec![condition])?)
 }
 
 /// Matches a `clone` with this flag.
@@ -182,6 +211,7 @@ mod tests {
 
     use rustix::io::Errno;
     use rustix::mount::{UnmountFlags, unmount};
+    use rustix::process::{Resource, getpid, getppid, getrlimit, prlimit, test_kill_process};
 
     use super::*;
 
@@ -196,6 +226,12 @@ mod tests {
             // By `clone`, without namespaces.
             assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
             assert!(std::fs::read("/proc/self/status").is_ok());
+            let (own, parent) = (getpid(), getppid().unwrap());
+            assert_eq!(test_kill_process(parent), Err(Errno::PERM));
+            assert_eq!(test_kill_process(own), Ok(()));
+            assert!(prlimit(None, Resource::Nofile, getrlimit(Resource::Nofile)).is_ok());
+            let limit = getrlimit(Resource::Nofile);
+            assert_eq!(prlimit(Some(parent), Resource::Nofile, limit).err(), Some(Errno::PERM));
         };
         std::thread::spawn(filtered).join().unwrap();
     }

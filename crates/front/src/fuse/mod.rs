@@ -121,7 +121,8 @@ impl FuseDoor {
         let begin = Instant::now();
         let mut warned = false;
         self.gate.expect_end();
-        while matches!(self.mounter.unmount(&self.path), Ok(Unmounted::Busy)) {
+        // If it cannot be unmounted, its users have the same time to end.
+        while !matches!(self.mounter.unmount(&self.path), Ok(Unmounted::Done)) {
             if hurry() || begin.elapsed() >= bound / 2 {
                 break;
             }

@@ -7,13 +7,15 @@
 //!
 //! Invariants: only the PATHs that a `Direct` was made with are mounted, on their terms, and only what was mounted
 //! here is unmounted. After [`detach`](Mounter::detach) PATH is as it was before. Two processes do not change a PATH
-//! at the same time: each locks the directory above. So a process that unmounts the file of a killed server does not
-//! unmount that of the next one, which mounts meanwhile.
+//! at the same time: each locks the directory above. A process whose server is gone unmounts only dead file systems: one
+//! that works is that of a later server, although it may have the same device number.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,12 +24,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::error::MountError;
 use super::mount::{self, Mount, Terms, Unmounted};
-use super::place::Place;
+use super::place::{Place, is_dead};
 
 /// How long another process may lock the directory. Every user that can read it can lock it, so that the lock must not
 /// decide whether a server starts and stops.
 const LOCK_BOUND: Duration = Duration::from_secs(2);
-/// Time between two attempts to lock.
+/// How long the kernel may take to close the files of a killed server.
+const DEATH_BOUND: Duration = Duration::from_secs(1);
+/// Time between two attempts.
 const POLL: Duration = Duration::from_millis(5);
 
 /// Mounts and unmounts files.
@@ -71,12 +75,58 @@ pub struct Mounted {
 pub struct Direct {
     terms: HashMap<PathBuf, Terms>,
     open: Mutex<HashMap<PathBuf, (Mount, Place)>>,
+    /// A lock was waited for in vain. No other is waited for: a stop has many files to unmount, and one bound.
+    impatient: AtomicBool,
 }
 
 impl Direct {
     /// For these PATHs, and no others.
     pub fn new(places: impl IntoIterator<Item = (PathBuf, Terms)>) -> Self {
-        Self { terms: places.into_iter().collect(), open: Mutex::default() }
+        Self {
+            terms: places.into_iter().collect(),
+            open: Mutex::default(),
+            impatient: AtomicBool::new(false),
+        }
+    }
+
+    /// Locks the directory above PATH until the returned file is dropped. Without a lock after [`LOCK_BOUND`].
+    fn lock(&self, path: &Path) -> Option<File> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(parent.unwrap_or(Path::new("."))).ok()?;
+        let begin = Instant::now();
+        while flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if self.impatient.load(Relaxed) || begin.elapsed() > LOCK_BOUND {
+                self.impatient.store(true, Relaxed);
+                return None;
+            }
+            std::thread::sleep(POLL);
+        }
+        Some(directory)
+    }
+
+    /// The server is gone: detaches what it left mounted, and forgets what works, which is a later server's.
+    pub fn outlive(&self) {
+        for path in self.paths() {
+            let _lock = self.lock(&path);
+            let left = if dies(&path) { self.detach_locked(&path) } else { Ok(()) };
+            if let Err(e) = left {
+                tracing::warn!("fuse:{}: stays mounted: {e}", path.display());
+            }
+            self.open().remove(&path);
+        }
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        self.open().keys().cloned().collect()
+    }
+
+    fn detach_locked(&self, path: &Path) -> Result<(), MountError> {
+        let mut open = self.open();
+        let Some((mount, place)) = open.get(path) else { return Ok(()) };
+        mount.detach()?;
+        place.clean_up();
+        open.remove(path);
+        Ok(())
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<PathBuf, (Mount, Place)>> {
@@ -87,9 +137,9 @@ impl Direct {
 /// What is still mounted is detached.
 impl Drop for Direct {
     fn drop(&mut self) {
-        let paths: Vec<PathBuf> = self.open().keys().cloned().collect();
-        for path in paths {
-            if let Err(e) = self.detach(&path) {
+        for path in self.paths() {
+            let _lock = self.lock(&path);
+            if let Err(e) = self.detach_locked(&path) {
                 tracing::warn!("fuse:{}: stays mounted: {e}", path.display());
             }
         }
@@ -98,7 +148,7 @@ impl Drop for Direct {
 
 impl Mounter for Direct {
     fn check(&self, path: &Path) -> Result<(), VolumeError> {
-        let _lock = lock(path);
+        let _lock = self.lock(path);
         Place::prepare(path).map(|place| place.clean_up())
     }
 
@@ -106,7 +156,7 @@ impl Mounter for Direct {
         let usage = |e: MountError| VolumeError::Usage(format!("fuse:{}: {e}", path.display()));
         let unknown = || usage(MountError::Asked("is not a file of this server".to_owned()));
         let terms = *self.terms.get(path).ok_or_else(unknown)?;
-        let _lock = lock(path);
+        let _lock = self.lock(path);
         let place = Place::prepare(path)?;
         let mounted = mount::mount(&place, "larder", terms);
         let (device, mount) = mounted.map_err(|e| {
@@ -119,31 +169,24 @@ impl Mounter for Direct {
     }
 
     fn unmount(&self, path: &Path) -> Result<Unmounted, MountError> {
-        let _lock = lock(path);
+        let _lock = self.lock(path);
         Ok(self.open().get(path).map_or(Unmounted::Done, |(mount, _)| mount.unmount()))
     }
 
     fn detach(&self, path: &Path) -> Result<(), MountError> {
-        let _lock = lock(path);
-        let mut open = self.open();
-        let Some((mount, place)) = open.get(path) else { return Ok(()) };
-        mount.detach()?;
-        place.clean_up();
-        open.remove(path);
-        Ok(())
+        let _lock = self.lock(path);
+        self.detach_locked(path)
     }
 }
 
-/// Locks the directory above PATH until the returned file is dropped. Without a lock after [`LOCK_BOUND`].
-fn lock(path: &Path) -> Option<File> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = File::open(parent.unwrap_or(Path::new("."))).ok()?;
+/// Waits until the file system at PATH is dead; returns whether it is.
+fn dies(path: &Path) -> bool {
     let begin = Instant::now();
-    while flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if begin.elapsed() > LOCK_BOUND {
-            return None;
+    while !is_dead(path) {
+        if begin.elapsed() > DEATH_BOUND {
+            return false;
         }
         std::thread::sleep(POLL);
     }
-    Some(directory)
+    true
 }

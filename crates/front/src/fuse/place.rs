@@ -124,7 +124,7 @@ fn clear_stale(given: &Path, path: &Path) -> Result<(), VolumeError> {
 }
 
 /// Whether this mount's server is gone. A server that does not answer in time counts as alive.
-fn is_dead(path: &Path) -> bool {
+pub(super) fn is_dead(path: &Path) -> bool {
     let (answer, answered) = channel();
     let path = path.to_owned();
     let body = move || {

@@ -4,8 +4,8 @@
 //! Invariants: every pushed entry yields exactly one completion, and `outstanding` counts the entries whose completion
 //! has not been reaped. Entries reach the kernel in the order in which they were pushed; those that do not fit into the
 //! submission queue wait in `backlog`. Completions are never lost: the kernel keeps those that do not fit and returns
-//! them with a later call. The kernel rejects every operation that the driver does not use (EACCES): filters of system
-//! calls do not see operations of a ring, so that an attacker who controls the process would have all of them.
+//! them with a later call. The kernel rejects every operation of the ring that the driver does not use (EACCES), because
+//! filters of system calls do not see operations of a ring. It does not keep the process from setting up another ring.
 //!
 //! Why not registered files and buffers: they would save tens of nanoseconds of an operation that takes microseconds,
 //! and buffers are allocated and freed continuously.

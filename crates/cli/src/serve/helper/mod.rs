@@ -17,6 +17,7 @@
 pub mod process;
 mod wire;
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,10 @@ use self::wire::{MOST_BYTES, Reply, Request, Verb};
 
 /// The hidden subcommand.
 pub const COMMAND: &str = "helper";
-/// How long the helper may take for a reply. It waits 5 s for the server of an existing mount.
-const REPLY_BOUND: Duration = Duration::from_secs(20);
+/// How long the helper may take for a reply at a start. It waits 5 s for the server of an existing mount.
+const START_BOUND: Duration = Duration::from_secs(20);
+/// The same at a stop, which has a bound of its own.
+const STOP_BOUND: Duration = Duration::from_secs(3);
 /// How long the end of the helper may take.
 const END_BOUND: Duration = Duration::from_secs(5);
 /// Time between two looks whether it has ended.
@@ -92,7 +95,7 @@ impl Helper {
     fn lost(&self, why: &str) -> String {
         let paths: Vec<String> = self.places.iter().map(|p| p.display().to_string()).collect();
         let paths = paths.join(", ");
-        format!("{why}; {paths} is served until the stop, and the next start there unmounts it")
+        format!("{why}; mounted until the next start there: {paths}")
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
@@ -105,8 +108,13 @@ impl Helper {
         let place = place.ok_or_else(|| "is not a file of this server".to_owned())?;
         let mut process = self.process();
         let Some(Process { socket, .. }) = process.as_ref() else {
-            return Err("the helper process has ended".to_owned());
+            return Err("the helper process is lost".to_owned());
         };
+        let bound = match verb {
+            Verb::Check | Verb::Mount => START_BOUND,
+            Verb::Unmount | Verb::Detach => STOP_BOUND,
+        };
+        let _ = set_socket_timeout(socket, Timeout::Recv, Some(bound));
         let mut bytes = [0; MOST_BYTES];
         let request = Request { verb, place };
         let asked = send(socket, &request.bytes(), None).and_then(|()| receive(socket, &mut bytes));
@@ -116,9 +124,12 @@ impl Helper {
                 Some(reply) => return Ok((reply, fd)),
                 None => "the helper process gave a wrong reply".to_owned(),
             },
-            Err(e) => format!("the helper process does not answer: {e}"),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                format!("the helper process does not answer within {} s", bound.as_secs())
+            }
+            Err(e) => format!("the helper process cannot be asked: {e}"),
         };
-        // A later reply could be that to this request. One that does not answer is not waited for.
+        // A late reply would be taken for that to the next request, so that there is none.
         *process = None;
         tracing::error!("{}", self.lost(&why));
         Err(why)
@@ -184,12 +195,9 @@ impl Drop for Helper {
 fn spawn(files: &[&Listen]) -> Result<Process> {
     let flags = SocketFlags::CLOEXEC;
     let (socket, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(REPLY_BOUND))?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("larder").args([COMMAND, "--"]).args(files.iter().map(|file| file.to_string()));
     command.env_remove("NOTIFY_SOCKET");
-    // In a group of its own, so that a terminal interrupts neither it nor a program that it executes.
-    command.process_group(0);
     let child = command.stdin(its).spawn()?;
     Ok(Process { child, socket })
 }

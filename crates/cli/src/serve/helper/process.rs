@@ -58,6 +58,9 @@ fn path(listen: &Listen) -> Option<PathBuf> {
 
 /// Protects this process against others of its user, and from signals.
 fn protect() -> Result<()> {
+    // Of no terminal, which could interrupt or stop it, or a program that it executes. It fails for the leader of a group,
+    // which a shell started.
+    let _ = rustix::process::setsid();
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::thread::set_name(c"larder-helper")?;
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
@@ -76,6 +79,7 @@ fn answer_all(direct: &Direct, places: &[PathBuf]) -> Result<()> {
             exit::failed(&format!("standard input: {e}; accepted: the socket of a server"))
         })?;
         if len == 0 {
+            direct.outlive();
             return Ok(());
         }
         let request = bytes.get(..len).and_then(Request::parse);
@@ -102,7 +106,7 @@ fn answer_all(direct: &Direct, places: &[PathBuf]) -> Result<()> {
                 Err(e) => (Reply::Failed(e.to_string()), None),
             },
         };
-        // A server that is gone is noticed by the next request.
+        // A server that is gone has closed the socket, which the next receive notices.
         let _ = send(&socket, &reply.bytes(), device.as_ref().map(AsFd::as_fd));
     }
 }
