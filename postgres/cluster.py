@@ -10,6 +10,7 @@ found by its working directory, which is the data directory for every process of
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -26,6 +27,8 @@ CONF = "start.conf"
 CACHING = re.compile(r"larder: caching: \d+ MiB of flash, (\d+) pages in it \(([^)]*)\)")
 EMPTY, STOPPED, LEFT = "empty", "warm after a stop", "as the last start left it"
 RECOVERED = "recovered from flash"
+# As the extension has it, in databases without the extension.
+STATUS = "create function larder_status() returns text as '{}', 'larder_status' language c strict"
 
 
 class Failed(Exception):
@@ -276,6 +279,19 @@ class Cluster:
         for segment in self.segments:
             segment.unlink(missing_ok=True)
         shutil.rmtree(self.home)
+
+
+def make_status(cluster: Cluster, database: str = "postgres") -> None:
+    """Makes the function that the next one calls."""
+    cluster.sql(STATUS.format(cluster.library), database)
+
+
+def status(cluster: Cluster, database: str = "postgres") -> dict[str, int]:
+    """The library's counters."""
+    found: dict[str, int] = json.loads(
+        # Without the notice that states why nothing is cached.
+        cluster.sql("set client_min_messages = warning; select larder_status()", database))
+    return found
 
 
 def main() -> None:

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
-from cluster import Cluster, Failed
+from cluster import Cluster, Failed, status
 
 # In the server's log: what no kill excuses. The server's own codes for damage, and the library's cries.
 DAMAGE = re.compile(
@@ -17,7 +16,6 @@ DAMAGE = re.compile(
     r"larder: (?!caching: |standby.signal|recovery.signal|backup_label is there|bringing up to|"
     r"fsync or full_page_writes is off|changed pages go to flash again)"
 )
-STATUS = "create function larder_status() returns text as '{}', 'larder_status' language c strict"
 
 
 def damage(cluster: Cluster, at: int) -> list[str]:
@@ -80,19 +78,6 @@ def same_bare(cluster: Cluster, database: str = "postgres") -> None:
         raise Failed(f"without the library other rows are in {other[0]}: {bare.get(other[0])}, not {served[other[0]]}")
     amcheck(cluster, database)
     cluster.stop()
-
-
-def make_status(cluster: Cluster, database: str = "postgres") -> None:
-    """Makes the function that the next one calls."""
-    cluster.sql(STATUS.format(cluster.library), database)
-
-
-def status(cluster: Cluster, database: str = "postgres") -> dict[str, int]:
-    """The library's counters."""
-    found: dict[str, int] = json.loads(
-        # Without the notice that states why nothing is cached.
-        cluster.sql("set client_min_messages = warning; select larder_status()", database))
-    return found
 
 
 @dataclass

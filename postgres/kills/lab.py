@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from checks import amcheck, digest, expect, expect_no_damage, make_status, status
-from cluster import Cluster, Failed
+from checks import amcheck, digest, expect, expect_no_damage
+from cluster import Cluster, Failed, make_status, status
 from options import Options
 
 # 24 MB: more than shared buffers, less than flash.

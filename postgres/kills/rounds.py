@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from checks import Hits, amcheck, expect_no_damage, make_status, same_bare
-from cluster import Failed
+from checks import Hits, amcheck, expect_no_damage, same_bare
+from cluster import Failed, make_status
 from load import TABLES, Churn, Ledger, Mix
 from options import Options
 

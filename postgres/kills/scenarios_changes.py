@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from checks import amcheck, digest, expect, expect_no_damage, make_status, same_bare, status
-from cluster import EMPTY, Cluster, Failed, give
+from checks import amcheck, digest, expect, expect_no_damage, same_bare
+from cluster import EMPTY, Cluster, Failed, give, make_status, status
 from lab import ROWS, Lab, expect_data, expect_start, read_by_key, scenario
 from scenarios_copies import caught_up, standby_of
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import digest, expect, make_status, status
-from cluster import EMPTY, Cluster, Failed, give
+from checks import digest, expect
+from cluster import EMPTY, Cluster, Failed, give, make_status, status
 from lab import DISK, Lab, change, expect_data, expect_log, expect_start, read_by_key, scenario
 from options import Skipped
 

@@ -9,8 +9,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from checks import amcheck, digest, expect, expect_no_damage, give_back, same_bare, status
-from cluster import EMPTY, LEFT, RECOVERED, STOPPED, Cluster, Failed
+from checks import amcheck, digest, expect, expect_no_damage, give_back, same_bare
+from cluster import EMPTY, LEFT, RECOVERED, STOPPED, Cluster, Failed, status
 from lab import FULL, Lab, change, expect_data, expect_log, expect_start, read_by_key, scenario
 from scenarios_copies import copy, outside
 from scenarios_flash import FLASH, flash_of

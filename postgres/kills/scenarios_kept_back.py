@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import time
 
-from checks import amcheck, digest, expect, expect_no_damage, give_back, status
-from cluster import EMPTY, LEFT, Cluster, Failed
+from checks import amcheck, digest, expect, expect_no_damage, give_back
+from cluster import EMPTY, LEFT, Cluster, Failed, status
 from lab import BOUNDED, FULL, Lab, expect_start, read_by_key, scenario
 
 

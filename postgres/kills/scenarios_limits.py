@@ -10,8 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from checks import amcheck, digest, expect, expect_no_damage, make_status, status
-from cluster import BIN, EMPTY, LEFT, STOPPED, Failed, as_user, give
+from checks import amcheck, digest, expect, expect_no_damage
+from cluster import BIN, EMPTY, LEFT, STOPPED, Failed, as_user, give, make_status, status
 from lab import FULL, Lab, expect_data, expect_log, expect_start, scenario
 from options import Skipped
 from scenarios_flash import mounted

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import digest, expect, status
-from cluster import BIN, LEFT, STOPPED, USER, Cluster, Failed, give
+from checks import digest, expect
+from cluster import BIN, LEFT, STOPPED, USER, Cluster, Failed, give, status
 from lab import DISK, Lab, expect_data, expect_log, expect_start, scenario
 from options import Skipped
 from scenarios_flash import FLASH, flash_of

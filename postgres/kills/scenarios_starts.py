@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from checks import digest, expect, give_back, status
-from cluster import BIN, EMPTY, LEFT, STOPPED, Cluster, Failed, as_user, run
+from checks import digest, expect, give_back
+from cluster import BIN, EMPTY, LEFT, STOPPED, Cluster, Failed, as_user, run, status
 from lab import DISK, Lab, change, expect_data, expect_start, read_by_key, scenario
 
 

@@ -36,6 +36,7 @@ mod merge;
 mod origin;
 mod out_of_use;
 mod population;
+mod ranges;
 mod runs;
 mod unflushed;
 mod write_pool;

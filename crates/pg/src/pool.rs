@@ -141,10 +141,25 @@ impl Pool {
         self.make_room();
     }
 
-    /// Reads a page, if the log has it.
+    /// A read of a page begins; returns where its newest version is.
+    #[must_use]
+    pub fn begin_read(&self, page: u64, how: Use) -> Latest {
+        self.area().count(Mark::Reads);
+        match self.flash.log().latest(page, how == Use::Access) {
+            Latest::Log if is_active(Mutant::NearDirty) => Latest::Both,
+            latest => latest,
+        }
+    }
+
+    /// A page that flash has was read from the kernel's page cache.
+    pub fn was_near(&self) {
+        let area = self.area();
+        [Mark::Hits, Mark::Near].into_iter().for_each(|mark| area.count(mark));
+    }
+
+    /// Reads a page from flash, if it has the page.
     #[must_use]
     pub fn fetch(&self, page: u64, how: Use) -> Option<Buf> {
-        self.area().count(Mark::Reads);
         let bytes = self.look(page, how);
         if bytes.is_some() {
             self.area().count(Mark::Hits);
@@ -152,25 +167,6 @@ impl Pool {
             self.fail(failure);
         }
         bytes
-    }
-
-    /// Where the newest version of a page is.
-    #[must_use]
-    pub fn latest(&self, page: u64, how: Use) -> Latest {
-        match self.flash.log().latest(page, how == Use::Access) {
-            Latest::Log if is_active(Mutant::NearDirty) => Latest::Both,
-            latest => latest,
-        }
-    }
-
-    /// A page was read from the kernel's page cache instead of flash or the disk.
-    pub fn was_near(&self, latest: Latest) {
-        let area = self.area();
-        area.count(Mark::Reads);
-        if latest == Latest::Both {
-            area.count(Mark::Hits);
-            area.count(Mark::Near);
-        }
     }
 
     /// The newest version of a page that flash may have.

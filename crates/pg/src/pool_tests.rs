@@ -19,10 +19,8 @@ use crate::content;
 use crate::file::Fork;
 use crate::here::Armed;
 use crate::pool::{Pool, Use};
-use crate::spare::Spare;
+use crate::rig::{FORK, PAGE, armed};
 
-const PAGE: usize = 8192;
-const FORK: Fork = Fork { tablespace: 1663, database: 5, relation: 100, kind: 0 };
 const BLOCKS: u64 = 64;
 const FRAMES: usize = 4;
 
@@ -66,19 +64,9 @@ impl Rig {
         let flash = Arc::new(OwnedFd::from(flash));
         let settings = LogSettings { policy, second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(frames) };
-        let armed = Armed {
-            memory: Memory::anonymous(shape).unwrap(),
-            spare: Arc::new(Spare::new(Arc::clone(&flash))),
-            flash,
-            page_bytes: PAGE,
-            segment_blocks: 32,
-            direct: false,
-            buffers: 0,
-            frames,
-            data: directory.path().as_os_str().as_encoded_bytes().to_vec(),
-            directory: Arc::new(Directory::open(directory.path(), Refuse::WRITE).unwrap()),
-            version: String::new(),
-        };
+        let opened = Arc::new(Directory::open(directory.path(), Refuse::WRITE).unwrap());
+        let memory = Memory::anonymous(shape).unwrap();
+        let armed = armed(memory, flash, directory.path(), &opened, frames);
         drop(Pages::start(&armed.memory, armed.devices(true)).unwrap());
         let pool = armed.join(true).unwrap();
         Self { pool, armed, directory }
@@ -302,7 +290,7 @@ fn an_area_of_the_same_memory_is_everybodys() {
 fn only_a_page_that_is_not_dirty_on_flash_may_be_read_from_the_disk() {
     let rig = Rig::new(LogPolicy::Bounded);
     let page = rig.page(3);
-    let latest = || rig.pool.latest(page, Use::Access);
+    let latest = || rig.pool.begin_read(page, Use::Access);
     assert_eq!(latest(), Latest::Origin);
     rig.pool.absorb(page, &page_of(5)).unwrap();
     assert_eq!(latest(), Latest::Log, "the disk has an older version");

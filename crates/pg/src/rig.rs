@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A data directory, a directory on flash and starts of a server over them, for tests and for the fuzz target.
 #![allow(clippy::unwrap_used)] // a test stops at the first failure
-#![cfg_attr(not(test), allow(dead_code))] // the fuzz target uses a part of it
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
-use larder_shared::Shape;
+use larder_shared::{Memory, Shape};
 
 use crate::area::{Area, Mark};
 use crate::control::Control;
@@ -48,11 +47,30 @@ pub fn page_of(value: u8) -> Vec<u8> {
     vec![value; PAGE]
 }
 
-impl Place {
-    pub fn new() -> Self {
-        Self::within(&std::env::temp_dir())
+/// A cache over 32 blocks a segment, whose data has no tablespaces.
+pub fn armed(
+    memory: Arc<Memory>,
+    flash: Arc<OwnedFd>,
+    data: &Path,
+    directory: &Arc<Directory>,
+    frames: usize,
+) -> Armed {
+    Armed {
+        memory,
+        spare: Arc::new(Spare::new(Arc::clone(&flash))),
+        flash,
+        page_bytes: PAGE,
+        segment_blocks: 32,
+        direct: false,
+        buffers: 0,
+        frames,
+        data: data.as_os_str().as_encoded_bytes().to_vec(),
+        directory: Arc::clone(directory),
+        version: String::new(),
     }
+}
 
+impl Place {
     /// Below another directory than that for temporary files.
     pub fn within(parent: &Path) -> Self {
         let [data, flash] = [(); 2].map(|()| tempfile::tempdir_in(parent).unwrap());
@@ -91,17 +109,8 @@ impl Place {
         let shape = Shape { log, settings, user_words: Area::words(self.server.frames) };
         let directory = self.directory();
         let make = |memory| Armed {
-            memory,
-            spare: Arc::new(Spare::new(Arc::clone(&flash))),
-            flash,
-            page_bytes: PAGE,
-            segment_blocks: 32,
-            direct: false,
-            buffers: 0,
-            frames: 4,
-            data: self.server.data.clone().into_bytes(),
-            directory: Arc::clone(&directory),
             version: self.server.tablespace_version(),
+            ..armed(memory, flash, self.data.path(), &directory, self.server.frames)
         };
         let memories = &self.memories();
         let (server, directory) = (&self.server, &directory);
@@ -135,15 +144,23 @@ impl Place {
         Memories::of(self.data.path(), 77).unwrap()
     }
 
-    pub fn refused(&self) -> String {
-        self.start(LogPolicy::Full).err().expect("a refusal").to_string()
-    }
-
     /// The machine loses its memory.
     pub fn crash(&self, run: Run) {
         drop(run);
         assert_eq!(self.memories().files().unwrap().len(), 1);
         self.memories().remove().unwrap();
+    }
+}
+
+/// For the tests alone.
+#[cfg(test)]
+impl Place {
+    pub fn new() -> Self {
+        Self::within(&std::env::temp_dir())
+    }
+
+    pub fn refused(&self) -> String {
+        self.start(LogPolicy::Full).err().expect("a refusal").to_string()
     }
 }
 

@@ -2,7 +2,9 @@
 //! Reads and writes of relation files, page by page: what of them flash has, what the disk; and advice on reads to come.
 //!
 //! A read into shared buffers: each frame's old page leaves it, then the new one comes from the kernel's page cache if flash
-//! has no newer version, else from flash, else with its neighbours in one read from the disk. Any other read goes to the disk, and gets what flash has that is newer.
+//! has no newer version, else from flash, else with its neighbours in one read from the disk. Any other read goes to the
+//! disk, and gets what flash has that is newer.
+//!
 //! A write of whole pages below the end of a file goes to flash, if that takes changed pages. Any other one: begin each
 //! page, write the disk, end each. A write that is not of whole pages ends none, so they are not on flash.
 #![allow(unsafe_code)]
@@ -78,7 +80,8 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
             // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped and writable.
             let how = pool.leaves(frame, page, || unsafe { frame::copy(address, page_bytes) });
             let epoch = page.map_or(0, |page| pool.epoch(page));
-            Slot { frame, address, page, how, epoch, hit: false }
+            let latest = page.map_or(Latest::Origin, |page| pool.begin_read(page, how));
+            Slot { frame, address, page, how, epoch, latest, hit: false }
         });
         let mut slots: Vec<Slot> = slots.collect();
         // SAFETY: the slots are frames, which no other process uses until this read is done.
@@ -139,6 +142,7 @@ struct Slot {
     page: Option<u64>,
     how: Use,
     epoch: u64,
+    latest: Latest,
     hit: bool,
 }
 
@@ -167,18 +171,18 @@ impl Slot {
 /// No other process uses the slots' frames.
 unsafe fn read_cached(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot], at: off_t) {
     let page_bytes = armed.page_bytes;
-    let latest = |slot: &Slot| slot.page.map_or(Latest::Origin, |page| pool.latest(page, slot.how));
-    let all: Vec<Latest> = slots.iter().map(latest).collect();
+    let on_disk = |slot: &&Slot| slot.latest != Latest::Log && !armed.direct;
     let mut next = 0;
     while next < slots.len() {
-        let on_disk = |latest: &&Latest| **latest != Latest::Log && !armed.direct;
-        let run = all[next..].iter().take_while(on_disk).take(PARTS_MOST).count();
+        let run = slots[next..].iter().take_while(on_disk).take(PARTS_MOST).count();
         let parts: Vec<iovec> =
             slots[next..next + run].iter().map(|slot| slot.part(page_bytes)).collect();
         // SAFETY: the caller guarantees it.
         let got = unsafe { near::read(fd, &parts, page_bytes, at + (next * page_bytes) as off_t) };
-        for (slot, latest) in slots[next..next + got].iter_mut().zip(&all[next..]) {
-            pool.was_near(*latest);
+        for slot in &mut slots[next..next + got] {
+            if slot.latest == Latest::Both {
+                pool.was_near();
+            }
             // SAFETY: the caller guarantees it.
             unsafe { slot.filled(pool, page_bytes) };
         }
@@ -187,7 +191,8 @@ unsafe fn read_cached(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot],
             continue;
         }
         let slot = &mut slots[next];
-        if let Some(bytes) = slot.page.and_then(|page| pool.fetch(page, slot.how)) {
+        let on_flash = slot.page.filter(|_| slot.latest != Latest::Origin);
+        if let Some(bytes) = on_flash.and_then(|page| pool.fetch(page, slot.how)) {
             // SAFETY: all of a frame; the caller guarantees that no other process uses it.
             let target = unsafe { slice::from_raw_parts_mut(slot.address as *mut u8, page_bytes) };
             target.copy_from_slice(&bytes);

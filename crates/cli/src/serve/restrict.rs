@@ -10,10 +10,11 @@
 //!
 //! Rules: `/dev` may be read and written, because `larder attach` names any device, and so may the directory of a flash
 //! file, to which a detached flash returns. A server without a flash may open any file for that. Files may be made and
-//! removed only in the directories of state files and sockets. A connection to an NBD server is made again after it
-//! broke, and reads certificates and the resolver's configuration again; a reload reads the server's own. Other programs replace these files, and links
-//! lead to them, so the rights are on the directories of the files themselves. A FUSE file needs no right: the helper
-//! (`helper`) mounts and unmounts it, which Landlock forbids to the server.
+//! removed only in the directories of state files and sockets. A broken connection to an NBD server is made again, for
+//! which the server reads certificates and the resolver's configuration again; a reload reads the server's own
+//! certificates. Other programs replace these files, and links lead to them, so the rights are on the directories of the
+//! files themselves. A FUSE file needs no right: the helper (`helper`) mounts and unmounts it, which Landlock forbids to
+//! the server.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,9 @@ pub fn restrict(volumes: &[Opened]) -> Result<bool> {
         }
     }
     if !system_calls::deny().context("cannot restrict the server's system calls")? {
-        tracing::info!("its system calls are not restricted: the kernel has no seccomp");
+        tracing::info!(
+            "its system calls are not restricted: no seccomp for this kernel or processor"
+        );
     }
     Ok(status != RulesetStatus::NotEnforced)
 }

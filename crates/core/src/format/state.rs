@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kept::Kept;
 use crate::config::WritePolicy;
+use crate::ranges;
 
 /// The version of the record.
 pub const FORMAT: u32 = 1;
@@ -132,17 +133,7 @@ impl StateRecord {
     #[must_use]
     pub fn ignored(&self, log: u32) -> Vec<Range<u64>> {
         let pages = self.ignored.get(log as usize).map_or(&[][..], Vec::as_slice);
-        let mut pages: Vec<Range<u64>> = pages.iter().map(|(first, end)| *first..*end).collect();
-        pages.retain(|pages| !pages.is_empty());
-        pages.sort_unstable_by_key(|pages| pages.start);
-        pages.dedup_by(|next, last| {
-            let meets = next.start <= last.end;
-            if meets {
-                last.end = last.end.max(next.end);
-            }
-            meets
-        });
-        pages
+        ranges::merged(pages.iter().map(|(first, end)| *first..*end).collect())
     }
 
     /// The flash was attached under this preset.

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
 use super::format::{BatchHeader, Header, Seal, encode_segment};
-use super::host::Host;
+use super::host::{Host, until};
 use super::paths::PageLog;
 use super::queue::State;
 use super::words::{BatchMark, Mark, REFERENCED, VALID, Words};
@@ -77,13 +77,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Flushes flash: `Durable` advances to `Written`, or as far as no position is doubted.
     pub(super) async fn make_durable(&self) -> Result<(), Errno> {
-        loop {
-            let seen = self.host.changes();
-            if self.become_flusher() {
-                break;
-            }
-            self.host.changed(seen).await;
-        }
+        until(&self.host, || self.become_flusher().then_some(())).await;
         self.flush_as_flusher().await
     }
 
@@ -233,18 +227,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         segments: u64,
         sealed: Option<Seal>,
     ) -> Result<(), Errno> {
-        loop {
-            let seen = self.host.changes();
-            {
-                let _guard = self.lock();
-                let writer = self.words.get(Mark::HeaderWriter);
-                if writer == 0 || self.host.is_gone(writer) {
-                    self.words.set(Mark::HeaderWriter, self.host.me());
-                    break;
-                }
-            }
-            self.host.changed(seen).await;
-        }
+        let become_writer = || {
+            let _guard = self.lock();
+            let writer = self.words.get(Mark::HeaderWriter);
+            let free = writer == 0 || self.host.is_gone(writer);
+            free.then(|| self.words.set(Mark::HeaderWriter, self.host.me()))
+        };
+        until(&self.host, become_writer).await;
         // A log that was unsealed meanwhile must not be sealed.
         let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0;
         let unseals = sealed.is_none() && self.words.get(Mark::Sealed) != 0;

@@ -173,6 +173,17 @@ pub(super) async fn insist<T>(
     }
 }
 
+/// Waits until something is ready, which a change makes it.
+pub async fn until<T>(host: &impl Host, mut ready: impl FnMut() -> Option<T>) -> T {
+    loop {
+        let seen = host.changes();
+        if let Some(found) = ready() {
+            return found;
+        }
+        host.changed(seen).await;
+    }
+}
+
 /// Runs a future of a host whose operations block.
 ///
 /// # Panics

@@ -79,6 +79,7 @@ pub use self::geometry::{
     BATCH_HEADERS, BATCH_PAGES, BATCH_PAGES_MOST, Geometry, PAGE_BYTES_MOST, SEGMENT_MOST,
 };
 pub use self::held::Burial;
+pub(crate) use self::host::until;
 pub use self::host::{Burials, Host, now};
 pub use self::inspect::Inspection;
 pub use self::ops::Change;

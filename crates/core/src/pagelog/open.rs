@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use super::error::OpenError;
 use super::format::{Header, Seal};
 use super::geometry::Geometry;
-use super::host::{Host, insist};
+use super::host::{Host, insist, until};
 use super::paths::PageLog;
 use super::policy::LogSettings;
 use super::recover::{Found, Reader};
@@ -138,13 +138,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// If a device fails.
     pub(super) async fn seal(&self) -> Result<bool, Errno> {
         // Only the keeper moves the tail.
-        loop {
-            let seen = self.host.changes();
-            if self.become_keeper() {
-                break;
-            }
-            self.host.changed(seen).await;
-        }
+        until(&self.host, || self.become_keeper().then_some(())).await;
         let sealed = self.seal_kept().await;
         self.resign();
         sealed

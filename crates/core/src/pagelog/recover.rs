@@ -25,6 +25,7 @@ use super::words::{BUFFERS, DIRTY, Kind, VALID, Words, kind_of, page_of, slot_wo
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 use crate::mutant;
+use crate::ranges;
 
 /// A recovered log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -407,7 +408,6 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> Reader<'_, H, M> {
 
     /// Whether the page was changed past the log.
     fn ignores(&self, page: u64) -> bool {
-        let after = self.ignored.partition_point(|pages| pages.end <= page);
-        self.ignored.get(after).is_some_and(|pages| pages.contains(&page))
+        ranges::has(&self.ignored, page)
     }
 }

@@ -77,6 +77,8 @@ pub struct Direct {
     open: Mutex<HashMap<PathBuf, (Mount, Place)>>,
     /// A lock was waited for in vain. No other is waited for: a stop has many files to unmount, and one bound.
     impatient: AtomicBool,
+    /// The server whose files these are is gone.
+    outlived: AtomicBool,
 }
 
 impl Direct {
@@ -85,7 +87,8 @@ impl Direct {
         Self {
             terms: places.into_iter().collect(),
             open: Mutex::default(),
-            impatient: AtomicBool::new(false),
+            impatient: AtomicBool::default(),
+            outlived: AtomicBool::default(),
         }
     }
 
@@ -104,20 +107,9 @@ impl Direct {
         Some(directory)
     }
 
-    /// The server is gone: detaches what it left mounted, and forgets what works, which is a later server's.
+    /// The server is gone: a file system that works is a later server's, and is not unmounted.
     pub fn outlive(&self) {
-        for path in self.paths() {
-            let _lock = self.lock(&path);
-            let left = if dies(&path) { self.detach_locked(&path) } else { Ok(()) };
-            if let Err(e) = left {
-                tracing::warn!("fuse:{}: stays mounted: {e}", path.display());
-            }
-            self.open().remove(&path);
-        }
-    }
-
-    fn paths(&self) -> Vec<PathBuf> {
-        self.open().keys().cloned().collect()
+        self.outlived.store(true, Relaxed);
     }
 
     fn detach_locked(&self, path: &Path) -> Result<(), MountError> {
@@ -137,8 +129,12 @@ impl Direct {
 /// What is still mounted is detached.
 impl Drop for Direct {
     fn drop(&mut self) {
-        for path in self.paths() {
+        let paths: Vec<PathBuf> = self.open().keys().cloned().collect();
+        for path in paths {
             let _lock = self.lock(&path);
+            if self.outlived.load(Relaxed) && !dies(&path) {
+                continue;
+            }
             if let Err(e) = self.detach_locked(&path) {
                 tracing::warn!("fuse:{}: stays mounted: {e}", path.display());
             }

@@ -288,6 +288,7 @@ mod tests {
             assert!(ring.is_idle());
         }
     }
+
     /// What the driver does not use is not executed, whatever the setup.
     #[test]
     fn other_operations_are_rejected() {

@@ -13,10 +13,10 @@ use std::ops::Range;
 use super::OpenLog;
 use super::holds::For;
 use super::host::ShardHost;
-use super::ignored::{has, with};
 use super::paths::RequestSpan;
 use crate::event::Event;
-use crate::pagelog::Host as _;
+use crate::pagelog::{Host as _, until};
+use crate::ranges;
 use crate::request::Errno;
 
 /// Pages that are recorded together with one that is bypassed: 1 MiB.
@@ -38,26 +38,15 @@ impl Drop for Passing<'_> {
 impl ShardHost {
     /// Begins a change past the log; waits while the log returns.
     pub(super) async fn pass(&self) -> Passing<'_> {
-        loop {
-            let seen = self.changes();
-            if !self.bypass.returning.get() {
-                self.bypass.passing.set(self.bypass.passing.get() + 1);
-                return Passing(self);
-            }
-            self.changed(seen).await;
-        }
+        until(self, || (!self.bypass.returning.get()).then_some(())).await;
+        self.bypass.passing.set(self.bypass.passing.get() + 1);
+        Passing(self)
     }
 
     /// Lets no change begin to go past the log, and waits for those in progress.
     pub(super) async fn stop_passing(&self) {
         self.bypass.returning.set(true);
-        loop {
-            let seen = self.changes();
-            if self.bypass.passing.get() == 0 {
-                break;
-            }
-            self.changed(seen).await;
-        }
+        until(self, || (self.bypass.passing.get() == 0).then_some(())).await;
         // Their tombstones are dropped with the log. They wait for the origin only.
         self.holds.recorded_trims_end().await;
     }
@@ -76,12 +65,12 @@ impl ShardHost {
 
     /// Flushes the origin, and records that recovery ignores these pages too.
     pub(super) async fn ignore(&self, pages: Vec<u64>) -> Result<(), Errno> {
-        let new = |ignored: &[Range<u64>]| pages.iter().any(|page| !has(ignored, *page));
-        if !new(&self.bypass.ignored.borrow()) {
+        if pages.iter().all(|page| self.bypass.has_ignored(*page)) {
             return Ok(());
         }
         self.flush_origin().await?;
-        self.record(|ignored| with(ignored, &pages)).await
+        let pages = pages.into_iter().map(|page| page..page + 1);
+        self.record(|ignored| ranges::merged(ignored.iter().cloned().chain(pages).collect())).await
     }
 
     /// Waits until the driver has recorded what recovery ignores: `change` of what it ignores now.
@@ -89,13 +78,7 @@ impl ShardHost {
         &self,
         change: impl FnOnce(&[Range<u64>]) -> Vec<Range<u64>>,
     ) -> Result<(), Errno> {
-        loop {
-            let seen = self.changes();
-            if !self.bypass.recording.replace(true) {
-                break;
-            }
-            self.changed(seen).await;
-        }
+        until(self, || (!self.bypass.recording.replace(true)).then_some(())).await;
         let before = self.bypass.ignored();
         let result = match change(&before) {
             same if same == before => Ok(()),
@@ -111,19 +94,10 @@ impl ShardHost {
         let device = self.flash.device();
         self.bypass.recorded.set(None);
         device.emit(Event::LogIgnores { dev: device.dev, pages: ignored.clone() });
-        loop {
-            let seen = self.changes();
-            if let Some(result) = self.bypass.recorded.take() {
-                if result.is_ok() {
-                    *self.bypass.ignored.borrow_mut() = ignored;
-                }
-                return result;
-            }
-            if device.closed() {
-                return Err(Errno::ESHUTDOWN);
-            }
-            self.changed(seen).await;
-        }
+        let closed = || device.closed().then_some(Err(Errno::ESHUTDOWN));
+        until(self, || self.bypass.recorded.take().or_else(closed)).await?;
+        *self.bypass.ignored.borrow_mut() = ignored;
+        Ok(())
     }
 
     /// The driver has made the record durable, or failed to.
