@@ -141,6 +141,7 @@ lint:
 	$(CARGO) clippy --locked -p larder-sim --features mutants --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p larder-shared -p larder-pg --features mutants --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	$(CARGO) deny --log-level error check licenses bans sources
 	scripts/advisories
 	$(CARGO) run --locked -q -p xtask -- tidy
