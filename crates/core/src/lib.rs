@@ -26,6 +26,7 @@ pub mod shard;
 pub mod size;
 pub mod stats;
 
+mod bad_reads;
 mod bytes;
 mod cache;
 mod claims;

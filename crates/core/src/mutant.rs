@@ -227,12 +227,47 @@ pub const MUTANTS: &[Mutant] = &[
         "L3",
         "pages of the last batches are accepted without verifying their checksums",
     ),
+    mutant(
+        "write-back-trusts-next-flush",
+        "7",
+        "under write-back, after a failed flush of flash the next one that succeeds counts for what was written before",
+    ),
+    mutant(
+        "write-back-reads-unverified",
+        "3",
+        "under write-back, a read returns what flash has, although a failed flush lost a newer write",
+    ),
+    mutant(
+        "flush-before-drop",
+        "7",
+        "under write-back, FLUSH is acknowledged while recovery would find a unit in the slot that it left",
+    ),
+    mutant(
+        "flush-before-replacement",
+        "7",
+        "under write-back, FLUSH is acknowledged when a lost sector was written again, before that is durable",
+    ),
+    mutant(
+        "exchange-trusts-lost-copy",
+        "9",
+        "a unit counts as cached although a failed flush may have lost its copy",
+    ),
+    mutant(
+        "checkpoint-trusts-lost-payload",
+        "8",
+        "a checkpoint is used although a failed flush may have lost its payload",
+    ),
     mutant("page-log-unchecked", "L8", "the checksum of a page is not verified"),
     mutant("page-log-ack-before-flush", "7", "FLUSH is acknowledged before the log is durable"),
     mutant(
         "page-log-trusts-next-flush",
         "L11",
         "after a failed flush of flash, the next one that succeeds counts for what was written before",
+    ),
+    mutant(
+        "page-log-flush-before-replacement",
+        "L11",
+        "FLUSH is acknowledged when a lost page has a newer version, before that is durable",
     ),
     mutant(
         "page-log-fails-for-good",

@@ -80,15 +80,11 @@ impl Volume {
                 "stopped with {lost} requests or connections left{more}"
             )));
         }
-        let flash = lock(&self.state).attached.as_ref().map(|a| a.flash.device.clone());
-        for device in self.spec.written(self.config.origin.clone(), flash) {
-            self.flush_device(device, deadline, &hurry)?;
-        }
+        self.flush_device(self.config.origin.clone(), deadline, &hurry)?;
         match self.flush_failed.get() {
             Some(errno) => Err(self.flush_error(*errno)),
             None if self.unsettled.load(Ordering::SeqCst) => Err(VolumeError::TooSlow(
-                "stopped before the page logs were closed; what no FLUSH covered may be lost"
-                    .to_owned(),
+                "stopped before flash was durable; what no FLUSH covered may be lost".to_owned(),
             )),
             None => self.note_stopped(),
         }

@@ -226,7 +226,8 @@ impl Current {
         self.detaching.stopped.set(false);
         self.detaching.hold_back.set(false);
         let (device, limits) = (self.cx.device(), &self.cx.limits);
-        let flash = Rc::new(Flash::new(dev, device, limits, spec.contents, self.owner()));
+        let flash = Flash::new(dev, device, limits, spec.contents, self.owner());
+        let flash = Rc::new(flash.patient(log::patience(spec.contents, limits)));
         let opening = Opening::new(flash.device());
         self.cache.replace(Cache::Log(LogState::Opening(Rc::clone(&opening))));
         self.cx.exec.spawn(me.open_log(opening, flash, spec.clone(), (place, ignored)));
@@ -276,16 +277,18 @@ impl Current {
         match self.get() {
             // A clean cache stops using the device, or needs no flush.
             Cache::PassThrough | Cache::Clean(_) => {}
-            Cache::WriteBack(cache) => cache.flush_has_failed(Errno::EIO),
+            Cache::WriteBack(cache) => cache.slots.doubt(),
             Cache::Log(LogState::Open(open)) => open.log.doubt(),
             Cache::Log(_) => {}
         }
     }
 
-    /// A page log whose flash fails retries no more.
+    /// Flash that fails and may be dirty is not asked again.
     pub(crate) fn stop_retrying(&self) {
-        if let Cache::Log(LogState::Open(open)) = self.get() {
-            open.stop_retrying();
+        match self.get() {
+            Cache::WriteBack(cache) => cache.units.flash.hurry(),
+            Cache::Log(LogState::Open(open)) => open.stop_retrying(),
+            Cache::PassThrough | Cache::Clean(_) | Cache::Log(_) => {}
         }
     }
 
@@ -323,7 +326,7 @@ impl Current {
         match self.get() {
             Cache::PassThrough => {}
             Cache::Clean(clean) => clean.units.hurry(),
-            Cache::WriteBack(cache) => cache.units.hurry(),
+            Cache::WriteBack(cache) => cache.settle(),
             Cache::Log(LogState::Open(open)) if !self.detaching.clearing.get() => open.seal(),
             Cache::Log(_) => {}
         }
@@ -337,7 +340,7 @@ impl Current {
         match self.get() {
             Cache::PassThrough => true,
             Cache::Clean(clean) => clean.units.is_settled(),
-            Cache::WriteBack(cache) => cache.units.is_settled(),
+            Cache::WriteBack(cache) => cache.is_settled(),
             Cache::Log(LogState::Open(open)) => open.log.is_sealed() || open.log.needs_no_seal(),
             Cache::Log(_) => false,
         }

@@ -5,8 +5,9 @@
 //! CLOCK); and one bit per page for a partly valid unit. Directories of mixed slots have a bound of their own. A page log
 //! takes 20 a page. SCE takes 4 per origin fragment and 72 per cached one.
 
-use super::{Choices, Durability, Limits};
+use super::{Choices, Durability, Limits, WritePolicy};
 use crate::buf::PAGE;
+use crate::cache::units::flash_writes::FLASH_WRITES_BYTES;
 use crate::cache::units::table::{SLOT_BYTES, bitmap_bytes_each};
 use crate::pagelog::BUFFERS;
 use crate::unflushed::UNFLUSHED_BYTES;
@@ -25,8 +26,8 @@ pub struct Memory {
     pub bitmap_bytes: u64,
     /// Directories of mixed slots, if as many slots are mixed as may be.
     pub directory_bytes: u64,
-    /// Write-through pool, population buffers, the regions that a journal keeps touched, and its set of
-    /// changes that no flush covers.
+    /// Write-through pool, population buffers, the regions that a journal keeps touched, its set of
+    /// changes that no flush covers, and the checksums of those under write-back.
     pub buffer_bytes: u64,
 }
 
@@ -46,6 +47,7 @@ impl Memory {
         let unit_bytes = choices.unit_bytes;
         let slots = flash_bytes / unit_bytes;
         let touch = choices.touch.filter(|_| choices.durability == Durability::Journal);
+        let writes = if choices.write == WritePolicy::WriteBack { FLASH_WRITES_BYTES } else { 0 };
         Self {
             map_bytes: origin_bytes.div_ceil(unit_bytes) * (4 + choices.admission.bytes_per_unit()),
             slot_bytes: slots * (SLOT_BYTES + choices.eviction.bytes_per_slot()),
@@ -57,6 +59,7 @@ impl Memory {
             directory_bytes: choices.admission.directories_most(slots, unit_bytes),
             buffer_bytes: limits.write_through_bytes
                 + 8 * limits.population_io_bytes
+                + u64::from(workers) * writes
                 + touch.map_or(0, |touch| {
                     u64::from(workers) * (touch.memory_bytes() + UNFLUSHED_BYTES)
                 }),

@@ -98,16 +98,10 @@ impl CacheSpec {
     #[must_use]
     pub fn flushes_every_shard(&self) -> bool {
         match &self.kind {
-            KindSpec::Clean(_) | KindSpec::WriteBack(_) => false,
+            KindSpec::Clean(_) => false,
+            KindSpec::WriteBack(_) => true,
             KindSpec::Log(spec) => spec.contents == Contents::Dirty,
         }
-    }
-
-    /// The devices that may hold acknowledged writes that are not durable, in the order in which a stop flushes them. A page
-    /// log that is closed needs no flush of flash: its seal made it durable, or flash fails and the origin has the rest.
-    pub fn written<D>(&self, origin: D, flash: Option<D>) -> impl Iterator<Item = D> {
-        let flash = flash.filter(|_| matches!(self.kind, KindSpec::WriteBack(_)));
-        flash.into_iter().chain([origin])
     }
 
     /// The device whose holes are those of the volume; `None` if flash may hold data there.

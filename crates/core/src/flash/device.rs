@@ -13,6 +13,7 @@ use larder_policy::balance::{Load, Meter};
 
 use super::attached::Attached;
 use super::guards::{Guards, InFlight};
+use super::retry::Retries;
 use crate::buf::Buf;
 use crate::config::{Contents, Limits};
 use crate::event::{Event, Events};
@@ -30,7 +31,7 @@ pub(crate) trait Owner {
 /// The kind of data of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Cached data, or pages of a log: after too many errors the device has failed.
+    /// Cached data, or pages of a log: after too many errors a device with copies has failed.
     Data,
     /// Metadata and flushes: the caller handles errors.
     Metadata,
@@ -101,9 +102,10 @@ struct Bounds {
 /// An attached flash device.
 pub(crate) struct Flash {
     device: Rc<Attached>,
-    exec: Exec<InFlight>,
+    pub(super) exec: Exec<InFlight>,
     stats: Rc<Stats>,
     bounds: Bounds,
+    pub(super) retries: Retries,
     owner: Weak<dyn Owner>,
     /// Measures reads of cached data, if the cache balances them.
     meter: Option<RefCell<Meter>>,
@@ -129,7 +131,8 @@ impl Flash {
             error_window: limits.flash_error_window,
         };
         let device = Attached::new(dev, contents, events.clone());
-        Self { device, exec: exec.clone(), stats: Rc::clone(stats), bounds, owner, meter: None }
+        let (exec, stats) = (exec.clone(), Rc::clone(stats));
+        Self { device, exec, stats, bounds, retries: Retries::default(), owner, meter: None }
     }
 
     /// The same device, whose reads of cached data are measured.
@@ -195,7 +198,10 @@ impl Flash {
                 meter.borrow_mut().ended(len, took, now);
             }
             match ended {
-                Ended::Done(Ok(()), buf) => Ok(buf),
+                Ended::Done(Ok(()), buf) => {
+                    self.report_success(kind);
+                    Ok(buf)
+                }
                 Ended::Done(Err(errno), buf) => {
                     self.failed(role, errno, kind);
                     Err(FlashError::Failed(errno, buf))
@@ -219,7 +225,9 @@ impl Flash {
             self.device.emit(Event::FlashFlushFailed { dev: self.device.dev });
         }
         let Bounds { errors, error_window, .. } = self.bounds;
-        if role == Role::Data
+        if self.device.contents == Contents::Dirty {
+            self.report_failure(kind, errno);
+        } else if role == Role::Data
             && self.device.health.failed(errno, self.exec.now(), errors, error_window)
         {
             let what = if kind == IoKind::Read { "reads" } else { "writes" };

@@ -18,21 +18,9 @@ pub(crate) struct Health {
     silences: Cell<u64>,
     errors: Cell<u32>,
     window_start: Cell<Nanos>,
-    /// The error of a failed flush, if dirty data depends on it.
-    flush: Cell<Option<Errno>>,
 }
 
 impl Health {
-    /// The error of a failed flush.
-    pub(crate) fn flush_failed(&self) -> Option<Errno> {
-        self.flush.get()
-    }
-
-    /// A flush of the device failed.
-    pub(crate) fn flush_has_failed(&self, errno: Errno) {
-        self.flush.set(Some(errno));
-    }
-
     /// Whether no operation is overdue.
     pub(crate) fn usable(&self) -> bool {
         self.overdue.get() == 0

@@ -4,6 +4,7 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | operations, their errors and time limits | `device.rs` |
+//! | operations that are repeated while they fail | `retry.rs` |
 //! | guards that an operation holds until the device answers | `guards.rs` |
 //! | one attachment of a device, and its end | `attached.rs` |
 //! | health of a device: used, bypassed, failed | `health.rs` |
@@ -12,7 +13,9 @@ mod attached;
 mod device;
 mod guards;
 mod health;
+mod retry;
 
 pub(crate) use self::attached::Attached;
 pub(crate) use self::device::{Flash, FlashError, FlashOp, Owner, Role};
 pub(crate) use self::guards::{Guards, InFlight, LateAnswer};
+pub(crate) use self::retry::Unreadable;

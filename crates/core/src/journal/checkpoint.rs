@@ -31,8 +31,9 @@ pub(crate) trait Checkpointed: Journal {
     fn restore(&self, before: Self::Before);
     /// Appends a slot's entry of the payload.
     fn entry(&self, slot: u32, out: &mut Vec<u8>);
-    /// Makes the data of a snapshot durable.
-    async fn flush_devices(&self, begun: &Self::Before) -> Result<(), LogFailed>;
+    /// Makes the data of a snapshot and its payload durable. Returns false if the payload may be lost: it must be written
+    /// again.
+    async fn flush_devices(&self, before: &mut Self::Before) -> Result<bool, LogFailed>;
     /// Logs some changed units; returns whether there are more.
     async fn log_batch(&self) -> Result<bool, LogFailed>;
 }
@@ -78,18 +79,27 @@ async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
     let log = journal.base().log();
     let (half, generation) = log.begin_half().await?;
     log.note_snapshot(J::carries);
-    let before = journal.begin();
-    let written = write_payload(journal, half).await;
-    let flushed = match written {
-        Ok(payload_crc) => journal.flush_devices(&before).await.map(|()| payload_crc),
-        Err(failed) => Err(failed),
-    };
-    match flushed {
+    let mut before = journal.begin();
+    match durable_payload(journal, half, &mut before).await {
         Ok(payload_crc) => log.switch_to(Switch { half, generation, payload_crc }).await,
         Err(failed) => {
             log.forget_snapshot();
             journal.restore(before);
             Err(failed)
+        }
+    }
+}
+
+/// Writes a payload until it is durable; returns its checksum.
+async fn durable_payload<J: Checkpointed>(
+    journal: &J,
+    half: u8,
+    before: &mut J::Before,
+) -> Result<u32, LogFailed> {
+    loop {
+        let payload_crc = write_payload(journal, half).await?;
+        if journal.flush_devices(before).await? {
+            return Ok(payload_crc);
         }
     }
 }

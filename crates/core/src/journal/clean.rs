@@ -353,8 +353,8 @@ impl Checkpointed for CleanJournal {
         begun.slots.into_iter().filter(logged).for_each(|before| self.cancel(before));
     }
 
-    async fn flush_devices(&self, begun: &Begun) -> Result<(), LogFailed> {
-        self.flush(begun.rests).await
+    async fn flush_devices(&self, begun: &mut Begun) -> Result<bool, LogFailed> {
+        self.flush(begun.rests).await.map(|()| true)
     }
 
     /// The unit and its valid pages, without those touched since the snapshot.

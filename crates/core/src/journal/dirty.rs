@@ -12,6 +12,7 @@ use super::base::{Base, Journal};
 use super::checkpoint::{self, Checkpointed};
 use super::log::{Log, LogFailed, Ticket};
 use super::record::Record;
+use crate::cache::units::dirty_flash::DirtyFlash;
 use crate::cache::units::dirty_map::DirtyMap;
 use crate::cache::units::mixed::Left;
 use crate::cache::units::table::{Evicted, Table};
@@ -23,6 +24,7 @@ use crate::pages::Pages;
 pub(crate) struct DirtyJournal {
     base: Base,
     dirty: Rc<DirtyMap>,
+    slots: Rc<DirtyFlash>,
     /// Ticket of the last record that marks regions of a slot as dirty, until the slot is clean.
     touched: RefCell<BTreeMap<u32, Ticket>>,
 }
@@ -32,14 +34,15 @@ impl DirtyJournal {
     pub(crate) fn start(
         cx: &Rc<Context>,
         table: &Rc<Table>,
-        dirty: &Rc<DirtyMap>,
+        (dirty, slots): (Rc<DirtyMap>, Rc<DirtyFlash>),
         log: Rc<Log>,
         restored: impl Iterator<Item = u32>,
     ) -> Rc<Self> {
         cx.exec.spawn(Log::commit(Rc::downgrade(&log)));
         let journal = Rc::new(Self {
             base: Base::new(cx, table, log, restored),
-            dirty: Rc::clone(dirty),
+            dirty,
+            slots,
             touched: RefCell::default(),
         });
         cx.exec.spawn(checkpoint::run(Rc::downgrade(&journal)));
@@ -93,16 +96,19 @@ impl Journal for DirtyJournal {
 }
 
 impl Checkpointed for DirtyJournal {
-    type Before = ();
+    /// Flushes of flash that had failed.
+    type Before = u64;
 
     fn carries(_: &Record) -> bool {
         true
     }
 
     /// Nothing: dirty regions stay dirty, and partially cached units are not logged.
-    fn begin(&self) {}
+    fn begin(&self) -> u64 {
+        self.slots.doubts()
+    }
 
-    fn restore(&self, (): ()) {}
+    fn restore(&self, _: u64) {}
 
     /// The unit and its dirty regions.
     fn entry(&self, slot: u32, out: &mut Vec<u8>) {
@@ -116,12 +122,18 @@ impl Checkpointed for DirtyJournal {
         out.extend(mask.to_le_bytes());
     }
 
-    /// Flash only: clean units were flushed to the origin before they were logged.
-    async fn flush_devices(&self, _: &Self::Before) -> Result<(), LogFailed> {
+    /// Flash only: clean units were flushed to the origin before they were logged. A flush that failed meanwhile may have
+    /// lost the payload.
+    async fn flush_devices(&self, before: &mut u64) -> Result<bool, LogFailed> {
         if mutant::is_active("checkpoint-no-flash-flush") {
-            return Ok(());
+            return Ok(true);
         }
-        self.log().flush_flash().await
+        while self.slots.make_durable().await.is_err() {
+            self.log().suspend()?;
+        }
+        self.log().resume();
+        let doubts = std::mem::replace(before, self.slots.doubts());
+        Ok(doubts == *before || mutant::is_active("checkpoint-trusts-lost-payload"))
     }
 
     async fn log_batch(&self) -> Result<bool, LogFailed> {

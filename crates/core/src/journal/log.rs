@@ -9,6 +9,9 @@
 //! The committer also switches to the other half of the metadata, so that no batch is in flight meanwhile: it writes the
 //! records enqueued since the snapshot to the new log, then the new header.
 //!
+//! A log of dirty data is written however long flash fails. When that takes longer than operations are repeated, it is
+//! *suspended*: tasks that wait for it get an error, and their records become durable later.
+//!
 //! Invariants: at most one batch is in flight; a record is acknowledged only when it and all before it are durable in
 //! both copies.
 
@@ -20,6 +23,7 @@ use super::record::{LogEnd, Record, pack};
 use super::recover::{Header, Recovered};
 use crate::buf::Buf;
 use crate::cache::units::table::SlotPin;
+use crate::config::Contents;
 use crate::exec::{Exec, IoKind, Signal, WaitList, each};
 use crate::flash::{Flash, FlashOp, Guards, InFlight, Role};
 use crate::mutant;
@@ -65,6 +69,7 @@ pub(crate) struct Log {
     queue: RefCell<Queue>,
     waiting: WaitList,
     failed: Cell<bool>,
+    suspended: Cell<bool>,
     work: Signal,
     pub(super) checkpoint_due: Rc<Signal>,
     /// A checkpoint's payload is durable; the committer switches to its half.
@@ -94,6 +99,7 @@ impl Log {
             queue: RefCell::default(),
             waiting: WaitList::default(),
             failed: Cell::new(false),
+            suspended: Cell::new(false),
             work: Signal::default(),
             checkpoint_due: Rc::default(),
             switch: RefCell::new(None),
@@ -125,6 +131,25 @@ impl Log {
         queue.enqueued
     }
 
+    /// Flash fails for too long.
+    ///
+    /// # Errors
+    /// If the log fails, since flash has a copy or is closed.
+    pub(super) fn suspend(&self) -> Result<(), LogFailed> {
+        let device = self.flash.device();
+        if device.contents == Contents::Copies || device.closed() {
+            return Err(LogFailed);
+        }
+        self.suspended.set(true);
+        self.waiting.wake_all(&self.exec);
+        Ok(())
+    }
+
+    /// Flash works again.
+    pub(super) fn resume(&self) {
+        self.suspended.set(false);
+    }
+
     /// Whether all records up to the ticket are durable.
     pub(super) fn is_durable(&self, ticket: Ticket) -> bool {
         self.queue.borrow().durable >= ticket
@@ -133,7 +158,7 @@ impl Log {
     /// Waits until all records up to the ticket are durable.
     pub(crate) async fn durable(&self, ticket: Ticket) -> Result<(), LogFailed> {
         while !self.is_durable(ticket) {
-            if self.failed.get() {
+            if self.failed.get() || self.suspended.get() {
                 return Err(LogFailed);
             }
             self.waiting.wait(&self.exec).await;
@@ -308,7 +333,7 @@ impl Log {
         let fua = !mutant::is_active("log-not-durable");
         let write = |copy: u8| {
             let offset = self.layout.log_block(half, copy, at);
-            self.write_meta(fua, offset, Buf::copy_of(bytes), Guards::default())
+            self.write_meta(fua, offset, Buf::copy_of(bytes), Guards::default)
         };
         all_good(each([0, 1].map(write).into()).await)
     }
@@ -319,14 +344,14 @@ impl Log {
         let write = |copy: &u8| {
             let at = self.layout.header(half, *copy);
             let bytes = Buf::copy_of(&header.encode(&self.layout, at));
-            self.write_meta(true, at, bytes, self.making_guards())
+            self.write_meta(true, at, bytes, || self.making_guards())
         };
         all_good(each(copies.iter().map(write).collect()).await)
     }
 
     /// Writes a part of a payload.
     pub(super) async fn write_payload(&self, at: u64, bytes: &[u8]) -> Result<(), LogFailed> {
-        self.write_meta(false, at, Buf::copy_of(bytes), self.making_guards()).await
+        self.write_meta(false, at, Buf::copy_of(bytes), || self.making_guards()).await
     }
 
     /// Writes the directory of a mixed slot, which stays pinned until the device has answered.
@@ -336,7 +361,7 @@ impl Log {
         bytes: &[u8],
     ) -> Result<(), LogFailed> {
         let (at, _) = self.layout.directory(pin.slot());
-        let guards = Guards { pin: Some(pin), ..Guards::default() };
+        let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
         self.write_meta(false, at, Buf::copy_of(bytes), guards).await
     }
 
@@ -355,10 +380,16 @@ impl Log {
         fua: bool,
         at: u64,
         bytes: Buf,
-        guards: Guards,
+        guards: impl Fn() -> Guards,
     ) -> Result<(), LogFailed> {
-        let op = FlashOp::whole(Role::Metadata, IoKind::Write { fua }, at, bytes);
-        self.flash.io(op, guards).await.map(drop).map_err(|_| LogFailed)
+        let mut op = FlashOp::whole(Role::Metadata, IoKind::Write { fua }, at, bytes);
+        while let Err(error) = self.flash.insist(op, &guards).await {
+            self.suspend()?;
+            let bytes = error.into_buf().ok_or(LogFailed)?;
+            op = FlashOp::whole(Role::Metadata, IoKind::Write { fua }, at, bytes);
+        }
+        self.resume();
+        Ok(())
     }
 }
 

@@ -90,6 +90,15 @@ impl Mapping {
         self.dropped(&self.units_dropping, unit, "write-before-drop").await
     }
 
+    /// Waits until the drops of all slots so far are durable.
+    pub(crate) async fn all_dropped(&self) -> Result<(), LogFailed> {
+        let last = self.slots_dropping.borrow().values().max().copied();
+        match last {
+            Some(ticket) => self.log.durable(ticket).await,
+            None => Ok(()),
+        }
+    }
+
     async fn dropped(
         &self,
         pending: &RefCell<BTreeMap<u32, Ticket>>,

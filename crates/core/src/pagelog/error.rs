@@ -95,12 +95,3 @@ pub enum Unread {
     /// Flash returned an error.
     Device(Errno),
 }
-
-/// Failed reads of one place.
-#[derive(Default)]
-pub struct BadReads {
-    /// All.
-    pub failures: u64,
-    /// Those after which another place could be read.
-    pub alone: u64,
-}

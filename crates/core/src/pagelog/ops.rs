@@ -178,11 +178,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             LogPolicy::Bounded => self.drain().await,
             LogPolicy::Full => {
                 past.await?;
-                match self.flush().await {
-                    Err(_) if self.needs_no_seal() => {}
-                    flushed => flushed?,
-                }
-                if self.has_losses() { Err(Errno::EIO) } else { Ok(()) }
+                self.flush_all().await
             }
         }
     }

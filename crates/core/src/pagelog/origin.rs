@@ -11,11 +11,12 @@ use std::ops::Deref;
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
-use super::error::{BadReads, Unread};
+use super::error::Unread;
 use super::evict::ReadSpan;
 use super::host::Host;
 use super::paths::PageLog;
 use super::words::{DIRTY, Kind, Mark, VALID, kind_of, page_of};
+use crate::bad_reads::BadReads;
 use crate::buf::Buf;
 use crate::exec::each;
 use crate::mutant;

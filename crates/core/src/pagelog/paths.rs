@@ -11,11 +11,12 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::error::{BadReads, Lack, NotAppended};
+use super::error::{Lack, NotAppended};
 use super::geometry::{Geometry, PAGE_BYTES_MOST};
 use super::host::{Host, insist};
 use super::policy::LogSettings;
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
+use crate::bad_reads::BadReads;
 use crate::buf::Buf;
 use crate::checksum::crc32c;
 use crate::mutant;

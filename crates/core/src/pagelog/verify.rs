@@ -17,19 +17,16 @@
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::error::BadReads;
 use super::format::BatchHeader;
 use super::geometry::BATCH_HEADERS;
 use super::host::{Host, insist};
 use super::paths::PageLog;
 use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, kind_of, page_of, slot_word};
+use crate::bad_reads::BadReads;
 use crate::buf::{Buf, PAGE};
 use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;
-
-/// Attempts to read a place of a device that works elsewhere.
-const ATTEMPTS: u64 = 6;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// A flush failed. Returns how many failed in a row.
@@ -96,30 +93,39 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         errno: Errno,
         bad: &mut BadReads,
     ) -> Result<bool, Errno> {
-        bad.failures += 1;
+        let failures = bad.failed();
         // A log that has failed has waited long enough.
-        let waited = self.failed().is_some() && bad.failures > 1;
-        let given_up = waited || !self.host.has_tasks() || self.host.gives_up(bad.failures);
+        let waited = self.failed().is_some() && failures > 1;
+        let given_up = waited || !self.host.has_tasks() || self.host.gives_up(failures);
         if errno == Errno::ESHUTDOWN || given_up {
             return Err(errno);
         }
-        self.host.rest(bad.failures).await;
+        self.host.rest(failures).await;
         let elsewhere = self.host.read_flash(self.log.header(0), Buf::with_len(PAGE)).await;
-        bad.alone += u64::from(elsewhere.is_ok());
-        Ok(bad.alone < ATTEMPTS)
+        Ok(bad.may_pass(elsewhere.is_ok()))
     }
 
-    /// Whether a page was found lost and has no newer version.
-    pub(super) fn has_losses(&self) -> bool {
-        if self.words.get(Mark::Losses) == 0 {
-            return false;
+    /// Makes every version durable, for a FLUSH under `Full`. A page that is lost when it begins, or is found to be, fails it:
+    /// a newer version that was put meanwhile is not durable yet.
+    pub(super) async fn flush_all(&self) -> Result<(), Errno> {
+        let (losses, lost) = {
+            let _guard = self.lock();
+            let losses = self.words.get(Mark::Losses);
+            let any = losses != self.words.get(Mark::Replaced);
+            (losses, any && self.lost_pages().next().is_some())
+        };
+        match self.flush().await {
+            Err(_) if self.needs_no_seal() => {}
+            flushed => flushed?,
         }
         let _guard = self.lock();
-        let any = self.lost_pages().next().is_some();
-        if !any {
-            self.words.set(Mark::Losses, 0);
+        let late = mutant::is_active("page-log-flush-before-replacement");
+        let found = self.words.get(Mark::Losses) != losses && !late;
+        if lost && !late || found || late && self.lost_pages().next().is_some() {
+            return Err(Errno::EIO);
         }
-        any
+        self.words.raise(Mark::Replaced, losses);
+        Ok(())
     }
 
     /// Verifies the doubted positions that are written, and writes them again. Returns the position up to which this is

@@ -102,8 +102,11 @@ pub const WRITE_BACK: Kind = Kind {
         Trouble::MetadataRot,
         Trouble::DataRot,
     ],
-    // Flash is the only one to ask.
-    promises: &[(Trouble::FlashErrors, Promise::ErrorsPass)],
+    promises: &[
+        (Trouble::FlashOutages, Promise::ErrorsPass),
+        // What only flash had and lost cannot be read.
+        (Trouble::FlashForgets, Promise::ErrorsPass),
+    ],
     outlives_flash: false,
     read_back: against_history,
     ..JOURNALED

@@ -460,6 +460,29 @@ pub const PROFILES: &[Profile] = &[
         weight: 0,
         ..PAGE_LOG
     },
+    Profile {
+        name: "write-back-outages",
+        what: "as flash-outages, where flash owns units, and units are exchanged",
+        percent: 3,
+        takes: &[&WRITE_BACK, &BALANCED_WRITE_BACK],
+        slots: 1..9,
+        rest: (12, 8),
+        troubles: &[Trouble::FlashBursts, Trouble::FlashOutages],
+        weight: 0,
+        ..EVERYDAY
+    },
+    Profile {
+        name: "write-back-forgets",
+        what: "as flash-forgets, where flash owns units, and units are exchanged",
+        percent: 3,
+        takes: &[&WRITE_BACK, &BALANCED_WRITE_BACK],
+        slots: 1..9,
+        mix: Mix { read: 40, write: 40, flush: 14, trim: 2, zero: 4, fill: 0 },
+        rest: (12, 8),
+        troubles: &[Trouble::FlashForgets],
+        weight: 0,
+        ..EVERYDAY
+    },
 ];
 
 /// The row of this name. The row `write-back` has an older name, which is accepted too.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::holds::{For, Hold, Holds};
 use super::ignored::Bypass;
 use crate::buf::{Buf, PAGE};
-use crate::config::Contents;
+use crate::config::{Contents, Limits};
 use crate::context::Context;
 use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, WaitList};
@@ -20,14 +20,16 @@ use crate::origin::Use;
 use crate::pagelog::{BATCH_HEADERS, BUFFERS, Burials, Geometry, Host};
 use crate::request::Errno;
 
-/// Delay before the first retry of an operation; each later one is twice as long, up to an eighth of the time in which it is
-/// retried, and at most [`LONGEST_REST`].
-const REST: Nanos = 10 * MILLISECOND;
-const LONGEST_REST: Nanos = 500 * MILLISECOND;
 /// How long a log without dirty pages retries.
 const PATIENCE_WITH_COPIES: Nanos = 80 * MILLISECOND;
-/// Consecutive failed operations after which the operator learns of them.
-const REPORTED: u32 = 3;
+
+/// How long a failed operation of a log on flash is retried.
+pub(crate) fn patience(contents: Contents, limits: &Limits) -> Nanos {
+    match contents {
+        Contents::Dirty => limits.flash_dead_after,
+        Contents::Copies => PATIENCE_WITH_COPIES,
+    }
+}
 
 /// The host of one log.
 pub(crate) struct ShardHost {
@@ -40,11 +42,7 @@ pub(crate) struct ShardHost {
     waiting: WaitList,
     /// Whether the last write of a dirty page to the origin failed.
     refused: Cell<bool>,
-    /// Consecutive failed reads of flash, and consecutive failed other operations.
-    failures: [Cell<u32>; 2],
     pub(super) bypass: Bypass,
-    /// There is no time for retries.
-    hurries: Cell<bool>,
 }
 
 impl ShardHost {
@@ -64,9 +62,7 @@ impl ShardHost {
             changes: Cell::new(0),
             waiting: WaitList::default(),
             refused: Cell::new(false),
-            failures: [Cell::new(0), Cell::new(0)],
             bypass: Bypass::ignoring(ignored),
-            hurries: Cell::new(false),
         }
     }
 
@@ -83,10 +79,8 @@ impl ShardHost {
         let len = buf.as_ref().map_or(0, |b| b.len() as u64);
         let answer = LateAnswer::default();
         let guards = Guards { answer: Some(Rc::clone(&answer)), ..Guards::default() };
-        // A device with copies fails after too many errors. What may be dirty is kept, and the operation is retried.
-        let role = if self.is_dirty() { Role::Metadata } else { Role::Data };
-        let op = FlashOp { role, kind, offset, len, buf, at: 0 };
-        let result = match self.flash.io(op, guards).await {
+        let op = FlashOp { role: Role::Data, kind, offset, len, buf, at: 0 };
+        match self.flash.io(op, guards).await {
             Ok(buf) => Ok(buf),
             Err(FlashError::Failed(errno, _)) => Err(errno),
             Err(FlashError::Overdue) if kind == IoKind::Read => Err(Errno::ETIMEDOUT),
@@ -97,51 +91,6 @@ impl ShardHost {
                 }
                 answer.get().unwrap_or(Err(Errno::ESHUTDOWN)).map(|()| None)
             }
-        };
-        self.report(kind, result.as_ref().err().copied());
-        result
-    }
-
-    /// Operations that fail are not retried from now on.
-    pub(super) fn hurry(&self) {
-        self.hurries.set(true);
-    }
-
-    /// How long a failed operation is retried.
-    fn patience(&self) -> Nanos {
-        match self.is_dirty() {
-            true => self.cx.limits.flash_dead_after,
-            false => PATIENCE_WITH_COPIES,
-        }
-    }
-
-    /// The delay before a retry, after this number of failures.
-    fn delay(&self, failures: u64) -> Nanos {
-        let most = (self.patience() / 8).clamp(REST, LONGEST_REST);
-        (REST << failures.saturating_sub(1).min(16)).min(most)
-    }
-
-    /// Whether the log may hold dirty pages.
-    fn is_dirty(&self) -> bool {
-        self.flash.device().contents == Contents::Dirty
-    }
-
-    /// Reports that operations on a device with dirty pages fail, and that they succeed again.
-    fn report(&self, kind: IoKind, error: Option<Errno>) {
-        let device = self.flash.device();
-        if !self.is_dirty() || device.closed() {
-            return;
-        }
-        let fails = || self.failures.iter().any(|failures| failures.get() >= REPORTED);
-        let before = fails();
-        let failures = &self.failures[usize::from(kind != IoKind::Read)];
-        failures.set(if error.is_some() { failures.get().saturating_add(1) } else { 0 });
-        match error {
-            Some(errno) if !before && fails() => {
-                device.emit(Event::FlashErrors { dev: device.dev, why: errno.to_string() });
-            }
-            None if before && !fails() => device.emit(Event::FlashWorks { dev: device.dev }),
-            _ => {}
         }
     }
 
@@ -294,13 +243,11 @@ impl Host for ShardHost {
     }
 
     async fn rest(&self, failures: u64) {
-        self.cx.exec.sleep(self.delay(failures)).await;
+        self.flash.rest(failures).await;
     }
 
     fn gives_up(&self, failures: u64) -> bool {
-        let patience = if self.hurries.get() { 0 } else { self.patience() };
-        failures.saturating_mul(LONGEST_REST) >= patience
-            && (1..=failures).map(|n| self.delay(n)).sum::<Nanos>() >= patience
+        self.flash.gives_up(failures)
     }
 
     fn has_tasks(&self) -> bool {

@@ -27,6 +27,7 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicU64;
 
 use self::host::ShardHost;
+pub(crate) use self::host::patience;
 use crate::config::LogSpec;
 use crate::context::Context;
 use crate::event::Event;
@@ -196,7 +197,7 @@ impl OpenLog {
 
     /// Flash that fails gets no more retries: the volume stops.
     pub(crate) fn stop_retrying(&self) {
-        self.log.host().hurry();
+        self.log.host().flash.hurry();
         self.log.stop_retrying();
     }
 

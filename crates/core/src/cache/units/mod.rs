@@ -10,13 +10,16 @@
 //! | slots of a device, read and written | `unit_cache.rs` |
 //! | paths of a clean cache; reads of the origin that cover more than a request | `clean.rs`; `extended.rs` |
 //! | paths of a write-back cache; its dirty data | `write_back.rs`; `dirty_map.rs` |
+//! | operations on dirty slots, repeated and verified; what no flush covers | `dirty_flash.rs`; `flash_writes.rs` |
 //! | units exchanged by an update; clients kept out of them | `exchanges.rs`; `gate.rs` |
 
 pub(crate) mod clean;
 pub(crate) mod directory;
+pub(crate) mod dirty_flash;
 pub(crate) mod dirty_map;
 pub(crate) mod exchanges;
 pub(crate) mod extended;
+pub(crate) mod flash_writes;
 mod gate;
 pub(crate) mod mixed;
 pub(crate) mod singles;

@@ -25,7 +25,7 @@ use crate::journal::{Journal, Log};
 use crate::pages::Pages;
 use crate::population::singles::Growth;
 use crate::request::Errno;
-use crate::shape::Place;
+use crate::shape::{Place, Shape};
 use crate::write_pool::PoolShare;
 
 /// Bytes to be written to a slot.
@@ -50,6 +50,12 @@ pub(crate) struct UnitCache<J> {
     balance: Option<RefCell<Balance>>,
     /// Units that are being populated.
     populating: RefCell<Vec<u32>>,
+}
+
+/// Offset on the device of byte `within` of the unit that a pin belongs to. The slots of all shards are interleaved.
+pub(super) fn offset_of(shape: &Shape, plan: &FlashPlan, pin: &SlotPin, within: u64) -> u64 {
+    let global = u64::from(pin.slot()) * u64::from(shape.shards) + u64::from(shape.shard);
+    plan.base + global * shape.unit_bytes + pin.offset(within)
 }
 
 /// Marks a unit as being populated until this is dropped.
@@ -118,11 +124,8 @@ impl<J: Journal> UnitCache<J> {
         u64::from(self.plan.block_bytes)
     }
 
-    /// Offset on the device of byte `within` of the unit that a pin belongs to. The slots of all shards are interleaved.
-    pub(super) fn offset(&self, pin: &SlotPin, within: u64) -> u64 {
-        let shape = &self.cx.shape;
-        let global = u64::from(pin.slot()) * u64::from(shape.shards) + u64::from(shape.shard);
-        self.plan.base + global * shape.unit_bytes + pin.offset(within)
+    fn offset(&self, pin: &SlotPin, within: u64) -> u64 {
+        offset_of(&self.cx.shape, &self.plan, pin, within)
     }
 
     /// The share of slots that are free; `None` without slots.

@@ -24,13 +24,15 @@
 //! - An old unit stays shut until its mapping is durably removed.
 //! - A full log starts a new half at any time, not only in an update.
 //!
-//! Flash errors are returned to the client, since only the flash holds the data. For the same reason operations have no
-//! time limit and the device stays in use: a request that it cannot serve gets EIO, the others are served.
+//! Only the flash holds the data. So operations have no time limit, the device stays in use, and what fails is repeated
+//! and verified (`dirty_flash.rs`): a request that it cannot serve for too long gets EIO, the others are served.
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use larder_policy::admission::Swap;
 
+use super::dirty_flash::DirtyFlash;
 use super::dirty_map::DirtyMap;
 use super::gate::Gate;
 use super::table::{SlotPin, Table};
@@ -40,9 +42,8 @@ use crate::buf::{Buf, PAGE};
 use crate::cache::pass_through;
 use crate::config::{Contents, WriteBackSpec};
 use crate::context::Context;
-use crate::event::Event;
 use crate::exec::{IoKind, MILLISECOND, Nanos, SECOND};
-use crate::flash::{Flash, FlashOp, Guards, Owner, Role};
+use crate::flash::{Flash, Owner};
 use crate::format::FlashPlan;
 use crate::journal::layout::Layout;
 use crate::journal::recover::Recovered;
@@ -64,7 +65,10 @@ const BATCH: usize = 8;
 pub(crate) struct WriteBack {
     pub(crate) units: UnitCache<DirtyJournal>,
     dirty: Rc<DirtyMap>,
+    /// Its slots.
+    pub(crate) slots: Rc<DirtyFlash>,
     gate: Gate,
+    settling: Cell<bool>,
 }
 
 impl WriteBack {
@@ -88,14 +92,18 @@ impl WriteBack {
             cx.population.restore(found.factors(layout));
         }
         let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner);
+        let flash = flash.patient(cx.limits.flash_dead_after);
         let flash = Rc::new(flash.measured(spec.balance.is_some()));
+        let slots = Rc::new(DirtyFlash::new(cx, &table, &flash, plan));
         let journal = Layout::of(&cx.shape, &plan).map(|layout| {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
             let held = found.iter().flat_map(|(layout, found)| found.held(layout));
-            DirtyJournal::start(cx, &table, &dirty, log, held.map(|held| held.slot))
+            let state = (Rc::clone(&dirty), Rc::clone(&slots));
+            DirtyJournal::start(cx, &table, state, log, held.map(|held| held.slot))
         });
         let units = UnitCache::new(cx, table, flash, journal, (plan, spec.balance.as_ref()));
-        Ok(Rc::new(Self { units, dirty, gate: Gate::default() }))
+        let settling = Cell::new(false);
+        Ok(Rc::new(Self { units, dirty, slots, gate: Gate::default(), settling }))
     }
 
     /// Units with dirty data.
@@ -115,16 +123,35 @@ impl WriteBack {
         let usable = units.flash.usable();
         let pin = usable.then(|| find(&units.table, place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
+            let slot = pin.slot();
+            let watch = self.slots.watch(slot, (place.within, place.len));
             let dirty = |any| self.is_dirty(&place) && !mutant::is_active(any);
             match units.read_hit(pin, &place, buf, || !dirty("balance-reads-dirty")).await {
-                Ok(data) => return cx.reply(tag, Ok(()), Some(data), true),
-                Err(_) if self.is_dirty(&place) => {
-                    return cx.reply(tag, Err(Errno::EIO), None, true);
+                Ok(data) if self.slots.matches(watch, slot, place.within, &data) => {
+                    return cx.reply(tag, Ok(()), Some(data), true);
                 }
+                _ if self.is_dirty(&place) => {
+                    let read = Box::pin(self.read_dirty(&place)).await;
+                    let (result, data) =
+                        read.map_or_else(|e| (Err(e), None), |d| (Ok(()), Some(d)));
+                    return cx.reply(tag, result, data, true);
+                }
+                Ok(data) => buf = Some(data),
                 Err(back) => buf = back,
             }
         }
         pass_through::read_origin(cx, tag, &place, buf).await;
+    }
+
+    /// Reads what only flash has, after an attempt failed.
+    async fn read_dirty(&self, place: &Place) -> Result<Buf, Errno> {
+        let pin = self.units.table.resident(place.unit).ok_or(Errno::EIO)?;
+        let block = self.units.block_bytes();
+        let start = place.within / block * block;
+        let end = (place.within + place.len).next_multiple_of(block);
+        let blocks = self.slots.read(&pin, (start, end - start)).await?;
+        let skip = (place.within - start) as usize;
+        Ok(Buf::copy_of(&blocks[skip..skip + place.len as usize]))
     }
 
     /// Whether flash holds dirty data of these pages.
@@ -189,21 +216,7 @@ impl WriteBack {
         {
             journal.dirtied(slot, new).await.map_err(|LogFailed| Errno::EIO)?;
         }
-        self.slot_io(pin, kind, (place.within, place.len), buf).await.map(drop)
-    }
-
-    /// An operation on a slot; its error goes to the client.
-    async fn slot_io(
-        &self,
-        pin: SlotPin,
-        kind: IoKind,
-        (within, len): (u64, u64),
-        buf: Option<Buf>,
-    ) -> Result<Option<Buf>, Errno> {
-        let offset = self.units.offset(&pin, within);
-        let op = FlashOp { role: Role::Data, kind, offset, len, buf, at: 0 };
-        let guards = Guards { pin: Some(pin), ..Guards::default() };
-        self.units.flash.io(op, guards).await.map_err(|error| error.errno())
+        self.slots.change(pin, kind, (place.within, place.len), buf).await
     }
 
     /// Flushes both devices: either may hold acknowledged writes (design rule 7).
@@ -212,34 +225,41 @@ impl WriteBack {
         if mutant::is_active("flush-skips-origin") {
             return cx.reply(tag, Ok(()), None, false);
         }
-        let mut result = cx.origin.flush().await;
+        let mut result = cx.origin.make_durable().await;
         // A detach has copied all dirty data to the origin, durably.
         if !self.units.flash.closed() && !mutant::is_active("flush-skips-flash") {
-            result = result.and(self.flush_flash().await);
+            result = result.and(self.slots.flush().await).and(self.evictions_end().await);
         }
         cx.reply(tag, result, None, false);
     }
 
-    /// Flushes flash for clients. A failure is final, as for the origin.
-    async fn flush_flash(&self) -> Result<(), Errno> {
-        let device = self.units.flash.device();
-        if let Some(errno) = device.health.flush_failed() {
-            return Err(errno);
+    /// Waits until recovery finds no unit that was evicted: its slot is not flushed for the unit any more.
+    async fn evictions_end(&self) -> Result<(), Errno> {
+        match &self.units.journal {
+            Some(journal) if !mutant::is_active("flush-before-drop") => {
+                journal.base().mapping.all_dropped().await.map_err(|LogFailed| Errno::EIO)
+            }
+            _ => Ok(()),
         }
-        self.units.flash.flush().await?;
-        // One of another shard may have failed meanwhile.
-        device.health.flush_failed().map_or(Ok(()), Err)
     }
 
-    /// A flush of the device failed, for this shard or another: it may have lost writes, and later flushes do not report
-    /// it.
-    pub(crate) fn flush_has_failed(&self, errno: Errno) {
-        let device = self.units.flash.device();
-        if device.health.flush_failed().is_none() {
-            device.health.flush_has_failed(errno);
-            let why = format!("a flush failed: {errno}; every later flush will fail");
-            device.emit(Event::FlashErrors { dev: device.dev, why });
+    /// Makes all state durable without delay: the volume stops.
+    pub(crate) fn settle(self: &Rc<Self>) {
+        self.units.hurry();
+        if self.slots.is_durable() || self.settling.replace(true) {
+            return;
         }
+        let me = Rc::clone(self);
+        self.units.cx.exec.spawn(async move {
+            // An attempt that fails is repeated: the stop asks again.
+            let _ = me.slots.make_durable().await;
+            me.settling.set(false);
+        });
+    }
+
+    /// Whether all state that a restart uses is durable.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.units.is_settled() && self.slots.is_durable()
     }
 
     /// Exchanges two units. The next update retries an exchange that fails.
@@ -258,9 +278,13 @@ impl WriteBack {
             shut.open(unit);
         }
         let Some(pin) = self.units.insert(swap.incoming) else { return };
-        let slot = pin.slot();
+        let (slot, doubts) = (pin.slot(), self.slots.doubts());
         let copied = populate_whole(&self.units, &pin, swap.incoming).await;
-        if !copied || self.flush_copy().await.is_err() {
+        let durable = copied && self.flush_copy().await.is_ok();
+        // A flush that failed meanwhile may have lost the copy.
+        if !durable
+            || doubts != self.slots.doubts() && !mutant::is_active("exchange-trusts-lost-copy")
+        {
             drop(pin);
             self.evict(slot);
             return;
@@ -277,13 +301,14 @@ impl WriteBack {
         if !mutant::is_active("own-before-origin-flush") {
             self.units.cx.origin.make_durable().await?;
         }
-        if mutant::is_active("own-before-flush") { Ok(()) } else { self.units.flash.flush().await }
+        if mutant::is_active("own-before-flush") { Ok(()) } else { self.slots.make_durable().await }
     }
 
     fn evict(&self, slot: u32) -> bool {
         let evicted = self.units.evict(slot);
         if evicted {
             self.dirty.clear(slot);
+            self.slots.forget(slot);
         }
         evicted
     }
@@ -296,6 +321,11 @@ impl WriteBack {
         if !mutant::is_active("leave-without-origin-flush") {
             self.units.cx.origin.make_durable().await?;
         }
+        self.evict_durably(slot).await
+    }
+
+    async fn evict_durably(&self, slot: u32) -> Result<(), Errno> {
+        self.slots.is_unused(slot).await;
         if !self.evict(slot) {
             return Err(Errno::EIO); // pinned, although the gate keeps clients out
         }
@@ -327,10 +357,9 @@ impl WriteBack {
             region += run;
             let Some((within, len)) = self.bytes_of(unit, &pages) else { break };
             let whole = len.next_multiple_of(self.units.block_bytes());
-            let buf = Some(Buf::with_len(whole as usize));
-            let buf = self.slot_io(pin.clone(), IoKind::Read, (within, whole), buf).await?;
+            let buf = self.slots.read(&pin, (within, whole)).await?;
             let start = cx.shape.unit_offset(unit) + within;
-            cx.origin.write(Use::WriteBack, (start, len), false, buf).await.0?;
+            cx.origin.write(Use::WriteBack, (start, len), false, Some(buf)).await.0?;
             cx.stats.add(|c| c.write_back_bytes += len);
         }
         Ok(())
@@ -389,6 +418,11 @@ impl WriteBack {
         let mut ticket = None;
         for slot in slots {
             let Some(unit) = self.units.table.unit_of(slot) else { continue };
+            // A flush that failed lost it on flash after it was copied to the origin.
+            if self.slots.has_lost(slot) {
+                self.evict_durably(slot).await?;
+                continue;
+            }
             self.dirty.clear(slot);
             ticket = ticket.max(self.units.journal.as_ref().map(|j| j.clean(slot, unit)));
         }

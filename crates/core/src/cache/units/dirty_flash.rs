@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operations on slots that may be dirty: repeated while flash fails, and verified after a flush that failed.
+//!
+//! Nothing else has the data, so an operation is repeated for `--flash-dead-after`; then the client gets EIO, and the next
+//! request tries again. A FLUSH is answered when all that was written before is proven to be durable: after a flush that
+//! failed, that is when every page of the record ([`FlashWrites`]) was read, compared, written again and flushed. As long as a
+//! sector is lost, every FLUSH fails.
+//!
+//! Why written again, although the bytes match: the device may return them from a cache that it will not write.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::flash_writes::{FlashWrites, Key, Watch, sums_of, sums_of_zeroes};
+use super::table::{SlotPin, Table};
+use super::unit_cache::offset_of;
+use crate::buf::{Buf, PAGE};
+use crate::context::Context;
+use crate::exec::{IoKind, WaitList, each};
+use crate::flash::{Flash, FlashOp, Guards, Role, Unreadable};
+use crate::format::FlashPlan;
+use crate::mutant;
+use crate::pages::touched;
+use crate::request::Errno;
+
+/// Pages that are verified at the same time.
+const TOGETHER: usize = 16;
+
+/// Slots of one device that may be dirty.
+pub(crate) struct DirtyFlash {
+    cx: Rc<Context>,
+    table: Rc<Table>,
+    flash: Rc<Flash>,
+    plan: FlashPlan,
+    writes: FlashWrites,
+    /// A write flushes flash, since the record is full.
+    making_room: Cell<bool>,
+    room: WaitList,
+}
+
+impl DirtyFlash {
+    pub(super) fn new(
+        cx: &Rc<Context>,
+        table: &Rc<Table>,
+        flash: &Rc<Flash>,
+        plan: FlashPlan,
+    ) -> Self {
+        let pages = u64::from(table.slots()) * u64::from(cx.shape.pages_per_unit());
+        Self {
+            cx: Rc::clone(cx),
+            table: Rc::clone(table),
+            flash: Rc::clone(flash),
+            plan,
+            writes: FlashWrites::new(&cx.exec, pages),
+            making_room: Cell::new(false),
+            room: WaitList::default(),
+        }
+    }
+
+    /// Reads whole blocks of a slot.
+    ///
+    /// # Errors
+    /// If flash fails for too long, or a sector is lost.
+    pub(super) async fn read(
+        &self,
+        pin: &SlotPin,
+        (within, len): (u64, u64),
+    ) -> Result<Buf, Errno> {
+        loop {
+            if self.writes.is_lost(pin.slot(), (within, len)) {
+                return Err(Errno::EIO);
+            }
+            let watch = self.watch(pin.slot(), (within, len));
+            let buf = self.read_once(pin, (within, len)).await.map_err(Unreadable::errno)?;
+            if !self.writes.is_current(watch) {
+                continue;
+            }
+            let wrong = self.writes.mismatches(pin.slot(), within, &buf);
+            if wrong.is_empty() {
+                return Ok(buf);
+            }
+            for page in wrong {
+                self.verify(&(pin.slot(), page)).await?;
+            }
+        }
+    }
+
+    async fn read_once(&self, pin: &SlotPin, (within, len): (u64, u64)) -> Result<Buf, Unreadable> {
+        let offset = self.offset(pin, within);
+        let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
+        self.flash.insist_read(offset, Buf::with_len(len as usize), guards).await
+    }
+
+    /// A read of a slot that the caller does begins.
+    pub(super) fn watch(&self, slot: u32, range: (u64, u64)) -> Watch {
+        self.writes.watch(slot, range)
+    }
+
+    /// Whether such a read found what was written last.
+    pub(super) fn matches(&self, watch: Watch, slot: u32, within: u64, bytes: &[u8]) -> bool {
+        self.writes.is_current(watch) && self.writes.mismatches(slot, within, bytes).is_empty()
+    }
+
+    /// Writes, trims or zeroes whole blocks of a slot.
+    ///
+    /// # Errors
+    /// If flash fails for too long.
+    pub(super) async fn change(
+        &self,
+        pin: SlotPin,
+        kind: IoKind,
+        (within, len): (u64, u64),
+        buf: Option<Buf>,
+    ) -> Result<(), Errno> {
+        self.make_room().await?;
+        let sums = buf.as_ref().map_or_else(|| sums_of_zeroes(len), |bytes| sums_of(bytes));
+        let held = self.writes.hold(pin.slot(), touched(within, len)).await;
+        let op =
+            FlashOp { role: Role::Data, kind, offset: self.offset(&pin, within), len, buf, at: 0 };
+        let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
+        let result = self.flash.insist(op, guards).await;
+        held.written(within, &sums, result.is_ok());
+        result.map(drop).map_err(|error| error.errno())
+    }
+
+    /// Flushes flash if the record is full. One write does so, the others wait for it.
+    async fn make_room(&self) -> Result<(), Errno> {
+        if !self.writes.is_full() {
+            return Ok(());
+        }
+        if self.making_room.replace(true) {
+            self.room.wait(&self.cx.exec).await;
+            return Ok(());
+        }
+        let flushed = self.make_durable().await;
+        self.making_room.set(false);
+        self.room.wake_all(&self.cx.exec);
+        flushed
+    }
+
+    /// Makes all writes that have ended durable, for a client's FLUSH.
+    ///
+    /// # Errors
+    /// If flash fails for too long, or a sector is lost.
+    pub(super) async fn flush(&self) -> Result<(), Errno> {
+        let whole = self.writes.is_durable() || self.flush_writes().await?;
+        // A write that replaced a lost sector meanwhile is not durable yet.
+        if whole && !self.writes.has_any_lost() { Ok(()) } else { Err(Errno::EIO) }
+    }
+
+    /// Makes all writes that have ended durable, but for those that are lost.
+    ///
+    /// # Errors
+    /// If flash fails for too long.
+    pub(crate) async fn make_durable(&self) -> Result<(), Errno> {
+        self.flush_writes().await.map(drop)
+    }
+
+    /// The same. Returns whether nothing was lost when the flush began.
+    async fn flush_writes(&self) -> Result<bool, Errno> {
+        let mut failures = 0;
+        loop {
+            let errno = match self.flush_once().await {
+                Ok(whole) => return Ok(whole),
+                Err(errno) => errno,
+            };
+            failures += 1;
+            if self.flash.closed() || self.flash.gives_up(failures) {
+                return Err(errno);
+            }
+            self.flash.rest(failures).await;
+        }
+    }
+
+    async fn flush_once(&self) -> Result<bool, Errno> {
+        self.verify_doubted().await?;
+        let whole = !self.writes.has_any_lost() || mutant::is_active("flush-before-replacement");
+        let begun = self.writes.flush_begins();
+        self.flash.flush().await.inspect_err(|_| self.writes.doubt())?;
+        // Another flush of the device may have failed meanwhile.
+        if self.writes.flushed(begun) { Ok(whole) } else { Err(Errno::EIO) }
+    }
+
+    /// A flush of the device failed, for this shard or another.
+    pub(crate) fn doubt(&self) {
+        self.writes.doubt();
+    }
+
+    /// How many flushes of the device have failed.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.writes.doubts()
+    }
+
+    /// Whether a flush covers all writes, and nothing is lost.
+    pub(super) fn is_durable(&self) -> bool {
+        self.writes.is_durable() && !self.writes.has_any_lost()
+    }
+
+    /// Whether a sector of a slot is lost.
+    pub(super) fn has_lost(&self, slot: u32) -> bool {
+        self.writes.has_lost(slot)
+    }
+
+    /// Waits until no page of a slot is being verified.
+    pub(super) async fn is_unused(&self, slot: u32) {
+        self.writes.unheld(slot).await;
+    }
+
+    /// The unit of a slot was evicted.
+    pub(super) fn forget(&self, slot: u32) {
+        self.writes.forget(slot);
+    }
+
+    async fn verify_doubted(&self) -> Result<(), Errno> {
+        loop {
+            let doubted = self.writes.doubted(TOGETHER);
+            if doubted.is_empty() {
+                return Ok(());
+            }
+            let verified = each(doubted.iter().map(|key| self.verify(key)).collect()).await;
+            verified.into_iter().collect::<Result<(), Errno>>()?;
+        }
+    }
+
+    /// Reads a page, compares it with its checksums, and writes it again. A page that nothing can read is lost.
+    async fn verify(&self, (slot, page): &Key) -> Result<(), Errno> {
+        let held = self.writes.hold(*slot, *page..*page + 1).await;
+        let doubts = self.writes.doubts();
+        // The page holds the slot's unit: an eviction waits for it.
+        let Some((pin, _)) = self.table.pin_used(*slot) else { return Ok(()) };
+        let within = u64::from(*page) * PAGE as u64;
+        let mut bytes = match self.read_once(&pin, (within, PAGE as u64)).await {
+            Ok(bytes) => bytes,
+            Err(Unreadable::Device(errno)) => return Err(errno),
+            Err(Unreadable::Place(_)) => {
+                held.unreadable();
+                return Ok(());
+            }
+        };
+        if held.verify(&mut bytes) {
+            let (kind, offset) = (IoKind::Write { fua: false }, self.offset(&pin, within));
+            let op = FlashOp::whole(Role::Data, kind, offset, bytes);
+            let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
+            self.flash.insist(op, guards).await.map_err(|error| error.errno())?;
+        }
+        held.verified(doubts);
+        Ok(())
+    }
+
+    fn offset(&self, pin: &SlotPin, within: u64) -> u64 {
+        offset_of(&self.cx.shape, &self.plan, pin, within)
+    }
+}

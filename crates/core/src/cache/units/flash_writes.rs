@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was written to dirty slots since the last flush of flash: a checksum of each sector.
+//!
+//! A flush that fails may have lost what the device had acknowledged, and the next one succeeds without it. From then on
+//! the pages written before are *doubted* until they were read back, compared and written again
+//! ([`DirtyFlash`](super::dirty_flash)). Reads of pages in this record are compared too, so that no lost write is noticed
+//! too late. A sector that does not match is *lost*, unless it was zeroed: reads get EIO until it is written again.
+//!
+//! Invariants: a page is *held* by at most one write or verification, so its checksums are those of its bytes. A page leaves
+//! the record when a flush that began after its last write has succeeded, and no other flush failed meanwhile.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use crate::buf::{PAGE, SECTOR};
+use crate::checksum::crc32c;
+use crate::exec::{Exec, WaitList};
+use crate::flash::InFlight;
+use crate::mutant;
+use crate::pages::{Pages, touched};
+
+/// Sectors of a page.
+const SECTORS: usize = PAGE / SECTOR;
+/// Pages in the record, at most; then flash is flushed.
+const MOST: usize = 16_384;
+/// Memory of the record, at most.
+pub(crate) const FLASH_WRITES_BYTES: u64 = 96 * MOST as u64;
+
+/// A slot, and a page in it.
+pub(super) type Key = (u32, u32);
+
+/// A page that was written.
+#[derive(Default)]
+struct Page {
+    sums: [u32; SECTORS],
+    /// Sectors with a checksum, a bit each.
+    known: u8,
+    held: bool,
+    doubted: bool,
+    /// Flushes that had begun when its last write ended.
+    after: u64,
+}
+
+#[derive(Default)]
+struct State {
+    pages: BTreeMap<Key, Page>,
+    /// Checksums of writes that failed: a sector may have one of them instead.
+    failed: BTreeMap<(Key, u8), Vec<u32>>,
+    /// Lost sectors, a bit each.
+    lost: BTreeMap<Key, u8>,
+    flushes: u64,
+    /// Flushes that have succeeded.
+    ended: u64,
+    doubts: u64,
+}
+
+/// Successful flushes when a read began, if it must be compared.
+#[derive(Clone, Copy)]
+pub(super) struct Watch(Option<u64>);
+
+/// The record of one attachment.
+pub(super) struct FlashWrites {
+    exec: Exec<InFlight>,
+    state: RefCell<State>,
+    waiting: WaitList,
+    most: usize,
+}
+
+/// Pages of a slot, held until this is dropped.
+pub(super) struct Held<'a> {
+    writes: &'a FlashWrites,
+    slot: u32,
+    pages: Pages,
+}
+
+/// The checksums of the sectors of some bytes.
+pub(super) fn sums_of(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks(SECTOR).map(crc32c).collect()
+}
+
+/// The checksum of a sector of zeroes.
+fn sum_of_zeroes() -> u32 {
+    crc32c(&[0; SECTOR])
+}
+
+/// The checksums of as many zeroes.
+pub(super) fn sums_of_zeroes(len: u64) -> Vec<u32> {
+    vec![sum_of_zeroes(); (len / SECTOR as u64) as usize]
+}
+
+/// The sectors of a page that lie in a range of the slot, a bit each.
+fn sectors_in(page: u32, (within, len): (u64, u64)) -> u8 {
+    let start = u64::from(page) * PAGE as u64;
+    let inside = |sector: &u64| {
+        let at = start + sector * SECTOR as u64;
+        at >= within && at + SECTOR as u64 <= within + len
+    };
+    (0..SECTORS as u64).filter(inside).fold(0, |mask, sector| mask | 1 << sector)
+}
+
+impl State {
+    /// Whether a sector with this checksum has the bytes that were written last.
+    fn is_expected(&self, key: Key, sector: usize, sum: u32) -> bool {
+        let expected = self.pages.get(&key).map(|page| page.sums[sector]);
+        let failed = || self.failed.get(&(key, sector as u8));
+        expected == Some(sum) || failed().is_some_and(|sums| sums.contains(&sum))
+    }
+
+    fn lose(&mut self, key: Key, sectors: u8) {
+        if sectors != 0 {
+            *self.lost.entry(key).or_default() |= sectors;
+            self.pages.entry(key).or_default().known &= !sectors;
+        }
+    }
+
+    fn is_lost(&self, slot: u32, range: (u64, u64)) -> bool {
+        let pages = touched(range.0, range.1);
+        let mut lost = self.lost.range((slot, pages.start)..(slot, pages.end));
+        lost.any(|((_, page), mask)| mask & sectors_in(*page, range) != 0)
+    }
+}
+
+impl FlashWrites {
+    /// An empty record of a cache with so many pages.
+    pub(super) fn new(exec: &Exec<InFlight>, cached_pages: u64) -> Self {
+        let most = (cached_pages / 8).clamp(1, MOST as u64) as usize;
+        Self { exec: exec.clone(), state: RefCell::default(), waiting: WaitList::default(), most }
+    }
+
+    /// Whether flash must be flushed before more is written.
+    pub(super) fn is_full(&self) -> bool {
+        self.state.borrow().pages.len() >= self.most
+    }
+
+    /// Whether a flush covers everything, also what was written before the start.
+    pub(super) fn is_durable(&self) -> bool {
+        let state = self.state.borrow();
+        state.ended > 0 && state.pages.is_empty()
+    }
+
+    /// How many flushes have failed.
+    pub(super) fn doubts(&self) -> u64 {
+        self.state.borrow().doubts
+    }
+
+    /// A flush failed.
+    pub(super) fn doubt(&self) {
+        if mutant::is_active("write-back-trusts-next-flush") {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        state.doubts += 1;
+        // Also what is being written: the device may have taken it before it lost it.
+        state.pages.values_mut().for_each(|page| page.doubted = true);
+    }
+
+    /// Some pages that are doubted.
+    pub(super) fn doubted(&self, most: usize) -> Vec<Key> {
+        let state = self.state.borrow();
+        let doubted = state.pages.iter().filter(|(_, page)| page.doubted);
+        doubted.map(|(key, _)| *key).take(most).collect()
+    }
+
+    /// A flush begins. Returns its number and that of the failed flushes.
+    pub(super) fn flush_begins(&self) -> (u64, u64) {
+        let mut state = self.state.borrow_mut();
+        state.flushes += 1;
+        (state.flushes, state.doubts)
+    }
+
+    /// A flush has succeeded. Returns false if it proves nothing, since another one failed meanwhile.
+    pub(super) fn flushed(&self, (number, doubts): (u64, u64)) -> bool {
+        let mut state = self.state.borrow_mut();
+        if state.doubts != doubts {
+            return false;
+        }
+        state.ended += 1;
+        state.pages.retain(|_, page| page.held || page.doubted || page.after >= number);
+        let State { pages, failed, .. } = &mut *state;
+        failed.retain(|(key, _), _| pages.contains_key(key));
+        true
+    }
+
+    /// Waits until nobody holds these pages, and holds them.
+    pub(super) async fn hold(&self, slot: u32, pages: Pages) -> Held<'_> {
+        loop {
+            let free = {
+                let mut state = self.state.borrow_mut();
+                let mut range = state.pages.range((slot, pages.start)..(slot, pages.end));
+                let free = !range.any(|(_, page)| page.held);
+                if free {
+                    for page in pages.clone() {
+                        state.pages.entry((slot, page)).or_default().held = true;
+                    }
+                }
+                free
+            };
+            if free {
+                return Held { writes: self, slot, pages };
+            }
+            self.waiting.wait(&self.exec).await;
+        }
+    }
+
+    /// Waits until nobody holds a page of a slot.
+    pub(super) async fn unheld(&self, slot: u32) {
+        let is_held = || {
+            let state = self.state.borrow();
+            state.pages.range((slot, 0)..=(slot, u32::MAX)).any(|(_, page)| page.held)
+        };
+        while is_held() {
+            self.waiting.wait(&self.exec).await;
+        }
+    }
+
+    /// The slot's unit left it.
+    pub(super) fn forget(&self, slot: u32) {
+        let mut state = self.state.borrow_mut();
+        state.pages.retain(|(of, _), _| *of != slot);
+        state.failed.retain(|((of, _), _), _| *of != slot);
+        state.lost.retain(|(of, _), _| *of != slot);
+    }
+
+    /// Whether a sector of a slot is lost.
+    pub(super) fn has_lost(&self, slot: u32) -> bool {
+        self.state.borrow().lost.range((slot, 0)..=(slot, u32::MAX)).next().is_some()
+    }
+
+    /// Whether any sector is lost.
+    pub(super) fn has_any_lost(&self) -> bool {
+        !self.state.borrow().lost.is_empty()
+    }
+
+    /// Whether a sector of this range is lost.
+    pub(super) fn is_lost(&self, slot: u32, range: (u64, u64)) -> bool {
+        self.state.borrow().is_lost(slot, range)
+    }
+
+    /// A read of a range begins: whether what it finds must be compared. A flush may end meanwhile, which removes the
+    /// checksums.
+    pub(super) fn watch(&self, slot: u32, (within, len): (u64, u64)) -> Watch {
+        let state = self.state.borrow();
+        let pages = touched(within, len);
+        let range = (slot, pages.start)..(slot, pages.end);
+        let any = state.pages.range(range.clone()).next().is_some()
+            || state.lost.range(range).next().is_some();
+        Watch(any.then_some(state.ended))
+    }
+
+    /// Whether the read can be compared.
+    pub(super) fn is_current(&self, Watch(watch): Watch) -> bool {
+        let ended = self.state.borrow().ended;
+        watch.is_none_or(|then| then == ended)
+    }
+
+    /// The pages whose bytes, read from byte `within` of a slot on, are not those of the last write that ended. They may be
+    /// those of a write in flight.
+    pub(super) fn mismatches(&self, slot: u32, within: u64, bytes: &[u8]) -> Vec<u32> {
+        let state = self.state.borrow();
+        if state.pages.is_empty() && state.lost.is_empty() {
+            return Vec::new();
+        }
+        let range = (within, bytes.len() as u64);
+        let differs = |number: &u32| {
+            let key = (slot, *number);
+            let sectors = sectors_in(*number, range);
+            let lost = state.lost.get(&key).is_some_and(|lost| lost & sectors != 0);
+            let Some(page) = state.pages.get(&key) else { return lost };
+            let start = u64::from(*number) * PAGE as u64;
+            let differs = |sector: usize| {
+                let at = (start + (sector * SECTOR) as u64 - within) as usize;
+                !state.is_expected(key, sector, crc32c(&bytes[at..at + SECTOR]))
+            };
+            let compared = page.known & sectors;
+            lost || (0..SECTORS).any(|sector| compared >> sector & 1 == 1 && differs(sector))
+        };
+        if mutant::is_active("write-back-reads-unverified") {
+            return Vec::new();
+        }
+        touched(range.0, range.1).filter(differs).collect()
+    }
+}
+
+impl Held<'_> {
+    /// The write of these checksums, from byte `within` of the slot on, has ended.
+    pub(super) fn written(&self, within: u64, sums: &[u32], succeeded: bool) {
+        let mut state = self.writes.state.borrow_mut();
+        let state = &mut *state;
+        for (sum, at) in sums.iter().zip((within..).step_by(SECTOR)) {
+            let key = (self.slot, (at / PAGE as u64) as u32);
+            let sector = (at % PAGE as u64) as usize / SECTOR;
+            let Some(page) = state.pages.get_mut(&key) else { continue };
+            let place = (key, sector as u8);
+            if succeeded {
+                page.sums[sector] = *sum;
+                page.known |= 1 << sector;
+                page.after = state.flushes;
+                state.failed.remove(&place);
+                if let Some(lost) = state.lost.get_mut(&key) {
+                    *lost &= !(1 << sector);
+                }
+            } else if page.known >> sector & 1 == 1 {
+                // Otherwise a flush covers the older bytes: whatever is there is right.
+                state.failed.entry(place).or_default().push(*sum);
+            }
+        }
+        state.lost.retain(|_, lost| *lost != 0);
+    }
+
+    /// Compares the bytes of the held page, and records what is lost. Returns whether to write them again. A lost sector
+    /// keeps its older bytes: after a crash they are what an unflushed write may leave.
+    pub(super) fn verify(&self, bytes: &mut [u8]) -> bool {
+        let mut state = self.writes.state.borrow_mut();
+        let key = (self.slot, self.pages.start);
+        let Some(page) = state.pages.get(&key) else { return false };
+        let (known, mut again, mut lost) = (page.known, page.doubted, 0);
+        for (sector, bytes) in bytes.chunks_exact_mut(SECTOR).enumerate() {
+            if known >> sector & 1 == 0 || state.is_expected(key, sector, crc32c(bytes)) {
+                continue;
+            }
+            if state.is_expected(key, sector, sum_of_zeroes()) {
+                bytes.fill(0);
+                again = true;
+            } else {
+                lost |= 1 << sector;
+            }
+        }
+        state.lose(key, lost);
+        again && known != 0
+    }
+
+    /// The held page cannot be read.
+    pub(super) fn unreadable(&self) {
+        let mut state = self.writes.state.borrow_mut();
+        let key = (self.slot, self.pages.start);
+        let known = state.pages.get(&key).map_or(0, |page| page.known);
+        state.lose(key, known);
+    }
+
+    /// The held page was verified, and written again, since so many flushes had failed.
+    pub(super) fn verified(&self, doubts: u64) {
+        let mut state = self.writes.state.borrow_mut();
+        let (flushes, same) = (state.flushes, state.doubts == doubts);
+        if let Some(page) = state.pages.get_mut(&(self.slot, self.pages.start)) {
+            // A flush that failed meanwhile may have lost what was written again.
+            (page.doubted, page.after) = (page.doubted && !same, flushes);
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = self.writes.state.borrow_mut();
+        for page in self.pages.clone() {
+            let key = (self.slot, page);
+            if let Some(page) = state.pages.get_mut(&key) {
+                page.held = false;
+                if page.known == 0 {
+                    state.pages.remove(&key);
+                }
+            }
+        }
+        drop(state);
+        self.writes.waiting.wake_all(&self.writes.exec);
+    }
+}
