@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flash that fails every operation for a while under verified load: no wrong byte, and service returns without a restart.
-//! A page log that may hold dirty pages retries; a clean cache continues without flash and attaches it again.
+//! A cache that may hold dirty data retries; a clean cache continues without flash and attaches it again.
 #![allow(clippy::unwrap_used)] // a test that cannot continue fails
 
 use std::os::unix::fs::MetadataExt as _;
@@ -21,7 +21,7 @@ use larder_volume::{ClientLimits, FlashDevice, StateFile, Volume, VolumeConfig};
 /// How long a log retries here.
 const DEAD_AFTER: Duration = Duration::from_millis(500);
 
-fn setups() -> [Setup; 4] {
+fn setups() -> [Setup; 5] {
     let base = Setup { in_flight: 16, flash_dead_after: DEAD_AFTER, ..Setup::default() };
     let log = |log, workers| Setup { preset: "face", log, workers, ..base };
     [
@@ -29,12 +29,8 @@ fn setups() -> [Setup; 4] {
         log(LogPolicy::Through, 2),
         log(LogPolicy::Bounded, 1),
         log(LogPolicy::Full, 3),
+        Setup { preset: "prwc", workers: 2, ..base },
     ]
-}
-
-/// Whether clients see nothing of an outage that is shorter than the retries.
-fn retries(setup: &Setup) -> bool {
-    setup.preset == "face" && setup.log.holds_dirty()
 }
 
 /// Ends an outage, and waits until the cache is used as before.
@@ -54,7 +50,7 @@ fn an_outage_that_is_shorter_than_the_retries_is_a_delay() {
         for errno in [Errno::EIO, Errno::ENOSPC] {
             rig.flash_fault.fail(Target::All, errno);
             std::thread::sleep(Duration::from_millis(100));
-            if retries(&setup) {
+            if setup.holds_dirty() {
                 assert!(rig.stats().counters.flash_errors > 0, "nothing failed");
             }
             heal(&rig);
@@ -67,14 +63,14 @@ fn an_outage_that_is_shorter_than_the_retries_is_a_delay() {
 fn service_returns_after_a_longer_outage() {
     for (seed, setup) in (0..).zip(setups()) {
         let rig = Rig::start(setup, 410 + seed);
-        if retries(&setup) {
+        if setup.holds_dirty() {
             let (range, flushes, errno) = (0..BYTES, true, Errno::EIO);
             rig.load.judge.tolerate(Some(Tolerance { range, flushes, errno }));
         }
         rig.flash_fault.fail(Target::All, Errno::EIO);
         rig.await_state("failed");
         std::thread::sleep(2 * DEAD_AFTER);
-        if retries(&setup) {
+        if setup.holds_dirty() {
             eventually("clients see errors", || rig.load.judge.errors() > 0);
         }
         heal(&rig);

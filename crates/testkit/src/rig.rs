@@ -9,7 +9,7 @@ use larder_core::buf::Buf;
 use larder_core::config::{
     AdmissionChoice, Choices, Durability, Eviction, Limits, ReplacementChoice, WritePolicy, preset,
 };
-use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
+use larder_core::exec::{DevId, Io, IoId, IoKind, MILLISECOND, Nanos};
 use larder_core::format::Wishes;
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::{Class, SelectiveSettings};
@@ -70,6 +70,13 @@ pub struct Setup {
     pub flash_dead_after: Duration,
 }
 
+impl Setup {
+    /// Whether flash may hold dirty data.
+    pub fn holds_dirty(&self) -> bool {
+        self.preset == "prwc" || self.preset == "face" && self.log.holds_dirty()
+    }
+}
+
 impl Default for Setup {
     fn default() -> Self {
         Self {
@@ -124,10 +131,17 @@ fn choices(setup: &Setup) -> Choices {
         {
             *bytes = 64 << 10;
         }
-        if let AdmissionChoice::OnExit(settings) = &mut choices.admission {
-            settings.batch_pages = 4;
-            choices.write = WritePolicy::Logged(setup.log);
-            choices.durability = Durability::Log;
+        match &mut choices.admission {
+            AdmissionChoice::OnExit(settings) => {
+                settings.batch_pages = 4;
+                choices.write = WritePolicy::Logged(setup.log);
+                choices.durability = Durability::Log;
+            }
+            AdmissionChoice::Periodic(settings) => {
+                (settings.period, settings.hot) = (20 * MILLISECOND, 5);
+                choices.durability = Durability::Journal;
+            }
+            _ => {}
         }
         return choices;
     }
@@ -280,7 +294,7 @@ impl Rig {
     /// result of stopping the volume.
     pub fn close(self) -> Result<(), VolumeError> {
         let judge = self.load.finish();
-        if self.setup.log.holds_dirty() {
+        if self.setup.holds_dirty() {
             self.volume.flush(PATIENCE).unwrap();
         }
         for offset in (0..BYTES).step_by(1 << 20) {

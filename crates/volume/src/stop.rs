@@ -16,7 +16,7 @@ use larder_core::request::Errno;
 use larder_io::Device;
 
 use super::error::VolumeError;
-use super::volume::{ORIGIN, Volume, lock, spawn};
+use super::volume::{ORIGIN, Volume, spawn};
 use super::worker::{Message, Worker};
 
 /// How long before the time limit logs are closed whatever is in flight; at most half of the limit.
