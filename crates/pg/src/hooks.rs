@@ -18,7 +18,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::file::File;
 use crate::guard::{self, Guard};
-use crate::{commit, control, here, server, transfer, wal};
+use crate::{commit, control, here, process, server, transfer, wal};
 
 /// How long the background writer makes room before it checks for signals, and how long it sleeps in between.
 const KEEP: Duration = Duration::from_millis(50);
@@ -225,7 +225,7 @@ unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: as the server's own call.
     let wait = |timeout| unsafe { libc::epoll_wait(fd, events, most, timeout) };
-    if timeout == 0 || !here::is_armed() || !server::is_background_writer() {
+    if timeout == 0 || !here::is_armed() || !process::is_background_writer() {
         return wait(timeout);
     }
     let begin = Instant::now();
