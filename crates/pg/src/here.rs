@@ -244,6 +244,18 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
     ran.ok().flatten()
 }
 
+/// The shared area if the cache is armed, without a membership of the log. Signals are not blocked, so only the writers of the
+/// server's log may call this: they are in a critical section, where a handler that ends the process makes the server
+/// restart, or they are the walreceiver, whose handlers only set flags.
+#[must_use]
+pub fn area() -> Option<Area> {
+    let of = |here: &Here| here.armed.as_ref().map(|armed| Area::of(&armed.memory));
+    if !is_armed() {
+        return None;
+    }
+    HERE.try_with(|here| here.try_borrow().ok().and_then(|here| of(&here))).ok().flatten()
+}
+
 /// This process cannot join, so the log would miss its changes.
 fn cannot_join<T>(armed: &Armed, errno: Errno) -> Option<T> {
     Area::of(&armed.memory).set(Mark::Failed, errno.0 as u64);

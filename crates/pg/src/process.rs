@@ -6,8 +6,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicUsize};
 
 use crate::server;
 
@@ -40,6 +40,24 @@ pub fn is_background_writer() -> bool {
     };
     BACKGROUND_WRITER.store(if is { YES } else { NO }, Relaxed);
     is
+}
+
+/// Whether a wait of the background writer is longer than its pause between two rounds (`bgwriter_delay`): then it hibernates
+/// until shared buffers need frames again, and the server wakes it.
+#[must_use]
+pub fn hibernates(timeout_ms: c_int) -> bool {
+    static DELAY: AtomicUsize = AtomicUsize::new(0);
+    if DELAY.load(Relaxed) == 0 {
+        let at = server::symbol(c"BgWriterDelay").map_or(usize::MAX, |at| at as usize);
+        DELAY.store(at, Relaxed);
+    }
+    let at = DELAY.load(Relaxed);
+    // SAFETY: `int BgWriterDelay`; an executable stays where it is.
+    at != usize::MAX && is_longer(timeout_ms, unsafe { (at as *const c_int).read() })
+}
+
+fn is_longer(timeout_ms: c_int, delay_ms: c_int) -> bool {
+    timeout_ms < 0 || i64::from(timeout_ms) > 2 * i64::from(delay_ms)
 }
 
 /// Whether no signal handler of this process runs code of the server that may call a hook; `false` if that is not known.
@@ -82,6 +100,13 @@ fn handler_of_sigterm() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_of_many_rounds_is_hibernation() {
+        assert!(!is_longer(200, 200) && !is_longer(400, 200));
+        assert!(is_longer(401, 200) && is_longer(10_000, 200) && is_longer(-1, 200));
+        assert!(!hibernates(10_000), "a test has no server");
+    }
 
     #[test]
     fn only_the_servers_own_handler_is_known_to_set_flags_and_a_child_looks_again() {
