@@ -108,8 +108,8 @@ pub struct Record {
     pub page: u64,
     /// See [`Area::epoch`].
     pub epoch: u64,
-    /// The hash of its bytes without the checksum.
-    pub hash: u64,
+    /// The hash of its bytes without the checksum; none if the page was read through a ring, so that it is not admitted.
+    pub hash: Option<u64>,
     /// The server's checksum in its bytes.
     pub checksum: u16,
     /// How many frames were filled before it.
@@ -234,6 +234,8 @@ impl Area {
         let [page, epoch, hash, rest] = self.frame(frame)? else { return None };
         let page = page.load(Acquire).checked_sub(1)?;
         let (epoch, hash, rest) = (epoch.load(Relaxed), hash.load(Relaxed), rest.load(Relaxed));
+        // A hash of 0 is not told from none: such a page is not admitted.
+        let hash = Some(hash).filter(|hash| *hash != 0);
         Some(Record { page, epoch, hash, checksum: rest as u16, fill: rest >> 16 })
     }
 
@@ -244,7 +246,7 @@ impl Area {
         words[0].store(0, Release);
         if let Some(record) = record {
             words[1].store(record.epoch, Release);
-            words[2].store(record.hash, Release);
+            words[2].store(record.hash.unwrap_or(0), Release);
             words[3].store(record.fill << 16 | u64::from(record.checksum), Release);
             words[0].store(record.page + 1, Release);
         }

@@ -35,6 +35,8 @@ pub unsafe fn copy(at: usize, len: usize) -> Buf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::OpenOptionsExt as _;
+
     use super::*;
 
     #[test]
@@ -50,5 +52,21 @@ mod tests {
                 assert_eq!(copied[..], all[from..from + len], "{from} {len}");
             }
         }
+    }
+    /// Under `debug_io_direct` the server's files take aligned memory only.
+    #[test]
+    fn copies_can_be_written_past_the_page_cache() {
+        let mut shared = vec![0_u64; 3 * 8192 / WORD];
+        let at = shared.as_mut_ptr() as usize;
+        let lengths = [8192, 2 * 8192, 8192];
+        // SAFETY: within the vector.
+        let copies: Vec<Buf> = lengths.iter().map(|len| unsafe { copy(at + 8, *len) }).collect();
+        assert!(copies.iter().all(|copied| (copied.as_ptr() as usize).is_multiple_of(4096)));
+        let path = tempfile::NamedTempFile::new_in(".").unwrap().into_temp_path();
+        let mut options = std::fs::File::options();
+        // A file system without direct I/O.
+        let Ok(file) = options.write(true).custom_flags(libc::O_DIRECT).open(&path) else { return };
+        larder_shared::write_pages(&file, &copies, 0).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), lengths.iter().sum::<usize>() as u64);
     }
 }

@@ -4,9 +4,12 @@
 //! The postmaster arms the cache. Its children inherit the mapping and the flash file, and each becomes a member at its
 //! first use. A child must not release what its parent holds, so it forgets the inherited membership.
 //!
-//! Invariant: no code of the server runs inside of the cache. Signals are blocked until the process leaves the cache: a
-//! handler may call a hook (`die` in a background worker), and would wait for a lock that its own process holds. `SIGQUIT`
-//! is not blocked: its handler ends the process, and the locks are robust.
+//! Invariant: no code of the server runs inside of the cache. A handler that calls a hook (that of a new background worker,
+//! which exits) would wait for a lock that its own process holds. So signals are blocked until the process leaves the
+//! cache, unless its handlers only set flags ([`process::handlers_only_note`]); most backends are such, and blocking costs
+//! two system calls each time. A handler that sets flags interrupts a system call of the cache at most: the handlers are
+//! installed with `SA_RESTART`, and `EINTR` is repeated or handled like a wake-up. `SIGQUIT` is never blocked: its handler
+//! ends the process, and the locks are robust.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -28,6 +31,7 @@ use crate::flash::Flash;
 use crate::journal::Journal;
 use crate::policy::{self, Policy};
 use crate::pool::Pool;
+use crate::process;
 use crate::server;
 use crate::spare::Spare;
 
@@ -124,6 +128,12 @@ impl Armed {
         PathBuf::from(std::ffi::OsStr::from_bytes(&self.data))
     }
 
+    /// Whether so many frames begin at an address.
+    #[must_use]
+    pub fn are_frames(&self, address: usize, count: usize) -> bool {
+        self.frame(address).is_some_and(|first| first + count <= self.frames)
+    }
+
     /// The frame that begins at an address.
     #[must_use]
     pub fn frame(&self, address: usize) -> Option<usize> {
@@ -134,6 +144,7 @@ impl Armed {
 }
 
 extern "C" fn after_fork() {
+    process::forget();
     let _ = HERE.try_with(|here| {
         if let Ok(mut here) = here.try_borrow_mut() {
             // The membership belongs to the parent.
@@ -146,7 +157,7 @@ extern "C" fn after_fork() {
 pub fn arm(armed: Armed) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler touches nothing but this process's own cell.
+        // SAFETY: the handler touches nothing but this process's own cell and atomics.
         unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
     });
     HERE.with_borrow_mut(|here| *here = Here { armed: Some(armed), pool: None });
@@ -216,7 +227,7 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
     if !is_armed() {
         return None;
     }
-    let _quiet = Quiet::new();
+    let _quiet = (!process::handlers_only_note()).then(Quiet::new);
     let ran = HERE.try_with(|here| {
         let mut here = here.try_borrow_mut().ok()?;
         let here = &mut *here;
@@ -231,6 +242,18 @@ pub fn with<T>(run: impl FnOnce(&Armed, &Pool) -> T) -> Option<T> {
     });
     // A process that ends may still close files.
     ran.ok().flatten()
+}
+
+/// The shared area if the cache is armed, without a membership of the log. Signals are not blocked, so only the writers of the
+/// server's log may call this: they are in a critical section, where a handler that ends the process makes the server
+/// restart, or they are the walreceiver, whose handlers only set flags.
+#[must_use]
+pub fn area() -> Option<Area> {
+    let of = |here: &Here| here.armed.as_ref().map(|armed| Area::of(&armed.memory));
+    if !is_armed() {
+        return None;
+    }
+    HERE.try_with(|here| here.try_borrow().ok().and_then(|here| of(&here))).ok().flatten()
 }
 
 /// This process cannot join, so the log would miss its changes.

@@ -18,7 +18,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::file::File;
 use crate::guard::{self, Guard};
-use crate::{commit, control, here, server, transfer, wal};
+use crate::{commit, control, here, process, server, transfer, wal};
 
 /// How long the background writer makes room before it checks for signals, and how long it sleeps in between.
 const KEEP: Duration = Duration::from_millis(50);
@@ -225,20 +225,33 @@ unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: as the server's own call.
     let wait = |timeout| unsafe { libc::epoll_wait(fd, events, most, timeout) };
-    if timeout == 0 || !here::is_armed() || !server::is_background_writer() {
+    if timeout == 0 || !here::is_armed() || !process::is_background_writer() {
         return wait(timeout);
     }
     let begin = Instant::now();
+    let hibernates = process::hibernates(timeout);
     let mut nap = SHORT_NAP_MS;
     loop {
         let kept = here::with(|_, pool| pool.works() && pool.keep_ahead(KEEP)).unwrap_or(false);
-        nap = if kept { SHORT_NAP_MS } else { (2 * nap).min(LONG_NAP_MS) };
+        nap = next_nap(nap, kept, hibernates);
         let passed = begin.elapsed().as_millis().min(i32::MAX as u128) as c_int;
         let left = if timeout < 0 { c_int::MAX } else { timeout.saturating_sub(passed).max(0) };
-        let ready = wait(nap.min(left));
+        // A wait without an end stays one.
+        let pause = if timeout < 0 && nap == c_int::MAX { -1 } else { nap.min(left) };
+        let ready = wait(pause);
         if ready != 0 || left <= nap {
             return ready;
         }
+    }
+}
+
+/// The background writer's next sleep. While it hibernates it sleeps to the end as soon as there is nothing to do: nothing is
+/// read then, and a process that only writes makes room itself if there is none.
+fn next_nap(last: c_int, kept: bool, hibernates: bool) -> c_int {
+    match (kept, hibernates) {
+        (true, _) => SHORT_NAP_MS,
+        (false, true) => c_int::MAX,
+        (false, false) => (2 * last).min(LONG_NAP_MS),
     }
 }
 
@@ -376,4 +389,22 @@ unsafe extern "C" fn copy_file_range(
     transfer::forget_all(here::file(to));
     // SAFETY: as the server's own call.
     unsafe { libc::copy_file_range(from, from_at, to, to_at, len, flags) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_background_writer_sleeps_longer_with_nothing_to_do_and_to_the_end_if_it_hibernates() {
+        let naps = |kept, hibernates| {
+            std::iter::successors(Some(SHORT_NAP_MS), move |nap| {
+                Some(next_nap(*nap, kept, hibernates))
+            })
+        };
+        assert_eq!(naps(false, false).nth(1), Some(2 * SHORT_NAP_MS));
+        assert_eq!(naps(false, false).nth(20), Some(LONG_NAP_MS));
+        assert_eq!(naps(true, true).nth(3), Some(SHORT_NAP_MS), "there is work");
+        assert_eq!(naps(false, true).nth(1), Some(c_int::MAX));
+    }
 }

@@ -18,7 +18,7 @@
 //! | what an earlier start left | `earlier.rs`, `memory.rs`, `place.rs`, `kept.rs`, `control.rs`, `wal.rs` |
 //! | flushes of the server | `commit.rs` |
 //! | flash as a part of the database | `policy/full.rs`, `part.rs`, `journal.rs`, `guard.rs` |
-//! | state in this process | `here.rs` |
+//! | state in this process; what the process is | `here.rs`; `process.rs` |
 //! | numbers of forks; names of files | `names.rs`, `file.rs` |
 //! | shared memory beside the log: frames, epochs, counters | `area.rs` |
 //! | writes of changed pages from flash to the disk | `disk.rs`, `unflushed.rs`, `spare.rs` |
@@ -62,6 +62,7 @@ mod policy;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
+mod process;
 #[cfg(any(test, feature = "fuzz"))]
 mod rig;
 mod ring;

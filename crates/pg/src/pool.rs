@@ -120,7 +120,9 @@ impl Pool {
     /// Admits a clean page, if it is as it was read and flash lacks it.
     fn admit(&self, record: Record, copy: impl FnOnce() -> Buf) {
         let area = self.area();
-        let Record { page, epoch, hash, checksum, .. } = record;
+        let Record { page, epoch, hash: Some(hash), checksum, .. } = record else {
+            return area.count(Mark::CleanScanned);
+        };
         let so = || area.epoch(page) == epoch || is_active(Mutant::NoEpoch);
         if !so() || !self.flash.is_current(page) {
             return area.count(Mark::CleanChanged);
@@ -141,10 +143,18 @@ impl Pool {
         self.make_room();
     }
 
-    /// A read of a page begins; returns where its newest version is.
+    /// A read of a page begins; returns where its newest version is. `None`: the disk has it, and flash was not asked. A
+    /// scan mostly reads what the kernel has read ahead, and asking flash takes a lock of all processes.
     #[must_use]
-    pub fn begin_read(&self, page: u64, how: Use) -> Latest {
+    pub fn begin_read(&self, page: u64, how: Use) -> Option<Latest> {
         self.area().count(Mark::Reads);
+        if how == Use::Scan && self.policy.disk_suffices() {
+            return None;
+        }
+        Some(self.latest(page, how))
+    }
+
+    fn latest(&self, page: u64, how: Use) -> Latest {
         match self.flash.log().latest(page, how == Use::Access) {
             Latest::Log if is_active(Mutant::NearDirty) => Latest::Both,
             latest => latest,
@@ -277,8 +287,9 @@ impl Pool {
     }
 
     /// A frame was filled with a page, which had this epoch before.
-    pub fn filled(&self, frame: usize, page: u64, epoch: u64, bytes: &[u8]) {
-        let (hash, checksum) = (content::hash(bytes), content::checksum(bytes));
+    pub fn filled(&self, frame: usize, page: u64, how: Use, epoch: u64, bytes: &[u8]) {
+        let hash = (how == Use::Access).then(|| content::hash(bytes));
+        let checksum = content::checksum(bytes);
         let fill = self.area().fill();
         self.area().set_record(frame, Some(Record { page, epoch, hash, checksum, fill }));
     }

@@ -7,8 +7,11 @@
 //! the same fork a little further on. In the clock order of ordinary reads a frame returns only after most others were
 //! passed, and a page of the same place in the same fork follows by chance only.
 //!
+//! A page that is read into such a frame belongs to the scan, so it is not hashed, and not admitted when it leaves, whatever
+//! replaces it. The hash would be the largest part of what the cache adds to the read of a page that the kernel caches.
+//!
 //! Errors of this rule cost hits, and no data: a page that is taken for one of a ring is not admitted when it leaves, and
-//! the first and last pages of a scan, whose frames come from or go to others, are admitted.
+//! the first pages of a scan, whose frames come from others, may be.
 //!
 //! Why not the server's own word: strategies of buffers are arguments inside the server, which no import shows. Why not
 //! runs of consecutive blocks: an index scan in the order of the table reads these too, and through shared buffers.
@@ -41,7 +44,8 @@ mod tests {
     fn a_frame_of_a_ring_returns_soon_with_a_page_further_on() {
         let frames = 1024;
         let one = |block| 7 * BLOCKS_MOST + block;
-        let left = |block, fill| Record { page: one(block), epoch: 0, hash: 0, checksum: 0, fill };
+        let left =
+            |block, fill| Record { page: one(block), epoch: 0, hash: None, checksum: 0, fill };
         assert!(has(&left(100, 50), one(132), 82, frames));
         assert!(has(&left(100, 50), one(228), 50 + 512, frames), "beside reads of others");
         assert!(!has(&left(100, 50), one(229), 82, frames), "further on than a ring is long");

@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The severity of a message (`elog.h`; the same from 14 on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 ///
 /// # Safety
 /// `T` is the variable's type.
-unsafe fn variable<T: Copy>(name: &CStr) -> Option<T> {
+pub unsafe fn variable<T: Copy>(name: &CStr) -> Option<T> {
     // SAFETY: the caller guarantees the type; the server has one thread, which is here.
     symbol(name).map(|at| unsafe { at.cast::<T>().read() })
 }
@@ -120,26 +119,6 @@ pub fn is_durable() -> bool {
     let at = AT.get_or_init(find);
     // SAFETY: `bool enableFsync, fullPageWrites`; an executable stays where it is.
     at.iter().all(|at| *at != 0 && unsafe { (*at as *const bool).read() })
-}
-
-/// Whether this process is the background writer.
-#[must_use]
-pub fn is_background_writer() -> bool {
-    /// A process, and whether it is the background writer. A child must not use the value of its parent.
-    static KNOWN: AtomicU64 = AtomicU64::new(0);
-    let process = u64::from(std::process::id()) << 1;
-    let known = KNOWN.load(Ordering::Relaxed);
-    if known & !1 == process {
-        return known & 1 != 0;
-    }
-    type Describe = unsafe extern "C" fn(c_int) -> *const c_char;
-    // SAFETY: `enum BackendType MyBackendType` and `const char *GetBackendTypeDesc(BackendType)`, which returns a string.
-    let is = unsafe {
-        let describe = function::<Describe>(c"GetBackendTypeDesc").zip(variable(c"MyBackendType"));
-        describe.is_some_and(|(of, kind)| CStr::from_ptr(of(kind)) == c"background writer")
-    };
-    KNOWN.store(process | u64::from(is), Ordering::Relaxed);
-    is
 }
 
 /// Whether children of this server are started by exec instead of forked.

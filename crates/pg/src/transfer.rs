@@ -29,6 +29,9 @@ use crate::pool::{Pool, Use, Writing};
 
 /// Parts of a transfer that the kernel takes at most.
 const PARTS_MOST: usize = 1024;
+/// Pages that the page cache is asked for together. Few, so that no memory is allocated for them.
+const NEAR_MOST: usize = 16;
+const NO_PART: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 /// Pages of an advice that are looked up; more go to the disk as they are.
 const ADVICE_MOST: off_t = 1024;
 
@@ -54,12 +57,12 @@ fn span(armed: &Armed, fd: RawFd, parts: &[iovec], at: off_t) -> Option<Span> {
 }
 
 /// Addresses of the pages that the parts are.
-fn pages_of(armed: &Armed, parts: &[iovec]) -> Vec<usize> {
+fn pages_of(armed: &Armed, parts: &[iovec]) -> impl Iterator<Item = usize> {
     let of = |part: &iovec| {
         let start = part.iov_base as usize;
         (start..start + part.iov_len).step_by(armed.page_bytes)
     };
-    parts.iter().flat_map(of).collect()
+    parts.iter().flat_map(of)
 }
 
 /// # Safety
@@ -72,18 +75,22 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     }
     let plan = here::with(|armed, pool| {
         let span = span(armed, fd, parts, at).filter(|_| pool.works())?;
-        let addresses = pages_of(armed, parts);
-        let frames: Option<Vec<usize>> = addresses.iter().map(|a| armed.frame(*a)).collect();
         let page_bytes = armed.page_bytes;
-        let slots = frames?.into_iter().zip(addresses).enumerate().map(|(i, (frame, address))| {
+        let are_frames =
+            |part: &iovec| armed.are_frames(part.iov_base as usize, part.iov_len / page_bytes);
+        if !parts.iter().all(are_frames) {
+            return None;
+        }
+        let slots = pages_of(armed, parts).enumerate().map(|(i, address)| {
+            let frame = armed.frame(address)?;
             let page = pool.page(&span.fork, pool.block(span.segment, span.first + i as u64));
             // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped and writable.
             let how = pool.leaves(frame, page, || unsafe { frame::copy(address, page_bytes) });
             let epoch = page.map_or(0, |page| pool.epoch(page));
-            let latest = page.map_or(Latest::Origin, |page| pool.begin_read(page, how));
-            Slot { frame, address, page, how, epoch, latest, hit: false }
+            let latest = page.map_or(Some(Latest::Origin), |page| pool.begin_read(page, how));
+            Some(Slot { frame, address, page, how, epoch, latest, hit: false })
         });
-        let mut slots: Vec<Slot> = slots.collect();
+        let mut slots = slots.collect::<Option<Vec<Slot>>>()?;
         // SAFETY: the slots are frames, which no other process uses until this read is done.
         unsafe { read_cached(armed, pool, fd, &mut slots, at) };
         Some((slots, page_bytes))
@@ -142,7 +149,7 @@ struct Slot {
     page: Option<u64>,
     how: Use,
     epoch: u64,
-    latest: Latest,
+    latest: Option<Latest>,
     hit: bool,
 }
 
@@ -160,7 +167,7 @@ impl Slot {
         if let Some(page) = self.page {
             // SAFETY: all of a frame, which `Armed::frame` found; shared buffers are mapped.
             let bytes = unsafe { slice::from_raw_parts(self.address as *const u8, page_bytes) };
-            pool.filled(self.frame, page, self.epoch, bytes);
+            pool.filled(self.frame, page, self.how, self.epoch, bytes);
         }
     }
 }
@@ -171,16 +178,19 @@ impl Slot {
 /// No other process uses the slots' frames.
 unsafe fn read_cached(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot], at: off_t) {
     let page_bytes = armed.page_bytes;
-    let on_disk = |slot: &&Slot| slot.latest != Latest::Log && !armed.direct;
+    let on_disk = |slot: &&Slot| slot.latest != Some(Latest::Log) && !armed.direct;
     let mut next = 0;
     while next < slots.len() {
-        let run = slots[next..].iter().take_while(on_disk).take(PARTS_MOST).count();
-        let parts: Vec<iovec> =
-            slots[next..next + run].iter().map(|slot| slot.part(page_bytes)).collect();
+        let run = slots[next..].iter().take_while(on_disk).take(NEAR_MOST).count();
+        let mut parts = [NO_PART; NEAR_MOST];
+        for (part, slot) in parts.iter_mut().zip(&slots[next..next + run]) {
+            *part = slot.part(page_bytes);
+        }
+        let from = at + (next * page_bytes) as off_t;
         // SAFETY: the caller guarantees it.
-        let got = unsafe { near::read(fd, &parts, page_bytes, at + (next * page_bytes) as off_t) };
+        let got = unsafe { near::read(fd, &parts[..run], page_bytes, from) };
         for slot in &mut slots[next..next + got] {
-            if slot.latest == Latest::Both {
+            if slot.latest == Some(Latest::Both) {
                 pool.was_near();
             }
             // SAFETY: the caller guarantees it.
@@ -191,7 +201,7 @@ unsafe fn read_cached(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot],
             continue;
         }
         let slot = &mut slots[next];
-        let on_flash = slot.page.filter(|_| slot.latest != Latest::Origin);
+        let on_flash = slot.page.filter(|_| slot.latest != Some(Latest::Origin));
         if let Some(bytes) = on_flash.and_then(|page| pool.fetch(page, slot.how)) {
             // SAFETY: all of a frame; the caller guarantees that no other process uses it.
             let target = unsafe { slice::from_raw_parts_mut(slot.address as *mut u8, page_bytes) };

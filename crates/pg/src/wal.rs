@@ -10,7 +10,8 @@
 //! what flash has was logged, to a page of the log: so the memory knows the highest LSN of all pages that flash took.
 //!
 //! Log writers take turns (the server sees to it), so one place to note is enough: what is about to be written, and what
-//! was. A write that was cut short matches neither, and flash begins empty.
+//! was. A write that was cut short matches neither, and flash begins empty. Each note ends with its hash, so a process that
+//! dies in the middle leaves a note that is not compared, and no signal needs to be blocked.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -46,20 +47,19 @@ pub unsafe fn about_to_be(segment: Segment, at: u64, address: usize, len: usize)
     let tail = unsafe { frame::copy(address + len - count, count) };
     let values =
         [u64::from(segment.timeline), segment.number, at + len as u64, count as u64, hash(&tail)];
-    here::with(|_, pool| {
+    if let Some(area) = here::area() {
         // Without a hash it is not compared.
-        pool.area().set(Mark::WalNextHash, 0);
-        NEXT.into_iter().zip(values).for_each(|(mark, value)| pool.area().set(mark, value));
-    });
+        area.set(Mark::WalNextHash, 0);
+        NEXT.into_iter().zip(values).for_each(|(mark, value)| area.set(mark, value));
+    }
 }
 
 /// They were.
 pub fn is() {
-    here::with(|_, pool| {
-        let area = pool.area();
+    if let Some(area) = here::area() {
         area.set(Mark::WalHash, 0);
         LAST.into_iter().zip(NEXT).for_each(|(last, next)| area.set(last, area.get(next)));
-    });
+    }
 }
 
 /// Whether the data directory's log has what was written last.

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this process of the server is. The facts are looked up once a process, since every read and every wait needs them.
+//!
+//! Invariant: no process uses the facts of its parent: a fork forgets them ([`forget`]).
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicUsize};
+
+use crate::server;
+
+/// Values of a fact.
+const UNKNOWN: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
+
+static BACKGROUND_WRITER: AtomicU8 = AtomicU8::new(UNKNOWN);
+static ONLY_NOTES: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// This process is new.
+pub fn forget() {
+    [&BACKGROUND_WRITER, &ONLY_NOTES].into_iter().for_each(|fact| fact.store(UNKNOWN, Relaxed));
+}
+
+/// Whether this process is the background writer.
+#[must_use]
+pub fn is_background_writer() -> bool {
+    let known = BACKGROUND_WRITER.load(Relaxed);
+    if known != UNKNOWN {
+        return known == YES;
+    }
+    type Describe = unsafe extern "C" fn(c_int) -> *const c_char;
+    // SAFETY: `enum BackendType MyBackendType` and `const char *GetBackendTypeDesc(BackendType)`, which returns a string.
+    let is = unsafe {
+        let describe = server::function::<Describe>(c"GetBackendTypeDesc");
+        let described = describe.zip(server::variable(c"MyBackendType"));
+        described.is_some_and(|(of, kind)| CStr::from_ptr(of(kind)) == c"background writer")
+    };
+    BACKGROUND_WRITER.store(if is { YES } else { NO }, Relaxed);
+    is
+}
+
+/// Whether a wait of the background writer is longer than its pause between two rounds (`bgwriter_delay`): then it hibernates
+/// until shared buffers need frames again, and the server wakes it.
+#[must_use]
+pub fn hibernates(timeout_ms: c_int) -> bool {
+    static DELAY: AtomicUsize = AtomicUsize::new(0);
+    if DELAY.load(Relaxed) == 0 {
+        let at = server::symbol(c"BgWriterDelay").map_or(usize::MAX, |at| at as usize);
+        DELAY.store(at, Relaxed);
+    }
+    let at = DELAY.load(Relaxed);
+    // SAFETY: `int BgWriterDelay`; an executable stays where it is.
+    at != usize::MAX && is_longer(timeout_ms, unsafe { (at as *const c_int).read() })
+}
+
+fn is_longer(timeout_ms: c_int, delay_ms: c_int) -> bool {
+    timeout_ms < 0 || i64::from(timeout_ms) > 2 * i64::from(delay_ms)
+}
+
+/// Whether no signal handler of this process runs code of the server that may call a hook; `false` if that is not known.
+///
+/// The server's `die` handles SIGTERM in client backends, parallel workers, autovacuum workers and walsenders. It only
+/// sets flags and wakes the process, and so do the handlers that these processes have beside it (SIGHUP, SIGINT, SIGALRM,
+/// SIGUSR1): the server acts on the flags later, outside of file access. The exception is SIGQUIT, whose handler ends the
+/// process. A background worker begins with `bgworker_die`, which runs the exit of the process inside of the handler, until
+/// it installs another handler; that is not undone, since `bgworker_die` is private to the server. So an answer of yes
+/// stays right, and an answer of no is not kept. The startup process, the walreceiver and workers with handlers of their
+/// own stay at no.
+#[must_use]
+pub fn handlers_only_note() -> bool {
+    if ONLY_NOTES.load(Relaxed) == YES {
+        return true;
+    }
+    let only_notes = is_die(handler_of_sigterm(), server::symbol(c"die").map(|at| at as usize));
+    if only_notes {
+        ONLY_NOTES.store(YES, Relaxed);
+    }
+    only_notes
+}
+
+fn is_die(handler: usize, die: Option<usize>) -> bool {
+    // Special handlers (default, ignored) are 0 and 1.
+    die.is_some_and(|die| die > 1 && die == handler)
+}
+
+fn handler_of_sigterm() -> usize {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call only writes the present one, if it returns 0.
+    unsafe {
+        match libc::sigaction(libc::SIGTERM, std::ptr::null(), action.as_mut_ptr()) {
+            0 => action.assume_init().sa_sigaction,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_many_rounds_is_hibernation() {
+        assert!(!is_longer(200, 200) && !is_longer(400, 200));
+        assert!(is_longer(401, 200) && is_longer(10_000, 200) && is_longer(-1, 200));
+        assert!(!hibernates(10_000), "a test has no server");
+    }
+
+    #[test]
+    fn only_the_servers_own_handler_is_known_to_set_flags_and_a_child_looks_again() {
+        assert!(is_die(4096, Some(4096)));
+        assert!(!is_die(8192, Some(4096)), "a handler of a worker");
+        assert!(!is_die(4096, None), "the server has no such function");
+        for special in [libc::SIG_DFL, libc::SIG_IGN] {
+            assert!(!is_die(special, Some(special)));
+        }
+        // A test has no server.
+        assert!(!handlers_only_note() && !is_background_writer());
+        assert_eq!(handler_of_sigterm(), libc::SIG_DFL);
+        [&BACKGROUND_WRITER, &ONLY_NOTES].into_iter().for_each(|fact| fact.store(YES, Relaxed));
+        assert!(handlers_only_note() && is_background_writer());
+        forget();
+        assert!(!handlers_only_note() && !is_background_writer());
+    }
+}
