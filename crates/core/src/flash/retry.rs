@@ -96,16 +96,13 @@ impl Flash {
         let needs_buf = buf.is_some();
         let mut failures = 0;
         loop {
-            if self.closed() {
-                return Err(FlashError::Failed(Errno::ESHUTDOWN, buf));
-            }
             let op = FlashOp { role, kind, offset, len, buf, at };
             let (errno, back) = match self.io(op, guards()).await {
                 Err(FlashError::Failed(errno, back)) => (errno, back),
                 ended => return ended,
             };
             failures += 1;
-            if self.gives_up(failures) || needs_buf && back.is_none() {
+            if self.closed() || self.gives_up(failures) || needs_buf && back.is_none() {
                 return Err(FlashError::Failed(errno, back));
             }
             buf = back;
@@ -122,9 +119,6 @@ impl Flash {
     ) -> Result<Buf, Unreadable> {
         let mut bad = BadReads::default();
         loop {
-            if self.closed() {
-                return Err(Unreadable::Device(Errno::ESHUTDOWN));
-            }
             let len = buf.len();
             let op = FlashOp::whole(Role::Data, IoKind::Read, offset, buf);
             let errno = match self.io(op, guards()).await {
@@ -136,7 +130,7 @@ impl Flash {
                 }
             };
             let failures = bad.failed();
-            if self.gives_up(failures) {
+            if self.closed() || self.gives_up(failures) {
                 return Err(Unreadable::Device(errno));
             }
             self.rest(failures).await;
