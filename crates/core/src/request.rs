@@ -83,6 +83,16 @@ pub enum Kind {
     },
 }
 
+impl Kind {
+    /// Whether the answer includes that the change is durable.
+    pub(crate) fn is_fua(self) -> bool {
+        match self {
+            Self::Write { fua } | Self::Trim { fua } | Self::Zero { fua, .. } => fua,
+            Self::Read | Self::Flush => false,
+        }
+    }
+}
+
 /// A part of a client's request that lies in one stripe of units.
 #[derive(Debug)]
 pub struct Request {

@@ -191,6 +191,12 @@ impl Shard {
         self.current.is_settled()
     }
 
+    /// Whether acknowledged writes are lost on flash.
+    #[must_use]
+    pub fn has_losses(&self) -> bool {
+        self.current.has_losses()
+    }
+
     /// Flushes the origin for another shard that emitted [`Event::NeedsOriginFlush`]; replies with `tag`.
     pub fn flush_origin(&self, tag: u64) {
         let cx = Rc::clone(&self.cx);

@@ -283,7 +283,7 @@ impl Current {
         }
     }
 
-    /// Flash that fails and may be dirty is not asked again.
+    /// Failed operations on flash that may hold dirty data are not repeated.
     pub(crate) fn stop_retrying(&self) {
         match self.get() {
             Cache::WriteBack(cache) => cache.units.flash.hurry(),
@@ -344,6 +344,11 @@ impl Current {
             Cache::Log(LogState::Open(open)) => open.log.is_sealed() || open.log.needs_no_seal(),
             Cache::Log(_) => false,
         }
+    }
+
+    /// Whether acknowledged writes are lost on flash.
+    pub(crate) fn has_losses(&self) -> bool {
+        matches!(self.get(), Cache::WriteBack(cache) if cache.slots.has_any_lost())
     }
 
     /// Requests a clear; returns whether the caller must start [`clear`](Self::clear). A clean cache needs none.

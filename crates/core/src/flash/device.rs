@@ -13,7 +13,7 @@ use larder_policy::balance::{Load, Meter};
 
 use super::attached::Attached;
 use super::guards::{Guards, InFlight};
-use super::retry::Retries;
+use super::retries::Retries;
 use crate::buf::Buf;
 use crate::config::{Contents, Limits};
 use crate::event::{Event, Events};
@@ -221,7 +221,8 @@ impl Flash {
 
     fn failed(&self, role: Role, errno: Errno, kind: IoKind) {
         self.stats.add(|c| c.flash_errors += 1);
-        if kind == IoKind::Flush {
+        // A write, trim or zeroing under FUA includes a flush on many devices.
+        if kind == IoKind::Flush || kind.is_fua() {
             self.device.emit(Event::FlashFlushFailed { dev: self.device.dev });
         }
         let Bounds { errors, error_window, .. } = self.bounds;

@@ -4,7 +4,7 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | operations, their errors and time limits | `device.rs` |
-//! | operations that are repeated while they fail | `retry.rs` |
+//! | operations that are repeated while they fail; when | `retry.rs`; `retries.rs` |
 //! | guards that an operation holds until the device answers | `guards.rs` |
 //! | one attachment of a device, and its end | `attached.rs` |
 //! | health of a device: used, bypassed, failed | `health.rs` |
@@ -13,6 +13,7 @@ mod attached;
 mod device;
 mod guards;
 mod health;
+mod retries;
 mod retry;
 
 pub(crate) use self::attached::Attached;

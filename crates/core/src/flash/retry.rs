@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations that are repeated while they fail: nothing else has the data of a device that may be dirty.
+//! Repeats failed operations on a device that may hold dirty data, since no other device has it.
 //!
-//! The owner sets how long ([`Flash::patient`]); without it an operation has one attempt. Each wait is twice as long as the
+//! The owner sets how long ([`Flash::patient`]); without it an operation has one attempt. The time counts the waits between
+//! attempts, not the attempts. Each wait is twice as long as the
 //! one before, up to an eighth of the whole time and half a second. That a device that may be dirty fails several times in a
 //! row is reported, and that it works again.
 
-use std::cell::Cell;
-
 use super::device::{Flash, FlashError, FlashOp, Role};
 use super::guards::Guards;
+use super::retries::Retries;
 use crate::bad_reads::BadReads;
 use crate::buf::{Buf, PAGE};
 use crate::config::Contents;
 use crate::event::Event;
-use crate::exec::{IoKind, MILLISECOND, Nanos};
+use crate::exec::{IoKind, Nanos};
 use crate::request::Errno;
-
-/// Delay before the first retry.
-const REST: Nanos = 10 * MILLISECOND;
-const LONGEST_REST: Nanos = 500 * MILLISECOND;
-/// Consecutive failed operations after which the operator learns of them.
-const REPORTED: u32 = 3;
 
 /// Why data cannot be read.
 #[derive(Clone, Copy, Debug)]
@@ -38,25 +32,6 @@ impl Unreadable {
     }
 }
 
-/// How long operations of a device are repeated, and how many failed.
-#[derive(Default)]
-pub(super) struct Retries {
-    patience: Nanos,
-    hurries: Cell<bool>,
-    /// Consecutive failed reads, and consecutive failed other operations.
-    failures: [Cell<u32>; 2],
-}
-
-impl Retries {
-    pub(super) fn lasting(patience: Nanos) -> Self {
-        Self { patience, ..Self::default() }
-    }
-
-    fn fails(&self) -> bool {
-        self.failures.iter().any(|failures| failures.get() >= REPORTED)
-    }
-}
-
 impl Flash {
     /// The same device, whose failed operations are repeated for this long.
     pub(crate) fn patient(mut self, patience: Nanos) -> Self {
@@ -66,24 +41,22 @@ impl Flash {
 
     /// Operations that fail are not repeated from now on.
     pub(crate) fn hurry(&self) {
-        self.retries.hurries.set(true);
+        self.retries.hurry();
     }
 
     /// Whether an operation that failed this many times is not repeated.
     pub(crate) fn gives_up(&self, failures: u64) -> bool {
-        let patience = if self.retries.hurries.get() { 0 } else { self.retries.patience };
-        failures.saturating_mul(LONGEST_REST) >= patience
-            && (1..=failures).map(|n| self.delay(n)).sum::<Nanos>() >= patience
+        self.retries.gives_up(failures)
+    }
+
+    /// Whether its operations fail at the moment.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.retries.fails()
     }
 
     /// Waits before a retry, after this number of failures.
     pub(crate) async fn rest(&self, failures: u64) {
-        self.exec.sleep(self.delay(failures)).await;
-    }
-
-    fn delay(&self, failures: u64) -> Nanos {
-        let most = (self.retries.patience / 8).clamp(REST, LONGEST_REST);
-        (REST << failures.saturating_sub(1).min(16)).min(most)
+        self.exec.sleep(self.retries.delay(failures)).await;
     }
 
     /// Repeats an operation until it succeeds, the time is over, or the device is closed.
@@ -110,7 +83,7 @@ impl Flash {
         }
     }
 
-    /// Repeats a read of cached data; a place that cannot be read while the rest of the device can is given up soon.
+    /// Repeats a read of cached data; a place that cannot be read while the rest of the device can fails soon.
     pub(crate) async fn insist_read(
         &self,
         offset: u64,
@@ -143,10 +116,8 @@ impl Flash {
 
     /// Reports that operations on a device that may be dirty fail.
     pub(super) fn report_failure(&self, kind: IoKind, errno: Errno) {
-        let (device, before) = (self.device(), self.retries.fails());
-        let failures = &self.retries.failures[usize::from(kind != IoKind::Read)];
-        failures.set(failures.get().saturating_add(1));
-        if !before && self.retries.fails() && !device.closed() {
+        let device = self.device();
+        if self.retries.failed(kind) && !device.closed() {
             device.emit(Event::FlashErrors { dev: device.dev, why: errno.to_string() });
         }
     }
@@ -154,14 +125,8 @@ impl Flash {
     /// Reports that operations succeed again.
     #[inline]
     pub(super) fn report_success(&self, kind: IoKind) {
-        let failures = &self.retries.failures[usize::from(kind != IoKind::Read)];
-        if failures.get() == 0 {
-            return;
-        }
-        let (device, before) = (self.device(), self.retries.fails());
-        failures.set(0);
-        if before && !self.retries.fails() && !device.closed() && device.contents == Contents::Dirty
-        {
+        let device = self.device();
+        if self.retries.succeeded(kind) && !device.closed() && device.contents == Contents::Dirty {
             device.emit(Event::FlashWorks { dev: device.dev });
         }
     }

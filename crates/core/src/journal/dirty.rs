@@ -129,7 +129,10 @@ impl Checkpointed for DirtyJournal {
             return Ok(true);
         }
         while self.slots.make_durable().await.is_err() {
-            self.log().suspend()?;
+            if self.log().room() == 0 || self.log().flash.closed() {
+                self.log().suspend()?;
+            }
+            self.log().flash.rest(1).await;
         }
         self.log().resume();
         let doubts = std::mem::replace(before, self.slots.doubts());

@@ -131,7 +131,7 @@ impl Log {
         queue.enqueued
     }
 
-    /// Flash fails for too long.
+    /// Flash fails for too long: tasks that wait for the log get an error until [`resume`](Self::resume).
     ///
     /// # Errors
     /// If the log fails, since flash has a copy or is closed.
@@ -145,9 +145,14 @@ impl Log {
         Ok(())
     }
 
-    /// Flash works again.
+    /// A write of metadata succeeded: tasks wait for the log again.
     pub(super) fn resume(&self) {
         self.suspended.set(false);
+    }
+
+    /// Whether flash fails for too long.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.get()
     }
 
     /// Whether all records up to the ticket are durable.
@@ -385,6 +390,7 @@ impl Log {
         let mut op = FlashOp::whole(Role::Metadata, IoKind::Write { fua }, at, bytes);
         while let Err(error) = self.flash.insist(op, &guards).await {
             self.suspend()?;
+            self.flash.rest(1).await;
             let bytes = error.into_buf().ok_or(LogFailed)?;
             op = FlashOp::whole(Role::Metadata, IoKind::Write { fua }, at, bytes);
         }

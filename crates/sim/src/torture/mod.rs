@@ -23,6 +23,7 @@ mod identity;
 pub mod kinds;
 mod life;
 pub mod load;
+mod mix;
 mod moment;
 pub mod mutants;
 mod on_flash;

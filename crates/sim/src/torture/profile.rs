@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The swarm: from what rows a seed draws its volume, its load and its troubles.
 //!
-//! A seed selects a row (or the caller names one), and from the row everything else. Narrow rows find what a
-//! broad mixture hardly ever meets: a log that is always full, a cache of two slots, a restart
-//! into a restart. A new preset is a name in `CACHES`; a new kind of stress is a row.
+//! A seed selects a row (or the caller names one), and from the row everything else. Narrow rows find what a broad mixture
+//! hardly ever meets. A new preset is a name in `CACHES`; a new kind of stress is a row.
 
 use std::ops::Range;
 
@@ -12,6 +11,8 @@ use super::kinds::{
     BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED,
     LOG_FULL, LOG_THROUGH, VOLATILE, WRITE_BACK,
 };
+use super::mix::MIXED;
+pub use super::mix::Mix;
 use super::promise::Trouble;
 
 const UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED, &WRITE_BACK];
@@ -19,25 +20,6 @@ const EVERY: &[&Kind] =
     &[&VOLATILE, &JOURNALED, &WRITE_BACK, &LOG_THROUGH, &LOG_BOUNDED, &LOG_FULL];
 const WITH_JOURNAL: &[&Kind] = &[&JOURNALED, &WRITE_BACK];
 const CLEAN_UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED];
-
-/// How often each kind of request comes, of their sum.
-#[derive(Clone, Copy, Debug)]
-pub struct Mix {
-    /// Reads.
-    pub read: u32,
-    /// Writes, one in ten under FUA.
-    pub write: u32,
-    /// Flushes.
-    pub flush: u32,
-    /// Trims.
-    pub trim: u32,
-    /// Zeroings.
-    pub zero: u32,
-    /// Zeroings that keep their blocks allocated.
-    pub fill: u32,
-}
-
-const MIXED: Mix = Mix { read: 45, write: 42, flush: 7, trim: 2, zero: 4, fill: 0 };
 
 /// A row of the swarm, see the module.
 #[derive(Debug)]

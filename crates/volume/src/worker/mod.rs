@@ -241,7 +241,8 @@ impl Worker {
         let given_up = self.open_requests() + self.connections() as u64;
         let flash = self.shard.cache_status();
         let flash = flash.map(|c| FlashLeft { dirty: c.units_dirty > 0, reached: c.reached });
-        let unsettled = self.flush_shards && !self.shard.journal_settled();
+        let unsettled =
+            self.flush_shards && (!self.shard.journal_settled() || self.shard.has_losses());
         Ok(Left { given_up, flash, unsettled, flush_failed: self.shard.flush_failed() })
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct DirtyFlash {
     writes: FlashWrites,
     /// A write flushes flash, since the record is full.
     making_room: Cell<bool>,
+    /// The result of the last one.
+    made_room: Cell<Result<(), Errno>>,
     room: WaitList,
 }
 
@@ -53,6 +55,7 @@ impl DirtyFlash {
             plan,
             writes: FlashWrites::new(&cx.exec, pages),
             making_room: Cell::new(false),
+            made_room: Cell::new(Ok(())),
             room: WaitList::default(),
         }
     }
@@ -123,19 +126,20 @@ impl DirtyFlash {
         result.map(drop).map_err(|error| error.errno())
     }
 
-    /// Flushes flash if the record is full. One write does so, the others wait for it.
+    /// Flushes flash if the record is full. One write does so, the others wait for its result.
     async fn make_room(&self) -> Result<(), Errno> {
         if !self.writes.is_full() {
             return Ok(());
         }
         if self.making_room.replace(true) {
             self.room.wait(&self.cx.exec).await;
-            return Ok(());
+            return self.made_room.get();
         }
-        let flushed = self.make_durable().await;
+        let result = self.make_durable().await;
         self.making_room.set(false);
+        self.made_room.set(result);
         self.room.wake_all(&self.cx.exec);
-        flushed
+        result
     }
 
     /// Makes all writes that have ended durable, for a client's FLUSH.
@@ -148,7 +152,7 @@ impl DirtyFlash {
         if whole && !self.writes.has_any_lost() { Ok(()) } else { Err(Errno::EIO) }
     }
 
-    /// Makes all writes that have ended durable, but for those that are lost.
+    /// Makes all writes that have ended durable, except those that are lost.
     ///
     /// # Errors
     /// If flash fails for too long.
@@ -156,11 +160,22 @@ impl DirtyFlash {
         self.flush_writes().await.map(drop)
     }
 
-    /// The same. Returns whether nothing was lost when the flush began.
+    /// Flushes until an attempt succeeds. Returns whether no sector was lost from its begin on.
     async fn flush_writes(&self) -> Result<bool, Errno> {
         let mut failures = 0;
         loop {
-            let errno = match self.flush_once().await {
+            // While the device cannot be flushed, this costs less than to read and write everything.
+            let doubted = !self.writes.doubted(1).is_empty();
+            let works = if doubted { self.flush_device().await } else { Ok(()) };
+            let flushed = match works {
+                Ok(()) => {
+                    // Its reads and writes were repeated already.
+                    self.verify_doubted().await?;
+                    self.flush_once().await
+                }
+                Err(errno) => Err(errno),
+            };
+            let errno = match flushed {
                 Ok(whole) => return Ok(whole),
                 Err(errno) => errno,
             };
@@ -173,12 +188,19 @@ impl DirtyFlash {
     }
 
     async fn flush_once(&self) -> Result<bool, Errno> {
-        self.verify_doubted().await?;
-        let whole = !self.writes.has_any_lost() || mutant::is_active("flush-before-replacement");
+        let late = mutant::is_active("flush-before-replacement");
+        let (lost, losses) = (self.writes.has_any_lost(), self.writes.losses());
         let begun = self.writes.flush_begins();
-        self.flash.flush().await.inspect_err(|_| self.writes.doubt())?;
+        self.flush_device().await?;
         // Another flush of the device may have failed meanwhile.
-        if self.writes.flushed(begun) { Ok(whole) } else { Err(Errno::EIO) }
+        if !self.writes.flushed(begun) {
+            return Err(Errno::EIO);
+        }
+        Ok(late || !lost && losses == self.writes.losses())
+    }
+
+    async fn flush_device(&self) -> Result<(), Errno> {
+        self.flash.flush().await.inspect_err(|_| self.writes.doubt())
     }
 
     /// A flush of the device failed, for this shard or another.
@@ -191,9 +213,14 @@ impl DirtyFlash {
         self.writes.doubts()
     }
 
-    /// Whether a flush covers all writes, and nothing is lost.
+    /// Whether a flush covers all writes.
     pub(super) fn is_durable(&self) -> bool {
-        self.writes.is_durable() && !self.writes.has_any_lost()
+        self.writes.is_durable()
+    }
+
+    /// Whether a sector is lost.
+    pub(crate) fn has_any_lost(&self) -> bool {
+        self.writes.has_any_lost()
     }
 
     /// Whether a sector of a slot is lost.
@@ -201,7 +228,7 @@ impl DirtyFlash {
         self.writes.has_lost(slot)
     }
 
-    /// Waits until no page of a slot is being verified.
+    /// Waits until no page of a slot is being verified or written.
     pub(super) async fn is_unused(&self, slot: u32) {
         self.writes.unheld(slot).await;
     }
@@ -222,7 +249,8 @@ impl DirtyFlash {
         }
     }
 
-    /// Reads a page, compares it with its checksums, and writes it again. A page that nothing can read is lost.
+    /// Reads a page, compares it with its checksums, and writes it again. A page that cannot be
+    /// read while the rest of the device can is lost.
     async fn verify(&self, (slot, page): &Key) -> Result<(), Errno> {
         let held = self.writes.hold(*slot, *page..*page + 1).await;
         let doubts = self.writes.doubts();

@@ -210,6 +210,12 @@ impl WriteBack {
             return Err(Errno::EINVAL); // an attach refuses flash with larger blocks than the origin's
         }
         let slot = pin.slot();
+        // Its record would wait for a log that cannot be written, and so would all later ones.
+        if self.units.log().is_some_and(Log::is_suspended)
+            && !self.dirty.are_dirty(slot, &place.pages)
+        {
+            return Err(Errno::EIO);
+        }
         let new = self.dirty.mark(slot, &place.pages);
         if let Some(journal) = &self.units.journal
             && !mutant::is_active("dirty-not-logged")
@@ -233,7 +239,8 @@ impl WriteBack {
         cx.reply(tag, result, None, false);
     }
 
-    /// Waits until recovery finds no unit that was evicted: its slot is not flushed for the unit any more.
+    /// Waits until the drops of evicted units are durable. A FLUSH does not cover their old slots any more, so recovery must
+    /// not use them.
     async fn evictions_end(&self) -> Result<(), Errno> {
         match &self.units.journal {
             Some(journal) if !mutant::is_active("flush-before-drop") => {
@@ -265,7 +272,8 @@ impl WriteBack {
     /// Exchanges two units. The next update retries an exchange that fails.
     pub(super) async fn swap(&self, swap: Swap) {
         let (table, cx) = (&self.units.table, &self.units.cx);
-        if self.units.log().is_some_and(Log::has_failed) {
+        let fails = |log: &Log| log.has_failed() || log.is_suspended();
+        if self.units.log().is_some_and(fails) || self.units.flash.is_failing() {
             return;
         }
         let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
@@ -377,7 +385,7 @@ impl WriteBack {
     /// Copies all dirty data to the origin; with `evict`, also evicts every unit.
     pub(crate) async fn clear(&self, evict: bool) -> Result<(), Errno> {
         let (table, cx) = (&self.units.table, &self.units.cx);
-        let mut next = 0;
+        let (mut next, mut result) = (0, Ok(()));
         while next < table.slots() {
             let slots: Vec<u32> = if evict {
                 let used = |slot: &u32| table.unit_of(*slot).is_some();
@@ -393,21 +401,33 @@ impl WriteBack {
                 continue;
             };
             next = last + 1;
-            if evict {
-                for slot in slots {
-                    self.write_back_and_evict(slot).await?;
-                }
-            } else {
-                self.clean(slots).await?;
+            let done = if evict { self.empty(slots).await } else { self.clean(slots).await };
+            // What is lost on flash concerns no other unit.
+            match done {
+                Err(errno) if !self.slots.has_any_lost() => return Err(errno),
+                done => result = result.and(done),
             }
         }
-        Ok(())
+        result
+    }
+
+    /// Copies the dirty regions of some slots to the origin, and evicts their units.
+    async fn empty(&self, slots: Vec<u32>) -> Result<(), Errno> {
+        let mut result = Ok(());
+        for slot in slots {
+            result = result.and(self.write_back_and_evict(slot).await);
+        }
+        result
     }
 
     /// Copies the dirty regions of some slots to the origin; their units stay cached.
     async fn clean(&self, slots: Vec<u32>) -> Result<(), Errno> {
-        for slot in &slots {
-            self.write_back(*slot).await?;
+        let (mut copied, mut result) = (Vec::new(), Ok(()));
+        for slot in slots {
+            match self.write_back(slot).await {
+                Ok(()) => copied.push(slot),
+                Err(errno) => result = Err(errno),
+            }
         }
         // Flash is flushed too: it may still lose data that is durable on the origin, and would serve the older version.
         if mutant::is_active("clean-before-flush") {
@@ -416,7 +436,7 @@ impl WriteBack {
             self.flush_copy().await?;
         }
         let mut ticket = None;
-        for slot in slots {
+        for slot in copied {
             let Some(unit) = self.units.table.unit_of(slot) else { continue };
             // A flush that failed lost it on flash after it was copied to the origin.
             if self.slots.has_lost(slot) {
@@ -428,9 +448,10 @@ impl WriteBack {
         }
         match (&self.units.journal, ticket) {
             (Some(journal), Some(ticket)) => {
-                journal.base().log().durable(ticket).await.map_err(|LogFailed| Errno::EIO)
+                let durable = journal.base().log().durable(ticket).await;
+                result.and(durable.map_err(|LogFailed| Errno::EIO))
             }
-            _ => Ok(()),
+            _ => result,
         }
     }
 }
