@@ -263,8 +263,8 @@ impl FlashWrites {
         watch.is_none_or(|then| then == ended)
     }
 
-    /// The pages whose bytes, read from byte `within` of a slot on, are not those of the last write that ended. They may be
-    /// those of a write in flight.
+    /// The pages that must be verified: their bytes, read from byte `within` of a slot on, are not those of the last write that
+    /// ended (perhaps those of a write in flight), or a write of doubted bytes is in flight.
     pub(super) fn mismatches(&self, slot: u32, within: u64, bytes: &[u8]) -> Vec<u32> {
         let state = self.state.borrow();
         if state.pages.is_empty() && state.lost.is_empty() {
@@ -276,6 +276,10 @@ impl FlashWrites {
             let sectors = sectors_in(*number, range);
             let lost = state.lost.get(&key).is_some_and(|lost| lost & sectors != 0);
             let Some(page) = state.pages.get(&key) else { return lost };
+            // A flush that failed may have lost a write in flight, which an earlier read returned.
+            if page.held && page.doubted {
+                return true;
+            }
             let start = u64::from(*number) * PAGE as u64;
             let differs = |sector: usize| {
                 let at = (start + (sector * SECTOR) as u64 - within) as usize;
