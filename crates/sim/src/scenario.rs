@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fixed scenarios in virtual time: what the engine must do that a random load shows badly.
 
+use larder_core::buf::Buf;
 use larder_core::config::{Choices, Limits, WritePolicy, preset};
 use larder_core::event::Event;
 use larder_core::exec::{MILLISECOND, Nanos, SECOND};
 use larder_core::format::LogsPlan;
 use larder_core::pagelog::{BATCH_PAGES, LogPolicy};
-use larder_core::request::Kind;
+use larder_core::request::{Errno, Kind};
 use larder_core::shape::Shape;
 use larder_model::Jitter;
 
@@ -115,21 +116,146 @@ fn world_of_logs(
     shape: Shape,
     (formatted, survives_crash): (u32, bool),
 ) -> World {
-    let (at, blocks, batch_pages, volume) = (1 << 20, 1024, BATCH_PAGES, 7);
-    let plan = LogsPlan { at, shape, blocks, batch_pages, survives_crash };
-    let place = plan.geometry(volume, shape.shards - 1);
+    let plan = plan_of_logs(shape, survives_crash);
+    let place = plan.geometry(VOLUME, shape.shards - 1);
     let zero = |bytes| Store::new(bytes, |_, sector| sector.fill(0));
     let mut flash = zero(place.base + place.bytes());
-    for (at, header) in (0..formatted).flat_map(|shard| plan.geometry(volume, shard).blank()) {
+    for (at, header) in (0..formatted).flat_map(|shard| plan.geometry(VOLUME, shard).blank()) {
         flash.write(at, &header, true);
     }
+    world_over_logs(choices, &plan, zero(shape.origin_bytes), flash)
+}
+
+/// The id of a volume over page logs.
+const VOLUME: u64 = 7;
+
+fn plan_of_logs(shape: Shape, survives_crash: bool) -> LogsPlan {
+    LogsPlan { at: 1 << 20, shape, blocks: 1024, batch_pages: BATCH_PAGES, survives_crash }
+}
+
+fn world_over_logs(choices: &Choices, plan: &LogsPlan, origin: Store, flash: Store) -> World {
     let device = |store, seed| {
         SimDevice::new(Box::new(Jitter::new(seed, 50 * MICRO, 100 * MICRO)), Some(store), seed, 1)
     };
-    let origin = device(zero(shape.origin_bytes), 1);
-    let mut world = World::shaped(origin, shape, &lawful(choices), &Limits::default());
-    world.attach_logs(device(flash, 2), &plan, volume);
+    let origin = device(origin, 1);
+    let mut world = World::shaped(origin, plan.shape, &lawful(choices), &Limits::default());
+    world.attach_logs(device(flash, 2), plan, VOLUME);
     world
+}
+
+/// A volume of 4 MiB over one page log that survives a crash.
+fn one_log() -> (Choices, LogsPlan, World) {
+    let write = WritePolicy::Logged(LogPolicy::Full);
+    let choices = Choices { write, ..choices_of("face") };
+    let shape = Shape::new(4 << 20, choices.unit_bytes, 1);
+    let world = world_of_logs(&choices, shape, (1, true));
+    (choices, plan_of_logs(shape, true), world)
+}
+
+/// Waits for the answer to a request, and records what recovery ignores. Returns the result and what was read.
+fn answer(world: &mut World, client: u64) -> Result<(Result<(), Errno>, Vec<Buf>), String> {
+    loop {
+        let moved = world.advance(Nanos::MAX);
+        let recorded = record_ignores(world).is_some();
+        match world.next_finished() {
+            Some(done) if done.client == client => return Ok((done.result, done.bufs)),
+            None if !moved && !recorded => return Err("a request is never answered".to_owned()),
+            _ => {}
+        }
+    }
+}
+
+/// Records which pages recovery ignores, if that changes; returns whether there are any.
+fn record_ignores(world: &mut World) -> Option<bool> {
+    let mut any = None;
+    while let Some((shard, _, pages)) = world.take_ignores() {
+        any = Some(!pages.is_empty());
+        world.shards()[shard].ignores_recorded(Ok(()));
+        world.settle();
+    }
+    any
+}
+
+/// Rule L8: a page whose only copy flash lost is an error to its readers until it is written, also while the log begins
+/// again, and with more lost pages than fit between two segments.
+pub fn a_log_that_begins_again_keeps_what_is_lost() -> Result<(), String> {
+    const PAGES: u64 = 192;
+    let (_, _, mut world) = one_log();
+    let flash = world.newest();
+    world.idle_until(SECOND);
+    let faults = &mut world.device(flash).faults;
+    (faults.flush_errors, faults.flush_loses) = (1.0, true);
+    for page in 0..PAGES {
+        world.request(page, Kind::Write { fua: false }, page * 4096, 4096, &[0xA5; 4096]);
+        answer(&mut world, page)?.0.map_err(|errno| format!("a write failed: {errno}"))?;
+    }
+    // Longer than the log retries.
+    world.idle_until(world.now() + 2 * Limits::default().flash_dead_after);
+    world.request(PAGES, Kind::Write { fua: false }, PAGES * 4096, 4096, &[0xA5; 4096]);
+    answer(&mut world, PAGES)?.0.map_err(|errno| format!("a bypassing write failed: {errno}"))?;
+    world.device(flash).faults.flush_errors = 0.0;
+    let (mut errors, mut page, mut returned) = (0, 0, None);
+    while returned.is_none_or(|at| page < at + PAGES) {
+        if page > 1_000_000 {
+            return Err("a log whose flash works again does not return".to_owned());
+        }
+        world.request(page, Kind::Read, page % PAGES * 4096, 4096, &[]);
+        let done = loop {
+            world.advance(Nanos::MAX);
+            if record_ignores(&mut world) == Some(false) {
+                returned = Some(page);
+            }
+            if let Some(done) = world.next_finished() {
+                break done;
+            }
+        };
+        match (done.result, &done.bufs[..]) {
+            (Ok(()), [bytes]) if bytes[..] == [0xA5; 4096] => {}
+            (Ok(()), _) => return Err("a read returned bytes from before a write".to_owned()),
+            (Err(_), _) => errors += 1,
+        }
+        page += 1;
+    }
+    if errors == 0 { Err("no page is lost".to_owned()) } else { Ok(()) }
+}
+
+/// Rule L11: a FLUSH is not acknowledged if flash lost a write that it covers and the newer version is not durable.
+pub fn a_flush_does_not_count_on_a_replacement() -> Result<(), String> {
+    let (choices, plan, mut world) = one_log();
+    let flash = world.newest();
+    let write = |world: &mut World, byte| {
+        world.request(1, Kind::Write { fua: false }, 0, 4096, &[byte; 4096]);
+        answer(world, 1)?.0.map_err(|errno| format!("a write failed: {errno}"))
+    };
+    write(&mut world, 1)?;
+    world.request(2, Kind::Flush, 0, 0, &[]);
+    answer(&mut world, 2)?.0.map_err(|errno| format!("a FLUSH failed: {errno}"))?;
+    write(&mut world, 2)?;
+    let faults = &mut world.device(flash).faults;
+    (faults.flush_errors, faults.flush_loses) = (1.0, true);
+    world.request(3, Kind::Flush, 0, 0, &[]);
+    // The batch is written, and a flush has failed.
+    world.idle_until(world.now() + MILLISECOND);
+    write(&mut world, 3)?;
+    world.device(flash).faults.flush_errors = 0.0;
+    if answer(&mut world, 3)?.0.is_err() {
+        world.request(4, Kind::Flush, 0, 0, &[]);
+        return answer(&mut world, 4)?.0.map_err(|errno| format!("the next FLUSH failed: {errno}"));
+    }
+    let [origin, flash] = [ORIGIN, flash].map(|dev| {
+        let store = world.take_store(dev)?;
+        let image = store.cut(|_, _| false);
+        Some(store.after(&image))
+    });
+    let (Some(origin), Some(flash)) = (origin, flash) else { return Err("no bytes".to_owned()) };
+    let mut world = world_over_logs(&choices, &plan, origin, flash);
+    world.request(5, Kind::Read, 0, 4096, &[]);
+    match answer(&mut world, 5)? {
+        (Ok(()), bufs) if bufs.first().is_some_and(|bytes| bytes[0] == 1) => {
+            Err("after a crash a write is lost that an acknowledged FLUSH covered".to_owned())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Rule 3: a trim whose tombstone flash does not take, and which the origin fails, leaves no version of the page: reads get
@@ -160,5 +286,18 @@ pub fn a_refused_trim_returns_no_older_bytes() -> Result<(), String> {
     match ask(&mut world, Kind::Read, &[])? {
         Ok(()) => Err("a read returned the origin's bytes from before a write".into()),
         Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_lost_stays_lost_when_a_log_begins_again() {
+        assert_eq!(super::a_log_that_begins_again_keeps_what_is_lost(), Ok(()));
+    }
+
+    #[test]
+    fn a_flush_covers_a_lost_write_or_fails() {
+        assert_eq!(super::a_flush_does_not_count_on_a_replacement(), Ok(()));
     }
 }

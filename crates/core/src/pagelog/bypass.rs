@@ -20,14 +20,15 @@
 //!
 //! Invariant: the log takes no page while the host ignores any: recovery would ignore it too.
 
+use std::iter::successors;
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
-use super::error::{Lack, NotAppended};
 use super::evict::ReadSpan;
+use super::geometry::BATCH_HEADERS;
 use super::host::{Host, insist};
-use super::paths::{PageLog, Put, ZEROES};
-use super::words::{BUFFERS, DIRTY, Kind, Mark, VALID, page_of};
+use super::paths::PageLog;
+use super::words::{BUFFERS, DIRTY, Kind, Mark, VALID, page_of, slot_word};
 use crate::mutant;
 use crate::request::Errno;
 
@@ -151,6 +152,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Flash works again: all dirty pages go to the origin, and the log begins again. Changes go past the log meanwhile,
     /// except for a moment at the end.
     pub(super) async fn renew(&self) -> Result<(), Errno> {
+        self.unseal().await?;
         self.drain_or_lose().await?;
         self.host.stop_bypass().await;
         // What became dirty when the origin failed a change.
@@ -171,85 +173,71 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Drops all pages, which are clean or lost, and begins behind all positions that were ever used, in a new generation. It
-    /// records the lost pages before the log header that makes the generation valid.
+    /// records the lost pages before the log header that makes the generation valid. If that fails, they stay lost in memory,
+    /// and the caller may retry.
     pub(super) async fn begin_again(&self, lost: &[u64]) -> Result<(), Errno> {
-        // Until then a crash needs what lies between tail and head.
-        let batches = lost.len() as u64 / u64::from(self.log.batch_pages) + 2;
-        let needed = batches * u64::from(self.log.batch_blocks());
-        if !lost.is_empty() && needed > self.words.room(&self.log) {
-            return Err(Errno::ENOSPC);
+        self.become_header_writer().await;
+        let begun = self.begin_as_header_writer(lost).await;
+        let _guard = self.lock();
+        self.words.set(Mark::HeaderWriter, 0);
+        self.host.notify();
+        begun
+    }
+
+    async fn begin_as_header_writer(&self, lost: &[u64]) -> Result<(), Errno> {
+        let end = self.reset(lost)?;
+        if !lost.is_empty() {
+            // The records are doubted, so this writes them.
+            insist(&self.host, async || self.make_durable().await).await?;
+            self.put_all_segments(0).await?;
         }
-        self.reset();
-        self.record_lost(lost).await?;
+        let segments = end / self.log.segment() * self.log.segment();
         for _ in 0..2 {
-            let segments = self.words.get(Mark::Segments);
-            insist(&self.host, async || self.write_header(segments, None).await).await?;
+            insist(&self.host, async || self.put_header(segments, None).await).await?;
         }
         Ok(())
     }
 
-    async fn record_lost(&self, lost: &[u64]) -> Result<(), Errno> {
-        let zero = &ZEROES[..self.log.page() as usize];
-        for page in lost {
-            let put = Put { kind: Kind::Lost, urgent: true, ..Self::page(*page, zero, true) };
-            loop {
-                let seen = self.host.changes();
-                let appended = {
-                    let _guard = self.lock();
-                    self.try_append(&put)
-                };
-                match appended {
-                    Ok(_) => break,
-                    Err(NotAppended::Lack(Lack::Buffer)) if self.write_next().await => {}
-                    Err(NotAppended::Lack(Lack::Buffer)) => self.host.changed(seen).await,
-                    Err(NotAppended::Lack(Lack::Room)) => return Err(Errno::ENOSPC),
-                    Err(NotAppended::Failed(errno)) => return Err(errno),
-                }
-            }
-        }
-        loop {
-            let seen = self.host.changes();
-            let written = {
-                let _guard = self.lock();
-                self.words.close_batch();
-                self.words.get(Mark::Written) >= self.words.get(Mark::Last)
-            };
-            if written {
-                return if lost.is_empty() { Ok(()) } else { self.make_durable().await };
-            }
-            if !self.write_next().await {
-                self.host.changed(seen).await;
-            }
-        }
-    }
-
-    /// Makes the log empty in memory. It continues in the slot of the head, several laps later.
-    fn reset(&self) {
+    /// Makes the log empty in memory, except for records of these lost pages: no reader misses them meanwhile. It continues in
+    /// the slot of the head, several laps later. Returns the new head.
+    fn reset(&self, lost: &[u64]) -> Result<u64, Errno> {
         let _guard = self.lock();
         let get = |mark| self.words.get(mark);
-        let next = get(Mark::Head) + 4 * u64::from(self.log.blocks);
+        let laps = 4 * u64::from(self.log.blocks);
+        let next = get(Mark::Head) + laps;
+        let end = self.positions(next).take(lost.len()).last().map_or(next, |last| last + 1);
+        // Until the new generation is valid a crash needs what lies between tail and head.
+        if end - next > self.words.room(&self.log) {
+            return Err(Errno::ENOSPC);
+        }
         (0..self.log.blocks).for_each(|slot| self.words.set_slot(slot, 0));
         let _ = self.words.rebuild(next..next);
         (0..BUFFERS).for_each(|buffer| self.words.free_buffer(buffer));
         self.words.set(Mark::Closed, get(Mark::Opened));
+        for (page, position) in lost.iter().zip(self.positions(next)) {
+            let slot = self.log.slot(position);
+            self.words.set_slot(slot, slot_word(Kind::Lost, *page, VALID | DIRTY));
+            self.words.insert(slot);
+        }
         self.words.add(Mark::Turn, 1);
-        let generation = get(Mark::Generation) + 1;
-        for mark in [
-            Mark::Tail,
-            Mark::Evicted,
-            Mark::Head,
-            Mark::Last,
-            Mark::Written,
-            Mark::WrittenTail,
-            Mark::Durable,
-            Mark::DurableTail,
-            Mark::Drained,
-            Mark::Begin,
-        ] {
+        self.words.add(Mark::Generation, 1);
+        for mark in [Mark::Tail, Mark::Evicted, Mark::Durable, Mark::Drained, Mark::Begin] {
             self.words.set(mark, next);
         }
+        for mark in [Mark::Head, Mark::Last, Mark::Written] {
+            self.words.set(mark, end);
+        }
+        // The same slot: an attempt after a failed one must not overwrite what a crash needs either.
+        self.words.add(Mark::DurableTail, laps);
         self.words.set(Mark::Segments, next / self.log.segment() * self.log.segment());
-        self.words.set(Mark::Generation, generation);
-        self.words.set(Mark::Doubted, 0);
+        self.words.set(Mark::Doubted, if lost.is_empty() { 0 } else { end });
+        Ok(end)
+    }
+
+    /// The positions of pages in full batches from `next` on.
+    fn positions(&self, next: u64) -> impl Iterator<Item = u64> + '_ {
+        let batch = |from| self.log.batch_range(self.log.batch_start(from));
+        let batches = successors(Some(batch(next)), move |last| Some(batch(last.end)));
+        batches.flat_map(|batch| batch.start + u64::from(BATCH_HEADERS)..batch.end)
     }
 }

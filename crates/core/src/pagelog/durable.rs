@@ -221,12 +221,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.check_doubts(doubts)
     }
 
-    /// Writes a log header durably. One writer runs at a time.
-    pub(super) async fn write_header(
-        &self,
-        segments: u64,
-        sealed: Option<Seal>,
-    ) -> Result<(), Errno> {
+    /// Waits until no other task writes a log header, and becomes the writer.
+    pub(super) async fn become_header_writer(&self) {
         let become_writer = || {
             let _guard = self.lock();
             let writer = self.words.get(Mark::HeaderWriter);
@@ -234,8 +230,19 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             free.then(|| self.words.set(Mark::HeaderWriter, self.host.me()))
         };
         until(&self.host, become_writer).await;
-        // A log that was unsealed meanwhile must not be sealed.
-        let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0;
+    }
+
+    /// Writes a log header durably. One writer runs at a time.
+    pub(super) async fn write_header(
+        &self,
+        segments: u64,
+        sealed: Option<Seal>,
+    ) -> Result<(), Errno> {
+        let generation = self.words.get(Mark::Generation);
+        self.become_header_writer().await;
+        // A log that was unsealed meanwhile must not be sealed. One that began again writes its log headers itself.
+        let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0
+            || generation != self.words.get(Mark::Generation);
         let unseals = sealed.is_none() && self.words.get(Mark::Sealed) != 0;
         if unseals {
             self.words.set(Mark::Sealed, 1);
@@ -254,7 +261,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         written
     }
 
-    async fn put_header(&self, segments: u64, sealed: Option<Seal>) -> Result<(), Errno> {
+    /// Writes a log header durably, as the writer.
+    pub(super) async fn put_header(
+        &self,
+        segments: u64,
+        sealed: Option<Seal>,
+    ) -> Result<(), Errno> {
         let header = {
             let _guard = self.lock();
             let get = |mark| self.words.get(mark);

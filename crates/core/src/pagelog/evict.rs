@@ -380,7 +380,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.newer_locked(page)
     }
 
-    fn newer_locked(&self, page: u64) -> u64 {
+    pub(super) fn newer_locked(&self, page: u64) -> u64 {
         match self.words.find(page) {
             Some(slot) => self.position(slot) + 1,
             None => self.words.get(Mark::Tombstone),

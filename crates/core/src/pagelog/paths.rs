@@ -301,8 +301,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Appends a page if there is room. The caller holds the lock.
     pub(super) fn try_append(&self, put: &Put<'_>) -> Result<u64, NotAppended> {
-        // A log that begins again records what is lost before it works.
-        if let Some(errno) = self.failed().filter(|_| put.kind != Kind::Lost || self.has_ended()) {
+        if let Some(errno) = self.failed() {
             return Err(NotAppended::Failed(errno));
         }
         let words = &self.words;

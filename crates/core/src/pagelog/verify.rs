@@ -8,7 +8,8 @@
 //!
 //! A page that does not match its checksum is read from the origin if it is clean. If it is dirty, it is *lost*: reads of it
 //! get EIO, and so does every FLUSH until a newer version of it exists. A version that is no longer current becomes an
-//! entry without effect (a tombstone of no pages), so that recovery finds no torn batch here.
+//! entry without effect (a tombstone of no pages), so that recovery finds no torn batch here. A FLUSH in progress fails then
+//! too, if the newer version is not durable.
 //!
 //! Invariant: no bytes are written where a crash needs what lies there: all doubted positions are behind the durable ones.
 //!
@@ -234,6 +235,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             self.words.lose(slot);
             self.words.set_crc(slot, crc32c(bytes));
         } else {
+            // A FLUSH that covers it must not count on what replaced it.
+            if self.newer_locked(page_of(word)) > self.words.get(Mark::Durable) {
+                self.words.add(Mark::Losses, 1);
+            }
             self.words.set_crc(slot, 0);
             self.words.set_slot(slot, slot_word(Kind::Tombstone, page_of(word), 0));
         }

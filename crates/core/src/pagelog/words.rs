@@ -82,7 +82,7 @@ pub enum Mark {
     Flusher,
     /// Whether pages that only memory had are on the origin, and it is not recorded that recovery ignores them (0 or 1).
     Evacuating,
-    /// Number of pages that were found lost; as many of them, in order, have a newer version that is durable.
+    /// Number of versions that were found lost; as many of them, in order, have a newer version that is durable.
     Losses,
     Replaced,
     /// Consecutive errors of the keeper.

@@ -30,6 +30,11 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         "3: a read returns bytes from before a write",
         scenario::a_refused_trim_returns_no_older_bytes,
     ),
+    (
+        "page-log-flush-before-replacement",
+        "7: an answered FLUSH did not cover a write",
+        scenario::a_flush_does_not_count_on_a_replacement,
+    ),
 ];
 
 /// The mutant that needs two crashes at the same block. Random histories rarely show that state, so a test of the page log
