@@ -13,6 +13,7 @@ use super::kinds::{
 };
 use super::mix::MIXED;
 pub use super::mix::Mix;
+pub(super) use super::mix::by_weight;
 use super::promise::Trouble;
 
 const UNITS: &[&Kind] = &[&VOLATILE, &JOURNALED, &WRITE_BACK];
@@ -487,15 +488,4 @@ impl Profile {
         let sum = taken.iter().map(|c| c.weight).sum();
         *by_weight(&taken, |c| c.weight, draw(0..sum))
     }
-}
-
-/// The row that a number below the sum of weights stands for.
-pub(super) fn by_weight<T>(rows: &[T], weight: impl Fn(&T) -> u32, mut drawn: u32) -> &T {
-    for row in rows {
-        match drawn.checked_sub(weight(row)) {
-            Some(rest) => drawn = rest,
-            None => return row,
-        }
-    }
-    &rows[rows.len() - 1]
 }
