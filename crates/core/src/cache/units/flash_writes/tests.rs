@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What leaves the record, and when.
+//! Which pages a flush, a failed write or an eviction removes from the record.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
