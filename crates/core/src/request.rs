@@ -85,7 +85,8 @@ pub enum Kind {
 
 impl Kind {
     /// Whether the answer includes that the change is durable.
-    pub(crate) fn is_fua(self) -> bool {
+    #[must_use]
+    pub fn is_fua(self) -> bool {
         match self {
             Self::Write { fua } | Self::Trim { fua } | Self::Zero { fua, .. } => fua,
             Self::Read | Self::Flush => false,

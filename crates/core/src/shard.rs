@@ -121,7 +121,8 @@ impl Shard {
     }
 
     /// A flush of this flash device failed, for this shard or another: the device may have lost writes that it had
-    /// acknowledged. The driver calls this before the shard learns of flushes that ended later.
+    /// acknowledged. The driver calls this as soon as it learns of it, since the shard must not trust flushes that ended
+    /// later.
     pub fn flash_flush_failed(&self, dev: DevId) {
         if self.uses(dev) {
             self.current.flash_flush_failed();

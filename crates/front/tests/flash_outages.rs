@@ -70,8 +70,10 @@ fn service_returns_after_a_longer_outage() {
         rig.flash_fault.fail(Target::All, Errno::EIO);
         rig.await_state("failed");
         std::thread::sleep(2 * DEAD_AFTER);
-        if setup.holds_dirty() {
-            eventually("clients see errors", || rig.load.judge.errors() > 0);
+        // Under `bounded` a FLUSH may have drained every dirty page before.
+        if setup.holds_dirty() && setup.log != LogPolicy::Bounded {
+            let what = format!("clients of {} {:?} see errors", setup.preset, setup.log);
+            eventually(&what, || rig.load.judge.errors() > 0);
         }
         heal(&rig);
         assert_eq!(rig.status().alarm, None);

@@ -23,7 +23,7 @@ use crate::store::{Snapshot, Store};
 
 /// The end of an operation, for the shard that asked.
 pub(crate) struct Done {
-    /// It is a flush that failed.
+    /// It failed, and is a flush or includes one.
     pub flush_failed: bool,
     pub shard: usize,
     pub id: IoId,
@@ -304,7 +304,8 @@ impl SimDevice {
             self.again.push_back((at, pending.io.offset, bytes.to_vec()));
         }
         Done {
-            flush_failed: pending.io.kind == IoKind::Flush && pending.result.is_err(),
+            flush_failed: (pending.io.kind == IoKind::Flush || pending.io.kind.is_fua())
+                && pending.result.is_err(),
             shard: pending.shard,
             id: pending.io.id,
             result: pending.result,

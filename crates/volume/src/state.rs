@@ -297,7 +297,7 @@ fn advice(word: &str, state: &State, origin: &Device) -> Option<&'static str> {
             "writes go to the origin after --flash-dead-after, EIO for dirty data that only flash has; flash is used again when it works; otherwise: larder detach",
         ),
         "failed" if owns => Some(
-            "requests for dirty data may fail with EIO, others are served; repair the device, then larder detach",
+            "requests that need flash wait, then get EIO, until it works; without it dirty data is lost: check the device",
         ),
         "failed" if leaving => Some(
             "clients are served from the origin, nothing is lost; the lost device is still busy",

@@ -3,8 +3,9 @@
 //!
 //! Connections without a request end first, and those whose client does not read its replies a second later (see
 //! `worker/clients.rs`). The stop has a time limit: what is unfinished then is aborted and reported. Shortly before it logs
-//! are closed whatever is in flight, so that a request that does not end costs no data that was acknowledged. A stop succeeds
-//! only if the origin never failed a flush, since no later flush recovers the data that the origin dropped.
+//! are closed, and dirty units made durable, whatever is in flight, so that a request that does not end costs no data that
+//! was acknowledged. A stop succeeds only if the origin never failed a flush, since no later flush recovers the data that the
+//! origin dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

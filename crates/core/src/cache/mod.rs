@@ -277,7 +277,7 @@ impl Current {
         match self.get() {
             // A clean cache stops using the device, or needs no flush.
             Cache::PassThrough | Cache::Clean(_) => {}
-            Cache::WriteBack(cache) => cache.slots.doubt(),
+            Cache::WriteBack(cache) => cache.slots.writes.doubt(),
             Cache::Log(LogState::Open(open)) => open.log.doubt(),
             Cache::Log(_) => {}
         }
@@ -348,7 +348,7 @@ impl Current {
 
     /// Whether acknowledged writes are lost on flash.
     pub(crate) fn has_losses(&self) -> bool {
-        matches!(self.get(), Cache::WriteBack(cache) if cache.slots.has_any_lost())
+        matches!(self.get(), Cache::WriteBack(cache) if cache.slots.writes.has_any_lost())
     }
 
     /// Requests a clear; returns whether the caller must start [`clear`](Self::clear). A clean cache needs none.

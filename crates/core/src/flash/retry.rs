@@ -2,9 +2,8 @@
 //! Repeats failed operations on a device that may hold dirty data, since no other device has it.
 //!
 //! The owner sets how long ([`Flash::patient`]); without it an operation has one attempt. The time counts the waits between
-//! attempts, not the attempts. Each wait is twice as long as the
-//! one before, up to an eighth of the whole time and half a second. That a device that may be dirty fails several times in a
-//! row is reported, and that it works again.
+//! attempts, not the attempts. Each wait is twice as long as the one before, up to an eighth of the whole time and half a
+//! second. That a device that may be dirty fails several times in a row is reported, and that it works again.
 
 use super::device::{Flash, FlashError, FlashOp, Role};
 use super::guards::Guards;

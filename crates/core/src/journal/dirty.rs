@@ -105,7 +105,7 @@ impl Checkpointed for DirtyJournal {
 
     /// Nothing: dirty regions stay dirty, and partially cached units are not logged.
     fn begin(&self) -> u64 {
-        self.slots.doubts()
+        self.slots.writes.doubts()
     }
 
     fn restore(&self, _: u64) {}
@@ -130,12 +130,11 @@ impl Checkpointed for DirtyJournal {
         }
         while self.slots.make_durable().await.is_err() {
             if self.log().room() == 0 || self.log().flash.closed() {
-                self.log().suspend()?;
+                self.log().end_waits()?;
             }
             self.log().flash.rest(1).await;
         }
-        self.log().resume();
-        let doubts = std::mem::replace(before, self.slots.doubts());
+        let doubts = std::mem::replace(before, self.slots.writes.doubts());
         Ok(doubts == *before || mutant::is_active("checkpoint-trusts-lost-payload"))
     }
 

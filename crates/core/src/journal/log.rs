@@ -9,8 +9,8 @@
 //! The committer also switches to the other half of the metadata, so that no batch is in flight meanwhile: it writes the
 //! records enqueued since the snapshot to the new log, then the new header.
 //!
-//! A log of dirty data is written however long flash fails. When that takes longer than operations are repeated, it is
-//! *suspended*: tasks that wait for it get an error, and their records become durable later.
+//! A log of dirty data is written however long flash fails. Whenever it failed for as long as operations are repeated, the
+//! tasks that wait for the log get an error; their records become durable later.
 //!
 //! Invariants: at most one batch is in flight; a record is acknowledged only when it and all before it are durable in
 //! both copies.
@@ -69,7 +69,8 @@ pub(crate) struct Log {
     queue: RefCell<Queue>,
     waiting: WaitList,
     failed: Cell<bool>,
-    suspended: Cell<bool>,
+    /// How many times flash failed for too long.
+    outages: Cell<u64>,
     work: Signal,
     pub(super) checkpoint_due: Rc<Signal>,
     /// A checkpoint's payload is durable; the committer switches to its half.
@@ -99,7 +100,7 @@ impl Log {
             queue: RefCell::default(),
             waiting: WaitList::default(),
             failed: Cell::new(false),
-            suspended: Cell::new(false),
+            outages: Cell::new(0),
             work: Signal::default(),
             checkpoint_due: Rc::default(),
             switch: RefCell::new(None),
@@ -131,28 +132,18 @@ impl Log {
         queue.enqueued
     }
 
-    /// Flash fails for too long: tasks that wait for the log get an error until [`resume`](Self::resume).
+    /// Flash failed for too long: the tasks that wait for the log get an error.
     ///
     /// # Errors
     /// If the log fails, since flash has a copy or is closed.
-    pub(super) fn suspend(&self) -> Result<(), LogFailed> {
+    pub(super) fn end_waits(&self) -> Result<(), LogFailed> {
         let device = self.flash.device();
         if device.contents == Contents::Copies || device.closed() {
             return Err(LogFailed);
         }
-        self.suspended.set(true);
+        self.outages.set(self.outages.get() + 1);
         self.waiting.wake_all(&self.exec);
         Ok(())
-    }
-
-    /// A write of metadata succeeded: tasks wait for the log again.
-    pub(super) fn resume(&self) {
-        self.suspended.set(false);
-    }
-
-    /// Whether flash fails for too long.
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.suspended.get()
     }
 
     /// Whether all records up to the ticket are durable.
@@ -162,8 +153,9 @@ impl Log {
 
     /// Waits until all records up to the ticket are durable.
     pub(crate) async fn durable(&self, ticket: Ticket) -> Result<(), LogFailed> {
+        let outages = self.outages.get();
         while !self.is_durable(ticket) {
-            if self.failed.get() || self.suspended.get() {
+            if self.failed.get() || self.outages.get() != outages {
                 return Err(LogFailed);
             }
             self.waiting.wait(&self.exec).await;
@@ -389,12 +381,11 @@ impl Log {
     ) -> Result<(), LogFailed> {
         let mut op = FlashOp::whole(Role::Metadata, IoKind::Write { fua }, at, bytes);
         while let Err(error) = self.flash.insist(op, &guards).await {
-            self.suspend()?;
+            self.end_waits()?;
             self.flash.rest(1).await;
             let bytes = error.into_buf().ok_or(LogFailed)?;
             op = FlashOp::whole(Role::Metadata, IoKind::Write { fua }, at, bytes);
         }
-        self.resume();
         Ok(())
     }
 }

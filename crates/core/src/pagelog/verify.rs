@@ -120,9 +120,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             flushed => flushed?,
         }
         let _guard = self.lock();
-        let late = mutant::is_active("page-log-flush-before-replacement");
-        let found = self.words.get(Mark::Losses) != losses && !late;
-        if lost && !late || found || late && self.lost_pages().next().is_some() {
+        let lost = if mutant::is_active("page-log-flush-before-replacement") {
+            self.lost_pages().next().is_some()
+        } else {
+            lost || self.words.get(Mark::Losses) != losses
+        };
+        if lost {
             return Err(Errno::EIO);
         }
         self.words.raise(Mark::Replaced, losses);

@@ -354,7 +354,7 @@ impl Worker {
     ) {
         tap::tell(&mut self.tap, self.clock, kind, offset, len);
         if kind == Kind::Flush {
-            // If each shard has a log with acknowledged data, the flush goes to all of them.
+            // If each shard may hold dirty data, the flush goes to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
             let number = self.desk.open((self.clock, caller), kind, 0, to);
             for shard in 0..to {

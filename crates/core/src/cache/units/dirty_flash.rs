@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::flash_writes::{FlashWrites, Key, Watch, sums_of, sums_of_zeroes};
+use super::flash_writes::{Covers, FlashWrites, Key, sums_of, sums_of_zeroes};
 use super::table::{SlotPin, Table};
 use super::unit_cache::offset_of;
 use crate::buf::{Buf, PAGE};
@@ -32,7 +32,7 @@ pub(crate) struct DirtyFlash {
     table: Rc<Table>,
     flash: Rc<Flash>,
     plan: FlashPlan,
-    writes: FlashWrites,
+    pub(crate) writes: FlashWrites,
     /// A write flushes flash, since the record is full.
     making_room: Cell<bool>,
     /// The result of the last one.
@@ -73,7 +73,7 @@ impl DirtyFlash {
             if self.writes.is_lost(pin.slot(), (within, len)) {
                 return Err(Errno::EIO);
             }
-            let watch = self.watch(pin.slot(), (within, len));
+            let watch = self.writes.watch(pin.slot(), (within, len));
             let buf = self.read_once(pin, (within, len)).await.map_err(Unreadable::errno)?;
             if !self.writes.is_current(watch) {
                 continue;
@@ -92,16 +92,6 @@ impl DirtyFlash {
         let offset = self.offset(pin, within);
         let guards = || Guards { pin: Some(pin.clone()), ..Guards::default() };
         self.flash.insist_read(offset, Buf::with_len(len as usize), guards).await
-    }
-
-    /// A read of a slot that the caller does begins.
-    pub(super) fn watch(&self, slot: u32, range: (u64, u64)) -> Watch {
-        self.writes.watch(slot, range)
-    }
-
-    /// Whether such a read found what was written last.
-    pub(super) fn matches(&self, watch: Watch, slot: u32, within: u64, bytes: &[u8]) -> bool {
-        self.writes.is_current(watch) && self.writes.mismatches(slot, within, bytes).is_empty()
     }
 
     /// Writes, trims or zeroes whole blocks of a slot.
@@ -160,82 +150,36 @@ impl DirtyFlash {
         self.flush_writes().await.map(drop)
     }
 
-    /// Flushes until an attempt succeeds. Returns whether no sector was lost from its begin on.
+    /// Verifies and flushes until nothing is doubted. Returns whether no sector was lost since the last flush began.
     async fn flush_writes(&self) -> Result<bool, Errno> {
+        let late = mutant::is_active("flush-before-replacement");
+        loop {
+            if self.writes.is_doubted() {
+                // While the device cannot be flushed, this costs less than to read and write everything.
+                self.flush_device().await?;
+                self.verify_doubted().await?;
+            }
+            let (lost, losses) = (self.writes.has_any_lost(), self.writes.losses());
+            let begun = self.flush_device().await?;
+            if self.writes.flushed(begun) && !self.writes.is_doubted() {
+                return Ok(late || !lost && losses == self.writes.losses());
+            }
+        }
+    }
+
+    /// Repeats a flush of the device until it succeeds or fails for too long. Returns what it covers.
+    async fn flush_device(&self) -> Result<Covers, Errno> {
         let mut failures = 0;
         loop {
-            // While the device cannot be flushed, this costs less than to read and write everything.
-            let doubted = !self.writes.doubted(1).is_empty();
-            let works = if doubted { self.flush_device().await } else { Ok(()) };
-            let flushed = match works {
-                Ok(()) => {
-                    // Its reads and writes were repeated already.
-                    self.verify_doubted().await?;
-                    self.flush_once().await
-                }
-                Err(errno) => Err(errno),
-            };
-            let errno = match flushed {
-                Ok(whole) => return Ok(whole),
-                Err(errno) => errno,
-            };
+            let begun = self.writes.flush_begins();
+            let Err(errno) = self.flash.flush().await else { return Ok(begun) };
+            self.writes.doubt();
             failures += 1;
             if self.flash.closed() || self.flash.gives_up(failures) {
                 return Err(errno);
             }
             self.flash.rest(failures).await;
         }
-    }
-
-    async fn flush_once(&self) -> Result<bool, Errno> {
-        let late = mutant::is_active("flush-before-replacement");
-        let (lost, losses) = (self.writes.has_any_lost(), self.writes.losses());
-        let begun = self.writes.flush_begins();
-        self.flush_device().await?;
-        // Another flush of the device may have failed meanwhile.
-        if !self.writes.flushed(begun) {
-            return Err(Errno::EIO);
-        }
-        Ok(late || !lost && losses == self.writes.losses())
-    }
-
-    async fn flush_device(&self) -> Result<(), Errno> {
-        self.flash.flush().await.inspect_err(|_| self.writes.doubt())
-    }
-
-    /// A flush of the device failed, for this shard or another.
-    pub(crate) fn doubt(&self) {
-        self.writes.doubt();
-    }
-
-    /// How many flushes of the device have failed.
-    pub(crate) fn doubts(&self) -> u64 {
-        self.writes.doubts()
-    }
-
-    /// Whether a flush covers all writes.
-    pub(super) fn is_durable(&self) -> bool {
-        self.writes.is_durable()
-    }
-
-    /// Whether a sector is lost.
-    pub(crate) fn has_any_lost(&self) -> bool {
-        self.writes.has_any_lost()
-    }
-
-    /// Whether a sector of a slot is lost.
-    pub(super) fn has_lost(&self, slot: u32) -> bool {
-        self.writes.has_lost(slot)
-    }
-
-    /// Waits until no page of a slot is being verified or written.
-    pub(super) async fn is_unused(&self, slot: u32) {
-        self.writes.unheld(slot).await;
-    }
-
-    /// The unit of a slot was evicted.
-    pub(super) fn forget(&self, slot: u32) {
-        self.writes.forget(slot);
     }
 
     async fn verify_doubted(&self) -> Result<(), Errno> {
@@ -249,8 +193,8 @@ impl DirtyFlash {
         }
     }
 
-    /// Reads a page, compares it with its checksums, and writes it again. A page that cannot be
-    /// read while the rest of the device can is lost.
+    /// Reads a page, compares it with its checksums, and writes it again. A page that cannot be read while the rest of the
+    /// device can is lost.
     async fn verify(&self, (slot, page): &Key) -> Result<(), Errno> {
         let held = self.writes.hold(*slot, *page..*page + 1).await;
         let doubts = self.writes.doubts();

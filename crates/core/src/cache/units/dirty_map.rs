@@ -65,11 +65,6 @@ impl DirtyMap {
         self.mask(slot) & self.regions.mask_of(pages) != 0
     }
 
-    /// Whether all regions of these pages are dirty.
-    pub(crate) fn are_dirty(&self, slot: u32, pages: &Pages) -> bool {
-        self.regions.mask_of(pages) & !self.mask(slot) == 0
-    }
-
     /// How units are divided.
     pub(crate) fn regions(&self) -> Regions {
         self.regions

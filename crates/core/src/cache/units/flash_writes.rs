@@ -13,6 +13,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::buf::{PAGE, SECTOR};
 use crate::checksum::crc32c;
@@ -52,6 +53,8 @@ struct State {
     lost: BTreeMap<Key, u8>,
     /// How many times sectors were found lost.
     losses: u64,
+    /// Whether a page may be doubted.
+    doubting: bool,
     flushes: u64,
     /// Flushes that have succeeded.
     ended: u64,
@@ -62,8 +65,15 @@ struct State {
 #[derive(Clone, Copy)]
 pub(super) struct Watch(Option<u64>);
 
+/// A flush that began: its number, and how many had failed.
+#[derive(Clone, Copy)]
+pub(super) struct Covers {
+    number: u64,
+    doubts: u64,
+}
+
 /// The record of one attachment.
-pub(super) struct FlashWrites {
+pub(crate) struct FlashWrites {
     exec: Exec<InFlight>,
     state: RefCell<State>,
     waiting: WaitList,
@@ -75,6 +85,11 @@ pub(super) struct Held<'a> {
     writes: &'a FlashWrites,
     slot: u32,
     pages: Pages,
+}
+
+/// Every page of a slot.
+fn all_of(slot: u32) -> RangeInclusive<Key> {
+    (slot, 0)..=(slot, u32::MAX)
 }
 
 /// The checksums of the sectors of some bytes.
@@ -117,12 +132,6 @@ impl State {
             self.pages.entry(key).or_default().known &= !sectors;
         }
     }
-
-    fn is_lost(&self, slot: u32, range: (u64, u64)) -> bool {
-        let pages = touched(range.0, range.1);
-        let mut lost = self.lost.range((slot, pages.start)..(slot, pages.end));
-        lost.any(|((_, page), mask)| mask & sectors_in(*page, range) != 0)
-    }
 }
 
 impl FlashWrites {
@@ -143,15 +152,16 @@ impl FlashWrites {
         state.ended > 0 && state.pages.is_empty()
     }
 
-    /// How many flushes have failed.
-    pub(super) fn doubts(&self) -> u64 {
+    /// How many flushes of the device have failed.
+    pub(crate) fn doubts(&self) -> u64 {
         self.state.borrow().doubts
     }
 
-    /// A flush failed.
-    pub(super) fn doubt(&self) {
+    /// A flush of the device failed, for this shard or another.
+    pub(crate) fn doubt(&self) {
         let mut state = self.state.borrow_mut();
         state.doubts += 1;
+        state.doubting = true;
         if mutant::is_active("write-back-trusts-next-flush") {
             return;
         }
@@ -161,20 +171,30 @@ impl FlashWrites {
 
     /// Some pages that are doubted.
     pub(super) fn doubted(&self, most: usize) -> Vec<Key> {
-        let state = self.state.borrow();
+        let mut state = self.state.borrow_mut();
+        if !state.doubting {
+            return Vec::new(); // without a look at every page
+        }
         let doubted = state.pages.iter().filter(|(_, page)| page.doubted);
-        doubted.map(|(key, _)| *key).take(most).collect()
+        let doubted: Vec<Key> = doubted.map(|(key, _)| *key).take(most).collect();
+        state.doubting = !doubted.is_empty();
+        doubted
     }
 
-    /// A flush begins. Returns its number and that of the failed flushes.
-    pub(super) fn flush_begins(&self) -> (u64, u64) {
+    /// Whether a page is doubted.
+    pub(super) fn is_doubted(&self) -> bool {
+        !self.doubted(1).is_empty()
+    }
+
+    /// A flush begins.
+    pub(super) fn flush_begins(&self) -> Covers {
         let mut state = self.state.borrow_mut();
         state.flushes += 1;
-        (state.flushes, state.doubts)
+        Covers { number: state.flushes, doubts: state.doubts }
     }
 
     /// A flush has succeeded. Returns false if it proves nothing, since another one failed meanwhile.
-    pub(super) fn flushed(&self, (number, doubts): (u64, u64)) -> bool {
+    pub(super) fn flushed(&self, Covers { number, doubts }: Covers) -> bool {
         let mut state = self.state.borrow_mut();
         if state.doubts != doubts && !mutant::is_active("write-back-trusts-next-flush") {
             return false;
@@ -211,7 +231,7 @@ impl FlashWrites {
     pub(super) async fn unheld(&self, slot: u32) {
         let is_held = || {
             let state = self.state.borrow();
-            state.pages.range((slot, 0)..=(slot, u32::MAX)).any(|(_, page)| page.held)
+            state.pages.range(all_of(slot)).any(|(_, page)| page.held)
         };
         while is_held() {
             self.waiting.wait(&self.exec).await;
@@ -221,18 +241,21 @@ impl FlashWrites {
     /// Removes a slot whose unit was evicted.
     pub(super) fn forget(&self, slot: u32) {
         let mut state = self.state.borrow_mut();
-        state.pages.retain(|(of, _), _| *of != slot);
+        let pages: Vec<Key> = state.pages.range(all_of(slot)).map(|(key, _)| *key).collect();
+        for key in pages {
+            state.pages.remove(&key);
+        }
         state.failed.retain(|((of, _), _), _| *of != slot);
         state.lost.retain(|(of, _), _| *of != slot);
     }
 
     /// Whether a sector of a slot is lost.
     pub(super) fn has_lost(&self, slot: u32) -> bool {
-        self.state.borrow().lost.range((slot, 0)..=(slot, u32::MAX)).next().is_some()
+        self.state.borrow().lost.range(all_of(slot)).next().is_some()
     }
 
     /// Whether any sector is lost.
-    pub(super) fn has_any_lost(&self) -> bool {
+    pub(crate) fn has_any_lost(&self) -> bool {
         !self.state.borrow().lost.is_empty()
     }
 
@@ -243,7 +266,9 @@ impl FlashWrites {
 
     /// Whether a sector of this range is lost.
     pub(super) fn is_lost(&self, slot: u32, range: (u64, u64)) -> bool {
-        self.state.borrow().is_lost(slot, range)
+        let (state, pages) = (self.state.borrow(), touched(range.0, range.1));
+        let mut lost = state.lost.range((slot, pages.start)..(slot, pages.end));
+        lost.any(|((_, page), mask)| mask & sectors_in(*page, range) != 0)
     }
 
     /// A read of a range begins: whether what it finds must be compared. A flush may end meanwhile, which removes the
@@ -261,6 +286,11 @@ impl FlashWrites {
     pub(super) fn is_current(&self, Watch(watch): Watch) -> bool {
         let ended = self.state.borrow().ended;
         watch.is_none_or(|then| then == ended)
+    }
+
+    /// Whether such a read found what was written last.
+    pub(super) fn matches(&self, watch: Watch, slot: u32, within: u64, bytes: &[u8]) -> bool {
+        self.is_current(watch) && self.mismatches(slot, within, bytes).is_empty()
     }
 
     /// The pages that must be verified: their bytes, read from byte `within` of a slot on, are not those of the last write that
@@ -299,29 +329,34 @@ impl Held<'_> {
     /// The write of these checksums, from byte `within` of the slot on, has ended.
     pub(super) fn written(&self, within: u64, sums: &[u32], succeeded: bool) {
         let mut state = self.writes.state.borrow_mut();
-        let state = &mut *state;
-        for (sum, at) in sums.iter().zip((within..).step_by(SECTOR)) {
-            let key = (self.slot, (at / PAGE as u64) as u32);
-            let sector = (at % PAGE as u64) as usize / SECTOR;
-            let Some(page) = state.pages.get_mut(&key) else { continue };
-            let place = (key, sector as u8);
-            if succeeded {
-                page.sums[sector] = *sum;
-                page.known |= 1 << sector;
-                page.after = state.flushes;
-                state.failed.remove(&place);
-                if let Some(lost) = state.lost.get_mut(&key) {
-                    *lost &= !(1 << sector);
-                }
-            } else if page.known >> sector & 1 == 1 {
-                // Otherwise a flush covers the older bytes: whatever is there is right.
-                let sums = state.failed.entry(place).or_default();
-                if !sums.contains(sum) {
-                    sums.push(*sum);
+        let State { pages, failed, lost, flushes, .. } = &mut *state;
+        let (mut sums, mut sector) = (sums, (within % PAGE as u64) as usize / SECTOR);
+        for number in self.pages.clone() {
+            let (these, rest) = sums.split_at(sums.len().min(SECTORS - sector));
+            let key = (self.slot, number);
+            if let Some(page) = pages.get_mut(&key) {
+                let written = these.iter().enumerate().map(|(at, sum)| (sector + at, *sum));
+                if succeeded {
+                    page.after = *flushes;
+                    for (sector, sum) in written {
+                        page.sums[sector] = sum;
+                        page.known |= 1 << sector;
+                        failed.remove(&(key, sector as u8));
+                        lost.entry(key).and_modify(|lost| *lost &= !(1 << sector));
+                    }
+                } else {
+                    // Where no checksum is known a flush covers the older bytes: whatever is there is right.
+                    for (sector, sum) in written.filter(|(at, _)| page.known >> at & 1 == 1) {
+                        let sums = failed.entry((key, sector as u8)).or_default();
+                        if !sums.contains(&sum) {
+                            sums.push(sum);
+                        }
+                    }
                 }
             }
+            (sums, sector) = (rest, 0);
         }
-        state.lost.retain(|_, lost| *lost != 0);
+        lost.retain(|_, lost| *lost != 0);
     }
 
     /// Compares the bytes of the held page, and records what is lost. Returns whether to write them again. A lost sector

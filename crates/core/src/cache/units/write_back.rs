@@ -124,10 +124,10 @@ impl WriteBack {
         let pin = usable.then(|| find(&units.table, place.unit, &place.pages)).flatten();
         if let Some(pin) = pin {
             let slot = pin.slot();
-            let watch = self.slots.watch(slot, (place.within, place.len));
+            let watch = self.slots.writes.watch(slot, (place.within, place.len));
             let dirty = |any| self.is_dirty(&place) && !mutant::is_active(any);
             match units.read_hit(pin, &place, buf, || !dirty("balance-reads-dirty")).await {
-                Ok(data) if self.slots.matches(watch, slot, place.within, &data) => {
+                Ok(data) if self.slots.writes.matches(watch, slot, place.within, &data) => {
                     return cx.reply(tag, Ok(()), Some(data), true);
                 }
                 _ if self.is_dirty(&place) => {
@@ -210,12 +210,6 @@ impl WriteBack {
             return Err(Errno::EINVAL); // an attach refuses flash with larger blocks than the origin's
         }
         let slot = pin.slot();
-        // Its record would wait for a log that cannot be written, and so would all later ones.
-        if self.units.log().is_some_and(Log::is_suspended)
-            && !self.dirty.are_dirty(slot, &place.pages)
-        {
-            return Err(Errno::EIO);
-        }
         let new = self.dirty.mark(slot, &place.pages);
         if let Some(journal) = &self.units.journal
             && !mutant::is_active("dirty-not-logged")
@@ -253,7 +247,7 @@ impl WriteBack {
     /// Makes all state durable without delay: the volume stops.
     pub(crate) fn settle(self: &Rc<Self>) {
         self.units.hurry();
-        if self.slots.is_durable() || self.settling.replace(true) {
+        if self.slots.writes.is_durable() || self.settling.replace(true) {
             return;
         }
         let me = Rc::clone(self);
@@ -266,14 +260,13 @@ impl WriteBack {
 
     /// Whether all state that a restart uses is durable.
     pub(crate) fn is_settled(&self) -> bool {
-        self.units.is_settled() && self.slots.is_durable()
+        self.units.is_settled() && self.slots.writes.is_durable()
     }
 
     /// Exchanges two units. The next update retries an exchange that fails.
     pub(super) async fn swap(&self, swap: Swap) {
         let (table, cx) = (&self.units.table, &self.units.cx);
-        let fails = |log: &Log| log.has_failed() || log.is_suspended();
-        if self.units.log().is_some_and(fails) || self.units.flash.is_failing() {
+        if self.units.log().is_some_and(Log::has_failed) || self.units.flash.is_failing() {
             return;
         }
         let old = swap.outgoing.and_then(|slot| Some((slot, table.unit_of(slot)?)));
@@ -286,12 +279,13 @@ impl WriteBack {
             shut.open(unit);
         }
         let Some(pin) = self.units.insert(swap.incoming) else { return };
-        let (slot, doubts) = (pin.slot(), self.slots.doubts());
+        let (slot, doubts) = (pin.slot(), self.slots.writes.doubts());
         let copied = populate_whole(&self.units, &pin, swap.incoming).await;
         let durable = copied && self.flush_copy().await.is_ok();
         // A flush that failed meanwhile may have lost the copy.
         if !durable
-            || doubts != self.slots.doubts() && !mutant::is_active("exchange-trusts-lost-copy")
+            || doubts != self.slots.writes.doubts()
+                && !mutant::is_active("exchange-trusts-lost-copy")
         {
             drop(pin);
             self.evict(slot);
@@ -316,7 +310,7 @@ impl WriteBack {
         let evicted = self.units.evict(slot);
         if evicted {
             self.dirty.clear(slot);
-            self.slots.forget(slot);
+            self.slots.writes.forget(slot);
         }
         evicted
     }
@@ -333,7 +327,7 @@ impl WriteBack {
     }
 
     async fn evict_durably(&self, slot: u32) -> Result<(), Errno> {
-        self.slots.is_unused(slot).await;
+        self.slots.writes.unheld(slot).await;
         if !self.evict(slot) {
             return Err(Errno::EIO); // pinned, although the gate keeps clients out
         }
@@ -404,7 +398,7 @@ impl WriteBack {
             let done = if evict { self.empty(slots).await } else { self.clean(slots).await };
             // What is lost on flash concerns no other unit.
             match done {
-                Err(errno) if !self.slots.has_any_lost() => return Err(errno),
+                Err(errno) if !self.slots.writes.has_any_lost() => return Err(errno),
                 done => result = result.and(done),
             }
         }
@@ -439,7 +433,7 @@ impl WriteBack {
         for slot in copied {
             let Some(unit) = self.units.table.unit_of(slot) else { continue };
             // A flush that failed lost it on flash after it was copied to the origin.
-            if self.slots.has_lost(slot) {
+            if self.slots.writes.has_lost(slot) {
                 self.evict_durably(slot).await?;
                 continue;
             }
