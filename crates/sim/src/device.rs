@@ -47,7 +47,7 @@ struct Pending {
 /// The device, see the module.
 pub struct SimDevice {
     model: Box<dyn Model>,
-    /// Its bytes; without, data does not move.
+    /// Its bytes; without, reads return zeroes.
     pub store: Option<Store>,
     /// Its faults.
     pub faults: Faults,
@@ -286,7 +286,11 @@ impl SimDevice {
             self.move_part(key);
         }
         self.serials[key] = 0;
-        let pending = self.pending.remove(key);
+        let mut pending = self.pending.remove(key);
+        if self.store.is_none() && pending.io.kind == IoKind::Read {
+            let len = pending.io.len as usize;
+            pending.io.buf.iter_mut().for_each(|buf| buf[pending.io.at..][..len].fill(0));
+        }
         if let Some(store) = self.store.as_mut().filter(|_| pending.io.kind == IoKind::Flush) {
             if pending.result.is_ok() {
                 store.make_durable(pending.snapshot);

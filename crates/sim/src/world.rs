@@ -229,7 +229,7 @@ impl World {
         self.devices.iter_mut().for_each(|device| device.release(now));
     }
 
-    /// A client's request; `data` is what a write writes. Flushes have no range.
+    /// A client's request; `data` is what a write writes, zeroes if it is empty. Flushes have no range.
     pub fn request(&mut self, client: u64, kind: Kind, offset: u64, len: u64, data: &[u8]) {
         if kind == Kind::Flush {
             let count = if self.flush_shards { self.shards.len() as u32 } else { 1 };
@@ -246,7 +246,7 @@ impl World {
             let from = (piece.offset - offset) as usize;
             let buf = match kind {
                 Kind::Read => Some(Buf::with_len(piece.len as usize)),
-                Kind::Write { .. } if data.is_empty() => Some(Buf::with_len(piece.len as usize)),
+                Kind::Write { .. } if data.is_empty() => Some(Buf::zeroed(piece.len as usize)),
                 Kind::Write { .. } => Some(Buf::copy_of(&data[from..from + piece.len as usize])),
                 _ => None,
             };
