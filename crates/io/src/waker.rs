@@ -50,9 +50,12 @@ impl Waker {
         }
     }
 
-    /// Whether a notice is pending; does not take it.
-    pub(crate) fn is_notified(&self) -> bool {
-        self.0.state.load(Ordering::Relaxed) == NOTIFIED
+    /// Takes a notice without blocking; returns whether one was pending.
+    pub(crate) fn take_notice(&self) -> bool {
+        let state = &self.0.state;
+        // The load keeps the cache line shared while the thread polls. Only its thread takes notices, so the swap finds one.
+        state.load(Ordering::Relaxed) == NOTIFIED
+            && state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
     /// Called before blocking; returns false if a notice is pending, and takes it.

@@ -193,6 +193,23 @@ fn a_turn_ends_at_its_deadline() {
     driver.turn(Some(driver.now())).unwrap();
 }
 
+/// While a connection waits for its client, turns poll before they sleep. A notice ends one turn, not all that follow.
+#[test]
+fn a_notice_ends_one_turn_beside_a_connection() {
+    let (ours, _theirs) = pair();
+    let mut driver = Driver::new().unwrap();
+    driver.recv(1, ours.as_fd(), Buf::with_len(8), 0);
+    driver.waker().wake();
+    driver.turn(Some(driver.now() + PATIENCE.as_nanos() as u64)).unwrap();
+    let (begun, pause) = (driver.now(), 30_000_000);
+    let mut turns = 0;
+    while driver.now() < begun + pause {
+        driver.turn(Some(begun + pause)).unwrap();
+        turns += 1;
+    }
+    assert!(turns < 100, "{turns} turns");
+}
+
 /// Two threads wake each other through an inbox and a waker: no wake may be lost.
 #[test]
 fn wakes_are_never_lost() {

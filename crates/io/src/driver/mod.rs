@@ -320,7 +320,7 @@ impl Driver {
                 self.ring.enter(Wait::No)?;
             }
             let (ring, waker) = (&mut self.ring, &self.waker);
-            if self.spin.poll(limit, || ring.has_news() || waker.is_notified()) {
+            if self.spin.poll(limit, || ring.has_news() || waker.take_notice()) {
                 wait = Wait::No;
             }
         }
