@@ -55,12 +55,6 @@ pub enum Event {
         /// The error.
         why: String,
     },
-    /// A flush of the flash device failed: it may have lost writes of every shard. The driver reports it to all of them with
-    /// [`flash_flush_failed`](crate::shard::Shard::flash_flush_failed).
-    FlashFlushFailed {
-        /// The device.
-        dev: DevId,
-    },
     /// Changes go past a page log whose flash fails: the driver makes it durable off the flash that recovery ignores what
     /// this shard's log has of these pages, and of no others, and then calls
     /// [`ignores_recorded`](crate::shard::Shard::ignores_recorded).

@@ -120,9 +120,9 @@ impl Shard {
         self.cx.origin.distrust();
     }
 
-    /// A flush of this flash device failed, for this shard or another: the device may have lost writes that it had
-    /// acknowledged. The driver calls this as soon as it learns of it, since the shard must not trust flushes that ended
-    /// later.
+    /// A flush of this flash device failed, or an operation with FUA, which includes a flush on many devices: for this shard
+    /// or another. The device may have lost writes that it had acknowledged. The driver calls this before the shard runs with
+    /// the completion of a flush that ended later, since the shard would trust it.
     pub fn flash_flush_failed(&self, dev: DevId) {
         if self.uses(dev) {
             self.current.flash_flush_failed();

@@ -289,8 +289,6 @@ impl World {
                             self.ignores.push_back((number, dev, pages));
                             continue;
                         }
-                        // The shards learned of it before it completed.
-                        Event::FlashFlushFailed { .. } => continue,
                         Event::LogOpened { dev, .. } | Event::LogRefused { dev, .. }
                             if dev.0 as usize + 1 == self.devices.len() =>
                         {

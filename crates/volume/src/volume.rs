@@ -425,8 +425,6 @@ fn watch(volume: &std::sync::Weak<Volume>, reports: &Receiver<Report>) {
         match event {
             Event::NeedsOriginFlush => volume.flush_for(worker),
             Event::LogIgnores { pages, .. } => volume.log_ignores(worker, &pages),
-            // The worker reports it to the others itself.
-            Event::FlashFlushFailed { .. } => {}
             Event::FlashFailed { dev, why } => volume.flash_failed(dev, &why),
             Event::FlashReleased { dev } => volume.flash_released(dev),
             Event::OriginFlushFailed { errno } => {

@@ -221,10 +221,6 @@ impl Flash {
 
     fn failed(&self, role: Role, errno: Errno, kind: IoKind) {
         self.stats.add(|c| c.flash_errors += 1);
-        // A write, trim or zeroing under FUA includes a flush on many devices.
-        if kind == IoKind::Flush || kind.is_fua() {
-            self.device.emit(Event::FlashFlushFailed { dev: self.device.dev });
-        }
         let Bounds { errors, error_window, .. } = self.bounds;
         if self.device.contents == Contents::Dirty {
             self.report_failure(kind, errno);

@@ -13,6 +13,7 @@
 mod error;
 mod extents;
 pub(crate) mod file;
+pub(crate) mod flushes;
 mod geometry;
 pub(crate) mod mem;
 pub(crate) mod nbd;
@@ -27,6 +28,7 @@ use larder_core::exec::{Io, IoKind};
 use larder_core::request::Errno;
 
 use self::file::FileBase;
+use self::flushes::Flushes;
 use self::geometry::{SMALL_BLOCK, memory_geometry};
 use self::mem::MemStore;
 use self::nbd::{Nbd, ServerBounds};
@@ -63,6 +65,7 @@ struct Shared {
     base: Arc<Base>,
     slow: Option<Arc<Slow>>,
     fault: Option<Fault>,
+    flushes: Arc<Flushes>,
 }
 
 /// An open device. Cheap to clone.
@@ -161,8 +164,8 @@ impl Device {
     }
 
     fn build(name: String, access: Access, geometry: Geometry, base: Base) -> Self {
-        let base = Arc::new(base);
-        Self(Arc::new(Shared { name, access, geometry, base, slow: None, fault: None }))
+        let (base, flushes) = (Arc::new(base), Arc::default());
+        Self(Arc::new(Shared { name, access, geometry, base, slow: None, fault: None, flushes }))
     }
 
     /// The same device behind a latency model, which all users of the result share.
@@ -179,7 +182,7 @@ impl Device {
     }
 
     fn parts(&self) -> Shared {
-        let Shared { name, access, geometry, base, slow, fault } = &*self.0;
+        let Shared { name, access, geometry, base, slow, fault, flushes } = &*self.0;
         Shared {
             name: name.clone(),
             access: *access,
@@ -187,6 +190,7 @@ impl Device {
             base: Arc::clone(base),
             slow: slow.clone(),
             fault: fault.clone(),
+            flushes: Arc::clone(flushes),
         }
     }
 
@@ -303,6 +307,10 @@ impl Device {
             Base::Nbd(nbd) => Some(nbd),
             _ => None,
         }
+    }
+
+    pub(crate) fn flushes(&self) -> &Flushes {
+        &self.0.flushes
     }
 
     pub(crate) fn base(&self) -> &Base {

@@ -17,6 +17,8 @@ pub(super) struct Attached {
     pub(super) member: u32,
     /// This driver's number in the NBD device.
     pub(super) remote: u32,
+    /// Failures of flushes that this driver has reported.
+    pub(super) failures: u64,
 }
 
 impl Attached {
@@ -30,7 +32,8 @@ impl Attached {
             slow.join(waker.clone())
         });
         let remote = device.nbd().map_or(0, |nbd| nbd.join(waker.clone()));
-        Self { device, in_flight: 0, detached: false, member, remote }
+        let failures = device.flushes().failures();
+        Self { device, in_flight: 0, detached: false, member, remote, failures }
     }
 
     /// Whether the device is detached and its last operation has ended.

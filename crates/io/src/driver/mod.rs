@@ -35,7 +35,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{opcode, types};
 use larder_core::buf::Buf;
-use larder_core::exec::{DevId, Io, IoId, Nanos};
+use larder_core::exec::{DevId, Io, IoId, IoKind, Nanos};
 use larder_core::request::Errno;
 use slab::Slab;
 
@@ -48,6 +48,7 @@ use self::ring::{Ring, Tag, Wait};
 use self::spin::Spin;
 use crate::clock;
 use crate::device::file::ZERO_CHUNK;
+use crate::device::flushes::Entry;
 use crate::device::nbd::Finished;
 use crate::device::{Base, Device};
 use crate::errno::from_sys;
@@ -79,6 +80,8 @@ pub struct Driver {
     done: VecDeque<Done>,
     net: Net,
     late: Late,
+    /// Flushes that wait for those of other drivers, each with the number that had begun when it was asked for.
+    parked: Vec<(usize, u64)>,
     remote: Remote,
     waker: Waker,
     /// Where the kernel stores what it reads from the waker's event.
@@ -107,6 +110,7 @@ impl Driver {
             done: VecDeque::new(),
             net: Net::default(),
             late: Late::default(),
+            parked: Vec::new(),
             remote: Remote::default(),
             waker: Waker::new().map_err(|e| DriverError::Setup(from_sys(e)))?,
             wake_word: Box::new(0),
@@ -171,7 +175,7 @@ impl Driver {
         }
         if device.base().answers_at_once() {
             let result = device.base().run(&mut io);
-            return self.push_done(owner, io, result);
+            return self.end(index as usize, owner, io, result);
         }
         let key = self.insert(Op::new(owner, io, index));
         self.begin(key);
@@ -180,6 +184,14 @@ impl Driver {
     fn insert(&mut self, op: Op) -> usize {
         self.devices[op.device as usize].in_flight += 1;
         self.ops.insert(op)
+    }
+
+    /// Ends an operation on a device, and counts it if a flush failed.
+    fn end(&mut self, index: usize, owner: u32, io: Io, result: Result<(), Errno>) {
+        if result.is_err() && (io.kind == IoKind::Flush || io.kind.is_fua()) {
+            self.devices[index].device.flushes().failed();
+        }
+        self.push_done(owner, io, result);
     }
 
     fn push_done(&mut self, owner: u32, io: Io, result: Result<(), Errno>) {
@@ -207,11 +219,40 @@ impl Driver {
 
     fn submit(&mut self, key: usize) {
         let op = &mut self.ops[key];
+        if op.wants_turn() {
+            let begun = self.devices[op.device as usize].device.flushes().begun();
+            return self.sync(key, begun);
+        }
         let Base::File(file) = self.devices[op.device as usize].device.base() else { return };
         if op.writes_zeroes() && self.zeroes.is_empty() {
             self.zeroes = Buf::zeroed(ZERO_CHUNK as usize);
         }
         op.submit(&mut self.ring, file, key, &self.zeroes);
+    }
+
+    /// Begins a flush, or waits for that of another driver.
+    fn sync(&mut self, key: usize, begun: u64) {
+        let op = &mut self.ops[key];
+        match self.devices[op.device as usize].device.flushes().enter(begun, &self.waker) {
+            Entry::Begins => {
+                op.syncing = true;
+                self.submit(key);
+            }
+            Entry::Waits => self.parked.push((key, begun)),
+            Entry::Covered => self.open_gate(key, Ok(())),
+        }
+    }
+
+    /// The device of which a flush failed, of this driver or another one, since the last question. Whoever trusts flushes
+    /// asks before it takes completions into account.
+    pub fn failed_flush(&mut self) -> Option<DevId> {
+        let Self { ids, devices, .. } = self;
+        let newly = |(_, index): &&(DevId, u32)| {
+            let on = &mut devices[*index as usize];
+            let now = on.device.flushes().failures();
+            std::mem::replace(&mut on.failures, now) != now
+        };
+        ids.iter().find(newly).map(|(id, _)| *id)
     }
 
     /// Opens a gate: the device, or another reason to wait, has completed the operation.
@@ -228,8 +269,9 @@ impl Driver {
         if entry.device.fault().is_some_and(crate::Fault::is_vanished) {
             result = Err(Errno::ENXIO);
         }
-        self.free_device(device as usize);
-        self.push_done(owner, io, result);
+        let index = device as usize;
+        self.end(index, owner, io, result);
+        self.free_device(index);
     }
 
     /// Starts an operation on a device with faults or a model.
@@ -237,7 +279,7 @@ impl Driver {
         let device = &self.devices[index as usize].device;
         let verdict = device.fault().map_or(Verdict::Run(0), |fault| fault.judge(&io));
         match verdict {
-            Verdict::Fail(errno) => self.push_done(owner, io, Err(errno)),
+            Verdict::Fail(errno) => self.end(index as usize, owner, io, Err(errno)),
             Verdict::Hold => {
                 let key = self.insert(Op::new(owner, io, index));
                 self.late.hold(key as u32);
@@ -333,6 +375,9 @@ impl Driver {
             self.waker.end_sleep();
         }
         self.reap();
+        for (key, begun) in std::mem::take(&mut self.parked) {
+            self.sync(key, begun);
+        }
         if sleeps && !self.late.is_empty() {
             self.run_late();
         }
@@ -360,7 +405,11 @@ impl Driver {
         let device = &self.devices[op.device as usize].device;
         let Base::File(file) = device.base() else { return };
         let block = u64::from(device.geometry().block_bytes);
-        match op.advance(file, result, block, self.closing) {
+        let ended = op.advance(file, result, block, self.closing);
+        if let Some(result) = ended.filter(|_| op.syncing) {
+            device.flushes().leave(result.is_ok());
+        }
+        match ended {
             Some(result) => self.open_gate(key, result),
             None => self.submit(key),
         }

@@ -54,12 +54,15 @@ pub(super) struct Op {
     step: Step,
     progress: u64,
     tries: u8,
+    /// It is the flush of its device that runs.
+    pub(super) syncing: bool,
 }
 
 impl Op {
     pub(super) fn new(owner: u32, io: Io, device: u32) -> Self {
         let step = Step::Transfer;
-        Self { owner, io, device, gates: 1, result: Ok(()), step, progress: 0, tries: 0 }
+        let (gates, progress, tries, syncing) = (1, 0, 0, false);
+        Self { owner, io, device, gates, result: Ok(()), step, progress, tries, syncing }
     }
 
     /// Sets the first step; false if no way is supported.
@@ -71,6 +74,11 @@ impl Op {
         };
         self.step = step.unwrap_or(Step::Sync);
         step.is_some()
+    }
+
+    /// Whether the next step is a flush that has no turn yet.
+    pub(super) fn wants_turn(&self) -> bool {
+        self.step == Step::Sync && !self.syncing
     }
 
     pub(super) fn writes_zeroes(&self) -> bool {
@@ -92,7 +100,7 @@ impl Op {
         let offset = self.io.offset + self.progress;
         let left = self.io.len - self.progress.min(self.io.len);
         let entry = match self.step {
-            Step::Transfer => self.transfer(fd, offset, left),
+            Step::Transfer => self.transfer(fd, (offset, left), file.direct),
             Step::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             Step::Empty(Way::WriteZeroes) => {
                 let len = left.min(ZERO_CHUNK) as u32;
@@ -115,7 +123,7 @@ impl Op {
         unsafe { ring.push(entry.user_data(Tag::Op.with(key))) };
     }
 
-    fn transfer(&mut self, fd: types::Fd, offset: u64, left: u64) -> Entry {
+    fn transfer(&mut self, fd: types::Fd, (offset, left): (u64, u64), direct: bool) -> Entry {
         let start = self.io.at + self.progress as usize;
         let len = left.min(MAX_ENTRY_BYTES) as u32;
         // A checked operation has a buffer; without one the kernel rejects the empty range.
@@ -126,7 +134,7 @@ impl Op {
         let len = memory.len() as u32;
         match self.io.kind {
             IoKind::Write { fua } => {
-                let flags = if fua { ReadWriteFlags::DSYNC.bits() } else { 0 };
+                let flags = if fua && direct { ReadWriteFlags::DSYNC.bits() } else { 0 };
                 let write = opcode::Write::new(fd, memory.as_ptr(), len);
                 write.offset(offset).rw_flags(flags as i32).build()
             }
@@ -150,7 +158,7 @@ impl Op {
                 None
             }
             Err(errno) => self.refused(file, errno),
-            Ok(n) => self.moved_on(n as u64, block),
+            Ok(n) => self.moved_on(n as u64, block, file.direct),
         };
         if end.is_none() && closing { Some(Err(ECANCELED)) } else { end }
     }
@@ -172,7 +180,7 @@ impl Op {
         }
     }
 
-    fn moved_on(&mut self, n: u64, block: u64) -> Option<Result<(), Errno>> {
+    fn moved_on(&mut self, n: u64, block: u64, direct: bool) -> Option<Result<(), Errno>> {
         let by_bytes = matches!(self.step, Step::Transfer | Step::Empty(Way::WriteZeroes));
         if by_bytes {
             self.progress += n;
@@ -182,7 +190,12 @@ impl Op {
                 return cut.then_some(Err(Errno::EIO));
             }
         }
-        let wants_sync = self.fua() && matches!(self.step, Step::Empty(_));
+        // In the page cache a durable write would take the error that a flush beside it has to see.
+        let wants_sync = match self.step {
+            Step::Transfer => matches!(self.io.kind, IoKind::Write { fua: true }) && !direct,
+            Step::Empty(_) => self.fua(),
+            Step::Sync => false,
+        };
         if wants_sync {
             self.step = Step::Sync;
             return None;

@@ -54,6 +54,10 @@ impl Drop for Driver {
             return;
         }
         let count = self.ring.outstanding();
+        // Other drivers' flushes must not wait for one that hangs.
+        for (_, op) in self.ops.iter().filter(|(_, op)| op.syncing) {
+            self.devices[op.device as usize].device.flushes().leave(false);
+        }
         tracing::error!(count, "operations did not end in time; their memory is leaked");
         std::mem::forget(std::mem::take(&mut self.ops));
         std::mem::forget(std::mem::take(&mut self.net));

@@ -17,22 +17,20 @@ use larder_io::Device;
 use super::{Caller, FLUSH_WORKER, Report, WORKER_SHIFT, Worker};
 
 impl Worker {
-    /// Reports doubt about the origin, and failed flushes of flash, to the shard.
+    /// Reports doubt about the origin, and failed flushes of flash by any worker, to the shard.
     pub(super) fn follow_doubt(&mut self) {
         if self.doubt.is_raised() {
             self.shard.distrust_origin();
         }
-        if let Some(dev) = self.doubt.of_flash(&mut self.doubted) {
+        while let Some(dev) = self.driver.failed_flush() {
             self.shard.flash_flush_failed(dev);
         }
     }
 
     /// Reports an event of the shard to the volume.
     pub(super) fn report(&self, event: Event) {
-        match event {
-            Event::OriginFlushFailed { .. } => self.doubt.flush_failed(),
-            Event::FlashFlushFailed { dev } => return self.doubt.flash_flush_failed(dev),
-            _ => {}
+        if let Event::OriginFlushFailed { .. } = event {
+            self.doubt.flush_failed();
         }
         // The volume may be dropped already at the end.
         let _ = self.reports.send(Report { worker: self.index, event });

@@ -129,8 +129,6 @@ pub(crate) struct Worker {
     overlaps: Overlaps,
     flush_shards: bool,
     doubt: Doubt,
-    /// See [`Doubt::of_flash`].
-    doubted: u64,
     /// Writes of clients in flight that have no pass.
     loose: u64,
     reports: Sender<Report>,
@@ -190,7 +188,6 @@ impl Worker {
             overlaps,
             flush_shards,
             doubt,
-            doubted: 0,
             loose: 0,
             reports,
             desk: Desk::default(),
