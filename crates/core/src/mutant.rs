@@ -270,6 +270,11 @@ pub const MUTANTS: &[Mutant] = &[
         "FLUSH is acknowledged when a lost page has a newer version, before that is durable",
     ),
     mutant(
+        "page-log-fua-ignores-losses",
+        "L11",
+        "a write with FUA is acknowledged although flash lost it before it was durable",
+    ),
+    mutant(
         "page-log-fails-for-good",
         "12",
         "an outage of flash fails the log until a restart, although flash works again",

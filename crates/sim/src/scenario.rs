@@ -4,7 +4,7 @@
 use larder_core::buf::Buf;
 use larder_core::config::{Choices, Limits, WritePolicy, preset};
 use larder_core::event::Event;
-use larder_core::exec::{MILLISECOND, Nanos, SECOND};
+use larder_core::exec::{DevId, MILLISECOND, Nanos, SECOND};
 use larder_core::format::LogsPlan;
 use larder_core::pagelog::{BATCH_PAGES, LogPolicy};
 use larder_core::request::{Errno, Kind};
@@ -219,36 +219,69 @@ pub fn a_log_that_begins_again_keeps_what_is_lost() -> Result<(), String> {
     if errors == 0 { Err("no page is lost".to_owned()) } else { Ok(()) }
 }
 
-/// Rule L11: a FLUSH is not acknowledged if flash lost a write that it covers and the newer version is not durable.
-pub fn a_flush_does_not_count_on_a_replacement() -> Result<(), String> {
-    let (choices, plan, mut world) = one_log();
-    let flash = world.newest();
-    let write = |world: &mut World, byte| {
-        world.request(1, Kind::Write { fua: false }, 0, 4096, &[byte; 4096]);
-        answer(world, 1)?.0.map_err(|errno| format!("a write failed: {errno}"))
-    };
-    write(&mut world, 1)?;
-    world.request(2, Kind::Flush, 0, 0, &[]);
-    answer(&mut world, 2)?.0.map_err(|errno| format!("a FLUSH failed: {errno}"))?;
-    write(&mut world, 2)?;
-    let faults = &mut world.device(flash).faults;
-    (faults.flush_errors, faults.flush_loses) = (1.0, true);
-    world.request(3, Kind::Flush, 0, 0, &[]);
-    // The batch is written, and a flush has failed.
-    world.idle_until(world.now() + MILLISECOND);
-    write(&mut world, 3)?;
-    world.device(flash).faults.flush_errors = 0.0;
-    if answer(&mut world, 3)?.0.is_err() {
-        world.request(4, Kind::Flush, 0, 0, &[]);
-        return answer(&mut world, 4)?.0.map_err(|errno| format!("the next FLUSH failed: {errno}"));
-    }
+/// Writes the first page, and waits.
+fn write_page(world: &mut World, byte: u8, fua: bool) -> Result<(), String> {
+    world.request(1, Kind::Write { fua }, 0, 4096, &[byte; 4096]);
+    answer(world, 1)?.0.map_err(|errno| format!("a write failed: {errno}"))
+}
+
+/// Cuts the power at once, and starts again on what was durable.
+fn after_a_cut(
+    (choices, plan): (&Choices, &LogsPlan),
+    world: &mut World,
+    flash: DevId,
+) -> Result<World, String> {
     let [origin, flash] = [ORIGIN, flash].map(|dev| {
         let store = world.take_store(dev)?;
         let image = store.cut(|_, _| false);
         Some(store.after(&image))
     });
     let (Some(origin), Some(flash)) = (origin, flash) else { return Err("no bytes".to_owned()) };
-    let mut world = world_over_logs(&choices, &plan, origin, flash);
+    Ok(world_over_logs(choices, plan, origin, flash))
+}
+
+/// Rule L11: a write with FUA is not acknowledged if flash lost it before it was durable.
+pub fn a_fua_write_is_durable_or_fails() -> Result<(), String> {
+    let (choices, plan, mut world) = one_log();
+    let flash = world.newest();
+    write_page(&mut world, 1, true)?;
+    let faults = &mut world.device(flash).faults;
+    (faults.flush_errors, faults.flush_loses) = (1.0, true);
+    world.request(3, Kind::Write { fua: true }, 0, 4096, &[2; 4096]);
+    // The batch is written, and a flush has failed.
+    world.idle_until(world.now() + MILLISECOND);
+    world.device(flash).faults.flush_errors = 0.0;
+    if answer(&mut world, 3)?.0.is_err() {
+        return write_page(&mut world, 3, true);
+    }
+    let mut world = after_a_cut((&choices, &plan), &mut world, flash)?;
+    world.request(5, Kind::Read, 0, 4096, &[]);
+    match answer(&mut world, 5)? {
+        (Ok(()), bufs) if bufs.first().is_some_and(|bytes| bytes[0] == 2) => Ok(()),
+        _ => Err("after a crash a write is lost that FUA covered".to_owned()),
+    }
+}
+
+/// Rule L11: a FLUSH is not acknowledged if flash lost a write that it covers and the newer version is not durable.
+pub fn a_flush_does_not_count_on_a_replacement() -> Result<(), String> {
+    let (choices, plan, mut world) = one_log();
+    let flash = world.newest();
+    write_page(&mut world, 1, false)?;
+    world.request(2, Kind::Flush, 0, 0, &[]);
+    answer(&mut world, 2)?.0.map_err(|errno| format!("a FLUSH failed: {errno}"))?;
+    write_page(&mut world, 2, false)?;
+    let faults = &mut world.device(flash).faults;
+    (faults.flush_errors, faults.flush_loses) = (1.0, true);
+    world.request(3, Kind::Flush, 0, 0, &[]);
+    // The batch is written, and a flush has failed.
+    world.idle_until(world.now() + MILLISECOND);
+    write_page(&mut world, 3, false)?;
+    world.device(flash).faults.flush_errors = 0.0;
+    if answer(&mut world, 3)?.0.is_err() {
+        world.request(4, Kind::Flush, 0, 0, &[]);
+        return answer(&mut world, 4)?.0.map_err(|errno| format!("the next FLUSH failed: {errno}"));
+    }
+    let mut world = after_a_cut((&choices, &plan), &mut world, flash)?;
     world.request(5, Kind::Read, 0, 4096, &[]);
     match answer(&mut world, 5)? {
         (Ok(()), bufs) if bufs.first().is_some_and(|bytes| bytes[0] == 1) => {
@@ -299,5 +332,10 @@ mod tests {
     #[test]
     fn a_flush_covers_a_lost_write_or_fails() {
         assert_eq!(super::a_flush_does_not_count_on_a_replacement(), Ok(()));
+    }
+
+    #[test]
+    fn a_fua_write_that_flash_lost_fails() {
+        assert_eq!(super::a_fua_write_is_durable_or_fails(), Ok(()));
     }
 }

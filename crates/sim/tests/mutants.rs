@@ -29,6 +29,7 @@ fn torture_catches_every_mutant() {
     assert!(scenario::an_unusable_log_loses_nothing_of_the_others().is_ok());
     assert_eq!(scenario::a_refused_trim_returns_no_older_bytes(), Ok(()));
     assert_eq!(scenario::a_flush_does_not_count_on_a_replacement(), Ok(()));
+    assert_eq!(scenario::a_fua_write_is_durable_or_fails(), Ok(()));
     assert!(survivors.is_empty(), "not caught: {survivors:?}");
 }
 

@@ -132,6 +132,19 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         Ok(())
     }
 
+    /// How many times pages were found lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.words.get(Mark::Losses)
+    }
+
+    /// Makes a change durable, for FUA under `Full`. A page that was found lost since there were so many losses, before the
+    /// change began, fails it: it may be one of the change.
+    pub(crate) async fn settle_change(&self, last: u64, losses: u64) -> Result<(), Errno> {
+        self.settle(last).await?;
+        let ignored = mutant::is_active("page-log-fua-ignores-losses");
+        if ignored || self.losses() == losses { Ok(()) } else { Err(Errno::EIO) }
+    }
+
     /// Verifies the doubted positions that are written, and writes them again. Returns the position up to which this is
     /// done, or no position is doubted. The caller is the flusher.
     pub(super) async fn verify_doubted(&self) -> Result<u64, Errno> {

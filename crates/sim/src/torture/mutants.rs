@@ -35,6 +35,11 @@ const SCENARIOS: &[(&str, &str, Scenario)] = &[
         "7: an answered FLUSH did not cover a write",
         scenario::a_flush_does_not_count_on_a_replacement,
     ),
+    (
+        "page-log-fua-ignores-losses",
+        "7: an answered write with FUA is lost",
+        scenario::a_fua_write_is_durable_or_fails,
+    ),
 ];
 
 /// The mutant that needs two crashes at the same block. Random histories rarely show that state, so a test of the page log

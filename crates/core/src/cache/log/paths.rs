@@ -304,7 +304,7 @@ impl OpenLog {
         change: Change,
     ) -> Result<(), Errno> {
         let through = self.detaching.get() || change == Change::AbsorbAndWrite;
-        let mut last = 0;
+        let (mut last, losses) = (0, self.log.losses());
         for page in span.pages.clone() {
             let mut bytes = match span.covers(&self.cx, page) {
                 true => Buf::zeroed(PAGE),
@@ -329,7 +329,7 @@ impl OpenLog {
             }
         }
         match change {
-            Change::AbsorbAndSettle => self.log.settle(last).await,
+            Change::AbsorbAndSettle => self.log.settle_change(last, losses).await,
             _ => Ok(()),
         }
     }
