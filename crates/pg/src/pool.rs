@@ -26,12 +26,15 @@ use crate::flash::Flash;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
 use crate::policy::Policy;
-use crate::ring;
+use crate::process;
+use crate::ring::{self, Runs};
 
 /// The cache as one process sees it.
 pub struct Pool {
     flash: Flash,
     policy: &'static dyn Policy,
+    /// What this process writes.
+    runs: Runs,
 }
 
 /// How a read of a page counts.
@@ -48,13 +51,15 @@ pub enum Use {
 pub struct Writing {
     page: u64,
     epoch: u64,
+    /// It is admitted afterwards.
+    enters: bool,
 }
 
 impl Pool {
     /// Over flash, under a policy.
     #[must_use]
     pub fn new(flash: Flash, policy: &'static dyn Policy) -> Self {
-        Self { flash, policy }
+        Self { flash, policy, runs: Runs::default() }
     }
 
     /// Flash.
@@ -111,6 +116,7 @@ impl Pool {
         let is_scan = |next| ring::has(&record, next, area.get(Mark::Fills), area.frames());
         if next.is_some_and(is_scan) && !is_active(Mutant::ScanEnters) {
             area.count(Mark::CleanScanned);
+            self.runs.read(next.unwrap_or_default());
             return Use::Scan;
         }
         self.admit(record, copy);
@@ -302,22 +308,25 @@ impl Pool {
         self.policy.clear(&self.flash, page)
     }
 
-    /// The disk is about to be written there.
+    /// The disk is about to be written there, in a file that ends with the block `end` of its fork.
     ///
     /// # Errors
     /// If the log may still have the old version.
-    pub fn begin_write(&self, page: u64) -> Result<Writing, Failure> {
+    pub fn begin_write(&self, page: u64, end: impl FnOnce() -> u64) -> Result<Writing, Failure> {
+        let frames = self.area().frames();
+        let ring = !process::writes_for_all() && self.runs.write(page, frames, end);
+        let enters = !ring || self.flash.log().has(page) || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
         now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
-        Ok(Writing { page, epoch })
+        Ok(Writing { page, epoch, enters })
     }
 
     /// The disk was written there.
     pub fn end_write(&self, writing: Writing, bytes: &[u8]) {
         self.area().count(Mark::Writes);
-        let Writing { page, epoch } = writing;
+        let Writing { page, epoch, enters } = writing;
         // Pages that extend a relation are written again before they are read.
-        if content::is_new(bytes) {
+        if !enters || content::is_new(bytes) {
             return;
         }
         let so = || self.area().epoch(page) == epoch;

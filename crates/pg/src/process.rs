@@ -13,33 +13,51 @@ use crate::server;
 
 /// Values of a fact.
 const UNKNOWN: u8 = 0;
-const NO: u8 = 1;
-const YES: u8 = 2;
+const YES: u8 = 1;
+/// Values of [`KIND`].
+const BACKGROUND_WRITER: u8 = 1;
+const CHECKPOINTER: u8 = 2;
+const OTHER: u8 = 3;
 
-static BACKGROUND_WRITER: AtomicU8 = AtomicU8::new(UNKNOWN);
+static KIND: AtomicU8 = AtomicU8::new(UNKNOWN);
 static ONLY_NOTES: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// This process is new.
 pub fn forget() {
-    [&BACKGROUND_WRITER, &ONLY_NOTES].into_iter().for_each(|fact| fact.store(UNKNOWN, Relaxed));
+    [&KIND, &ONLY_NOTES].into_iter().for_each(|fact| fact.store(UNKNOWN, Relaxed));
 }
 
 /// Whether this process is the background writer.
 #[must_use]
 pub fn is_background_writer() -> bool {
-    let known = BACKGROUND_WRITER.load(Relaxed);
+    kind() == BACKGROUND_WRITER
+}
+
+/// Whether this process writes pages that other processes changed.
+#[must_use]
+pub fn writes_for_all() -> bool {
+    matches!(kind(), BACKGROUND_WRITER | CHECKPOINTER)
+}
+
+fn kind() -> u8 {
+    let known = KIND.load(Relaxed);
     if known != UNKNOWN {
-        return known == YES;
+        return known;
     }
     type Describe = unsafe extern "C" fn(c_int) -> *const c_char;
     // SAFETY: `enum BackendType MyBackendType` and `const char *GetBackendTypeDesc(BackendType)`, which returns a string.
-    let is = unsafe {
+    let name = unsafe {
         let describe = server::function::<Describe>(c"GetBackendTypeDesc");
         let described = describe.zip(server::variable(c"MyBackendType"));
-        described.is_some_and(|(of, kind)| CStr::from_ptr(of(kind)) == c"background writer")
+        described.map_or(c"", |(of, kind)| CStr::from_ptr(of(kind)))
     };
-    BACKGROUND_WRITER.store(if is { YES } else { NO }, Relaxed);
-    is
+    let kind = match name.to_bytes() {
+        b"background writer" => BACKGROUND_WRITER,
+        b"checkpointer" => CHECKPOINTER,
+        _ => OTHER,
+    };
+    KIND.store(kind, Relaxed);
+    kind
 }
 
 /// Whether a wait of the background writer is longer than its pause between two rounds (`bgwriter_delay`): then it hibernates
@@ -119,9 +137,12 @@ mod tests {
         // A test has no server.
         assert!(!handlers_only_note() && !is_background_writer());
         assert_eq!(handler_of_sigterm(), libc::SIG_DFL);
-        [&BACKGROUND_WRITER, &ONLY_NOTES].into_iter().for_each(|fact| fact.store(YES, Relaxed));
-        assert!(handlers_only_note() && is_background_writer());
+        ONLY_NOTES.store(YES, Relaxed);
+        KIND.store(BACKGROUND_WRITER, Relaxed);
+        assert!(handlers_only_note() && is_background_writer() && writes_for_all());
+        KIND.store(CHECKPOINTER, Relaxed);
+        assert!(!is_background_writer() && writes_for_all());
         forget();
-        assert!(!handlers_only_note() && !is_background_writer());
+        assert!(!handlers_only_note() && !is_background_writer() && !writes_for_all());
     }
 }

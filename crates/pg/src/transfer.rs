@@ -394,8 +394,9 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
         Some(range.map_or((*page, *page), |(first, last)| (first.min(*page), last.max(*page))))
     });
     let holds = held.map_or_else(Vec::new, |(first, last)| pool.hold(&(first..last + 1)));
+    let end_of_file = || pool.block(segment, size_of_file(fd) / page_bytes);
     let begin = |page: Option<u64>| {
-        let writing = pool.begin_write(page?);
+        let writing = pool.begin_write(page?, end_of_file);
         writing.inspect_err(|failure| pool.fail(*failure)).ok()
     };
     let begun = numbered.into_iter().map(begin).collect();
