@@ -54,8 +54,7 @@ impl Waker {
     pub(crate) fn take_notice(&self) -> bool {
         let state = &self.0.state;
         // The load keeps the cache line shared while the thread polls. Only its thread takes notices, so the swap finds one.
-        state.load(Ordering::Relaxed) == NOTIFIED
-            && state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+        state.load(Ordering::Relaxed) == NOTIFIED && state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
     /// Called before blocking; returns false if a notice is pending, and takes it.

@@ -49,7 +49,8 @@ fn flushes_of_many_drivers_all_end() {
                 let mut driver = driver_for(&device);
                 for round in 0..50_u64 {
                     write(&mut driver, number * 4096, &[round as u8; 4096], false).unwrap();
-                    let flush = |id| larder_core::exec::Io { id: IoId(id), ..io(IoKind::Flush, 0, 0) };
+                    let flush =
+                        |id| larder_core::exec::Io { id: IoId(id), ..io(IoKind::Flush, 0, 0) };
                     (0..3).for_each(|id| driver.start(OWNER, flush(id)));
                     let mut left = vec![0, 1, 2];
                     while !left.is_empty() {
@@ -57,7 +58,8 @@ fn flushes_of_many_drivers_all_end() {
                         assert_eq!(done.result, Ok(()));
                         left.retain(|id| IoId(*id) != done.id);
                     }
-                    let zero = io(IoKind::Zero { fua: true, may_unmap: false }, number * 4096, 4096);
+                    let zero =
+                        io(IoKind::Zero { fua: true, may_unmap: false }, number * 4096, 4096);
                     run(&mut driver, zero).unwrap();
                 }
             });

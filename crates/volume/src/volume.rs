@@ -38,7 +38,7 @@ use super::overlaps::Overlaps;
 use super::peer::{Peer, RESERVED};
 use super::seat::{Full, Seat, Seats};
 use super::state::{Clients, State, Stats, Status};
-use super::worker::{Call, Message, Report, Shared, Worker};
+use super::worker::{Call, Message, Others, Report, Shared, Worker};
 
 pub(crate) const ORIGIN: DevId = DevId(0);
 /// How long a worker may take to answer a question about itself.
@@ -66,6 +66,7 @@ pub struct Volume {
     /// The error of a failed flush of the origin, known once the workers have ended.
     pub(crate) flush_failed: Arc<OnceLock<Errno>>,
     doubt: Doubt,
+    others: Others,
     pub(crate) state: Mutex<State>,
     /// Held while a record of the state file is changed.
     pub(crate) records: Mutex<()>,
@@ -125,6 +126,7 @@ impl Volume {
             unsettled: Arc::default(),
             flush_failed: Arc::default(),
             doubt: Doubt::of(&config.origin),
+            others: Others::default(),
             left: Arc::default(),
             holding: Arc::new(AtomicUsize::new(config.workers as usize)),
             map: Arc::new(Map::new(spec.with_holes(config.origin.clone()))),
@@ -163,6 +165,7 @@ impl Volume {
             doubt: self.doubt.clone(),
             idle_bound: self.config.clients.idle.map(|span| span.as_nanos() as u64),
             budget: self.config.clients.budget.clone(),
+            others: self.others.clone(),
         };
         let running = Arc::clone(&self.running);
         let origin = self.config.origin.clone();

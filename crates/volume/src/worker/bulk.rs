@@ -4,13 +4,28 @@
 //! Invariants: at most [`MOST_FLYING`] pieces are in flight on behalf of this worker's clients, however many requests there
 //! are. The clients take turns by pieces, so that one with many requests does not delay the others. The rest of a request
 //! can be dropped at any time; then only its pieces in flight are waited for.
+//!
+//! Beside other requests, of any worker, one piece is in flight, and the next one waits [`RESTS`] times as long as it took:
+//! a kernel without preemption executes a piece on a file in one go, milliseconds during which a read cannot begin on that
+//! processor.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::request::{Kind, Piece};
 
 /// Pieces in flight at a time.
 const MOST_FLYING: u32 = 16;
+/// Beside other requests.
+const MOST_BESIDE: u32 = 1;
+/// The rest after a piece, in times that it took.
+const RESTS: u64 = 3;
+/// The longest rest.
+const MOST_REST: Nanos = 20 * MILLISECOND;
+/// For so long after another request pieces make room for more of them.
+const BESIDE: Nanos = 10 * MILLISECOND;
 /// A longer trim or zeroing is sent piece by piece.
 const LONG_BYTES: u64 = 128 << 10;
 
@@ -28,9 +43,33 @@ struct Bulk {
     flying: u32,
 }
 
+/// When the workers of a volume got the last request that is none of these.
+#[derive(Clone, Default)]
+pub(crate) struct Others(Arc<AtomicU64>);
+
+impl Others {
+    /// A worker got one.
+    pub(super) fn came(&self, now: Nanos) {
+        // Seldom, since the workers share the word.
+        if self.0.load(Ordering::Relaxed) + MILLISECOND < now {
+            self.0.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn are_there(&self, now: Nanos) -> bool {
+        let last = self.0.load(Ordering::Relaxed);
+        last > 0 && now < last + BESIDE
+    }
+}
+
 /// The long requests of a worker, by their numbers on its desk.
 #[derive(Default)]
 pub(super) struct Bulks {
+    others: Others,
+    /// When the last piece was sent.
+    sent: Nanos,
+    /// When the next one may be, beside other requests.
+    rests_until: Nanos,
     open: HashMap<u64, Bulk>,
     /// The requests of each client that have pieces left, in their order.
     queues: HashMap<u64, VecDeque<u64>>,
@@ -48,6 +87,11 @@ pub(super) struct Next {
 }
 
 impl Bulks {
+    /// None yet, beside these others.
+    pub fn beside(others: &Others) -> Self {
+        Self { others: others.clone(), ..Self::default() }
+    }
+
     /// Adds a request of `count` pieces.
     pub fn add(
         &mut self,
@@ -66,8 +110,13 @@ impl Bulks {
     }
 
     /// The next piece to send, if fewer than the limit are in flight.
-    pub fn next(&mut self) -> Option<Next> {
-        while self.flying < MOST_FLYING {
+    pub fn next(&mut self, now: Nanos) -> Option<Next> {
+        let most = match self.others.are_there(now) {
+            true if now < self.rests_until => 0,
+            true => MOST_BESIDE,
+            false => MOST_FLYING,
+        };
+        while self.flying < most {
             let owner = self.turns.pop_front()?;
             let queue = self.queues.get_mut(&owner)?;
             let number = *queue.front()?;
@@ -86,14 +135,22 @@ impl Bulks {
             bulk.next += 1;
             bulk.flying += 1;
             self.flying += 1;
+            self.sent = now;
             return Some(Next { number, index, kind, piece });
         }
         None
     }
 
+    /// When to ask for the next piece, if none is in flight.
+    pub fn deadline(&self) -> Option<Nanos> {
+        (self.flying == 0 && !self.turns.is_empty()).then_some(self.rests_until)
+    }
+
     /// A piece of this request was answered, if it is one of those here.
-    pub fn answered(&mut self, number: u64) {
+    pub fn answered(&mut self, number: u64, now: Nanos) {
         let Some(bulk) = self.open.get_mut(&number) else { return };
+        let rest = RESTS * now.saturating_sub(self.sent);
+        self.rests_until = now + rest.min(MOST_REST);
         bulk.flying -= 1;
         self.flying -= 1;
         if bulk.flying == 0 && bulk.next == bulk.count {
@@ -127,6 +184,7 @@ impl Bulks {
 
 #[cfg(test)]
 mod tests {
+    use larder_core::exec::SECOND;
     use larder_core::request::pieces;
 
     use super::*;
@@ -145,14 +203,14 @@ mod tests {
         add(&mut bulks, 2, 100, 20);
         let (mut flying, mut of_second, mut sent) = (VecDeque::new(), 0, 0);
         while of_second < 20 {
-            while let Some(next) = bulks.next() {
+            while let Some(next) = bulks.next(0) {
                 of_second += u32::from(next.number == 100);
                 assert_eq!(next.number == 100, sent % 2 == 1, "the clients take turns");
                 sent += 1;
                 flying.push_back(next.number);
             }
             assert_eq!(flying.len(), MOST_FLYING as usize);
-            bulks.answered(flying.pop_front().unwrap());
+            bulks.answered(flying.pop_front().unwrap(), 0);
         }
         assert!(sent <= 41, "{sent} pieces");
     }
@@ -162,19 +220,43 @@ mod tests {
         let mut bulks = Bulks::default();
         add(&mut bulks, 1, 7, 40);
         add(&mut bulks, 2, 8, 40);
-        let first: Vec<u64> = std::iter::from_fn(|| bulks.next()).map(|n| n.number).collect();
+        let first: Vec<u64> = std::iter::from_fn(|| bulks.next(0)).map(|n| n.number).collect();
         let of = |number: u64| first.iter().filter(|n| **n == number).count() as u32;
         assert_eq!(bulks.drop_rest(Some(1)), [(7, 40 - of(7))]);
         assert!(bulks.drop_rest(Some(1)).is_empty() && bulks.open.len() == 2);
-        first.iter().for_each(|number| bulks.answered(*number));
+        first.iter().for_each(|number| bulks.answered(*number, 0));
         assert_eq!(bulks.open.keys().collect::<Vec<_>>(), [&8]);
         let mut indices = Vec::new();
-        while let Some(next) = bulks.next() {
+        while let Some(next) = bulks.next(0) {
             assert_eq!(next.number, 8);
             indices.push(next.index);
-            bulks.answered(8);
+            bulks.answered(8, 0);
         }
         assert_eq!(indices, (of(8)..40).collect::<Vec<_>>());
         assert!(bulks.is_empty() && bulks.flying == 0);
+    }
+
+    #[test]
+    fn beside_other_requests_one_piece_is_in_flight_and_rests_follow() {
+        let others = Others::default();
+        let mut bulks = Bulks::beside(&others);
+        add(&mut bulks, 1, 7, 100);
+        let mut now = SECOND;
+        others.came(now);
+        for _ in 0..4 {
+            assert!(bulks.next(now).is_some() && bulks.next(now).is_none());
+            assert_eq!(bulks.deadline(), None, "its answer comes first");
+            now += MILLISECOND / 2;
+            bulks.answered(7, now);
+            assert!(bulks.next(now).is_none());
+            now += 3 * MILLISECOND / 2;
+            assert_eq!(bulks.deadline(), Some(now));
+        }
+        // The others went.
+        now += BESIDE;
+        assert_eq!(std::iter::from_fn(|| bulks.next(now)).count(), MOST_FLYING as usize);
+        others.came(now);
+        (0..MOST_FLYING).for_each(|_| bulks.answered(7, now + SECOND));
+        assert_eq!(bulks.deadline(), Some(now + SECOND + MOST_REST), "a rest is bounded");
     }
 }

@@ -166,6 +166,9 @@ impl Worker {
 
     /// Looks at the connections, if it is time.
     pub(super) fn look(&mut self) {
+        if self.bulks.deadline().is_some_and(|at| at <= self.clock) {
+            self.send_bulk();
+        }
         if let Some(stopped) = self.stopping {
             self.abort_where(Abort::Unread, |connection, now| {
                 connection.sending().is_some_and(|at| at.max(stopped) + UNREAD_BOUND <= now)
@@ -267,7 +270,8 @@ impl Worker {
     /// The time of the next turn at the latest: while a log is being closed, its state is polled.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         let again = self.stopping.map(|_| self.driver.now() + 10 * MILLISECOND);
-        self.shard.next_deadline().into_iter().chain(again).chain(self.next_look).min()
+        let bulk = self.bulks.deadline();
+        self.shard.next_deadline().into_iter().chain(again).chain(bulk).chain(self.next_look).min()
     }
 }
 

@@ -39,6 +39,7 @@ use crate::mailbox::Mailbox;
 use crate::overlaps::{Overlaps, Pass};
 use crate::tap::{self, Tap};
 
+pub(crate) use self::bulk::Others;
 use self::bulk::{Bulks, Next, is_long};
 
 /// The most workers of a volume: a label describes no more shards, and a worker's number fits the top byte of a tag.
@@ -115,6 +116,7 @@ pub(crate) struct Shared {
     /// How long a connection may be idle.
     pub idle_bound: Option<Nanos>,
     pub budget: Budget,
+    pub others: Others,
 }
 
 /// The worker, see the module.
@@ -140,6 +142,7 @@ pub(crate) struct Worker {
     /// The time of this turn.
     clock: Nanos,
     bulks: Bulks,
+    others: Others,
     connections: Slab<Connection>,
     serial: u64,
     /// Connections to process before the end of the turn.
@@ -175,8 +178,8 @@ impl Worker {
         shared: Shared,
         reports: Sender<Report>,
     ) -> Self {
-        let Shared { mailboxes, holding, map, overlaps, flush_shards, doubt, idle_bound, budget } =
-            shared;
+        let Shared { mailboxes, holding, map, overlaps, flush_shards, doubt, .. } = shared;
+        let Shared { idle_bound, budget, others, .. } = shared;
         Self {
             driver,
             shard,
@@ -194,7 +197,8 @@ impl Worker {
             latencies: Latencies::default(),
             tap: None,
             clock: 0,
-            bulks: Bulks::default(),
+            bulks: Bulks::beside(&others),
+            others,
             connections: Slab::new(),
             serial: 0,
             touched: Vec::new(),
@@ -314,7 +318,7 @@ impl Worker {
         let number = Desk::<Caller>::number(reply.tag);
         let bulks = !self.bulks.is_empty();
         if bulks {
-            self.bulks.answered(number);
+            self.bulks.answered(number, self.clock);
         }
         if let Some(finished) = self.desk.take(reply) {
             self.answer(finished);
@@ -371,6 +375,7 @@ impl Worker {
             self.bulks.add((owner, number), kind, cut, count);
             return self.send_bulk();
         }
+        self.others.came(self.clock);
         let mut bufs = bufs.into_iter();
         for (i, piece) in cut.enumerate() {
             let buf = match kind {
@@ -385,7 +390,7 @@ impl Worker {
 
     /// Sends further pieces of long trims and zeroings.
     fn send_bulk(&mut self) {
-        while let Some(Next { number, index, kind, piece }) = self.bulks.next() {
+        while let Some(Next { number, index, kind, piece }) = self.bulks.next(self.clock) {
             let owner = self.shape.shard_at(piece.offset);
             let (offset, len, passive) = (piece.offset, piece.len, false);
             let request = Request { kind, offset, len, buf: None, passive };
