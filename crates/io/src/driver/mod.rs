@@ -243,7 +243,7 @@ impl Driver {
         }
     }
 
-    /// The device of which a flush failed, of this driver or another one, since the last question. Whoever trusts flushes
+    /// The device of which a flush failed, of this driver or another one, since the last question. A caller that trusts flushes
     /// asks before it takes completions into account.
     pub fn failed_flush(&mut self) -> Option<DevId> {
         let Self { ids, devices, .. } = self;
