@@ -73,6 +73,11 @@ impl Waker {
         self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
 
+    /// Whether both wake the same thread.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn event(&self) -> &OwnedFd {
         &self.0.event
     }

@@ -69,7 +69,7 @@ fn flushes_of_many_drivers_all_end() {
 
 /// A driver that is dropped while its flush runs, or waits, does not stop the others.
 #[test]
-fn a_dropped_driver_gives_up_its_turn() {
+fn a_dropped_driver_ends_its_turn() {
     let file = file_in(Path::new("/tmp"), 1 << 20);
     let device = open(file.path());
     for _ in 0..20 {

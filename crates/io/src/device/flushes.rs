@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flushes of a device by all drivers of the process.
+//! Flushes of a file or block device by all drivers of the process, and the failures of flushes of any device.
 //!
 //! Purpose: after a flush a driver may trust what it wrote. The kernel reports lost writes of an open file to one caller of
 //! `fdatasync`: of two calls at the same time one may succeed, although what it covers was lost. So one is in the kernel at
-//! a time, and drivers learn of failures before they see the result of a later one.
+//! a time, and drivers learn of failures before they see the result of a later one. A FUA write through the page cache takes
+//! a turn too, since it would consume the error that a concurrent flush must report.
 //!
-//! Invariants: a failure is counted before the next flush begins. A flush that waits is covered by another driver's only if
-//! that one began after it was asked for. So as many drivers as flush at once share two flushes, and none waits longer.
+//! Invariants: a failure is counted before the next flush begins. Another driver's flush covers a waiting one only if it
+//! began after the waiting one was requested; so a waiting flush ends after two flushes, if they succeed.
 //!
-//! A limit: with direct I/O the kernel makes a FUA write durable by itself, beside flushes. If it fails, other drivers learn
-//! of it when its driver takes the completion.
+//! Limits: with direct I/O the kernel makes a FUA write durable by itself, beside flushes. If it fails, other drivers learn
+//! of it when its driver takes the completion. The flush of a driver that is dropped while the kernel does not answer counts as
+//! failed, and the next one runs beside it. Exports of NBD servers take no turns.
 //!
-//! Why not descriptors of their own for each driver: a file is locked once, and a device may report a loss once too.
+//! Why not a descriptor for each driver: the lock that keeps other programs from a file belongs to one descriptor, and below
+//! the page cache a device may report a loss only once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,6 +31,20 @@ pub(crate) enum Entry {
     /// It succeeds: a flush that began later has.
     Covered,
 }
+
+/// How a turn ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Everything that was written before is durable.
+    Covers,
+    /// Writes may be lost.
+    Failed,
+    /// It was cancelled, or covered one write alone.
+    Other,
+}
+
+/// See [`Flushes::enter`].
+pub(crate) const NEVER: u64 = u64::MAX;
 
 #[derive(Default)]
 struct State {
@@ -56,14 +73,16 @@ impl Flushes {
         self.state().begun
     }
 
-    /// Asks for a turn, for a flush that was asked for when so many had begun.
+    /// Asks for a turn, for a flush that was requested when so many had begun; [`NEVER`] if no other flush covers it.
     pub(crate) fn enter(&self, begun: u64, waker: &Waker) -> Entry {
         let mut state = self.state();
         if state.succeeded > begun {
             return Entry::Covered;
         }
         if state.running {
-            state.waiting.push(waker.clone());
+            if !state.waiting.iter().any(|other| other.is(waker)) {
+                state.waiting.push(waker.clone());
+            }
             return Entry::Waits;
         }
         state.running = true;
@@ -72,12 +91,12 @@ impl Flushes {
     }
 
     /// The flush that began has ended.
-    pub(crate) fn leave(&self, succeeded: bool) {
+    pub(crate) fn leave(&self, end: End) {
         let mut state = self.state();
-        if succeeded {
-            state.succeeded = state.begun;
-        } else {
-            self.failed();
+        match end {
+            End::Covers => state.succeeded = state.begun,
+            End::Failed => self.failed(),
+            End::Other => {}
         }
         state.running = false;
         let waiting = std::mem::take(&mut state.waiting);
@@ -85,7 +104,7 @@ impl Flushes {
         waiting.iter().for_each(Waker::wake);
     }
 
-    /// A flush, or an operation that includes one, has failed. More than once for one failure does no harm.
+    /// A flush, or an operation that includes one, has failed. A failure may be counted twice.
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
@@ -109,12 +128,15 @@ mod tests {
         let (second, third) = (flushes.begun(), flushes.begun());
         assert_eq!(flushes.enter(second, &waker), Entry::Waits);
         assert_eq!(flushes.enter(third, &waker), Entry::Waits);
+        assert_eq!(flushes.state().waiting.len(), 1);
         assert!(!waker.take_notice());
-        flushes.leave(true);
+        flushes.leave(End::Covers);
         assert!(waker.take_notice());
         assert_eq!(flushes.enter(second, &waker), Entry::Begins);
         assert_eq!(flushes.enter(third, &waker), Entry::Waits);
-        flushes.leave(true);
+        flushes.leave(End::Covers);
+        assert_eq!(flushes.enter(NEVER, &waker), Entry::Begins);
+        flushes.leave(End::Other);
         assert_eq!(flushes.enter(third, &waker), Entry::Covered);
         assert_eq!(flushes.enter(flushes.begun(), &waker), Entry::Begins);
     }
@@ -127,7 +149,7 @@ mod tests {
         let later = flushes.begun();
         assert_eq!(flushes.enter(later, &waker), Entry::Waits);
         assert_eq!(flushes.failures(), before);
-        flushes.leave(false);
+        flushes.leave(End::Failed);
         assert_ne!(flushes.failures(), before);
         assert_eq!(flushes.enter(later, &waker), Entry::Begins);
     }

@@ -48,10 +48,10 @@ use self::ring::{Ring, Tag, Wait};
 use self::spin::Spin;
 use crate::clock;
 use crate::device::file::ZERO_CHUNK;
-use crate::device::flushes::Entry;
+use crate::device::flushes::{Entry, NEVER};
 use crate::device::nbd::Finished;
 use crate::device::{Base, Device};
-use crate::errno::from_sys;
+use crate::errno::{ECANCELED, from_sys};
 use crate::fault::Verdict;
 use crate::waker::Waker;
 
@@ -188,7 +188,8 @@ impl Driver {
 
     /// Ends an operation on a device, and counts it if a flush failed.
     fn end(&mut self, index: usize, owner: u32, io: Io, result: Result<(), Errno>) {
-        if result.is_err() && (io.kind == IoKind::Flush || io.kind.is_fua()) {
+        let failed = result.is_err_and(|errno| errno != ECANCELED);
+        if failed && (io.kind == IoKind::Flush || io.kind.is_fua()) {
             self.devices[index].device.flushes().failed();
         }
         self.push_done(owner, io, result);
@@ -219,18 +220,19 @@ impl Driver {
 
     fn submit(&mut self, key: usize) {
         let op = &mut self.ops[key];
-        if op.wants_turn() {
-            let begun = self.devices[op.device as usize].device.flushes().begun();
+        let device = &self.devices[op.device as usize].device;
+        let Base::File(file) = device.base() else { return };
+        if op.wants_turn(file) {
+            let begun = if op.is_sync() { device.flushes().begun() } else { NEVER };
             return self.sync(key, begun);
         }
-        let Base::File(file) = self.devices[op.device as usize].device.base() else { return };
         if op.writes_zeroes() && self.zeroes.is_empty() {
             self.zeroes = Buf::zeroed(ZERO_CHUNK as usize);
         }
         op.submit(&mut self.ring, file, key, &self.zeroes);
     }
 
-    /// Begins a flush, or waits for that of another driver.
+    /// Takes a turn for a flush, or waits for that of another driver.
     fn sync(&mut self, key: usize, begun: u64) {
         let op = &mut self.ops[key];
         match self.devices[op.device as usize].device.flushes().enter(begun, &self.waker) {
@@ -243,8 +245,8 @@ impl Driver {
         }
     }
 
-    /// The device of which a flush failed, of this driver or another one, since the last question. A caller that trusts flushes
-    /// asks before it takes completions into account.
+    /// A device of which a flush failed, of this driver or another one, since the last call. The caller calls this until there
+    /// is none, before it processes the results of flushes.
     pub fn failed_flush(&mut self) -> Option<DevId> {
         let Self { ids, devices, .. } = self;
         let newly = |(_, index): &&(DevId, u32)| {
@@ -406,8 +408,8 @@ impl Driver {
         let Base::File(file) = device.base() else { return };
         let block = u64::from(device.geometry().block_bytes);
         let ended = op.advance(file, result, block, self.closing);
-        if let Some(result) = ended.filter(|_| op.syncing) {
-            device.flushes().leave(result.is_ok());
+        if let Some(result) = ended {
+            op.leave(device.flushes(), result);
         }
         match ended {
             Some(result) => self.open_gate(key, result),

@@ -21,6 +21,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::ring::{Ring, Tag};
 use crate::device::file::{FileBase, Way, ZERO_CHUNK};
+use crate::device::flushes::{End, Flushes};
 use crate::errno::{ECANCELED, from_cqe, is_unsupported};
 
 /// `BLOCK_URING_CMD_DISCARD`, Linux 6.12.
@@ -54,7 +55,7 @@ pub(super) struct Op {
     step: Step,
     progress: u64,
     tries: u8,
-    /// It is the flush of its device that runs.
+    /// It has the turn of its device, see `device/flushes.rs`.
     pub(super) syncing: bool,
 }
 
@@ -76,9 +77,30 @@ impl Op {
         step.is_some()
     }
 
-    /// Whether the next step is a flush that has no turn yet.
-    pub(super) fn wants_turn(&self) -> bool {
-        self.step == Step::Sync && !self.syncing
+    /// Whether the next step needs a turn that it does not have: a flush, or a FUA write through the page cache.
+    pub(super) fn wants_turn(&self, file: &FileBase) -> bool {
+        let needs = match self.step {
+            Step::Sync => true,
+            Step::Transfer => self.fua() && !file.direct,
+            Step::Empty(_) => false,
+        };
+        needs && !self.syncing
+    }
+
+    /// Whether another flush that begins later covers the operation.
+    pub(super) fn is_sync(&self) -> bool {
+        self.step == Step::Sync
+    }
+
+    /// Ends its turn, if it has one.
+    pub(super) fn leave(&mut self, flushes: &Flushes, result: Result<(), Errno>) {
+        if std::mem::take(&mut self.syncing) {
+            flushes.leave(match result {
+                Ok(()) if self.is_sync() => End::Covers,
+                Ok(()) | Err(ECANCELED) => End::Other,
+                Err(_) => End::Failed,
+            });
+        }
     }
 
     pub(super) fn writes_zeroes(&self) -> bool {
@@ -100,7 +122,7 @@ impl Op {
         let offset = self.io.offset + self.progress;
         let left = self.io.len - self.progress.min(self.io.len);
         let entry = match self.step {
-            Step::Transfer => self.transfer(fd, (offset, left), file.direct),
+            Step::Transfer => self.transfer(fd, offset, left),
             Step::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             Step::Empty(Way::WriteZeroes) => {
                 let len = left.min(ZERO_CHUNK) as u32;
@@ -123,7 +145,7 @@ impl Op {
         unsafe { ring.push(entry.user_data(Tag::Op.with(key))) };
     }
 
-    fn transfer(&mut self, fd: types::Fd, (offset, left): (u64, u64), direct: bool) -> Entry {
+    fn transfer(&mut self, fd: types::Fd, offset: u64, left: u64) -> Entry {
         let start = self.io.at + self.progress as usize;
         let len = left.min(MAX_ENTRY_BYTES) as u32;
         // A checked operation has a buffer; without one the kernel rejects the empty range.
@@ -134,7 +156,7 @@ impl Op {
         let len = memory.len() as u32;
         match self.io.kind {
             IoKind::Write { fua } => {
-                let flags = if fua && direct { ReadWriteFlags::DSYNC.bits() } else { 0 };
+                let flags = if fua { ReadWriteFlags::DSYNC.bits() } else { 0 };
                 let write = opcode::Write::new(fd, memory.as_ptr(), len);
                 write.offset(offset).rw_flags(flags as i32).build()
             }
@@ -158,7 +180,7 @@ impl Op {
                 None
             }
             Err(errno) => self.refused(file, errno),
-            Ok(n) => self.moved_on(n as u64, block, file.direct),
+            Ok(n) => self.moved_on(n as u64, block),
         };
         if end.is_none() && closing { Some(Err(ECANCELED)) } else { end }
     }
@@ -180,7 +202,7 @@ impl Op {
         }
     }
 
-    fn moved_on(&mut self, n: u64, block: u64, direct: bool) -> Option<Result<(), Errno>> {
+    fn moved_on(&mut self, n: u64, block: u64) -> Option<Result<(), Errno>> {
         let by_bytes = matches!(self.step, Step::Transfer | Step::Empty(Way::WriteZeroes));
         if by_bytes {
             self.progress += n;
@@ -190,12 +212,7 @@ impl Op {
                 return cut.then_some(Err(Errno::EIO));
             }
         }
-        // In the page cache a durable write would take the error that a flush beside it has to see.
-        let wants_sync = match self.step {
-            Step::Transfer => matches!(self.io.kind, IoKind::Write { fua: true }) && !direct,
-            Step::Empty(_) => self.fua(),
-            Step::Sync => false,
-        };
+        let wants_sync = self.fua() && matches!(self.step, Step::Empty(_));
         if wants_sync {
             self.step = Step::Sync;
             return None;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{opcode, types};
 use larder_core::buf::Buf;
+use larder_core::request::Errno;
 
 use super::Driver;
 use super::ring::{Tag, Wait};
@@ -50,14 +51,16 @@ impl Drop for Driver {
             }
             self.open_gate(key as usize, Err(ECANCELED));
         }
-        if self.drain() {
+        let drained = self.drain();
+        // Other drivers' flushes must not wait for one that hangs, or that never reached the kernel.
+        let result = if drained { Err(ECANCELED) } else { Err(Errno::EIO) };
+        for (_, op) in &mut self.ops {
+            op.leave(self.devices[op.device as usize].device.flushes(), result);
+        }
+        if drained {
             return;
         }
         let count = self.ring.outstanding();
-        // Other drivers' flushes must not wait for one that hangs.
-        for (_, op) in self.ops.iter().filter(|(_, op)| op.syncing) {
-            self.devices[op.device as usize].device.flushes().leave(false);
-        }
         tracing::error!(count, "operations did not end in time; their memory is leaked");
         std::mem::forget(std::mem::take(&mut self.ops));
         std::mem::forget(std::mem::take(&mut self.net));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Polls briefly before a sleep: a client that waits for one reply at a time sends its next request within
-//! microseconds, and so does another worker its part of a reply; waking a sleeping thread costs more than that.
+//! microseconds, or waits for another worker's part of a reply. Waking a sleeping thread costs more than that.
 //!
 //! The polling is bounded and adaptive: at most [`SPIN`] before a sleep, and only while a connection waits for its
 //! client. After several unsuccessful polls in a row it is skipped for increasingly many sleeps. So an idle server
@@ -10,7 +10,7 @@ use larder_core::exec::Nanos;
 
 use crate::clock;
 
-/// The longest poll: the sleep of another worker ends, and it reads flash.
+/// The longest poll: long enough for another worker to wake up and read flash.
 const SPIN: Nanos = 100_000;
 /// After this many unsuccessful polls in a row a pause begins.
 const MISSES: u32 = 3;

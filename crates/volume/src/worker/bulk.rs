@@ -5,9 +5,10 @@
 //! are. The clients take turns by pieces, so that one with many requests does not delay the others. The rest of a request
 //! can be dropped at any time; then only its pieces in flight are waited for.
 //!
-//! Beside other requests, of any worker, one piece is in flight, and the next one waits [`RESTS`] times as long as it took:
-//! a kernel without preemption executes a piece on a file in one go, milliseconds during which a read cannot begin on that
-//! processor.
+//! While any worker has other requests, each worker has one piece in flight, and the next one waits [`RESTS`] times as long
+//! as it took: a kernel without preemption executes a piece on a file in one go, during which no read begins on that
+//! processor. A piece that takes longer than [`SLOW`] waits for a device, so [`MOST_SLOW`] are in flight then, without rests:
+//! a client's time limit must be enough for gigabytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,13 +19,15 @@ use larder_core::request::{Kind, Piece};
 
 /// Pieces in flight at a time.
 const MOST_FLYING: u32 = 16;
-/// Beside other requests.
+/// The same while there are other requests, and pieces take little time.
 const MOST_BESIDE: u32 = 1;
+/// The same if they take longer.
+const MOST_SLOW: u32 = 4;
 /// The rest after a piece, in times that it took.
 const RESTS: u64 = 3;
-/// The longest rest.
-const MOST_REST: Nanos = 20 * MILLISECOND;
-/// For so long after another request pieces make room for more of them.
+const MOST_REST: Nanos = 4 * MILLISECOND;
+const SLOW: Nanos = 4 * MILLISECOND;
+/// Another request counts as present for so long after it arrived.
 const BESIDE: Nanos = 10 * MILLISECOND;
 /// A longer trim or zeroing is sent piece by piece.
 const LONG_BYTES: u64 = 128 << 10;
@@ -43,7 +46,7 @@ struct Bulk {
     flying: u32,
 }
 
-/// When the workers of a volume got the last request that is none of these.
+/// When the workers of a volume got the last request that is not a long trim or zeroing.
 #[derive(Clone, Default)]
 pub(crate) struct Others(Arc<AtomicU64>);
 
@@ -68,8 +71,10 @@ pub(super) struct Bulks {
     others: Others,
     /// When the last piece was sent.
     sent: Nanos,
-    /// When the next one may be, beside other requests.
+    /// The earliest time of the next one while there are other requests.
     rests_until: Nanos,
+    /// The last piece that was answered took long.
+    slow: bool,
     open: HashMap<u64, Bulk>,
     /// The requests of each client that have pieces left, in their order.
     queues: HashMap<u64, VecDeque<u64>>,
@@ -113,6 +118,7 @@ impl Bulks {
     pub fn next(&mut self, now: Nanos) -> Option<Next> {
         let most = match self.others.are_there(now) {
             true if now < self.rests_until => 0,
+            true if self.slow => MOST_SLOW,
             true => MOST_BESIDE,
             false => MOST_FLYING,
         };
@@ -149,8 +155,9 @@ impl Bulks {
     /// A piece of this request was answered, if it is one of those here.
     pub fn answered(&mut self, number: u64, now: Nanos) {
         let Some(bulk) = self.open.get_mut(&number) else { return };
-        let rest = RESTS * now.saturating_sub(self.sent);
-        self.rests_until = now + rest.min(MOST_REST);
+        let took = now.saturating_sub(self.sent);
+        self.slow = took > SLOW;
+        self.rests_until = if self.slow { now } else { now + (RESTS * took).min(MOST_REST) };
         bulk.flying -= 1;
         self.flying -= 1;
         if bulk.flying == 0 && bulk.next == bulk.count {
@@ -256,7 +263,20 @@ mod tests {
         now += BESIDE;
         assert_eq!(std::iter::from_fn(|| bulks.next(now)).count(), MOST_FLYING as usize);
         others.came(now);
-        (0..MOST_FLYING).for_each(|_| bulks.answered(7, now + SECOND));
-        assert_eq!(bulks.deadline(), Some(now + SECOND + MOST_REST), "a rest is bounded");
+        now += 3 * MILLISECOND;
+        (0..MOST_FLYING).for_each(|_| bulks.answered(7, now));
+        assert_eq!(bulks.deadline(), Some(now + MOST_REST), "a rest is bounded");
+    }
+
+    #[test]
+    fn pieces_that_wait_for_a_device_do_not_rest() {
+        let others = Others::default();
+        let mut bulks = Bulks::beside(&others);
+        add(&mut bulks, 1, 7, 100);
+        others.came(SECOND);
+        assert!(bulks.next(SECOND).is_some() && bulks.next(SECOND).is_none());
+        let now = SECOND + 7 * MILLISECOND;
+        bulks.answered(7, now);
+        assert_eq!(std::iter::from_fn(|| bulks.next(now)).count(), MOST_SLOW as usize);
     }
 }

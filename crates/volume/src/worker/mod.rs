@@ -354,6 +354,9 @@ impl Worker {
         bufs: Vec<Buf>,
     ) {
         tap::tell(&mut self.tap, self.clock, kind, offset, len);
+        if !is_long(kind, len) {
+            self.others.came(self.clock);
+        }
         if kind == Kind::Flush {
             // If each shard may hold dirty data, the flush goes to all of them.
             let to = if self.flush_shards { self.mailboxes.len() as u32 } else { FLUSH_WORKER + 1 };
@@ -375,7 +378,6 @@ impl Worker {
             self.bulks.add((owner, number), kind, cut, count);
             return self.send_bulk();
         }
-        self.others.came(self.clock);
         let mut bufs = bufs.into_iter();
         for (i, piece) in cut.enumerate() {
             let buf = match kind {
