@@ -28,7 +28,7 @@ use crate::policy;
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
 use crate::spare::Spare;
-use crate::{got, hooks};
+use crate::{got, hooks, imports};
 
 /// Where the log begins in its file.
 const BASE: u64 = 4096;
@@ -59,7 +59,8 @@ pub fn startup() {
             }
         };
     }
-    let settings = settings::read(server.frames as u64 * server.page_bytes).and_then(check);
+    let settings = settings::read(server.frames as u64 * server.page_bytes)
+        .and_then(|settings| check(&server, settings));
     let sized = settings.and_then(|settings| Ok((geometry(&server, &settings)?, settings)));
     let (geometry, settings) = match sized {
         Ok(sized) => sized,
@@ -111,8 +112,8 @@ fn refuse_without(server: &Instance, what: &str) {
     report(Level::Fatal, what, &hint);
 }
 
-/// Refuses settings that cannot work.
-fn check(settings: Settings) -> Result<Settings, Refused> {
+/// Refuses settings that cannot work, and servers whose calls are not known.
+fn check(server: &Instance, settings: Settings) -> Result<Settings, Refused> {
     if server::is_exec_backend() {
         let what = "this server starts its processes by exec (EXEC_BACKEND)";
         return Err(Refused::new(what, "Use a server that was built for Linux."));
@@ -121,10 +122,13 @@ fn check(settings: Settings) -> Result<Settings, Refused> {
         let what = "io_method is io_uring, whose reads and writes larder cannot see";
         return Err(Refused::new(what, "Set io_method to worker or sync."));
     }
-    if let Some(name) = got::imports(hooks::UNKNOWN) {
-        let what = format!("this server calls {name}, which larder does not handle");
-        return Err(Refused::new(what, "Take larder out of shared_preload_libraries."));
-    }
+    let functions = hooks::table();
+    let redirected: Vec<&str> = functions.iter().map(|(name, _)| *name).collect();
+    imports::check(server.version, &got::imports(), &redirected).map_err(|error| {
+        let hint = "Use a build of the server that is accepted, or, if larder.policy is not full, take larder out of \
+                    shared_preload_libraries.";
+        Refused::new(error.to_string(), hint)
+    })?;
     let names = [
         "max_connections",
         "autovacuum_max_workers",

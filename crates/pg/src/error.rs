@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the cache: while the server runs, and when it starts.
+//! Errors of the cache: while the server runs, when it starts, and of servers that it does not know.
 
 use std::io;
 
@@ -31,6 +31,42 @@ impl Failure {
             self;
         errno
     }
+}
+
+/// Why a server is refused, whatever flash has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownServer {
+    /// No major version whose calls were examined.
+    #[error("this server is PostgreSQL {major}; accepted: {first} to {last}")]
+    Major {
+        /// Its version.
+        major: u64,
+        /// The oldest accepted version.
+        first: u64,
+        /// The newest accepted version.
+        last: u64,
+    },
+    /// It reaches files in another way than its major version.
+    #[error(
+        "the executable of PostgreSQL {major} does not import {names}, which larder must redirect"
+    )]
+    Missing {
+        /// Its version.
+        major: u64,
+        /// The names of the function; one suffices.
+        names: String,
+    },
+    /// It may reach relation files past the cache.
+    #[error(
+        "the executable of PostgreSQL {major} imports {name}, which can reach relation files; accepted: functions that \
+         larder redirects or knows to be harmless there"
+    )]
+    Unknown {
+        /// Its version.
+        major: u64,
+        /// The function.
+        name: &'static str,
+    },
 }
 
 /// Why flash cannot be used by a start.

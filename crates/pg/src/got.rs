@@ -11,6 +11,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::ops::Range;
 
+use crate::imports::Import;
+
 #[cfg(target_arch = "x86_64")]
 const KINDS: [u32; 2] = [6, 7]; // R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
 #[cfg(target_arch = "aarch64")]
@@ -44,10 +46,12 @@ struct Relocation {
     addend: i64,
 }
 
-/// An entry of the table.
+/// An address that the loader has put into the executable.
 struct Entry {
     name: &'static str,
     at: *mut *const c_void,
+    /// It lies in the table. Another one is in the executable's data, which may be in use.
+    is_in_table: bool,
 }
 
 /// The tables that the loader has for the executable.
@@ -106,7 +110,7 @@ fn tables() -> Tables {
     tables
 }
 
-/// The imports of the executable that lie in its table.
+/// The imports of the executable.
 fn entries(tables: &Tables) -> Vec<Entry> {
     let mut found = Vec::new();
     for &(at, bytes) in &tables.relocations {
@@ -118,22 +122,25 @@ fn entries(tables: &Tables) -> Vec<Entry> {
                 let symbols = tables.symbols as *const Symbol;
                 (relocation, &*symbols.add((relocation.info >> 32) as usize))
             };
-            if !KINDS.contains(&(relocation.info as u32)) {
-                continue;
+            if relocation.info >> 32 == 0 {
+                continue; // an address of the executable itself
             }
             let name = (tables.strings + symbol.name as usize) as *const c_char;
             // SAFETY: as above; names end with a zero byte.
             let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { continue };
-            found.push(Entry { name, at: (tables.base + relocation.offset as usize) as *mut _ });
+            let at = (tables.base + relocation.offset as usize) as *mut _;
+            let is_in_table = KINDS.contains(&(relocation.info as u32));
+            found.push(Entry { name, at, is_in_table });
         }
     }
     found
 }
 
-/// The first of these functions that the executable imports.
+/// The imports of the executable, see [`crate::imports`].
 #[must_use]
-pub fn imports(names: &[&str]) -> Option<&'static str> {
-    entries(&tables()).into_iter().map(|entry| entry.name).find(|name| names.contains(name))
+pub fn imports() -> Vec<Import> {
+    let import = |entry: Entry| Import { name: entry.name, is_in_table: entry.is_in_table };
+    entries(&tables()).into_iter().map(import).collect()
 }
 
 /// Redirects imports of these names to these functions; returns their number. The table is as read-only afterwards as it
@@ -146,6 +153,7 @@ pub fn redirect(functions: &[(&str, *const c_void)]) -> io::Result<usize> {
     let named = |name: &str| functions.iter().find(|(n, _)| *n == name).map(|(_, f)| *f);
     let changes: Vec<(Entry, *const c_void)> = entries(&tables)
         .into_iter()
+        .filter(|entry| entry.is_in_table)
         .filter_map(|entry| named(entry.name).map(|function| (entry, function)))
         .collect();
     // Other parts of the table are writable.
@@ -175,8 +183,9 @@ mod tests {
     #[test]
     fn the_imports_of_an_executable_are_found() {
         // The test's own executable is one.
-        assert_eq!(imports(&["no_such_function"]), None);
-        assert!(imports(&["write", "mmap", "mmap64"]).is_some());
+        let has = |name: &str| imports().iter().any(|i| i.name == name && i.is_in_table);
+        assert!(!has("no_such_function"));
+        assert!(has("write") && (has("mmap") || has("mmap64")));
     }
 
     /// Whether the page with this address is writable.
@@ -195,8 +204,10 @@ mod tests {
     fn what_the_loader_protected_is_protected_again() {
         let tables = tables();
         let all = entries(&tables);
-        let protected: Vec<&Entry> =
-            all.iter().filter(|entry| tables.relro.contains(&(entry.at as usize))).collect();
+        let protected: Vec<&Entry> = all
+            .iter()
+            .filter(|e| e.is_in_table && tables.relro.contains(&(e.at as usize)))
+            .collect();
         // Rust links executables with full RELRO.
         assert!(!protected.is_empty());
         // Each import gets the function that it has.

@@ -28,7 +28,7 @@ const LONG_NAP_MS: c_int = 64;
 /// A function, as the server's own table of functions has it.
 type Function = *const c_void;
 
-/// Names of imports, and their replacements.
+/// Names of imports, and their replacements. `imports.rs` has those that a server must have.
 #[must_use]
 pub fn table() -> Vec<(&'static str, Function)> {
     vec![
@@ -68,42 +68,6 @@ pub fn table() -> Vec<(&'static str, Function)> {
         ("shmdt", shmdt as Function),
     ]
 }
-
-/// Imports that change or read files in ways that the cache does not see: with one of these the server is refused.
-/// Those of the C library's streams are not among them: the server keeps no relation in a stream.
-pub const UNKNOWN: &[&str] = &[
-    "aio_read",
-    "aio_read64",
-    "aio_write",
-    "aio_write64",
-    "creat",
-    "creat64",
-    "fallocate",
-    "fallocate64",
-    "io_submit",
-    "linkat",
-    "lio_listio",
-    "openat",
-    "openat64",
-    "preadv2",
-    "preadv64v2",
-    "pwritev2",
-    "pwritev64v2",
-    "readv",
-    "renameat",
-    "renameat2",
-    "sendfile",
-    "sendfile64",
-    "splice",
-    "tee",
-    "unlinkat",
-    "vmsplice",
-    "writev",
-    "__openat_2",
-    "__openat64_2",
-    "__pread_chk",
-    "__pread64_chk",
-];
 
 /// # Safety
 /// `path` is a string that ends with a zero byte.

@@ -14,6 +14,7 @@
 //! | flash, as one process sees it | `flash.rs` |
 //! | reads and writes of files, page by page; pages that the kernel caches | `transfer.rs`; `near.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
+//! | imports that a server must have, and those that it may have | `imports.rs` |
 //! | start and stop | `arm.rs` |
 //! | what an earlier start left | `earlier.rs`, `memory.rs`, `place.rs`, `kept.rs`, `control.rs`, `wal.rs` |
 //! | flushes of the server | `commit.rs` |
@@ -49,6 +50,7 @@ mod got;
 mod guard;
 mod here;
 mod hooks;
+mod imports;
 mod instance;
 mod journal;
 mod kept;
