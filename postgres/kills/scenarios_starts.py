@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from checks import digest, expect, give_back
-from cluster import BIN, EMPTY, LEFT, STOPPED, Cluster, Failed, as_user, run, status
+from cluster import BIN, EMPTY, LEFT, STOPPED, Cluster, Failed, as_user, give, run, status
 from lab import DISK, Lab, change, expect_data, expect_start, read_by_key, scenario
 
 
@@ -202,3 +204,45 @@ def unlogged(lab: Lab) -> None:
         expect("wrong rows and rows of the unlogged table", wrong, f"0|{10_001 - turn}")
         cluster.sql("truncate u")
     expect_data(cluster, digest(cluster))
+
+
+@scenario(52, "an executable with an unknown import, or without a needed one: refused, and nothing changed")
+def other_imports(lab: Lab) -> None:
+    """A copy of the server, in which one name of an import is another of the same length."""
+    cluster = lab.warm()
+    data = change(cluster)
+    lab.use(cluster)
+    cluster.kill_all()
+    cluster.configure(library=True)
+    for old, new, wanted in (
+        (b"waitpid", b"syscall", "imports syscall, which can reach relation files"),
+        (b"posix_fadvise", b"posix_madvise", "does not import posix_fadvise or posix_fadvise64"),
+    ):
+        other = patched(cluster, old, new)
+        try:
+            said = run(as_user([str(other), "-D", str(cluster.data)]), cluster.env(), 60)
+        except Failed as error:
+            said = str(error)
+        if "FATAL:  larder: the executable" not in said or wanted not in said:
+            raise Failed(f"a server with {new.decode()} for {old.decode()}: {said[-500:]!r}")
+    expect_start(cluster, LEFT)
+    expect_data(cluster, data)
+
+
+def patched(cluster: Cluster, old: bytes, new: bytes) -> Path:
+    """A copy of the server's executable with another import."""
+    code = (BIN / "postgres").read_bytes()
+    old, new = b"\0" + old + b"\0", b"\0" + new + b"\0"
+    expect(f"{old!r} in the executable", code.count(old), 1)
+    # The server looks for its other files from where it is.
+    for name in ("lib", "share"):
+        link = cluster.home / name
+        if not link.is_symlink() and (BIN.parent / name).exists():
+            link.symlink_to(BIN.parent / name)
+    place = cluster.home / "bin"
+    place.mkdir(exist_ok=True)
+    path = place / "postgres"
+    path.write_bytes(code.replace(old, new))
+    path.chmod(0o755)
+    give(place)
+    return path
