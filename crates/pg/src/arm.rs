@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
-use larder_shared::{MEMBERS, Pages, Shape};
+use larder_shared::{MEMBERS, Pages, Shape, WRITERS};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use crate::area::{Area, Mark};
@@ -138,8 +138,10 @@ fn check(server: &Instance, settings: Settings) -> Result<Settings, Refused> {
     ];
     let processes: u64 =
         names.into_iter().filter_map(server::number).sum::<u64>() + OTHER_PROCESSES;
-    if processes > MEMBERS as u64 {
-        let what = format!("{processes} processes may run, and larder has room for {MEMBERS}");
+    // The others are threads, by which processes write several pages to the disk at a time.
+    let room = (MEMBERS - WRITERS) as u64;
+    if processes > room {
+        let what = format!("{processes} processes may run, and larder has room for {room}");
         return Err(Refused::new(what, "Lower max_connections, or use a connection pooler."));
     }
     Ok(settings)

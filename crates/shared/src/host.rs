@@ -96,16 +96,20 @@ impl Member {
     /// # Errors
     /// The memory has no room for another member.
     pub fn join(memory: &Arc<Memory>, devices: Devices) -> Result<Self, Errno> {
-        let entry = Entry::take(memory).ok_or(Errno::ENOSPC)?;
-        let member = Self(Rc::new(Inner {
-            entry,
-            memory: Arc::clone(memory),
-            devices,
-            slow: Slow::default(),
-        }));
+        Ok(Self::of(Entry::take(memory).ok_or(Errno::ENOSPC)?, memory, devices))
+    }
+
+    /// As above, for a thread that writes pages for another member.
+    fn join_as_writer(memory: &Arc<Memory>, devices: Devices) -> Option<Self> {
+        Some(Self::of(Entry::take_for_writer(memory)?, memory, devices))
+    }
+
+    fn of(entry: Entry, memory: &Arc<Memory>, devices: Devices) -> Self {
+        let (memory, slow) = (Arc::clone(memory), Slow::default());
+        let member = Self(Rc::new(Inner { entry, memory, devices, slow }));
         // A burial that a dead member left open blocks its entry until a member takes the hold; do that now.
         member.await_burials();
-        Ok(member)
+        member
     }
 
     /// The memory.
@@ -333,7 +337,7 @@ impl Host for Member {
     fn spread(&self, pages: &[u64]) -> Option<Vec<u64>> {
         self.0.slow.spread(pages, NEIGHBOURS, self.bring(), || {
             let (memory, devices) = (Arc::clone(&self.0.memory), self.devices_again());
-            move || Some(Self::join(&memory, devices?.into()).ok()?.bring())
+            move || Some(Self::join_as_writer(&memory, devices?.into())?.bring())
         })
     }
 
