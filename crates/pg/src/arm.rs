@@ -14,7 +14,7 @@ use larder_private::{Directory, Refuse};
 use larder_shared::{MEMBERS, Pages, Shape, WRITERS};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
-use crate::area::{Area, Mark};
+use crate::area::{Area, LAYOUT, Mark};
 use crate::control::Control;
 use crate::earlier;
 use crate::error::Unusable;
@@ -196,6 +196,7 @@ fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
     area.set(Mark::Control, server.control.hash);
     area.set(Mark::FlashFile, memory::identity(&armed.flash)?);
     area.set(Mark::Boot, memory::boot());
+    area.set(Mark::Layout, LAYOUT);
     Ok(())
 }
 
@@ -321,5 +322,6 @@ fn stop(armed: &Armed, control: &Control) -> Result<(), Unusable> {
     let stamp = if armed.policy().is_part() { Kept::new_stamp() } else { 0 };
     let (system, control) = (control.system, control.hash);
     let file = memory::identity(&armed.flash)?;
-    Ok(Kept { system, control, log, stamp, file, names }.save(&armed.directory)?)
+    let kept = Kept { system, control, log, stamp, file, names, is_old: false };
+    Ok(kept.save(&armed.directory)?)
 }

@@ -38,12 +38,12 @@ pub fn has(left: &Record, next: u64, now: u64, frames: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::BLOCKS_MOST;
+    use crate::extent::EXTENT_BLOCKS;
 
     #[test]
     fn a_frame_of_a_ring_returns_soon_with_a_page_further_on() {
         let frames = 1024;
-        let one = |block| 7 * BLOCKS_MOST + block;
+        let one = |block| 7 * EXTENT_BLOCKS + block;
         let left =
             |block, fill| Record { page: one(block), epoch: 0, hash: None, checksum: 0, fill };
         assert!(has(&left(100, 50), one(132), 82, frames));
@@ -52,6 +52,6 @@ mod tests {
         assert!(!has(&left(100, 50), one(68), 82, frames), "backwards");
         assert!(!has(&left(100, 50), one(100), 82, frames), "the same page");
         assert!(!has(&left(100, 50), one(132), 50 + 513, frames), "in the clock's order");
-        assert!(!has(&left(100, 50), 8 * BLOCKS_MOST + 132, 82, frames), "another fork");
+        assert!(!has(&left(100, 50), 8 * EXTENT_BLOCKS + 132, 82, frames), "another file");
     }
 }

@@ -164,8 +164,18 @@ impl Member {
     /// Takes the holds of all these pages.
     #[must_use]
     pub fn hold_all(&self, pages: &Range<u64>) -> Vec<Locked> {
-        let holds = holds_of(pages);
-        (0..HOLDS).filter(|hold| holds & 1 << hold != 0).map(|h| self.take_hold(h)).collect()
+        self.take_holds(holds_of(pages))
+    }
+
+    /// As above, of pages in any order.
+    #[must_use]
+    pub fn hold_each(&self, pages: &[u64]) -> Vec<Locked> {
+        self.take_holds(pages.iter().fold(0, |all, page| all | holds_of(&(*page..page + 1))))
+    }
+
+    /// Takes holds in their order; each is a bit.
+    fn take_holds(&self, holds: u64) -> Vec<Locked> {
+        (0..HOLDS).filter(|hold| holds & 1 << hold != 0).map(|hold| self.take_hold(hold)).collect()
     }
 
     pub(crate) fn begin_burial(&self, pages: &Range<u64>) {
