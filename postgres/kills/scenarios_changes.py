@@ -8,7 +8,7 @@ import signal
 import time
 
 from checks import amcheck, digest, expect, expect_no_damage, same_bare
-from cluster import EMPTY, Cluster, Failed, give, make_status, status
+from cluster import EMPTY, LEFT, Cluster, Failed, give, make_status, status
 from lab import ROWS, Lab, expect_data, expect_start, read_by_key, scenario
 from scenarios_copies import caught_up, standby_of
 
@@ -242,3 +242,34 @@ def hints(lab: Lab) -> None:
     expect_start(other, "warm after a stop")
     expect("the table's digest after a stop", digest(other, "h"), wanted)
     expect_no_damage(other, 0)
+
+
+@scenario(53, "a table of 1.4 GB, cut across its two files, grown again, and killed each time: contents right")
+def two_segments(lab: Lab) -> None:
+    """A row for each page, so that the log of the server stays small."""
+    cluster = lab.cluster(autovacuum="off", max_wal_size="512MB", full_page_writes="on")
+    cluster.start()
+    cluster.sql("create table big (n int primary key, v int, pad text) with (fillfactor = 10)")
+    fill = "insert into big select g, {v}, repeat(md5((g + {v})::text), 22) from generate_series({first}, {last}) g"
+    update = "update big set v = v + 1, pad = repeat(md5((n + v + 1)::text), 22) where n % 10 = {turn}"
+    wrong = "select count(*), count(*) filter (where pad <> repeat(md5((n + v)::text), 22)), sum(v) from big"
+    made, left = 180_000, 60_000
+    cluster.sql(fill.format(v=0, first=1, last=made))
+    cluster.sql("checkpoint")
+    for turn, rows_there in enumerate((made, left, made, left)):
+        if rows_there == left:
+            cluster.sql(f"delete from big where n > {left}")
+            cluster.sql("vacuum (truncate) big")
+            expect("a part of the first file is there", int(cluster.sql("select pg_relation_size('big')")) < 1 << 30, True)
+        elif turn:
+            cluster.sql(fill.format(v=turn, first=left + 1, last=made))
+        cluster.sql(update.format(turn=turn))
+        cluster.sql("checkpoint")
+        cluster.sql(update.format(turn=turn + 5))
+        total = cluster.sql("select sum(v) from big")
+        cluster.kill_all()
+        expect_start(cluster, LEFT)
+        expect("rows, wrong rows and changes", cluster.sql(wrong), f"{rows_there}|0|{total}")
+    amcheck(cluster)
+    expect_no_damage(cluster, 0)
+    same_bare(cluster)

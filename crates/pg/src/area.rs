@@ -5,7 +5,7 @@
 //!
 //! An **epoch** counts the changes of a page: a counter that pages share by their hash, and one for all of them. It is
 //! raised before anything else happens to a page, so bytes that were read before are recognised as old.
-//! **Dirty** is, for each number, the position to which the log must be drained so that the disk has all pages of the fork.
+//! **Dirty** is, for each number, the position to which the log must be drained so that the disk has all pages of the extent.
 //! **Durable** is the state of each name in `larder.names` (`journal.rs`). **Unflushed** are segments that the library wrote
 //! without the server (`unflushed.rs`).
 //! A **frame** is a place in shared buffers. Its record has the page that was read into it, the epoch of the read, and the
@@ -76,7 +76,7 @@ pub enum Mark {
     CleanScanned,
     /// Counts the frames that were filled, by all processes.
     Fills,
-    /// Forks that were dropped, emptied or rewritten.
+    /// Extents that were dropped, emptied or rewritten.
     Retired,
     /// Counts changes of names; the count that `larder.names` has, the end of its rows and their stamp.
     NamesChanged,
@@ -85,7 +85,15 @@ pub enum Mark {
     JournalRows,
     /// The highest LSN of all pages that flash took.
     Lsn,
+    /// Whether it was reported that an extent has no number, for either reason.
+    ToldCrowded,
+    ToldWornOut,
+    /// The layout of the numbers of pages and of the table of names, see [`LAYOUT`].
+    Layout,
 }
+
+/// The layout that this library uses. Memory of another one is not used.
+pub const LAYOUT: u64 = 2;
 
 const MARKS: usize = 64;
 const EPOCHS: usize = 1 << 16;
@@ -182,7 +190,7 @@ impl Area {
         self.mark(Mark::Epoch).fetch_add(1, AcqRel);
     }
 
-    /// The numbers of forks.
+    /// The numbers of extents.
     #[must_use]
     pub fn names(&self) -> Names<'_> {
         let at = MARKS + EPOCHS;
@@ -193,18 +201,18 @@ impl Area {
         &self.0.user_words()[DIRTY_AT + number.entry()]
     }
 
-    /// Records that the log has a changed page of the fork at a position.
+    /// Records that the log has a changed page of the extent at a position.
     pub fn made_dirty(&self, number: Number, position: u64) {
         self.dirty_word(number).fetch_max(position, AcqRel);
     }
 
-    /// The position to which the log must be drained so that the disk has all of the fork.
+    /// The position to which the log must be drained so that the disk has all of the extent.
     #[must_use]
     pub fn dirty_until(&self, number: Number) -> u64 {
         self.dirty_word(number).load(Acquire)
     }
 
-    /// Records that any fork may have dirty pages up to this position.
+    /// Records that any extent may have dirty pages up to this position.
     pub fn made_all_dirty(&self, position: u64) {
         for entry in self.names().taken() {
             self.0.user_words()[DIRTY_AT + entry].fetch_max(position, AcqRel);

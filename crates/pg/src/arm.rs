@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
-use larder_shared::{MEMBERS, Pages, Shape};
+use larder_shared::{MEMBERS, Pages, Shape, WRITERS};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
-use crate::area::{Area, Mark};
+use crate::area::{Area, LAYOUT, Mark};
 use crate::control::Control;
 use crate::earlier;
 use crate::error::Unusable;
@@ -138,8 +138,10 @@ fn check(server: &Instance, settings: Settings) -> Result<Settings, Refused> {
     ];
     let processes: u64 =
         names.into_iter().filter_map(server::number).sum::<u64>() + OTHER_PROCESSES;
-    if processes > MEMBERS as u64 {
-        let what = format!("{processes} processes may run, and larder has room for {MEMBERS}");
+    // The others are threads, by which processes write several pages to the disk at a time.
+    let room = (MEMBERS - WRITERS) as u64;
+    if processes > room {
+        let what = format!("{processes} processes may run, and larder has room for {room}");
         return Err(Refused::new(what, "Lower max_connections, or use a connection pooler."));
     }
     Ok(settings)
@@ -194,6 +196,7 @@ fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
     area.set(Mark::Control, server.control.hash);
     area.set(Mark::FlashFile, memory::identity(&armed.flash)?);
     area.set(Mark::Boot, memory::boot());
+    area.set(Mark::Layout, LAYOUT);
     Ok(())
 }
 
@@ -319,5 +322,6 @@ fn stop(armed: &Armed, control: &Control) -> Result<(), Unusable> {
     let stamp = if armed.policy().is_part() { Kept::new_stamp() } else { 0 };
     let (system, control) = (control.system, control.hash);
     let file = memory::identity(&armed.flash)?;
-    Ok(Kept { system, control, log, stamp, file, names }.save(&armed.directory)?)
+    let kept = Kept { system, control, log, stamp, file, names, is_old: false };
+    Ok(kept.save(&armed.directory)?)
 }

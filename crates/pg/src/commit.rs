@@ -17,8 +17,8 @@ fn errno(done: Option<Result<(), Failure>>) -> Result<(), Errno> {
 /// # Errors
 /// If that fails.
 pub fn file(file: File) -> Result<(), Errno> {
-    let File::Segment(fork, _) = file else { return Ok(()) };
-    errno(here::with(|_, pool| pool.commit(&fork)))
+    let File::Segment(fork, segment) = file else { return Ok(()) };
+    errno(here::with(|_, pool| pool.commit(&fork, segment)))
 }
 
 /// All files are about to be flushed.

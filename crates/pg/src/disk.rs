@@ -23,6 +23,7 @@ use larder_core::request::Errno;
 use larder_shared::{Member, Origin, write_pages};
 
 use crate::area::{Area, Mark};
+use crate::extent::Extents;
 use crate::names::Number;
 use crate::spare::{self, Spare};
 use crate::unflushed;
@@ -38,12 +39,12 @@ pub struct Disk {
     pub data: PathBuf,
     /// The server's directory in a tablespace.
     pub version: String,
-    /// Blocks of a segment.
-    pub segment_blocks: u64,
+    /// How forks are divided.
+    pub extents: Extents,
     /// See invariant 3.
     pub sync: bool,
     /// The newest last.
-    pub open: RefCell<Vec<(Number, u64, File)>>,
+    pub open: RefCell<Vec<(Number, File)>>,
     /// Used when the process has no descriptors left.
     pub spare: Arc<Spare>,
 }
@@ -66,60 +67,61 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 impl Disk {
-    fn path(&self, number: Number, segment: u64) -> Option<PathBuf> {
-        let fork = self.area.names().fork_of(number)?;
-        Some(self.data.join(fork.path(segment, &self.version)))
+    /// The file that an extent is in, and the extent's first block there.
+    fn path(&self, number: Number) -> Option<(PathBuf, u64)> {
+        let extent = self.area.names().extent_of(number)?;
+        let (segment, first) = self.extents.place(&extent);
+        Some((self.data.join(extent.fork.path(segment, &self.version)), first))
     }
 
-    /// Runs something with a segment's file, opened or kept open; nothing if there is no such file.
+    /// Runs something with an extent's file, opened or kept open; nothing if there is no such file.
     fn with_file(
         &self,
         number: Number,
-        segment: u64,
+        path: &Path,
         run: impl Fn(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        if let Some(file) = self.take_kept(number, segment) {
+        if let Some(file) = self.take_kept(number) {
             let done = run(&file);
-            self.keep(number, segment, file);
+            self.keep(number, file);
             return done;
         }
-        let Some(path) = self.path(number, segment) else { return Ok(()) };
-        match open(&path) {
+        match open(path) {
             Ok(Some(file)) => {
                 let done = run(&file);
-                self.keep(number, segment, file);
+                self.keep(number, file);
                 done
             }
             Ok(None) => Ok(()),
             Err(error) if spare::is_lack(&error) => {
                 self.open.borrow_mut().clear();
-                self.spare.with(|| open(&path)?.map_or(Ok(()), |file| run(&file)))
+                self.spare.with(|| open(path)?.map_or(Ok(()), |file| run(&file)))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn take_kept(&self, number: Number, segment: u64) -> Option<File> {
+    fn take_kept(&self, number: Number) -> Option<File> {
         let mut kept = self.open.borrow_mut();
-        let place = kept.iter().position(|(n, s, _)| (*n, *s) == (number, segment))?;
+        let place = kept.iter().position(|(n, _)| *n == number)?;
         // A new segment may have the same number.
         let is_there = |file: &File| file.metadata().is_ok_and(|data| data.nlink() > 0);
-        Some(kept.remove(place).2).filter(is_there)
+        Some(kept.remove(place).1).filter(is_there)
     }
 
-    fn keep(&self, number: Number, segment: u64, file: File) {
+    fn keep(&self, number: Number, file: File) {
         let mut kept = self.open.borrow_mut();
         if kept.len() == OPEN_MOST {
             kept.remove(0);
         }
-        kept.push((number, segment, file));
+        kept.push((number, file));
     }
 
-    fn flush_segments(&self, noted: &[(Number, u64)]) -> Vec<Result<(), Errno>> {
-        let path = |(number, segment): &(Number, u64)| self.path(*number, *segment);
+    fn flush_files(&self, noted: &[Number]) -> Vec<Result<(), Errno>> {
+        let path = |number: &Number| self.path(*number).map(|(path, _)| path);
         let paths: Vec<Option<PathBuf>> = noted.iter().map(path).collect();
         let spare = &self.spare;
-        // The fork or the file does not exist.
+        // The extent or the file does not exist.
         let flush = |path: &Option<PathBuf>| {
             let flush = |path: &Path| open(path)?.map_or(Ok(()), |file| file.sync_data());
             spare.with(|| path.as_deref().map_or(Ok(()), flush)).map_err(errno)
@@ -143,21 +145,18 @@ impl Origin for Disk {
 
     fn write(&self, page: u64, pages: &[Buf], member: &Member) -> Result<(), Errno> {
         let (number, block) = Number::of_page(page);
-        let segment = block / self.segment_blocks;
         {
             let _latch = member.latch(number.latch(block));
-            if self.area.names().fork_of(number).is_none() {
-                return Ok(());
-            }
+            let Some((path, first)) = self.path(number) else { return Ok(()) };
             // Pages that were truncated meanwhile are not in the log.
             let left: Vec<usize> =
                 (0..pages.len()).filter(|i| member.log_has(page + *i as u64)).collect();
             for run in left.chunk_by(|a, b| a + 1 == *b) {
                 let pages = &pages[run[0]..=run[run.len() - 1]];
-                let block = block % self.segment_blocks + run[0] as u64;
+                let block = first + block + run[0] as u64;
                 let write =
                     |file: &File| write_below_end(file, pages, block * pages[0].len() as u64);
-                self.with_file(number, segment, write).map_err(errno)?;
+                self.with_file(number, &path, write).map_err(errno)?;
                 pages.iter().for_each(|_| self.area.count(Mark::WrittenBack));
             }
             if left.is_empty() {
@@ -166,8 +165,8 @@ impl Origin for Disk {
         }
         if self.sync {
             let _latch = member.latch(unflushed::LATCH);
-            if !unflushed::note(self.area.unflushed(), number, segment) {
-                self.flush_segments(&[(number, segment)]).into_iter().collect::<Result<(), _>>()?;
+            if !unflushed::note(self.area.unflushed(), number) {
+                self.flush_files(&[number]).into_iter().collect::<Result<(), _>>()?;
             }
         }
         Ok(())
@@ -180,9 +179,9 @@ impl Origin for Disk {
 
     fn again(&self) -> Option<Box<dyn Origin + Send>> {
         let (area, data, version) = (self.area.clone(), self.data.clone(), self.version.clone());
-        let (segment_blocks, sync) = (self.segment_blocks, self.sync);
+        let (extents, sync) = (self.extents, self.sync);
         let (open, spare) = (RefCell::default(), Arc::clone(&self.spare));
-        Some(Box::new(Self { area, data, version, segment_blocks, sync, open, spare }))
+        Some(Box::new(Self { area, data, version, extents, sync, open, spare }))
     }
 
     fn flush(&self, member: &Member) -> Result<(), Errno> {
@@ -190,6 +189,6 @@ impl Origin for Disk {
             return Ok(());
         }
         let _latch = member.latch(unflushed::LATCH);
-        unflushed::flush(self.area.unflushed(), |noted| self.flush_segments(&noted))
+        unflushed::flush(self.area.unflushed(), |noted| self.flush_files(&noted))
     }
 }

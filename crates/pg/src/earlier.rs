@@ -88,7 +88,7 @@ pub fn memory(
         (_, Some(guard)) => return Err(Unusable::NoLog(guard.volume)),
         _ => {}
     }
-    let kept = Kept::read(start.directory)?.filter(|kept| kept.stamp == 0);
+    let kept = Kept::read(start.directory)?.filter(|kept| kept.stamp == 0 && !kept.is_old);
     Kept::remove(start.directory)?;
     new(start, unneeded(start, kept, make)?)
 }

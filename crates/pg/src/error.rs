@@ -98,6 +98,11 @@ pub enum Unusable {
     /// The guard exists and the log does not.
     #[error("it has no log {0:016x}, which the data directory needs")]
     NoLog(u64),
+    /// The log has other numbers of pages.
+    #[error(
+        "an older version of larder wrote it; that version must bring its pages back (larder.policy = through)"
+    )]
+    OldLog,
     /// The guard is of another log.
     #[error("it has another log than the data directory needs")]
     OtherLog,

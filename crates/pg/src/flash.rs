@@ -13,10 +13,11 @@ use larder_shared::{Devices, Locked, Member, Memory, Pages, Words, now};
 
 use crate::area::{Area, Mark};
 use crate::error::Failure;
+use crate::extent::{EXTENT_BLOCKS, Extent, Extents};
 use crate::file::Fork;
 use crate::journal::{self, Journal};
 use crate::mutant::{Mutant, is_active};
-use crate::names::Number;
+use crate::names::{Lack, Number};
 use crate::server;
 
 /// Pages that are dropped together.
@@ -27,8 +28,7 @@ pub struct Flash {
     pages: Pages,
     area: Area,
     journal: Journal,
-    /// Blocks of a segment.
-    segment_blocks: u64,
+    extents: Extents,
     /// This process has reported damage.
     told: Cell<bool>,
 }
@@ -42,10 +42,10 @@ impl Flash {
         memory: &Arc<Memory>,
         devices: Devices,
         journal: Journal,
-        segment_blocks: u64,
+        extents: Extents,
     ) -> Result<Self, Errno> {
         let (pages, area) = (Pages::join(memory, devices)?, Area::of(memory));
-        Ok(Self { pages, area, journal, segment_blocks, told: Cell::new(false) })
+        Ok(Self { pages, area, journal, extents, told: Cell::new(false) })
     }
 
     /// What is shared beside the log.
@@ -72,56 +72,87 @@ impl Flash {
         self.area.get(Mark::Failed) == 0
     }
 
-    /// Blocks of a segment.
+    /// How forks are divided.
     #[must_use]
-    pub fn segment_blocks(&self) -> u64 {
-        self.segment_blocks
+    pub fn extents(&self) -> Extents {
+        self.extents
     }
 
     /// The block of a fork that a segment's block is.
     #[must_use]
     pub fn block(&self, segment: u32, block: u64) -> u64 {
-        u64::from(segment) * self.segment_blocks + block
+        u64::from(segment) * self.extents.segment_blocks() + block
     }
 
-    /// The number of a fork. A fork without one gets a free number, or with `displace` that of another fork.
+    /// The page of a fork's block, if its extent has a number.
     #[must_use]
-    pub fn number(&self, fork: &Fork, displace: bool) -> Option<Number> {
+    pub fn page(&self, fork: &Fork, block: u64) -> Option<u64> {
+        let (extent, block) = self.extents.of(fork, block)?;
+        Some(self.area.names().find(&extent)?.page(block))
+    }
+
+    /// As above. An extent without a number gets a free one, or with `displace` that of another extent.
+    #[must_use]
+    pub fn assign_page(&self, fork: &Fork, block: u64, displace: bool) -> Option<u64> {
+        let (extent, block) = self.extents.of(fork, block)?;
+        Some(self.number(&extent, displace)?.page(block))
+    }
+
+    fn number(&self, extent: &Extent, displace: bool) -> Option<Number> {
         let names = self.area.names();
-        names.find(fork).or_else(|| {
+        let assign = || {
+            // Without the latch: an extent without a number is asked for again with each of its pages.
+            names.may_assign(extent, displace)?;
             let _one = self.log().host().latch(journal::LATCH);
             self.area.count(Mark::NamesChanged);
-            names.assign(fork, displace)
-        })
+            names.assign(extent, displace)
+        };
+        let number = names.find(extent).map_or_else(assign, Ok);
+        number.inspect_err(|lack| self.tell_of_lack(extent, *lack)).ok()
     }
 
-    /// The fork loses its number, and with it every page that the log has of it.
-    pub fn retire(&self, fork: &Fork) {
-        if self.area.names().find(fork).is_none() {
+    /// The numbers of a segment's extents.
+    #[must_use]
+    pub fn numbers(&self, fork: &Fork, segment: u32) -> Vec<Number> {
+        let names = self.area.names();
+        self.extents.of_segment(fork, segment).filter_map(|extent| names.find(&extent)).collect()
+    }
+
+    /// A segment's extents lose their numbers, and with them every page that the log has of them.
+    pub fn retire(&self, fork: &Fork, segment: u32) {
+        if self.numbers(fork, segment).is_empty() {
             return;
         }
         let _one = self.log().host().latch(journal::LATCH);
         self.area.count(Mark::NamesChanged);
-        if self.area.names().retire(fork) {
-            self.area.count(Mark::Retired);
+        for extent in self.extents.of_segment(fork, segment) {
+            if self.area.names().retire(&extent) {
+                self.area.count(Mark::Retired);
+            }
         }
     }
 
-    /// Whether the fork of the page still has its number.
+    /// Whether the extent of the page still has its number.
     #[must_use]
     pub fn is_current(&self, page: u64) -> bool {
-        self.area.names().fork_of(Number::of_page(page).0).is_some()
+        self.area.names().extent_of(Number::of_page(page).0).is_some()
     }
 
-    /// Writes the dirty pages of a fork back to the disk, if it may have any.
+    /// The position to which the log must be drained so that the disk has all of a segment.
+    #[must_use]
+    pub fn dirty_until(&self, fork: &Fork, segment: u32) -> u64 {
+        let until = |number: &Number| self.area.dirty_until(*number);
+        self.numbers(fork, segment).iter().map(until).max().unwrap_or(0)
+    }
+
+    /// Writes the dirty pages of a segment back to the disk, if it may have any.
     ///
     /// # Errors
     /// If that fails.
-    pub fn settle(&self, fork: &Fork) -> Result<(), Failure> {
-        let is_behind = |number| self.area.dirty_until(number) > self.log().drained();
-        match self.area.names().find(fork) {
-            Some(number) if is_behind(number) => self.drain(),
-            _ => Ok(()),
+    pub fn settle(&self, fork: &Fork, segment: u32) -> Result<(), Failure> {
+        match self.dirty_until(fork, segment) > self.log().drained() {
+            true => self.drain(),
+            false => Ok(()),
         }
     }
 
@@ -135,14 +166,15 @@ impl Flash {
 
     /// Keeps other processes from writing these pages back.
     #[must_use]
-    pub fn hold(&self, pages: &Range<u64>) -> Vec<Locked> {
-        self.log().host().hold_all(pages)
+    pub fn hold(&self, pages: &[u64]) -> Vec<Locked> {
+        self.log().host().hold_each(pages)
     }
 
-    /// Keeps other processes from writing any page of this number back.
+    /// Keeps other processes from writing any page of these numbers back.
     #[must_use]
-    pub fn latch(&self, number: Number) -> Vec<Locked> {
-        self.log().host().latches(&number.latches().collect::<Vec<u64>>())
+    pub fn latch(&self, numbers: &[Number]) -> Vec<Locked> {
+        let latches = numbers.iter().flat_map(|number| number.latches());
+        self.log().host().latches(&latches.collect::<Vec<u64>>())
     }
 
     /// Drops a page; durably if a crash would restore it. The caller holds no page.
@@ -157,20 +189,32 @@ impl Flash {
     ///
     /// # Errors
     /// As above.
-    pub fn bury(&self, number: Number, segment: u32, blocks: Range<u64>) -> Result<(), Failure> {
+    pub fn bury(&self, fork: &Fork, segment: u32, blocks: &Range<u64>) -> Result<(), Failure> {
         self.area.raise_all();
-        let page = |block| number.page(self.block(segment, block));
-        // In pieces, so that other processes get the lock in between.
-        let piece = |first: u64| {
-            let last = blocks.end.min(first + PIECE) - 1;
-            Some(page(first)?..page(last)? + 1)
-        };
-        let mut pieces = blocks.clone().step_by(PIECE as usize).filter_map(piece);
+        let mut pieces = self.pieces(fork, segment, blocks).into_iter();
         let buried = match is_active(Mutant::NoTombstone) {
             true => pieces.try_for_each(|pages| now(self.log().drop_pages(pages))),
             false => now(self.log().bury_all(pieces)).map(drop),
         };
         buried.map_err(Failure::Drop)
+    }
+
+    /// The pages of blocks of a segment, in pieces, so that other processes get the lock in between.
+    fn pieces(&self, fork: &Fork, segment: u32, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        let mut pieces = Vec::new();
+        for extent in self.extents.of_segment(fork, segment) {
+            let Some(number) = self.area.names().find(&extent) else { continue };
+            let (_, first) = self.extents.place(&extent);
+            let last = blocks.end.min(first + EXTENT_BLOCKS);
+            let mut from = blocks.start.max(first);
+            while from < last {
+                let count = PIECE.min(last - from);
+                let page = number.page(from - first);
+                pieces.push(page..page + count);
+                from += count;
+            }
+        }
+        pieces
     }
 
     /// Makes durable what was written back.
@@ -211,6 +255,27 @@ impl Flash {
     pub fn tell_of_damage(&self) {
         if !self.told.replace(true) {
             server::say("WARNING", "a page on flash is damaged; the disk has the same");
+        }
+    }
+
+    /// Warns, once in the life of the memory, that an extent is not cached because it can have no number.
+    fn tell_of_lack(&self, extent: &Extent, lack: Lack) {
+        let (mark, why) = match lack {
+            Lack::Crowded => (
+                Mark::ToldCrowded,
+                "others with the same hash have all places for its name; VACUUM FULL or REINDEX gives the files of a table or \
+                 index new names",
+            ),
+            Lack::WornOut => (
+                Mark::ToldWornOut,
+                "the numbers for its name are used up; a start with another larder.flash_size begins with an empty cache \
+                 and all numbers",
+            ),
+        };
+        if self.area.swap(mark, 1) == 0 {
+            let Fork { relation, database, .. } = extent.fork;
+            let file = format!("a file of relation {relation} in database {database}");
+            server::say("WARNING", &format!("{file} is not cached: {why}"));
         }
     }
 

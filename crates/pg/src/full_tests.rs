@@ -10,6 +10,7 @@ use std::path::Path;
 use larder_core::pagelog::{Geometry, LogPolicy};
 
 use crate::area::Mark;
+use crate::content::crc;
 use crate::earlier;
 use crate::file::Fork;
 use crate::guard::Guard;
@@ -326,4 +327,28 @@ fn a_damaged_page_that_the_disk_has_is_not_lost_with_a_crash() {
     assert_eq!(run.how, How::Recovered);
     assert!((0..12).all(|block| run.has(&FORK, block).is_none()));
     assert!(run.pool.drain().is_ok(), "nothing is lost");
+}
+
+#[test]
+fn a_log_of_an_older_library_is_refused_and_its_memory_is_not_used() {
+    let place = Place::new();
+    let run = place.start(LogPolicy::Full).unwrap();
+    run.put(&FORK, 3, 7);
+    run.commit(&FORK);
+    run.pool.area().set(Mark::Layout, 1);
+    drop(run);
+    let run = place.start(LogPolicy::Full).unwrap();
+    assert_eq!((run.how, run.has(&FORK, 3)), (How::Recovered, Some(7)));
+    drop(run);
+    let path = place.flash.path().join("larder.kept");
+    let mut bytes = fs::read(&path).unwrap();
+    let rows = u64::from_le_bytes(bytes[64..72].try_into().unwrap()) as usize;
+    let end = 8 * (11 + 4 * rows);
+    bytes[..8].copy_from_slice(b"LARDPGK2");
+    let check = crc(&bytes[..end]).to_le_bytes();
+    bytes[end..end + 8].copy_from_slice(&check);
+    fs::write(&path, &bytes).unwrap();
+    assert!(place.refused().contains("older version"));
+    Guard::remove(place.data.path()).unwrap();
+    assert!(place.refused().contains("no guard"));
 }

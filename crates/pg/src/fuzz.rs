@@ -257,7 +257,7 @@ fn works(place: &Place, run: Run) {
     }
     let page = run.pool.page(&FORK, 3);
     let written = page.is_some_and(|page| run.pool.absorb(page, &page_of(9)).is_ok());
-    let committed = written && run.pool.commit(&FORK).is_ok();
+    let committed = written && run.pool.commit(&FORK, 0).is_ok();
     let needed = earlier::is_needed(place.data.path(), place.flash.path());
     place.crash(run);
     if committed && needed {

@@ -26,6 +26,7 @@ use larder_shared::{Devices, Memory};
 
 use crate::area::{Area, Mark};
 use crate::disk::Disk;
+use crate::extent::Extents;
 use crate::file::{File, Fork};
 use crate::flash::Flash;
 use crate::journal::Journal;
@@ -86,7 +87,8 @@ impl Armed {
     pub fn join(&self, sync: bool) -> Result<Pool, Errno> {
         let (directory, spare) = (Arc::clone(&self.directory), Arc::clone(&self.spare));
         let journal = Journal { directory, spare };
-        let flash = Flash::join(&self.memory, self.devices(sync), journal, self.segment_blocks)?;
+        let extents = Extents::new(self.segment_blocks);
+        let flash = Flash::join(&self.memory, self.devices(sync), journal, extents)?;
         Ok(Pool::new(flash, self.policy()))
     }
 
@@ -103,7 +105,7 @@ impl Armed {
             area: Area::of(&self.memory),
             data: self.data_directory(),
             version: self.version.clone(),
-            segment_blocks: self.segment_blocks,
+            extents: Extents::new(self.segment_blocks),
             // Under that policy the server's checkpoints rely on flash.
             sync: sync || self.policy().is_part(),
             open: RefCell::default(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a clean stop writes beside the log: the owner of the log, and the numbers of forks.
+//! What a clean stop writes beside the log: the owner of the log, and the numbers of extents.
 //!
 //! `larder.kept` in the flash directory: 64-bit little-endian words, followed by the CRC-64 of all. It is written to a new
 //! file and renamed. A start removes it before it changes anything, so it exists only while it is true. Where flash is a
@@ -18,7 +18,9 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use crate::content::crc;
 use crate::names::{ENTRIES, Names};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK2");
+const MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK3");
+/// As the file of an older library begins, whose log has other numbers of pages.
+const OLD_MAGIC: u64 = u64::from_le_bytes(*b"LARDPGK2");
 /// Words before the names.
 const HEAD: usize = 11;
 const NAMES: usize = 8;
@@ -42,6 +44,8 @@ pub struct Kept {
     pub file: u64,
     /// See [`Names::save`].
     pub names: Vec<[u64; ROW]>,
+    /// An older library wrote it: its log cannot be used, and has no names here.
+    pub is_old: bool,
 }
 
 /// Stamp of a log that is, or was, about to be a part of the database, and has no dirty pages.
@@ -112,7 +116,8 @@ impl Kept {
         }
         let words: Vec<u64> = body.chunks_exact(8).map(word).collect();
         let (head, rows) = words.split_at_checked(HEAD)?;
-        if head[0] != MAGIC {
+        let is_old = head[0] == OLD_MAGIC;
+        if head[0] != MAGIC && !is_old {
             return None;
         }
         let small = |word: u64| u32::try_from(word).ok();
@@ -124,9 +129,9 @@ impl Kept {
             volume: head[7],
         };
         let row = |row: &[u64]| [row[0], row[1], row[2], row[3]];
-        let names = rows.chunks_exact(ROW).map(row).collect();
+        let names = rows.chunks_exact(ROW).filter(|_| !is_old).map(row).collect();
         let (stamp, file) = (head[STAMP], head[10]);
-        Some(Self { system: head[1], control: head[2], log, stamp, file, names })
+        Some(Self { system: head[1], control: head[2], log, stamp, file, names, is_old })
     }
 
     /// Writes it, durably.
@@ -224,6 +229,7 @@ mod tests {
             stamp: 3,
             file: 6,
             names: vec![[3, 4, 5, 6], [7, 8, 9, 10]],
+            is_old: false,
         }
     }
 
@@ -265,6 +271,17 @@ mod tests {
         // Longer than memory: only its first bytes are read.
         File::options().write(true).open(&at).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(read(), Some(kept()));
+    }
+
+    #[test]
+    fn the_file_of_an_older_library_is_known_as_one() {
+        let mut bytes = kept().encode();
+        let end = bytes.len() - 8;
+        bytes[..8].copy_from_slice(&OLD_MAGIC.to_le_bytes());
+        let check = crc(&bytes[..end]).to_le_bytes();
+        bytes[end..].copy_from_slice(&check);
+        let old = Kept { names: Vec::new(), is_old: true, ..kept() };
+        assert_eq!(Kept::decode(&bytes), Some(old));
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! | flushes of the server | `commit.rs` |
 //! | flash as a part of the database | `policy/full.rs`, `part.rs`, `journal.rs`, `guard.rs` |
 //! | state in this process; what the process is | `here.rs`; `process.rs` |
-//! | numbers of forks; names of files | `names.rs`, `file.rs` |
+//! | numbers of extents, which are parts of forks; names of files | `names.rs`, `extent.rs`, `file.rs` |
 //! | shared memory beside the log: frames, epochs, counters | `area.rs` |
 //! | writes of changed pages from flash to the disk | `disk.rs`, `unflushed.rs`, `spare.rs` |
 //! | bytes of a page; copies of bytes that other processes change; errors | `content.rs`, `frame.rs`, `error.rs` |
@@ -39,6 +39,7 @@ mod disk;
 mod earlier;
 mod entry;
 mod error;
+mod extent;
 mod file;
 mod flash;
 mod frame;

@@ -13,7 +13,7 @@ use larder_private::Directory;
 use larder_shared::{Memory, Pages, Shape};
 use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::area::{Area, Mark};
+use crate::area::{Area, LAYOUT, Mark};
 use crate::control;
 use crate::error::Unusable;
 use crate::here::Armed;
@@ -85,7 +85,7 @@ impl Start<'_> {
         }
         let area = Area::of(&memory);
         let here = area.get(Mark::Boot) == boot() && area.get(Mark::FlashFile) == self.flash;
-        here.then_some(memory)
+        (here && area.get(Mark::Layout) == LAYOUT).then_some(memory)
     }
 
     /// Whether `pg_control` is the one that was written last, or that was about to be written.

@@ -24,6 +24,8 @@ pub enum Mutant {
     NearDirty,
     /// Pages that are read through a ring are admitted (rule P2).
     ScanEnters,
+    /// A retired number is used again (rule P11).
+    ReusesLife,
 }
 
 /// The variable that names it.
@@ -45,6 +47,7 @@ pub fn is_active(mutant: Mutant) -> bool {
         "no-tombstone" => Some(Mutant::NoTombstone),
         "near-dirty" => Some(Mutant::NearDirty),
         "scan-enters" => Some(Mutant::ScanEnters),
+        "reuses-life" => Some(Mutant::ReusesLife),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
             std::process::abort()
@@ -67,7 +70,7 @@ mod tests {
     use super::VARIABLE;
 
     /// Those that these tests catch. `postgres/kills` has a server for the others.
-    const HERE: [&str; 8] = [
+    const HERE: [&str; 9] = [
         "no-hash",
         "no-epoch",
         "trusts-directory",
@@ -76,6 +79,7 @@ mod tests {
         "no-tombstone",
         "near-dirty",
         "scan-enters",
+        "reuses-life",
     ];
 
     #[test]

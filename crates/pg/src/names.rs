@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers of forks: a page of the log is a number of 58 bits, a page of a database is named by 17 bytes.
+//! Numbers of extents: a page of the log is a number of 58 bits, a page of a database is named by 17 bytes.
 //!
-//! A table in shared words: buckets of [`WAYS`] entries, an entry of three words: tablespace and database, relation
-//! and fork, state. A number is `lap | entry`; an entry's lap goes up when its fork is *retired* (dropped, emptied,
-//! rewritten without the cache), and with it every page that the log has of the fork becomes unreachable at once,
+//! A table in shared words: buckets of [`WAYS`] entries, an entry of three words: tablespace and database, relation, fork and
+//! extent, state. A number is `life | entry`; an entry's life goes up when its extent is *retired* (its file is dropped, emptied
+//! or rewritten without the cache), and with it every page that the log has of the extent becomes unreachable at once,
 //! whatever their number. Pages without a reachable number are evicted from the log like any others.
 //!
 //! # Invariants
-//! 1. No number is used twice: an entry without laps left is not used again.
-//! 2. A fork has at most one number. Only the process that holds the table assigns numbers ([`Names::assign`]); every
+//! 1. No number is used twice with the same log, whatever the log may still hold: each entry has [`LIVES`] lives (2^24), and
+//!    one without lives is neither used again nor raised further. A log that is formatted has a new table.
+//! 2. An extent has at most one number. Only the process that holds the table assigns numbers ([`Names::assign`]); every
 //!    process may look them up and retire them.
-//! 3. The state is written last, so a process that sees a number sees its fork; a reader reads the state twice.
+//! 3. The state is written last, so a process that sees a number sees its extent; a reader reads the state twice.
 //!
 //! Why not a table without bounds: it would be moved while other processes read it. A full bucket retires one of its
-//! entries, or takes no new one.
+//! entries, or takes no new one. Why no number is used again after the log has evicted its pages: a log that never fills evicts
+//! none, and a process that was stopped may still hold an old number.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -21,43 +23,53 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use larder_shared::NEIGHBOURS;
 
+use crate::extent::{EXTENT_BITS, EXTENT_BLOCKS, Extent, INDEXES};
 use crate::file::Fork;
+use crate::mutant::{Mutant, is_active};
 
 /// Entries of a bucket.
 pub const WAYS: usize = 8;
-/// Entries of the table (2^17): forks that can be in the cache at a time.
+/// Entries of the table (2^17): extents that can be in the cache at a time.
 pub const ENTRIES: usize = 1 << ENTRY_BITS;
 /// Words of the table.
 pub const WORDS: usize = ENTRIES * ENTRY_WORDS;
 
 const ENTRY_BITS: u32 = 17;
 const ENTRY_WORDS: usize = 3;
-const LAPS: u64 = 1 << 11;
-/// Latches of a fork.
+/// Lives of an entry: with the bits of the entry and of the block they are the bits of a page of the log.
+const LIVES: u64 = 1 << 24;
+/// Latches of an extent.
 const LATCHES: u64 = 16;
 const TAKEN: u64 = 1 << 63;
-/// Block numbers are below this (8 TiB of 8 KiB pages).
-pub const BLOCKS_MOST: u64 = 1 << 30;
-
 /// The table, see the module.
 #[derive(Clone, Copy)]
 pub struct Names<'a>(&'a [AtomicU64]);
 
-/// A fork's number.
+/// Why an extent has no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number(u32);
+pub enum Lack {
+    /// Other extents have all entries of its bucket.
+    Crowded,
+    /// The entries of its bucket have no lives left.
+    WornOut,
+}
+
+/// An extent's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Number(u64);
 
 impl Number {
-    /// The number of a page of the fork, if such a block can be numbered.
+    /// The number of a page: a block of the extent.
     #[must_use]
-    pub fn page(self, block: u64) -> Option<u64> {
-        (block < BLOCKS_MOST).then_some(u64::from(self.0) * BLOCKS_MOST + block)
+    pub fn page(self, block: u64) -> u64 {
+        debug_assert!(block < EXTENT_BLOCKS);
+        self.0 << EXTENT_BITS | block
     }
 
-    /// The number of its fork.
+    /// The number of its extent, and the block there.
     #[must_use]
     pub fn of_page(page: u64) -> (Self, u64) {
-        (Self((page / BLOCKS_MOST) as u32), page % BLOCKS_MOST)
+        (Self(page >> EXTENT_BITS), page % EXTENT_BLOCKS)
     }
 
     /// Its entry in the table.
@@ -66,10 +78,10 @@ impl Number {
         self.0 as usize % ENTRIES
     }
 
-    /// Names the latch of a block and its neighbours: several of a fork may be written at a time.
+    /// Names the latch of a block and its neighbours: several of an extent may be written at a time.
     #[must_use]
     pub fn latch(self, block: u64) -> u64 {
-        u64::from(self.0) * LATCHES + block / NEIGHBOURS % LATCHES
+        self.0 * LATCHES + block / NEIGHBOURS % LATCHES
     }
 
     /// Names all of them.
@@ -81,23 +93,31 @@ impl Number {
     /// As a number.
     #[must_use]
     pub fn bits(self) -> u64 {
-        u64::from(self.0)
+        self.0
     }
 
     /// The number with these [`bits`](Self::bits).
     #[must_use]
     pub fn of_bits(bits: u64) -> Self {
-        Self(bits as u32)
+        Self(bits)
     }
 
     fn of(entry: usize, state: u64) -> Self {
-        Self(((state & !TAKEN) << ENTRY_BITS) as u32 | entry as u32)
+        Self(life(state) << ENTRY_BITS | entry as u64)
     }
 }
 
-fn keys(fork: &Fork) -> [u64; 2] {
+fn life(state: u64) -> u64 {
+    state & !TAKEN
+}
+
+fn keys(Extent { fork, index }: &Extent) -> [u64; 2] {
     let pair = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
-    [pair(fork.tablespace, fork.database), u64::from(fork.relation) << 8 | u64::from(fork.kind)]
+    let kind = u64::from(fork.kind) & 3;
+    [
+        pair(fork.tablespace, fork.database),
+        pair(fork.relation, 0) | kind << INDEXES.ilog2() | u64::from(*index),
+    ]
 }
 
 fn bucket(keys: [u64; 2]) -> usize {
@@ -131,10 +151,10 @@ impl<'a> Names<'a> {
         first..first + WAYS
     }
 
-    /// The number that the fork has.
+    /// The number that the extent has.
     #[must_use]
-    pub fn find(&self, fork: &Fork) -> Option<Number> {
-        let keys = keys(fork);
+    pub fn find(&self, extent: &Extent) -> Option<Number> {
+        let keys = keys(extent);
         Self::ways(keys).find_map(|entry| {
             let state = self.state(entry);
             let here = state & TAKEN != 0 && self.is(entry, keys) && self.state(entry) == state;
@@ -142,58 +162,86 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Gives a fork without a number a free one or, with `displace`, that of another fork. Only one process at a time may
-    /// call this.
-    pub fn assign(&self, fork: &Fork, displace: bool) -> Option<Number> {
-        if let Some(number) = self.find(fork) {
-            return Some(number);
+    /// Whether [`assign`](Self::assign) would give the extent a number; else why not.
+    ///
+    /// # Errors
+    /// If it would not.
+    pub fn may_assign(&self, extent: &Extent, displace: bool) -> Result<(), Lack> {
+        self.entry_for(keys(extent), displace).map(drop)
+    }
+
+    /// A free entry, or with `displace` one that may be taken from its extent.
+    fn entry_for(&self, keys: [u64; 2], displace: bool) -> Result<usize, Lack> {
+        let is_taken = |entry: &usize| self.state(*entry) & TAKEN != 0;
+        let lives = |entry: &usize| LIVES.saturating_sub(life(self.state(*entry)));
+        if let Some(free) = Self::ways(keys).find(|e| !is_taken(e) && lives(e) > 0) {
+            return Ok(free);
         }
-        let keys = keys(fork);
-        let usable = |entry: &usize| self.state(*entry) & !TAKEN < LAPS;
-        let free = Self::ways(keys).filter(usable).find(|e| self.state(*e) & TAKEN == 0);
-        let displaced = || {
-            // The keys of the fork select it: the order of use is not recorded.
-            let entry = Self::ways(keys).start + (keys[1] / 256) as usize % WAYS;
-            self.end(entry, self.state(entry));
-            entry
-        };
-        let entry = free.or_else(|| displace.then(displaced)).filter(usable)?;
+        // The keys select it: the order of use is not recorded.
+        let first = (keys[1] ^ keys[1] >> 32) as usize;
+        let mut ways = (0..WAYS).map(|way| Self::ways(keys).start + (first + way) % WAYS);
+        match ways.find(|e| is_taken(e) && lives(e) > 1) {
+            Some(other) if displace => Ok(other),
+            Some(_) => Err(Lack::Crowded),
+            None => Err(Lack::WornOut),
+        }
+    }
+
+    /// Gives an extent without a number a free one or, with `displace`, that of another extent. Only one process at a time
+    /// may call this.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn assign(&self, extent: &Extent, displace: bool) -> Result<Number, Lack> {
+        if let Some(number) = self.find(extent) {
+            return Ok(number);
+        }
+        let keys = keys(extent);
+        let entry = self.entry_for(keys, displace)?;
+        let before = self.state(entry);
+        if before & TAKEN != 0 {
+            self.end(entry, before);
+        }
         (0..2).for_each(|i| self.word(entry, i).store(keys[i], Release));
         let state = self.state(entry) | TAKEN;
         self.word(entry, 2).store(state, Release);
-        Some(Number::of(entry, state))
+        Ok(Number::of(entry, state))
     }
 
-    /// The fork that an entry is of.
-    fn fork(&self, entry: usize) -> Option<Fork> {
+    /// The extent that an entry is of.
+    fn extent(&self, entry: usize) -> Option<Extent> {
         let state = self.state(entry);
         let [first, second] = [0, 1].map(|i| self.word(entry, i).load(Acquire));
         let here = state & TAKEN != 0 && self.state(entry) == state;
-        here.then_some(Fork {
+        let fork = Fork {
             tablespace: (first >> 32) as u32,
             database: first as u32,
-            relation: (second >> 8) as u32,
-            kind: second as u8,
-        })
+            relation: (second >> 32) as u32,
+            kind: (second >> INDEXES.ilog2()) as u8 & 3,
+        };
+        here.then_some(Extent { fork, index: (second % INDEXES) as u32 })
     }
 
-    /// The fork that has this number.
+    /// The extent that has this number.
     #[must_use]
-    pub fn fork_of(&self, number: Number) -> Option<Fork> {
+    pub fn extent_of(&self, number: Number) -> Option<Extent> {
         let entry = number.entry();
-        let fork = self.fork(entry)?;
-        (Number::of(entry, self.state(entry)) == number).then_some(fork)
+        let extent = self.extent(entry)?;
+        (Number::of(entry, self.state(entry)) == number).then_some(extent)
     }
 
     fn end(&self, entry: usize, state: u64) {
-        let next = (state & !TAKEN) + 1;
+        let next = match is_active(Mutant::ReusesLife) {
+            true => life(state),
+            false => life(state) + 1,
+        };
         // A faster process has done the same.
         let _ = self.word(entry, 2).compare_exchange(state, next, AcqRel, Acquire);
     }
 
-    /// Removes the fork's number, and so its pages from the cache. Returns whether it had one.
-    pub fn retire(&self, fork: &Fork) -> bool {
-        let keys = keys(fork);
+    /// Removes the extent's number, and so its pages from the cache. Returns whether it had one.
+    pub fn retire(&self, extent: &Extent) -> bool {
+        let keys = keys(extent);
         let mut had = false;
         for entry in Self::ways(keys) {
             let state = self.state(entry);
@@ -205,7 +253,7 @@ impl<'a> Names<'a> {
         had
     }
 
-    /// Entries that forks have.
+    /// Entries that extents have.
     pub fn taken(&self) -> impl Iterator<Item = usize> + 'a {
         let names = *self;
         (0..ENTRIES).filter(move |entry| names.state(*entry) & TAKEN != 0)
@@ -224,7 +272,7 @@ impl<'a> Names<'a> {
     #[must_use]
     pub fn restore(&self, [entry, a, b, state]: [u64; 4]) -> bool {
         let sound = entry < ENTRIES as u64
-            && state & !TAKEN <= LAPS
+            && life(state) <= LIVES - state / TAKEN
             && bucket([a, b]) == entry as usize / WAYS;
         if sound {
             for (word, value) in [a, b, state].into_iter().enumerate() {
@@ -243,86 +291,133 @@ mod tests {
         (0..WORDS).map(|_| AtomicU64::new(0)).collect()
     }
 
-    fn fork(relation: u32) -> Fork {
-        Fork { tablespace: 1663, database: 5, relation, kind: 0 }
+    fn extent(relation: u32) -> Extent {
+        Extent { fork: Fork { tablespace: 1663, database: 5, relation, kind: 0 }, index: 0 }
+    }
+
+    fn mates(count: usize) -> Vec<Extent> {
+        let same = |e: &Extent| bucket(keys(e)) == bucket(keys(&extent(0)));
+        (0..4_000_000).map(extent).filter(same).take(count).collect()
+    }
+
+    /// All entries of a bucket have so many lives behind them.
+    fn age(names: &Names<'_>, of: &Extent, lives: u64) {
+        Names::ways(keys(of)).for_each(|entry| names.word(entry, 2).store(lives, Release));
     }
 
     #[test]
-    fn a_fork_keeps_its_number_until_it_is_retired_and_never_gets_it_back() {
+    fn an_extent_keeps_its_number_until_it_is_retired_and_never_gets_it_back() {
         let words = words();
         let names = Names::new(&words);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..100 {
-            let number = names.assign(&fork(1), false).unwrap();
-            assert_eq!(names.find(&fork(1)), Some(number));
-            assert_eq!(names.assign(&fork(1), false), Some(number));
-            assert_eq!(names.fork_of(number), Some(fork(1)));
-            assert!(seen.insert(number.0));
-            assert!(names.retire(&fork(1)));
-            assert!(!names.retire(&fork(1)));
-            assert_eq!((names.find(&fork(1)), names.fork_of(number)), (None, None));
+            let number = names.assign(&extent(1), false).unwrap();
+            assert_eq!(names.find(&extent(1)), Some(number));
+            assert_eq!(names.assign(&extent(1), false), Ok(number));
+            assert_eq!(names.extent_of(number), Some(extent(1)));
+            assert!(seen.insert(number));
+            assert!(names.retire(&extent(1)));
+            assert!(!names.retire(&extent(1)));
+            assert_eq!((names.find(&extent(1)), names.extent_of(number)), (None, None));
         }
     }
 
     #[test]
-    fn every_fork_and_block_has_a_page_of_its_own() {
+    fn every_extent_and_block_has_a_page_of_its_own() {
         let words = words();
         let names = Names::new(&words);
         let mut pages = std::collections::HashSet::new();
-        for relation in 0..1_000 {
-            for kind in 0..4 {
-                let fork = Fork { kind, ..fork(relation) };
-                let number = names.assign(&fork, true).unwrap();
-                for block in [0, 1, BLOCKS_MOST - 1] {
-                    let page = number.page(block).unwrap();
+        for relation in 0..500 {
+            for (kind, index) in (0..4).flat_map(|kind| [(kind, 0), (kind, INDEXES as u32 - 1)]) {
+                let one = Extent { fork: Fork { kind, ..extent(relation).fork }, index };
+                let number = names.assign(&one, true).unwrap();
+                assert_eq!(names.extent_of(number), Some(one));
+                for block in [0, 1, EXTENT_BLOCKS - 1] {
+                    let page = number.page(block);
                     assert!(page < larder_core::pagelog::PAGES_MOST && pages.insert(page));
                     assert_eq!(Number::of_page(page), (number, block));
                 }
-                assert_eq!(number.page(BLOCKS_MOST), None);
             }
         }
+        let last = Number::of(ENTRIES - 1, LIVES - 1).page(EXTENT_BLOCKS - 1);
+        assert_eq!(last, larder_core::pagelog::PAGES_MOST - 1);
     }
 
     #[test]
     fn a_full_bucket_gives_an_entry_away_if_it_may() {
         let words = words();
         let names = Names::new(&words);
-        let same = |f: &Fork| bucket(keys(f)) == bucket(keys(&fork(0)));
-        let mates: Vec<Fork> = (0..2_000_000).map(fork).filter(same).take(WAYS + 1).collect();
+        let mates = mates(WAYS + 1);
         assert_eq!(mates.len(), WAYS + 1);
         for mate in &mates[..WAYS] {
-            assert!(names.assign(mate, false).is_some());
+            assert!(names.assign(mate, false).is_ok());
         }
-        assert_eq!(names.assign(&mates[WAYS], false), None);
-        assert!(names.assign(&mates[WAYS], true).is_some());
+        assert_eq!(names.may_assign(&mates[WAYS], false), Err(Lack::Crowded));
+        assert_eq!(names.assign(&mates[WAYS], false), Err(Lack::Crowded));
+        assert!(names.assign(&mates[WAYS], true).is_ok());
         assert_eq!(mates.iter().filter(|m| names.find(m).is_some()).count(), WAYS);
     }
 
     #[test]
-    fn an_entry_ends_with_its_laps() {
+    fn an_extent_has_as_many_lives_as_the_document_says() {
         let words = words();
         let names = Names::new(&words);
-        let mut given = 0;
-        while names.assign(&fork(1), true).is_some() {
-            names.retire(&fork(1));
-            given += 1;
+        let mut last = names.assign(&extent(1), false).unwrap();
+        let entry = last.entry();
+        names.retire(&extent(1));
+        // Not all of them, which would take long under a sanitizer.
+        for first in [1, (1 << 24) - 1_000] {
+            names.word(entry, 2).store(first, Release);
+            for life in first..first + 999 {
+                let number = names.assign(&extent(1), false).unwrap();
+                assert_eq!((number.entry(), number.bits() >> ENTRY_BITS), (entry, life));
+                assert!(number.bits() > last.bits() && names.retire(&extent(1)));
+                last = number;
+            }
         }
-        assert_eq!(given, WAYS * LAPS as usize);
+        assert_eq!(names.assign(&extent(1), false).unwrap().entry(), entry, "the last life");
+        names.retire(&extent(1));
+        assert_ne!(names.assign(&extent(1), false).unwrap().entry(), entry);
+    }
+
+    #[test]
+    fn a_worn_entry_is_not_raised_and_its_table_is_restored() {
+        let (one, two) = (words(), words());
+        let (names, later) = (Names::new(&one), Names::new(&two));
+        let mates = mates(WAYS + 2);
+        age(&names, &mates[0], LIVES - 1);
+        let numbers: Vec<Number> =
+            (0..WAYS).map(|i| names.assign(&mates[i], true).unwrap()).collect();
+        // None may be displaced: its entry would have no life for the next extent.
+        for displace in [false, true] {
+            assert_eq!(names.assign(&mates[WAYS], displace), Err(Lack::WornOut));
+        }
+        assert!((0..WAYS).all(|i| names.find(&mates[i]) == Some(numbers[i])));
+        assert!(mates.iter().take(WAYS).all(|mate| names.retire(mate)));
+        for mate in mates.iter().cycle().take(100) {
+            assert!(!names.retire(mate));
+            assert_eq!(names.assign(mate, true), Err(Lack::WornOut));
+            assert_eq!(names.may_assign(mate, true), Err(Lack::WornOut));
+        }
+        assert_eq!(names.save().count(), WAYS);
+        assert!(names.save().all(|entry| later.restore(entry)));
+        assert_eq!(later.assign(&mates[0], true), Err(Lack::WornOut));
     }
 
     #[test]
     fn what_is_saved_is_restored_and_nonsense_is_not() {
         let (one, two) = (words(), words());
         let (names, later) = (Names::new(&one), Names::new(&two));
-        let kept = names.assign(&fork(7), true).unwrap();
-        names.assign(&fork(8), true).unwrap();
-        names.retire(&fork(8));
+        let kept = names.assign(&extent(7), true).unwrap();
+        names.assign(&extent(8), true).unwrap();
+        names.retire(&extent(8));
         assert!(names.save().all(|entry| later.restore(entry)));
-        assert_eq!(later.find(&fork(7)), Some(kept));
-        assert_ne!(later.assign(&fork(8), true), None);
+        assert_eq!(later.find(&extent(7)), Some(kept));
+        assert!(later.assign(&extent(8), true).is_ok());
         let [entry, a, b, state] = names.save().next().unwrap();
         assert!(!later.restore([ENTRIES as u64, a, b, state]));
         assert!(!later.restore([entry ^ 8, a, b, state]));
-        assert!(!later.restore([entry, a, b, state | LAPS << 1]));
+        assert!(!later.restore([entry, a, b, state | LIVES << 1]));
+        assert!(!later.restore([entry, a, b, TAKEN | LIVES]), "no number has this life");
     }
 }

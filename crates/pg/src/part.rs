@@ -41,6 +41,9 @@ pub fn again(
         Some(_) => return Err(Unusable::OtherLog),
         None => return Err(Unusable::NoGuard),
     }
+    if kept.is_old {
+        return Err(Unusable::OldLog);
+    }
     // The memory is made for the log that the file describes, so that must be one that flash can have, with the server's
     // pages.
     let log = kept.log;
@@ -115,7 +118,8 @@ pub fn own(armed: &Armed, start: &Start<'_>, is_new: bool) -> Result<(), Unusabl
     let names: Vec<[u64; 4]> = area.names().save().collect();
     let control = &start.server.control;
     let (system, control) = (control.system, control.hash);
-    let kept = Kept { system, control, log, stamp: Kept::new_stamp(), file, names };
+    let stamp = Kept::new_stamp();
+    let kept = Kept { system, control, log, stamp, file, names, is_old: false };
     if is_new {
         Kept { stamp: SETTLED, names: Vec::new(), ..kept }.save(&armed.directory)?;
         let guard = Guard { volume: log.volume, directory: armed.directory.path().to_owned() };
@@ -140,7 +144,8 @@ pub fn give_up(armed: &Armed, start: &Start<'_>) -> Result<(), Unusable> {
     let control = &start.server.control;
     let (system, control) = (control.system, control.hash);
     let (file, names) = (0, Vec::new());
-    Kept { system, control, log, stamp: SETTLED, file, names }.save(&armed.directory)?;
+    let kept = Kept { system, control, log, stamp: SETTLED, file, names, is_old: false };
+    kept.save(&armed.directory)?;
     Guard::remove(start.data())?;
     Ok(Kept::remove(&armed.directory)?)
 }
@@ -150,20 +155,24 @@ pub fn give_up(armed: &Armed, start: &Start<'_>) -> Result<(), Unusable> {
 fn reconcile(armed: &Armed) -> Result<(), Unusable> {
     let pool = armed.join(true).map_err(Unusable::Join)?;
     let log = pool.flash().log();
-    let mut ends: HashMap<(u64, u64), u64> = HashMap::new();
+    let extents = pool.flash().extents();
+    let mut ends: HashMap<Number, u64> = HashMap::new();
     let mut gone = Vec::new();
     for (page, ..) in log.valid_pages() {
         let (number, block) = Number::of_page(page);
-        let segment = block / armed.segment_blocks;
-        let end = match ends.entry((number.bits(), segment)) {
+        let end = match ends.entry(number) {
             Entry::Occupied(end) => *end.get(),
-            Entry::Vacant(end) => {
-                let fork = pool.area().names().fork_of(number);
-                let blocks = fork.map(|fork| armed.blocks_of(&fork, segment as u32));
-                *end.insert(blocks.transpose()?.unwrap_or(0))
+            Entry::Vacant(vacant) => {
+                let mut end = 0;
+                if let Some(extent) = pool.area().names().extent_of(number) {
+                    let (segment, first) = extents.place(&extent);
+                    let blocks = armed.blocks_of(&extent.fork, segment as u32)?;
+                    end = blocks.saturating_sub(first);
+                }
+                *vacant.insert(end)
             }
         };
-        if block % armed.segment_blocks >= end {
+        if block >= end {
             gone.push(page);
         }
     }

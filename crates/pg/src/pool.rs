@@ -99,12 +99,12 @@ impl Pool {
         self.flash.block(segment, block)
     }
 
-    /// The page of a block; the fork gets a number if it has none.
+    /// The page of a block; its extent gets a number if it has none.
     #[must_use]
     pub fn page(&self, fork: &Fork, block: u64) -> Option<u64> {
         // With dirty pages on flash, another process may be about to put one under the number that would be displaced.
         let displace = self.policy.disk_suffices();
-        self.flash.number(fork, displace)?.page(block)
+        self.flash.assign_page(fork, block, displace)
     }
 
     /// The page in a frame is about to be replaced by the page `next`. `copy` copies its bytes. Returns how the next page
@@ -205,20 +205,19 @@ impl Pool {
     /// The blocks of these that flash holds and the disk may have an older version of, with their bytes.
     #[must_use]
     pub fn newer(&self, fork: &Fork, blocks: Range<u64>) -> Vec<(u64, Buf)> {
-        let number = self.area().names().find(fork).filter(|_| !self.policy.disk_suffices());
-        let Some(number) = number else { return Vec::new() };
-        blocks
-            .filter_map(|block| Some((block, self.look(number.page(block)?, Use::Access)?)))
-            .collect()
+        if self.policy.disk_suffices() {
+            return Vec::new();
+        }
+        let newest = |block| self.look(self.flash.page(fork, block)?, Use::Access);
+        blocks.filter_map(|block| Some((block, newest(block)?))).collect()
     }
 
     /// Runs of these blocks that flash does not have.
     #[must_use]
     pub fn lacks(&self, fork: &Fork, blocks: Range<u64>) -> Vec<Range<u64>> {
-        let Some(number) = self.area().names().find(fork) else { return vec![blocks] };
         let mut runs: Vec<Range<u64>> = Vec::new();
         for block in blocks {
-            if number.page(block).is_some_and(|page| self.flash.log().has(page)) {
+            if self.flash.page(fork, block).is_some_and(|page| self.flash.log().has(page)) {
                 continue;
             }
             match runs.last_mut() {
@@ -252,12 +251,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes the dirty pages of a fork back to the disk.
+    /// Writes the dirty pages of a segment back to the disk.
     ///
     /// # Errors
     /// If that fails.
-    pub fn settle(&self, fork: &Fork) -> Result<(), Failure> {
-        self.policy.settle(&self.flash, fork)
+    pub fn settle(&self, fork: &Fork, segment: u32) -> Result<(), Failure> {
+        self.policy.settle(&self.flash, fork, segment)
     }
 
     /// Writes all dirty pages back to the disk.
@@ -270,7 +269,7 @@ impl Pool {
 
     /// Keeps other processes from writing these pages back.
     #[must_use]
-    pub fn hold(&self, pages: &Range<u64>) -> Vec<Locked> {
+    pub fn hold(&self, pages: &[u64]) -> Vec<Locked> {
         self.policy.hold(&self.flash, pages)
     }
 
@@ -308,13 +307,17 @@ impl Pool {
         self.policy.clear(&self.flash, page)
     }
 
-    /// The disk is about to be written there, in a file that ends with the block `end` of its fork.
+    /// The disk is about to be written there, so many pages before the end of the file.
     ///
     /// # Errors
     /// If the log may still have the old version.
-    pub fn begin_write(&self, page: u64, end: impl FnOnce() -> u64) -> Result<Writing, Failure> {
+    pub fn begin_write(
+        &self,
+        page: u64,
+        before_end: impl FnOnce() -> u64,
+    ) -> Result<Writing, Failure> {
         let frames = self.area().frames();
-        let ring = !process::writes_for_all() && self.runs.write(page, frames, end);
+        let ring = !process::writes_for_all() && self.runs.write(page, frames, before_end);
         let enters = !ring || self.flash.log().has(page) || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
         now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
@@ -342,7 +345,7 @@ impl Pool {
     }
 
     /// Drops the blocks of a segment from this one on, before the server truncates or drops the file; `on_disk` counts the
-    /// blocks in it. The caller holds no page, since a tombstone needs room. No page of the fork is written back until the
+    /// blocks in it. The caller holds no page, since a tombstone needs room. No page of the file is written back until the
     /// result is dropped.
     ///
     /// # Errors
@@ -354,23 +357,26 @@ impl Pool {
         from: u64,
         on_disk: &dyn Fn() -> io::Result<u64>,
     ) -> Result<Vec<Locked>, Failure> {
-        // Looked up before it is retired: a process that saw the name earlier may be writing.
-        let number = self.area().names().find(fork);
-        if segment == 0 && from == 0 {
-            self.flash.retire(fork);
-        } else if let Some(number) = number {
-            let end = self.policy.forgets(self.flash.segment_blocks(), on_disk);
-            self.flash.bury(number, segment, from..end.max(from))?;
+        // Looked up before they are retired: a process that saw one earlier may be writing.
+        let numbers = self.flash.numbers(fork, segment);
+        if numbers.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(number.map_or_else(Vec::new, |number| self.policy.latch(&self.flash, number)))
+        if from == 0 {
+            self.flash.retire(fork, segment);
+        } else {
+            let end = self.policy.forgets(self.flash.extents().segment_blocks(), on_disk);
+            self.flash.bury(fork, segment, &(from..end.max(from)))?;
+        }
+        Ok(self.policy.latch(&self.flash, &numbers))
     }
 
     /// See [`Policy::commit`].
     ///
     /// # Errors
     /// As there.
-    pub fn commit(&self, fork: &Fork) -> Result<(), Failure> {
-        self.policy.commit(&self.flash, fork)
+    pub fn commit(&self, fork: &Fork, segment: u32) -> Result<(), Failure> {
+        self.policy.commit(&self.flash, fork, segment)
     }
 
     /// See [`Policy::commit_all`].

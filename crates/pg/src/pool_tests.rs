@@ -88,7 +88,7 @@ impl Rig {
     }
 
     fn write(&self, block: u64, value: u8) {
-        let writing = self.pool.begin_write(self.page(block), || block).unwrap();
+        let writing = self.pool.begin_write(self.page(block), || 0).unwrap();
         self.pool.end_write(writing, &page_of(value));
     }
 
@@ -129,7 +129,7 @@ fn a_page_that_was_changed_in_its_frame_does_not_enter() {
 fn a_page_that_was_written_since_does_not_enter_though_its_bytes_are_those_that_were_read() {
     let rig = Rig::new(LogPolicy::Through);
     rig.read(0, 3, 5);
-    let writing = rig.pool.begin_write(rig.page(3), || 4).unwrap();
+    let writing = rig.pool.begin_write(rig.page(3), || 0).unwrap();
     rig.pool.leaves(0, None, || Buf::copy_of(&page_of(5)));
     assert_eq!(rig.has(3), None);
     rig.pool.end_write(writing, &page_of(6));
@@ -139,8 +139,8 @@ fn a_page_that_was_written_since_does_not_enter_though_its_bytes_are_those_that_
 #[test]
 fn a_write_ends_only_if_nothing_came_after_it() {
     let rig = Rig::new(LogPolicy::Through);
-    let first = rig.pool.begin_write(rig.page(3), || 4).unwrap();
-    let second = rig.pool.begin_write(rig.page(3), || 4).unwrap();
+    let first = rig.pool.begin_write(rig.page(3), || 0).unwrap();
+    let second = rig.pool.begin_write(rig.page(3), || 0).unwrap();
     rig.pool.end_write(first, &page_of(5));
     assert_eq!(rig.has(3), None);
     rig.pool.end_write(second, &page_of(6));
@@ -151,7 +151,7 @@ fn a_write_ends_only_if_nothing_came_after_it() {
 fn what_a_relation_is_extended_by_does_not_enter() {
     let rig = Rig::new(LogPolicy::Through);
     rig.write(3, 5);
-    let writing = rig.pool.begin_write(rig.page(3), || 4).unwrap();
+    let writing = rig.pool.begin_write(rig.page(3), || 0).unwrap();
     rig.pool.end_write(writing, &vec![0; PAGE]);
     assert_eq!(rig.has(3), None);
 }
@@ -186,11 +186,47 @@ fn a_fork_that_is_dropped_takes_its_pages_along_and_a_cut_one_its_tail() {
     let before = rig.page(3);
     rig.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
     assert_ne!(rig.page(3), before);
-    assert_eq!([3, 31, 32].map(|b| rig.has(b)), [None; 3]);
+    assert_eq!([3, 31, 32].map(|b| rig.has(b)), [None, None, Some(5)], "the other file is there");
+    rig.pool.forget(&FORK, 1, 0, &|| Ok(32)).unwrap();
+    assert_eq!(rig.has(32), None);
+}
+
+/// Mutant `reuses-life`: pages of the earlier file would be found in the later one.
+#[test]
+fn a_file_that_is_made_again_has_none_of_the_old_pages_however_often() {
+    for policy in [LogPolicy::Through, LogPolicy::Bounded] {
+        let rig = Rig::new(policy);
+        let mut pages = std::collections::HashSet::new();
+        for _ in 0..5_000 {
+            assert!(pages.insert(rig.page(3)), "a number is used again");
+            assert_eq!(rig.has(3), None);
+            if pages.len() < 100 {
+                rig.write(3, 5);
+            }
+            rig.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
+        }
+    }
 }
 
 #[test]
-fn bounded_brings_pages_to_the_disk_with_a_flush_of_their_fork_and_not_before() {
+fn a_file_that_can_have_no_number_is_reported_once_and_not_cached() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    let told = || rig.pool.area().get(Mark::ToldCrowded);
+    let fork = |relation| Fork { relation, ..FORK };
+    let number = |relation| rig.pool.page(&fork(relation), 0);
+    let first = (1000..).find(|relation| number(*relation).is_none()).unwrap();
+    assert_eq!((number(first), told()), (None, 1));
+    let changes = rig.pool.area().get(Mark::NamesChanged);
+    assert_eq!((number(first), told()), (None, 1));
+    assert_eq!(rig.pool.area().get(Mark::NamesChanged), changes, "it takes no latch again");
+    // Under `through` another file gives its place up.
+    let rig = Rig::new(LogPolicy::Through);
+    assert!((1000..=first).all(|relation| rig.pool.page(&fork(relation), 0).is_some()));
+    assert_eq!(rig.pool.area().get(Mark::ToldCrowded), 0);
+}
+
+#[test]
+fn bounded_brings_pages_to_the_disk_with_a_flush_of_their_file_and_not_before() {
     let rig = Rig::new(LogPolicy::Bounded);
     File::create(rig.directory.path().join("base/5/100.1")).unwrap().set_len(32 * 8192).unwrap();
     for block in [3, 33] {
@@ -198,12 +234,13 @@ fn bounded_brings_pages_to_the_disk_with_a_flush_of_their_fork_and_not_before() 
     }
     assert_eq!([3, 33].map(|b| rig.has(b)), [Some(9), Some(9)]);
     assert_eq!([3, 33].map(|b| rig.on_disk(b)), [1, 0]);
-    rig.pool.settle(&Fork { relation: 101, ..FORK }).unwrap();
+    rig.pool.settle(&Fork { relation: 101, ..FORK }, 0).unwrap();
+    rig.pool.settle(&FORK, 2).unwrap();
     assert_eq!(rig.on_disk(3), 1);
-    rig.pool.settle(&FORK).unwrap();
+    rig.pool.settle(&FORK, 1).unwrap();
     assert_eq!([3, 33].map(|b| rig.on_disk(b)), [9, 9]);
     assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
-    rig.pool.settle(&FORK).unwrap();
+    rig.pool.settle(&FORK, 1).unwrap();
     assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
 }
 
@@ -248,7 +285,7 @@ fn what_was_dropped_does_not_come_to_the_disk_and_no_file_grows() {
 fn a_fork_is_not_dropped_while_somebody_brings_a_page_of_it_to_the_disk() {
     let rig = Rig::new(LogPolicy::Bounded);
     rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
-    let names = || rig.pool.area().names().find(&FORK);
+    let names = || rig.pool.flash().numbers(&FORK, 0).first().copied();
     let writing = rig.pool.flash().log().host().latch(names().unwrap().latch(3));
     let dropped = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -265,6 +302,15 @@ fn a_fork_is_not_dropped_while_somebody_brings_a_page_of_it_to_the_disk() {
         drop(writing);
         cutter.join().unwrap();
     });
+}
+
+#[test]
+fn pages_are_held_in_any_number_and_order() {
+    let rig = Rig::new(LogPolicy::Bounded);
+    let pages: Vec<u64> = (0..2_000).rev().map(|i| rig.page(3) + 16 * i).collect();
+    let held = rig.pool.hold(&pages).len();
+    assert_eq!(held, rig.pool.flash().log().host().hold_all(&(0..32_000)).len());
+    assert!(held > 32 && rig.pool.hold(&[]).is_empty());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Shape};
 
-use crate::area::{Area, Mark};
+use crate::area::{Area, LAYOUT, Mark};
 use crate::control::Control;
 use crate::earlier;
 use crate::error::Unusable;
@@ -128,6 +128,7 @@ impl Place {
         area.set(Mark::Control, self.server.control.hash);
         area.set(Mark::FlashFile, number);
         area.set(Mark::Boot, memory::boot());
+        area.set(Mark::Layout, LAYOUT);
         let pool = armed.join(false).unwrap();
         Ok(Run { pool, how })
     }
@@ -180,6 +181,6 @@ impl Run {
     }
 
     pub fn commit(&self, fork: &Fork) {
-        self.pool.commit(fork).unwrap();
+        self.pool.commit(fork, 0).unwrap();
     }
 }

@@ -72,9 +72,8 @@ impl Runs {
         self.read.set(page);
     }
 
-    /// This process writes a page of a file that ends with the block `end` of its fork. Returns whether it came through a
-    /// ring.
-    pub fn write(&self, page: u64, frames: u64, end: impl FnOnce() -> u64) -> bool {
+    /// This process writes a page, so many pages before the end of the file. Returns whether it came through a ring.
+    pub fn write(&self, page: u64, frames: u64, before_end: impl FnOnce() -> u64) -> bool {
         let mut runs = self.runs.get();
         // The nearest: COPY is in two runs of a table, a ring apart, since it writes new pages before it fills them.
         let near = |(i, (last, _)): (usize, &(u64, u64))| Some((ahead(*last, page, frames)?, i));
@@ -83,21 +82,20 @@ impl Runs {
         runs[..=found.unwrap_or(RUNS - 1)].rotate_right(1);
         runs[0] = (page, length);
         self.runs.set(runs);
-        let behind_end =
-            || end().saturating_sub(Number::of_page(page).1) <= frames / PART + AT_ONCE;
-        length >= SHORT && (ahead(page, self.read.get(), frames).is_some() || behind_end())
+        let is_near_end = || before_end() <= frames / PART + AT_ONCE;
+        length >= SHORT && (ahead(page, self.read.get(), frames).is_some() || is_near_end())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::BLOCKS_MOST;
+    use crate::extent::EXTENT_BLOCKS;
 
     #[test]
     fn a_frame_of_a_ring_returns_soon_with_a_page_further_on() {
         let frames = 1024;
-        let one = |block| 7 * BLOCKS_MOST + block;
+        let one = |block| 7 * EXTENT_BLOCKS + block;
         let left =
             |block, fill| Record { page: one(block), epoch: 0, hash: None, checksum: 0, fill };
         assert!(has(&left(100, 50), one(132), 82, frames));
@@ -106,15 +104,14 @@ mod tests {
         assert!(!has(&left(100, 50), one(68), 82, frames), "backwards");
         assert!(!has(&left(100, 50), one(100), 82, frames), "the same page");
         assert!(!has(&left(100, 50), one(132), 50 + 513, frames), "in the clock's order");
-        assert!(!has(&left(100, 50), 8 * BLOCKS_MOST + 132, 82, frames), "another fork");
+        assert!(!has(&left(100, 50), 8 * EXTENT_BLOCKS + 132, 82, frames), "another file");
     }
 
     const FRAMES: u64 = 1024;
-    /// A page that was just added is behind the end.
     const NEAR: fn() -> u64 = || 0;
 
     fn one(fork: u64, block: u64) -> u64 {
-        fork * BLOCKS_MOST + block
+        fork * EXTENT_BLOCKS + block
     }
 
     #[test]
@@ -138,7 +135,7 @@ mod tests {
     fn a_run_in_the_order_of_the_clock_comes_through_no_ring() {
         let runs = Runs::default();
         for step in 0..50 {
-            assert!(!runs.write(one(7, step), FRAMES, || step + FRAMES), "{step}");
+            assert!(!runs.write(one(7, step), FRAMES, || FRAMES), "{step}");
         }
         runs.read(one(7, 49 + 32));
         assert!(runs.write(one(7, 50), FRAMES, || 1 << 20), "VACUUM, in the middle of a table");

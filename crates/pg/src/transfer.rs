@@ -382,7 +382,7 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
         return Plan::Absorbed;
     }
     // What is covered in part stays in part what it was.
-    if !whole && let Err(failure) = pool.settle(&fork) {
+    if !whole && let Err(failure) = pool.settle(&fork, segment) {
         return Plan::Refused(failure);
     }
     let cleared = numbered.iter().flatten().try_for_each(|page| pool.clear(*page));
@@ -390,13 +390,10 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
         pool.fail(failure);
         return Plan::Refused(failure);
     }
-    let held = numbered.iter().flatten().fold(None, |range: Option<(u64, u64)>, page| {
-        Some(range.map_or((*page, *page), |(first, last)| (first.min(*page), last.max(*page))))
-    });
-    let holds = held.map_or_else(Vec::new, |(first, last)| pool.hold(&(first..last + 1)));
-    let end_of_file = || pool.block(segment, size_of_file(fd) / page_bytes);
+    let holds = pool.hold(&numbered.iter().flatten().copied().collect::<Vec<u64>>());
     let begin = |page: Option<u64>| {
-        let writing = pool.begin_write(page?, end_of_file);
+        let writing =
+            pool.begin_write(page?, || size_of_file(fd).saturating_sub(start) / page_bytes);
         writing.inspect_err(|failure| pool.fail(*failure)).ok()
     };
     let begun = numbered.into_iter().map(begin).collect();
@@ -423,21 +420,21 @@ pub fn forget(file: File, length: off_t) -> Option<Vec<Locked>> {
     .flatten()
 }
 
-/// All of the fork that a file is of may change.
+/// All of a file may change.
 pub fn forget_all(file: File) {
-    let File::Segment(fork, _) = file else { return };
+    let File::Segment(fork, segment) = file else { return };
     let or_fail = |pool: &Pool, done: Result<(), Failure>| {
         if let Err(failure) = done {
             pool.fail(failure);
         }
     };
-    here::with(|_, pool| or_fail(pool, pool.settle(&fork)));
-    drop(forget(File::Segment(fork, 0), 0));
+    here::with(|_, pool| or_fail(pool, pool.settle(&fork, segment)));
+    drop(forget(file, 0));
     here::with(|_, pool| or_fail(pool, pool.commit_names()));
 }
 
-/// Writes all dirty pages of a fork from flash to the disk.
+/// Writes all dirty pages of a file from flash to the disk.
 pub fn settle(file: File) -> Result<(), Errno> {
-    let File::Segment(fork, _) = file else { return Ok(()) };
-    here::with(|_, pool| pool.settle(&fork)).unwrap_or(Ok(())).map_err(Failure::errno)
+    let File::Segment(fork, segment) = file else { return Ok(()) };
+    here::with(|_, pool| pool.settle(&fork, segment)).unwrap_or(Ok(())).map_err(Failure::errno)
 }

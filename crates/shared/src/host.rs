@@ -96,16 +96,20 @@ impl Member {
     /// # Errors
     /// The memory has no room for another member.
     pub fn join(memory: &Arc<Memory>, devices: Devices) -> Result<Self, Errno> {
-        let entry = Entry::take(memory).ok_or(Errno::ENOSPC)?;
-        let member = Self(Rc::new(Inner {
-            entry,
-            memory: Arc::clone(memory),
-            devices,
-            slow: Slow::default(),
-        }));
+        Ok(Self::of(Entry::take(memory).ok_or(Errno::ENOSPC)?, memory, devices))
+    }
+
+    /// As above, for a thread that writes pages for another member.
+    fn join_as_writer(memory: &Arc<Memory>, devices: Devices) -> Option<Self> {
+        Some(Self::of(Entry::take_for_writer(memory)?, memory, devices))
+    }
+
+    fn of(entry: Entry, memory: &Arc<Memory>, devices: Devices) -> Self {
+        let (memory, slow) = (Arc::clone(memory), Slow::default());
+        let member = Self(Rc::new(Inner { entry, memory, devices, slow }));
         // A burial that a dead member left open blocks its entry until a member takes the hold; do that now.
         member.await_burials();
-        Ok(member)
+        member
     }
 
     /// The memory.
@@ -160,8 +164,18 @@ impl Member {
     /// Takes the holds of all these pages.
     #[must_use]
     pub fn hold_all(&self, pages: &Range<u64>) -> Vec<Locked> {
-        let holds = holds_of(pages);
-        (0..HOLDS).filter(|hold| holds & 1 << hold != 0).map(|h| self.take_hold(h)).collect()
+        self.take_holds(holds_of(pages))
+    }
+
+    /// As above, of pages in any order.
+    #[must_use]
+    pub fn hold_each(&self, pages: &[u64]) -> Vec<Locked> {
+        self.take_holds(pages.iter().fold(0, |all, page| all | holds_of(&(*page..page + 1))))
+    }
+
+    /// Takes holds in their order; each is a bit.
+    fn take_holds(&self, holds: u64) -> Vec<Locked> {
+        (0..HOLDS).filter(|hold| holds & 1 << hold != 0).map(|hold| self.take_hold(hold)).collect()
     }
 
     pub(crate) fn begin_burial(&self, pages: &Range<u64>) {
@@ -333,7 +347,7 @@ impl Host for Member {
     fn spread(&self, pages: &[u64]) -> Option<Vec<u64>> {
         self.0.slow.spread(pages, NEIGHBOURS, self.bring(), || {
             let (memory, devices) = (Arc::clone(&self.0.memory), self.devices_again());
-            move || Some(Self::join(&memory, devices?.into()).ok()?.bring())
+            move || Some(Self::join_as_writer(&memory, devices?.into())?.bring())
         })
     }
 

@@ -42,7 +42,7 @@ pub use file::write_pages;
 pub use host::{Devices, Member, Origin};
 pub use locked::Locked;
 pub use members::NEIGHBOURS;
-pub use memory::{MEMBERS, Memory, Shape, Words};
+pub use memory::{MEMBERS, Memory, Shape, WRITERS, Words};
 pub use one_file::OneFile;
 pub use pages::{Pages, StartError, StopError};
 pub use spread::together;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::locked::Locked;
-use crate::memory::{Control, HOLDS, LATCHES, MEMBERS, Memory};
+use crate::memory::{Control, HOLDS, LATCHES, MEMBERS, Memory, WRITERS};
 
 const TAKEN: usize = 0;
 const FIRST: usize = 1;
@@ -59,7 +59,16 @@ pub(crate) struct Entry {
 impl Entry {
     /// Takes a free entry, if there is one.
     pub fn take(memory: &Arc<Memory>) -> Option<Self> {
-        (0..MEMBERS).find_map(|index| {
+        Self::take_of(memory, 0..MEMBERS - WRITERS)
+    }
+
+    /// Takes a free entry for a thread that writes pages for another member.
+    pub fn take_for_writer(memory: &Arc<Memory>) -> Option<Self> {
+        Self::take_of(memory, MEMBERS - WRITERS..MEMBERS)
+    }
+
+    fn take_of(memory: &Arc<Memory>, mut indexes: Range<usize>) -> Option<Self> {
+        indexes.find_map(|index| {
             let alive = Locked::try_lock(memory, member_mutex(index))?;
             let words = memory.member(index);
             if words[OPEN].load(Acquire) != 0 {
@@ -127,4 +136,27 @@ pub(crate) fn end_burials(memory: &Memory, hold: usize, mut bury: impl FnMut(u64
 pub(crate) fn open_burials(memory: &Arc<Memory>) -> u64 {
     let open = |index| memory.member(index)[OPEN].load(Acquire);
     (0..MEMBERS).fold(0, |all, index| all | open(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+
+    use super::*;
+    use crate::memory::Shape;
+
+    #[test]
+    fn threads_that_write_take_no_room_of_processes() {
+        let log = Geometry { base: 0, blocks: 0, page_bytes: 4096, batch_pages: 4, volume: 1 };
+        let settings = LogSettings { policy: LogPolicy::Bounded, second_chance: true };
+        let log = log.grown_to(4 << 20).unwrap();
+        let memory = Memory::anonymous(Shape { log, settings, user_words: 0 }).unwrap();
+        let writers: Vec<Entry> = std::iter::from_fn(|| Entry::take_for_writer(&memory)).collect();
+        assert_eq!(writers.len(), WRITERS);
+        let members: Vec<Entry> = std::iter::from_fn(|| Entry::take(&memory)).collect();
+        assert_eq!(members.len(), MEMBERS - WRITERS);
+        drop(writers);
+        assert!(Entry::take(&memory).is_none(), "an entry of a writer");
+        assert!(Entry::take_for_writer(&memory).is_some());
+    }
 }

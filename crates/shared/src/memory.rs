@@ -26,6 +26,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM2");
 const CONTROL_BYTES: usize = PAGE;
 /// The most members of a memory.
 pub const MEMBERS: usize = 1024;
+/// Members among them that are threads of other members, which write pages for these (`spread.rs`). Threads take no other
+/// entries, so they never keep a process from joining.
+pub const WRITERS: usize = 64;
 /// Mutexes of pages; a hash assigns one to each neighbourhood.
 pub(crate) const HOLDS: usize = 64;
 /// Mutexes for the user of the log: see [`Member::latch`](crate::Member::latch).

@@ -2,7 +2,7 @@
 //! `bounded`: writes below the end of a file go to flash, and to the disk when the file is flushed.
 //!
 //! # Invariants
-//! 1. All dirty pages of a fork are written back before a flush of one of its files returns, so the disk is never older
+//! 1. All dirty pages of a file are written back before a flush of it returns, so the disk is never older
 //!    than the last checkpoint. A write that goes to the disk holds its page meanwhile, as a write-back does (rule P4).
 //! 2. If a dirty page cannot be read, the process aborts, and the server recovers from its last checkpoint without the
 //!    pages on flash. The disk's older version is never returned (rule P5).

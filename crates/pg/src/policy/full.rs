@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. The log survives a crash of the machine. So the server writes a page to the disk only after the log has dropped its
 //!    version durably ([`Policy::clear`], [`Flash::bury`]; rule P6).
-//! 2. A flush of a file makes the log durable up to the last page of its fork, and the names of forks with it; the server
+//! 2. A flush of a file makes the log durable up to the file's last page there, and the names of forks with it; the server
 //!    flushes the file itself. All of the log is made durable before `pg_control` is written: forks that were dropped or
 //!    cut get no flush of their own (rule P9).
 //! 3. If flash fails in any way, the server stops. The disk's older version is never returned (rules P5 and P6).
@@ -60,12 +60,11 @@ impl Policy for Full {
         on_disk().unwrap_or(all)
     }
 
-    fn commit(&self, flash: &Flash, fork: &Fork) -> Result<(), Failure> {
+    fn commit(&self, flash: &Flash, fork: &Fork, segment: u32) -> Result<(), Failure> {
         if is_active(Mutant::CommitsNothing) {
             return Ok(());
         }
-        let number = flash.area().names().find(fork);
-        let last = number.map_or(0, |number| flash.area().dirty_until(number));
+        let last = flash.dirty_until(fork, segment);
         let done = flash.settle_log(last).and_then(|()| self.commit_names(flash));
         done.inspect_err(|failure| self.failed(flash, *failure))
     }

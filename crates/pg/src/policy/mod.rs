@@ -18,7 +18,6 @@ mod through;
 pub use self::choose::choose;
 
 use std::io;
-use std::ops::Range;
 
 use larder_core::request::Errno;
 use larder_shared::Locked;
@@ -68,13 +67,13 @@ pub trait Policy: Sync {
     }
 
     /// Keeps other processes from writing these pages back while the server writes them.
-    fn hold(&self, flash: &Flash, pages: &Range<u64>) -> Vec<Locked> {
+    fn hold(&self, flash: &Flash, pages: &[u64]) -> Vec<Locked> {
         flash.hold(pages)
     }
 
-    /// Keeps other processes from writing any page of a fork back while its file is cut or dropped.
-    fn latch(&self, flash: &Flash, number: Number) -> Vec<Locked> {
-        flash.latch(number)
+    /// Keeps other processes from writing any page of a file's extents back while it is cut or dropped.
+    fn latch(&self, flash: &Flash, numbers: &[Number]) -> Vec<Locked> {
+        flash.latch(numbers)
     }
 
     /// The end of the blocks that are dropped when a segment of `all` blocks is cut; `on_disk` counts those in its file.
@@ -91,20 +90,20 @@ pub trait Policy: Sync {
         flash.drain()
     }
 
-    /// Writes the dirty pages of a fork back to the disk.
+    /// Writes the dirty pages of a segment back to the disk.
     ///
     /// # Errors
     /// If that fails.
-    fn settle(&self, flash: &Flash, fork: &Fork) -> Result<(), Failure> {
-        flash.settle(fork)
+    fn settle(&self, flash: &Flash, fork: &Fork, segment: u32) -> Result<(), Failure> {
+        flash.settle(fork, segment)
     }
 
-    /// The server is about to flush a file of the fork.
+    /// The server is about to flush the file of a segment.
     ///
     /// # Errors
     /// If pages on flash cannot be made durable.
-    fn commit(&self, flash: &Flash, fork: &Fork) -> Result<(), Failure> {
-        self.settle(flash, fork)
+    fn commit(&self, flash: &Flash, fork: &Fork, segment: u32) -> Result<(), Failure> {
+        self.settle(flash, fork, segment)
     }
 
     /// The server is about to flush all files.
@@ -123,7 +122,7 @@ pub trait Policy: Sync {
         Ok(())
     }
 
-    /// The number of a fork was retired.
+    /// The number of an extent was retired.
     ///
     /// # Errors
     /// If that cannot be made durable.

@@ -3,8 +3,6 @@
 //!
 //! So no page is written back, a flush waits for nothing, and a failure of flash ends caching.
 
-use std::ops::Range;
-
 use larder_core::request::Errno;
 use larder_shared::Locked;
 
@@ -28,11 +26,11 @@ impl Policy for Through {
 
     fn cannot_read(&self, _: &Flash, _: Errno) {}
 
-    fn hold(&self, _: &Flash, _: &Range<u64>) -> Vec<Locked> {
+    fn hold(&self, _: &Flash, _: &[u64]) -> Vec<Locked> {
         Vec::new()
     }
 
-    fn latch(&self, _: &Flash, _: Number) -> Vec<Locked> {
+    fn latch(&self, _: &Flash, _: &[Number]) -> Vec<Locked> {
         Vec::new()
     }
 
@@ -40,7 +38,7 @@ impl Policy for Through {
         Ok(())
     }
 
-    fn settle(&self, _: &Flash, _: &Fork) -> Result<(), Failure> {
+    fn settle(&self, _: &Flash, _: &Fork, _: u32) -> Result<(), Failure> {
         Ok(())
     }
 
