@@ -246,30 +246,31 @@ def hints(lab: Lab) -> None:
 
 @scenario(53, "a table of 1.4 GB, cut across its two files, grown again, and killed each time: contents right")
 def two_segments(lab: Lab) -> None:
-    """A row for each page, so that the log of the server stays small."""
-    cluster = lab.cluster(autovacuum="off", max_wal_size="512MB", full_page_writes="on")
+    """A row for each page, so that the log of the server stays small. Changes are around the files' border and the cut."""
+    cluster = lab.cluster(autovacuum="off", max_wal_size="512MB")
     cluster.start()
     cluster.sql("create table big (n int primary key, v int, pad text) with (fillfactor = 10)")
-    fill = "insert into big select g, {v}, repeat(md5((g + {v})::text), 22) from generate_series({first}, {last}) g"
-    update = "update big set v = v + 1, pad = repeat(md5((n + v + 1)::text), 22) where n % 10 = {turn}"
-    wrong = "select count(*), count(*) filter (where pad <> repeat(md5((n + v)::text), 22)), sum(v) from big"
-    made, left = 180_000, 60_000
-    cluster.sql(fill.format(v=0, first=1, last=made))
-    cluster.sql("checkpoint")
-    for turn, rows_there in enumerate((made, left, made, left)):
-        if rows_there == left:
-            cluster.sql(f"delete from big where n > {left}")
+    fill = "insert into big select g, 0, repeat(md5(g::text), 22) from generate_series({first}, {last}) g"
+    update = "update big set v = v + 1, pad = repeat(md5((n + v + 1)::text), 22) where n between {first} and {last}"
+    found = "select count(*), sum(v), count(*) filter (where pad <> repeat(md5((n + v)::text), 22)) from big"
+    made, left = 160_000, 60_000
+    values: list[int] = []
+    for size in (made, left, made):
+        if size < len(values):
+            cluster.sql(f"delete from big where n > {size}")
             cluster.sql("vacuum (truncate) big")
-            expect("a part of the first file is there", int(cluster.sql("select pg_relation_size('big')")) < 1 << 30, True)
-        elif turn:
-            cluster.sql(fill.format(v=turn, first=left + 1, last=made))
-        cluster.sql(update.format(turn=turn))
-        cluster.sql("checkpoint")
-        cluster.sql(update.format(turn=turn + 5))
-        total = cluster.sql("select sum(v) from big")
+            expect("the second file is empty", int(cluster.sql("select pg_relation_size('big')")) < 1 << 30, True)
+        else:
+            cluster.sql(fill.format(first=len(values) + 1, last=size))
+        values = values[:size] + [0] * (size - len(values))
+        for first, last in ((55_000, 65_000), (127_000, 135_000)):
+            cluster.sql(update.format(first=first, last=last))
+            values = [v + (first <= n <= last) for n, v in enumerate(values, 1)]
+            if first < left:
+                cluster.sql("checkpoint")
         cluster.kill_all()
         expect_start(cluster, LEFT)
-        expect("rows, wrong rows and changes", cluster.sql(wrong), f"{rows_there}|0|{total}")
+        expect("rows, changes and wrong rows", cluster.sql(found), f"{size}|{sum(values)}|0")
     amcheck(cluster)
     expect_no_damage(cluster, 0)
     same_bare(cluster)
