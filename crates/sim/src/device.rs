@@ -287,9 +287,9 @@ impl SimDevice {
         }
         self.serials[key] = 0;
         let mut pending = self.pending.remove(key);
-        if self.store.is_none() && pending.io.kind == IoKind::Read {
-            let len = pending.io.len as usize;
-            pending.io.buf.iter_mut().for_each(|buf| buf[pending.io.at..][..len].fill(0));
+        let Io { kind, at, len, buf, .. } = &mut pending.io;
+        if let (None, IoKind::Read, Some(buf)) = (&self.store, &*kind, buf) {
+            buf[*at..][..*len as usize].fill(0);
         }
         if let Some(store) = self.store.as_mut().filter(|_| pending.io.kind == IoKind::Flush) {
             if pending.result.is_ok() {

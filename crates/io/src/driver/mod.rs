@@ -80,7 +80,7 @@ pub struct Driver {
     done: VecDeque<Done>,
     net: Net,
     late: Late,
-    /// Flushes that wait for those of other drivers, each with the number that had begun when it was asked for.
+    /// Operations that wait for a turn (`device/flushes.rs`), each with the number of flushes that had begun before it.
     parked: Vec<(usize, u64)>,
     remote: Remote,
     waker: Waker,
@@ -186,7 +186,7 @@ impl Driver {
         self.ops.insert(op)
     }
 
-    /// Ends an operation on a device, and counts it if a flush failed.
+    /// Ends an operation on a device. A failed one that includes a flush is counted.
     fn end(&mut self, index: usize, owner: u32, io: Io, result: Result<(), Errno>) {
         let failed = result.is_err_and(|errno| errno != ECANCELED);
         if failed && (io.kind == IoKind::Flush || io.kind.is_fua()) {
@@ -232,7 +232,7 @@ impl Driver {
         op.submit(&mut self.ring, file, key, &self.zeroes);
     }
 
-    /// Takes a turn for a flush, or waits for that of another driver.
+    /// Takes a turn for a flush or a FUA write, or waits while another driver has it.
     fn sync(&mut self, key: usize, begun: u64) {
         let op = &mut self.ops[key];
         match self.devices[op.device as usize].device.flushes().enter(begun, &self.waker) {
@@ -407,12 +407,11 @@ impl Driver {
         let device = &self.devices[op.device as usize].device;
         let Base::File(file) = device.base() else { return };
         let block = u64::from(device.geometry().block_bytes);
-        let ended = op.advance(file, result, block, self.closing);
-        if let Some(result) = ended {
-            op.leave(device.flushes(), result);
-        }
-        match ended {
-            Some(result) => self.open_gate(key, result),
+        match op.advance(file, result, block, self.closing) {
+            Some(result) => {
+                op.leave(device.flushes(), result);
+                self.open_gate(key, result);
+            }
             None => self.submit(key),
         }
     }

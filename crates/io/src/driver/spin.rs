@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Polls briefly before a sleep: a client that waits for one reply at a time sends its next request within
-//! microseconds, or waits for another worker's part of a reply. Waking a sleeping thread costs more than that.
+//! microseconds, and another worker answers its part of a request as soon. Waking a sleeping thread costs more than that.
 //!
 //! The polling is bounded and adaptive: at most [`SPIN`] before a sleep, and only while a connection waits for its
 //! client. After several unsuccessful polls in a row it is skipped for increasingly many sleeps. So an idle server

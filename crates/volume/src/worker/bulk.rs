@@ -60,8 +60,7 @@ impl Others {
     }
 
     fn are_there(&self, now: Nanos) -> bool {
-        let last = self.0.load(Ordering::Relaxed);
-        last > 0 && now < last + BESIDE
+        now < self.0.load(Ordering::Relaxed) + BESIDE
     }
 }
 
@@ -210,14 +209,14 @@ mod tests {
         add(&mut bulks, 2, 100, 20);
         let (mut flying, mut of_second, mut sent) = (VecDeque::new(), 0, 0);
         while of_second < 20 {
-            while let Some(next) = bulks.next(0) {
+            while let Some(next) = bulks.next(SECOND) {
                 of_second += u32::from(next.number == 100);
                 assert_eq!(next.number == 100, sent % 2 == 1, "the clients take turns");
                 sent += 1;
                 flying.push_back(next.number);
             }
             assert_eq!(flying.len(), MOST_FLYING as usize);
-            bulks.answered(flying.pop_front().unwrap(), 0);
+            bulks.answered(flying.pop_front().unwrap(), SECOND);
         }
         assert!(sent <= 41, "{sent} pieces");
     }
@@ -227,17 +226,17 @@ mod tests {
         let mut bulks = Bulks::default();
         add(&mut bulks, 1, 7, 40);
         add(&mut bulks, 2, 8, 40);
-        let first: Vec<u64> = std::iter::from_fn(|| bulks.next(0)).map(|n| n.number).collect();
+        let first: Vec<u64> = std::iter::from_fn(|| bulks.next(SECOND)).map(|n| n.number).collect();
         let of = |number: u64| first.iter().filter(|n| **n == number).count() as u32;
         assert_eq!(bulks.drop_rest(Some(1)), [(7, 40 - of(7))]);
         assert!(bulks.drop_rest(Some(1)).is_empty() && bulks.open.len() == 2);
-        first.iter().for_each(|number| bulks.answered(*number, 0));
+        first.iter().for_each(|number| bulks.answered(*number, SECOND));
         assert_eq!(bulks.open.keys().collect::<Vec<_>>(), [&8]);
         let mut indices = Vec::new();
-        while let Some(next) = bulks.next(0) {
+        while let Some(next) = bulks.next(SECOND) {
             assert_eq!(next.number, 8);
             indices.push(next.index);
-            bulks.answered(8, 0);
+            bulks.answered(8, SECOND);
         }
         assert_eq!(indices, (of(8)..40).collect::<Vec<_>>());
         assert!(bulks.is_empty() && bulks.flying == 0);
