@@ -13,6 +13,7 @@ import scenarios_changes  # noqa: F401
 import scenarios_copies  # noqa: F401
 import scenarios_flash  # noqa: F401
 import scenarios_full  # noqa: F401
+import scenarios_hang  # noqa: F401
 import scenarios_kept_back  # noqa: F401
 import scenarios_limits  # noqa: F401
 import scenarios_others  # noqa: F401

@@ -35,6 +35,10 @@ impl Errno {
     pub const ESHUTDOWN: Self = Self(108);
     /// An operation exceeded its time limit.
     pub const ETIMEDOUT: Self = Self(110);
+    /// An operation was given up, since the process that asked for it is to stop.
+    pub const ECANCELED: Self = Self(125);
+    /// The process that served the operation died.
+    pub const EOWNERDEAD: Self = Self(130);
 }
 
 impl std::fmt::Display for Errno {
@@ -49,6 +53,8 @@ impl std::fmt::Display for Errno {
             Self::EOPNOTSUPP => "EOPNOTSUPP, not supported",
             Self::ESHUTDOWN => "ESHUTDOWN, shutting down",
             Self::ETIMEDOUT => "ETIMEDOUT, timed out",
+            Self::ECANCELED => "ECANCELED, canceled",
+            Self::EOWNERDEAD => "EOWNERDEAD, the process that served it died",
             Self(n) => return write!(f, "errno {n}"),
         };
         f.write_str(name)

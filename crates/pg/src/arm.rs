@@ -8,16 +8,18 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
-use larder_shared::{MEMBERS, Pages, Shape, WRITERS};
+use larder_shared::{MEMBERS, Pages, Shape, WRITERS, now};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use crate::area::{Area, LAYOUT, Mark};
 use crate::control::Control;
 use crate::earlier;
-use crate::error::Unusable;
+use crate::error::{Failure, Unusable};
 use crate::guard::{self, Guard};
 use crate::here::{self, Armed};
 use crate::instance::Instance;
@@ -30,6 +32,8 @@ use crate::settings::{self, Refused, Settings};
 use crate::spare::Spare;
 use crate::{got, hooks, imports};
 
+/// How long a start waits for the lock of flash, at least.
+const LOCK: Duration = Duration::from_secs(5);
 /// Where the log begins in its file.
 const BASE: u64 = 4096;
 /// Processes beside backends and workers: writers, launchers, and those that newer servers have.
@@ -173,12 +177,14 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
         // It would fail again, and the server would restart without end.
         return Err(Unusable::Failed);
     }
+    let armed = armed.served()?;
     let armed = match armed.policy().is_part() || earlier::drained(&armed) {
         true => armed,
         false => {
+            let armed = armed.unserved()?;
             let memories = Memories::of(Path::new(&server.data), server.control.system)?;
             let shape = armed.memory.shape();
-            memory::format(armed, &memories.create()?, shape)?.0
+            memory::format(armed, &memories.create()?, shape)?.0.served()?
         }
     };
     begin(&armed, server)?;
@@ -204,7 +210,7 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     earlier::expect_log(Path::new(&server.data), &directory)?;
     let directory = Arc::new(make_directory(&directory)?);
-    let flash = Arc::new(open_flash(&directory)?);
+    let flash = Arc::new(open_flash(&directory, settings)?);
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
     let end = BASE + wanted.bytes();
     allot(&flash, end).map_err(|error| Unusable::NoRoom { mib: end >> 20, error })?;
@@ -217,6 +223,9 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     let make = |memory| Armed {
         memory,
         flash,
+        process: None,
+        timeout: settings.flash_timeout,
+        page_cache: settings.flash_page_cache,
         spare,
         page_bytes: server.page_bytes as usize,
         segment_blocks: server.segment_blocks,
@@ -234,8 +243,13 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
     begin(&armed, server)?;
-    let pages = armed.join(false).map_err(Unusable::Join)?.pages().status().valid;
-    here::arm(armed);
+    let pages = {
+        let pool = armed.join(false).map_err(Unusable::Join)?;
+        // Removes the seal of the stop: no write of the server has to wait for flash later.
+        now(pool.pages().log().drop_pages(0..0)).map_err(Failure::Flash)?;
+        pool.pages().status().valid
+    };
+    here::arm(armed.served()?);
     let redirected = got::redirect(&hooks::table()).inspect_err(|_| drop(here::disarm()))?;
     let (mib, how) = (end >> 20, how.text());
     let what = format!("{mib} MiB of flash, {pages} pages in it ({how})");
@@ -271,18 +285,23 @@ fn policy_now(server: &Instance, settings: &Settings) -> LogPolicy {
     }
 }
 
-/// Opens and locks the file of the log. It uses direct I/O where the file system supports it: the page cache would hold
-/// the server's pages a second time.
-fn open_flash(directory: &Directory) -> Result<OwnedFd, Unusable> {
+/// Opens and locks the file of the log. It uses direct I/O where the file system supports it, unless the settings say otherwise:
+/// the page cache would hold the server's pages a second time. Waits for the process that served a server that died.
+fn open_flash(directory: &Directory, settings: &Settings) -> Result<OwnedFd, Unusable> {
     let flags = OFlags::RDWR | OFlags::CREATE;
     let open = |more| directory.file("larder.flash", flags | more, 0o600, Refuse::ANY);
-    let file = match open(OFlags::DIRECT) {
+    let wanted = if settings.flash_page_cache { OFlags::empty() } else { OFlags::DIRECT };
+    let file = match open(wanted) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => open(OFlags::empty())?,
         other => other?,
     };
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::AGAIN) => Err(Unusable::InUse),
-        other => Ok(other.map(|()| file).map_err(io::Error::from)?),
+    let until = Instant::now() + settings.flash_timeout.max(LOCK);
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::AGAIN) if Instant::now() < until => sleep(LOCK / 100),
+            Err(rustix::io::Errno::AGAIN) => return Err(Unusable::InUse),
+            other => return Ok(other.map(|()| file).map_err(io::Error::from)?),
+        }
     }
 }
 
@@ -312,10 +331,14 @@ extern "C" fn at_exit(_: i32, _: usize) {
         server::say("WARNING", &what);
     }
     let _ = Memories::of(&data, control.system).and_then(|memories| memories.remove());
+    // So that the next server finds flash unlocked. If flash hangs, it does not.
+    let _ = armed.unserved();
 }
 
 fn stop(armed: &Armed, control: &Control) -> Result<(), Unusable> {
     let pages = Pages::join(&armed.memory, armed.devices(true)).map_err(Unusable::Join)?;
+    // The disk or the durable part of the log has everything since the last checkpoint. A seal makes the next start warm.
+    larder_core::pagelog::Host::hurry(pages.log().host(), true);
     pages.stop()?;
     let names = Area::of(&armed.memory).names().save().collect();
     let log = armed.memory.shape().log;

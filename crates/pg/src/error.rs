@@ -21,15 +21,33 @@ pub enum Failure {
     /// The journal of names.
     #[error("larder.names cannot be written ({0})")]
     Names(Errno),
+    /// Nobody serves flash.
+    #[error("the process that serves flash has ended")]
+    Unserved,
 }
 
 impl Failure {
+    /// Whether flash took too long.
+    #[must_use]
+    pub fn is_overdue(self) -> bool {
+        self.errno() == Errno::ETIMEDOUT
+    }
+
+    /// Whether this is no failure of a device: the wait was given up, since flash is overdue or the process is to stop.
+    #[must_use]
+    pub fn is_given_up(self) -> bool {
+        self.is_overdue() || self.errno() == Errno::ECANCELED
+    }
+
     /// The number.
     #[must_use]
     pub fn errno(self) -> Errno {
-        let (Self::Flash(errno) | Self::Drop(errno) | Self::Disk(errno) | Self::Names(errno)) =
-            self;
-        errno
+        match self {
+            Self::Flash(errno) | Self::Drop(errno) | Self::Disk(errno) | Self::Names(errno) => {
+                errno
+            }
+            Self::Unserved => Errno::EOWNERDEAD,
+        }
     }
 }
 
@@ -92,6 +110,9 @@ pub enum Unusable {
     /// It failed while the server ran.
     #[error("it failed")]
     Failed,
+    /// Operations of an earlier process of the server have not ended.
+    #[error("it does not answer")]
+    Hangs,
     /// It failed while the server ran, which then died.
     #[error("it failed, and the server died; the next start tries it again")]
     FailedBefore,

@@ -72,6 +72,17 @@ impl Flash {
         self.area.get(Mark::Failed) == 0
     }
 
+    /// Whether it takes too long at the moment.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.log().host().is_overdue()
+    }
+
+    /// See [`Host::hurry`].
+    pub fn hurry(&self, hurried: bool) {
+        self.log().host().hurry(hurried);
+    }
+
     /// How forks are divided.
     #[must_use]
     pub fn extents(&self) -> Extents {
@@ -289,7 +300,10 @@ impl Flash {
 
     /// Aborts this process because dirty pages cannot be read. `then` is what the operator must expect.
     pub fn lost(&self, errno: Errno, then: &str) -> ! {
-        self.area.set(Mark::Failed, errno.0 as u64);
+        // A new process serves flash when the server has restarted.
+        if errno != Errno::EOWNERDEAD {
+            self.area.set(Mark::Failed, errno.0 as u64);
+        }
         server::say("PANIC", &format!("dirty pages cannot be read from flash ({errno}); {then}"));
         std::process::abort()
     }

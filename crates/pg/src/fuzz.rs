@@ -27,8 +27,7 @@ use crate::error::Unusable;
 use crate::guard::Guard;
 use crate::kept::Kept;
 use crate::memory::How;
-use crate::pool::Use;
-use crate::rig::{FORK, PAGE, Place, Run, page_of};
+use crate::rig::{FORK, PAGE, Place, Run, fetch, page_of};
 
 // What is fixed.
 const KEPT: u8 = 1;
@@ -252,7 +251,7 @@ fn works(place: &Place, run: Run) {
     let is_needed = run.how != How::Empty;
     for block in 0..32 {
         let page = run.pool.page(&FORK, block);
-        let fetched = page.and_then(|page| run.pool.fetch(page, Use::Access));
+        let fetched = page.and_then(|page| fetch(&run.pool, page));
         assert!(fetched.is_none_or(|bytes| bytes.len() == PAGE));
     }
     let page = run.pool.page(&FORK, 3);

@@ -19,16 +19,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use larder_core::request::Errno;
 use larder_private::Directory;
-use larder_shared::{Devices, Memory};
+use larder_shared::{Devices, Flash, Memory, Waits};
 
 use crate::area::{Area, Mark};
 use crate::disk::Disk;
+use crate::error::Unusable;
 use crate::extent::Extents;
 use crate::file::{File, Fork};
-use crate::flash::Flash;
+use crate::flash::Flash as PoolFlash;
+use crate::flash_process::{self, FlashProcess};
 use crate::journal::Journal;
 use crate::policy::{self, Policy};
 use crate::pool::Pool;
@@ -47,6 +50,12 @@ pub struct Armed {
     pub memory: Arc<Memory>,
     /// The log's file.
     pub flash: Arc<OwnedFd>,
+    /// The process that reads and writes it, once there are others.
+    pub process: Option<FlashProcess>,
+    /// How long an operation of flash may take.
+    pub timeout: Duration,
+    /// The page cache has pages of flash.
+    pub page_cache: bool,
     /// Used when the process has no descriptors left.
     pub spare: Arc<Spare>,
     /// Bytes of a page.
@@ -88,7 +97,7 @@ impl Armed {
         let (directory, spare) = (Arc::clone(&self.directory), Arc::clone(&self.spare));
         let journal = Journal { directory, spare };
         let extents = Extents::new(self.segment_blocks);
-        let flash = Flash::join(&self.memory, self.devices(sync), journal, extents)?;
+        let flash = PoolFlash::join(&self.memory, self.devices(sync), journal, extents)?;
         Ok(Pool::new(flash, self.policy()))
     }
 
@@ -111,7 +120,37 @@ impl Armed {
             open: RefCell::default(),
             spare: Arc::clone(&self.spare),
         };
-        Devices { flash: Arc::clone(&self.flash), origin: Box::new(disk) }
+        let flash = match self.process {
+            None => Flash::from(Arc::clone(&self.flash)),
+            Some(_) => {
+                let near = self.page_cache.then(|| Arc::clone(&self.flash));
+                let (interrupted, overdue) =
+                    (process::is_asked_to_stop, flash_process::tell_overdue);
+                Flash::Served(Waits { timeout: self.timeout, interrupted, overdue }, near)
+            }
+        };
+        Devices { flash, origin: Box::new(disk) }
+    }
+
+    /// With a process that reads and writes flash, the present one if it lives.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn served(mut self) -> io::Result<Self> {
+        if !self.process.as_ref().is_some_and(FlashProcess::lives) {
+            let process = FlashProcess::begin(&self.memory, &self.flash, self.timeout)?;
+            self.process = Some(process);
+        }
+        Ok(self)
+    }
+
+    /// Without such a process.
+    ///
+    /// # Errors
+    /// If operations of flash still hang.
+    pub fn unserved(mut self) -> Result<Self, Unusable> {
+        let ended = self.process.take().is_none_or(|process| process.end(self.timeout));
+        ended.then_some(self).ok_or(Unusable::Hangs)
     }
 
     /// Blocks that a segment has on the disk.

@@ -11,7 +11,7 @@
 //! | paths of a page, and the rules that they keep | `pool.rs` |
 //! | pages that are read through a ring (scans), which are not admitted | `ring.rs` |
 //! | handling of changed pages under `through`, `bounded`, `full` | `policy/` |
-//! | flash, as one process sees it | `flash.rs` |
+//! | flash, as one process sees it; the process that reads and writes it | `flash.rs`; `flash_process.rs` |
 //! | reads and writes of files, page by page; pages that the kernel caches | `transfer.rs`; `near.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
 //! | imports that a server must have, and those that it may have | `imports.rs` |
@@ -42,6 +42,7 @@ mod error;
 mod extent;
 mod file;
 mod flash;
+mod flash_process;
 mod frame;
 #[cfg(test)]
 mod full_tests;

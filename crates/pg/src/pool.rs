@@ -37,6 +37,14 @@ pub struct Pool {
     runs: Runs,
 }
 
+/// What a lookup of a page on flash found.
+enum Look {
+    Hit(Buf),
+    Miss,
+    /// The page was not waited for. The disk has it too.
+    GivenUp,
+}
+
 /// How a read of a page counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
@@ -154,10 +162,17 @@ impl Pool {
     #[must_use]
     pub fn begin_read(&self, page: u64, how: Use) -> Option<Latest> {
         self.area().count(Mark::Reads);
-        if how == Use::Scan && self.policy.disk_suffices() {
+        let overdue = self.is_overdue();
+        if (how == Use::Scan || overdue) && self.policy.disk_suffices() {
             return None;
         }
-        Some(self.latest(page, how))
+        Some(self.latest(page, how)).filter(|latest| *latest == Latest::Log || !overdue)
+    }
+
+    /// Whether flash takes too long at the moment, and is asked only for what the disk lacks.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.flash.is_overdue()
     }
 
     fn latest(&self, page: u64, how: Use) -> Latest {
@@ -173,43 +188,74 @@ impl Pool {
         [Mark::Hits, Mark::Near].into_iter().for_each(|mark| area.count(mark));
     }
 
-    /// Reads a page from flash, if it has the page.
-    #[must_use]
-    pub fn fetch(&self, page: u64, how: Use) -> Option<Buf> {
-        let bytes = self.look(page, how);
-        if bytes.is_some() {
-            self.area().count(Mark::Hits);
-        } else if let Err(failure) = self.policy.missed(&self.flash, page) {
-            self.fail(failure);
+    /// Reads pages from flash, all at the same time: those that it has.
+    ///
+    /// # Errors
+    /// If the process is to stop.
+    pub fn fetch(&self, pages: &[(u64, Use)]) -> Result<Vec<Option<Buf>>, Errno> {
+        let mut found = Vec::with_capacity(pages.len());
+        for ((page, _), look) in pages.iter().zip(self.look(pages)) {
+            found.push(match look? {
+                Look::Hit(bytes) => {
+                    self.area().count(Mark::Hits);
+                    Some(bytes)
+                }
+                Look::Miss => {
+                    if let Err(failure) = self.policy.missed(&self.flash, *page) {
+                        self.fail(failure);
+                    }
+                    None
+                }
+                Look::GivenUp => None,
+            });
         }
-        bytes
+        Ok(found)
     }
 
-    /// The newest version of a page that flash may have.
-    fn look(&self, page: u64, how: Use) -> Option<Buf> {
-        let log = self.flash.log();
-        let got = match how {
-            Use::Access => now(log.get(page)),
-            Use::Scan => now(log.peek(page)),
-        };
-        match got {
-            Ok(Got::Hit(bytes, _)) => Some(bytes),
-            Ok(Got::Miss) => None,
+    /// The newest versions of pages that flash may have.
+    fn look(&self, pages: &[(u64, Use)]) -> impl Iterator<Item = Result<Look, Errno>> {
+        let wanted: Vec<(u64, bool)> =
+            pages.iter().map(|(page, how)| (*page, *how == Use::Access)).collect();
+        now(self.flash.log().get_each(&wanted)).into_iter().map(|got| match got {
+            Ok(Got::Hit(bytes, _)) => Ok(Look::Hit(bytes)),
+            Ok(Got::Miss) => Ok(Look::Miss),
+            // Only the read of a clean page may be given up for time.
+            Err(Errno::ETIMEDOUT) => Ok(Look::GivenUp),
+            Err(Errno::ECANCELED) => Err(Errno::ECANCELED),
+            Err(Errno::EOWNERDEAD) => {
+                self.fail(Failure::Unserved);
+                Ok(Look::GivenUp)
+            }
             Err(errno) => {
                 self.policy.cannot_read(&self.flash, errno);
-                None
+                Ok(Look::Miss)
             }
-        }
+        })
     }
 
-    /// The blocks of these that flash holds and the disk may have an older version of, with their bytes.
-    #[must_use]
-    pub fn newer(&self, fork: &Fork, blocks: Range<u64>) -> Vec<(u64, Buf)> {
+    /// The blocks of these that flash holds and the disk has an older version of, with their bytes.
+    ///
+    /// # Errors
+    /// If the process is to stop.
+    pub fn newer(&self, fork: &Fork, blocks: Range<u64>) -> Result<Vec<(u64, Buf)>, Errno> {
         if self.policy.disk_suffices() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let newest = |block| self.look(self.flash.page(fork, block)?, Use::Access);
-        blocks.filter_map(|block| Some((block, newest(block)?))).collect()
+        let newest = |block| {
+            let page = self.flash.page(fork, block)?;
+            (self.latest(page, Use::Scan) == Latest::Log).then_some((block, page))
+        };
+        let (blocks, pages): (Vec<u64>, Vec<(u64, Use)>) =
+            blocks.filter_map(newest).map(|(block, page)| (block, (page, Use::Scan))).unzip();
+        let looks = blocks.into_iter().zip(self.look(&pages));
+        let mut found = Vec::new();
+        for (block, look) in looks {
+            // Otherwise it was written to the disk meanwhile.
+            if let Look::Hit(bytes) = look? {
+                found.push((block, bytes));
+            }
+        }
+        Ok(found)
     }
 
     /// Runs of these blocks that flash does not have.
@@ -239,12 +285,15 @@ impl Pool {
     /// Takes a write below the end of a file.
     ///
     /// # Errors
-    /// If it cannot be taken; then the page is as it was.
+    /// If it cannot be taken; then the page is as it was. [`Failure::is_overdue`]: the disk may take it.
     pub fn absorb(&self, page: u64, bytes: &[u8]) -> Result<(), Failure> {
         let area = self.area();
         area.raise(page);
         area.raise_mark(Mark::Lsn, content::lsn(bytes));
-        let position = now(self.flash.log().put(page, bytes, true)).map_err(Failure::Flash)?;
+        self.flash.hurry(self.policy.may_pass_flash());
+        let put = now(self.flash.log().put(page, bytes, true));
+        self.flash.hurry(false);
+        let position = put.map_err(Failure::Flash)?;
         area.made_dirty(Number::of_page(page).0, position);
         area.count(Mark::Writes);
         area.count(Mark::Absorbed);
@@ -279,7 +328,7 @@ impl Pool {
         let begin = Instant::now();
         self.flash.log().host().keep_ahead();
         let mut done = false;
-        while begin.elapsed() < while_ && now(self.flash.log().keep()) {
+        while !self.is_overdue() && begin.elapsed() < while_ && now(self.flash.log().keep()) {
             done = true;
         }
         done
@@ -341,7 +390,9 @@ impl Pool {
 
     /// Makes room, if that is due. The caller holds no page.
     pub fn make_room(&self) {
-        now(self.flash.log().work());
+        if !self.is_overdue() {
+            now(self.flash.log().work());
+        }
     }
 
     /// Drops the blocks of a segment from this one on, before the server truncates or drops the file; `on_disk` counts the
@@ -403,8 +454,11 @@ impl Pool {
         self.policy.commit_names(&self.flash)
     }
 
-    /// Ends caching after a failure. Returns only if the server may continue without flash.
+    /// Ends caching after a failure. Returns only if the server may continue without flash. What was given up is no failure.
     pub fn fail(&self, failure: Failure) {
+        if failure.is_given_up() {
+            return;
+        }
         self.policy.failed(&self.flash, failure);
     }
 }

@@ -19,7 +19,7 @@ use crate::content;
 use crate::file::Fork;
 use crate::here::Armed;
 use crate::pool::{Pool, Use};
-use crate::rig::{FORK, PAGE, armed};
+use crate::rig::{FORK, PAGE, armed, fetch};
 
 const BLOCKS: u64 = 64;
 const FRAMES: usize = 4;
@@ -93,7 +93,7 @@ impl Rig {
     }
 
     fn has(&self, block: u64) -> Option<u8> {
-        Some(self.pool.fetch(self.page(block), Use::Access)?[100])
+        Some(fetch(&self.pool, self.page(block))?[100])
     }
 
     fn on_disk(&self, block: u64) -> u8 {
@@ -112,7 +112,7 @@ fn a_page_that_leaves_as_it_was_read_enters_with_its_checksum() {
     let mut frame = page_of(5);
     content::set_checksum(&mut frame, 0xFFFF); // stale, as in a frame
     rig.pool.leaves(0, None, || Buf::copy_of(&frame));
-    assert_eq!(rig.pool.fetch(rig.page(3), Use::Access).unwrap()[..], page_of(5));
+    assert_eq!(fetch(&rig.pool, rig.page(3)).unwrap()[..], page_of(5));
     rig.pool.leaves(0, None, || Buf::copy_of(&frame));
     assert_eq!(rig.pool.area().get(Mark::CleanEntered), 1, "a record is used once");
 }
@@ -333,7 +333,7 @@ fn an_area_of_the_same_memory_is_everybodys() {
     rig.write(3, 5);
     let page = other.page(&FORK, 3).unwrap();
     assert_eq!(page, rig.page(3));
-    assert_eq!(other.fetch(page, Use::Access).unwrap()[..], page_of(5));
+    assert_eq!(fetch(&other, page).unwrap()[..], page_of(5));
 }
 
 #[test]

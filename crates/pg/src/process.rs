@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicUsize};
 
@@ -112,6 +113,60 @@ fn handler_of_sigterm() -> usize {
             0 => action.assume_init().sa_sigaction,
             _ => 0,
         }
+    }
+}
+
+/// Words of the server that say that this process is to stop: all processes have them.
+const ASKED: [&CStr; 3] = [c"ProcDiePending", c"QueryCancelPending", c"ShutdownRequestPending"];
+/// How many calls are in progress that may fail because the process is to stop.
+static MAY_FAIL: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets what runs meanwhile fail because the process is to stop.
+pub struct MayFail(());
+
+impl MayFail {
+    /// For a call whose failure the server reports as an error of the statement.
+    #[must_use]
+    pub fn new() -> Self {
+        MAY_FAIL.fetch_add(1, Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for MayFail {
+    fn drop(&mut self) {
+        MAY_FAIL.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether this process is asked to stop its statement or itself, and a call may fail for that.
+///
+/// Only reads and writes of relation files may fail so, and only outside of critical sections, where an error would be a PANIC.
+/// Not in the checkpointer: the request to stop is what makes it write. A process whose signals are blocked (`here.rs`) is
+/// asked if a SIGTERM is pending.
+#[must_use]
+pub fn is_asked_to_stop() -> bool {
+    static AT: OnceLock<[usize; 4]> = OnceLock::new();
+    let find = || {
+        let [die, cancel, shutdown] = ASKED;
+        let address = |name| server::symbol(name).map_or(0, |at| at as usize);
+        [die, cancel, shutdown, c"CritSectionCount"].map(address)
+    };
+    let [asked @ .., critical] = AT.get_or_init(find);
+    if MAY_FAIL.load(Relaxed) == 0 || *critical == 0 || kind() == CHECKPOINTER {
+        return false;
+    }
+    // SAFETY: `volatile uint32 CritSectionCount` and `volatile sig_atomic_t`, both of 32 bits; an executable stays where it is.
+    let read = |at: &usize| *at != 0 && unsafe { (*at as *const c_int).read_volatile() } != 0;
+    !read(critical) && (asked.iter().any(read) || is_pending(libc::SIGTERM))
+}
+
+/// Whether a signal waits to be unblocked.
+fn is_pending(signal: c_int) -> bool {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is written before it is read, if the call returns 0.
+    unsafe {
+        libc::sigpending(set.as_mut_ptr()) == 0 && libc::sigismember(set.as_ptr(), signal) == 1
     }
 }
 

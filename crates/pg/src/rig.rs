@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use larder_core::buf::Buf;
 use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Shape};
@@ -43,6 +44,11 @@ pub fn control(hash: u64) -> Control {
     Control { hash, system: 77, catalogs: 1, shut_down: false, redo: 0 }
 }
 
+/// What flash has of a page.
+pub fn fetch(pool: &Pool, page: u64) -> Option<Buf> {
+    pool.fetch(&[(page, Use::Access)]).unwrap().remove(0)
+}
+
 pub fn page_of(value: u8) -> Vec<u8> {
     vec![value; PAGE]
 }
@@ -59,6 +65,9 @@ pub fn armed(
         memory,
         spare: Arc::new(Spare::new(Arc::clone(&flash))),
         flash,
+        process: None,
+        timeout: std::time::Duration::from_secs(1),
+        page_cache: false,
         page_bytes: PAGE,
         segment_blocks: 32,
         direct: false,
@@ -177,7 +186,7 @@ impl Run {
     }
 
     pub fn has(&self, fork: &Fork, block: u64) -> Option<u8> {
-        Some(self.pool.fetch(self.pool.page(fork, block)?, Use::Access)?[100])
+        Some(fetch(&self.pool, self.pool.page(fork, block)?)?[100])
     }
 
     pub fn commit(&self, fork: &Fork) {

@@ -7,6 +7,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
+use std::time::Duration;
 
 use larder_core::pagelog::{BATCH_PAGES, BATCH_PAGES_MOST, LogPolicy};
 
@@ -25,6 +26,10 @@ pub struct Settings {
     pub second_chance: bool,
     /// What becomes of changed pages.
     pub policy: LogPolicy,
+    /// An operation of flash that takes longer is overdue.
+    pub flash_timeout: Duration,
+    /// Whether the page cache has pages of flash.
+    pub flash_page_cache: bool,
 }
 
 /// The server may not run with this.
@@ -51,10 +56,27 @@ static SIZE: AtomicI32 = AtomicI32::new(0);
 static BATCH: AtomicI32 = AtomicI32::new(0);
 static CHANCE: AtomicBool = AtomicBool::new(false);
 static POLICY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+static TIMEOUT: AtomicI32 = AtomicI32::new(0);
+static PAGE_CACHE: AtomicBool = AtomicBool::new(false);
+
+/// Milliseconds of `larder.flash_timeout`: by default, and bounds.
+const TIMEOUT_MS: i32 = 2_000;
+const TIMEOUT_LEAST_MS: i32 = 10;
+const TIMEOUT_MOST_MS: i32 = 3_600_000;
+
+/// Whether the units of numbers are those of the versions before 16.
+fn has_old_units() -> bool {
+    server::version().is_some_and(|version| version < 16)
+}
 
 /// The flag of a number in MiB.
 fn in_mib() -> c_int {
-    if server::version().is_some_and(|version| version < 16) { 0x4000 } else { 0x0400_0000 }
+    if has_old_units() { 0x4000 } else { 0x0400_0000 }
+}
+
+/// The flag of a time in milliseconds.
+fn in_ms() -> c_int {
+    if has_old_units() { 0x1_0000 } else { 0x1000_0000 }
 }
 
 type Text = *const c_char;
@@ -142,6 +164,16 @@ fn define_int(
     }
 }
 
+fn define_bool(about: &About, value: &'static AtomicBool, default: bool) {
+    // SAFETY: as above.
+    unsafe {
+        if let Some(define) = server::function::<DefineBool>(c"DefineCustomBoolVariable") {
+            let About { name, what, more } = *about;
+            define(name, what, more, value.as_ptr(), default, AT_START, 0, NONE, NONE, NONE);
+        }
+    }
+}
+
 /// Defines all of them, while the server reads its configuration.
 pub fn define() {
     let what = c"Directory on flash for pages that leave shared buffers; empty: nothing is cached.";
@@ -152,20 +184,18 @@ pub fn define() {
     define_int(&size, &SIZE, 0, (0, c_int::MAX), in_mib());
     let batch = about(c"larder.batch_pages", c"Pages that are written to flash together.", None);
     define_int(&batch, &BATCH, BATCH_PAGES as i32, (1, BATCH_PAGES_MOST as i32), 0);
-    let chance = about(
-        c"larder.second_chance",
-        c"Keeps pages that were read from flash for another round.",
-        None,
-    );
+    let what = c"Time after which an operation of flash is overdue, and the disk is used instead if it has the same data.";
+    let bounds = (TIMEOUT_LEAST_MS, TIMEOUT_MOST_MS);
+    define_int(&about(c"larder.flash_timeout", what, None), &TIMEOUT, TIMEOUT_MS, bounds, in_ms());
+    let chance = c"Keeps pages that were read from flash for another round.";
+    define_bool(&about(c"larder.second_chance", chance, None), &CHANCE, true);
+    let cached = c"Reads and writes flash through the kernel's page cache.";
+    define_bool(&about(c"larder.flash_page_cache", cached, None), &PAGE_CACHE, false);
     // Not an enumeration: with a wrong name the server would continue with the default.
     let what = c"Write policy of changed pages: through (written to the disk at once), bounded (with the next checkpoint) or full (when flash evicts them).";
     define_string(&about(c"larder.policy", what, None), &POLICY, c"through");
-    // SAFETY: functions of these types from 15 to 18; variables are static.
+    // SAFETY: a function of this type from 15 to 18.
     unsafe {
-        if let Some(define) = server::function::<DefineBool>(c"DefineCustomBoolVariable") {
-            let About { name, what, more } = chance;
-            define(name, what, more, CHANCE.as_ptr(), true, AT_START, 0, NONE, NONE, NONE);
-        }
         type Reserve = unsafe extern "C-unwind" fn(Text);
         if let Some(reserve) = server::function::<Reserve>(c"MarkGUCPrefixReserved") {
             reserve(c"larder".as_ptr());
@@ -173,15 +203,15 @@ pub fn define() {
     }
 }
 
-/// A number in MiB, as the server reads one.
-fn mib(text: &str) -> Option<u64> {
+/// A number in the unit of this flag, as the server reads one.
+fn number_in(unit: c_int, text: &str) -> Option<u64> {
     type Parse = unsafe extern "C" fn(Text, *mut c_int, c_int, *mut Text) -> bool;
     let text = CString::new(text).ok()?;
     let (mut value, mut hint) = (0, std::ptr::null());
     // SAFETY: `bool parse_int(const char *, int *, int, const char **)`.
     let read = unsafe {
         let parse = server::function::<Parse>(c"parse_int")?;
-        parse(text.as_ptr(), &mut value, in_mib(), &mut hint)
+        parse(text.as_ptr(), &mut value, unit, &mut hint)
     };
     u64::try_from(value).ok().filter(|_| read)
 }
@@ -197,9 +227,8 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
     };
     let flash_bytes = match get("flash_size") {
         None => 0,
-        Some(text) => {
-            mib(&text).ok_or_else(|| bad("flash_size", &text, "Say a size, such as 20GB."))?
-        }
+        Some(text) => number_in(in_mib(), &text)
+            .ok_or_else(|| bad("flash_size", &text, "Say a size, such as 20GB."))?,
     };
     let batch_pages = match get("batch_pages") {
         None => BATCH_PAGES,
@@ -209,10 +238,18 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
             .filter(|pages| (1..=BATCH_PAGES_MOST).contains(pages))
             .ok_or_else(|| bad("batch_pages", &text, "Say a number from 1 to 256."))?,
     };
-    let second_chance = match get("second_chance").as_deref() {
-        None | Some("on" | "true" | "yes" | "1") => true,
-        Some("off" | "false" | "no" | "0") => false,
-        Some(text) => return Err(bad("second_chance", text, "Say on or off.")),
+    let is_on = |name: &str, default| match get(name).as_deref() {
+        None => Ok(default),
+        Some("on" | "true" | "yes" | "1") => Ok(true),
+        Some("off" | "false" | "no" | "0") => Ok(false),
+        Some(text) => Err(bad(name, text, "Say on or off.")),
+    };
+    let bounds = TIMEOUT_LEAST_MS as u64..=TIMEOUT_MOST_MS as u64;
+    let timeout_ms = match get("flash_timeout") {
+        None => TIMEOUT_MS as u64,
+        Some(text) => number_in(in_ms(), &text)
+            .filter(|ms| bounds.contains(ms))
+            .ok_or_else(|| bad("flash_timeout", &text, "Say a time from 10ms to 1h."))?,
     };
     let policy = match get("policy").as_deref() {
         None => LogPolicy::Through,
@@ -225,7 +262,9 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
         flash_directory: get("flash_directory").unwrap_or_default(),
         flash_bytes: if flash_bytes == 0 { 4 * shared_buffers } else { flash_bytes * MIB },
         batch_pages,
-        second_chance,
+        second_chance: is_on("second_chance", true)?,
         policy,
+        flash_timeout: Duration::from_millis(timeout_ms),
+        flash_page_cache: is_on("flash_page_cache", false)?,
     })
 }

@@ -26,6 +26,7 @@ use crate::here::{self, Armed};
 use crate::mutant::{Mutant, is_active};
 use crate::near;
 use crate::pool::{Pool, Use, Writing};
+use crate::process::MayFail;
 
 /// Parts of a transfer that the kernel takes at most.
 const PARTS_MOST: usize = 1024;
@@ -73,6 +74,7 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     if !matches!(here::file(fd), File::Segment(..)) || !here::is_armed() {
         return real();
     }
+    let _may_fail = MayFail::new();
     let plan = here::with(|armed, pool| {
         let span = span(armed, fd, parts, at).filter(|_| pool.works())?;
         let page_bytes = armed.page_bytes;
@@ -92,12 +94,13 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
         });
         let mut slots = slots.collect::<Option<Vec<Slot>>>()?;
         // SAFETY: the slots are frames, which no other process uses until this read is done.
-        unsafe { read_cached(armed, pool, fd, &mut slots, at) };
-        Some((slots, page_bytes))
+        let done = unsafe { read_cached(armed, pool, fd, &mut slots, at) };
+        Some(done.map(|()| (slots, page_bytes)))
     });
     match plan.flatten() {
         // SAFETY: the caller guarantees it.
-        Some((mut slots, page_bytes)) => unsafe { read_missed(fd, &mut slots, page_bytes, at) },
+        Some(Ok((mut slots, page_bytes))) => unsafe { read_missed(fd, &mut slots, page_bytes, at) },
+        Some(Err(errno)) => refuse(errno),
         // SAFETY: the caller guarantees it.
         None => unsafe { read_around(fd, parts, at, real) },
     }
@@ -119,9 +122,13 @@ unsafe fn read_around(
         let (size, start) = (armed.page_bytes as u64, at.max(0) as u64);
         let first = pool.block(segment, 0);
         let end = (start + bytes_of(parts) as u64).div_ceil(size);
-        let found = pool.newer(&fork, first + start / size..first + end).into_iter();
-        found.map(|(block, bytes)| ((block - first) * size, bytes)).collect::<Vec<_>>()
+        let found = pool.newer(&fork, first + start / size..first + end)?.into_iter();
+        Ok(found.map(|(block, bytes)| ((block - first) * size, bytes)).collect::<Vec<_>>())
     });
+    let newer = match newer.transpose() {
+        Ok(newer) => newer,
+        Err(errno) => return refuse(errno),
+    };
     let got = real();
     let end = at.max(0) as u64 + got.max(0) as u64;
     let mut from = at.max(0) as u64;
@@ -176,7 +183,44 @@ impl Slot {
 ///
 /// # Safety
 /// No other process uses the slots' frames.
-unsafe fn read_cached(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot], at: off_t) {
+///
+/// # Errors
+/// If the process is to stop.
+unsafe fn read_cached(
+    armed: &Armed,
+    pool: &Pool,
+    fd: RawFd,
+    slots: &mut [Slot],
+    at: off_t,
+) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees it.
+    unsafe { read_near(armed, pool, fd, slots, at) };
+    let asks = |slot: &Slot| match slot.latest {
+        Some(Latest::Origin) => false,
+        Some(_) => true,
+        None => !pool.is_overdue(),
+    };
+    let wanted: Vec<&mut Slot> = slots.iter_mut().filter(|slot| !slot.hit && asks(slot)).collect();
+    let page = |slot: &&mut Slot| slot.page.map(|page| (page, slot.how));
+    let pages: Vec<(u64, Use)> = wanted.iter().filter_map(page).collect();
+    let found = pool.fetch(&pages)?;
+    for (slot, bytes) in wanted.into_iter().filter(|slot| slot.page.is_some()).zip(found) {
+        let Some(bytes) = bytes else { continue };
+        // SAFETY: all of a frame; the caller guarantees that no other process uses it.
+        unsafe {
+            slice::from_raw_parts_mut(slot.address as *mut u8, armed.page_bytes)
+                .copy_from_slice(&bytes);
+            slot.filled(pool, armed.page_bytes);
+        }
+    }
+    Ok(())
+}
+
+/// Reads from the page cache what it has and flash has no newer version of.
+///
+/// # Safety
+/// No other process uses the slots' frames.
+unsafe fn read_near(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot], at: off_t) {
     let page_bytes = armed.page_bytes;
     let on_disk = |slot: &&Slot| slot.latest != Some(Latest::Log) && !armed.direct;
     let mut next = 0;
@@ -196,20 +240,8 @@ unsafe fn read_cached(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot],
             // SAFETY: the caller guarantees it.
             unsafe { slot.filled(pool, page_bytes) };
         }
-        next += got;
-        if run > 0 && got == run {
-            continue;
-        }
-        let slot = &mut slots[next];
-        let on_flash = slot.page.filter(|_| slot.latest != Some(Latest::Origin));
-        if let Some(bytes) = on_flash.and_then(|page| pool.fetch(page, slot.how)) {
-            // SAFETY: all of a frame; the caller guarantees that no other process uses it.
-            let target = unsafe { slice::from_raw_parts_mut(slot.address as *mut u8, page_bytes) };
-            target.copy_from_slice(&bytes);
-            // SAFETY: as above.
-            unsafe { slot.filled(pool, page_bytes) };
-        }
-        next += 1;
+        // The page after them is not there, or is newer on flash.
+        next += got + usize::from(run == 0 || got < run);
     }
 }
 
@@ -309,6 +341,7 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     if !matches!(here::file(fd), File::Segment(..)) || !here::is_armed() {
         return real(parts);
     }
+    let _may_fail = MayFail::new();
     // Other processes may set hints in a frame while it is written. The disk and flash must get the same bytes.
     let mut copies: Vec<Bytes<'_>> = Vec::with_capacity(parts.len());
     let plan = here::with(|armed, pool| {
@@ -329,11 +362,7 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     let parts: Vec<iovec> = copies.iter().map(part).collect();
     let (begun, holds) = match plan {
         Plan::Absorbed => return bytes_of(&parts) as ssize_t,
-        Plan::Refused(failure) => {
-            // SAFETY: this thread's own.
-            unsafe { *libc::__errno_location() = failure.errno().0 };
-            return -1;
-        }
+        Plan::Refused(failure) => return refuse(failure.errno()),
         Plan::Direct(begun, holds) => (begun, holds),
     };
     let written = real(&parts);
@@ -374,12 +403,15 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
     };
     if let Some(all) = all.filter(|_| absorbs) {
         let bytes = copies.iter().flat_map(|copy| copy.chunks(armed.page_bytes));
-        let taken = all.into_iter().zip(bytes).try_for_each(|(page, b)| pool.absorb(page, b));
-        if let Err(failure) = taken {
-            pool.fail(failure);
-            return Plan::Refused(failure);
+        match all.into_iter().zip(bytes).try_for_each(|(page, b)| pool.absorb(page, b)) {
+            Ok(()) => return Plan::Absorbed,
+            // The disk takes it.
+            Err(failure) if failure.is_overdue() => {}
+            Err(failure) => {
+                pool.fail(failure);
+                return Plan::Refused(failure);
+            }
         }
-        return Plan::Absorbed;
     }
     // What is covered in part stays in part what it was.
     if !whole && let Err(failure) = pool.settle(&fork, segment) {
@@ -391,13 +423,28 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
         return Plan::Refused(failure);
     }
     let holds = pool.hold(&numbered.iter().flatten().copied().collect::<Vec<u64>>());
-    let begin = |page: Option<u64>| {
-        let writing =
-            pool.begin_write(page?, || size_of_file(fd).saturating_sub(start) / page_bytes);
-        writing.inspect_err(|failure| pool.fail(*failure)).ok()
+    let before_end = || size_of_file(fd).saturating_sub(start) / page_bytes;
+    let begin = |page: Option<u64>| match page.map(|page| pool.begin_write(page, before_end)) {
+        None => Ok(None),
+        Some(Ok(writing)) => Ok(Some(writing)),
+        // The log still has the old version.
+        Some(Err(failure)) if failure.is_given_up() => Err(failure),
+        Some(Err(failure)) => {
+            pool.fail(failure);
+            Ok(None)
+        }
     };
-    let begun = numbered.into_iter().map(begin).collect();
-    Plan::Direct(whole.then_some(begun), holds)
+    match numbered.into_iter().map(begin).collect::<Result<Vec<_>, Failure>>() {
+        Ok(begun) => Plan::Direct(whole.then_some(begun), holds),
+        Err(failure) => Plan::Refused(failure),
+    }
+}
+
+/// A call that failed before it began.
+fn refuse(errno: Errno) -> ssize_t {
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() = errno.0 };
+    -1
 }
 
 fn size_of_file(fd: RawFd) -> u64 {

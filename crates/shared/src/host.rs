@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page log's [`Host`] for one process: every call blocks, and no future is ever pending.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -16,7 +16,7 @@ use larder_core::request::Errno;
 use rustix::fs::Timespec;
 use rustix::thread::futex;
 
-use crate::file::{errno, read_all, write_all};
+use crate::flash::{self, Flash, Reach};
 use crate::locked::Locked;
 use crate::members::{
     self, Entry, LOG, NEIGHBOURS, hold_mutex, hold_of, holds_of, latch_mutex, open_burials,
@@ -61,13 +61,15 @@ pub trait Origin {
 /// The devices of a log, as opened by this process.
 pub struct Devices {
     /// The flash file, or a part of it.
-    pub flash: Arc<OwnedFd>,
+    pub flash: Flash,
     /// The origin.
     pub origin: Box<dyn Origin>,
 }
 
 struct Inner {
     slow: Slow,
+    /// See [`Host::hurry`].
+    hurried: Cell<bool>,
     // Fields drop in order: the entry is released before the memory is unmapped.
     entry: Entry,
     memory: Arc<Memory>,
@@ -76,14 +78,10 @@ struct Inner {
 
 /// Devices to be moved to another thread.
 struct Again {
-    flash: Arc<OwnedFd>,
+    flash: Flash,
     origin: Box<dyn Origin + Send>,
-}
-
-impl From<Again> for Devices {
-    fn from(Again { flash, origin }: Again) -> Self {
-        Self { flash, origin }
-    }
+    /// See [`Host::hurry`].
+    hurried: bool,
 }
 
 /// A member of a shared log, see [`Host`].
@@ -96,20 +94,40 @@ impl Member {
     /// # Errors
     /// The memory has no room for another member.
     pub fn join(memory: &Arc<Memory>, devices: Devices) -> Result<Self, Errno> {
-        Ok(Self::of(Entry::take(memory).ok_or(Errno::ENOSPC)?, memory, devices))
+        let member = Self::of(Entry::take(memory).ok_or(Errno::ENOSPC)?, memory, devices);
+        // A burial that a dead member left open blocks its entry until a member takes the hold; do that now.
+        member.await_burials();
+        Ok(member)
     }
 
     /// As above, for a thread that writes pages for another member.
-    fn join_as_writer(memory: &Arc<Memory>, devices: Devices) -> Option<Self> {
+    fn join_as_writer(memory: &Arc<Memory>, again: Again) -> Option<Self> {
+        let Again { flash, origin, hurried } = again;
+        let member = Self::of(Entry::take_for_writer(memory)?, memory, Devices { flash, origin });
+        member.await_burials();
+        member.hurry(hurried);
+        Some(member)
+    }
+
+    /// As above, for a thread that serves flash, and changes no page.
+    pub(crate) fn join_to_serve(memory: &Arc<Memory>, devices: Devices) -> Option<Self> {
         Some(Self::of(Entry::take_for_writer(memory)?, memory, devices))
     }
 
     fn of(entry: Entry, memory: &Arc<Memory>, devices: Devices) -> Self {
-        let (memory, slow) = (Arc::clone(memory), Slow::default());
-        let member = Self(Rc::new(Inner { entry, memory, devices, slow }));
-        // A burial that a dead member left open blocks its entry until a member takes the hold; do that now.
-        member.await_burials();
-        member
+        let (memory, slow, hurried) = (Arc::clone(memory), Slow::default(), Cell::default());
+        Self(Rc::new(Inner { entry, memory, devices, slow, hurried }))
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        let Inner { memory, devices, hurried, .. } = &*self.0;
+        Reach { memory, flash: &devices.flash, hurried: hurried.get(), me: self.me() }
+    }
+
+    /// Whether flash is overdue: it is served, and takes too long.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        flash::is_overdue(&self.0.memory)
     }
 
     /// The memory.
@@ -219,7 +237,8 @@ impl Member {
     /// The devices for another thread.
     fn devices_again(&self) -> Option<Again> {
         let Devices { flash, origin } = &self.0.devices;
-        Some(Again { flash: Arc::clone(flash), origin: origin.again()? })
+        let (flash, hurried) = (flash.clone(), self.0.hurried.get());
+        Some(Again { flash, origin: origin.again()?, hurried })
     }
 
     /// A function that writes pages to the origin, neighbours together, and returns those that failed.
@@ -297,9 +316,12 @@ impl Host for Member {
         self.0.memory.copy_out(buffer, place, into);
     }
 
-    async fn read_flash(&self, offset: u64, mut buf: Buf) -> Result<Buf, Errno> {
-        read_all(&self.0.devices.flash, &mut buf, offset)?;
-        Ok(buf)
+    async fn read_flash(&self, offset: u64, buf: Buf) -> Result<Buf, Errno> {
+        self.read_flash_each(vec![(offset, buf)]).await.pop().unwrap_or(Err(Errno::EIO))
+    }
+
+    async fn read_flash_each(&self, wanted: Vec<(u64, Buf)>) -> Vec<Result<Buf, Errno>> {
+        self.reach().read_each(wanted)
     }
 
     async fn write_batch(
@@ -311,15 +333,31 @@ impl Host for Member {
     ) -> Result<(), Errno> {
         let pages = self.0.memory.batch(buffer, pages);
         let mut parts = [IoSlice::new(&header), IoSlice::new(&header), pages];
-        write_all(&self.0.devices.flash, &mut parts, offset)
+        self.reach().write(&mut parts, offset)
     }
 
     async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {
-        write_all(&self.0.devices.flash, &mut [IoSlice::new(&buf)], offset)
+        self.reach().write(&mut [IoSlice::new(&buf)], offset)
     }
 
     async fn flush_flash(&self) -> Result<(), Errno> {
-        rustix::fs::fdatasync(&self.0.devices.flash).map_err(errno)
+        self.reach().flush()
+    }
+
+    fn writes_batches(&self) -> bool {
+        matches!(self.0.devices.flash, Flash::Own(_))
+    }
+
+    fn hurry(&self, hurried: bool) -> bool {
+        self.0.hurried.replace(hurried)
+    }
+
+    fn stops_waiting(&self, since: &mut u64) -> Option<Errno> {
+        self.reach().stops_waiting(since)
+    }
+
+    fn is_given_up(&self, errno: Errno) -> bool {
+        flash::is_given_up(errno)
     }
 
     async fn hold(&self, page: u64) -> Locked {
@@ -347,7 +385,7 @@ impl Host for Member {
     fn spread(&self, pages: &[u64]) -> Option<Vec<u64>> {
         self.0.slow.spread(pages, NEIGHBOURS, self.bring(), || {
             let (memory, devices) = (Arc::clone(&self.0.memory), self.devices_again());
-            move || Some(Self::join_as_writer(&memory, devices?.into())?.bring())
+            move || Some(Self::join_as_writer(&memory, devices?)?.bring())
         })
     }
 

@@ -13,6 +13,7 @@
 //! | robust mutexes; the guard of one | `mutex.rs`, `locked.rs` |
 //! | members, dead members, and burials that they left unfinished | `members.rs` |
 //! | the log's host in one process; its devices | `host.rs` |
+//! | flash, reached by the process itself or served by another one; requests to that one | `flash.rs`; `serve.rs`, `requests.rs` |
 //! | an origin that is one file; several threads for a slow one | `one_file.rs`, `spread.rs` |
 //! | pages read, written, buried, flushed, and the locks for each | `pages.rs` |
 //!
@@ -21,14 +22,15 @@
 //! (S3), and that no process waits for room while it holds a page (S4).
 //!
 //! Why not process ids with start times as names: each check would have to read /proc, a thread that ended is not
-//! covered, and a zombie keeps both. Why not a server process with a queue: every page would cost a copy and two
-//! context switches, and the server's death would stop every process.
+//! covered, and a zombie keeps both. Why not a server process for all of the log: every page would cost a copy and two
+//! context switches. A process may serve flash alone (`serve.rs`), where a device's time is added anyway.
 //!
 //! A member belongs to one thread, because a mutex identifies its owner by thread; hence nothing here is `Send`. After
 //! a `fork` the child has none of its parent's mutexes: it joins as a new member.
 #![deny(unsafe_code)]
 
 mod file;
+mod flash;
 mod host;
 mod locked;
 mod members;
@@ -36,15 +38,19 @@ mod memory;
 mod mutex;
 mod one_file;
 mod pages;
+mod requests;
+mod serve;
 mod spread;
 
 pub use file::write_pages;
+pub use flash::{Device, Flash, Waits};
 pub use host::{Devices, Member, Origin};
 pub use locked::Locked;
 pub use members::NEIGHBOURS;
 pub use memory::{MEMBERS, Memory, Shape, WRITERS, Words};
 pub use one_file::OneFile;
 pub use pages::{Pages, StartError, StopError};
+pub use serve::{Watch, serve};
 pub use spread::together;
 
 pub use larder_core::pagelog::now;

@@ -116,6 +116,12 @@ pub(crate) fn is_gone(memory: &Arc<Memory>, name: u64) -> bool {
     Locked::try_lock(memory, member_mutex(index)).is_some()
 }
 
+/// Whether a process is a member.
+pub(crate) fn has_any(memory: &Arc<Memory>) -> bool {
+    let is_taken = |index| Locked::try_lock(memory, member_mutex(index)).is_none();
+    (0..MEMBERS - WRITERS).any(is_taken)
+}
+
 /// Completes burials after a hold was taken from a dead member: calls `bury` for their pages in this hold. A living
 /// member has no open burial there, because it would have the hold.
 pub(crate) fn end_burials(memory: &Memory, hold: usize, mut bury: impl FnMut(u64)) {

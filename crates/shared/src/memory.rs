@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The shared memory: a file that every process maps, at any address.
 //!
-//! Layout: `control words | mutexes | members' words | the user's words | the log's words | batch buffers`. Everything
-//! except the mutexes and the buffers is atomic words, so there is no data race whatever a process does or leaves
-//! undone. Bytes of buffers are copied through raw pointers; the log's lock determines who owns them.
+//! Layout: `control words | mutexes | members' words | requests' words | the user's words | the log's words | batch buffers |
+//! requests' buffers`. Everything except the mutexes and the buffers is atomic words, so there is no data race whatever a
+//! process does or leaves undone. Bytes of buffers are copied through raw pointers; the log's lock determines who owns those
+//! of batches, and the state of a request who owns its buffer (`requests.rs`).
 //!
 //! Invariant: the magic word is written last, so a process that can join finds everything initialised.
 #![allow(unsafe_code)]
@@ -20,9 +21,10 @@ use larder_core::pagelog::{BUFFERS, Geometry, LogPolicy, LogSettings, words_need
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::members;
 use crate::mutex::{Mutex, STRIDE};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM2");
+const MAGIC: u64 = u64::from_le_bytes(*b"LARDMEM3");
 const CONTROL_BYTES: usize = PAGE;
 /// The most members of a memory.
 pub const MEMBERS: usize = 1024;
@@ -35,6 +37,13 @@ pub(crate) const HOLDS: usize = 64;
 pub(crate) const LATCHES: usize = 256;
 /// Words of a member.
 pub(crate) const MEMBER_WORDS: usize = 8;
+/// Requests with a buffer of one page, and those with a buffer of [`LARGE_BYTES`] behind them.
+pub(crate) const SMALL_REQUESTS: usize = 64;
+pub(crate) const LARGE_REQUESTS: usize = 4;
+pub(crate) const REQUESTS: usize = SMALL_REQUESTS + LARGE_REQUESTS;
+pub(crate) const LARGE_BYTES: usize = 256 << 10;
+/// Words of a request.
+pub(crate) const REQUEST_WORDS: usize = 8;
 
 /// The control words.
 #[derive(Clone, Copy)]
@@ -62,6 +71,15 @@ pub(crate) enum Control {
     BurialsEnded,
     /// Number of burials that the origin refused.
     BurialsRefused,
+    /// The name of the member that serves flash.
+    Server,
+    /// Counts requests, which orders writes and flushes.
+    Order,
+    /// Two words of 32 bits, which count requests: of reads, and of writes and flushes. The server waits for changes.
+    AskedRead,
+    AskedWrite,
+    /// Whether flash is overdue, see `serve.rs`.
+    Overdue,
 }
 
 /// The log for which a memory is made.
@@ -114,7 +132,7 @@ impl Memory {
     /// # Errors
     /// There is not enough space, or the file cannot be mapped.
     pub fn create(file: &OwnedFd, shape: Shape) -> Result<Arc<Self>> {
-        let len = Self::buffers_at(&shape) + Self::buffer_bytes(&shape);
+        let len = Self::end(&shape);
         rustix::fs::ftruncate(file, 0)?;
         // Without allocated space a write to the mapping would raise SIGBUS.
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64).map_err(|error| {
@@ -191,7 +209,7 @@ impl Memory {
             return Err(bad());
         }
         memory.shape = Shape { log, settings, user_words: user_words as usize };
-        if len != Self::buffers_at(&memory.shape) + Self::buffer_bytes(&memory.shape) {
+        if len != Self::end(&memory.shape) {
             return Err(bad());
         }
         Ok(Arc::new(memory))
@@ -229,8 +247,12 @@ impl Memory {
         CONTROL_BYTES + Self::mutexes() * STRIDE
     }
 
-    fn user_words_at() -> usize {
+    fn request_words_at() -> usize {
         Self::member_words_at() + MEMBERS * MEMBER_WORDS * 8
+    }
+
+    fn user_words_at() -> usize {
+        Self::request_words_at() + REQUESTS * REQUEST_WORDS * 8
     }
 
     fn log_words_at(shape: &Shape) -> usize {
@@ -245,6 +267,20 @@ impl Memory {
 
     fn buffers_at(shape: &Shape) -> usize {
         (Self::log_words_at(shape) + words_needed(shape.log.blocks) * 8).next_multiple_of(PAGE)
+    }
+
+    fn request_buffers_at(shape: &Shape) -> usize {
+        (Self::buffers_at(shape) + Self::buffer_bytes(shape)).next_multiple_of(PAGE)
+    }
+
+    /// Bytes of a small request's buffer.
+    fn small_bytes(shape: &Shape) -> usize {
+        (shape.log.page_bytes as usize).next_multiple_of(PAGE)
+    }
+
+    fn end(shape: &Shape) -> usize {
+        let buffers = SMALL_REQUESTS * Self::small_bytes(shape) + LARGE_REQUESTS * LARGE_BYTES;
+        Self::request_buffers_at(shape) + buffers
     }
 
     /// `count` words from byte `at` on.
@@ -267,9 +303,45 @@ impl Memory {
         unsafe { &*word.cast::<AtomicU32>() }
     }
 
+    /// The words of a request.
+    pub(crate) fn request(&self, index: usize) -> &[AtomicU64] {
+        assert!(index < REQUESTS);
+        self.words(Self::request_words_at() + index * REQUEST_WORDS * 8, REQUEST_WORDS)
+    }
+
+    /// Bytes of a request's buffer.
+    pub(crate) fn request_bytes(&self, index: usize) -> usize {
+        if index < SMALL_REQUESTS { Self::small_bytes(&self.shape) } else { LARGE_BYTES }
+    }
+
+    /// A request's buffer, which the caller owns by the request's state: its owner before it is submitted and after it is
+    /// done, the server in between.
+    pub(crate) fn request_buffer(&self, index: usize) -> *mut u8 {
+        let small = Self::small_bytes(&self.shape);
+        let at = match index.checked_sub(SMALL_REQUESTS) {
+            None => index * small,
+            Some(large) => SMALL_REQUESTS * small + large * LARGE_BYTES,
+        };
+        assert!(index < REQUESTS);
+        // SAFETY: inside the mapping, by the assertion.
+        unsafe { self.at.as_ptr().add(Self::request_buffers_at(&self.shape) + at) }
+    }
+
     pub(crate) fn member(&self, index: usize) -> &[AtomicU64] {
         assert!(index < MEMBERS);
         self.words(Self::member_words_at() + index * MEMBER_WORDS * 8, MEMBER_WORDS)
+    }
+
+    /// Whether an address is in the mapping.
+    #[must_use]
+    pub fn has_address(&self, address: usize) -> bool {
+        address.checked_sub(self.at.as_ptr() as usize).is_some_and(|offset| offset < self.len)
+    }
+
+    /// Whether a process is a member, beside threads of members and of the process that serves flash.
+    #[must_use]
+    pub fn has_members(self: &Arc<Self>) -> bool {
+        members::has_any(self)
     }
 
     pub(crate) fn mutex(&self, index: usize) -> &Mutex {

@@ -69,7 +69,7 @@ fn a_slow_origin_is_written_in_parallel_and_failed_writes_are_reported() {
     let memory = Memory::anonymous(Shape { log, settings, user_words: 0 }).unwrap();
     let origin = Slowly::default();
     let devices = || Devices {
-        flash: Arc::new(flash.try_clone().unwrap().into()),
+        flash: std::os::fd::OwnedFd::from(flash.try_clone().unwrap()).into(),
         origin: Box::new(origin.clone()),
     };
     let (pages, _) = Pages::start(&memory, devices()).unwrap();

@@ -176,7 +176,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// records the lost pages before the log header that makes the generation valid. If that fails, they stay lost in memory,
     /// and the caller may retry.
     pub(super) async fn begin_again(&self, lost: &[u64]) -> Result<(), Errno> {
-        self.become_header_writer().await;
+        self.become_header_writer().await?;
         let begun = self.begin_as_header_writer(lost).await;
         let _guard = self.lock();
         self.words.set(Mark::HeaderWriter, 0);

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
 use super::format::{BatchHeader, Header, Seal, encode_segment};
-use super::host::{Host, until};
+use super::host::{Host, until_ready};
 use super::paths::PageLog;
 use super::queue::State;
 use super::words::{BatchMark, Mark, REFERENCED, VALID, Words};
@@ -18,8 +18,11 @@ use crate::mutant;
 use crate::request::Errno;
 
 impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
-    /// Writes the first closed batch; returns whether there was one.
+    /// Writes the first closed batch; returns whether there was one that this process writes.
     pub async fn write_next(&self) -> bool {
+        if !self.host.writes_batches() {
+            return false;
+        }
         let Some((buffer, header, pages)) = self.take_closed() else { return false };
         let encoded = header.encode(&self.log);
         let offset = self.log.block(header.start);
@@ -77,7 +80,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Flushes flash: `Durable` advances to `Written`, or as far as no position is doubted.
     pub(super) async fn make_durable(&self) -> Result<(), Errno> {
-        until(&self.host, || self.become_flusher().then_some(())).await;
+        until_ready(&self.host, || self.become_flusher()).await?;
         self.flush_as_flusher().await
     }
 
@@ -96,7 +99,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// As [`make_durable`](Self::make_durable), for the flusher, which it is no longer afterwards.
     pub(super) async fn flush_as_flusher(&self) -> Result<(), Errno> {
         let result = self.verify_and_flush().await;
-        if let Err(errno) = result {
+        if let Err(errno) = result
+            && !self.host.is_given_up(errno)
+        {
             // The others rest too.
             let failures = self.flush_failed(errno);
             self.host.rest(failures).await;
@@ -222,14 +227,17 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Waits until no other task writes a log header, and becomes the writer.
-    pub(super) async fn become_header_writer(&self) {
+    pub(super) async fn become_header_writer(&self) -> Result<(), Errno> {
         let become_writer = || {
             let _guard = self.lock();
             let writer = self.words.get(Mark::HeaderWriter);
             let free = writer == 0 || self.host.is_gone(writer);
-            free.then(|| self.words.set(Mark::HeaderWriter, self.host.me()))
+            if free {
+                self.words.set(Mark::HeaderWriter, self.host.me());
+            }
+            free
         };
-        until(&self.host, become_writer).await;
+        until_ready(&self.host, become_writer).await
     }
 
     /// Writes a log header durably. One writer runs at a time.
@@ -239,7 +247,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         sealed: Option<Seal>,
     ) -> Result<(), Errno> {
         let generation = self.words.get(Mark::Generation);
-        self.become_header_writer().await;
+        self.become_header_writer().await?;
         // A log that was unsealed meanwhile must not be sealed. One that began again writes its log headers itself.
         let stale = sealed.is_some() && self.words.get(Mark::Sealed) == 0
             || generation != self.words.get(Mark::Generation);

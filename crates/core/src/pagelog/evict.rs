@@ -70,7 +70,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         if !self.become_keeper() {
             return false;
         }
+        let before = self.host.hurry(true);
         let done = self.keep_step().await;
+        self.host.hurry(before);
         let _guard = self.lock();
         self.words.set(Mark::Keeper, 0);
         // Without tasks, a waiting process continues as the keeper.

@@ -105,7 +105,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             if self.want_room() {
                 seen = self.host.changes();
             }
-            self.wait(seen).await;
+            self.wait(seen, &mut 0).await?;
         }
     }
 }

@@ -50,6 +50,14 @@ pub trait Host {
 
     /// Reads from flash.
     async fn read_flash(&self, offset: u64, buf: Buf) -> Result<Buf, Errno>;
+    /// Reads from several places on flash, at the same time if the host can.
+    async fn read_flash_each(&self, wanted: Vec<(u64, Buf)>) -> Vec<Result<Buf, Errno>> {
+        let mut read = Vec::with_capacity(wanted.len());
+        for (offset, buf) in wanted {
+            read.push(self.read_flash(offset, buf).await);
+        }
+        read
+    }
     /// Writes a batch to flash in one operation: `header` twice, then `pages` pages of the buffer.
     async fn write_batch(
         &self,
@@ -132,6 +140,23 @@ pub trait Host {
     /// Whether tasks of the driver call [`write_next`](super::PageLog::write_next) and [`keep`](super::PageLog::keep); else
     /// the waiting process does.
     fn has_tasks(&self) -> bool;
+    /// Whether this process writes batches, if it has no tasks; else another one does.
+    fn writes_batches(&self) -> bool {
+        true
+    }
+    /// Whether operations that only save time later may be given up when flash is slow. Returns the previous answer.
+    fn hurry(&self, _: bool) -> bool {
+        false
+    }
+    /// Why this process must not wait any longer, if it must not. `since` is that of a wait for flash, which begins with 0; the
+    /// host keeps the time there.
+    fn stops_waiting(&self, _since: &mut u64) -> Option<Errno> {
+        None
+    }
+    /// Whether this is the error of an operation that was given up. It may still be carried out, and no device has failed.
+    fn is_given_up(&self, _: Errno) -> bool {
+        false
+    }
     /// Whether this process makes room before it is needed; else only when there is none.
     fn keeps_ahead(&self) -> bool {
         true
@@ -162,7 +187,7 @@ pub(super) async fn insist<T>(
     let mut failures = 0;
     loop {
         let errno = match attempt().await {
-            Err(errno) if errno != Errno::ESHUTDOWN => errno,
+            Err(errno) if errno != Errno::ESHUTDOWN && !host.is_given_up(errno) => errno,
             result => return result,
         };
         failures += 1;
@@ -182,6 +207,14 @@ pub async fn until<T>(host: &impl Host, mut ready: impl FnMut() -> Option<T>) ->
         }
         host.changed(seen).await;
     }
+}
+
+/// As [`until`]; fails if the host must not wait any longer.
+pub(super) async fn until_ready(
+    host: &impl Host,
+    mut ready: impl FnMut() -> bool,
+) -> Result<(), Errno> {
+    until(host, || if ready() { Some(Ok(())) } else { host.stops_waiting(&mut 0).map(Err) }).await
 }
 
 /// Runs a future of a host whose operations block.

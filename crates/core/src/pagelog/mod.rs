@@ -12,7 +12,7 @@
 //! | words of memory: place of each page; tail and head | `words.rs`, `directory.rs`, `ended.rs`, `queue.rs` |
 //! | interface to the driver | `host.rs` |
 //! | write policies; their effect on a change, a FLUSH, a stop | `policy.rs`, `ops.rs` |
-//! | put, get, flush | `paths.rs` |
+//! | put, flush; get | `paths.rs`; `get.rs` |
 //! | tombstones | `bury.rs` |
 //! | operations for callers that hold pages | `held.rs` |
 //! | batches and segments made durable | `durable.rs` |
@@ -51,6 +51,7 @@ mod error;
 mod evict;
 mod format;
 mod geometry;
+mod get;
 mod held;
 mod host;
 mod inspect;
@@ -78,12 +79,13 @@ pub use self::error::{OpenError, ReleaseError};
 pub use self::geometry::{
     BATCH_HEADERS, BATCH_PAGES, BATCH_PAGES_MOST, Geometry, PAGE_BYTES_MOST, SEGMENT_MOST,
 };
+pub use self::get::{Got, Latest};
 pub use self::held::Burial;
 pub(crate) use self::host::until;
 pub use self::host::{Burials, Host, now};
 pub use self::inspect::Inspection;
 pub use self::ops::Change;
-pub use self::paths::{Got, Latest, New, PageLog};
+pub use self::paths::{New, PageLog};
 pub use self::policy::{LogPolicy, LogSettings};
 pub use self::recover::Found;
 pub use self::status::LogStatus;

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use super::error::OpenError;
 use super::format::{Header, Seal};
 use super::geometry::Geometry;
-use super::host::{Host, insist, until};
+use super::host::{Host, insist, until_ready};
 use super::paths::PageLog;
 use super::policy::LogSettings;
 use super::recover::{Found, Reader};
@@ -138,7 +138,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// If a device fails.
     pub(super) async fn seal(&self) -> Result<bool, Errno> {
         // Only the keeper moves the tail.
-        until(&self.host, || self.become_keeper().then_some(())).await;
+        until_ready(&self.host, || self.become_keeper()).await?;
         let sealed = self.seal_kept().await;
         self.resign();
         sealed

@@ -49,10 +49,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     async fn run(&self, pages: &[u64], span: &ReadSpan) -> Vec<u64> {
         let Some(first) = pages.first() else { return Vec::new() };
+        let Some(mut early) = self.read_early(pages, span).await else { return pages.to_vec() };
         let _hold = self.host.hold(*first).await;
         let (mut found, mut left) = (Vec::new(), Vec::new());
         for &page in pages {
-            match self.newest(page, span).await {
+            match self.newest(page, span, &mut early).await {
                 Ok(newest) => found.extend(newest),
                 Err(_) => left.push(page),
             }
@@ -80,8 +81,38 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         left
     }
 
+    /// The newest versions of these pages that are on flash, as far as they can be read. A read of flash may take long, and
+    /// others must not wait for the holds of the pages meanwhile. `None` if a read was given up.
+    async fn read_early(&self, pages: &[u64], span: &ReadSpan) -> Option<Vec<Newest>> {
+        let mut early = Vec::new();
+        for &page in pages {
+            let found = {
+                let _guard = self.lock();
+                let slot = self.words.find(page).filter(|slot| {
+                    let word = self.words.slot(*slot);
+                    word & DIRTY != 0 && kind_of(word) != Kind::Lost
+                });
+                slot.map(|slot| (slot, self.place(slot)))
+            };
+            let Some((slot, place)) = found else { continue };
+            let position = place.position;
+            match self.page_bytes(place, span).await {
+                Ok(bytes) => early.push(Newest { page, slot, position, bytes }),
+                Err(Unread::Device(errno)) if self.host.is_given_up(errno) => return None,
+                // It is read again, with what follows a failed read.
+                Err(_) => {}
+            }
+        }
+        Some(early)
+    }
+
     /// The newest version of a held page, if it is dirty.
-    async fn newest(&self, page: u64, span: &ReadSpan) -> Result<Option<Newest>, Errno> {
+    async fn newest(
+        &self,
+        page: u64,
+        span: &ReadSpan,
+        early: &mut Vec<Newest>,
+    ) -> Result<Option<Newest>, Errno> {
         let mut bad = BadReads::default();
         loop {
             let (slot, place) = {
@@ -94,6 +125,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
             };
             let position = place.position;
+            let same = |one: &Newest| (one.page, one.position) == (page, position);
+            if let Some(at) = early.iter().position(same) {
+                return Ok(Some(early.swap_remove(at)));
+            }
             match self.page_bytes(place, span).await {
                 Ok(bytes) => return Ok(Some(Newest { page, slot, position, bytes })),
                 Err(unread) => {

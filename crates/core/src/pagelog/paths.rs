@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The paths of a log: put, get, flush.
+//! The paths of a log: put and flush; `get.rs` has the reads.
 //!
 //! A put waits for room in the open batch (or opens one), copies the page to its buffer, fills the slot, and advances the
 //! head: the page becomes the current version, and the older version becomes invalid. A full batch is closed and written in
 //! the background.
-//!
-//! A get finds the slot of the valid version, and reads its batch's buffer or flash. Readers hold nothing: the slot may be
-//! overwritten meanwhile. Then the checksum does not match, or the version is no longer valid, and the lookup is repeated.
 
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
@@ -15,9 +12,7 @@ use super::error::{Lack, NotAppended};
 use super::geometry::{Geometry, PAGE_BYTES_MOST};
 use super::host::{Host, insist};
 use super::policy::LogSettings;
-use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, slot_word};
-use crate::bad_reads::BadReads;
-use crate::buf::Buf;
+use super::words::{DIRTY, Kind, Mark, VALID, Words, slot_word};
 use crate::checksum::crc32c;
 use crate::mutant;
 use crate::request::Errno;
@@ -31,26 +26,6 @@ pub struct PageLog<H, M> {
     pub(super) words: Words<M>,
     pub(super) log: Geometry,
     pub(super) settings: LogSettings,
-}
-
-/// The result of a get.
-#[derive(Debug)]
-pub enum Got {
-    /// The page, and whether it is dirty.
-    Hit(Buf, bool),
-    /// The log does not have the page.
-    Miss,
-}
-
-/// Where the newest version of a page is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Latest {
-    /// On the origin: the log does not have the page.
-    Origin,
-    /// On the origin and in the log.
-    Both,
-    /// In the log, or lost.
-    Log,
 }
 
 /// The result of an attempt to admit a page.
@@ -101,93 +76,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.repair(&self.log);
     }
 
-    /// Whether it has the page.
-    pub fn has(&self, page: u64) -> bool {
-        let _guard = self.lock();
-        self.words.find(page).is_some()
-    }
-
-    /// Where the newest version of a page is. One that is clean in the log counts as accessed with `access`.
-    pub fn latest(&self, page: u64, access: bool) -> Latest {
-        let _guard = self.lock();
-        let Some(slot) = self.words.find(page) else { return Latest::Origin };
-        let word = self.words.slot(slot);
-        if word & DIRTY != 0 || kind_of(word) != Kind::Page {
-            return Latest::Log;
-        }
-        if access {
-            self.words.set_slot(slot, word | REFERENCED);
-        }
-        Latest::Both
-    }
-
     /// The position of a slot, between tail and head.
     pub(super) fn position(&self, slot: u32) -> u64 {
         let tail = self.words.get(Mark::Tail);
         let blocks = u64::from(self.log.blocks);
         tail + (u64::from(slot) + blocks - tail % blocks) % blocks
-    }
-
-    /// The newest version of a page.
-    ///
-    /// # Errors
-    /// If the only copy is lost or cannot be read.
-    pub async fn get(&self, page: u64) -> Result<Got, Errno> {
-        self.fetch(page, REFERENCED).await
-    }
-
-    /// As [`get`](Self::get), but counts as no access.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
-    pub async fn peek(&self, page: u64) -> Result<Got, Errno> {
-        self.fetch(page, 0).await
-    }
-
-    /// As [`get`](Self::get); also sets these flags of the version.
-    pub(super) async fn fetch(&self, page: u64, flags: u64) -> Result<Got, Errno> {
-        let mut bad = BadReads::default();
-        loop {
-            let mut buf = Buf::with_len(self.log.page() as usize);
-            let (slot, position, word, crc);
-            {
-                let _guard = self.lock();
-                let Some(found) = self.words.find(page) else { return Ok(Got::Miss) };
-                (slot, word, crc) = (found, self.words.slot(found), self.words.crc(found));
-                if kind_of(word) == Kind::Lost {
-                    return Err(Errno::EIO);
-                }
-                self.words.set_slot(slot, word | flags);
-                position = self.position(slot);
-                if let Some((buffer, place)) = self.words.in_memory(position) {
-                    self.host.staged(buffer, place, &mut buf);
-                    return Ok(Got::Hit(buf, word & DIRTY != 0));
-                }
-            }
-            let read = self.host.read_flash(self.log.block(position), buf).await;
-            let errno = read.as_ref().err().copied();
-            match read {
-                Ok(buf) if crc32c(&buf) == crc || mutant::is_active("page-log-unchecked") => {
-                    return Ok(Got::Hit(buf, word & DIRTY != 0));
-                }
-                _ => {
-                    {
-                        let _guard = self.lock();
-                        if self.words.find(page) != Some(slot) || self.position(slot) != position {
-                            continue;
-                        }
-                        if self.words.slot(slot) & DIRTY == 0 {
-                            self.drop_unreadable(slot);
-                            return Ok(Got::Miss);
-                        }
-                    }
-                    let Some(errno) = errno else { return Err(Errno::EIO) };
-                    if !self.reads_again(errno, &mut bad).await? {
-                        return Err(errno);
-                    }
-                }
-            }
-        }
     }
 
     /// Appends a version of a page, which becomes the current one. It is durable once [`settle`](Self::settle) of the
@@ -264,6 +157,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Appends, waiting for room. `None` if `instead_of` is no longer valid, or if there is no room even for an urgent
     /// version.
     pub(super) async fn append(&self, put: &Put<'_>) -> Result<Option<u64>, Errno> {
+        let mut since = 0;
         loop {
             let mut seen = self.host.changes();
             self.unseal().await?;
@@ -282,7 +176,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     return Ok(Some(position));
                 }
                 Err(NotAppended::Failed(errno)) => return Err(errno),
-                Err(NotAppended::Lack(Lack::Buffer)) => self.wait(seen).await,
+                Err(NotAppended::Lack(Lack::Buffer)) => self.wait(seen, &mut since).await?,
                 // The keeper, which makes room, cannot wait for it.
                 Err(NotAppended::Lack(Lack::Room)) if put.instead_of.is_some() => {
                     if !self.keep_marks().await {
@@ -293,7 +187,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     if self.want_room() {
                         seen = self.host.changes();
                     }
-                    self.wait(seen).await;
+                    self.wait(seen, &mut 0).await?;
                 }
             }
         }
@@ -350,11 +244,18 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         first
     }
 
-    /// Waits for a change, or makes one.
-    pub(super) async fn wait(&self, seen: u64) {
+    /// Waits for a change, or makes one. `since`: see [`Host::stops_waiting`].
+    ///
+    /// # Errors
+    /// If the host must not wait any longer.
+    pub(super) async fn wait(&self, seen: u64, since: &mut u64) -> Result<(), Errno> {
+        if let Some(errno) = self.host.stops_waiting(since) {
+            return Err(errno);
+        }
         if self.host.has_tasks() || !self.work().await {
             self.host.changed(seen).await;
         }
+        Ok(())
     }
 
     /// Without tasks, the process that closed a batch writes it.
@@ -450,8 +351,13 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
                 self.words.get(Mark::Written) >= position
             };
+            if let Some(errno) = self.host.stops_waiting(&mut 0) {
+                return Err(errno);
+            }
             if written && self.become_flusher() {
-                if let (Err(errno), Some(_)) = (self.flush_as_flusher().await, self.failed()) {
+                if let Err(errno) = self.flush_as_flusher().await
+                    && (self.failed().is_some() || self.host.is_given_up(errno))
+                {
                     return Err(errno);
                 }
             } else if written {

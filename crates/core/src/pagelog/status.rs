@@ -113,6 +113,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Counts an error of a step that is retried: too many in a row fail the log. Rests before the retry.
     pub(super) async fn stumble(&self, errno: Errno) {
+        if self.host.is_given_up(errno) {
+            return;
+        }
         let failures = {
             let _guard = self.lock();
             self.words.add(Mark::Stumbles, 1);

@@ -4,6 +4,7 @@
 //! # Invariants
 //! 1. All dirty pages of a file are written back before a flush of it returns, so the disk is never older
 //!    than the last checkpoint. A write that goes to the disk holds its page meanwhile, as a write-back does (rule P4).
+//!    So does a write while flash is overdue.
 //! 2. If a dirty page cannot be read, the process aborts, and the server recovers from its last checkpoint without the
 //!    pages on flash. The disk's older version is never returned (rule P5).
 //!
@@ -30,6 +31,10 @@ pub struct Bounded;
 impl Policy for Bounded {
     fn absorbs(&self, flash: &Flash) -> Result<bool, Failure> {
         let area = flash.area();
+        // While flash takes too long, the disk takes the writes. What flash has stays dirty until it answers.
+        if flash.is_overdue() {
+            return Ok(false);
+        }
         let absorbs = flash.works() && server::is_durable();
         match (absorbs, area.get(Mark::Absorbing)) {
             (true, ABSORBS) | (false, 0 | ENDED) => {}
@@ -50,6 +55,10 @@ impl Policy for Bounded {
             }
         }
         Ok(absorbs)
+    }
+
+    fn may_pass_flash(&self) -> bool {
+        true
     }
 
     fn cannot_read(&self, flash: &Flash, errno: Errno) {

@@ -46,6 +46,11 @@ pub trait Policy: Sync {
     /// If they no longer do, and dirty pages cannot be written back.
     fn absorbs(&self, flash: &Flash) -> Result<bool, Failure>;
 
+    /// Whether a write that flash is to take may go to the disk instead, if flash takes too long.
+    fn may_pass_flash(&self) -> bool {
+        false
+    }
+
     /// Flash cannot read a page that it holds. Returns only if the disk has the same version.
     fn cannot_read(&self, flash: &Flash, errno: Errno);
 

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process that reads and writes flash for the members of a log.
+//!
+//! Purpose: a device that hangs keeps whoever waits for it in the kernel, where nothing can end the process. So that is not
+//! done by the processes of the program, which must end when they are told to, but by one process beside them.
+//!
+//! | threads | do |
+//! | --- | --- |
+//! | readers | requests that read |
+//! | one writer | requests that write headers and segments, and flushes, in their order |
+//! | batch writers | [`PageLog::write_next`](larder_core::pagelog::PageLog::write_next): closed batches, as members of the log |
+//! | a watch | whether flash is overdue |
+//!
+//! # Invariants
+//! 1. A write that its member gave up is carried out before every later one, so no late header replaces a newer one. A batch is
+//!    written by one thread, which is a member and frees the batch's buffer when the device has answered; so a buffer is not
+//!    used again while the device may still read it.
+//! 2. A failed flush fails the log before its members learn of it: the kernel reports a loss once, and the member that asked
+//!    may have stopped waiting. Flushes that wait at the same time are one.
+//! 3. While flash is *overdue*, members do not begin what they would give up. Flash is overdue if an operation takes longer
+//!    than [`Watch::timeout`]. It answers again when nothing of that age is left, and a read of flash is fast. Each time that
+//!    it becomes overdue again soon it must answer for twice as long.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::{Builder, Scope, scope, sleep};
+use std::time::{Duration, Instant};
+
+use larder_core::buf::{Buf, PAGE};
+use larder_core::pagelog::{Host, PageLog};
+use larder_core::request::Errno;
+use rustix::fs::Timespec;
+use rustix::thread::futex;
+
+use crate::flash::{Device, Flash, set_overdue};
+use crate::host::{Devices, Member, Origin};
+use crate::memory::{Control, Memory, Words};
+use crate::requests::{Kind, Request};
+
+const READERS: usize = 16;
+const BATCH_WRITERS: usize = 2;
+/// The longest sleep of a thread that waits for work.
+const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The longest time for which flash must answer before it is used again.
+const DOUBT_MOST: Duration = Duration::from_secs(60);
+
+/// What watches over the served flash.
+pub struct Watch<'a> {
+    /// An operation that takes longer is overdue.
+    pub timeout: Duration,
+    /// Called when flash becomes overdue (true), and when it answers again (false).
+    pub tell: &'a (dyn Fn(bool) + Sync),
+}
+
+struct Server<'a> {
+    memory: &'a Arc<Memory>,
+    device: Arc<dyn Device>,
+    watch: Watch<'a>,
+    begin: Instant,
+    /// When the operation of each thread began, in nanoseconds since `begin`, at least 1; 0 for none.
+    busy: Vec<AtomicU64>,
+    /// Operations that began.
+    operations: AtomicU64,
+    ends: AtomicBool,
+}
+
+/// Serves the flash of a log until `end` returns: it is called when members can make requests. Every earlier server of this
+/// memory has ended, with all of its threads.
+///
+/// # Errors
+/// There is no room for a member, or a thread cannot start.
+pub fn serve(
+    memory: &Arc<Memory>,
+    device: Arc<dyn Device>,
+    watch: Watch<'_>,
+    end: impl FnOnce(),
+) -> Result<(), Errno> {
+    let (threads, ends) = (READERS + BATCH_WRITERS + 1, AtomicBool::new(false));
+    let busy = (0..threads).map(|_| AtomicU64::new(0)).collect();
+    let (begin, operations) = (Instant::now(), AtomicU64::new(0));
+    let server = Server { memory, device, watch, begin, busy, operations, ends };
+    let me = server.member()?;
+    memory.control(Control::Overdue).store(0, Release);
+    Request::free_all(memory);
+    let began = scope(|scope| {
+        let began = server.begin(scope);
+        if began.is_ok() {
+            memory.control(Control::Server).store(me.me(), Release);
+            end();
+        }
+        server.ends.store(true, Release);
+        for word in [Control::AskedRead, Control::AskedWrite, Control::Changes] {
+            memory.futex(word).fetch_add(1, AcqRel);
+            let _ = futex::wake(memory.futex(word), futex::Flags::empty(), i32::MAX as u32);
+        }
+        began
+    });
+    began.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno))
+}
+
+impl Server<'_> {
+    fn begin<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> std::io::Result<()> {
+        let start = |name: &str, run: Box<dyn FnOnce() + Send + 'scope>| {
+            Builder::new().name(format!("larder-{name}")).spawn_scoped(scope, run).map(drop)
+        };
+        for thread in 0..READERS {
+            start("read", Box::new(move || self.read(thread)))?;
+        }
+        for thread in READERS..READERS + BATCH_WRITERS {
+            start("batch", Box::new(move || self.write_batches(thread)))?;
+        }
+        start("write", Box::new(move || self.write(READERS + BATCH_WRITERS)))?;
+        start("watch", Box::new(move || self.watch()))
+    }
+
+    /// A member for this thread.
+    fn member(&self) -> Result<Member, Errno> {
+        let (flash, origin) = (Flash::Own(Arc::clone(&self.device)), Box::new(NoOrigin));
+        Member::join_to_serve(self.memory, Devices { flash, origin }).ok_or(Errno::ENOSPC)
+    }
+
+    fn ends(&self) -> bool {
+        self.ends.load(Acquire)
+    }
+
+    /// Runs an operation of a device.
+    fn timed<T>(&self, thread: usize, run: impl FnOnce() -> T) -> T {
+        let now = self.begin.elapsed().as_nanos() as u64;
+        self.operations.fetch_add(1, Relaxed);
+        self.busy[thread].store(now.max(1), Release);
+        let done = run();
+        self.busy[thread].store(0, Release);
+        done
+    }
+
+    /// Waits until this word changes.
+    fn rest(&self, word: Control, seen: u32) {
+        if !self.ends() {
+            let _ = futex::wait(self.memory.futex(word), futex::Flags::empty(), seen, Some(&IDLE));
+        }
+    }
+
+    fn read(&self, thread: usize) {
+        while !self.ends() {
+            let seen = self.memory.futex(Control::AskedRead).load(Acquire);
+            let Some((_, mut request)) = Request::take(self.memory, &[Kind::Read], false) else {
+                self.rest(Control::AskedRead, seen);
+                continue;
+            };
+            let offset = request.offset();
+            let read = self.timed(thread, || self.device.read(request.bytes(), offset));
+            request.done(read.map_err(of_device));
+        }
+    }
+
+    fn write(&self, thread: usize) {
+        let Ok(member) = self.member() else { return };
+        while !self.ends() {
+            let seen = self.memory.futex(Control::AskedWrite).load(Acquire);
+            let kinds = [Kind::Write, Kind::Flush];
+            match Request::take(self.memory, &kinds, true) {
+                None => self.rest(Control::AskedWrite, seen),
+                Some((Kind::Flush, request)) => self.flush(thread, request, &member),
+                Some((_, mut request)) => {
+                    let offset = request.offset();
+                    let mut parts = [IoSlice::new(request.bytes())];
+                    let wrote = self.timed(thread, || self.device.write(&mut parts, offset));
+                    request.done(wrote.map_err(of_device));
+                }
+            }
+        }
+    }
+
+    /// Flushes for all that wait for it.
+    fn flush(&self, thread: usize, first: Request, member: &Member) {
+        let mut all = vec![first];
+        let more = || Some(Request::take(self.memory, &[Kind::Flush], true)?.1);
+        all.extend(std::iter::from_fn(more));
+        let flushed = self.timed(thread, || self.device.flush()).map_err(of_device);
+        if let Err(errno) = flushed {
+            let log = self.log(member);
+            log.doubt();
+            log.fail(errno);
+        }
+        all.into_iter().for_each(|request| request.done(flushed));
+    }
+
+    fn log(&self, member: &Member) -> PageLog<Member, Words> {
+        let shape = self.memory.shape();
+        PageLog::join(member.clone(), member.words(), shape.log, shape.settings)
+    }
+
+    fn write_batches(&self, thread: usize) {
+        let Ok(member) = self.member() else { return };
+        let log = self.log(&member);
+        while !self.ends() {
+            let seen = self.memory.futex(Control::Changes).load(Acquire);
+            self.memory.futex(Control::Waiting).store(1, std::sync::atomic::Ordering::SeqCst);
+            if !self.timed(thread, || larder_core::pagelog::now(log.write_next())) {
+                self.rest(Control::Changes, seen);
+            }
+        }
+    }
+
+    /// The age of the oldest operation.
+    fn oldest(&self) -> Duration {
+        let now = self.begin.elapsed().as_nanos() as u64;
+        let begun = self.busy.iter().map(|busy| busy.load(Acquire)).filter(|begun| *begun != 0);
+        Duration::from_nanos(begun.map(|begun| now.saturating_sub(begun)).max().unwrap_or(0))
+    }
+
+    fn watch(&self) {
+        let timeout = self.watch.timeout;
+        let often = (timeout / 4).clamp(Duration::from_millis(1), Duration::from_millis(250));
+        let (mut doubt, mut seen) = (Doubt::new(timeout), 0);
+        while !self.ends() {
+            let operations = self.operations.load(Relaxed);
+            let idle = operations == seen && self.oldest().is_zero() && !self.is_overdue();
+            seen = operations;
+            let asked = self.memory.futex(Control::AskedRead).load(Acquire);
+            if idle {
+                self.rest(Control::AskedRead, asked)
+            } else {
+                sleep(often)
+            }
+            if self.oldest() > timeout {
+                if set_overdue(self.memory) {
+                    (self.watch.tell)(true);
+                }
+                doubt.fails();
+            } else if self.is_overdue() && doubt.ends(self.answers()) {
+                self.memory.control(Control::Overdue).store(0, Release);
+                (self.watch.tell)(false);
+            }
+        }
+    }
+
+    fn is_overdue(&self) -> bool {
+        crate::flash::is_overdue(self.memory)
+    }
+
+    /// Whether a read is fast. Waits for it.
+    fn answers(&self) -> bool {
+        let (begin, mut buf) = (Instant::now(), Buf::with_len(PAGE));
+        let read = self.device.read(&mut buf, self.memory.shape().log.base);
+        read.is_ok() && begin.elapsed() < self.watch.timeout / 4
+    }
+}
+
+/// For how long flash must answer before it is used again.
+struct Doubt {
+    least: Duration,
+    needed: Duration,
+    /// Since when it answers.
+    answers: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+impl Doubt {
+    fn new(least: Duration) -> Self {
+        Self { least, needed: least, answers: None, ended: None }
+    }
+
+    /// It is overdue.
+    fn fails(&mut self) {
+        if let Some(ended) = self.ended.take() {
+            let soon = ended.elapsed() < 10 * self.needed;
+            self.needed = if soon { (2 * self.needed).min(DOUBT_MOST) } else { self.least };
+        }
+        self.answers = None;
+    }
+
+    /// Whether it is used again, after a check.
+    fn ends(&mut self, answers: bool) -> bool {
+        if !answers {
+            self.fails();
+            return false;
+        }
+        let ends = self.answers.get_or_insert_with(Instant::now).elapsed() >= self.needed;
+        if ends {
+            (self.ended, self.answers) = (Some(Instant::now()), None);
+        }
+        ends
+    }
+}
+
+/// The error of a device, which is none of those for operations that were given up.
+fn of_device(errno: Errno) -> Errno {
+    if crate::flash::is_given_up(errno) { Errno::EIO } else { errno }
+}
+
+/// Members that serve only flash have no origin.
+struct NoOrigin;
+
+impl Origin for NoOrigin {
+    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno::ENODEV)
+    }
+
+    fn write(&self, _: u64, _: &[Buf], _: &Member) -> Result<(), Errno> {
+        Err(Errno::ENODEV)
+    }
+
+    fn flush(&self, _: &Member) -> Result<(), Errno> {
+        Err(Errno::ENODEV)
+    }
+}
