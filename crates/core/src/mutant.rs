@@ -369,7 +369,11 @@ pub const MUTANTS: &[Mutant] = &[
         "S5",
         "a change that bypasses the log is counted before the origin has it",
     ),
-    mutant("shared-hurries-dirty", "S6", "the read of a dirty page is given up when flash is slow"),
+    mutant(
+        "shared-hurries-dirty",
+        "S6",
+        "the read of a dirty page is abandoned when flash is slow",
+    ),
 ];
 
 #[cfg(feature = "mutants")]

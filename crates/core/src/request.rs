@@ -35,7 +35,7 @@ impl Errno {
     pub const ESHUTDOWN: Self = Self(108);
     /// An operation exceeded its time limit.
     pub const ETIMEDOUT: Self = Self(110);
-    /// An operation was given up, since the process that asked for it is to stop.
+    /// An operation was abandoned, because the process that requested it must stop.
     pub const ECANCELED: Self = Self(125);
     /// The process that served the operation died.
     pub const EOWNERDEAD: Self = Self(130);

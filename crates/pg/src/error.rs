@@ -21,7 +21,7 @@ pub enum Failure {
     /// The journal of names.
     #[error("larder.names cannot be written ({0})")]
     Names(Errno),
-    /// Nobody serves flash.
+    /// No process serves flash.
     #[error("the process that serves flash has ended")]
     Unserved,
 }
@@ -33,9 +33,9 @@ impl Failure {
         self.errno() == Errno::ETIMEDOUT
     }
 
-    /// Whether this is no failure of a device: the wait was given up, since flash is overdue or the process is to stop.
+    /// Whether this is no failure of a device: the wait was abandoned, because flash is overdue or the process must stop.
     #[must_use]
-    pub fn is_given_up(self) -> bool {
+    pub fn is_abandoned(self) -> bool {
         self.is_overdue() || self.errno() == Errno::ECANCELED
     }
 

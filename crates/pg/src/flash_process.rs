@@ -135,7 +135,7 @@ fn run(memory: &Arc<Memory>, flash: &Arc<OwnedFd>, timeout: Duration, leash: &Le
         let _ = (&leash.stream).write_all(&[0]);
         wait_for_end(memory, leash);
         // Without a wait for operations that hang.
-        // SAFETY: nothing is to be done at the exit of this process.
+        // SAFETY: this process has nothing to clean up at its exit.
         unsafe { libc::_exit(0) }
     });
     if let Err(errno) = served {
@@ -192,7 +192,7 @@ fn leave(memory: &Arc<Memory>, keep: &[i32]) -> io::Result<()> {
     Ok(())
 }
 
-/// Unmaps what is shared with the server's processes, but for the memory of the log.
+/// Unmaps what is shared with the server's processes, except the memory of the log.
 fn unmap_shared(memory: &Arc<Memory>) -> io::Result<()> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     for line in maps.lines() {

@@ -42,7 +42,7 @@ enum Look {
     Hit(Buf),
     Miss,
     /// The page was not waited for. The disk has it too.
-    GivenUp,
+    Abandoned,
 }
 
 /// How a read of a page counts.
@@ -206,7 +206,7 @@ impl Pool {
                     }
                     None
                 }
-                Look::GivenUp => None,
+                Look::Abandoned => None,
             });
         }
         Ok(found)
@@ -219,12 +219,12 @@ impl Pool {
         now(self.flash.log().get_each(&wanted)).into_iter().map(|got| match got {
             Ok(Got::Hit(bytes, _)) => Ok(Look::Hit(bytes)),
             Ok(Got::Miss) => Ok(Look::Miss),
-            // Only the read of a clean page may be given up for time.
-            Err(Errno::ETIMEDOUT) => Ok(Look::GivenUp),
+            // Only the read of a clean page is abandoned because flash is slow.
+            Err(Errno::ETIMEDOUT) => Ok(Look::Abandoned),
             Err(Errno::ECANCELED) => Err(Errno::ECANCELED),
             Err(Errno::EOWNERDEAD) => {
                 self.fail(Failure::Unserved);
-                Ok(Look::GivenUp)
+                Ok(Look::Abandoned)
             }
             Err(errno) => {
                 self.policy.cannot_read(&self.flash, errno);
@@ -454,9 +454,9 @@ impl Pool {
         self.policy.commit_names(&self.flash)
     }
 
-    /// Ends caching after a failure. Returns only if the server may continue without flash. What was given up is no failure.
+    /// Ends caching after a failure. Returns only if the server may continue without flash. An abandoned wait is no failure.
     pub fn fail(&self, failure: Failure) {
-        if failure.is_given_up() {
+        if failure.is_abandoned() {
             return;
         }
         self.policy.failed(&self.flash, failure);

@@ -428,7 +428,7 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
         None => Ok(None),
         Some(Ok(writing)) => Ok(Some(writing)),
         // The log still has the old version.
-        Some(Err(failure)) if failure.is_given_up() => Err(failure),
+        Some(Err(failure)) if failure.is_abandoned() => Err(failure),
         Some(Err(failure)) => {
             pool.fail(failure);
             Ok(None)

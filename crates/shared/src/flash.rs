@@ -57,7 +57,7 @@ impl Device for OwnedFd {
 /// How long a served member waits.
 #[derive(Clone, Copy)]
 pub struct Waits {
-    /// An operation that takes longer is overdue: it is given up if it only saves time, see
+    /// An operation that takes longer is overdue: it is abandoned if it only saves time, see
     /// [`Host::hurry`](larder_core::pagelog::Host::hurry).
     pub timeout: Duration,
     /// Whether this process is asked to stop what it does.
@@ -87,13 +87,13 @@ impl From<OwnedFd> for Flash {
     }
 }
 
-/// The error of an operation that was given up because flash is overdue.
+/// The error of an operation that was abandoned because flash is overdue.
 const OVERDUE: Errno = Errno::ETIMEDOUT;
-/// The error of an operation that was given up because the process is asked to stop.
+/// The error of an operation that was abandoned because the process must stop.
 const INTERRUPTED: Errno = Errno::ECANCELED;
 /// The error of an operation whose server has died.
 const UNSERVED: Errno = Errno::EOWNERDEAD;
-/// How long a member waits before it checks whether to go on.
+/// How long a member waits before it checks whether to wait further.
 const STEP: Duration = Duration::from_millis(10);
 /// How long a member waits for a free request.
 const FULL: Duration = Duration::from_micros(200);
@@ -104,8 +104,8 @@ fn clock() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 + 1
 }
 
-/// Whether this is the error of an operation that was given up, and of no device.
-pub(crate) fn is_given_up(errno: Errno) -> bool {
+/// Whether this is the error of an operation that was abandoned, and of no device.
+pub(crate) fn is_abandoned(errno: Errno) -> bool {
     [OVERDUE, INTERRUPTED, UNSERVED].contains(&errno)
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn set_overdue(memory: &Memory) -> bool {
 pub(crate) struct Reach<'a> {
     pub memory: &'a Arc<Memory>,
     pub flash: &'a Flash,
-    /// Operations may be given up.
+    /// Operations may be abandoned.
     pub hurried: bool,
     pub me: u64,
 }
@@ -155,7 +155,7 @@ impl Reach<'_> {
         (server != self.me && members::is_gone(self.memory, server)).then_some(UNSERVED)
     }
 
-    /// Submits a request. One that would be given up at once is not.
+    /// Submits a request. One that would be abandoned at once is not.
     fn ask(&self, kind: Kind, offset: u64, length: usize, bytes: &[u8]) -> Result<Asked, Errno> {
         if self.hurried && is_overdue(self.memory) {
             return Err(OVERDUE);

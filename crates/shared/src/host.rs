@@ -356,8 +356,8 @@ impl Host for Member {
         self.reach().stops_waiting(since)
     }
 
-    fn is_given_up(&self, errno: Errno) -> bool {
-        flash::is_given_up(errno)
+    fn is_abandoned(&self, errno: Errno) -> bool {
+        flash::is_abandoned(errno)
     }
 
     async fn hold(&self, page: u64) -> Locked {

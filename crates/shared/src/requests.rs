@@ -12,7 +12,7 @@
 //!
 //! The owner fills and submits the request, and frees it when it is done. The server takes it and carries it out. The owner may
 //! stop waiting at any time. A request that is taken then keeps its buffer until the server is done, so bytes that arrive late
-//! meet no later request, and the owner's own memory is never the target of a device. Whoever finds a request of a dead owner
+//! meet no later request, and the owner's own memory is never the target of a device. A member that finds a request of a dead owner
 //! frees or abandons it.
 //!
 //! Why not asynchronous I/O of the member (io_uring, POSIX AIO, threads): the kernel ends a process only when its I/O has ended,

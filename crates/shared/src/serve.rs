@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process that reads and writes flash for the members of a log.
 //!
-//! Purpose: a device that hangs keeps whoever waits for it in the kernel, where nothing can end the process. So that is not
-//! done by the processes of the program, which must end when they are told to, but by one process beside them.
+//! Purpose: a process that waits for a hanging device waits inside the kernel, where nothing can end it. So the processes of the
+//! program, which must end when they are asked to, do not wait for the device; one process beside them does.
 //!
 //! | threads | do |
 //! | --- | --- |
@@ -12,12 +12,12 @@
 //! | a watch | whether flash is overdue |
 //!
 //! # Invariants
-//! 1. A write that its member gave up is carried out before every later one, so no late header replaces a newer one. A batch is
+//! 1. A write that its member abandoned is carried out before every later one, so no late header replaces a newer one. A batch is
 //!    written by one thread, which is a member and frees the batch's buffer when the device has answered; so a buffer is not
 //!    used again while the device may still read it.
 //! 2. A failed flush fails the log before its members learn of it: the kernel reports a loss once, and the member that asked
 //!    may have stopped waiting. Flushes that wait at the same time are one.
-//! 3. While flash is *overdue*, members do not begin what they would give up. Flash is overdue if an operation takes longer
+//! 3. While flash is *overdue*, members do not begin what they would abandon. Flash is overdue if an operation takes longer
 //!    than [`Watch::timeout`]. It answers again when nothing of that age is left, and a read of flash is fast. Each time that
 //!    it becomes overdue again soon it must answer for twice as long.
 
@@ -221,9 +221,9 @@ impl Server<'_> {
             seen = operations;
             let asked = self.memory.futex(Control::AskedRead).load(Acquire);
             if idle {
-                self.rest(Control::AskedRead, asked)
+                self.rest(Control::AskedRead, asked);
             } else {
-                sleep(often)
+                sleep(often);
             }
             if self.oldest() > timeout {
                 if set_overdue(self.memory) {
@@ -286,9 +286,9 @@ impl Doubt {
     }
 }
 
-/// The error of a device, which is none of those for operations that were given up.
+/// The error of a device, which is none of those for operations that were abandoned.
 fn of_device(errno: Errno) -> Errno {
-    if crate::flash::is_given_up(errno) { Errno::EIO } else { errno }
+    if crate::flash::is_abandoned(errno) { Errno::EIO } else { errno }
 }
 
 /// Members that serve only flash have no origin.

@@ -100,7 +100,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     pub(super) async fn flush_as_flusher(&self) -> Result<(), Errno> {
         let result = self.verify_and_flush().await;
         if let Err(errno) = result
-            && !self.host.is_given_up(errno)
+            && !self.host.is_abandoned(errno)
         {
             // The others rest too.
             let failures = self.flush_failed(errno);

@@ -3,7 +3,7 @@
 //!
 //! Readers hold nothing: the slot of a version may be overwritten while it is read. Then the checksum does not match, or the
 //! version is no longer valid, and the lookup is repeated. A page that is clean is on the origin too, so a read of it may be
-//! given up when flash is slow ([`Host::hurry`]); it stays in the log then. A dirty one is waited for.
+//! abandoned when flash is slow ([`Host::hurry`]); it stays in the log then. A dirty one is waited for.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -102,8 +102,8 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.fetch(page, 0).await
     }
 
-    /// As [`get`](Self::get), of several pages, which are read at the same time if the host can. Each counts as accessed if the
-    /// caller says so.
+    /// As [`get`](Self::get), of several pages, which are read at the same time if the host can. A page counts as
+    /// accessed if its flag is set.
     pub async fn get_each(&self, pages: &[(u64, bool)]) -> Vec<Result<Got, Errno>> {
         let flags = |access: bool| if access { REFERENCED } else { 0 };
         let look = |(page, access): &(u64, bool)| self.look(*page, flags(*access));
@@ -179,7 +179,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             if let Some(hit) = version.accept(read) {
                 return Ok(hit);
             }
-            if let Some(errno) = errno.filter(|errno| self.host.is_given_up(*errno)) {
+            if let Some(errno) = errno.filter(|errno| self.host.is_abandoned(*errno)) {
                 return Err(errno);
             }
             {

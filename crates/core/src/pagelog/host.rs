@@ -144,7 +144,7 @@ pub trait Host {
     fn writes_batches(&self) -> bool {
         true
     }
-    /// Whether operations that only save time later may be given up when flash is slow. Returns the previous answer.
+    /// Whether operations that only save time later may be abandoned when flash is slow. Returns the previous answer.
     fn hurry(&self, _: bool) -> bool {
         false
     }
@@ -153,8 +153,8 @@ pub trait Host {
     fn stops_waiting(&self, _since: &mut u64) -> Option<Errno> {
         None
     }
-    /// Whether this is the error of an operation that was given up. It may still be carried out, and no device has failed.
-    fn is_given_up(&self, _: Errno) -> bool {
+    /// Whether this is the error of an operation that was abandoned. It may still be carried out, and no device has failed.
+    fn is_abandoned(&self, _: Errno) -> bool {
         false
     }
     /// Whether this process makes room before it is needed; else only when there is none.
@@ -187,7 +187,7 @@ pub(super) async fn insist<T>(
     let mut failures = 0;
     loop {
         let errno = match attempt().await {
-            Err(errno) if errno != Errno::ESHUTDOWN && !host.is_given_up(errno) => errno,
+            Err(errno) if errno != Errno::ESHUTDOWN && !host.is_abandoned(errno) => errno,
             result => return result,
         };
         failures += 1;

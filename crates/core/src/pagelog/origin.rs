@@ -82,7 +82,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// The newest versions of these pages that are on flash, as far as they can be read. A read of flash may take long, and
-    /// others must not wait for the holds of the pages meanwhile. `None` if a read was given up.
+    /// others must not wait for the holds of the pages meanwhile. `None` if a read was abandoned.
     async fn read_early(&self, pages: &[u64], span: &ReadSpan) -> Option<Vec<Newest>> {
         let mut early = Vec::new();
         for &page in pages {
@@ -98,7 +98,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let position = place.position;
             match self.page_bytes(place, span).await {
                 Ok(bytes) => early.push(Newest { page, slot, position, bytes }),
-                Err(Unread::Device(errno)) if self.host.is_given_up(errno) => return None,
+                Err(Unread::Device(errno)) if self.host.is_abandoned(errno) => return None,
                 // It is read again, with what follows a failed read.
                 Err(_) => {}
             }

@@ -356,7 +356,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             }
             if written && self.become_flusher() {
                 if let Err(errno) = self.flush_as_flusher().await
-                    && (self.failed().is_some() || self.host.is_given_up(errno))
+                    && (self.failed().is_some() || self.host.is_abandoned(errno))
                 {
                     return Err(errno);
                 }

@@ -113,7 +113,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
 
     /// Counts an error of a step that is retried: too many in a row fail the log. Rests before the retry.
     pub(super) async fn stumble(&self, errno: Errno) {
-        if self.host.is_given_up(errno) {
+        if self.host.is_abandoned(errno) {
             return;
         }
         let failures = {
