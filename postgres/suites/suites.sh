@@ -43,9 +43,10 @@ suite_recovery() {
     inside mkdir -p "$run/tmp_check" || return 1
     environment+=("TEMP_CONFIG=$run/settings.conf" "TESTDIR=$run" "TESTDATADIR=$run/tmp_check"
         "TESTLOGDIR=$run/tmp_check/log" "PG_REGRESS=$src/src/test/regress/pg_regress"
-        "REGRESS_SHLIB=$src/src/test/regress/regress.so")
-    # Theirs are servers of their own, with users of their own.
-    watch env -u PGHOST -u PGUSER -u PGDATABASE -u PGDATA --chdir="$dir" \
+        "REGRESS_SHLIB=$src/src/test/regress/regress.so" enable_injection_points=no)
+    # Theirs are servers of their own, with users of their own. The tests copy data directories by a program that gives each
+    # file the mode of a new one; the library refuses flash that others may read.
+    watch env -u PGHOST -u PGUSER -u PGDATABASE -u PGDATA --chdir="$dir" bash -c 'umask 077 && exec "$@"' prove \
         prove -j "$jobs" -I "$src/src/test/perl" "${what[@]}" || status=$?
     run_after
     return "$status"
