@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 # Each enters its scenarios into the list.
 import scenarios_changes  # noqa: F401
 import scenarios_copies  # noqa: F401
+import scenarios_direct  # noqa: F401
 import scenarios_flash  # noqa: F401
 import scenarios_full  # noqa: F401
 import scenarios_hang  # noqa: F401

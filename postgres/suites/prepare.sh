@@ -90,14 +90,14 @@ get_source() { # version
 }
 
 # Only pg_regress, isolationtester and the libraries that the tests load, with what they need (libpq,
-# port, common, contrib/spi). Neither readline nor zlib: nothing of ours serves. The extensions that
+# port, common, contrib/spi). Neither readline nor zlib nor ICU: nothing of ours serves. The extensions that
 # the recovery tests create (test_decoding, pg_prewarm) come with the server.
 build() {
     local log=$base/build.log
     say "building pg_regress and isolationtester"
     # shellcheck disable=SC2016 # expanded by the inner shell
-    as_user bash -c 'cd "$1" && ./configure --enable-tap-tests --without-readline --without-zlib &&
-        make -s -j2 -C src/test/regress all && make -s -j2 -C src/test/isolation all' \
+    as_user bash -c 'cd "$1" && ./configure --enable-tap-tests --without-readline --without-zlib --without-icu &&
+        for part in interfaces/libpq test/regress test/isolation; do make -s -j2 -C "src/$part" all || exit 1; done' \
         build "$src" >"$log" 2>&1 || {
         tail -n 20 "$log" >&2
         die "the build failed: $log"

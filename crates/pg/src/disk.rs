@@ -9,6 +9,8 @@
 //! 3. The server makes these writes durable with its own: its checkpoints flush each file that had writes. Before recovery
 //!    and at the exit it does not, and under `full` a checkpoint relies on flash. Then a `sync` disk flushes what this
 //!    process, or one that died, wrote (`unflushed.rs`).
+//! 4. If the server's own writes are past the page cache (`debug_io_direct`), these are too. The kernel does not keep both kinds
+//!    coherent: a page that this process leaves in the page cache may hide, or later overwrite, the server's newer one.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -43,6 +45,8 @@ pub struct Disk {
     pub extents: Extents,
     /// See invariant 3.
     pub sync: bool,
+    /// See invariant 4.
+    pub direct: bool,
     /// The newest last.
     pub open: RefCell<Vec<(Number, File)>>,
     /// Used when the process has no descriptors left.
@@ -55,9 +59,10 @@ fn errno(error: io::Error) -> Errno {
 
 /// The file, if it exists. If its directory does not exist either, its file system may not be mounted: a process that
 /// drops a database removes its pages from the log first.
-fn open(path: &Path) -> io::Result<Option<File>> {
+fn open(path: &Path, direct: bool) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
-    match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+    let flags = libc::O_NOFOLLOW | if direct { libc::O_DIRECT } else { 0 };
+    match options.read(true).write(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             path.parent().map_or(Ok(()), |parent| parent.metadata().map(drop))?;
             Ok(None)
@@ -86,7 +91,7 @@ impl Disk {
             self.keep(number, file);
             return done;
         }
-        match open(path) {
+        match open(path, self.direct) {
             Ok(Some(file)) => {
                 let done = run(&file);
                 self.keep(number, file);
@@ -95,7 +100,7 @@ impl Disk {
             Ok(None) => Ok(()),
             Err(error) if spare::is_lack(&error) => {
                 self.open.borrow_mut().clear();
-                self.spare.with(|| open(path)?.map_or(Ok(()), |file| run(&file)))
+                self.spare.with(|| open(path, self.direct)?.map_or(Ok(()), |file| run(&file)))
             }
             Err(error) => Err(error),
         }
@@ -120,10 +125,10 @@ impl Disk {
     fn flush_files(&self, noted: &[Number]) -> Vec<Result<(), Errno>> {
         let path = |number: &Number| self.path(*number).map(|(path, _)| path);
         let paths: Vec<Option<PathBuf>> = noted.iter().map(path).collect();
-        let spare = &self.spare;
+        let (spare, direct) = (&self.spare, self.direct);
         // The extent or the file does not exist.
         let flush = |path: &Option<PathBuf>| {
-            let flush = |path: &Path| open(path)?.map_or(Ok(()), |file| file.sync_data());
+            let flush = |path: &Path| open(path, direct)?.map_or(Ok(()), |file| file.sync_data());
             spare.with(|| path.as_deref().map_or(Ok(()), flush)).map_err(errno)
         };
         larder_shared::together(&paths, flush)
@@ -179,9 +184,9 @@ impl Origin for Disk {
 
     fn again(&self) -> Option<Box<dyn Origin + Send>> {
         let (area, data, version) = (self.area.clone(), self.data.clone(), self.version.clone());
-        let (extents, sync) = (self.extents, self.sync);
+        let (extents, sync, direct) = (self.extents, self.sync, self.direct);
         let (open, spare) = (RefCell::default(), Arc::clone(&self.spare));
-        Some(Box::new(Self { area, data, version, extents, sync, open, spare }))
+        Some(Box::new(Self { area, data, version, extents, sync, direct, open, spare }))
     }
 
     fn flush(&self, member: &Member) -> Result<(), Errno> {

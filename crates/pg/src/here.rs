@@ -117,6 +117,7 @@ impl Armed {
             extents: Extents::new(self.segment_blocks),
             // Under that policy the server's checkpoints rely on flash.
             sync: sync || self.policy().is_part(),
+            direct: self.direct,
             open: RefCell::default(),
             spare: Arc::clone(&self.spare),
         };

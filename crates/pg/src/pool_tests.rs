@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -42,7 +42,15 @@ impl Rig {
     }
 
     fn with_frames(policy: LogPolicy, frames: usize) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::within(tempfile::tempdir().unwrap(), policy, frames, false)
+    }
+
+    fn within(
+        directory: tempfile::TempDir,
+        policy: LogPolicy,
+        frames: usize,
+        direct: bool,
+    ) -> Self {
         let base = directory.path().join("base/5");
         std::fs::create_dir_all(&base).unwrap();
         let file = File::create(base.join("100")).unwrap();
@@ -66,7 +74,7 @@ impl Rig {
         let shape = Shape { log, settings, user_words: Area::words(frames) };
         let opened = Arc::new(Directory::open(directory.path(), Refuse::WRITE).unwrap());
         let memory = Memory::anonymous(shape).unwrap();
-        let armed = armed(memory, flash, directory.path(), &opened, frames);
+        let armed = Armed { direct, ..armed(memory, flash, directory.path(), &opened, frames) };
         drop(Pages::start(&armed.memory, armed.devices(true)).unwrap());
         let pool = armed.join(true).unwrap();
         Self { pool, armed, directory }
@@ -242,6 +250,31 @@ fn bounded_brings_pages_to_the_disk_with_a_flush_of_their_file_and_not_before() 
     assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
     rig.pool.settle(&FORK, 1).unwrap();
     assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
+}
+
+/// The page cache would have pages that the server's own writes, which are past it, do not reach.
+#[test]
+fn pages_are_written_back_past_the_page_cache_if_the_server_does_so() {
+    for direct in [false, true] {
+        let place = tempfile::tempdir_in(".").unwrap();
+        let rig = Rig::within(place, LogPolicy::Bounded, FRAMES, direct);
+        let path = rig.directory.path().join("base/5/100");
+        let mut options = File::options();
+        if options.write(true).custom_flags(libc::O_DIRECT).open(&path).is_err() {
+            return; // a file system without direct I/O
+        }
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
+        rig.pool.drain().unwrap();
+        let mut page = [0_u8; PAGE];
+        let mut parts = [std::io::IoSliceMut::new(&mut page)];
+        let no_wait = rustix::io::ReadWriteFlags::NOWAIT;
+        let cached = rustix::io::preadv2(&file, &mut parts, 3 * PAGE as u64, no_wait);
+        assert_eq!(cached.is_ok(), !direct, "direct: {direct}");
+        assert_eq!(rig.on_disk(3), 9);
+    }
 }
 
 #[test]
