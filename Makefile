@@ -106,7 +106,8 @@ install-postgres:
 uninstall-postgres:
 	@$(PG_DIRECTORIES); \
 	set -x; rm -f "$(DESTDIR)$$lib/larder.so" "$(DESTDIR)$$share/extension/larder.control" \
-	    "$(DESTDIR)$$share/extension/larder--1.0.sql" "$(DESTDIR)$$share/extension/larder--1.0--1.1.sql"
+	    "$(DESTDIR)$$share/extension/larder--1.0.sql" "$(DESTDIR)$$share/extension/larder--1.0--1.1.sql" \
+	    "$(DESTDIR)$$share/extension/larder--1.1--1.2.sql"
 
 demo: build deps-demo
 	$(RELEASE)/larder demo --dir $(DEMO)

@@ -88,12 +88,14 @@ pub enum Mark {
     /// Whether it was reported that an extent has no number, for either reason.
     ToldCrowded,
     ToldWornOut,
+    /// Whether flash is used, see `switch.rs`.
+    Switch,
     /// The layout of the numbers of pages and of the table of names, see [`LAYOUT`].
     Layout,
 }
 
 /// The layout that this library uses. Memory of another one is not used.
-pub const LAYOUT: u64 = 2;
+pub const LAYOUT: u64 = 3;
 
 const MARKS: usize = 64;
 const EPOCHS: usize = 1 << 16;
@@ -155,6 +157,11 @@ impl Area {
     /// Sets a mark; returns its previous value.
     pub fn swap(&self, mark: Mark, value: u64) -> u64 {
         self.mark(mark).swap(value, AcqRel)
+    }
+
+    /// Sets a mark if it has the value `from`; returns whether it had.
+    pub fn exchange(&self, mark: Mark, from: u64, to: u64) -> bool {
+        self.mark(mark).compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
 
     /// Raises a mark.

@@ -28,6 +28,7 @@ use crate::policy;
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
 use crate::spare::Spare;
+use crate::switch;
 use crate::{got, hooks, imports};
 
 /// Where the log begins in its file.
@@ -173,6 +174,7 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
         // It would fail again, and the server would restart without end.
         return Err(Unusable::Failed);
     }
+    let switched = switch::after_crash(Area::of(&armed.memory).get(Mark::Switch));
     let armed = match armed.policy().is_part() || earlier::drained(&armed) {
         true => armed,
         false => {
@@ -182,6 +184,7 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
         }
     };
     begin(&armed, server)?;
+    Area::of(&armed.memory).set(Mark::Switch, switched);
     Ok(armed)
 }
 
@@ -234,6 +237,7 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
     begin(&armed, server)?;
+    switch::on(&Area::of(&armed.memory));
     let pages = armed.join(false).map_err(Unusable::Join)?.pages().status().valid;
     here::arm(armed);
     let redirected = got::redirect(&hooks::table()).inspect_err(|_| drop(here::disarm()))?;

@@ -5,6 +5,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
+use crate::settings::Refused;
 use crate::{arm, server, settings, status};
 
 /// The server's check that a library was made for it (`fmgr.h`). Of this library nothing depends on the version.
@@ -120,15 +121,52 @@ extern "C" fn pg_finfo_larder_flush() -> *const u8 {
     std::ptr::from_ref(&INTERFACE).cast()
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo_larder_disable() -> *const u8 {
+    std::ptr::from_ref(&INTERFACE).cast()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo_larder_enable() -> *const u8 {
+    std::ptr::from_ref(&INTERFACE).cast()
+}
+
+/// Fails the statement.
+fn refuse(Refused { what, hint }: Refused) {
+    // The server jumps over this frame: nothing in it may need to be dropped.
+    let (what, hint): (&str, &str) = (Box::leak(what.into()), Box::leak(hint.into()));
+    server::report(server::Level::Error, what, hint);
+}
+
+/// SQL: `larder.disable() RETURNS void`, see [`status::disable`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_disable(_: *mut u8) -> usize {
+    match status::disable() {
+        Ok(()) => {
+            server::report(server::Level::Log, "the cache is disabled by larder.disable()", "");
+        }
+        Err(refused) => refuse(refused),
+    }
+    0
+}
+
+/// SQL: `larder.enable() RETURNS void`, see [`status::enable`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_enable(_: *mut u8) -> usize {
+    match status::enable() {
+        Ok(()) => server::report(server::Level::Log, "the cache is enabled by larder.enable()", ""),
+        Err(refused) => refuse(refused),
+    }
+    0
+}
+
 /// SQL: `larder.flush() RETURNS bigint`, see [`status::flush`].
 #[unsafe(no_mangle)]
 extern "C-unwind" fn larder_flush(_: *mut u8) -> usize {
     match status::flush() {
         Ok(pages) => pages as usize,
         Err(errno) => {
-            // The server jumps over this frame: nothing in it may need to be dropped.
-            let what: &str = Box::leak(format!("the disk cannot be written: {errno}").into());
-            server::report(server::Level::Error, what, "");
+            refuse(Refused::new(format!("the disk cannot be written: {errno}"), ""));
             0
         }
     }

@@ -12,6 +12,7 @@
 //! | pages that are read through a ring (scans), which are not admitted | `ring.rs` |
 //! | handling of changed pages under `through`, `bounded`, `full` | `policy/` |
 //! | flash, as one process sees it | `flash.rs` |
+//! | whether flash is used: `larder.disable()` | `switch.rs` |
 //! | reads and writes of files, page by page; pages that the kernel caches | `transfer.rs`; `near.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
 //! | imports that a server must have, and those that it may have | `imports.rs` |
@@ -73,6 +74,9 @@ mod server;
 mod settings;
 mod spare;
 mod status;
+mod switch;
+#[cfg(test)]
+mod switch_tests;
 mod transfer;
 mod unflushed;
 mod wal;

@@ -28,6 +28,7 @@ use crate::names::Number;
 use crate::policy::Policy;
 use crate::process;
 use crate::ring::{self, Runs};
+use crate::switch::{self, NotOff};
 
 /// The cache as one process sees it.
 pub struct Pool {
@@ -80,10 +81,10 @@ impl Pool {
         self.flash.pages()
     }
 
-    /// Whether pages may be read from it and admitted.
+    /// Whether pages may be read from it.
     #[must_use]
     pub fn works(&self) -> bool {
-        self.flash.works()
+        self.flash.works() && !switch::is_off(self.area())
     }
 
     fn check(&self, result: Result<New, Errno>) -> New {
@@ -129,7 +130,8 @@ impl Pool {
         let Record { page, epoch, hash: Some(hash), checksum, .. } = record else {
             return area.count(Mark::CleanScanned);
         };
-        let so = || area.epoch(page) == epoch || is_active(Mutant::NoEpoch);
+        let so =
+            || switch::is_on(area) && (area.epoch(page) == epoch || is_active(Mutant::NoEpoch));
         if !so() || !self.flash.is_current(page) {
             return area.count(Mark::CleanChanged);
         }
@@ -205,7 +207,7 @@ impl Pool {
     /// The blocks of these that flash holds and the disk may have an older version of, with their bytes.
     #[must_use]
     pub fn newer(&self, fork: &Fork, blocks: Range<u64>) -> Vec<(u64, Buf)> {
-        if self.policy.disk_suffices() {
+        if self.policy.disk_suffices() || switch::is_off(self.area()) {
             return Vec::new();
         }
         let newest = |block| self.look(self.flash.page(fork, block)?, Use::Access);
@@ -233,22 +235,44 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn absorbs(&self) -> Result<bool, Failure> {
-        self.policy.absorbs(&self.flash)
+        match switch::is_on(self.area()) {
+            true => self.policy.absorbs(&self.flash),
+            false => Ok(false),
+        }
     }
 
-    /// Takes a write below the end of a file.
+    /// Takes a write below the end of a file. Returns false if the cache was disabled meanwhile: the disk takes it then.
     ///
     /// # Errors
     /// If it cannot be taken; then the page is as it was.
-    pub fn absorb(&self, page: u64, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn absorb(&self, page: u64, bytes: &[u8]) -> Result<bool, Failure> {
         let area = self.area();
         area.raise(page);
         area.raise_mark(Mark::Lsn, content::lsn(bytes));
-        let position = now(self.flash.log().put(page, bytes, true)).map_err(Failure::Flash)?;
+        let so = || switch::is_on(area) || is_active(Mutant::DisabledAbsorbs);
+        let taken = now(self.flash.log().put_if(page, bytes, true, so)).map_err(Failure::Flash)?;
+        let Some(position) = taken else { return Ok(false) };
         area.made_dirty(Number::of_page(page).0, position);
         area.count(Mark::Writes);
         area.count(Mark::Absorbed);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Disables the cache for all processes: writes all dirty pages back, and ends reads from flash.
+    ///
+    /// # Errors
+    /// If pages cannot be written back; then the cache stays enabled.
+    pub fn disable(&self) -> Result<(), NotOff> {
+        switch::off(self.area(), || {
+            // Takes the log's lock: no process is in the middle of an admission afterwards.
+            let _ = self.pages().status();
+            self.drain()
+        })
+    }
+
+    /// Enables it again.
+    pub fn enable(&self) {
+        switch::on(self.area());
     }
 
     /// Writes the dirty pages of a segment back to the disk.
@@ -320,7 +344,9 @@ impl Pool {
         let ring = !process::writes_for_all() && self.runs.write(page, frames, before_end);
         let enters = !ring || self.flash.log().has(page) || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
-        now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
+        if switch::is_on(self.area()) || !is_active(Mutant::EnableServesOld) {
+            now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
+        }
         Ok(Writing { page, epoch, enters })
     }
 
@@ -332,7 +358,7 @@ impl Pool {
         if !enters || content::is_new(bytes) {
             return;
         }
-        let so = || self.area().epoch(page) == epoch;
+        let so = || switch::is_on(self.area()) && self.area().epoch(page) == epoch;
         let entered = self.check(now(self.flash.log().put_new_if(page, bytes, false, so)));
         if entered == New::Entered {
             self.area().count(Mark::WritesEntered);
@@ -341,7 +367,9 @@ impl Pool {
 
     /// Makes room, if that is due. The caller holds no page.
     pub fn make_room(&self) {
-        now(self.flash.log().work());
+        if !switch::is_off(self.area()) {
+            now(self.flash.log().work());
+        }
     }
 
     /// Drops the blocks of a segment from this one on, before the server truncates or drops the file; `on_disk` counts the

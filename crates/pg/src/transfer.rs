@@ -374,12 +374,16 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
     };
     if let Some(all) = all.filter(|_| absorbs) {
         let bytes = copies.iter().flat_map(|copy| copy.chunks(armed.page_bytes));
-        let taken = all.into_iter().zip(bytes).try_for_each(|(page, b)| pool.absorb(page, b));
-        if let Err(failure) = taken {
-            pool.fail(failure);
-            return Plan::Refused(failure);
+        let mut taken = all.into_iter().zip(bytes).map(|(page, bytes)| pool.absorb(page, bytes));
+        match taken.find(|taken| *taken != Ok(true)) {
+            None => return Plan::Absorbed,
+            Some(Err(failure)) => {
+                pool.fail(failure);
+                return Plan::Refused(failure);
+            }
+            // The disk takes all of them: those that flash has are dropped there.
+            Some(Ok(_)) => {}
         }
-        return Plan::Absorbed;
     }
     // What is covered in part stays in part what it was.
     if !whole && let Err(failure) = pool.settle(&fork, segment) {
