@@ -29,7 +29,7 @@ use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
 use crate::spare::Spare;
 use crate::switch;
-use crate::{got, hooks, imports};
+use crate::{got, hooks, imports, statistics};
 
 /// Where the log begins in its file.
 const BASE: u64 = 4096;
@@ -200,6 +200,9 @@ fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
     area.set(Mark::FlashFile, memory::identity(&armed.flash)?);
     area.set(Mark::Boot, memory::boot());
     area.set(Mark::Layout, LAYOUT);
+    if area.get(Mark::ResetAt) == 0 {
+        area.set(Mark::ResetAt, statistics::now_ms());
+    }
     Ok(())
 }
 

@@ -17,15 +17,17 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_core::buf::Buf;
 use larder_core::request::Errno;
-use larder_shared::{Member, Origin, write_pages};
+use larder_shared::{FlashCall, Member, Origin, write_pages};
 
 use crate::area::{Area, Mark};
 use crate::extent::Extents;
 use crate::names::Number;
 use crate::spare::{self, Spare};
+use crate::tally::Operation;
 use crate::unflushed;
 
 /// Files that are kept open.
@@ -175,6 +177,22 @@ impl Origin for Disk {
     /// Nothing: the server truncates or drops the files itself, and `write` skips pages that the log does not have.
     fn zero(&self, _: Range<u64>, _: &Member) -> Result<(), Errno> {
         Ok(())
+    }
+
+    fn keeps(&self, page: u64) -> bool {
+        self.area.is_pinned(self.extents, page)
+    }
+
+    fn took(&self, call: FlashCall, bytes: u64, time: Duration) {
+        let operation = match call {
+            FlashCall::Read => Operation::FlashRead,
+            FlashCall::Write => Operation::FlashWrite,
+            FlashCall::Flush => Operation::FlashFlush,
+        };
+        if call == FlashCall::Write {
+            self.area.add(Mark::FlashBytes, bytes);
+        }
+        self.area.tally().took(operation, bytes, time);
     }
 
     fn again(&self) -> Option<Box<dyn Origin + Send>> {

@@ -9,6 +9,7 @@
 //! Why both hash and epoch: a frame may be changed without a system call, so that its bytes differ from those on the disk.
 //! And the disk may be written without the frame, so that the bytes match the record and are old.
 
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ pub struct Pool {
     policy: &'static dyn Policy,
     /// What this process writes.
     runs: Runs,
+    /// The page that it reads next to admit it (`prewarm.rs`), from 1 on; and how many such pages it has read.
+    pub(crate) expected: Cell<(u64, u64)>,
 }
 
 /// How a read of a page counts.
@@ -60,7 +63,7 @@ impl Pool {
     /// Over flash, under a policy.
     #[must_use]
     pub fn new(flash: Flash, policy: &'static dyn Policy) -> Self {
-        Self { flash, policy, runs: Runs::default() }
+        Self { flash, policy, runs: Runs::default(), expected: Cell::default() }
     }
 
     /// Flash.
@@ -112,16 +115,28 @@ impl Pool {
     /// counts.
     pub fn leaves(&self, frame: usize, next: Option<u64>, copy: impl FnOnce() -> Buf) -> Use {
         let area = self.area();
+        let expected = self.is_expected(next);
         let Some(record) = area.record(frame) else { return Use::Access };
         area.set_record(frame, None);
-        let is_scan = |next| ring::has(&record, next, area.get(Mark::Fills), area.frames());
+        let is_scan = |next| {
+            ring::has(&record, next, area.get(Mark::Fills), area.frames())
+                && !expected
+                && !self.is_pinned(next)
+        };
         if next.is_some_and(is_scan) && !is_active(Mutant::ScanEnters) {
-            area.count(Mark::CleanScanned);
             self.runs.read(next.unwrap_or_default());
+            match self.is_pinned(record.page) {
+                true => self.admit(record, copy),
+                false => area.count(Mark::CleanScanned),
+            }
             return Use::Scan;
         }
         self.admit(record, copy);
         Use::Access
+    }
+
+    fn is_pinned(&self, page: u64) -> bool {
+        self.area().is_pinned(self.flash.extents(), page)
     }
 
     /// Admits a clean page, if it is as it was read and flash lacks it.
@@ -156,6 +171,7 @@ impl Pool {
     #[must_use]
     pub fn begin_read(&self, page: u64, how: Use) -> Option<Latest> {
         self.area().count(Mark::Reads);
+        self.area().tally().read(Number::of_page(page).0.entry());
         if how == Use::Scan && self.policy.disk_suffices() {
             return None;
         }
@@ -170,9 +186,14 @@ impl Pool {
     }
 
     /// A page that flash has was read from the kernel's page cache.
-    pub fn was_near(&self) {
-        let area = self.area();
-        [Mark::Hits, Mark::Near].into_iter().for_each(|mark| area.count(mark));
+    pub fn was_near(&self, page: u64) {
+        self.area().count(Mark::Near);
+        self.was_hit(page);
+    }
+
+    fn was_hit(&self, page: u64) {
+        self.area().count(Mark::Hits);
+        self.area().tally().hit(Number::of_page(page).0.entry());
     }
 
     /// Reads a page from flash, if it has the page.
@@ -180,7 +201,7 @@ impl Pool {
     pub fn fetch(&self, page: u64, how: Use) -> Option<Buf> {
         let bytes = self.look(page, how);
         if bytes.is_some() {
-            self.area().count(Mark::Hits);
+            self.was_hit(page);
         } else if let Err(failure) = self.policy.missed(&self.flash, page) {
             self.fail(failure);
         }
@@ -342,7 +363,8 @@ impl Pool {
     ) -> Result<Writing, Failure> {
         let frames = self.area().frames();
         let ring = !process::writes_for_all() && self.runs.write(page, frames, before_end);
-        let enters = !ring || self.flash.log().has(page) || is_active(Mutant::ScanEnters);
+        let wanted = || self.flash.log().has(page) || self.is_pinned(page);
+        let enters = !ring || wanted() || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
         if switch::is_on(self.area()) || !is_active(Mutant::EnableServesOld) {
             now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
@@ -385,6 +407,9 @@ impl Pool {
         from: u64,
         on_disk: &dyn Fn() -> io::Result<u64>,
     ) -> Result<Vec<Locked>, Failure> {
+        if from == 0 && segment == 0 && fork.kind == 0 {
+            self.unpin(fork);
+        }
         // Looked up before they are retired: a process that saw one earlier may be writing.
         let numbers = self.flash.numbers(fork, segment);
         if numbers.is_empty() {

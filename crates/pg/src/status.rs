@@ -9,6 +9,7 @@ use crate::error::Failure;
 use crate::here::{self, Armed};
 use crate::pool::Pool;
 use crate::settings::Refused;
+use crate::statistics;
 
 /// Writes all dirty pages from flash to the disk; returns their number.
 ///
@@ -59,17 +60,19 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
         "clean_changed": area.get(Mark::CleanChanged),
         "clean_no_room": area.get(Mark::CleanNoRoom),
         "clean_scanned": area.get(Mark::CleanScanned),
-        "pages_written_to_flash": log.put,
-        "writes_to_flash": log.batches,
-        "pages_again": log.appended_again,
-        "pages_left": pool.pages().log().host().pages_evicted(),
+        "pages_written_to_flash": log.put.saturating_sub(area.get(Mark::ResetPut)),
+        "writes_to_flash": log.batches.saturating_sub(area.get(Mark::ResetBatches)),
+        "pages_again": log.appended_again.saturating_sub(area.get(Mark::ResetAgain)),
+        "pages_left": pool.pages().log().host().pages_evicted() - area.get(Mark::ResetLeft),
         "forks_retired": area.get(Mark::Retired),
         "starts": area.get(Mark::Starts),
+        "stats_reset": statistics::reset_at(area),
     })
 }
 
 /// Why a cache that exists is not used.
-fn why_not(pool: &Pool) -> Option<String> {
+#[must_use]
+pub fn why_not(pool: &Pool) -> Option<String> {
     match pool.area().get(Mark::Failed) {
         0 if pool.works() => None,
         0 => Some("larder.disable() was called; larder.enable() uses flash again".to_owned()),
@@ -115,7 +118,9 @@ pub fn enable() -> Result<(), Refused> {
     here::with(enable).unwrap_or_else(|| Err(nothing_cached()))
 }
 
-fn nothing_cached() -> Refused {
+/// Why a server without a cache refuses a statement.
+#[must_use]
+pub fn nothing_cached() -> Refused {
     Refused::new(format!("nothing is cached: {}", here::reason()), "")
 }
 

@@ -14,6 +14,7 @@
 //! | members, dead members, and burials that they left unfinished | `members.rs` |
 //! | the log's host in one process; its devices | `host.rs` |
 //! | an origin that is one file; several threads for a slow one | `one_file.rs`, `spread.rs` |
+//! | calls of the flash device that are measured | `timed.rs` |
 //! | pages read, written, buried, flushed, and the locks for each | `pages.rs` |
 //!
 //! # Invariants
@@ -37,6 +38,7 @@ mod mutex;
 mod one_file;
 mod pages;
 mod spread;
+mod timed;
 
 pub use file::write_pages;
 pub use host::{Devices, Member, Origin};
@@ -46,5 +48,6 @@ pub use memory::{MEMBERS, Memory, Shape, WRITERS, Words};
 pub use one_file::OneFile;
 pub use pages::{Pages, StartError, StopError};
 pub use spread::together;
+pub use timed::FlashCall;
 
 pub use larder_core::pagelog::now;
