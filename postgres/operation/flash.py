@@ -55,9 +55,10 @@ def statistics(cluster: Cluster) -> None:
         "select bytes_written > 8192 * 100 and bytes_per_day > bytes_written and years_of_endurance > 0 "
         "and endurance_bytes = 600 * 2::numeric ^ 40 and stats_reset < now() from larder_stat_wear"), "t")
     cluster.sql("select larder.stats_reset()")
-    after = cluster.sql("select hits, pages_again, bytes_written, now() - stats_reset < '1 min', pages_cached > 1000 "
+    # The background writer does not wait.
+    after = cluster.sql("select hits < 100, bytes_written < 4000000, now() - stats_reset < '1 min', pages_cached > 1000 "
                         "from larder_stat_cache join larder_stat_wear using (stats_reset)")
-    expect("figures after a reset", after, "0|0|0|t|t")
+    expect("figures after a reset", after, "t|t|t|t")
 
 
 def prewarms(cluster: Cluster) -> None:
@@ -76,7 +77,8 @@ def prewarms(cluster: Cluster) -> None:
         raise Failed(f"prewarm was not canceled: {why}")
     read = int(cluster.sql("select larder.prewarm('w')"))
     cluster.sql("select larder.prewarm('t')")
-    at_least("pages of w on flash", of(cluster, "w", "pages_cached")[0], 0.9 * size - 64)
+    # The rest is in the ring of VACUUM, which is a quarter of shared buffers from 17 on.
+    at_least("pages of w on flash", of(cluster, "w", "pages_cached")[0], 0.75 * size)
     at_least("pages that were read", read, size / 4)
     expect("the digest of w", digest(cluster, "w"), wanted)
     expect("a relation without storage", cluster.sql("create view e as select 1; select larder.prewarm('e')"), "0")
@@ -106,7 +108,7 @@ def pins(cluster: Cluster) -> None:
     wanted = digest(cluster, "p")
     cluster.sql("select larder.prewarm('p')")
     churn(cluster)
-    at_least("pages of a pinned table on flash", of(cluster, "p", "pages_cached")[0], 0.85 * size)
+    at_least("pages of a pinned table on flash", of(cluster, "p", "pages_cached")[0], 0.75 * size)
     why = refusal(cluster, "select larder.pin('big')")
     if "a quarter of flash" not in why:
         raise Failed(f"pin of a large table: {why}")
@@ -114,7 +116,7 @@ def pins(cluster: Cluster) -> None:
     expect("the digest of p", digest(cluster, "p"), wanted)
     churn(cluster)
     left = (of(cluster, "p", "pages_cached") or [0])[0]
-    if left > 0.8 * size:
+    if left > 0.5 * size:
         raise Failed(f"{left} of {size} pages stay although the table is not pinned")
     cluster.sql("select larder.pin('p'); drop table p, big")
     expect("pins of a dropped table", cluster.sql("select coalesce(sum(pages_pinned), 0) from larder_stat_relations"), "0")

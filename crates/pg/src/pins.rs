@@ -93,7 +93,7 @@ impl<'a> Pins<'a> {
     /// If they would be too many.
     pub fn pin(&self, fork: &Fork, pages: u64, blocks: u64) -> Result<(), NotPinned> {
         let (most, before) = (blocks / SHARE, self.pages(fork));
-        let others = self.all() - before;
+        let others = self.all().saturating_sub(before);
         if others + pages > most {
             return Err(NotPinned::Large { pages, others, most });
         }

@@ -28,6 +28,8 @@ use crate::switch;
 const SHARE: c_int = 1;
 /// `BAS_BULKREAD`.
 const BULK_READ: c_int = 1;
+/// The size of the ring: that of 15. Newer servers would use a larger one, whose pages are admitted late.
+const RING_KB: c_int = 256;
 const MAIN: c_int = 0;
 const NORMAL: c_int = 0;
 
@@ -44,6 +46,8 @@ struct Functions {
     close: unsafe extern "C-unwind" fn(Relation, c_int),
     blocks: unsafe extern "C-unwind" fn(Relation, c_int) -> u32,
     strategy: unsafe extern "C-unwind" fn(c_int) -> Strategy,
+    /// From 16 on.
+    sized: Option<unsafe extern "C-unwind" fn(c_int, c_int) -> Strategy>,
     read: unsafe extern "C-unwind" fn(Relation, c_int, u32, c_int, Strategy) -> c_int,
     release: unsafe extern "C-unwind" fn(c_int),
     interrupts: unsafe extern "C-unwind" fn(),
@@ -65,6 +69,7 @@ impl Functions {
                 close: of(c"relation_close")?,
                 blocks: of(c"RelationGetNumberOfBlocksInFork")?,
                 strategy: of(c"GetAccessStrategy")?,
+                sized: of(c"GetAccessStrategyWithSize"),
                 read: of(c"ReadBufferExtended")?,
                 release: of(c"ReleaseBuffer")?,
                 interrupts: of(c"ProcessInterrupts")?,
@@ -133,7 +138,12 @@ pub fn prewarm(relation: u32) -> Result<u64, Refused> {
     let Some(opened) = Opened::open(relation) else { return Err(unknown()) };
     let Opened { functions, fork, blocks, .. } = opened;
     // SAFETY: the strategy lives until the end of the statement.
-    let strategy = unsafe { (functions.strategy)(BULK_READ) };
+    let strategy = unsafe {
+        match functions.sized {
+            Some(sized) => sized(BULK_READ, RING_KB),
+            None => (functions.strategy)(BULK_READ),
+        }
+    };
     let mut next = 0;
     while next < blocks {
         functions.check_for_interrupts();
@@ -154,7 +164,7 @@ pub fn prewarm(relation: u32) -> Result<u64, Refused> {
     if next < blocks {
         let left = blocks - next;
         let what =
-            format!("flash has no more room for now; {left} of {blocks} pages were left out");
+            format!("flash admits no more for the moment; {left} of {blocks} pages were left out");
         server::report(Level::Notice, &what, "");
     }
     Ok(read)

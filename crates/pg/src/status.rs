@@ -63,7 +63,12 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
         "pages_written_to_flash": log.put.saturating_sub(area.get(Mark::ResetPut)),
         "writes_to_flash": log.batches.saturating_sub(area.get(Mark::ResetBatches)),
         "pages_again": log.appended_again.saturating_sub(area.get(Mark::ResetAgain)),
-        "pages_left": pool.pages().log().host().pages_evicted() - area.get(Mark::ResetLeft),
+        "pages_left": pool
+            .pages()
+            .log()
+            .host()
+            .pages_evicted()
+            .saturating_sub(area.get(Mark::ResetLeft)),
         "forks_retired": area.get(Mark::Retired),
         "starts": area.get(Mark::Starts),
         "stats_reset": statistics::reset_at(area),
