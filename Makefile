@@ -100,13 +100,17 @@ install-postgres:
 	set -x; install -D -m 755 $(LARDER_PG) "$(DESTDIR)$$lib/larder.so" && \
 	    install -d "$(DESTDIR)$$share/extension" && \
 	    install -m 644 postgres/extension/larder.control postgres/extension/larder--*.sql \
-	        "$(DESTDIR)$$share/extension"
+	        "$(DESTDIR)$$share/extension" && \
+	    install -d "$(DESTDIR)$$share/larder" && \
+	    install -m 644 dist/postgres/larder.collector.yml dist/postgres/grafana-dashboard.json "$(DESTDIR)$$share/larder"
 
 # What install-postgres installs, with the same PG_CONFIG and DESTDIR.
 uninstall-postgres:
 	@$(PG_DIRECTORIES); \
 	set -x; rm -f "$(DESTDIR)$$lib/larder.so" "$(DESTDIR)$$share/extension/larder.control" \
-	    "$(DESTDIR)$$share/extension/larder--1.0.sql" "$(DESTDIR)$$share/extension/larder--1.0--1.1.sql"
+	    "$(DESTDIR)$$share/extension/larder--1.0.sql" "$(DESTDIR)$$share/extension/larder--1.0--1.1.sql" \
+	    "$(DESTDIR)$$share/extension/larder--1.1--1.2.sql" && \
+	    rm -rf "$(DESTDIR)$$share/larder"
 
 demo: build deps-demo
 	$(RELEASE)/larder demo --dir $(DEMO)
@@ -131,7 +135,8 @@ test: deps-build deps-test lint docs
 # postgres/kills/run and postgres/suites/run.
 test-postgres: build-postgres
 	PG_BIN=$(PG_BIN) postgres/kills/run rounds --rounds 3 --checksums on --library $(LARDER_PG)
-	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 0,1,4,23,49,50,51,52,54 --policies bounded --library $(LARDER_PG)
+	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 0,1,4,23,49,50,51,52,54,56,57,58 --policies bounded --library $(LARDER_PG)
+	PG_BIN=$(PG_BIN) postgres/operation/run --library $(LARDER_PG)
 	PG_BIN=$(PG_BIN) postgres/kills/run scenarios --only 35,36,43,46,48,49 --policies full --checksums on --library $(LARDER_PG)
 
 lint:

@@ -38,7 +38,7 @@ def opened_direct(cluster: Cluster) -> bool:
     return False
 
 
-@scenario(54, "debug_io_direct = data (16 and newer): loads that are killed, prewarmed and copied tables, contents right")
+@scenario(58, "debug_io_direct = data (16 and newer): loads that are killed, prewarmed and copied tables, contents right")
 def direct(lab: Lab) -> None:
     """Frames, private memory and pages of flash are all written past the page cache, and read past it."""
     if major() < DIRECT_SINCE:

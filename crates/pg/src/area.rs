@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the server's processes share beside the log: words of its memory.
 //!
-//! `marks and counters | epochs | names | dirty | durable | unflushed | frames`
+//! `marks and counters | epochs | names | dirty | durable | unflushed | tally | pins | frames`
 //!
 //! An **epoch** counts the changes of a page: a counter that pages share by their hash, and one for all of them. It is
 //! raised before anything else happens to a page, so bytes that were read before are recognised as old.
 //! **Dirty** is, for each number, the position to which the log must be drained so that the disk has all pages of the extent.
 //! **Durable** is the state of each name in `larder.names` (`journal.rs`). **Unflushed** are segments that the library wrote
 //! without the server (`unflushed.rs`).
+//! **Tally** and **pins** are in `tally.rs` and `pins.rs`.
 //! A **frame** is a place in shared buffers. Its record has the page that was read into it, the epoch of the read, and the
 //! hash of the bytes. Only the process that fills a frame changes its record: the server's locks ensure this.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 
-use larder_shared::Memory;
+use larder_shared::{FlashCall, Memory};
 
+use crate::extent::Extents;
 use crate::names::{self, Names, Number};
+use crate::pins::{self, Pins};
+use crate::tally::{self, Operation, Tally};
 
 /// Marks and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,12 +93,24 @@ pub enum Mark {
     /// Whether it was reported that an extent has no number, for either reason.
     ToldCrowded,
     ToldWornOut,
+    /// Whether flash is used, see `switch.rs`.
+    Switch,
+    /// When counters began with zero, in milliseconds since 1970; and what the log's own counters were then.
+    ResetAt,
+    ResetPut,
+    ResetBatches,
+    ResetAgain,
+    ResetLeft,
+    /// Bytes written to flash.
+    FlashBytes,
+    /// Whether any relation is pinned.
+    Pinned,
     /// The layout of the numbers of pages and of the table of names, see [`LAYOUT`].
     Layout,
 }
 
 /// The layout that this library uses. Memory of another one is not used.
-pub const LAYOUT: u64 = 2;
+pub const LAYOUT: u64 = 3;
 
 const MARKS: usize = 64;
 const EPOCHS: usize = 1 << 16;
@@ -103,7 +120,9 @@ const UNFLUSHED: usize = 4096;
 const DIRTY_AT: usize = MARKS + EPOCHS + names::WORDS;
 const DURABLE_AT: usize = DIRTY_AT + names::ENTRIES;
 const UNFLUSHED_AT: usize = DURABLE_AT + names::ENTRIES;
-const FRAMES_AT: usize = UNFLUSHED_AT + UNFLUSHED;
+const TALLY_AT: usize = UNFLUSHED_AT + UNFLUSHED;
+const PINS_AT: usize = TALLY_AT + tally::WORDS;
+const FRAMES_AT: usize = PINS_AT + pins::WORDS;
 
 /// The shared words.
 #[derive(Clone)]
@@ -152,9 +171,27 @@ impl Area {
         self.mark(mark).store(value, Release);
     }
 
+    /// A call of flash took this long.
+    pub fn flash_took(&self, call: FlashCall, bytes: u64, time: Duration) {
+        let operation = match call {
+            FlashCall::Read => Operation::FlashRead,
+            FlashCall::Write => Operation::FlashWrite,
+            FlashCall::Flush => Operation::FlashFlush,
+        };
+        if call == FlashCall::Write {
+            self.add(Mark::FlashBytes, bytes);
+        }
+        self.tally().took(operation, bytes, time);
+    }
+
     /// Sets a mark; returns its previous value.
     pub fn swap(&self, mark: Mark, value: u64) -> u64 {
         self.mark(mark).swap(value, AcqRel)
+    }
+
+    /// Sets a mark if it has the value `from`; returns whether it had.
+    pub fn exchange(&self, mark: Mark, from: u64, to: u64) -> bool {
+        self.mark(mark).compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
 
     /// Raises a mark.
@@ -164,7 +201,12 @@ impl Area {
 
     /// Counts.
     pub fn count(&self, mark: Mark) {
-        self.mark(mark).fetch_add(1, Relaxed);
+        self.add(mark, 1);
+    }
+
+    /// Counts several.
+    pub fn add(&self, mark: Mark, many: u64) {
+        self.mark(mark).fetch_add(many, Relaxed);
     }
 
     fn epoch_word(&self, page: u64) -> &AtomicU64 {
@@ -228,7 +270,32 @@ impl Area {
     /// See `unflushed.rs`.
     #[must_use]
     pub fn unflushed(&self) -> &[AtomicU64] {
-        &self.0.user_words()[UNFLUSHED_AT..FRAMES_AT]
+        &self.0.user_words()[UNFLUSHED_AT..TALLY_AT]
+    }
+
+    /// Statistics of devices and extents.
+    #[must_use]
+    pub fn tally(&self) -> Tally<'_> {
+        Tally::new(&self.0.user_words()[TALLY_AT..PINS_AT])
+    }
+
+    /// Pinned relations.
+    #[must_use]
+    pub fn pins(&self) -> Pins<'_> {
+        Pins::new(&self.0.user_words()[PINS_AT..FRAMES_AT])
+    }
+
+    /// Whether the page is of a pinned relation, whose file still exists.
+    #[must_use]
+    pub fn is_pinned(&self, extents: Extents, page: u64) -> bool {
+        if self.get(Mark::Pinned) == 0 {
+            return false;
+        }
+        let (number, block) = Number::of_page(page);
+        let Some(extent) = self.names().extent_of(number) else { return false };
+        let (segment, first) = extents.place(&extent);
+        let block = segment * extents.segment_blocks() + first + block;
+        block < self.pins().pages(&extent.fork)
     }
 
     fn frame(&self, frame: usize) -> Option<&[AtomicU64]> {
@@ -289,9 +356,9 @@ mod tests {
 
     #[test]
     fn memory_is_what_the_document_says() {
-        // docs/postgresql.md: 32 bytes a frame, 6 MiB for the rest with what members and mutexes take.
+        // docs/postgresql.md: 32 bytes a frame, 8 MiB for the rest with what members and mutexes take.
         assert_eq!(8 * (Area::words(1_000) - Area::words(0)), 32 * 1_000);
-        assert!((5 << 20..6 << 20).contains(&(8 * Area::words(0))));
+        assert!((7 << 20..8 << 20).contains(&(8 * Area::words(0))));
         let log = |blocks| 8 * larder_core::pagelog::words_needed(blocks);
         assert_eq!(log(2_000_000) - log(1_000_000), 20 * 1_000_000);
     }

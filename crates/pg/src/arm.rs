@@ -30,7 +30,8 @@ use crate::policy;
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
 use crate::spare::Spare;
-use crate::{got, hooks, imports};
+use crate::switch;
+use crate::{got, hooks, imports, statistics};
 
 /// How long a start waits for the lock of flash, at least.
 const LOCK: Duration = Duration::from_secs(5);
@@ -178,6 +179,7 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
         return Err(Unusable::Failed);
     }
     let armed = armed.served()?;
+    let switched = switch::after_crash(Area::of(&armed.memory).get(Mark::Switch));
     let armed = match armed.policy().is_part() || earlier::drained(&armed) {
         true => armed,
         false => {
@@ -188,6 +190,7 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
         }
     };
     begin(&armed, server)?;
+    Area::of(&armed.memory).set(Mark::Switch, switched);
     Ok(armed)
 }
 
@@ -203,6 +206,9 @@ fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
     area.set(Mark::FlashFile, memory::identity(&armed.flash)?);
     area.set(Mark::Boot, memory::boot());
     area.set(Mark::Layout, LAYOUT);
+    if area.get(Mark::ResetAt) == 0 {
+        area.set(Mark::ResetAt, statistics::now_ms());
+    }
     Ok(())
 }
 
@@ -243,6 +249,7 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
     begin(&armed, server)?;
+    switch::on(&Area::of(&armed.memory));
     let pages = {
         let pool = armed.join(false).map_err(Unusable::Join)?;
         // Removes the seal of the stop: no write of the server has to wait for flash later.

@@ -19,10 +19,11 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_core::buf::Buf;
 use larder_core::request::Errno;
-use larder_shared::{Member, Origin, write_pages};
+use larder_shared::{FlashCall, Member, Origin, write_pages};
 
 use crate::area::{Area, Mark};
 use crate::extent::Extents;
@@ -180,6 +181,14 @@ impl Origin for Disk {
     /// Nothing: the server truncates or drops the files itself, and `write` skips pages that the log does not have.
     fn zero(&self, _: Range<u64>, _: &Member) -> Result<(), Errno> {
         Ok(())
+    }
+
+    fn keeps(&self, page: u64) -> bool {
+        self.area.is_pinned(self.extents, page)
+    }
+
+    fn took(&self, call: FlashCall, bytes: u64, time: Duration) {
+        self.area.flash_took(call, bytes, time);
     }
 
     fn again(&self) -> Option<Box<dyn Origin + Send>> {

@@ -5,7 +5,8 @@
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
-use crate::{arm, server, settings, status};
+use crate::settings::Refused;
+use crate::{arm, prewarm, server, settings, statistics, status};
 
 /// The server's check that a library was made for it (`fmgr.h`). Of this library nothing depends on the version.
 #[repr(C)]
@@ -110,14 +111,58 @@ struct Interface {
 
 static INTERFACE: Interface = Interface { version: 1 };
 
-#[unsafe(no_mangle)]
-extern "C" fn pg_finfo_larder_status() -> *const u8 {
-    std::ptr::from_ref(&INTERFACE).cast()
+/// Makes the functions that return the record, which the server looks up by their names.
+macro_rules! callable {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() -> *const u8 {
+                std::ptr::from_ref(&INTERFACE).cast()
+            }
+        )*
+    };
 }
 
+callable! {
+    pg_finfo_larder_status
+    pg_finfo_larder_flush
+    pg_finfo_larder_disable
+    pg_finfo_larder_enable
+    pg_finfo_larder_stat_io
+    pg_finfo_larder_stat_relations
+    pg_finfo_larder_stats_reset
+    pg_finfo_larder_prewarm
+    pg_finfo_larder_pin
+    pg_finfo_larder_unpin
+}
+
+/// Fails the statement.
+fn refuse(Refused { what, hint }: Refused) {
+    // The server jumps over this frame: nothing in it may need to be dropped.
+    let (what, hint): (&str, &str) = (Box::leak(what.into()), Box::leak(hint.into()));
+    server::report(server::Level::Error, what, hint);
+}
+
+/// SQL: `larder.disable() RETURNS void`, see [`status::disable`].
 #[unsafe(no_mangle)]
-extern "C" fn pg_finfo_larder_flush() -> *const u8 {
-    std::ptr::from_ref(&INTERFACE).cast()
+extern "C-unwind" fn larder_disable(_: *mut u8) -> usize {
+    match status::disable() {
+        Ok(()) => {
+            server::report(server::Level::Log, "the cache is disabled by larder.disable()", "");
+        }
+        Err(refused) => refuse(refused),
+    }
+    0
+}
+
+/// SQL: `larder.enable() RETURNS void`, see [`status::enable`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_enable(_: *mut u8) -> usize {
+    match status::enable() {
+        Ok(()) => server::report(server::Level::Log, "the cache is enabled by larder.enable()", ""),
+        Err(refused) => refuse(refused),
+    }
+    0
 }
 
 /// SQL: `larder.flush() RETURNS bigint`, see [`status::flush`].
@@ -126,9 +171,7 @@ extern "C-unwind" fn larder_flush(_: *mut u8) -> usize {
     match status::flush() {
         Ok(pages) => pages as usize,
         Err(errno) => {
-            // The server jumps over this frame: nothing in it may need to be dropped.
-            let what: &str = Box::leak(format!("the disk cannot be written: {errno}").into());
-            server::report(server::Level::Error, what, "");
+            refuse(Refused::new(format!("the disk cannot be written: {errno}"), ""));
             0
         }
     }
@@ -142,4 +185,63 @@ extern "C-unwind" fn larder_status(_: *mut u8) -> usize {
         server::report(server::Level::Notice, &format!("nothing is cached: {why}"), "");
     }
     server::text(&status.to_string())
+}
+
+/// SQL: `larder.stat_io() RETURNS text`, see [`statistics::io`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_stat_io(_: *mut u8) -> usize {
+    server::text(&statistics::io().to_string())
+}
+
+/// SQL: `larder.stat_relations() RETURNS text`, see [`statistics::relations`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_stat_relations(_: *mut u8) -> usize {
+    server::text(&statistics::relations(server::database()).to_string())
+}
+
+/// SQL: `larder.stats_reset() RETURNS void`, see [`statistics::reset`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_stats_reset(_: *mut u8) -> usize {
+    statistics::reset();
+    0
+}
+
+/// The first argument of a call; the function is STRICT, so it is there.
+///
+/// # Safety
+/// The record of a call with an argument (`FunctionCallInfoBaseData`, the same from 15 to 18).
+unsafe fn argument(call: *mut u8) -> u32 {
+    // SAFETY: behind three pointers, the collation, a flag and the number of arguments. The caller guarantees the rest.
+    unsafe { call.add(32).cast::<u64>().read() as u32 }
+}
+
+fn or_refuse(done: Result<u64, Refused>) -> usize {
+    match done {
+        Ok(value) => value as usize,
+        Err(refused) => {
+            refuse(refused);
+            0
+        }
+    }
+}
+
+/// SQL: `larder.prewarm(regclass) RETURNS bigint`, see [`prewarm::prewarm`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_prewarm(call: *mut u8) -> usize {
+    // SAFETY: the server calls it with the arguments of its definition.
+    or_refuse(prewarm::prewarm(unsafe { argument(call) }))
+}
+
+/// SQL: `larder.pin(regclass) RETURNS bigint`, see [`prewarm::pin`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_pin(call: *mut u8) -> usize {
+    // SAFETY: as above.
+    or_refuse(prewarm::pin(unsafe { argument(call) }))
+}
+
+/// SQL: `larder.unpin(regclass) RETURNS boolean`, see [`prewarm::unpin`].
+#[unsafe(no_mangle)]
+extern "C-unwind" fn larder_unpin(call: *mut u8) -> usize {
+    // SAFETY: as above.
+    or_refuse(prewarm::unpin(unsafe { argument(call) }).map(u64::from))
 }

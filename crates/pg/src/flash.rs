@@ -116,7 +116,9 @@ impl Flash {
             names.may_assign(extent, displace)?;
             let _one = self.log().host().latch(journal::LATCH);
             self.area.count(Mark::NamesChanged);
-            names.assign(extent, displace)
+            let number = names.assign(extent, displace)?;
+            self.area.tally().begin(number.entry());
+            Ok(number)
         };
         let number = names.find(extent).map_or_else(assign, Ok);
         number.inspect_err(|lack| self.tell_of_lack(extent, *lack)).ok()

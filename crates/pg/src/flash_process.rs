@@ -29,6 +29,7 @@ use larder_shared::{Memory, Watch, serve};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::area::Area;
 use crate::server;
 
 /// How long the postmaster waits until it serves.
@@ -131,7 +132,9 @@ fn run(memory: &Arc<Memory>, flash: &Arc<OwnedFd>, timeout: Duration, leash: &Le
         true => tell_overdue(),
         false => server::say("LOG", "flash answers again, and is used"),
     };
-    let served = serve(memory, flash.clone(), Watch { timeout, tell: &tell }, || {
+    let area = Area::of(memory);
+    let took = Arc::new(move |call, bytes, time| area.flash_took(call, bytes, time));
+    let served = serve(memory, flash.clone(), Watch { timeout, tell: &tell, took }, || {
         let _ = (&leash.stream).write_all(&[0]);
         wait_for_end(memory, leash);
         // Without a wait for operations that hang.

@@ -8,10 +8,11 @@
 //!
 //! | the ... | file |
 //! | --- | --- |
-//! | paths of a page, and the rules that they keep | `pool.rs` |
+//! | paths of a page, and the rules that they keep; lookups on flash | `pool.rs`; `look.rs` |
 //! | pages that are read through a ring (scans), which are not admitted | `ring.rs` |
 //! | handling of changed pages under `through`, `bounded`, `full` | `policy/` |
 //! | flash, as one process sees it; the process that reads and writes it | `flash.rs`; `flash_process.rs` |
+//! | whether flash is used: `larder.disable()` | `switch.rs` |
 //! | reads and writes of files, page by page; pages that the kernel caches | `transfer.rs`; `near.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
 //! | imports that a server must have, and those that it may have | `imports.rs` |
@@ -22,6 +23,8 @@
 //! | state in this process; what the process is | `here.rs`; `process.rs` |
 //! | numbers of extents, which are parts of forks; names of files | `names.rs`, `extent.rs`, `file.rs` |
 //! | shared memory beside the log: frames, epochs, counters | `area.rs` |
+//! | times of devices, reads by relation; as SQL has them | `tally.rs`; `statistics.rs` |
+//! | relations whose pages stay on flash; read in advance | `pins.rs`; `prewarm.rs` |
 //! | writes of changed pages from flash to the disk | `disk.rs`, `unflushed.rs`, `spare.rs` |
 //! | bytes of a page; copies of bytes that other processes change; errors | `content.rs`, `frame.rs`, `error.rs` |
 //! | the server: its functions, its properties; settings; state | `server.rs`, `instance.rs`, `settings.rs`, `status.rs` |
@@ -56,16 +59,21 @@ mod imports;
 mod instance;
 mod journal;
 mod kept;
+mod look;
 mod memory;
 pub mod mutant;
 mod names;
 mod near;
 mod part;
+mod pins;
 mod place;
 mod policy;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
+mod prewarm;
+#[cfg(test)]
+mod prewarm_tests;
 mod process;
 #[cfg(any(test, feature = "fuzz"))]
 mod rig;
@@ -73,7 +81,12 @@ mod ring;
 mod server;
 mod settings;
 mod spare;
+mod statistics;
 mod status;
+mod switch;
+#[cfg(test)]
+mod switch_tests;
+mod tally;
 mod transfer;
 mod unflushed;
 mod wal;

@@ -26,6 +26,10 @@ pub enum Mutant {
     ScanEnters,
     /// A retired number is used again (rule P11).
     ReusesLife,
+    /// A write to the disk leaves the log's older version while the cache is disabled (rule P12).
+    EnableServesOld,
+    /// Flash takes a change although the cache was disabled meanwhile (rule P12).
+    DisabledAbsorbs,
 }
 
 /// The variable that names it.
@@ -48,6 +52,8 @@ pub fn is_active(mutant: Mutant) -> bool {
         "near-dirty" => Some(Mutant::NearDirty),
         "scan-enters" => Some(Mutant::ScanEnters),
         "reuses-life" => Some(Mutant::ReusesLife),
+        "enable-serves-old" => Some(Mutant::EnableServesOld),
+        "disabled-absorbs" => Some(Mutant::DisabledAbsorbs),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
             std::process::abort()
@@ -70,7 +76,7 @@ mod tests {
     use super::VARIABLE;
 
     /// Those that these tests catch. `postgres/kills` has a server for the others.
-    const HERE: [&str; 9] = [
+    const HERE: [&str; 11] = [
         "no-hash",
         "no-epoch",
         "trusts-directory",
@@ -80,6 +86,8 @@ mod tests {
         "near-dirty",
         "scan-enters",
         "reuses-life",
+        "enable-serves-old",
+        "disabled-absorbs",
     ];
 
     #[test]

@@ -259,6 +259,16 @@ impl<'a> Names<'a> {
         (0..ENTRIES).filter(move |entry| names.state(*entry) & TAKEN != 0)
     }
 
+    /// The numbers that extents have.
+    pub fn numbers(&self) -> impl Iterator<Item = (Number, Extent)> + 'a {
+        let names = *self;
+        (0..ENTRIES).filter_map(move |entry| {
+            // The state is read first: with another extent meanwhile the number is that of the former one.
+            let number = Number::of(entry, names.state(entry));
+            names.extent_of(number).map(|extent| (number, extent))
+        })
+    }
+
     /// The state for a later start: all entries that were ever used, with their words.
     pub fn save(&self) -> impl Iterator<Item = [u64; 4]> + 'a {
         let names = *self;

@@ -9,12 +9,12 @@
 //! Why both hash and epoch: a frame may be changed without a system call, so that its bytes differ from those on the disk.
 //! And the disk may be written without the frame, so that the bytes match the record and are old.
 
+use std::cell::Cell;
 use std::io;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::{Got, Latest, New};
+use larder_core::pagelog::New;
 use larder_core::request::Errno;
 use larder_shared::{Locked, Pages, now};
 
@@ -28,21 +28,16 @@ use crate::names::Number;
 use crate::policy::Policy;
 use crate::process;
 use crate::ring::{self, Runs};
+use crate::switch::{self, NotOff};
 
 /// The cache as one process sees it.
 pub struct Pool {
-    flash: Flash,
-    policy: &'static dyn Policy,
+    pub(crate) flash: Flash,
+    pub(crate) policy: &'static dyn Policy,
     /// What this process writes.
     runs: Runs,
-}
-
-/// What a lookup of a page on flash found.
-enum Look {
-    Hit(Buf),
-    Miss,
-    /// The page was not waited for. The disk has it too.
-    Abandoned,
+    /// The page that it reads next to admit it (`prewarm.rs`), from 1 on; and how many such pages it has read.
+    pub(crate) expected: Cell<(u64, u64)>,
 }
 
 /// How a read of a page counts.
@@ -67,7 +62,7 @@ impl Pool {
     /// Over flash, under a policy.
     #[must_use]
     pub fn new(flash: Flash, policy: &'static dyn Policy) -> Self {
-        Self { flash, policy, runs: Runs::default() }
+        Self { flash, policy, runs: Runs::default(), expected: Cell::default() }
     }
 
     /// Flash.
@@ -88,10 +83,10 @@ impl Pool {
         self.flash.pages()
     }
 
-    /// Whether pages may be read from it and admitted.
+    /// Whether pages may be read from it.
     #[must_use]
     pub fn works(&self) -> bool {
-        self.flash.works()
+        self.flash.works() && !switch::is_off(self.area())
     }
 
     fn check(&self, result: Result<New, Errno>) -> New {
@@ -119,16 +114,28 @@ impl Pool {
     /// counts.
     pub fn leaves(&self, frame: usize, next: Option<u64>, copy: impl FnOnce() -> Buf) -> Use {
         let area = self.area();
+        let expected = self.is_expected(next);
         let Some(record) = area.record(frame) else { return Use::Access };
         area.set_record(frame, None);
-        let is_scan = |next| ring::has(&record, next, area.get(Mark::Fills), area.frames());
+        let is_scan = |next| {
+            ring::has(&record, next, area.get(Mark::Fills), area.frames())
+                && !expected
+                && !self.is_pinned(next)
+        };
         if next.is_some_and(is_scan) && !is_active(Mutant::ScanEnters) {
-            area.count(Mark::CleanScanned);
             self.runs.read(next.unwrap_or_default());
+            match self.is_pinned(record.page) {
+                true => self.admit(record, copy),
+                false => area.count(Mark::CleanScanned),
+            }
             return Use::Scan;
         }
         self.admit(record, copy);
         Use::Access
+    }
+
+    fn is_pinned(&self, page: u64) -> bool {
+        self.area().is_pinned(self.flash.extents(), page)
     }
 
     /// Admits a clean page, if it is as it was read and flash lacks it.
@@ -137,7 +144,8 @@ impl Pool {
         let Record { page, epoch, hash: Some(hash), checksum, .. } = record else {
             return area.count(Mark::CleanScanned);
         };
-        let so = || area.epoch(page) == epoch || is_active(Mutant::NoEpoch);
+        let so =
+            || switch::is_on(area) && (area.epoch(page) == epoch || is_active(Mutant::NoEpoch));
         if !so() || !self.flash.is_current(page) {
             return area.count(Mark::CleanChanged);
         }
@@ -157,147 +165,51 @@ impl Pool {
         self.make_room();
     }
 
-    /// A read of a page begins; returns where its newest version is. `None`: the disk has it, and flash was not asked. A
-    /// scan mostly reads what the kernel has read ahead, and asking flash takes a lock of all processes.
-    #[must_use]
-    pub fn begin_read(&self, page: u64, how: Use) -> Option<Latest> {
-        self.area().count(Mark::Reads);
-        let overdue = self.is_overdue();
-        if (how == Use::Scan || overdue) && self.policy.disk_suffices() {
-            return None;
-        }
-        Some(self.latest(page, how)).filter(|latest| *latest == Latest::Log || !overdue)
-    }
-
-    /// Whether flash takes too long at the moment, and is asked only for what the disk lacks.
-    #[must_use]
-    pub fn is_overdue(&self) -> bool {
-        self.flash.is_overdue()
-    }
-
-    fn latest(&self, page: u64, how: Use) -> Latest {
-        match self.flash.log().latest(page, how == Use::Access) {
-            Latest::Log if is_active(Mutant::NearDirty) => Latest::Both,
-            latest => latest,
-        }
-    }
-
-    /// A page that flash has was read from the kernel's page cache.
-    pub fn was_near(&self) {
-        let area = self.area();
-        [Mark::Hits, Mark::Near].into_iter().for_each(|mark| area.count(mark));
-    }
-
-    /// Reads pages from flash, all at the same time: those that it has.
-    ///
-    /// # Errors
-    /// If the process is to stop.
-    pub fn fetch(&self, pages: &[(u64, Use)]) -> Result<Vec<Option<Buf>>, Errno> {
-        let mut found = Vec::with_capacity(pages.len());
-        for ((page, _), look) in pages.iter().zip(self.look(pages)) {
-            found.push(match look? {
-                Look::Hit(bytes) => {
-                    self.area().count(Mark::Hits);
-                    Some(bytes)
-                }
-                Look::Miss => {
-                    if let Err(failure) = self.policy.missed(&self.flash, *page) {
-                        self.fail(failure);
-                    }
-                    None
-                }
-                Look::Abandoned => None,
-            });
-        }
-        Ok(found)
-    }
-
-    /// The newest versions of pages that flash may have.
-    fn look(&self, pages: &[(u64, Use)]) -> impl Iterator<Item = Result<Look, Errno>> {
-        let wanted: Vec<(u64, bool)> =
-            pages.iter().map(|(page, how)| (*page, *how == Use::Access)).collect();
-        now(self.flash.log().get_each(&wanted)).into_iter().map(|got| match got {
-            Ok(Got::Hit(bytes, _)) => Ok(Look::Hit(bytes)),
-            Ok(Got::Miss) => Ok(Look::Miss),
-            // Only the read of a clean page is abandoned because flash is slow.
-            Err(Errno::ETIMEDOUT) => Ok(Look::Abandoned),
-            Err(Errno::ECANCELED) => Err(Errno::ECANCELED),
-            Err(Errno::EOWNERDEAD) => {
-                self.fail(Failure::Unserved);
-                Ok(Look::Abandoned)
-            }
-            Err(errno) => {
-                self.policy.cannot_read(&self.flash, errno);
-                Ok(Look::Miss)
-            }
-        })
-    }
-
-    /// The blocks of these that flash holds and the disk has an older version of, with their bytes.
-    ///
-    /// # Errors
-    /// If the process is to stop.
-    pub fn newer(&self, fork: &Fork, blocks: Range<u64>) -> Result<Vec<(u64, Buf)>, Errno> {
-        if self.policy.disk_suffices() {
-            return Ok(Vec::new());
-        }
-        let newest = |block| {
-            let page = self.flash.page(fork, block)?;
-            (self.latest(page, Use::Scan) == Latest::Log).then_some((block, page))
-        };
-        let (blocks, pages): (Vec<u64>, Vec<(u64, Use)>) =
-            blocks.filter_map(newest).map(|(block, page)| (block, (page, Use::Scan))).unzip();
-        let looks = blocks.into_iter().zip(self.look(&pages));
-        let mut found = Vec::new();
-        for (block, look) in looks {
-            // Otherwise it was written to the disk meanwhile.
-            if let Look::Hit(bytes) = look? {
-                found.push((block, bytes));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Runs of these blocks that flash does not have.
-    #[must_use]
-    pub fn lacks(&self, fork: &Fork, blocks: Range<u64>) -> Vec<Range<u64>> {
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for block in blocks {
-            if self.flash.page(fork, block).is_some_and(|page| self.flash.log().has(page)) {
-                continue;
-            }
-            match runs.last_mut() {
-                Some(run) if run.end == block => run.end += 1,
-                _ => runs.push(block..block + 1),
-            }
-        }
-        runs
-    }
-
     /// Whether flash takes writes instead of the disk at the moment, see [`Policy::absorbs`].
     ///
     /// # Errors
     /// As there.
     pub fn absorbs(&self) -> Result<bool, Failure> {
-        self.policy.absorbs(&self.flash)
+        match switch::is_on(self.area()) {
+            true => self.policy.absorbs(&self.flash),
+            false => Ok(false),
+        }
     }
 
-    /// Takes a write below the end of a file.
+    /// Takes a write below the end of a file. Returns false if the cache was disabled meanwhile: the disk takes it then.
     ///
     /// # Errors
     /// If it cannot be taken; then the page is as it was. [`Failure::is_overdue`]: the disk may take it.
-    pub fn absorb(&self, page: u64, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn absorb(&self, page: u64, bytes: &[u8]) -> Result<bool, Failure> {
         let area = self.area();
         area.raise(page);
         area.raise_mark(Mark::Lsn, content::lsn(bytes));
+        let so = || switch::is_on(area) || is_active(Mutant::DisabledAbsorbs);
         self.flash.hurry(self.policy.may_pass_flash());
-        let put = now(self.flash.log().put(page, bytes, true));
+        let taken = now(self.flash.log().put_if(page, bytes, true, so));
         self.flash.hurry(false);
-        let position = put.map_err(Failure::Flash)?;
+        let Some(position) = taken.map_err(Failure::Flash)? else { return Ok(false) };
         area.made_dirty(Number::of_page(page).0, position);
         area.count(Mark::Writes);
         area.count(Mark::Absorbed);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Disables the cache for all processes: writes all dirty pages back, and ends reads from flash.
+    ///
+    /// # Errors
+    /// If pages cannot be written back; then the cache stays enabled.
+    pub fn disable(&self) -> Result<(), NotOff> {
+        switch::off(self.area(), || {
+            // Takes the log's lock: no process is in the middle of an admission afterwards.
+            let _ = self.pages().status();
+            self.drain()
+        })
+    }
+
+    /// Enables it again.
+    pub fn enable(&self) {
+        switch::on(self.area());
     }
 
     /// Writes the dirty pages of a segment back to the disk.
@@ -367,9 +279,12 @@ impl Pool {
     ) -> Result<Writing, Failure> {
         let frames = self.area().frames();
         let ring = !process::writes_for_all() && self.runs.write(page, frames, before_end);
-        let enters = !ring || self.flash.log().has(page) || is_active(Mutant::ScanEnters);
+        let wanted = || self.flash.log().has(page) || self.is_pinned(page);
+        let enters = !ring || wanted() || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
-        now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
+        if switch::is_on(self.area()) || !is_active(Mutant::EnableServesOld) {
+            now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
+        }
         Ok(Writing { page, epoch, enters })
     }
 
@@ -381,7 +296,7 @@ impl Pool {
         if !enters || content::is_new(bytes) {
             return;
         }
-        let so = || self.area().epoch(page) == epoch;
+        let so = || switch::is_on(self.area()) && self.area().epoch(page) == epoch;
         let entered = self.check(now(self.flash.log().put_new_if(page, bytes, false, so)));
         if entered == New::Entered {
             self.area().count(Mark::WritesEntered);
@@ -390,7 +305,7 @@ impl Pool {
 
     /// Makes room, if that is due. The caller holds no page.
     pub fn make_room(&self) {
-        if !self.is_overdue() {
+        if !self.is_overdue() && !switch::is_off(self.area()) {
             now(self.flash.log().work());
         }
     }
@@ -408,6 +323,9 @@ impl Pool {
         from: u64,
         on_disk: &dyn Fn() -> io::Result<u64>,
     ) -> Result<Vec<Locked>, Failure> {
+        if from == 0 && segment == 0 && fork.kind == 0 {
+            self.unpin(fork);
+        }
         // Looked up before they are retired: a process that saw one earlier may be writing.
         let numbers = self.flash.numbers(fork, segment);
         if numbers.is_empty() {

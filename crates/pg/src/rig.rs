@@ -182,7 +182,7 @@ impl Drop for Place {
 
 impl Run {
     pub fn put(&self, fork: &Fork, block: u64, value: u8) {
-        self.pool.absorb(self.pool.page(fork, block).unwrap(), &page_of(value)).unwrap();
+        assert!(self.pool.absorb(self.pool.page(fork, block).unwrap(), &page_of(value)).unwrap());
     }
 
     pub fn has(&self, fork: &Fork, block: u64) -> Option<u8> {

@@ -94,6 +94,13 @@ pub fn data() -> Option<String> {
     }
 }
 
+/// The database of this process; 0 if it has none.
+#[must_use]
+pub fn database() -> u32 {
+    // SAFETY: `Oid MyDatabaseId`.
+    unsafe { variable(c"MyDatabaseId") }.unwrap_or(0)
+}
+
 /// Whether this is `initdb`'s server, which makes a data directory.
 #[must_use]
 pub fn is_bootstrapping() -> bool {

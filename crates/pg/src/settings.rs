@@ -6,7 +6,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64};
 use std::time::Duration;
 
 use larder_core::pagelog::{BATCH_PAGES, BATCH_PAGES_MOST, LogPolicy};
@@ -49,12 +50,15 @@ impl Refused {
 }
 
 const AT_START: c_int = 1; // PGC_POSTMASTER
+const ON_RELOAD: c_int = 2; // PGC_SIGHUP
 const MIB: u64 = 1 << 20;
 
 static DIRECTORY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SIZE: AtomicI32 = AtomicI32::new(0);
 static BATCH: AtomicI32 = AtomicI32::new(0);
 static CHANCE: AtomicBool = AtomicBool::new(false);
+/// A number as the server has it, in MiB.
+static ENDURANCE: AtomicU64 = AtomicU64::new(0);
 static POLICY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static TIMEOUT: AtomicI32 = AtomicI32::new(0);
 static PAGE_CACHE: AtomicBool = AtomicBool::new(false);
@@ -113,6 +117,21 @@ type DefineBool = unsafe extern "C-unwind" fn(
     Text,
     *mut bool,
     bool,
+    c_int,
+    c_int,
+    Check,
+    Check,
+    Check,
+);
+
+type DefineReal = unsafe extern "C-unwind" fn(
+    Text,
+    Text,
+    Text,
+    *mut f64,
+    f64,
+    f64,
+    f64,
     c_int,
     c_int,
     Check,
@@ -196,6 +215,13 @@ pub fn define() {
     define_string(&about(c"larder.policy", what, None), &POLICY, c"through");
     // SAFETY: a function of this type from 15 to 18.
     unsafe {
+        if let Some(define) = server::function::<DefineReal>(c"DefineCustomRealVariable") {
+            let what = c"Bytes that may be written to the SSD in its life, for larder_stat_wear; 0: not known.";
+            let About { name, what, more } = about(c"larder.flash_endurance", what, None);
+            let at = ENDURANCE.as_ptr().cast();
+            let (most, unit) = (1e12, in_mib());
+            define(name, what, more, at, 0.0, 0.0, most, ON_RELOAD, unit, NONE, NONE, NONE);
+        }
         type Reserve = unsafe extern "C-unwind" fn(Text);
         if let Some(reserve) = server::function::<Reserve>(c"MarkGUCPrefixReserved") {
             reserve(c"larder".as_ptr());
@@ -214,6 +240,24 @@ fn number_in(unit: c_int, text: &str) -> Option<u64> {
         parse(text.as_ptr(), &mut value, unit, &mut hint)
     };
     u64::try_from(value).ok().filter(|_| read)
+}
+
+/// Bytes that may be written to the SSD in its life, if that is set.
+#[must_use]
+pub fn endurance_bytes() -> Option<f64> {
+    type Parse = unsafe extern "C" fn(Text, *mut f64, c_int, *mut Text) -> bool;
+    let defined = f64::from_bits(ENDURANCE.load(Relaxed));
+    if defined > 0.0 {
+        return Some(defined * MIB as f64);
+    }
+    let text = CString::new(server::setting("larder.flash_endurance")?).ok()?;
+    let (mut value, mut hint) = (0.0, std::ptr::null());
+    // SAFETY: `bool parse_real(const char *, double *, int, const char **)`.
+    let read = unsafe {
+        let parse = server::function::<Parse>(c"parse_real")?;
+        parse(text.as_ptr(), &mut value, in_mib(), &mut hint)
+    };
+    (read && value > 0.0).then_some(value * MIB as f64)
 }
 
 /// Reads the settings of a server with this many bytes of shared buffers.

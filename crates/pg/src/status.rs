@@ -8,6 +8,8 @@ use crate::area::Mark;
 use crate::error::Failure;
 use crate::here::{self, Armed};
 use crate::pool::Pool;
+use crate::settings::Refused;
+use crate::statistics;
 
 /// Writes all dirty pages from flash to the disk; returns their number.
 ///
@@ -40,10 +42,7 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
     let blocks = pool.pages().log().geometry().blocks;
     json!({
         "caching": pool.works(),
-        "reason": (!pool.works()).then(|| {
-            let errno = Errno(area.get(Mark::Failed) as i32);
-            format!("flash failed while the server ran ({errno}); the next start tries it again")
-        }),
+        "reason": why_not(pool),
         "policy": armed.memory.shape().settings.policy.name(),
         "page_bytes": armed.page_bytes,
         "flash_pages": blocks,
@@ -61,13 +60,73 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
         "clean_changed": area.get(Mark::CleanChanged),
         "clean_no_room": area.get(Mark::CleanNoRoom),
         "clean_scanned": area.get(Mark::CleanScanned),
-        "pages_written_to_flash": log.put,
-        "writes_to_flash": log.batches,
-        "pages_again": log.appended_again,
-        "pages_left": pool.pages().log().host().pages_evicted(),
+        "pages_written_to_flash": log.put.saturating_sub(area.get(Mark::ResetPut)),
+        "writes_to_flash": log.batches.saturating_sub(area.get(Mark::ResetBatches)),
+        "pages_again": log.appended_again.saturating_sub(area.get(Mark::ResetAgain)),
+        "pages_left": pool
+            .pages()
+            .log()
+            .host()
+            .pages_evicted()
+            .saturating_sub(area.get(Mark::ResetLeft)),
         "forks_retired": area.get(Mark::Retired),
         "starts": area.get(Mark::Starts),
+        "stats_reset": statistics::reset_at(area),
     })
+}
+
+/// Why a cache that exists is not used.
+#[must_use]
+pub fn why_not(pool: &Pool) -> Option<String> {
+    match pool.area().get(Mark::Failed) {
+        0 if pool.works() => None,
+        0 => Some("larder.disable() was called; larder.enable() uses flash again".to_owned()),
+        errno => {
+            let errno = Errno(errno as i32);
+            Some(format!(
+                "flash failed while the server ran ({errno}); the next start tries it again"
+            ))
+        }
+    }
+}
+
+/// Disables the cache in all processes; flash keeps its pages.
+///
+/// # Errors
+/// What failed, and what to do.
+pub fn disable() -> Result<(), Refused> {
+    let disable = |armed: &Armed, pool: &Pool| {
+        if armed.policy().is_part() {
+            let hint = "Set larder.policy to through or bounded and restart the server; the start writes all pages to the disk.";
+            return Err(Refused::new(
+                "larder.policy is full: flash is a part of the database",
+                hint,
+            ));
+        }
+        pool.disable().map_err(|error| {
+            Refused::new(format!("the cache stays enabled: {error}"), "Check the disk, then retry.")
+        })
+    };
+    here::with(disable).unwrap_or_else(|| Err(nothing_cached()))
+}
+
+/// Enables it again.
+///
+/// # Errors
+/// What failed, and what to do.
+pub fn enable() -> Result<(), Refused> {
+    let enable = |_: &Armed, pool: &Pool| {
+        pool.enable();
+        why_not(pool)
+            .map_or(Ok(()), |why| Err(Refused::new(why, "Check the SSD, then restart the server.")))
+    };
+    here::with(enable).unwrap_or_else(|| Err(nothing_cached()))
+}
+
+/// Why a server without a cache refuses a statement.
+#[must_use]
+pub fn nothing_cached() -> Refused {
+    Refused::new(format!("nothing is cached: {}", here::reason()), "")
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 use std::ops::{Deref, Range};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::slice;
+use std::time::Instant;
 
 use larder_core::buf::Buf;
 use larder_core::pagelog::Latest;
@@ -27,6 +28,7 @@ use crate::mutant::{Mutant, is_active};
 use crate::near;
 use crate::pool::{Pool, Use, Writing};
 use crate::process::MayFail;
+use crate::tally::Operation;
 
 /// Parts of a transfer that the kernel takes at most.
 const PARTS_MOST: usize = 1024;
@@ -234,8 +236,8 @@ unsafe fn read_near(armed: &Armed, pool: &Pool, fd: RawFd, slots: &mut [Slot], a
         // SAFETY: the caller guarantees it.
         let got = unsafe { near::read(fd, &parts[..run], page_bytes, from) };
         for slot in &mut slots[next..next + got] {
-            if slot.latest == Some(Latest::Both) {
-                pool.was_near();
+            if let (Some(Latest::Both), Some(page)) = (slot.latest, slot.page) {
+                pool.was_near(page);
             }
             // SAFETY: the caller guarantees it.
             unsafe { slot.filled(pool, page_bytes) };
@@ -260,13 +262,16 @@ unsafe fn read_missed(fd: RawFd, slots: &mut [Slot], page_bytes: usize, at: off_
         let run = &mut slots[done..done + missed];
         let parts: Vec<iovec> = run.iter().map(|slot| slot.part(page_bytes)).collect();
         let from = at + (done * page_bytes) as off_t;
+        let begin = Instant::now();
         // SAFETY: the caller guarantees it.
         let got = unsafe { libc::preadv(fd, parts.as_ptr(), parts.len() as i32, from) };
+        let time = begin.elapsed();
         if got < 0 {
             return if done == 0 { got } else { (done * page_bytes) as ssize_t };
         }
         let whole = got as usize / page_bytes;
         here::with(|_, pool| {
+            pool.area().tally().took(Operation::DiskRead, got as u64, time);
             // SAFETY: no other process uses the frames until this read is done.
             run[..whole].iter_mut().for_each(|slot| unsafe { slot.filled(pool, page_bytes) });
         });
@@ -403,14 +408,15 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
     };
     if let Some(all) = all.filter(|_| absorbs) {
         let bytes = copies.iter().flat_map(|copy| copy.chunks(armed.page_bytes));
-        match all.into_iter().zip(bytes).try_for_each(|(page, b)| pool.absorb(page, b)) {
-            Ok(()) => return Plan::Absorbed,
-            // The disk takes it.
-            Err(failure) if failure.is_overdue() => {}
-            Err(failure) => {
+        let mut taken = all.into_iter().zip(bytes).map(|(page, bytes)| pool.absorb(page, bytes));
+        match taken.find(|taken| *taken != Ok(true)) {
+            None => return Plan::Absorbed,
+            Some(Err(failure)) if !failure.is_overdue() => {
                 pool.fail(failure);
                 return Plan::Refused(failure);
             }
+            // The disk takes all of them: those that flash has are dropped there.
+            Some(_) => {}
         }
     }
     // What is covered in part stays in part what it was.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
 use larder_core::mutant;
@@ -23,6 +24,7 @@ use crate::members::{
 };
 use crate::memory::{Control, HOLDS, Memory, Shape, Words};
 use crate::spread::Slow;
+use crate::timed::FlashCall;
 
 /// The longest sleep of a member that waits for a change: a death causes no change.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
@@ -52,6 +54,12 @@ pub trait Origin {
     /// # Errors
     /// The origin cannot be flushed.
     fn flush(&self, member: &Member) -> Result<(), Errno>;
+    /// Whether the page is kept in the log in preference to others. The caller holds the log's lock.
+    fn keeps(&self, _page: u64) -> bool {
+        false
+    }
+    /// A call of the flash device on so many bytes took this long.
+    fn took(&self, _: FlashCall, _bytes: u64, _: Duration) {}
     /// A copy for another thread, if parallel writes are faster than consecutive ones.
     fn again(&self) -> Option<Box<dyn Origin + Send>> {
         None
@@ -134,6 +142,19 @@ impl Member {
     #[must_use]
     pub fn memory(&self) -> &Arc<Memory> {
         &self.0.memory
+    }
+
+    /// Runs a call of the flash device on so many bytes, and reports it to the origin if it succeeds.
+    fn timed<T>(
+        &self,
+        call: FlashCall,
+        bytes: u64,
+        run: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let begin = Instant::now();
+        let done = run()?;
+        self.0.devices.origin.took(call, bytes, begin.elapsed());
+        Ok(done)
     }
 
     /// The log's words in the memory.
@@ -321,7 +342,13 @@ impl Host for Member {
     }
 
     async fn read_flash_each(&self, wanted: Vec<(u64, Buf)>) -> Vec<Result<Buf, Errno>> {
-        self.reach().read_each(wanted)
+        let begin = Instant::now();
+        let read = self.reach().read_each(wanted);
+        let bytes = read.iter().flatten().map(|buf| buf.len() as u64).sum();
+        if bytes > 0 {
+            self.0.devices.origin.took(FlashCall::Read, bytes, begin.elapsed());
+        }
+        read
     }
 
     async fn write_batch(
@@ -332,16 +359,18 @@ impl Host for Member {
         pages: usize,
     ) -> Result<(), Errno> {
         let pages = self.0.memory.batch(buffer, pages);
+        let bytes = 2 * header.len() + pages.len();
         let mut parts = [IoSlice::new(&header), IoSlice::new(&header), pages];
-        self.reach().write(&mut parts, offset)
+        self.timed(FlashCall::Write, bytes as u64, || self.reach().write(&mut parts, offset))
     }
 
     async fn write_flash(&self, offset: u64, buf: Buf) -> Result<(), Errno> {
-        self.reach().write(&mut [IoSlice::new(&buf)], offset)
+        let write = || self.reach().write(&mut [IoSlice::new(&buf)], offset);
+        self.timed(FlashCall::Write, buf.len() as u64, write)
     }
 
     async fn flush_flash(&self) -> Result<(), Errno> {
-        self.reach().flush()
+        self.timed(FlashCall::Flush, 0, || self.reach().flush())
     }
 
     fn writes_batches(&self) -> bool {
@@ -400,6 +429,10 @@ impl Host for Member {
 
     async fn flush_origin(&self) -> Result<(), Errno> {
         self.0.devices.origin.flush(self)
+    }
+
+    fn keeps(&self, page: u64) -> bool {
+        self.0.devices.origin.keeps(page)
     }
 
     fn evicted(&self, pages: u64) {

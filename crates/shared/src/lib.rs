@@ -15,6 +15,7 @@
 //! | the log's host in one process; its devices | `host.rs` |
 //! | flash, reached by the process itself or served by another one; requests to that one | `flash.rs`; `serve.rs`, `requests.rs` |
 //! | an origin that is one file; several threads for a slow one | `one_file.rs`, `spread.rs` |
+//! | calls of the flash device that are measured | `timed.rs` |
 //! | pages read, written, buried, flushed, and the locks for each | `pages.rs` |
 //!
 //! # Invariants
@@ -41,6 +42,7 @@ mod pages;
 mod requests;
 mod serve;
 mod spread;
+mod timed;
 
 pub use file::write_pages;
 pub use flash::{Device, Flash, Waits};
@@ -50,7 +52,8 @@ pub use members::NEIGHBOURS;
 pub use memory::{MEMBERS, Memory, Shape, WRITERS, Words};
 pub use one_file::OneFile;
 pub use pages::{Pages, StartError, StopError};
-pub use serve::{Watch, serve};
+pub use serve::{Took, Watch, serve};
 pub use spread::together;
+pub use timed::FlashCall;
 
 pub use larder_core::pagelog::now;

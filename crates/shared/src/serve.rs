@@ -38,6 +38,7 @@ use crate::flash::{Device, Flash, set_overdue};
 use crate::host::{Devices, Member, Origin};
 use crate::memory::{Control, Memory, Words};
 use crate::requests::{Kind, Request};
+use crate::timed::FlashCall;
 
 const READERS: usize = 16;
 const BATCH_WRITERS: usize = 2;
@@ -52,7 +53,12 @@ pub struct Watch<'a> {
     pub timeout: Duration,
     /// Called when flash becomes overdue (true), and when it answers again (false).
     pub tell: &'a (dyn Fn(bool) + Sync),
+    /// Called after each write of a batch, see [`Origin::took`].
+    pub took: Took,
 }
+
+/// See [`Watch::took`].
+pub type Took = Arc<dyn Fn(FlashCall, u64, Duration) + Send + Sync>;
 
 struct Server<'a> {
     memory: &'a Arc<Memory>,
@@ -117,7 +123,8 @@ impl Server<'_> {
 
     /// A member for this thread.
     fn member(&self) -> Result<Member, Errno> {
-        let (flash, origin) = (Flash::Own(Arc::clone(&self.device)), Box::new(NoOrigin));
+        let flash = Flash::Own(Arc::clone(&self.device));
+        let origin = Box::new(NoOrigin { took: Arc::clone(&self.watch.took) });
         Member::join_to_serve(self.memory, Devices { flash, origin }).ok_or(Errno::ENOSPC)
     }
 
@@ -292,7 +299,9 @@ fn of_device(errno: Errno) -> Errno {
 }
 
 /// Members that serve only flash have no origin.
-struct NoOrigin;
+struct NoOrigin {
+    took: Took,
+}
 
 impl Origin for NoOrigin {
     fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
@@ -305,5 +314,9 @@ impl Origin for NoOrigin {
 
     fn flush(&self, _: &Member) -> Result<(), Errno> {
         Err(Errno::ENODEV)
+    }
+
+    fn took(&self, call: FlashCall, bytes: u64, time: Duration) {
+        (self.took)(call, bytes, time);
     }
 }

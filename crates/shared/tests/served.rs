@@ -111,7 +111,7 @@ fn with_served(policy: LogPolicy, run: impl FnOnce(&Pages, &Gate, &[AtomicUsize;
             let tell = |overdue: bool| {
                 told[usize::from(!overdue)].fetch_add(1, SeqCst);
             };
-            let watch = Watch { timeout: TIMEOUT, tell: &tell };
+            let watch = Watch { timeout: TIMEOUT, tell: &tell, took: Arc::new(|_, _, _| ()) };
             let ended = serve(&memory, gate.clone(), watch, || {
                 ready.store(true, SeqCst);
                 wait(&done);

@@ -2,7 +2,7 @@
 //! Eviction at the tail, a group of pages at a time (FaCE 4.3).
 //!
 //! A group is whole batches with at least a batch's pages together, read at once. Referenced pages are appended again at the
-//! head (if all are referenced, the first is evicted anyway); dirty pages are written to the origin; the others are dropped.
+//! head (if all are referenced, the first is evicted anyway), and so are those that the host keeps; dirty pages are written to the origin; the others are dropped.
 //! Then `Evicted` advances. The tail follows, for several groups together, when the origin is flushed and the pages appended
 //! again are durable (rule L2).
 
@@ -212,7 +212,10 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         let (mut pages, mut last) = (0, Kind::Header);
         let blocks = u64::from(self.log.blocks);
         let room = (words.get(Mark::DurableTail) + blocks).saturating_sub(words.get(Mark::Head));
-        let chances = self.settings.second_chance && room >= 3 * empty_blocks(&self.log);
+        let room = room >= 3 * empty_blocks(&self.log);
+        let chances = self.settings.second_chance && room;
+        // Pages that the host keeps wait for the room of groups that are evicted already.
+        let more = words.get(Mark::DurableTail) < words.get(Mark::Evicted);
         let mut first = None;
         while group.end < limit {
             let slot = self.log.slot(group.end);
@@ -233,6 +236,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                     group.newer = group.newer.max(self.newer_locked(page_of(word)));
                 }
                 Kind::Lost => group.again.push(slot),
+                Kind::Page if (room || more) && self.host.keeps(page_of(word)) => {
+                    if !room {
+                        return None;
+                    }
+                    group.again.push(slot);
+                }
                 Kind::Page if chances && word & REFERENCED != 0 => {
                     first.get_or_insert(group.again.len());
                     group.again.push(slot);

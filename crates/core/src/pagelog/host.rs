@@ -134,6 +134,11 @@ pub trait Host {
     async fn zero_origin(&self, pages: Range<u64>) -> Result<(), Errno>;
     /// Flushes the origin.
     async fn flush_origin(&self) -> Result<(), Errno>;
+    /// Whether a page is appended again when it is due for eviction. The caller holds the lock. These pages must be a small part
+    /// of the log, since they make no room.
+    fn keeps(&self, _page: u64) -> bool {
+        false
+    }
     /// Counts valid pages that were evicted.
     fn evicted(&self, pages: u64);
 

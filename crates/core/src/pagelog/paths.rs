@@ -96,6 +96,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         }
     }
 
+    /// As [`put`](Self::put), if `so` returns true under the log's lock, after any wait for room; `None` if it does not.
+    ///
+    /// # Errors
+    /// If the log has failed.
+    pub async fn put_if(
+        &self,
+        page: u64,
+        bytes: &[u8],
+        dirty: bool,
+        so: impl Fn() -> bool,
+    ) -> Result<Option<u64>, Errno> {
+        self.append_if(&Self::page(page, bytes, dirty), so).await
+    }
+
     /// As [`put`](Self::put), if there is room at once, the log has no version of the page, and it is not sealed. The caller
     /// may hold the page.
     ///
@@ -157,12 +171,20 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     /// Appends, waiting for room. `None` if `instead_of` is no longer valid, or if there is no room even for an urgent
     /// version.
     pub(super) async fn append(&self, put: &Put<'_>) -> Result<Option<u64>, Errno> {
+        self.append_if(put, || true).await
+    }
+
+    /// As above, if `so` returns true under the lock.
+    async fn append_if(&self, put: &Put<'_>, so: impl Fn() -> bool) -> Result<Option<u64>, Errno> {
         let mut since = 0;
         loop {
             let mut seen = self.host.changes();
             self.unseal().await?;
             let appended = {
                 let _guard = self.lock();
+                if !so() {
+                    return Ok(None);
+                }
                 if let Some(slot) = put.instead_of
                     && (self.words.find(put.page) != Some(slot))
                 {
