@@ -23,6 +23,8 @@ const fn mutant(name: &'static str, rule: &'static str, what: &'static str) -> M
 pub const DEATHS: &str = "L10";
 /// Only several processes show the mutants of this rule.
 pub const SHARED: &str = "S5";
+/// Only a process that serves flash shows the mutants of this rule.
+pub const SERVED: &str = "S6";
 
 /// Every mutant.
 pub const MUTANTS: &[Mutant] = &[

@@ -105,7 +105,7 @@ pub enum Unusable {
         error: io::Error,
     },
     /// Its file is locked.
-    #[error("another server uses it")]
+    #[error("another server uses it, or an earlier one has not ended yet")]
     InUse,
     /// It failed while the server ran.
     #[error("it failed")]

@@ -8,14 +8,16 @@ use crate::area::Mark;
 use crate::error::Failure;
 use crate::here::{self, Armed};
 use crate::pool::Pool;
+use crate::process::MayFail;
 use crate::settings::Refused;
 use crate::statistics;
 
 /// Writes all dirty pages from flash to the disk; returns their number.
 ///
 /// # Errors
-/// If the disk fails.
+/// If the disk fails, or the statement is canceled while it waits for flash.
 pub fn flush() -> Result<u64, Errno> {
+    let _may_fail = MayFail::new();
     let flush = |_: &Armed, pool: &Pool| {
         let dirty = pool.pages().status().dirty;
         pool.drain().map(|()| dirty).map_err(Failure::errno)
@@ -40,9 +42,13 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
     let area = pool.area();
     let log = pool.pages().status();
     let blocks = pool.pages().log().geometry().blocks;
+    let reason = why_not(pool).or_else(|| {
+        let why = "flash does not answer in larder.flash_timeout; the disk is used until it does";
+        pool.is_overdue().then(|| why.to_owned())
+    });
     json!({
-        "caching": pool.works(),
-        "reason": why_not(pool),
+        "caching": reason.is_none(),
+        "reason": reason,
         "policy": armed.memory.shape().settings.policy.name(),
         "page_bytes": armed.page_bytes,
         "flash_pages": blocks,
@@ -95,6 +101,7 @@ pub fn why_not(pool: &Pool) -> Option<String> {
 /// # Errors
 /// What failed, and what to do.
 pub fn disable() -> Result<(), Refused> {
+    let _may_fail = MayFail::new();
     let disable = |armed: &Armed, pool: &Pool| {
         if armed.policy().is_part() {
             let hint = "Set larder.policy to through or bounded and restart the server; the start writes all pages to the disk.";

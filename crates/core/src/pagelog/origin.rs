@@ -82,9 +82,11 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// The newest versions of these pages that are on flash, as far as they can be read. A read of flash may take long, and
-    /// others must not wait for the holds of the pages meanwhile. `None` if a read was abandoned.
+    /// other processes must not wait for the holds of the pages meanwhile; tasks wait for those of a page alone, and read under
+    /// them. `None` if a read was abandoned.
     async fn read_early(&self, pages: &[u64], span: &ReadSpan) -> Option<Vec<Newest>> {
         let mut early = Vec::new();
+        let pages = if self.host.has_tasks() { &[] } else { pages };
         for &page in pages {
             let found = {
                 let _guard = self.lock();
@@ -232,6 +234,9 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
                 }
             };
             if !left.is_empty() {
+                if let Some(errno) = self.host.stops_waiting(&mut 0) {
+                    return Err(errno);
+                }
                 result = Err(Errno::EIO);
                 // The others could not be read either, each after its retries.
                 if self.failed().is_some() {

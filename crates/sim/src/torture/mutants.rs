@@ -7,7 +7,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use larder_core::mutant::{DEATHS, MUTANTS, SHARED};
+use larder_core::mutant::{DEATHS, MUTANTS, SERVED, SHARED};
 
 use super::corpus;
 use super::profile::profile;
@@ -75,7 +75,8 @@ pub fn named(name: &str) -> Option<&'static str> {
 
 /// The names of all that one process can show.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let shown = MUTANTS.iter().filter(|m| ![DEATHS, SHARED].contains(&m.rule) && m.name != CRAFTED);
+    let shown =
+        MUTANTS.iter().filter(|m| ![DEATHS, SHARED, SERVED].contains(&m.rule) && m.name != CRAFTED);
     shown.map(|m| m.name)
 }
 
