@@ -138,18 +138,16 @@ impl Reach<'_> {
         if (waits.interrupted)() {
             return Some(INTERRUPTED);
         }
-        if self.hurried {
-            let now = clock();
-            if *since == 0 {
-                *since = now;
-            }
-            let late = now - *since >= waits.timeout.as_nanos() as u64;
-            if late && set_overdue(self.memory) {
-                (waits.overdue)();
-            }
-            if late || is_overdue(self.memory) {
-                return Some(OVERDUE);
-            }
+        let now = clock();
+        if *since == 0 {
+            *since = now;
+        }
+        let late = now - *since >= waits.timeout.as_nanos() as u64;
+        if late && set_overdue(self.memory) {
+            (waits.overdue)();
+        }
+        if self.hurried && (late || is_overdue(self.memory)) {
+            return Some(OVERDUE);
         }
         let server = self.memory.control(Control::Server).load(Acquire);
         (server != self.me && members::is_gone(self.memory, server)).then_some(UNSERVED)
