@@ -302,10 +302,14 @@ impl Flash {
 
     /// Aborts this process because dirty pages cannot be read. `then` is what the operator must expect.
     pub fn lost(&self, errno: Errno, then: &str) -> ! {
-        // A new process serves flash when the server has restarted.
-        if errno != Errno::EOWNERDEAD {
-            self.area.set(Mark::Failed, errno.0 as u64);
-        }
+        let then = match errno {
+            // Then a new process serves flash.
+            Errno::EOWNERDEAD => "the server restarts itself, and has all pages then",
+            _ => {
+                self.area.set(Mark::Failed, errno.0 as u64);
+                then
+            }
+        };
         server::say("PANIC", &format!("dirty pages cannot be read from flash ({errno}); {then}"));
         std::process::abort()
     }

@@ -184,7 +184,9 @@ pub fn say(level: &str, what: &str) {
         libc::strftime(text.as_mut_ptr().cast(), text.len(), c"%F %T UTC".as_ptr(), &parts)
     };
     let time = String::from_utf8_lossy(&text[..length]);
-    eprintln!("{time} [{}] {level}:  larder: {what}", std::process::id());
+    // In one write: other processes write there too.
+    let line = format!("{time} [{}] {level}:  larder: {what}\n", std::process::id());
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 /// Runs a function when this process ends.
