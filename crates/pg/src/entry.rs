@@ -170,8 +170,8 @@ extern "C-unwind" fn larder_enable(_: *mut u8) -> usize {
 extern "C-unwind" fn larder_flush(_: *mut u8) -> usize {
     match status::flush() {
         Ok(pages) => pages as usize,
-        Err(errno) => {
-            refuse(Refused::new(format!("the disk cannot be written: {errno}"), ""));
+        Err(failure) => {
+            refuse(Refused::new(failure.to_string(), ""));
             0
         }
     }

@@ -21,6 +21,9 @@ pub enum Failure {
     /// The journal of names.
     #[error("larder.names cannot be written ({0})")]
     Names(Errno),
+    /// The process must stop.
+    #[error("canceled during a wait for flash")]
+    Canceled,
     /// No process serves flash.
     #[error("the process that serves flash has ended")]
     Unserved,
@@ -46,6 +49,7 @@ impl Failure {
             Self::Flash(errno) | Self::Drop(errno) | Self::Disk(errno) | Self::Names(errno) => {
                 errno
             }
+            Self::Canceled => Errno::ECANCELED,
             Self::Unserved => Errno::EOWNERDEAD,
         }
     }

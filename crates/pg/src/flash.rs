@@ -174,7 +174,10 @@ impl Flash {
     /// # Errors
     /// If that fails.
     pub fn drain(&self) -> Result<(), Failure> {
-        now(self.log().drain()).map_err(Failure::Disk)
+        now(self.log().drain()).map_err(|errno| match errno {
+            Errno::ECANCELED => Failure::Canceled,
+            errno => Failure::Disk(errno),
+        })
     }
 
     /// Keeps other processes from writing these pages back.

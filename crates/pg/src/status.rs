@@ -16,11 +16,11 @@ use crate::statistics;
 ///
 /// # Errors
 /// If the disk fails, or the statement is canceled while it waits for flash.
-pub fn flush() -> Result<u64, Errno> {
+pub fn flush() -> Result<u64, Failure> {
     let _may_fail = MayFail::new();
     let flush = |_: &Armed, pool: &Pool| {
         let dirty = pool.pages().status().dirty;
-        pool.drain().map(|()| dirty).map_err(Failure::errno)
+        pool.drain().map(|()| dirty)
     };
     here::with(flush).unwrap_or(Ok(0))
 }
@@ -111,7 +111,10 @@ pub fn disable() -> Result<(), Refused> {
             ));
         }
         pool.disable().map_err(|error| {
-            Refused::new(format!("the cache stays enabled: {error}"), "Check the disk, then retry.")
+            Refused::new(
+                format!("the cache stays enabled: {error}"),
+                "Check the disk and the SSD, then retry.",
+            )
         })
     };
     here::with(disable).unwrap_or_else(|| Err(nothing_cached()))
