@@ -33,13 +33,15 @@ impl Failure {
     /// Whether flash took too long.
     #[must_use]
     pub fn is_overdue(self) -> bool {
-        self.errno() == Errno::ETIMEDOUT
+        matches!(self, Self::Flash(Errno::ETIMEDOUT) | Self::Drop(Errno::ETIMEDOUT))
     }
 
     /// Whether this is no failure of a device: the wait was abandoned, because flash is overdue or the process must stop.
     #[must_use]
     pub fn is_abandoned(self) -> bool {
-        self.is_overdue() || self.errno() == Errno::ECANCELED
+        let canceled =
+            [Self::Flash(Errno::ECANCELED), Self::Drop(Errno::ECANCELED), Self::Canceled];
+        self.is_overdue() || canceled.contains(&self)
     }
 
     /// The number.

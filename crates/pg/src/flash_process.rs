@@ -183,6 +183,12 @@ fn leave(memory: &Arc<Memory>, keep: &[i32]) -> io::Result<()> {
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
     }
     let _ = rustix::process::setsid();
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        // SAFETY: nothing in this process uses them.
+        unsafe { libc::dup2(null.as_raw_fd(), standard) };
+    }
+    drop(null);
     unmap_shared(memory)?;
     let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
     let open: Vec<i32> = fs::read_dir("/proc/self/fd")?.filter_map(number).collect();

@@ -39,6 +39,8 @@ use crate::process;
 use crate::server;
 use crate::spare::Spare;
 
+/// How long the end of the process that serves flash is waited for, at most.
+const END: Duration = Duration::from_secs(5);
 /// Whether there is a cache at all.
 static ARMED: AtomicBool = AtomicBool::new(false);
 /// Why nothing is cached. The postmaster sets it at a start; its children inherit it.
@@ -136,13 +138,15 @@ impl Armed {
     /// With a process that reads and writes flash, the present one if it lives.
     ///
     /// # Errors
-    /// If it does not start.
-    pub fn served(mut self) -> io::Result<Self> {
-        if !self.process.as_ref().is_some_and(FlashProcess::lives) {
-            let process = FlashProcess::begin(&self.memory, &self.flash, self.timeout)?;
-            self.process = Some(process);
+    /// If it does not start, or operations of a dead one still hang.
+    pub fn served(self) -> Result<Self, Unusable> {
+        if self.process.as_ref().is_some_and(FlashProcess::lives) && self.memory.is_served() {
+            return Ok(self);
         }
-        Ok(self)
+        let mut armed = self.unserved()?;
+        let process = FlashProcess::begin(&armed.memory, &armed.flash, armed.timeout)?;
+        armed.process = Some(process);
+        Ok(armed)
     }
 
     /// Without such a process.
@@ -150,7 +154,7 @@ impl Armed {
     /// # Errors
     /// If operations of flash still hang.
     pub fn unserved(mut self) -> Result<Self, Unusable> {
-        let ended = self.process.take().is_none_or(|process| process.end(self.timeout));
+        let ended = self.process.take().is_none_or(|process| process.end(self.timeout.min(END)));
         ended.then_some(self).ok_or(Unusable::Hangs)
     }
 

@@ -56,6 +56,8 @@ pub struct Writing {
     epoch: u64,
     /// It is admitted afterwards.
     enters: bool,
+    /// Flash still has its older version, see [`Policy::may_pass_flash`].
+    stays: bool,
 }
 
 impl Pool {
@@ -268,13 +270,15 @@ impl Pool {
         self.policy.clear(&self.flash, page)
     }
 
-    /// The disk is about to be written there, so many pages before the end of the file.
+    /// The disk is about to be written there, the `whole` page or a part of it, so many pages before the end of the file. Of a
+    /// part no [`end_write`](Self::end_write) follows.
     ///
     /// # Errors
     /// If the log may still have the old version.
     pub fn begin_write(
         &self,
         page: u64,
+        whole: bool,
         before_end: impl FnOnce() -> u64,
     ) -> Result<Writing, Failure> {
         let frames = self.area().frames();
@@ -282,18 +286,29 @@ impl Pool {
         let wanted = || self.flash.log().has(page) || self.is_pinned(page);
         let enters = !ring || wanted() || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
-        if switch::is_on(self.area()) || !is_active(Mutant::EnableServesOld) {
-            now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop)?;
+        let stays = whole && self.policy.may_pass_flash() && !is_active(Mutant::DropsEarly);
+        if !stays {
+            self.drop_page(page)?;
         }
-        Ok(Writing { page, epoch, enters })
+        Ok(Writing { page, epoch, enters, stays })
+    }
+
+    fn drop_page(&self, page: u64) -> Result<(), Failure> {
+        match switch::is_on(self.area()) || !is_active(Mutant::EnableServesOld) {
+            true => now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop),
+            false => Ok(()),
+        }
     }
 
     /// The disk was written there.
     pub fn end_write(&self, writing: Writing, bytes: &[u8]) {
         self.area().count(Mark::Writes);
-        let Writing { page, epoch, enters } = writing;
+        let Writing { page, epoch, enters, stays } = writing;
+        if stays && let Err(failure) = self.drop_page(page) {
+            return self.fail(failure);
+        }
         // Pages that extend a relation are written again before they are read.
-        if !enters || content::is_new(bytes) {
+        if !enters || content::is_new(bytes) || !self.works() {
             return;
         }
         let so = || switch::is_on(self.area()) && self.area().epoch(page) == epoch;

@@ -96,7 +96,7 @@ impl Rig {
     }
 
     fn write(&self, block: u64, value: u8) {
-        let writing = self.pool.begin_write(self.page(block), || 0).unwrap();
+        let writing = self.pool.begin_write(self.page(block), true, || 0).unwrap();
         self.pool.end_write(writing, &page_of(value));
     }
 
@@ -137,7 +137,7 @@ fn a_page_that_was_changed_in_its_frame_does_not_enter() {
 fn a_page_that_was_written_since_does_not_enter_though_its_bytes_are_those_that_were_read() {
     let rig = Rig::new(LogPolicy::Through);
     rig.read(0, 3, 5);
-    let writing = rig.pool.begin_write(rig.page(3), || 0).unwrap();
+    let writing = rig.pool.begin_write(rig.page(3), true, || 0).unwrap();
     rig.pool.leaves(0, None, || Buf::copy_of(&page_of(5)));
     assert_eq!(rig.has(3), None);
     rig.pool.end_write(writing, &page_of(6));
@@ -147,8 +147,8 @@ fn a_page_that_was_written_since_does_not_enter_though_its_bytes_are_those_that_
 #[test]
 fn a_write_ends_only_if_nothing_came_after_it() {
     let rig = Rig::new(LogPolicy::Through);
-    let first = rig.pool.begin_write(rig.page(3), || 0).unwrap();
-    let second = rig.pool.begin_write(rig.page(3), || 0).unwrap();
+    let first = rig.pool.begin_write(rig.page(3), true, || 0).unwrap();
+    let second = rig.pool.begin_write(rig.page(3), true, || 0).unwrap();
     rig.pool.end_write(first, &page_of(5));
     assert_eq!(rig.has(3), None);
     rig.pool.end_write(second, &page_of(6));
@@ -159,7 +159,7 @@ fn a_write_ends_only_if_nothing_came_after_it() {
 fn what_a_relation_is_extended_by_does_not_enter() {
     let rig = Rig::new(LogPolicy::Through);
     rig.write(3, 5);
-    let writing = rig.pool.begin_write(rig.page(3), || 0).unwrap();
+    let writing = rig.pool.begin_write(rig.page(3), true, || 0).unwrap();
     rig.pool.end_write(writing, &vec![0; PAGE]);
     assert_eq!(rig.has(3), None);
 }

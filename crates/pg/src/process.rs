@@ -118,32 +118,45 @@ fn handler_of_sigterm() -> usize {
 
 /// Words of the server that say that this process is to stop: all processes have them.
 const ASKED: [&CStr; 3] = [c"ProcDiePending", c"QueryCancelPending", c"ShutdownRequestPending"];
-/// How many calls are in progress that may fail because the process is to stop.
+/// Whether the call in progress may fail because the process must stop; then one more than the critical sections in which it
+/// may.
 static MAY_FAIL: AtomicUsize = AtomicUsize::new(0);
+/// From this version on the server reads inside of a critical section, and reports an error of the read after it.
+const READS_IN_SECTION: u64 = 18;
 
-/// Lets what runs meanwhile fail because the process is to stop.
+/// Lets the call that runs meanwhile fail because the process must stop.
 pub struct MayFail(());
 
 impl MayFail {
     /// For a call whose failure the server reports as an error of the statement.
     #[must_use]
     pub fn new() -> Self {
-        MAY_FAIL.fetch_add(1, Relaxed);
+        MAY_FAIL.store(1, Relaxed);
+        Self(())
+    }
+
+    /// For a read of pages.
+    #[must_use]
+    pub fn read() -> Self {
+        static SECTIONS: OnceLock<usize> = OnceLock::new();
+        let sections = || usize::from(server::version().is_some_and(|v| v >= READS_IN_SECTION));
+        MAY_FAIL.store(1 + SECTIONS.get_or_init(sections), Relaxed);
         Self(())
     }
 }
 
 impl Drop for MayFail {
     fn drop(&mut self) {
-        MAY_FAIL.fetch_sub(1, Relaxed);
+        MAY_FAIL.store(0, Relaxed);
     }
 }
 
 /// Whether this process is asked to stop its statement or itself, and a call may fail for that.
 ///
-/// Only reads and writes of relation files may fail so, and only outside of critical sections, where an error would be a PANIC.
-/// Not in the checkpointer: the request to stop is what makes it write. A process whose signals are blocked (`here.rs`) is
-/// asked if a SIGTERM is pending.
+/// Only reads and writes of relation files and `larder.drain()` may fail so, and only outside of critical sections, where an
+/// error would be a PANIC. Other sections that hold interrupts off (locks of buffers) do not matter: an I/O error is reported
+/// there too. Not in the checkpointer: the request to stop is what makes it write. A process whose signals are blocked
+/// (`here.rs`) is asked if a SIGTERM is pending.
 #[must_use]
 pub fn is_asked_to_stop() -> bool {
     static AT: OnceLock<[usize; 4]> = OnceLock::new();
@@ -153,12 +166,14 @@ pub fn is_asked_to_stop() -> bool {
         [die, cancel, shutdown, c"CritSectionCount"].map(address)
     };
     let [asked @ .., critical] = AT.get_or_init(find);
-    if MAY_FAIL.load(Relaxed) == 0 || *critical == 0 || kind() == CHECKPOINTER {
+    let may_fail = MAY_FAIL.load(Relaxed);
+    if may_fail == 0 || *critical == 0 || kind() == CHECKPOINTER {
         return false;
     }
     // SAFETY: `volatile uint32 CritSectionCount` and `volatile sig_atomic_t`, both of 32 bits; an executable stays where it is.
-    let read = |at: &usize| *at != 0 && unsafe { (*at as *const c_int).read_volatile() } != 0;
-    !read(critical) && (asked.iter().any(read) || is_pending(libc::SIGTERM))
+    let read = |at: &usize| unsafe { (*at as *const c_int).read_volatile() };
+    let is_set = |at: &usize| *at != 0 && read(at) != 0;
+    (read(critical) as usize) < may_fail && (asked.iter().any(is_set) || is_pending(libc::SIGTERM))
 }
 
 /// Whether a signal waits to be unblocked.

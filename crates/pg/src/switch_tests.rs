@@ -22,7 +22,7 @@ fn page(run: &Run, block: u64) -> u64 {
 
 /// A write to the disk, with all that the cache hears of it.
 fn write(run: &Run, block: u64, value: u8) {
-    let writing = run.pool.begin_write(page(run, block), || 0).unwrap();
+    let writing = run.pool.begin_write(page(run, block), true, || 0).unwrap();
     run.pool.end_write(writing, &page_of(value));
 }
 
@@ -50,6 +50,25 @@ fn what_is_written_while_the_cache_is_disabled_is_not_served_afterwards() {
         assert_eq!(run.has(&FORK, 2), Some(5), "flash stays warm");
         assert_eq!(run.has(&FORK, 3), None, "cut off");
     }
+}
+
+/// A checkpoint that flushes the file in between must find one of the versions.
+#[test]
+fn a_dirty_page_stays_until_the_disk_has_its_new_version() {
+    let place = Place::new();
+    let run = run(&place, LogPolicy::Bounded);
+    run.put(&FORK, 4, 9);
+    let page = page(&run, 4);
+    let writing = run.pool.begin_write(page, true, || 0).unwrap();
+    assert_eq!(run.pool.pages().status().dirty, 1);
+    assert_eq!(run.has(&FORK, 4), Some(9));
+    run.pool.end_write(writing, &page_of(7));
+    assert_eq!(run.has(&FORK, 4), Some(7));
+    assert_eq!(run.pool.pages().status().dirty, 0);
+    // A write of a part has no end.
+    run.put(&FORK, 4, 8);
+    run.pool.begin_write(page, false, || 0).unwrap();
+    assert_eq!(run.has(&FORK, 4), None);
 }
 
 #[test]

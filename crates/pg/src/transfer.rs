@@ -76,7 +76,7 @@ pub unsafe fn read(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     if !matches!(here::file(fd), File::Segment(..)) || !here::is_armed() {
         return real();
     }
-    let _may_fail = MayFail::new();
+    let _may_fail = MayFail::read();
     let plan = here::with(|armed, pool| {
         let span = span(armed, fd, parts, at).filter(|_| pool.works())?;
         let page_bytes = armed.page_bytes;
@@ -375,7 +375,7 @@ pub unsafe fn write(fd: RawFd, parts: &[iovec], at: off_t) -> ssize_t {
     here::with(|_, pool| {
         let pages = copies.iter().flat_map(|copy| copy.chunks(page_bytes));
         for (writing, bytes) in begun.filter(|_| whole).into_iter().flatten().zip(pages) {
-            if let Some(writing) = writing.filter(|_| pool.works()) {
+            if let Some(writing) = writing {
                 pool.end_write(writing, bytes);
             }
         }
@@ -408,15 +408,16 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
     };
     if let Some(all) = all.filter(|_| absorbs) {
         let bytes = copies.iter().flat_map(|copy| copy.chunks(armed.page_bytes));
+        // If flash takes one of them only, the disk takes all, and those that flash has are dropped there.
         let mut taken = all.into_iter().zip(bytes).map(|(page, bytes)| pool.absorb(page, bytes));
         match taken.find(|taken| *taken != Ok(true)) {
             None => return Plan::Absorbed,
-            Some(Err(failure)) if !failure.is_overdue() => {
-                pool.fail(failure);
+            Some(Err(failure)) if failure.is_abandoned() && !failure.is_overdue() => {
                 return Plan::Refused(failure);
             }
-            // The disk takes all of them: those that flash has are dropped there.
-            Some(_) => {}
+            // Returns only if the disk suffices.
+            Some(Err(failure)) => pool.fail(failure),
+            Some(Ok(_)) => {}
         }
     }
     // What is covered in part stays in part what it was.
@@ -430,7 +431,8 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
     }
     let holds = pool.hold(&numbered.iter().flatten().copied().collect::<Vec<u64>>());
     let before_end = || size_of_file(fd).saturating_sub(start) / page_bytes;
-    let begin = |page: Option<u64>| match page.map(|page| pool.begin_write(page, before_end)) {
+    let begin = |page: Option<u64>| match page.map(|page| pool.begin_write(page, whole, before_end))
+    {
         None => Ok(None),
         Some(Ok(writing)) => Ok(Some(writing)),
         // The log still has the old version.

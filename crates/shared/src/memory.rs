@@ -338,6 +338,12 @@ impl Memory {
         address.checked_sub(self.at.as_ptr() as usize).is_some_and(|offset| offset < self.len)
     }
 
+    /// Whether a process serves flash.
+    #[must_use]
+    pub fn is_served(self: &Arc<Self>) -> bool {
+        !members::is_gone(self, self.control(Control::Server).load(Ordering::Acquire))
+    }
+
     /// Whether a process is a member, beside threads of members and of the process that serves flash.
     #[must_use]
     pub fn has_members(self: &Arc<Self>) -> bool {

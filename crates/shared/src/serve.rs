@@ -44,6 +44,8 @@ const READERS: usize = 16;
 const BATCH_WRITERS: usize = 2;
 /// The longest sleep of a thread that waits for work.
 const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long the watch sleeps if nothing happened since it looked last, unless that is longer than the time limit.
+const IDLE_WATCH: Duration = Duration::from_secs(1);
 /// The longest time for which flash must answer before it is used again.
 const DOUBT_MOST: Duration = Duration::from_secs(60);
 
@@ -226,12 +228,8 @@ impl Server<'_> {
             let operations = self.operations.load(Relaxed);
             let idle = operations == seen && self.oldest().is_zero() && !self.is_overdue();
             seen = operations;
-            let asked = self.memory.futex(Control::AskedRead).load(Acquire);
-            if idle {
-                self.rest(Control::AskedRead, asked);
-            } else {
-                sleep(often);
-            }
+            // Not on the word of the readers: a wake-up for one of them would be lost here.
+            sleep(if idle { often.max(timeout.min(IDLE_WATCH)) } else { often });
             if self.oldest() > timeout {
                 if set_overdue(self.memory) {
                     (self.watch.tell)(true);

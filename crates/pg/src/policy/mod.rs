@@ -46,7 +46,8 @@ pub trait Policy: Sync {
     /// If they no longer do, and dirty pages cannot be written back.
     fn absorbs(&self, flash: &Flash) -> Result<bool, Failure>;
 
-    /// Whether a write that flash is to take may go to the disk instead, if flash takes too long.
+    /// Whether a write that flash is to take may go to the disk instead, if flash takes too long. Then flash keeps its version
+    /// until the disk has the new one: a checkpoint in between must find one of them.
     fn may_pass_flash(&self) -> bool {
         false
     }
