@@ -30,6 +30,8 @@ pub enum Mutant {
     EnableServesOld,
     /// Flash takes a change although the cache was disabled meanwhile (rule P12).
     DisabledAbsorbs,
+    /// A flush of a file relies on what naps of the checkpointer wrote back (rule P14).
+    AheadDrains,
 }
 
 /// The variable that names it.
@@ -54,6 +56,7 @@ pub fn is_active(mutant: Mutant) -> bool {
         "reuses-life" => Some(Mutant::ReusesLife),
         "enable-serves-old" => Some(Mutant::EnableServesOld),
         "disabled-absorbs" => Some(Mutant::DisabledAbsorbs),
+        "ahead-drains" => Some(Mutant::AheadDrains),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
             std::process::abort()
@@ -76,7 +79,7 @@ mod tests {
     use super::VARIABLE;
 
     /// Those that these tests catch. `postgres/kills` has a server for the others.
-    const HERE: [&str; 11] = [
+    const HERE: [&str; 12] = [
         "no-hash",
         "no-epoch",
         "trusts-directory",
@@ -88,6 +91,7 @@ mod tests {
         "reuses-life",
         "enable-serves-old",
         "disabled-absorbs",
+        "ahead-drains",
     ];
 
     #[test]

@@ -18,6 +18,7 @@ use larder_core::pagelog::New;
 use larder_core::request::Errno;
 use larder_shared::{Locked, Pages, now};
 
+use crate::ahead::Pace;
 use crate::area::{Area, Mark, Record};
 use crate::content;
 use crate::error::Failure;
@@ -36,6 +37,8 @@ pub struct Pool {
     pub(crate) policy: &'static dyn Policy,
     /// What this process writes.
     runs: Runs,
+    /// How far a checkpoint of this process is.
+    pub(crate) pace: Pace,
     /// The page that it reads next to admit it (`prewarm.rs`), from 1 on; and how many such pages it has read.
     pub(crate) expected: Cell<(u64, u64)>,
 }
@@ -62,7 +65,8 @@ impl Pool {
     /// Over flash, under a policy.
     #[must_use]
     pub fn new(flash: Flash, policy: &'static dyn Policy) -> Self {
-        Self { flash, policy, runs: Runs::default(), expected: Cell::default() }
+        let (runs, pace) = (Runs::default(), Pace::default());
+        Self { flash, policy, runs, pace, expected: Cell::default() }
     }
 
     /// Flash.
@@ -345,6 +349,10 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn commit(&self, fork: &Fork, segment: u32) -> Result<(), Failure> {
+        if self.pace.is_under_way() && is_active(Mutant::AheadDrains) {
+            return Ok(());
+        }
+        self.pace.end(Instant::now());
         self.policy.commit(&self.flash, fork, segment)
     }
 
@@ -353,6 +361,7 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn commit_all(&self) -> Result<(), Failure> {
+        self.pace.end(Instant::now());
         self.policy.commit_all(&self.flash)
     }
 
