@@ -18,7 +18,6 @@ use larder_core::pagelog::New;
 use larder_core::request::Errno;
 use larder_shared::{Locked, Pages, now};
 
-use crate::ahead::Pace;
 use crate::area::{Area, Mark, Record};
 use crate::content;
 use crate::error::Failure;
@@ -26,6 +25,7 @@ use crate::file::Fork;
 use crate::flash::Flash;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
+use crate::pace::Pace;
 use crate::policy::Policy;
 use crate::process;
 use crate::ring::{self, Runs};

@@ -14,11 +14,11 @@ use larder_core::pagelog::{Geometry, Latest, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Pages, Shape};
 
-use crate::ahead::Plan;
 use crate::area::{Area, Mark};
 use crate::content;
 use crate::file::Fork;
 use crate::here::Armed;
+use crate::pace::Plan;
 use crate::pool::{Pool, Use};
 use crate::rig::{FORK, PAGE, armed, fetch};
 

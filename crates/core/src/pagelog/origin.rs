@@ -22,8 +22,8 @@ use crate::exec::each;
 use crate::mutant;
 use crate::request::Errno;
 
-/// Positions that are looked at together for a batch of dirty pages, as multiples of it: the log's lock is held meanwhile.
-const LOOKED_MOST: usize = 64;
+/// Positions that are read together for a batch of dirty pages, as multiples of it: the log's lock is held meanwhile.
+const READ_MOST: usize = 64;
 
 /// A dirty version.
 struct Newest {
@@ -230,7 +230,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
     }
 
     /// Writes the first dirty pages of these positions to the origin, as many as a batch has. Returns the position after them.
-    /// They do not count as drained, since nothing is flushed: a drain later looks at all pages and finds fewer dirty ones.
+    /// They do not count as drained, since nothing is flushed: a later drain finds fewer dirty pages.
     ///
     /// # Errors
     /// If a page is lost, or a device fails.
@@ -240,7 +240,7 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
             let get = |mark| self.words.get(mark);
             let from = positions.start.max(get(Mark::Tail));
             let until = positions.end.min(get(Mark::Last)).max(from);
-            let looked = (from..until).take(LOOKED_MOST * self.log.batch_pages as usize);
+            let looked = (from..until).take(READ_MOST * self.log.batch_pages as usize);
             let (mut pages, mut end) = (Vec::new(), from);
             for position in looked {
                 if pages.len() == self.log.batch_pages as usize {
