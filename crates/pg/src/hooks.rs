@@ -18,12 +18,14 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::file::File;
 use crate::guard::{self, Guard};
-use crate::{commit, control, here, process, server, transfer, wal};
+use crate::{ahead, commit, control, here, process, server, transfer, wal};
 
 /// How long the background writer makes room before it checks for signals, and how long it sleeps in between.
 const KEEP: Duration = Duration::from_millis(50);
 const SHORT_NAP_MS: c_int = 2;
 const LONG_NAP_MS: c_int = 64;
+/// The checkpointer's nap between two writes (`CheckpointWriteDelay` of 15 to 18, through `WaitLatch`).
+const NAP_MOST_MS: c_int = 100;
 
 /// A function, as the server's own table of functions has it.
 type Function = *const c_void;
@@ -180,7 +182,8 @@ unsafe extern "C" fn posix_fadvise(fd: RawFd, at: off_t, count: off_t, advice: c
     }
 }
 
-/// Where the background writer sleeps: it makes room in the log meanwhile, so that backends need not.
+/// Where the background writer sleeps: it makes room in the log meanwhile, so that backends need not. And where the checkpointer
+/// naps: it writes pages back meanwhile, so that its flushes need not.
 unsafe extern "C" fn epoll_wait(
     fd: RawFd,
     events: *mut libc::epoll_event,
@@ -189,10 +192,20 @@ unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: as the server's own call.
     let wait = |timeout| unsafe { libc::epoll_wait(fd, events, most, timeout) };
-    if timeout == 0 || !here::is_armed() || !process::is_background_writer() {
+    if timeout == 0 || !here::is_armed() {
         return wait(timeout);
     }
     let begin = Instant::now();
+    if is_nap(timeout) && process::is_checkpointer() {
+        let nap = Duration::from_millis(timeout as u64);
+        if let Some(plan) = ahead::plan() {
+            here::with(|_, pool| pool.drain_ahead(plan, nap));
+        }
+        return wait(nap.saturating_sub(begin.elapsed()).as_millis() as c_int);
+    }
+    if !process::is_background_writer() {
+        return wait(timeout);
+    }
     let hibernates = process::hibernates(timeout);
     let mut nap = SHORT_NAP_MS;
     loop {
@@ -207,6 +220,11 @@ unsafe extern "C" fn epoll_wait(
             return ready;
         }
     }
+}
+
+/// Whether the checkpointer waits so long between two writes of a checkpoint. Between checkpoints it waits for whole seconds.
+fn is_nap(timeout: c_int) -> bool {
+    (1..=NAP_MOST_MS).contains(&timeout)
 }
 
 /// The background writer's next sleep. While it hibernates it sleeps to the end as soon as there is nothing to do: nothing is
@@ -370,5 +388,11 @@ mod tests {
         assert_eq!(naps(false, false).nth(20), Some(LONG_NAP_MS));
         assert_eq!(naps(true, true).nth(3), Some(SHORT_NAP_MS), "there is work");
         assert_eq!(naps(false, true).nth(1), Some(c_int::MAX));
+    }
+
+    #[test]
+    fn only_a_wait_of_less_than_a_second_is_a_nap_of_the_checkpointer() {
+        assert!(is_nap(100) && is_nap(1));
+        assert!(![-1, 0, 1_000, 300_000].into_iter().any(is_nap));
     }
 }

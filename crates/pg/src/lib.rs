@@ -18,7 +18,7 @@
 //! | imports that a server must have, and those that it may have | `imports.rs` |
 //! | start and stop | `arm.rs` |
 //! | what an earlier start left | `earlier.rs`, `memory.rs`, `place.rs`, `kept.rs`, `control.rs`, `wal.rs` |
-//! | flushes of the server | `commit.rs` |
+//! | flushes of the server; write-back in advance of them | `commit.rs`; `ahead.rs`, `pace.rs` |
 //! | flash as a part of the database | `policy/full.rs`, `part.rs`, `journal.rs`, `guard.rs` |
 //! | state in this process; what the process is | `here.rs`; `process.rs` |
 //! | numbers of extents, which are parts of forks; names of files | `names.rs`, `extent.rs`, `file.rs` |
@@ -33,6 +33,7 @@
 //! storage manager: its functions change in minor releases, and those of the C library do not.
 #![deny(unsafe_code)]
 
+mod ahead;
 mod area;
 mod arm;
 mod commit;
@@ -64,6 +65,7 @@ mod memory;
 pub mod mutant;
 mod names;
 mod near;
+mod pace;
 mod part;
 mod pins;
 mod place;

@@ -32,6 +32,8 @@ pub enum Mutant {
     DisabledAbsorbs,
     /// Flash drops a dirty page before the disk has its new version (rule P4).
     DropsEarly,
+    /// A flush of a file relies on what naps of the checkpointer wrote back (rule P14).
+    AheadDrains,
 }
 
 /// The variable that names it.
@@ -57,6 +59,7 @@ pub fn is_active(mutant: Mutant) -> bool {
         "enable-serves-old" => Some(Mutant::EnableServesOld),
         "disabled-absorbs" => Some(Mutant::DisabledAbsorbs),
         "drops-early" => Some(Mutant::DropsEarly),
+        "ahead-drains" => Some(Mutant::AheadDrains),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
             std::process::abort()
@@ -79,7 +82,7 @@ mod tests {
     use super::VARIABLE;
 
     /// Those that these tests catch. `postgres/kills` has a server for the others.
-    const HERE: [&str; 12] = [
+    const HERE: [&str; 13] = [
         "no-hash",
         "no-epoch",
         "trusts-directory",
@@ -92,6 +95,7 @@ mod tests {
         "enable-serves-old",
         "disabled-absorbs",
         "drops-early",
+        "ahead-drains",
     ];
 
     #[test]

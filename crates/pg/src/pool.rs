@@ -25,6 +25,7 @@ use crate::file::Fork;
 use crate::flash::Flash;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
+use crate::pace::Pace;
 use crate::policy::Policy;
 use crate::process;
 use crate::ring::{self, Runs};
@@ -36,6 +37,8 @@ pub struct Pool {
     pub(crate) policy: &'static dyn Policy,
     /// What this process writes.
     runs: Runs,
+    /// How far a checkpoint of this process is.
+    pub(crate) pace: Pace,
     /// The page that it reads next to admit it (`prewarm.rs`), from 1 on; and how many such pages it has read.
     pub(crate) expected: Cell<(u64, u64)>,
 }
@@ -64,7 +67,8 @@ impl Pool {
     /// Over flash, under a policy.
     #[must_use]
     pub fn new(flash: Flash, policy: &'static dyn Policy) -> Self {
-        Self { flash, policy, runs: Runs::default(), expected: Cell::default() }
+        let (runs, pace) = (Runs::default(), Pace::default());
+        Self { flash, policy, runs, pace, expected: Cell::default() }
     }
 
     /// Flash.
@@ -360,6 +364,10 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn commit(&self, fork: &Fork, segment: u32) -> Result<(), Failure> {
+        if self.pace.is_under_way() && is_active(Mutant::AheadDrains) {
+            return Ok(());
+        }
+        self.pace.end(Instant::now());
         self.policy.commit(&self.flash, fork, segment)
     }
 
@@ -368,6 +376,7 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn commit_all(&self) -> Result<(), Failure> {
+        self.pace.end(Instant::now());
         self.policy.commit_all(&self.flash)
     }
 

@@ -18,6 +18,7 @@ use crate::area::{Area, Mark};
 use crate::content;
 use crate::file::Fork;
 use crate::here::Armed;
+use crate::pace::Plan;
 use crate::pool::{Pool, Use};
 use crate::rig::{FORK, PAGE, armed, fetch};
 
@@ -250,6 +251,49 @@ fn bounded_brings_pages_to_the_disk_with_a_flush_of_their_file_and_not_before() 
     assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
     rig.pool.settle(&FORK, 1).unwrap();
     assert_eq!(rig.pool.area().get(Mark::WrittenBack), 2);
+}
+
+#[test]
+fn naps_of_the_checkpointer_write_back_what_is_due_and_a_flush_does_the_rest() {
+    let plan = |checkpoint, time| Plan { checkpoint, time };
+    let (now, long, nap) = (Duration::ZERO, Duration::from_secs(86_400), Duration::from_secs(60));
+    let rig = Rig::new(LogPolicy::Bounded);
+    let write = |blocks: std::ops::Range<u64>, value| {
+        blocks
+            .for_each(|block| assert!(rig.pool.absorb(rig.page(block), &page_of(value)).unwrap()));
+    };
+    write(0..20, 9);
+    rig.pool.drain_ahead(plan(1, long), nap);
+    assert_eq!(rig.pool.area().get(Mark::WrittenBack), 0, "nothing is due at the beginning");
+    rig.pool.drain_ahead(plan(2, now), Duration::ZERO);
+    assert_eq!(rig.pool.area().get(Mark::WrittenBack), 0, "the nap is over");
+    rig.pool.drain_ahead(plan(2, now), nap);
+    assert!((0..20).all(|block| rig.on_disk(block) == 9), "all is due");
+    assert_eq!(rig.pool.pages().status().dirty, 0);
+    // Changed again, and others too: the next nap writes only these.
+    write(5..8, 11);
+    write(30..31, 11);
+    assert!(rig.pool.flash().log().drained() == 0, "nothing counts as drained");
+    rig.pool.drain_ahead(plan(2, now), nap);
+    assert_eq!(rig.pool.area().get(Mark::WrittenBack), 24);
+    // What is dirty when a file is flushed, the flush writes.
+    write(6..7, 12);
+    rig.pool.commit(&FORK, 0).unwrap();
+    assert_eq!([5, 6, 7, 30, 8].map(|block| rig.on_disk(block)), [11, 12, 11, 11, 9]);
+}
+
+#[test]
+fn naps_of_the_checkpointer_write_nothing_where_no_flush_does() {
+    let nap = Duration::from_secs(60);
+    let rig = Rig::new(LogPolicy::Full);
+    rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
+    rig.pool.drain_ahead(Plan { checkpoint: 1, time: Duration::ZERO }, nap);
+    assert_eq!(rig.on_disk(3), 1);
+    let rig = Rig::new(LogPolicy::Bounded);
+    rig.pool.absorb(rig.page(3), &page_of(9)).unwrap();
+    rig.pool.area().set(Mark::Failed, 5);
+    rig.pool.drain_ahead(Plan { checkpoint: 1, time: Duration::ZERO }, nap);
+    assert_eq!(rig.on_disk(3), 1, "flash has failed");
 }
 
 /// The page cache would have pages that the server's own writes, which are past it, do not reach.

@@ -34,6 +34,12 @@ pub fn is_background_writer() -> bool {
     kind() == BACKGROUND_WRITER
 }
 
+/// Whether this process is the checkpointer.
+#[must_use]
+pub fn is_checkpointer() -> bool {
+    kind() == CHECKPOINTER
+}
+
 /// Whether this process writes pages that other processes changed.
 #[must_use]
 pub fn writes_for_all() -> bool {
@@ -211,7 +217,7 @@ mod tests {
         KIND.store(BACKGROUND_WRITER, Relaxed);
         assert!(handlers_only_note() && is_background_writer() && writes_for_all());
         KIND.store(CHECKPOINTER, Relaxed);
-        assert!(!is_background_writer() && writes_for_all());
+        assert!(!is_background_writer() && is_checkpointer() && writes_for_all());
         forget();
         assert!(!handlers_only_note() && !is_background_writer() && !writes_for_all());
     }

@@ -94,6 +94,18 @@ pub fn data() -> Option<String> {
     }
 }
 
+/// When the checkpoint of this process began, in microseconds, and how many seconds it plans to write.
+#[must_use]
+pub fn checkpoint() -> Option<(i64, f64)> {
+    // SAFETY: `CheckpointStatsData CheckpointStats`, which begins with a `TimestampTz` of 64 bits, `int CheckPointTimeout`
+    // and `double CheckPointCompletionTarget`.
+    unsafe {
+        let timeout: c_int = variable(c"CheckPointTimeout")?;
+        let target: f64 = variable(c"CheckPointCompletionTarget")?;
+        Some((variable(c"CheckpointStats")?, f64::from(timeout) * target))
+    }
+}
+
 /// The database of this process; 0 if it has none.
 #[must_use]
 pub fn database() -> u32 {

@@ -57,6 +57,10 @@ impl Policy for Bounded {
         Ok(absorbs)
     }
 
+    fn drains_at_commit(&self) -> bool {
+        true
+    }
+
     fn may_pass_flash(&self) -> bool {
         true
     }

@@ -52,6 +52,11 @@ pub trait Policy: Sync {
         false
     }
 
+    /// Whether a flush of a file writes dirty pages back first, so that it is quicker if they were written back before.
+    fn drains_at_commit(&self) -> bool {
+        false
+    }
+
     /// Flash cannot read a page that it holds. Returns only if the disk has the same version.
     fn cannot_read(&self, flash: &Flash, errno: Errno);
 
