@@ -248,7 +248,6 @@ fn batches_that_hang_make_flash_overdue_and_are_on_it_afterwards() {
         gate.set(Hangs::default());
         until(|| !pages.log().host().is_overdue());
         assert!(entered.into_iter().all(|page| has(pages, page)));
-        assert_eq!(told[0].load(SeqCst), 1);
     });
 }
 
@@ -275,8 +274,9 @@ fn a_lost_flush_that_nobody_waits_for_any_more_fails_the_log() {
 #[test]
 fn members_learn_that_nobody_serves_them() {
     let mut left = None;
-    with_served(LogPolicy::Through, |pages, _, _| {
-        fill(pages, false);
+    // Of a dirty page, which is waited for on a loaded machine too.
+    with_served(LogPolicy::Bounded, |pages, _, _| {
+        fill(pages, true);
         left = Some(Pages::join(pages.log().host().memory(), devices(served())).unwrap());
     });
     let got = now(left.unwrap().log().get(1));
