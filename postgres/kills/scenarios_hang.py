@@ -174,7 +174,7 @@ def freezes_there(lab: Lab, flash: Path) -> None:
 @scenario(56, "flash that alone has changed pages does not answer: who needs them waits, and can be ended", BOUNDED)
 def waits(lab: Lab) -> None:
     """Statements are canceled, backends ended; others go on; in the end nothing is lost."""
-    cluster = lab.warm(larder__flash_timeout=f"{TIMEOUT}s", checkpoint_timeout="1h")
+    cluster = lab.warm(larder__flash_timeout=f"{TIMEOUT}s", checkpoint_timeout="1h", max_wal_size="4GB", autovacuum="off")
     cluster.sql("create table other as select g as n from generate_series(1, 1000) g")
     data = change(cluster)
     if not status(cluster)["pages_dirty"]:
