@@ -24,7 +24,7 @@ impl Pool {
         if !self.policy.drains_at_commit() || !self.works() {
             return;
         }
-        let log = self.flash.log();
+        let log = self.flash().log();
         let mut due = self.pace.due(plan, &log.undrained(), begin);
         let before = log.host().hurry(true);
         while !due.is_empty() && !self.is_overdue() && begin.elapsed() < nap {

@@ -33,7 +33,7 @@ use crate::spare::Spare;
 use crate::switch;
 use crate::{got, hooks, imports, statistics};
 
-/// How long a start waits for the lock of flash, at least.
+/// How long a start waits for the lock of flash.
 const LOCK: Duration = Duration::from_secs(5);
 /// Where the log begins in its file.
 const BASE: u64 = 4096;
@@ -216,7 +216,7 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     let directory = Path::new(&server.data).join(&settings.flash_directory);
     earlier::expect_log(Path::new(&server.data), &directory)?;
     let directory = Arc::new(make_directory(&directory)?);
-    let flash = Arc::new(open_flash(&directory, settings)?);
+    let flash = Arc::new(open_flash(&directory, settings.flash_page_cache)?);
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
     let end = BASE + wanted.bytes();
     allot(&flash, end).map_err(|error| Unusable::NoRoom { mib: end >> 20, error })?;
@@ -294,15 +294,15 @@ fn policy_now(server: &Instance, settings: &Settings) -> LogPolicy {
 
 /// Opens and locks the file of the log. It uses direct I/O where the file system supports it, unless the settings say otherwise:
 /// the page cache would hold the server's pages a second time. Waits for the process that served a server that died.
-fn open_flash(directory: &Directory, settings: &Settings) -> Result<OwnedFd, Unusable> {
+fn open_flash(directory: &Directory, page_cache: bool) -> Result<OwnedFd, Unusable> {
     let flags = OFlags::RDWR | OFlags::CREATE;
     let open = |more| directory.file("larder.flash", flags | more, 0o600, Refuse::ANY);
-    let wanted = if settings.flash_page_cache { OFlags::empty() } else { OFlags::DIRECT };
+    let wanted = if page_cache { OFlags::empty() } else { OFlags::DIRECT };
     let file = match open(wanted) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => open(OFlags::empty())?,
         other => other?,
     };
-    let until = Instant::now() + settings.flash_timeout.max(LOCK);
+    let until = Instant::now() + LOCK;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::AGAIN) if Instant::now() < until => sleep(LOCK / 100),

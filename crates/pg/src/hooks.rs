@@ -18,6 +18,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::file::File;
 use crate::guard::{self, Guard};
+use crate::transfer::refuse;
 use crate::{ahead, commit, control, here, process, server, transfer, wal};
 
 /// How long the background writer makes room before it checks for signals, and how long it sleeps in between.
@@ -105,11 +106,11 @@ unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut lib
     // SAFETY: as the server's own call.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes();
     if here::is_armed() && name == guard::NAME.as_bytes() && Guard::is_at(Path::new(guard::NAME)) {
-        refuse(Errno(libc::ENOENT));
+        refuse::<c_int>(Errno(libc::ENOENT));
         return std::ptr::null_mut();
     }
     if let Err(errno) = transfer::settle(here::named(name)) {
-        refuse(errno);
+        refuse::<c_int>(errno);
         return std::ptr::null_mut();
     }
     // SAFETY: as above.
@@ -134,13 +135,6 @@ unsafe extern "C" fn dup2(fd: RawFd, to: RawFd) -> RawFd {
     let new = unsafe { libc::dup2(fd, to) };
     here::set_file(new, here::file(fd));
     new
-}
-
-/// A call that failed before it began.
-fn refuse(errno: Errno) -> c_int {
-    // SAFETY: this thread's own.
-    unsafe { *libc::__errno_location() = errno.0 };
-    -1
 }
 
 unsafe extern "C" fn fsync(fd: RawFd) -> c_int {
@@ -195,9 +189,8 @@ unsafe extern "C" fn epoll_wait(
     if timeout == 0 || !here::is_armed() {
         return wait(timeout);
     }
-    let begin = Instant::now();
     if is_nap(timeout) && process::is_checkpointer() {
-        let nap = Duration::from_millis(timeout as u64);
+        let (begin, nap) = (Instant::now(), Duration::from_millis(timeout as u64));
         if let Some(plan) = ahead::plan() {
             here::with(|_, pool| pool.drain_ahead(plan, nap));
         }
@@ -206,6 +199,7 @@ unsafe extern "C" fn epoll_wait(
     if !process::is_background_writer() {
         return wait(timeout);
     }
+    let begin = Instant::now();
     let hibernates = process::hibernates(timeout);
     let mut nap = SHORT_NAP_MS;
     loop {
@@ -248,7 +242,7 @@ unsafe extern "C" fn shmdt(address: *const c_void) -> c_int {
 
 unsafe extern "C" fn read(fd: RawFd, buf: *mut c_void, count: size_t) -> ssize_t {
     if let Err(errno) = transfer::settle(here::file(fd)) {
-        return refuse(errno) as ssize_t;
+        return refuse(errno);
     }
     // SAFETY: as the server's own call.
     unsafe { libc::read(fd, buf, count) }
@@ -366,7 +360,7 @@ unsafe extern "C" fn copy_file_range(
     flags: u32,
 ) -> ssize_t {
     if let Err(errno) = transfer::settle(here::file(from)) {
-        return refuse(errno) as ssize_t;
+        return refuse(errno);
     }
     transfer::forget_all(here::file(to));
     // SAFETY: as the server's own call.

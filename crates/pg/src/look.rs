@@ -44,11 +44,11 @@ impl Pool {
     /// Whether flash takes too long at the moment, and is asked only for what the disk lacks.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
-        self.flash.is_overdue()
+        self.flash().is_overdue()
     }
 
     fn latest(&self, page: u64, how: Use) -> Latest {
-        match self.flash.log().latest(page, how == Use::Access) {
+        match self.flash().log().latest(page, how == Use::Access) {
             Latest::Log if is_active(Mutant::NearDirty) => Latest::Both,
             latest => latest,
         }
@@ -78,7 +78,7 @@ impl Pool {
                     Some(bytes)
                 }
                 Look::Miss => {
-                    if let Err(failure) = self.policy.missed(&self.flash, *page) {
+                    if let Err(failure) = self.policy.missed(self.flash(), *page) {
                         self.fail(failure);
                     }
                     None
@@ -93,7 +93,7 @@ impl Pool {
     fn look(&self, pages: &[(u64, Use)]) -> impl Iterator<Item = Result<Look, Errno>> {
         let wanted: Vec<(u64, bool)> =
             pages.iter().map(|(page, how)| (*page, *how == Use::Access)).collect();
-        now(self.flash.log().get_each(&wanted)).into_iter().map(|got| match got {
+        now(self.flash().log().get_each(&wanted)).into_iter().map(|got| match got {
             Ok(Got::Hit(bytes, _)) => Ok(Look::Hit(bytes)),
             Ok(Got::Miss) => Ok(Look::Miss),
             // Only the read of a clean page is abandoned because flash is slow.
@@ -104,7 +104,7 @@ impl Pool {
                 Ok(Look::Abandoned)
             }
             Err(errno) => {
-                self.policy.cannot_read(&self.flash, errno);
+                self.policy.cannot_read(self.flash(), errno);
                 Ok(Look::Miss)
             }
         })
@@ -119,7 +119,7 @@ impl Pool {
             return Ok(Vec::new());
         }
         let newest = |block| {
-            let page = self.flash.page(fork, block)?;
+            let page = self.flash().page(fork, block)?;
             (self.latest(page, Use::Scan) == Latest::Log).then_some((block, page))
         };
         let (blocks, pages): (Vec<u64>, Vec<(u64, Use)>) =
@@ -140,7 +140,7 @@ impl Pool {
     pub fn lacks(&self, fork: &Fork, blocks: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for block in blocks {
-            if self.flash.page(fork, block).is_some_and(|page| self.flash.log().has(page)) {
+            if self.flash().page(fork, block).is_some_and(|page| self.flash().log().has(page)) {
                 continue;
             }
             match runs.last_mut() {

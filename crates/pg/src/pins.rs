@@ -70,15 +70,15 @@ impl<'a> Pins<'a> {
         relation as u32 != 0 && place == keys[0] && relation >> 32 == keys[1] >> 32
     }
 
+    /// Only main forks are pinned.
     fn find(&self, fork: &Fork) -> Option<usize> {
-        (0..MOST).find(|pin| self.is_of(*pin, fork))
+        (0..MOST).find(|pin| fork.kind == 0 && self.is_of(*pin, fork))
     }
 
     /// Pages of a fork that are pinned.
     #[must_use]
     pub fn pages(&self, fork: &Fork) -> u64 {
-        let found = (fork.kind == 0).then(|| self.find(fork)).flatten();
-        found.map_or(0, |pin| u64::from(self.get(pin)[1] as u32))
+        self.find(fork).map_or(0, |pin| u64::from(self.get(pin)[1] as u32))
     }
 
     /// Pages of all pins.
@@ -108,7 +108,7 @@ impl<'a> Pins<'a> {
 
     /// Ends the pin of a fork; returns whether there was one.
     pub fn unpin(&self, fork: &Fork) -> bool {
-        let found = (fork.kind == 0).then(|| self.find(fork)).flatten();
+        let found = self.find(fork);
         if let Some(pin) = found {
             self.0[2 * pin + 1].store(0, Release);
         }

@@ -33,7 +33,7 @@ use crate::switch::{self, NotOff};
 
 /// The cache as one process sees it.
 pub struct Pool {
-    pub(crate) flash: Flash,
+    flash: Flash,
     pub(crate) policy: &'static dyn Policy,
     /// What this process writes.
     runs: Runs,

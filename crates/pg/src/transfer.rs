@@ -202,11 +202,13 @@ unsafe fn read_cached(
         Some(_) => true,
         None => !pool.is_overdue(),
     };
-    let wanted: Vec<&mut Slot> = slots.iter_mut().filter(|slot| !slot.hit && asks(slot)).collect();
-    let page = |slot: &&mut Slot| slot.page.map(|page| (page, slot.how));
-    let pages: Vec<(u64, Use)> = wanted.iter().filter_map(page).collect();
-    let found = pool.fetch(&pages)?;
-    for (slot, bytes) in wanted.into_iter().filter(|slot| slot.page.is_some()).zip(found) {
+    let with_page = |slot| -> Option<(_, &mut Slot)> {
+        let slot: &mut Slot = slot;
+        Some(((slot.page?, slot.how), slot))
+    };
+    let wanted = slots.iter_mut().filter(|slot| !slot.hit && asks(slot)).filter_map(with_page);
+    let (pages, wanted): (Vec<(u64, Use)>, Vec<&mut Slot>) = wanted.unzip();
+    for (slot, bytes) in wanted.into_iter().zip(pool.fetch(&pages)?) {
         let Some(bytes) = bytes else { continue };
         // SAFETY: all of a frame; the caller guarantees that no other process uses it.
         unsafe {
@@ -448,11 +450,11 @@ fn plan(armed: &Armed, pool: &Pool, fd: RawFd, copies: &[Bytes<'_>], at: off_t) 
     }
 }
 
-/// A call that failed before it began.
-fn refuse(errno: Errno) -> ssize_t {
+/// The result of a call that failed before it began.
+pub fn refuse<T: From<i8>>(errno: Errno) -> T {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() = errno.0 };
-    -1
+    T::from(-1)
 }
 
 fn size_of_file(fd: RawFd) -> u64 {

@@ -29,7 +29,7 @@ use std::thread::{Builder, Scope, scope, sleep};
 use std::time::{Duration, Instant};
 
 use larder_core::buf::{Buf, PAGE};
-use larder_core::pagelog::{Host, PageLog};
+use larder_core::pagelog::{Host, PageLog, now};
 use larder_core::request::Errno;
 use rustix::fs::Timespec;
 use rustix::thread::futex;
@@ -42,6 +42,9 @@ use crate::timed::FlashCall;
 
 const READERS: usize = 16;
 const BATCH_WRITERS: usize = 2;
+/// Numbers of the threads behind them.
+const WRITER: usize = READERS + BATCH_WRITERS;
+const WATCH: usize = WRITER + 1;
 /// The longest sleep of a thread that waits for work.
 const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How long the watch sleeps if nothing happened since it looked last, unless that is longer than the time limit.
@@ -64,14 +67,61 @@ pub type Took = Arc<dyn Fn(FlashCall, u64, Duration) + Send + Sync>;
 
 struct Server<'a> {
     memory: &'a Arc<Memory>,
-    device: Arc<dyn Device>,
+    /// The device, for each thread.
+    devices: Vec<Arc<Watched>>,
     watch: Watch<'a>,
+    ends: AtomicBool,
+}
+
+/// The device of a thread, which the watch observes.
+struct Watched {
+    device: Arc<dyn Device>,
     begin: Instant,
-    /// When the operation of each thread began, in nanoseconds since `begin`, at least 1; 0 for none.
-    busy: Vec<AtomicU64>,
+    /// When the present operation began, in nanoseconds since `begin`, at least 1; 0: none.
+    since: AtomicU64,
     /// Operations that began.
     operations: AtomicU64,
-    ends: AtomicBool,
+}
+
+impl Watched {
+    fn new(device: &Arc<dyn Device>) -> Arc<Self> {
+        let (since, operations) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { device: Arc::clone(device), begin: Instant::now(), since, operations })
+    }
+
+    fn now(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
+    fn run<T>(&self, operation: impl FnOnce(&dyn Device) -> T) -> T {
+        self.operations.fetch_add(1, Relaxed);
+        self.since.store(self.now().max(1), Release);
+        let done = operation(&*self.device);
+        self.since.store(0, Release);
+        done
+    }
+
+    /// The age of the present operation.
+    fn age(&self) -> Duration {
+        match self.since.load(Acquire) {
+            0 => Duration::ZERO,
+            since => Duration::from_nanos(self.now().saturating_sub(since)),
+        }
+    }
+}
+
+impl Device for Watched {
+    fn read(&self, into: &mut [u8], offset: u64) -> Result<(), Errno> {
+        self.run(|device| device.read(into, offset))
+    }
+
+    fn write(&self, parts: &mut [IoSlice<'_>], offset: u64) -> Result<(), Errno> {
+        self.run(|device| device.write(parts, offset))
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        self.run(|device| device.flush())
+    }
 }
 
 /// Serves the flash of a log until `end` returns: it is called when members can make requests. Every earlier server of this
@@ -85,11 +135,9 @@ pub fn serve(
     watch: Watch<'_>,
     end: impl FnOnce(),
 ) -> Result<(), Errno> {
-    let (threads, ends) = (READERS + BATCH_WRITERS + 1, AtomicBool::new(false));
-    let busy = (0..threads).map(|_| AtomicU64::new(0)).collect();
-    let (begin, operations) = (Instant::now(), AtomicU64::new(0));
-    let server = Server { memory, device, watch, begin, busy, operations, ends };
-    let me = server.member()?;
+    let devices = (0..=WATCH).map(|_| Watched::new(&device)).collect();
+    let server = Server { memory, devices, watch, ends: AtomicBool::new(false) };
+    let me = server.member(WATCH)?;
     memory.control(Control::Overdue).store(0, Release);
     Request::free_all(memory);
     let began = scope(|scope| {
@@ -116,32 +164,22 @@ impl Server<'_> {
         for thread in 0..READERS {
             start("read", Box::new(move || self.read(thread)))?;
         }
-        for thread in READERS..READERS + BATCH_WRITERS {
+        for thread in READERS..WRITER {
             start("batch", Box::new(move || self.write_batches(thread)))?;
         }
-        start("write", Box::new(move || self.write(READERS + BATCH_WRITERS)))?;
+        start("write", Box::new(move || self.write()))?;
         start("watch", Box::new(move || self.watch()))
     }
 
     /// A member for this thread.
-    fn member(&self) -> Result<Member, Errno> {
-        let flash = Flash::Own(Arc::clone(&self.device));
+    fn member(&self, thread: usize) -> Result<Member, Errno> {
+        let flash = Flash::from(Arc::clone(&self.devices[thread]));
         let origin = Box::new(NoOrigin { took: Arc::clone(&self.watch.took) });
         Member::join_to_serve(self.memory, Devices { flash, origin }).ok_or(Errno::ENOSPC)
     }
 
     fn ends(&self) -> bool {
         self.ends.load(Acquire)
-    }
-
-    /// Runs an operation of a device.
-    fn timed<T>(&self, thread: usize, run: impl FnOnce() -> T) -> T {
-        let now = self.begin.elapsed().as_nanos() as u64;
-        self.operations.fetch_add(1, Relaxed);
-        self.busy[thread].store(now.max(1), Release);
-        let done = run();
-        self.busy[thread].store(0, Release);
-        done
     }
 
     /// Waits until this word changes.
@@ -159,23 +197,23 @@ impl Server<'_> {
                 continue;
             };
             let offset = request.offset();
-            let read = self.timed(thread, || self.device.read(request.bytes(), offset));
+            let read = self.devices[thread].read(request.bytes(), offset);
             request.done(read.map_err(of_device));
         }
     }
 
-    fn write(&self, thread: usize) {
-        let Ok(member) = self.member() else { return };
+    fn write(&self) {
+        let Ok(member) = self.member(WRITER) else { return };
         while !self.ends() {
             let seen = self.memory.futex(Control::AskedWrite).load(Acquire);
             let kinds = [Kind::Write, Kind::Flush];
             match Request::take(self.memory, &kinds, true) {
                 None => self.rest(Control::AskedWrite, seen),
-                Some((Kind::Flush, request)) => self.flush(thread, request, &member),
+                Some((Kind::Flush, request)) => self.flush(request, &member),
                 Some((_, mut request)) => {
                     let offset = request.offset();
                     let mut parts = [IoSlice::new(request.bytes())];
-                    let wrote = self.timed(thread, || self.device.write(&mut parts, offset));
+                    let wrote = self.devices[WRITER].write(&mut parts, offset);
                     request.done(wrote.map_err(of_device));
                 }
             }
@@ -183,11 +221,11 @@ impl Server<'_> {
     }
 
     /// Flushes for all that wait for it.
-    fn flush(&self, thread: usize, first: Request, member: &Member) {
+    fn flush(&self, first: Request, member: &Member) {
         let mut all = vec![first];
         let more = || Some(Request::take(self.memory, &[Kind::Flush], true)?.1);
         all.extend(std::iter::from_fn(more));
-        let flushed = self.timed(thread, || self.device.flush()).map_err(of_device);
+        let flushed = self.devices[WRITER].flush().map_err(of_device);
         if let Err(errno) = flushed {
             let log = self.log(member);
             log.doubt();
@@ -202,12 +240,12 @@ impl Server<'_> {
     }
 
     fn write_batches(&self, thread: usize) {
-        let Ok(member) = self.member() else { return };
+        let Ok(member) = self.member(thread) else { return };
         let log = self.log(&member);
         while !self.ends() {
             let seen = self.memory.futex(Control::Changes).load(Acquire);
             self.memory.futex(Control::Waiting).store(1, std::sync::atomic::Ordering::SeqCst);
-            if !self.timed(thread, || larder_core::pagelog::now(log.write_next())) {
+            if !now(log.write_next()) {
                 self.rest(Control::Changes, seen);
             }
         }
@@ -215,9 +253,12 @@ impl Server<'_> {
 
     /// The age of the oldest operation.
     fn oldest(&self) -> Duration {
-        let now = self.begin.elapsed().as_nanos() as u64;
-        let begun = self.busy.iter().map(|busy| busy.load(Acquire)).filter(|begun| *begun != 0);
-        Duration::from_nanos(begun.map(|begun| now.saturating_sub(begun)).max().unwrap_or(0))
+        self.devices.iter().map(|device| device.age()).max().unwrap_or_default()
+    }
+
+    /// Operations that began.
+    fn operations(&self) -> u64 {
+        self.devices.iter().map(|device| device.operations.load(Relaxed)).sum()
     }
 
     fn watch(&self) {
@@ -225,7 +266,7 @@ impl Server<'_> {
         let often = (timeout / 4).clamp(Duration::from_millis(1), Duration::from_millis(250));
         let (mut doubt, mut seen) = (Doubt::new(timeout), 0);
         while !self.ends() {
-            let operations = self.operations.load(Relaxed);
+            let operations = self.operations();
             let idle = operations == seen && self.oldest().is_zero() && !self.is_overdue();
             seen = operations;
             // Not on the word of the readers: a wake-up for one of them would be lost here.
@@ -249,7 +290,7 @@ impl Server<'_> {
     /// Whether a read is fast. Waits for it.
     fn answers(&self) -> bool {
         let (begin, mut buf) = (Instant::now(), Buf::with_len(PAGE));
-        let read = self.device.read(&mut buf, self.memory.shape().log.base);
+        let read = self.devices[WATCH].device.read(&mut buf, self.memory.shape().log.base);
         read.is_ok() && begin.elapsed() < self.watch.timeout / 4
     }
 }

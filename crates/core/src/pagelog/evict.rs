@@ -2,7 +2,8 @@
 //! Eviction at the tail, a group of pages at a time (FaCE 4.3).
 //!
 //! A group is whole batches with at least a batch's pages together, read at once. Referenced pages are appended again at the
-//! head (if all are referenced, the first is evicted anyway), and so are those that the host keeps; dirty pages are written to the origin; the others are dropped.
+//! head (if all are referenced, the first is evicted anyway), and so are those that the host keeps; dirty pages are written to
+//! the origin; the others are dropped.
 //! Then `Evicted` advances. The tail follows, for several groups together, when the origin is flushed and the pages appended
 //! again are durable (rule L2).
 
