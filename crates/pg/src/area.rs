@@ -352,6 +352,9 @@ impl Area {
 
 #[cfg(test)]
 mod tests {
+    use larder_core::pagelog::{Geometry, LogPolicy, LogSettings};
+    use larder_shared::Shape;
+
     use super::*;
 
     #[test]
@@ -361,5 +364,13 @@ mod tests {
         assert!((7 << 20..8 << 20).contains(&(8 * Area::words(0))));
         let log = |blocks| 8 * larder_core::pagelog::words_needed(blocks);
         assert_eq!(log(2_000_000) - log(1_000_000), 20 * 1_000_000);
+        // Beside them requests and four batches.
+        let geometry =
+            Geometry { base: 4096, blocks: 0, page_bytes: 8192, batch_pages: 64, volume: 1 };
+        let settings = LogSettings { policy: LogPolicy::Through, second_chance: true };
+        let log = geometry.grown_to(1 << 30).unwrap();
+        let shape = Shape { log, settings, user_words: Area::words(0) };
+        let rest = Memory::bytes(&shape) - 8 * larder_core::pagelog::words_needed(log.blocks);
+        assert!((11 << 20..12 << 20).contains(&rest), "{rest}");
     }
 }

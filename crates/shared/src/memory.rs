@@ -132,7 +132,7 @@ impl Memory {
     /// # Errors
     /// There is not enough space, or the file cannot be mapped.
     pub fn create(file: &OwnedFd, shape: Shape) -> Result<Arc<Self>> {
-        let len = Self::end(&shape);
+        let len = Self::bytes(&shape);
         rustix::fs::ftruncate(file, 0)?;
         // Without allocated space a write to the mapping would raise SIGBUS.
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64).map_err(|error| {
@@ -209,7 +209,7 @@ impl Memory {
             return Err(bad());
         }
         memory.shape = Shape { log, settings, user_words: user_words as usize };
-        if len != Self::end(&memory.shape) {
+        if len != Self::bytes(&memory.shape) {
             return Err(bad());
         }
         Ok(Arc::new(memory))
@@ -278,7 +278,9 @@ impl Memory {
         (shape.log.page_bytes as usize).next_multiple_of(PAGE)
     }
 
-    fn end(shape: &Shape) -> usize {
+    /// Bytes of the memory of a log.
+    #[must_use]
+    pub fn bytes(shape: &Shape) -> usize {
         let buffers = SMALL_REQUESTS * Self::small_bytes(shape) + LARGE_REQUESTS * LARGE_BYTES;
         Self::request_buffers_at(shape) + buffers
     }
