@@ -14,7 +14,8 @@ DAMAGE = re.compile(
     r"invalid page in block|could not read block|"
     r"terminated by signal (?!9:)\d+|xlog flush request .* is not satisfied|"
     r"larder: (?!caching: |standby.signal|recovery.signal|backup_label is there|bringing up to|"
-    r"fsync or full_page_writes is off|changed pages go to flash again|the cache is (?:dis|en)abled by)"
+    r"fsync or full_page_writes is off|changed pages go to flash again|the cache is (?:dis|en)abled by|"
+    r"larder.policy (?:=|is) (?:through|bounded|full) (?:now:|takes effect))"
 )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -100,6 +101,23 @@ def expect_log(cluster: Cluster, text: str, at: int = 0) -> None:
     """The server's log has a line with this."""
     if text not in cluster.log_from(at):
         raise Failed(f"the server's log does not say {text!r}")
+
+
+def set_policy(cluster: Cluster, policy: str, seconds: float = 60) -> None:
+    """Changes the setting of the running server, and waits until the policy is in force."""
+    cluster.settings["larder.policy"] = policy
+    cluster.configure(library=True)
+    cluster.sql("select pg_reload_conf()")
+    wait_for_policy(cluster, policy, seconds)
+
+
+def wait_for_policy(cluster: Cluster, policy: str, seconds: float = 60) -> None:
+    """Until it is in force."""
+    until = time.monotonic() + seconds
+    while (found := status(cluster)["policy"]) != policy:
+        if time.monotonic() > until:
+            raise Failed(f"the policy is still {found}, not {policy}")
+        time.sleep(0.05)
 
 
 @dataclass

@@ -18,6 +18,7 @@ import scenarios_hang  # noqa: F401
 import scenarios_kept_back  # noqa: F401
 import scenarios_limits  # noqa: F401
 import scenarios_others  # noqa: F401
+import scenarios_policy  # noqa: F401
 import scenarios_starts  # noqa: F401
 from cluster import Failed
 from lab import ALL, Lab, Scenario

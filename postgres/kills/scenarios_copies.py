@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from checks import amcheck, digest, expect, expect_no_damage, same_bare
-from cluster import EMPTY, Cluster, Failed, give
-from lab import DISK, ROWS, Lab, change, expect_data, expect_start, read_by_key, scenario
+from cluster import EMPTY, Cluster, Failed, give, status
+from lab import DISK, ROWS, Lab, change, expect_data, expect_start, read_by_key, scenario, wait_for_policy
 from load import TABLES, Client, Ledger, Session
 
 
@@ -193,7 +193,11 @@ def standby(lab: Lab) -> None:
     primary.kill_all()
     updates.stop()
     ledger.stop()
+    if lab.policy != "full":
+        expect("the policy of a standby", status(other)["policy"], "through")
     other.tool("pg_ctl", "-D", str(other.data), "-w", "-s", "promote")
+    if lab.policy != "full":
+        wait_for_policy(other, lab.policy)
     # The ledger looks at the other server from now on.
     ledger.cluster = other
     if not ledger.check():

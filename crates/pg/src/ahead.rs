@@ -21,7 +21,7 @@ impl Pool {
     /// The checkpointer naps: writes back what is due, for at most this long.
     pub fn drain_ahead(&self, plan: Plan, nap: Duration) {
         let begin = Instant::now();
-        if !self.policy.drains_at_commit() || !self.works() {
+        if !self.policy().drains_at_commit() || !self.works() {
             return;
         }
         let log = self.flash().log();

@@ -93,8 +93,15 @@ pub enum Mark {
     /// Whether it was reported that an extent has no number, for either reason.
     ToldCrowded,
     ToldWornOut,
-    /// Whether flash is used, see `switch.rs`.
+    /// Whether flash is used, and whether it takes changes, see `switch.rs`.
     Switch,
+    Changes,
+    /// Whether the server recovers after a crash, and from where; whether it recovers from an archive or is a standby, and from
+    /// where it would recover when it was promoted (`policy/state.rs`).
+    Recovers,
+    RecoversFrom,
+    Follows,
+    Promoted,
     /// When counters began with zero, in milliseconds since 1970; and what the log's own counters were then.
     ResetAt,
     ResetPut,
@@ -110,7 +117,7 @@ pub enum Mark {
 }
 
 /// The layout that this library uses. Memory of another one is not used.
-pub const LAYOUT: u64 = 3;
+pub const LAYOUT: u64 = 4;
 
 const MARKS: usize = 64;
 const EPOCHS: usize = 1 << 16;

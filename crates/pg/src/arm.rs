@@ -26,11 +26,11 @@ use crate::instance::Instance;
 use crate::kept::Kept;
 use crate::memory::{self, Start};
 use crate::place::Memories;
-use crate::policy;
+use crate::policy::{self, Begins};
 use crate::server::{self, Level, report};
 use crate::settings::{self, Refused, Settings};
 use crate::spare::Spare;
-use crate::switch;
+use crate::switch::{self, Switch};
 use crate::{got, hooks, imports, statistics};
 
 /// How long a start waits for the lock of flash.
@@ -179,8 +179,10 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
         return Err(Unusable::Failed);
     }
     let armed = armed.served()?;
-    let switched = switch::after_crash(Area::of(&armed.memory).get(Mark::Switch));
-    let armed = match armed.policy().is_part() || earlier::drained(&armed) {
+    let area = Area::of(&armed.memory);
+    area.set(Mark::Switch, switch::after_crash(area.get(Mark::Switch)));
+    let begins = begins(server).0;
+    let armed = match armed.policy().is_part() || earlier::is_ready(&armed, begins) {
         true => armed,
         false => {
             let armed = armed.unserved()?;
@@ -189,14 +191,16 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
             memory::format(armed, &memories.create()?, shape)?.0.served()?
         }
     };
-    begin(&armed, server)?;
-    Area::of(&armed.memory).set(Mark::Switch, switched);
+    // The background writer follows the setting.
+    let policy = armed.memory.shape().settings.policy;
+    begin(&armed, server, begins, policy)?;
     Ok(armed)
 }
 
-/// Records what a later start compares.
-fn begin(armed: &Armed, server: &Instance) -> io::Result<()> {
+/// Records what a later start compares, and the policy.
+fn begin(armed: &Armed, server: &Instance, begins: Begins, setting: LogPolicy) -> io::Result<()> {
     let area = Area::of(&armed.memory);
+    policy::begin(&area, begins, &server.control, setting);
     area.forget_frames();
     area.raise_all();
     area.count(Mark::Starts);
@@ -220,8 +224,9 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     let spare = Arc::new(Spare::new(Arc::clone(&flash)));
     let end = BASE + wanted.bytes();
     allot(&flash, end).map_err(|error| Unusable::NoRoom { mib: end >> 20, error })?;
-    let policy = policy_now(server, settings);
-    let log_settings = LogSettings { policy, second_chance: settings.second_chance };
+    let (begins, policy) = policy_now(server, settings);
+    let log_settings =
+        LogSettings { policy: policy::of_log(policy), second_chance: settings.second_chance };
     let user_words = Area::words(server.frames);
     let shape = Shape { log: wanted, settings: log_settings, user_words };
     let identity = memory::identity(&flash)?;
@@ -243,13 +248,20 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
         version: server.tablespace_version(),
     };
     let memories = &Memories::of(Path::new(&server.data), server.control.system)?;
-    let start =
-        Start { server, shape, directory: &directory, memories, flash: identity, flash_bytes };
+    let start = Start {
+        server,
+        begins,
+        shape,
+        directory: &directory,
+        memories,
+        flash: identity,
+        flash_bytes,
+    };
     let (armed, how) = earlier::memory(&start, make)?;
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
-    begin(&armed, server)?;
-    switch::on(&Area::of(&armed.memory));
+    begin(&armed, server, begins, policy)?;
+    Switch::flash(&Area::of(&armed.memory)).on();
     let pages = {
         let pool = armed.join(false).map_err(Unusable::Join)?;
         // Removes the seal of the stop: no write of the server has to wait for flash later.
@@ -273,23 +285,31 @@ fn make_directory(directory: &Path) -> Result<Directory, Unusable> {
     })
 }
 
-/// The policy of this start. The log of a standby has a page only if the log of its primary has it, which the standby
-/// cannot check.
-fn policy_now(server: &Instance, settings: &Settings) -> LogPolicy {
+/// How the server begins, and the file for which it recovers from an archive.
+fn begins(server: &Instance) -> (Begins, Option<&'static str>) {
     let data = Path::new(&server.data);
     let label = data.join(guard::NAME).exists() && !Guard::is_at(&data.join(guard::NAME));
     let signal = ["standby.signal", "recovery.signal"]
         .into_iter()
         .find(|name| data.join(name).exists())
         .or(label.then_some(guard::NAME));
-    match signal {
-        Some(name) if !policy::choose(settings.policy).disk_suffices() => {
-            let what = format!("{name} is there: larder.policy is through until the next start");
-            report(Level::Log, &what, "");
-            LogPolicy::Through
-        }
-        _ => settings.policy,
+    let begins = match server.control.is_stopped() {
+        _ if signal.is_some() => Begins::Archive,
+        true => Begins::Stopped,
+        false => Begins::Crash,
+    };
+    (begins, signal)
+}
+
+/// How the server begins, and the policy of this start. The log of a standby has a page only if the log of its primary has it,
+/// which the standby cannot check.
+fn policy_now(server: &Instance, settings: &Settings) -> (Begins, LogPolicy) {
+    let (begins, signal) = begins(server);
+    let (policy, until) = policy::at_start(settings.policy, begins);
+    if let (Some(name), Some(until)) = (signal, until) {
+        report(Level::Log, &format!("{name} is there: larder.policy is through until {until}"), "");
     }
+    (begins, policy)
 }
 
 /// Opens and locks the file of the log. It uses direct I/O where the file system supports it, unless the settings say otherwise:
@@ -330,7 +350,7 @@ extern "C" fn at_exit(_: i32, _: usize) {
     let Ok(control) = Control::read(&data) else { return };
     let area = Area::of(&armed.memory);
     let known = area.get(Mark::Control) == control.hash && area.get(Mark::Failed) == 0;
-    if !control.shut_down || !known {
+    if !control.is_stopped() || !known {
         return; // the memory stays for the next start in this boot
     }
     if let Err(error) = stop(&armed, &control) {

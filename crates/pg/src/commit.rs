@@ -3,6 +3,7 @@
 
 use larder_core::request::Errno;
 
+use crate::control::Control;
 use crate::error::Failure;
 use crate::file::File;
 use crate::here;
@@ -34,9 +35,9 @@ pub fn all_or_die() {
     or_die(all());
 }
 
-/// `pg_control` is about to be written with this hash.
-pub fn control(hash: u64) {
-    or_die(errno(here::with(|_, pool| pool.commit_control(hash))));
+/// This `pg_control` is about to be written.
+pub fn control(control: &Control) {
+    or_die(errno(here::with(|_, pool| pool.commit_control(control))));
 }
 
 fn or_die(done: Result<(), Errno>) {

@@ -9,12 +9,34 @@ use std::io;
 use std::path::Path;
 
 use crate::area::Mark;
-use crate::{commit, content, here};
+use crate::{commit, content, here, policy};
 
 /// Its path in a data directory.
 pub const PATH: &str = "global/pg_control";
-/// The states of a server after a clean stop, and of a standby after a clean stop.
-const SHUT_DOWN: [u32; 2] = [1, 2];
+
+/// The states of a server that matter here (`DBState`; the same from 15 to 18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It was stopped cleanly, or was a standby that was.
+    Stopped,
+    /// It recovers from its last checkpoint.
+    RecoversFromCrash,
+    /// It accepts changes, or did so when it died.
+    Runs,
+    /// Any other.
+    Other,
+}
+
+impl State {
+    fn of(number: u32) -> Self {
+        match number {
+            1 | 2 => Self::Stopped,
+            4 => Self::RecoversFromCrash,
+            6 => Self::Runs,
+            _ => Self::Other,
+        }
+    }
+}
 
 /// Hash of some bytes, never 0.
 #[must_use]
@@ -23,16 +45,19 @@ pub fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// These bytes are about to be written there.
-pub fn about_to_be(bytes: &[u8]) {
-    here::with(|_, pool| pool.area().set(Mark::ControlNext, hash(bytes)));
-    commit::control(hash(bytes));
+pub fn about_to_be(bytes: &[u8]) -> Control {
+    let control = Control::of(bytes).unwrap_or_else(|| Control::unknown(hash(bytes)));
+    here::with(|_, pool| pool.area().set(Mark::ControlNext, control.hash));
+    commit::control(&control);
+    control
 }
 
-/// The bytes were written, or the write failed.
-pub fn is(written: bool) {
-    if written {
-        here::with(|_, pool| pool.area().set(Mark::Control, pool.area().get(Mark::ControlNext)));
-    }
+/// It was written.
+pub fn is(control: &Control) {
+    here::with(|_, pool| {
+        pool.area().set(Mark::Control, control.hash);
+        policy::control_is(pool.area(), control);
+    });
 }
 
 /// The content of the file.
@@ -44,8 +69,8 @@ pub struct Control {
     pub system: u64,
     /// Of the server's catalogs, a part of its directories' names in tablespaces.
     pub catalogs: u32,
-    /// Whether the server was stopped cleanly.
-    pub shut_down: bool,
+    /// The state of the server.
+    pub state: State,
     /// The position in the server's log at which recovery begins; earlier segments may be removed.
     pub redo: u64,
 }
@@ -58,8 +83,18 @@ impl Control {
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let (catalogs, state) = (number(12)?, number(16)?);
         let redo = u64::from_le_bytes(bytes.get(40..48)?.try_into().ok()?);
-        let shut_down = SHUT_DOWN.contains(&state);
-        Some(Self { hash: hash(bytes), system, catalogs, shut_down, redo })
+        Some(Self { hash: hash(bytes), system, catalogs, state: State::of(state), redo })
+    }
+
+    /// One that is too short to be understood: as if it ended all recovery.
+    fn unknown(hash: u64) -> Self {
+        Self { hash, system: 0, catalogs: 0, state: State::Other, redo: u64::MAX }
+    }
+
+    /// Whether the server was stopped cleanly.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state == State::Stopped
     }
 
     /// Reads it.

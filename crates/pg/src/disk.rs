@@ -8,7 +8,7 @@
 //! 2. These writes extend no file: the log takes changed pages only below the end of a file.
 //! 3. The server makes these writes durable with its own: its checkpoints flush each file that had writes. Before recovery
 //!    and at the exit it does not, and under `full` a checkpoint relies on flash. Then a `sync` disk flushes what this
-//!    process, or one that died, wrote (`unflushed.rs`).
+//!    process, or one that died, wrote (`unflushed.rs`). So does each disk while the server recovers (`policy/recovery.rs`).
 //! 4. If the server's own writes are past the page cache (`debug_io_direct`), these are too. The kernel does not keep both kinds
 //!    coherent: a page that this process leaves in the page cache may hide, or later overwrite, the server's newer one.
 
@@ -27,7 +27,9 @@ use larder_shared::{FlashCall, Member, Origin, write_pages};
 
 use crate::area::{Area, Mark};
 use crate::extent::Extents;
+use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
+use crate::policy;
 use crate::spare::{self, Spare};
 use crate::unflushed;
 
@@ -123,6 +125,11 @@ impl Disk {
         kept.push((number, file));
     }
 
+    /// Whether the server does not flush what is written here.
+    fn syncs(&self) -> bool {
+        self.sync || policy::recovers(&self.area) && !is_active(Mutant::RecoversUnflushed)
+    }
+
     fn flush_files(&self, noted: &[Number]) -> Vec<Result<(), Errno>> {
         let path = |number: &Number| self.path(*number).map(|(path, _)| path);
         let paths: Vec<Option<PathBuf>> = noted.iter().map(path).collect();
@@ -169,7 +176,7 @@ impl Origin for Disk {
                 return Ok(());
             }
         }
-        if self.sync {
+        if self.syncs() {
             let _latch = member.latch(unflushed::LATCH);
             if !unflushed::note(self.area.unflushed(), number) {
                 self.flush_files(&[number]).into_iter().collect::<Result<(), _>>()?;
@@ -199,7 +206,7 @@ impl Origin for Disk {
     }
 
     fn flush(&self, member: &Member) -> Result<(), Errno> {
-        if !self.sync {
+        if !self.syncs() {
             return Ok(());
         }
         let _latch = member.latch(unflushed::LATCH);

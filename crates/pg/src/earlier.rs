@@ -7,9 +7,10 @@
 //! - the server was stopped cleanly: the sealed log and the kept names.
 //!
 //! In any other case the log is formatted. This loses nothing: the disk is never older than the last checkpoint, from
-//! which the server recovers. Before recovery all dirty pages are written from flash to the disk, durably, or flash is
-//! dropped. The reason is that recovery flushes only the files that it writes itself. It ends with a checkpoint, after
-//! which the server's log no longer has the earlier writes.
+//! which the server recovers. Recovery after a crash begins with the dirty pages that flash has (`policy/recovery.rs`). Before
+//! recovery from an archive, and before a server follows another one, all dirty pages are written from flash to the disk,
+//! durably, or flash is dropped: recovery flushes only the files that it writes itself, and goes past the end of the log that
+//! has the earlier writes.
 //!
 //! Under `full` the database needs the log (`part.rs`). A start under another policy first writes all of it to the disk,
 //! and removes the guard.
@@ -19,17 +20,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_private::{Directory, Refuse};
-use larder_shared::{Memory, Shape};
+use larder_shared::{Memory, Shape, now};
 
 use crate::area::{Area, Mark};
-use crate::error::Unusable;
+use crate::error::{Failure, Unusable};
 use crate::guard::{self, Guard};
 use crate::here::Armed;
 use crate::kept::{Kept, SETTLED};
 use crate::memory::{self, How, Start, is_same};
 use crate::mutant::{Mutant, is_active};
+use crate::policy::Begins;
 use crate::server::{Level, report};
-use crate::{part, policy, wal};
+use crate::{part, wal};
 
 /// Whether pages of the database may be only on flash.
 #[must_use]
@@ -76,8 +78,9 @@ pub fn memory(
             if kept.is_needed() && kept.file != start.flash && data.join(guard::NAME).exists() => {}
         (Some(kept), guard) if kept.is_needed() => {
             let (armed, how) = part::again(start, (kept, guard), make)?;
-            let wanted = policy::choose(start.shape.settings.policy);
-            if wanted.is_part() && is_same(armed.memory.shape().log, start.shape.log) {
+            if start.shape.settings.policy.survives_crash()
+                && is_same(armed.memory.shape().log, start.shape.log)
+            {
                 part::own(&armed, start, false)?;
                 return Ok((armed, how));
             }
@@ -117,14 +120,14 @@ fn unneeded(
     };
     let left = start.left()?;
     let failed = |memory: &Arc<Memory>| Area::of(memory).get(Mark::Failed) != 0;
-    if !server.control.shut_down && left.as_ref().is_some_and(failed) {
+    if !server.control.is_stopped() && left.as_ref().is_some_and(failed) {
         // It may fail again in the middle of recovery, and the server would never come up.
         start.memories.remove()?;
         return Err(Unusable::FailedBefore);
     }
     if let Some(memory) = left.filter(usable) {
         let armed = make(memory);
-        if drained(&armed) {
+        if is_ready(&armed, start.begins) {
             return Ok((armed, How::AsLeft));
         }
         return memory::format(armed, &start.memories.create()?, shape);
@@ -146,16 +149,18 @@ fn unneeded(
     memory::format(armed, &file, shape)
 }
 
-/// Writes all dirty pages from flash to the disk before recovery; returns whether this succeeded.
+/// Writes dirty pages from flash to the disk, as many as must be there before the server begins: all, or before recovery
+/// after a crash the first few, to learn whether flash answers. Returns whether this succeeded.
 #[must_use]
-pub fn drained(armed: &Armed) -> bool {
-    if is_active(Mutant::NoDrain) {
-        return true;
-    }
+pub fn is_ready(armed: &Armed, begins: Begins) -> bool {
     let done = armed.join(true).map_err(Unusable::Join).and_then(|pool| {
         // If flash hangs, the server recovers without it.
         pool.flash().hurry(true);
-        Ok(pool.drain()?)
+        let log = pool.flash().log();
+        Ok(match begins {
+            Begins::Crash => now(log.drain_ahead(log.undrained())).map(drop).map_err(Failure::Disk),
+            Begins::Stopped | Begins::Archive => pool.drain(),
+        }?)
     });
     if let Err(error) = &done {
         let what = format!(

@@ -19,6 +19,7 @@ use crate::journal::{self, Journal};
 use crate::mutant::{Mutant, is_active};
 use crate::names::{Lack, Number};
 use crate::server;
+use crate::switch::Switch;
 
 /// Pages that are dropped together.
 const PIECE: u64 = 1024;
@@ -102,26 +103,33 @@ impl Flash {
         Some(self.area.names().find(&extent)?.page(block))
     }
 
-    /// As above. An extent without a number gets a free one, or with `displace` that of another extent.
+    /// As above. An extent without a number gets a free one, or if `displace` that of another extent.
     #[must_use]
-    pub fn assign_page(&self, fork: &Fork, block: u64, displace: bool) -> Option<u64> {
+    pub fn assign_page(&self, fork: &Fork, block: u64, displace: impl Fn() -> bool) -> Option<u64> {
         let (extent, block) = self.extents.of(fork, block)?;
         Some(self.number(&extent, displace)?.page(block))
     }
 
-    fn number(&self, extent: &Extent, displace: bool) -> Option<Number> {
+    fn number(&self, extent: &Extent, displace: impl Fn() -> bool) -> Option<Number> {
         let names = self.area.names();
         let assign = || {
             // Without the latch: an extent without a number is asked for again with each of its pages.
-            names.may_assign(extent, displace)?;
+            names.may_assign(extent, displace())?;
             let _one = self.log().host().latch(journal::LATCH);
             self.area.count(Mark::NamesChanged);
-            let number = names.assign(extent, displace)?;
+            // Asked for under the latch, see `take_changes`.
+            let number = names.assign(extent, displace())?;
             self.area.tally().begin(number.entry());
             Ok(number)
         };
         let number = names.find(extent).map_or_else(assign, Ok);
         number.inspect_err(|lack| self.tell_of_lack(extent, *lack)).ok()
+    }
+
+    /// Flash takes changes from now on. No number is displaced afterwards; one that was displaced before is not current.
+    pub fn take_changes(&self) {
+        let _one = self.log().host().latch(journal::LATCH);
+        Switch::changes(&self.area).on();
     }
 
     /// The numbers of a segment's extents.

@@ -91,7 +91,7 @@ fn a_fork_that_was_dropped_is_gone_once_pg_control_was_written() {
     run.put(&FORK, 3, 7);
     run.commit(&FORK);
     run.pool.forget(&FORK, 0, 0, &|| Ok(32)).unwrap();
-    run.pool.commit_control(1).unwrap();
+    run.pool.commit_control(&control(1)).unwrap();
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
     assert_eq!(run.has(&FORK, 3), None);
@@ -140,7 +140,7 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
     let mut place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
-    run.pool.commit_control(2).unwrap();
+    run.pool.commit_control(&control(2)).unwrap();
     place.crash(run);
     let is = |text: String, part: &str| assert!(text.contains(part), "{text}");
     place.server.control = control(3);
@@ -171,8 +171,8 @@ fn starts_that_would_lose_pages_are_refused_and_leave_them() {
         place.server.control = control(control_then);
         let run = place.start(LogPolicy::Full).unwrap();
         assert_eq!(run.has(&FORK, 3), Some(7));
-        run.pool.commit_control(2).unwrap();
-        run.pool.commit_control(1).unwrap();
+        run.pool.commit_control(&control(2)).unwrap();
+        run.pool.commit_control(&control(1)).unwrap();
         place.crash(run);
     }
 }
@@ -182,7 +182,7 @@ fn a_log_that_does_not_fit_the_flash_file_is_refused_before_memory_is_made_for_i
     let place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
-    run.pool.commit_control(1).unwrap();
+    run.pool.commit_control(&control(1)).unwrap();
     place.crash(run);
     let kept = Kept::read(&place.directory()).unwrap().unwrap();
     let large = Geometry { page_bytes: 32_768, batch_pages: 1, ..kept.log };
@@ -209,7 +209,7 @@ fn a_copy_of_flash_beside_a_restored_backup_is_begun_anew() {
     let place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
-    run.pool.commit_control(1).unwrap();
+    run.pool.commit_control(&control(1)).unwrap();
     place.crash(run);
     // Base backups have a label instead of the guard.
     let label = place.data.path().join("backup_label");
@@ -268,11 +268,11 @@ fn data_and_flash_put_back_together_are_known_though_the_memory_is_of_later() {
     let mut place = Place::new();
     let run = place.start(LogPolicy::Full).unwrap();
     run.put(&FORK, 3, 7);
-    run.pool.commit_control(1).unwrap();
+    run.pool.commit_control(&control(1)).unwrap();
     let names = ["larder.flash", "larder.kept", "larder.names"];
     let before = names.map(|name| fs::read(place.flash.path().join(name)).unwrap());
     run.put(&FORK, 3, 8);
-    run.pool.commit_control(2).unwrap();
+    run.pool.commit_control(&control(2)).unwrap();
     run.pool.area().set(Mark::Control, 2);
     drop(run);
     // The data directory alone, one pg_control earlier.
@@ -321,7 +321,7 @@ fn a_damaged_page_that_the_disk_has_is_not_lost_with_a_crash() {
     assert_eq!(pages.map(|page| page[9] = 8).count(), 12);
     fs::write(&flash, bytes).unwrap();
     assert!((0..12).all(|block| run.has(&FORK, block).is_none()));
-    run.pool.commit_control(1).unwrap();
+    run.pool.commit_control(&control(1)).unwrap();
     place.crash(run);
     let run = place.start(LogPolicy::Full).unwrap();
     assert_eq!(run.how, How::Recovered);

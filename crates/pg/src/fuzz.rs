@@ -104,7 +104,7 @@ fn leave() -> (Place, Images) {
     let run = place.start(LogPolicy::Full).expect("an empty start");
     (0..10).for_each(|block| run.put(&FORK, block, 7));
     run.commit(&FORK);
-    run.pool.commit_control(place.server.control.hash).expect("a journal");
+    run.pool.commit_control(&place.server.control).expect("a journal");
     let area = run.pool.area();
     let tail = control::hash(&segment[PAGE..]);
     let marks = [Mark::WalTimeline, Mark::WalNumber, Mark::WalEnd, Mark::WalBytes, Mark::WalHash];

@@ -100,13 +100,13 @@ impl Armed {
         let journal = Journal { directory, spare };
         let extents = Extents::new(self.segment_blocks);
         let flash = PoolFlash::join(&self.memory, self.devices(sync), journal, extents)?;
-        Ok(Pool::new(flash, self.policy()))
+        Ok(Pool::new(flash, self.memory.shape().settings.policy))
     }
 
-    /// The policy that the memory was made for.
+    /// The policy in force now.
     #[must_use]
     pub fn policy(&self) -> &'static dyn Policy {
-        policy::choose(self.memory.shape().settings.policy)
+        policy::in_force(self.memory.shape().settings.policy, &Area::of(&self.memory))
     }
 
     /// The devices, as a member needs them.

@@ -18,8 +18,9 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::file::File;
 use crate::guard::{self, Guard};
+use crate::pool::Pool;
 use crate::transfer::refuse;
-use crate::{ahead, commit, control, here, process, server, transfer, wal};
+use crate::{ahead, commit, control, here, process, server, settings, transfer, wal};
 
 /// How long the background writer makes room before it checks for signals, and how long it sleeps in between.
 const KEEP: Duration = Duration::from_millis(50);
@@ -176,8 +177,8 @@ unsafe extern "C" fn posix_fadvise(fd: RawFd, at: off_t, count: off_t, advice: c
     }
 }
 
-/// Where the background writer sleeps: it makes room in the log meanwhile, so that backends need not. And where the checkpointer
-/// naps: it writes pages back meanwhile, so that its flushes need not.
+/// Where the background writer sleeps: it makes room in the log meanwhile, so that backends need not, and follows
+/// `larder.policy`. And where the checkpointer naps: it writes pages back meanwhile, so that its flushes need not.
 unsafe extern "C" fn epoll_wait(
     fd: RawFd,
     events: *mut libc::epoll_event,
@@ -201,9 +202,14 @@ unsafe extern "C" fn epoll_wait(
     }
     let begin = Instant::now();
     let hibernates = process::hibernates(timeout);
+    let setting = settings::policy();
     let mut nap = SHORT_NAP_MS;
     loop {
-        let kept = here::with(|_, pool| pool.works() && pool.keep_ahead(KEEP)).unwrap_or(false);
+        let keep = |pool: &Pool| {
+            let changes = pool.follow(&setting, KEEP);
+            pool.works() && pool.keep_ahead(KEEP) || changes
+        };
+        let kept = here::with(|_, pool| keep(pool)).unwrap_or(false);
         nap = next_nap(nap, kept, hibernates);
         let passed = begin.elapsed().as_millis().min(i32::MAX as u128) as c_int;
         let left = if timeout < 0 { c_int::MAX } else { timeout.saturating_sub(passed).max(0) };
@@ -258,21 +264,23 @@ unsafe extern "C" fn read_chk(fd: RawFd, buf: *mut c_void, count: size_t, room: 
 
 unsafe extern "C" fn write(fd: RawFd, buf: *const c_void, count: size_t) -> ssize_t {
     let file = here::file(fd);
-    match file {
-        File::Other => {}
+    let control = match file {
         // The server writes its log at a place, but a walreceiver of some version may not.
-        File::Wal(_) => {}
-        File::Segment(..) => transfer::forget_all(file),
+        File::Other | File::Wal(_) => None,
+        File::Segment(..) => {
+            transfer::forget_all(file);
+            None
+        }
         File::Control => {
             // SAFETY: as the server's own call: so many bytes are there.
             let bytes = unsafe { std::slice::from_raw_parts(buf.cast(), count) };
-            control::about_to_be(bytes);
+            Some(control::about_to_be(bytes))
         }
-    }
+    };
     // SAFETY: as the server's own call.
     let written = unsafe { libc::write(fd, buf, count) };
-    if file == File::Control {
-        control::is(written == count as ssize_t);
+    if let Some(control) = control.filter(|_| written == count as ssize_t) {
+        control::is(&control);
     }
     written
 }

@@ -12,7 +12,7 @@
 //! | pages that are read through a ring (scans), which are not admitted | `ring.rs` |
 //! | handling of changed pages under `through`, `bounded`, `full` | `policy/` |
 //! | flash, as one process sees it; the process that reads and writes it | `flash.rs`; `flash_process.rs` |
-//! | whether flash is used: `larder.disable()` | `switch.rs` |
+//! | whether flash is used (`larder.disable()`), and takes changes; a policy that changes | `switch.rs`; `reload.rs`, `following.rs` |
 //! | reads and writes of files, page by page; pages that the kernel caches | `transfer.rs`; `near.rs` |
 //! | what the server calls instead of the C library | `hooks.rs`; redirected by `got.rs` |
 //! | imports that a server must have, and those that it may have | `imports.rs` |
@@ -47,6 +47,7 @@ mod extent;
 mod file;
 mod flash;
 mod flash_process;
+mod following;
 mod frame;
 #[cfg(test)]
 mod full_tests;
@@ -77,12 +78,15 @@ mod prewarm;
 #[cfg(test)]
 mod prewarm_tests;
 mod process;
+mod reload;
 #[cfg(any(test, feature = "fuzz"))]
 mod rig;
 mod ring;
 mod server;
 mod settings;
 mod spare;
+#[cfg(test)]
+mod state_tests;
 mod statistics;
 mod status;
 mod switch;

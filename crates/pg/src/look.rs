@@ -17,7 +17,7 @@ use crate::file::Fork;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
 use crate::pool::{Pool, Use};
-use crate::switch;
+use crate::switch::Switch;
 
 /// What a lookup of a page on flash found.
 enum Look {
@@ -35,7 +35,7 @@ impl Pool {
         self.area().count(Mark::Reads);
         self.area().tally().read(Number::of_page(page).0.entry());
         let overdue = self.is_overdue();
-        if (how == Use::Scan || overdue) && self.policy.disk_suffices() {
+        if (how == Use::Scan || overdue) && self.policy().disk_suffices() {
             return None;
         }
         Some(self.latest(page, how)).filter(|latest| *latest == Latest::Log || !overdue)
@@ -78,7 +78,7 @@ impl Pool {
                     Some(bytes)
                 }
                 Look::Miss => {
-                    if let Err(failure) = self.policy.missed(self.flash(), *page) {
+                    if let Err(failure) = self.policy().missed(self.flash(), *page) {
                         self.fail(failure);
                     }
                     None
@@ -104,7 +104,7 @@ impl Pool {
                 Ok(Look::Abandoned)
             }
             Err(errno) => {
-                self.policy.cannot_read(self.flash(), errno);
+                self.policy().cannot_read(self.flash(), errno);
                 Ok(Look::Miss)
             }
         })
@@ -115,7 +115,7 @@ impl Pool {
     /// # Errors
     /// If the process is to stop.
     pub fn newer(&self, fork: &Fork, blocks: Range<u64>) -> Result<Vec<(u64, Buf)>, Errno> {
-        if self.policy.disk_suffices() || switch::is_off(self.area()) {
+        if self.policy().disk_suffices() || Switch::flash(self.area()).is_off() {
             return Ok(Vec::new());
         }
         let newest = |block| {

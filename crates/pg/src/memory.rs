@@ -20,11 +20,14 @@ use crate::here::Armed;
 use crate::instance::Instance;
 use crate::mutant::{Mutant, is_active};
 use crate::place::Memories;
+use crate::policy::Begins;
 
 /// A start of the server, and its log.
 pub struct Start<'a> {
     /// The server.
     pub server: &'a Instance,
+    /// How it begins.
+    pub begins: Begins,
     /// The log.
     pub shape: Shape,
     /// The directory on flash.

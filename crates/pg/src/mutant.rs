@@ -12,8 +12,18 @@ pub enum Mutant {
     TrustsDirectory,
     /// Flash takes writes at the end of a file too (rule P4).
     AbsorbsEnd,
-    /// Recovery begins with dirty pages on flash (rule P8).
+    /// Recovery ends with dirty pages on flash (rule P8).
     NoDrain,
+    /// Recovery ends before the disk has the dirty pages of flash durably (rule P8).
+    RecoversUnflushed,
+    /// A server that is set to `through` recovers as if flash had no dirty page (rule P8).
+    RecoversThrough,
+    /// Flash takes a change under a number that was displaced (rule P15).
+    AbsorbsDisplaced,
+    /// The policy becomes `through` while flash has dirty pages (rule P15).
+    FollowsEarly,
+    /// A standby takes changes into flash when it is promoted (rule P15).
+    PromotesEarly,
     /// Under `full` a flush of a file does not make its pages on flash durable (rule P9).
     CommitsNothing,
     /// Under `full` names of forks are not recorded (rule P9).
@@ -50,6 +60,11 @@ pub fn is_active(mutant: Mutant) -> bool {
         "trusts-directory" => Some(Mutant::TrustsDirectory),
         "absorbs-end" => Some(Mutant::AbsorbsEnd),
         "no-drain" => Some(Mutant::NoDrain),
+        "recovers-unflushed" => Some(Mutant::RecoversUnflushed),
+        "recovers-through" => Some(Mutant::RecoversThrough),
+        "absorbs-displaced" => Some(Mutant::AbsorbsDisplaced),
+        "follows-early" => Some(Mutant::FollowsEarly),
+        "promotes-early" => Some(Mutant::PromotesEarly),
         "commits-nothing" => Some(Mutant::CommitsNothing),
         "forgets-names" => Some(Mutant::ForgetsNames),
         "no-tombstone" => Some(Mutant::NoTombstone),
@@ -82,7 +97,13 @@ mod tests {
     use super::VARIABLE;
 
     /// Those that these tests catch. `postgres/kills` has a server for the others.
-    const HERE: [&str; 13] = [
+    const HERE: [&str; 19] = [
+        "no-drain",
+        "recovers-unflushed",
+        "recovers-through",
+        "absorbs-displaced",
+        "follows-early",
+        "promotes-early",
         "no-hash",
         "no-epoch",
         "trusts-directory",

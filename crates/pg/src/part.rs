@@ -90,7 +90,7 @@ pub fn again(
     }
     memory::open(&armed)?;
     reconcile(&armed)?;
-    let stopped = stopped == server.control.hash && server.control.shut_down;
+    let stopped = stopped == server.control.hash && server.control.is_stopped();
     Ok((armed, if stopped { How::Warm } else { How::Recovered }))
 }
 

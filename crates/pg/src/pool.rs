@@ -14,31 +14,35 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use larder_core::buf::Buf;
-use larder_core::pagelog::New;
+use larder_core::pagelog::{LogPolicy, New};
 use larder_core::request::Errno;
 use larder_shared::{Locked, Pages, now};
 
 use crate::area::{Area, Mark, Record};
 use crate::content;
+use crate::control::Control;
 use crate::error::Failure;
 use crate::file::Fork;
 use crate::flash::Flash;
+use crate::following::Following;
 use crate::mutant::{Mutant, is_active};
 use crate::names::Number;
 use crate::pace::Pace;
-use crate::policy::Policy;
+use crate::policy::{self, Policy};
 use crate::process;
 use crate::ring::{self, Runs};
-use crate::switch::{self, NotOff};
+use crate::switch::{NotOff, Switch};
 
 /// The cache as one process sees it.
 pub struct Pool {
     flash: Flash,
-    pub(crate) policy: &'static dyn Policy,
+    log_policy: LogPolicy,
     /// What this process writes.
     runs: Runs,
     /// How far a checkpoint of this process is.
     pub(crate) pace: Pace,
+    /// How far a change of the policy is, in the background writer.
+    pub(crate) following: Following,
     /// The page that it reads next to admit it (`prewarm.rs`), from 1 on; and how many such pages it has read.
     pub(crate) expected: Cell<(u64, u64)>,
 }
@@ -64,11 +68,23 @@ pub struct Writing {
 }
 
 impl Pool {
-    /// Over flash, under a policy.
+    /// Over flash, whose log has this policy.
     #[must_use]
-    pub fn new(flash: Flash, policy: &'static dyn Policy) -> Self {
+    pub fn new(flash: Flash, log_policy: LogPolicy) -> Self {
         let (runs, pace) = (Runs::default(), Pace::default());
-        Self { flash, policy, runs, pace, expected: Cell::default() }
+        let (following, expected) = (Following::default(), Cell::default());
+        Self { flash, log_policy, runs, pace, following, expected }
+    }
+
+    /// The policy of the log.
+    pub(crate) fn log_policy(&self) -> LogPolicy {
+        self.log_policy
+    }
+
+    /// The policy in force now.
+    #[must_use]
+    pub fn policy(&self) -> &'static dyn Policy {
+        policy::in_force(self.log_policy, self.area())
     }
 
     /// Flash.
@@ -92,7 +108,7 @@ impl Pool {
     /// Whether pages may be read from it.
     #[must_use]
     pub fn works(&self) -> bool {
-        self.flash.works() && !switch::is_off(self.area())
+        self.flash.works() && !Switch::flash(self.area()).is_off()
     }
 
     fn check(&self, result: Result<New, Errno>) -> New {
@@ -112,8 +128,7 @@ impl Pool {
     #[must_use]
     pub fn page(&self, fork: &Fork, block: u64) -> Option<u64> {
         // With dirty pages on flash, another process may be about to put one under the number that would be displaced.
-        let displace = self.policy.disk_suffices();
-        self.flash.assign_page(fork, block, displace)
+        self.flash.assign_page(fork, block, || self.policy().disk_suffices())
     }
 
     /// The page in a frame is about to be replaced by the page `next`. `copy` copies its bytes. Returns how the next page
@@ -150,8 +165,9 @@ impl Pool {
         let Record { page, epoch, hash: Some(hash), checksum, .. } = record else {
             return area.count(Mark::CleanScanned);
         };
-        let so =
-            || switch::is_on(area) && (area.epoch(page) == epoch || is_active(Mutant::NoEpoch));
+        let so = || {
+            Switch::flash(area).is_on() && (area.epoch(page) == epoch || is_active(Mutant::NoEpoch))
+        };
         if !so() || !self.flash.is_current(page) {
             return area.count(Mark::CleanChanged);
         }
@@ -176,13 +192,18 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn absorbs(&self) -> Result<bool, Failure> {
-        match switch::is_on(self.area()) {
-            true => self.policy.absorbs(&self.flash),
+        match self.takes_changes() {
+            true => self.policy().absorbs(&self.flash),
             false => Ok(false),
         }
     }
 
-    /// Takes a write below the end of a file. Returns false if the cache was disabled meanwhile: the disk takes it then.
+    fn takes_changes(&self) -> bool {
+        Switch::flash(self.area()).is_on() && Switch::changes(self.area()).is_on()
+    }
+
+    /// Takes a write below the end of a file. Returns false if flash takes no changes any more, or the page's number was displaced
+    /// while it took none: the disk takes it then.
     ///
     /// # Errors
     /// If it cannot be taken; then the page is as it was. [`Failure::is_overdue`]: the disk may take it.
@@ -190,8 +211,9 @@ impl Pool {
         let area = self.area();
         area.raise(page);
         area.raise_mark(Mark::Lsn, content::lsn(bytes));
-        let so = || switch::is_on(area) || is_active(Mutant::DisabledAbsorbs);
-        self.flash.hurry(self.policy.may_pass_flash());
+        let current = || self.flash.is_current(page) || is_active(Mutant::AbsorbsDisplaced);
+        let so = || self.takes_changes() && current() || is_active(Mutant::DisabledAbsorbs);
+        self.flash.hurry(self.policy().may_pass_flash());
         let taken = now(self.flash.log().put_if(page, bytes, true, so));
         self.flash.hurry(false);
         let Some(position) = taken.map_err(Failure::Flash)? else { return Ok(false) };
@@ -206,7 +228,7 @@ impl Pool {
     /// # Errors
     /// If pages cannot be written back; then the cache stays enabled.
     pub fn disable(&self) -> Result<(), NotOff> {
-        switch::off(self.area(), || {
+        Switch::flash(self.area()).off(|| {
             // Takes the log's lock: no process is in the middle of an admission afterwards.
             let _ = self.pages().status();
             self.drain()
@@ -215,7 +237,7 @@ impl Pool {
 
     /// Enables it again.
     pub fn enable(&self) {
-        switch::on(self.area());
+        Switch::flash(self.area()).on();
     }
 
     /// Writes the dirty pages of a segment back to the disk.
@@ -223,7 +245,7 @@ impl Pool {
     /// # Errors
     /// If that fails.
     pub fn settle(&self, fork: &Fork, segment: u32) -> Result<(), Failure> {
-        self.policy.settle(&self.flash, fork, segment)
+        self.policy().settle(&self.flash, fork, segment)
     }
 
     /// Writes all dirty pages back to the disk.
@@ -231,13 +253,13 @@ impl Pool {
     /// # Errors
     /// If that fails.
     pub fn drain(&self) -> Result<(), Failure> {
-        self.policy.drain(&self.flash)
+        self.policy().drain(&self.flash)
     }
 
     /// Keeps other processes from writing these pages back.
     #[must_use]
     pub fn hold(&self, pages: &[u64]) -> Vec<Locked> {
-        self.policy.hold(&self.flash, pages)
+        self.policy().hold(&self.flash, pages)
     }
 
     /// Makes room in advance for a while; other processes leave this to this process from now on. Returns whether there was
@@ -271,7 +293,7 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn clear(&self, page: u64) -> Result<(), Failure> {
-        self.policy.clear(&self.flash, page)
+        self.policy().clear(&self.flash, page)
     }
 
     /// The disk is about to be written there, the `whole` page or a part of it, so many pages before the end of the file. Of a
@@ -290,7 +312,7 @@ impl Pool {
         let wanted = || self.flash.log().has(page) || self.is_pinned(page);
         let enters = !ring || wanted() || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
-        let stays = whole && self.policy.may_pass_flash() && !is_active(Mutant::DropsEarly);
+        let stays = whole && self.policy().may_pass_flash() && !is_active(Mutant::DropsEarly);
         if !stays {
             self.drop_page(page)?;
         }
@@ -298,7 +320,7 @@ impl Pool {
     }
 
     fn drop_page(&self, page: u64) -> Result<(), Failure> {
-        match switch::is_on(self.area()) || !is_active(Mutant::EnableServesOld) {
+        match Switch::flash(self.area()).is_on() || !is_active(Mutant::EnableServesOld) {
             true => now(self.flash.log().drop_pages(page..page + 1)).map_err(Failure::Drop),
             false => Ok(()),
         }
@@ -315,7 +337,7 @@ impl Pool {
         if !enters || content::is_new(bytes) || !self.works() {
             return;
         }
-        let so = || switch::is_on(self.area()) && self.area().epoch(page) == epoch;
+        let so = || Switch::flash(self.area()).is_on() && self.area().epoch(page) == epoch;
         let entered = self.check(now(self.flash.log().put_new_if(page, bytes, false, so)));
         if entered == New::Entered {
             self.area().count(Mark::WritesEntered);
@@ -324,7 +346,7 @@ impl Pool {
 
     /// Makes room, if that is due. The caller holds no page.
     pub fn make_room(&self) {
-        if !self.is_overdue() && !switch::is_off(self.area()) {
+        if !self.is_overdue() && !Switch::flash(self.area()).is_off() {
             now(self.flash.log().work());
         }
     }
@@ -353,10 +375,10 @@ impl Pool {
         if from == 0 {
             self.flash.retire(fork, segment);
         } else {
-            let end = self.policy.forgets(self.flash.extents().segment_blocks(), on_disk);
+            let end = self.policy().forgets(self.flash.extents().segment_blocks(), on_disk);
             self.flash.bury(fork, segment, &(from..end.max(from)))?;
         }
-        Ok(self.policy.latch(&self.flash, &numbers))
+        Ok(self.policy().latch(&self.flash, &numbers))
     }
 
     /// See [`Policy::commit`].
@@ -368,7 +390,7 @@ impl Pool {
             return Ok(());
         }
         self.pace.end(Instant::now());
-        self.policy.commit(&self.flash, fork, segment)
+        self.policy().commit(&self.flash, fork, segment)
     }
 
     /// See [`Policy::commit_all`].
@@ -377,15 +399,15 @@ impl Pool {
     /// As there.
     pub fn commit_all(&self) -> Result<(), Failure> {
         self.pace.end(Instant::now());
-        self.policy.commit_all(&self.flash)
+        self.policy().commit_all(&self.flash)
     }
 
     /// See [`Policy::commit_control`].
     ///
     /// # Errors
     /// As there.
-    pub fn commit_control(&self, hash: u64) -> Result<(), Failure> {
-        self.policy.commit_control(&self.flash, hash)
+    pub fn commit_control(&self, control: &Control) -> Result<(), Failure> {
+        self.policy().commit_control(&self.flash, control)
     }
 
     /// See [`Policy::commit_names`].
@@ -393,7 +415,7 @@ impl Pool {
     /// # Errors
     /// As there.
     pub fn commit_names(&self) -> Result<(), Failure> {
-        self.policy.commit_names(&self.flash)
+        self.policy().commit_names(&self.flash)
     }
 
     /// Ends caching after a failure. Returns only if the server may continue without flash. An abandoned wait is no failure.
@@ -401,6 +423,6 @@ impl Pool {
         if failure.is_abandoned() {
             return;
         }
-        self.policy.failed(&self.flash, failure);
+        self.policy().failed(&self.flash, failure);
     }
 }

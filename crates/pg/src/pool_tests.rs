@@ -19,8 +19,9 @@ use crate::content;
 use crate::file::Fork;
 use crate::here::Armed;
 use crate::pace::Plan;
+use crate::policy::{self, Begins};
 use crate::pool::{Pool, Use};
-use crate::rig::{FORK, PAGE, armed, fetch};
+use crate::rig::{FORK, PAGE, armed, control, fetch};
 
 const BLOCKS: u64 = 64;
 const FRAMES: usize = 4;
@@ -71,10 +72,11 @@ impl Rig {
             flash.write_all_at(&bytes, at).unwrap();
         }
         let flash = Arc::new(OwnedFd::from(flash));
-        let settings = LogSettings { policy, second_chance: true };
+        let settings = LogSettings { policy: policy::of_log(policy), second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(frames) };
         let opened = Arc::new(Directory::open(directory.path(), Refuse::WRITE).unwrap());
         let memory = Memory::anonymous(shape).unwrap();
+        policy::begin(&Area::of(&memory), Begins::Stopped, &control(1), policy);
         let armed = Armed { direct, ..armed(memory, flash, directory.path(), &opened, frames) };
         drop(Pages::start(&armed.memory, armed.devices(true)).unwrap());
         let pool = armed.join(true).unwrap();

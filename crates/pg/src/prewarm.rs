@@ -22,7 +22,7 @@ use crate::pool::Pool;
 use crate::server::{self, Level};
 use crate::settings::Refused;
 use crate::status;
-use crate::switch;
+use crate::switch::Switch;
 
 /// `AccessShareLock`.
 const SHARE: c_int = 1;
@@ -229,7 +229,10 @@ impl Pool {
             return Step::Skip;
         };
         // The server may read faster than room is made.
-        if read >= most || !switch::is_on(self.area()) || larder_shared::now(log.room()).is_err() {
+        if read >= most
+            || !Switch::flash(self.area()).is_on()
+            || larder_shared::now(log.room()).is_err()
+        {
             return Step::Stop;
         }
         self.expected.set((page + 1, read));

@@ -13,7 +13,7 @@ use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Shape};
 
 use crate::area::{Area, LAYOUT, Mark};
-use crate::control::Control;
+use crate::control::{Control, State};
 use crate::earlier;
 use crate::error::Unusable;
 use crate::file::Fork;
@@ -21,6 +21,7 @@ use crate::here::Armed;
 use crate::instance::Instance;
 use crate::memory::{self, How, Start};
 use crate::place::Memories;
+use crate::policy::{self, Begins};
 use crate::pool::{Pool, Use};
 use crate::spare::Spare;
 
@@ -41,7 +42,7 @@ pub struct Run {
 }
 
 pub fn control(hash: u64) -> Control {
-    Control { hash, system: 77, catalogs: 1, shut_down: false, redo: 0 }
+    Control { hash, system: 77, catalogs: 1, state: State::Runs, redo: 0 }
 }
 
 /// What flash has of a page.
@@ -104,7 +105,12 @@ impl Place {
         File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
     }
 
+    /// A server that runs: it stopped before, or its recovery has ended.
     pub fn start(&self, policy: LogPolicy) -> Result<Run, Unusable> {
+        self.begin(policy, Begins::Stopped)
+    }
+
+    pub fn begin(&self, policy: LogPolicy, begins: Begins) -> Result<Run, Unusable> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         let flash = options.open(self.flash.path().join("larder.flash"))?;
@@ -114,7 +120,7 @@ impl Place {
         flash.set_len(log.bytes())?;
         let flash = Arc::new(OwnedFd::from(flash));
         let number = memory::identity(&flash)?;
-        let settings = LogSettings { policy, second_chance: true };
+        let settings = LogSettings { policy: policy::of_log(policy), second_chance: true };
         let shape = Shape { log, settings, user_words: Area::words(self.server.frames) };
         let directory = self.directory();
         let make = |memory| Armed {
@@ -125,6 +131,7 @@ impl Place {
         let (server, directory) = (&self.server, &directory);
         let start = Start {
             server,
+            begins,
             shape,
             directory,
             memories,
@@ -133,6 +140,7 @@ impl Place {
         };
         let (armed, how) = earlier::memory(&start, make)?;
         let area = Area::of(&armed.memory);
+        policy::begin(&area, begins, &self.server.control, policy);
         area.count(Mark::NamesChanged);
         area.set(Mark::Control, self.server.control.hash);
         area.set(Mark::FlashFile, number);

@@ -153,13 +153,18 @@ fn about(name: &'static CStr, what: &'static CStr, more: Option<&'static CStr>) 
 
 const NONE: Check = std::ptr::null();
 
-fn define_string(about: &About, value: &'static AtomicPtr<c_char>, default: &'static CStr) {
+fn define_string(
+    about: &About,
+    value: &'static AtomicPtr<c_char>,
+    default: &'static CStr,
+    when: c_int,
+) {
     // SAFETY: a function of this type from 15 to 18; the variable is static.
     unsafe {
         if let Some(define) = server::function::<DefineString>(c"DefineCustomStringVariable") {
             let About { name, what, more } = *about;
             let at = value.as_ptr();
-            define(name, what, more, at, default.as_ptr(), AT_START, 0, NONE, NONE, NONE);
+            define(name, what, more, at, default.as_ptr(), when, 0, NONE, NONE, NONE);
         }
     }
 }
@@ -197,7 +202,7 @@ fn define_bool(about: &About, value: &'static AtomicBool, default: bool) {
 pub fn define() {
     let what = c"Directory on flash for pages that leave shared buffers; empty: nothing is cached.";
     let more = c"Relative to the data directory. It belongs to this server alone.";
-    define_string(&about(c"larder.flash_directory", what, Some(more)), &DIRECTORY, c"");
+    define_string(&about(c"larder.flash_directory", what, Some(more)), &DIRECTORY, c"", AT_START);
     let size =
         about(c"larder.flash_size", c"Size of the flash file; 0: four times shared_buffers.", None);
     define_int(&size, &SIZE, 0, (0, c_int::MAX), in_mib());
@@ -212,7 +217,7 @@ pub fn define() {
     define_bool(&about(c"larder.flash_page_cache", cached, None), &PAGE_CACHE, false);
     // Not an enumeration: with a wrong name the server would continue with the default.
     let what = c"Write policy of changed pages: through (written to the disk at once), bounded (with the next checkpoint) or full (when flash evicts them).";
-    define_string(&about(c"larder.policy", what, None), &POLICY, c"through");
+    define_string(&about(c"larder.policy", what, None), &POLICY, c"through", ON_RELOAD);
     // SAFETY: a function of this type from 15 to 18.
     unsafe {
         if let Some(define) = server::function::<DefineReal>(c"DefineCustomRealVariable") {
@@ -260,15 +265,28 @@ pub fn endurance_bytes() -> Option<f64> {
     (read && value > 0.0).then_some(value * MIB as f64)
 }
 
+fn bad(name: &str, text: &str, hint: &str) -> Refused {
+    Refused::new(format!("larder.{name} is \"{text}\""), hint)
+}
+
+/// The policy, which may change while the server runs (`reload.rs`).
+///
+/// # Errors
+/// If there is no such policy.
+pub fn policy() -> Result<LogPolicy, Refused> {
+    let Some(text) = server::setting("larder.policy") else { return Ok(LogPolicy::Through) };
+    LogPolicy::ALL
+        .into_iter()
+        .find(|policy| policy.name() == text)
+        .ok_or_else(|| bad("policy", &text, "Say through, bounded or full."))
+}
+
 /// Reads the settings of a server with this many bytes of shared buffers.
 ///
 /// # Errors
 /// If a setting is invalid.
 pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
     let get = |name: &str| server::setting(&format!("larder.{name}"));
-    let bad = |name: &str, text: &str, hint: &str| {
-        Refused::new(format!("larder.{name} is \"{text}\""), hint.to_owned())
-    };
     let flash_bytes = match get("flash_size") {
         None => 0,
         Some(text) => number_in(in_mib(), &text)
@@ -295,19 +313,12 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
             .filter(|ms| bounds.contains(ms))
             .ok_or_else(|| bad("flash_timeout", &text, "Say a time from 10ms to 1h."))?,
     };
-    let policy = match get("policy").as_deref() {
-        None => LogPolicy::Through,
-        Some(text) => LogPolicy::ALL
-            .into_iter()
-            .find(|policy| policy.name() == text)
-            .ok_or_else(|| bad("policy", text, "Say through, bounded or full."))?,
-    };
     Ok(Settings {
         flash_directory: get("flash_directory").unwrap_or_default(),
         flash_bytes: if flash_bytes == 0 { 4 * shared_buffers } else { flash_bytes * MIB },
         batch_pages,
         second_chance: is_on("second_chance", true)?,
-        policy,
+        policy: policy()?,
         flash_timeout: Duration::from_millis(timeout_ms),
         flash_page_cache: is_on("flash_page_cache", false)?,
     })

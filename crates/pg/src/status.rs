@@ -49,7 +49,7 @@ fn of(armed: &Armed, pool: &Pool) -> Value {
     json!({
         "caching": reason.is_none(),
         "reason": reason,
-        "policy": armed.memory.shape().settings.policy.name(),
+        "policy": pool.policy().name(),
         "page_bytes": armed.page_bytes,
         "flash_pages": blocks,
         "pages_cached": log.valid,

@@ -10,7 +10,7 @@ use crate::area::Mark;
 use crate::error::Failure;
 use crate::pool::Use;
 use crate::rig::{FORK, PAGE, Place, Run, page_of};
-use crate::switch::{self, NotOff};
+use crate::switch::{NotOff, Switch, after_crash};
 
 fn run(place: &Place, policy: LogPolicy) -> Run {
     place.start(policy).unwrap()
@@ -93,14 +93,15 @@ fn the_disk_has_all_changes_before_flash_is_no_longer_read() {
     let run = run(&place, LogPolicy::Bounded);
     run.put(&FORK, 4, 9);
     let seen = Cell::new(false);
-    switch::off(run.pool.area(), || {
-        // A change in the middle of the drain finds flash still in use, and goes to the disk.
-        assert!(run.pool.works() && run.has(&FORK, 4) == Some(9));
-        assert_eq!(run.pool.absorb(page(&run, 5), &page_of(9)), Ok(false));
-        seen.set(true);
-        run.pool.drain()
-    })
-    .unwrap();
+    Switch::flash(run.pool.area())
+        .off(|| {
+            // A change in the middle of the drain finds flash still in use, and goes to the disk.
+            assert!(run.pool.works() && run.has(&FORK, 4) == Some(9));
+            assert_eq!(run.pool.absorb(page(&run, 5), &page_of(9)), Ok(false));
+            seen.set(true);
+            run.pool.drain()
+        })
+        .unwrap();
     assert!(seen.get() && !run.pool.works());
     let mut bytes = vec![0; PAGE];
     std::os::unix::fs::FileExt::read_exact_at(&place.file(), &mut bytes, 4 * PAGE as u64).unwrap();
@@ -112,26 +113,26 @@ fn the_disk_has_all_changes_before_flash_is_no_longer_read() {
 fn a_drain_that_fails_or_is_overtaken_leaves_the_cache_enabled() {
     let place = Place::new();
     let run = run(&place, LogPolicy::Bounded);
-    let area = run.pool.area();
+    let (area, switch) = (run.pool.area(), Switch::flash(run.pool.area()));
     let failure = Failure::Disk(larder_core::request::Errno::EIO);
-    assert_eq!(switch::off(area, || Err(failure)), Err(NotOff::Failure(failure)));
-    assert!(switch::is_on(area));
-    let enabled = switch::off(area, || {
-        switch::on(area);
+    assert_eq!(switch.off(|| Err(failure)), Err(NotOff::Failure(failure)));
+    assert!(switch.is_on());
+    let enabled = switch.off(|| {
+        switch.on();
         Ok(())
     });
     assert_eq!(enabled, Err(NotOff::Enabled));
     // Enabled and disabled again by others in between: that drain may not have what came in between.
-    let first = switch::off(area, || {
-        switch::on(area);
+    let first = switch.off(|| {
+        switch.on();
         area.set(Mark::Switch, area.get(Mark::Switch) + 5); // another process drains
         Ok(())
     });
     assert_eq!(first, Err(NotOff::Enabled));
-    assert!(!switch::is_on(area) && !switch::is_off(area));
-    assert_eq!(switch::off(area, || Ok(())), Ok(()), "joins the drain");
-    assert!(switch::is_off(area));
-    assert_eq!(switch::off(area, || Err(failure)), Ok(()), "it is off already");
+    assert!(!switch.is_on() && !switch.is_off());
+    assert_eq!(switch.off(|| Ok(())), Ok(()), "joins the drain");
+    assert!(switch.is_off());
+    assert_eq!(switch.off(|| Err(failure)), Ok(()), "it is off already");
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn a_disabled_cache_stays_disabled_when_a_backend_dies_and_a_drain_does_not_last
     let area = run.pool.area();
     run.pool.disable().unwrap();
     let off = area.get(Mark::Switch);
-    assert_eq!(switch::after_crash(off), off);
-    area.set(Mark::Switch, switch::after_crash(off - 1));
-    assert!(switch::is_on(area));
+    assert_eq!(after_crash(off), off);
+    area.set(Mark::Switch, after_crash(off - 1));
+    assert!(Switch::flash(area).is_on());
 }

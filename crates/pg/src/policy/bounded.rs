@@ -11,6 +11,7 @@
 //! Recovery needs the server to flush, and to log whole pages. While its settings say otherwise (`server::is_durable`),
 //! writes go to the disk as under `through`.
 
+use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 
 use super::Policy;
@@ -23,12 +24,17 @@ use crate::server;
 const ABSORBS: u64 = 1;
 const ENDED: u64 = 2;
 
-const THEN: &str = "the server recovers from its last checkpoint, without what is on flash";
+pub(super) const THEN: &str =
+    "the server recovers from its last checkpoint, without what is on flash";
 
 /// See the module.
 pub struct Bounded;
 
 impl Policy for Bounded {
+    fn name(&self) -> &'static str {
+        LogPolicy::Bounded.name()
+    }
+
     fn absorbs(&self, flash: &Flash) -> Result<bool, Failure> {
         let area = flash.area();
         // While flash takes too long, the disk takes the writes. What flash has stays dirty until it answers.

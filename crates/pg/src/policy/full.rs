@@ -11,9 +11,11 @@
 
 use std::io;
 
+use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 
 use super::Policy;
+use crate::control::Control;
 use crate::error::Failure;
 use crate::file::Fork;
 use crate::flash::Flash;
@@ -25,6 +27,10 @@ const THEN: &str = "it is a part of the database, and the server stops";
 pub struct Full;
 
 impl Policy for Full {
+    fn name(&self) -> &'static str {
+        LogPolicy::Full.name()
+    }
+
     fn is_part(&self) -> bool {
         true
     }
@@ -74,9 +80,9 @@ impl Policy for Full {
         self.commit_names(flash)
     }
 
-    fn commit_control(&self, flash: &Flash, hash: u64) -> Result<(), Failure> {
+    fn commit_control(&self, flash: &Flash, control: &Control) -> Result<(), Failure> {
         flash.flush_log()?;
-        flash.sync_names(Some(hash))
+        flash.sync_names(Some(control.hash))
     }
 
     fn commit_names(&self, flash: &Flash) -> Result<(), Failure> {

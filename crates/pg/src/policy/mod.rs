@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Write policies: one implementation of [`Policy`] for each `larder.policy`.
 //!
-//! | `larder.policy` | a changed page goes to | if flash is lost | file |
+//! | policy | a changed page goes to | if flash is lost | file |
 //! | --- | --- | --- | --- |
 //! | `through` | the disk, then flash | the server continues | `through.rs` |
 //! | `bounded` | flash; the disk before a flush of its file returns | the server recovers from its last checkpoint | `bounded.rs` |
 //! | `full` | flash; the disk when it is evicted | the database is lost | `full.rs` |
+//! | none, while the server recovers after a crash without `full` | flash; the disk before `pg_control` names a later place to recover from | the server recovers again from its last checkpoint | `recovery.rs` |
 //!
-//! The shared memory names the policy, and `choose.rs` maps the name to the implementation. Policies use the operations
-//! of `flash.rs`; the paths of a page in `pool.rs` use both.
+//! The shared memory has the policy in force (`state.rs`). Policies use the operations of `flash.rs`; the paths of a page in
+//! `pool.rs` use both.
 
 mod bounded;
-mod choose;
 mod full;
+mod recovery;
+mod state;
 mod through;
 
-pub use self::choose::choose;
+pub use self::state::{
+    Begins, Change, at_start, begin, change_to, control_is, in_force, of_log, recovers,
+};
 
 use std::io;
 
 use larder_core::request::Errno;
 use larder_shared::Locked;
 
+use crate::control::Control;
 use crate::error::Failure;
 use crate::file::Fork;
 use crate::flash::Flash;
@@ -30,6 +35,9 @@ use crate::names::Number;
 /// See the module. The default methods are right for a flash that may hold dirty pages and loses them with a crash of the
 /// machine.
 pub trait Policy: Sync {
+    /// As `larder_stat_cache` has it.
+    fn name(&self) -> &'static str;
+
     /// Whether flash never holds dirty pages: the server may continue without it at any time.
     fn disk_suffices(&self) -> bool {
         false
@@ -125,11 +133,11 @@ pub trait Policy: Sync {
         self.drain(flash)
     }
 
-    /// The server is about to write a `pg_control` with this hash, after which it may drop its log of earlier changes.
+    /// The server is about to write this `pg_control`, after which it may drop its log of earlier changes.
     ///
     /// # Errors
     /// If pages on flash cannot be made durable.
-    fn commit_control(&self, _flash: &Flash, _hash: u64) -> Result<(), Failure> {
+    fn commit_control(&self, _flash: &Flash, _control: &Control) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //!
 //! So no page is written back, a flush waits for nothing, and a failure of flash ends caching.
 
+use larder_core::pagelog::LogPolicy;
 use larder_core::request::Errno;
 use larder_shared::Locked;
 
@@ -16,6 +17,10 @@ use crate::names::Number;
 pub struct Through;
 
 impl Policy for Through {
+    fn name(&self) -> &'static str {
+        LogPolicy::Through.name()
+    }
+
     fn disk_suffices(&self) -> bool {
         true
     }

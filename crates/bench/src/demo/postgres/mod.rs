@@ -70,11 +70,11 @@ pub fn measure(options: &DemoOptions, progress: &mut Progress) -> Result<Report>
     let mut demo = Demo { options, tools: &tools, place: &place, tpcc, flash_bytes: 0 };
     let database_bytes = demo.prepare(progress)?;
     let mut rows: Vec<PostgresRow> = Vec::new();
-    for seconds in &scale.checkpoint_seconds {
+    for table in scale.tables() {
         let first = rows.len();
-        for kind in Kind::all() {
+        for (kind, seconds) in table {
             let memory = rows.iter().skip(first).map(|row| row.memory_bytes).max().unwrap_or(0);
-            let row = demo.row(&kind, *seconds, memory, progress);
+            let row = demo.row(&kind, seconds, memory, progress);
             let mut row = row.with_context(|| format!("row {}", kind.name()))?;
             if let Some(off) = rows.get(first) {
                 row.compare(off);

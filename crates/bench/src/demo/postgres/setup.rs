@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::row::Kind;
 use crate::demo::window::Window;
 
 /// How large, and how long.
@@ -27,6 +28,9 @@ pub struct Scale {
     /// Seconds between checkpoints; all rows for each.
     #[serde(skip)]
     pub checkpoint_seconds: Vec<u64>,
+    /// More rows: a policy, and seconds between checkpoints.
+    #[serde(skip)]
+    pub more: Vec<(&'static str, u64)>,
     /// How long each row runs ...
     #[serde(flatten)]
     pub window: Window,
@@ -44,6 +48,7 @@ impl Default for Scale {
             flash_ratio: 0.2,
             clients: 8,
             checkpoint_seconds: vec![30],
+            more: Vec::new(),
             window: Window { warm_up_seconds: 25, measured_seconds: 60 },
             // A checkpoint is spread over almost all of the time until the next begins.
             measured_intervals: 2,
@@ -64,15 +69,28 @@ impl Scale {
         }
     }
 
-    /// Killed in the middle of an interval that is as long as it is by default.
+    /// Killed in the middle of an interval that is as long as it is by default; and of a short one under `full`, whose
+    /// checkpoints write nothing to the disk.
     #[must_use]
     pub fn restart() -> Self {
         Self {
             checkpoint_seconds: vec![300],
+            more: vec![("full", 60)],
             window: Window { warm_up_seconds: 25, measured_seconds: 150 },
             measured_intervals: 0,
             ..Self::default()
         }
+    }
+
+    /// The rows of a table, each with its seconds between checkpoints: the first is without a cache.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Vec<(Kind, u64)>> {
+        let all = |seconds: &u64| Kind::all().into_iter().map(|kind| (kind, *seconds)).collect();
+        let mut tables: Vec<Vec<(Kind, u64)>> = self.checkpoint_seconds.iter().map(all).collect();
+        if let Some(last) = tables.last_mut() {
+            last.extend(self.more.iter().map(|(policy, seconds)| (Kind::On(policy), *seconds)));
+        }
+        tables
     }
 
     /// Seconds that count.

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! While the server recovers after a crash, whichever of `through` and `bounded` is set: writes below the end of a file go to
+//! flash, and to the disk before `pg_control` names a later checkpoint.
+//!
+//! # Invariants
+//! 1. The server drops nothing of its log before it writes a `pg_control` that names a later place to recover from. Before that
+//!    write the disk durably has all dirty pages: those that flash had before the crash, and those that recovery wrote (rule P8).
+//!    Until then a loss of flash only means that the server recovers once more from the same place.
+//! 2. So a flush of a file has nothing to do, although the server flushes all files at the beginning and many at the end.
+//! 3. Files that pages go to meanwhile are noted, and flushed by that drain (`disk.rs`): the server flushes only what it writes
+//!    itself.
+//!
+//! Why not `through` as it is: recovery changes pages in the order of the log, shared buffers evict them again and again, and one
+//! process waits for each write. Why not drain before recovery: most of those pages are changed again by recovery, and would be
+//! written twice.
+
+use larder_core::request::Errno;
+
+use super::Policy;
+use super::bounded::{self, Bounded};
+use super::state;
+use crate::control::Control;
+use crate::error::Failure;
+use crate::file::Fork;
+use crate::flash::Flash;
+use crate::mutant::{Mutant, is_active};
+
+/// See the module.
+pub struct Recovery;
+
+impl Policy for Recovery {
+    fn name(&self) -> &'static str {
+        "recovery"
+    }
+
+    fn absorbs(&self, flash: &Flash) -> Result<bool, Failure> {
+        Bounded.absorbs(flash)
+    }
+
+    fn may_pass_flash(&self) -> bool {
+        Bounded.may_pass_flash()
+    }
+
+    fn cannot_read(&self, flash: &Flash, errno: Errno) {
+        flash.lost(errno, bounded::THEN)
+    }
+
+    fn commit(&self, _: &Flash, _: &Fork, _: u32) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn commit_all(&self, _: &Flash) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn commit_control(&self, flash: &Flash, control: &Control) -> Result<(), Failure> {
+        if state::recovers_from(flash.area(), control) {
+            return Ok(());
+        }
+        if !is_active(Mutant::NoDrain) {
+            self.drain(flash)?;
+        }
+        state::recovered(flash.area(), control);
+        Ok(())
+    }
+
+    fn failed(&self, flash: &Flash, failure: Failure) {
+        Bounded.failed(flash, failure);
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The policy in force. A log that is a part of the database (`full`) has one for the life of its memory. Any other log may hold
+//! dirty pages, and its policy changes while the server runs:
+//!
+//! | the server | flash takes changes ([`Switch::changes`]) | policy |
+//! | --- | --- | --- |
+//! | recovers after a crash ([`Begins::Crash`]) | yes | `recovery.rs` |
+//! | runs | yes, or dirty pages are left | `bounded.rs` |
+//! | runs | no | `through.rs` |
+//!
+//! # Invariants
+//! 1. While the policy is `through`, flash holds no dirty page ([`Switch`]).
+//! 2. A server that recovers from an archive or follows another server takes no changes into flash until a checkpoint of its own:
+//!    up to there its log was written by another server, whose `full_page_writes` is not known.
+//! 3. No process keeps a policy: each operation asks for it. An operation that finds two is right with either, because no two
+//!    processes write a page at the same time, and the page is not dirty when the policy changes to or from `through`.
+
+use larder_core::pagelog::LogPolicy;
+
+use super::Policy;
+use super::bounded::Bounded;
+use super::full::Full;
+use super::recovery::Recovery;
+use super::through::Through;
+use crate::area::{Area, Mark};
+use crate::control::{Control, State};
+use crate::mutant::{Mutant, is_active};
+use crate::switch::Switch;
+
+/// How a server begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// After a clean stop.
+    Stopped,
+    /// With recovery from its own last checkpoint.
+    Crash,
+    /// With recovery from an archive, from a backup, or as a standby.
+    Archive,
+}
+
+/// The policy of the log that a setting needs. `through` and `bounded` share one, so that they can change.
+#[must_use]
+pub fn of_log(setting: LogPolicy) -> LogPolicy {
+    match setting {
+        LogPolicy::Through | LogPolicy::Bounded => LogPolicy::Bounded,
+        LogPolicy::Full => LogPolicy::Full,
+    }
+}
+
+/// The policy in force for a log with this policy.
+#[must_use]
+pub fn in_force(log: LogPolicy, area: &Area) -> &'static dyn Policy {
+    match log {
+        LogPolicy::Full => &Full,
+        LogPolicy::Through | LogPolicy::Bounded if recovers(area) => &Recovery,
+        LogPolicy::Through | LogPolicy::Bounded => match Switch::changes(area).is_off() {
+            true => &Through,
+            false => &Bounded,
+        },
+    }
+}
+
+/// Whether the server recovers after a crash, so that pages of before the crash may be only on flash.
+#[must_use]
+pub fn recovers(area: &Area) -> bool {
+    area.get(Mark::Recovers) != 0
+}
+
+/// The server begins, with this `pg_control`. Flash holds no dirty page, unless it recovers after a crash.
+pub fn begin(area: &Area, begins: Begins, control: &Control, setting: LogPolicy) {
+    let (changes, crashed) = (Switch::changes(area), begins == Begins::Crash);
+    area.set(Mark::RecoversFrom, control.redo);
+    area.set(Mark::Recovers, u64::from(crashed && !is_active(Mutant::RecoversThrough)));
+    area.set(Mark::Follows, u64::from(begins == Begins::Archive));
+    area.set(Mark::Promoted, 0);
+    match begins {
+        Begins::Crash if !is_active(Mutant::RecoversThrough) => changes.on(),
+        Begins::Stopped if setting.holds_dirty() => changes.on(),
+        Begins::Crash | Begins::Stopped | Begins::Archive => changes.set_off(),
+    }
+}
+
+/// Whether a server that recovers after a crash would, with this `pg_control`, recover from the same place again.
+#[must_use]
+pub fn recovers_from(area: &Area, control: &Control) -> bool {
+    control.redo == area.get(Mark::RecoversFrom) && control.state == State::RecoversFromCrash
+}
+
+/// The disk has everything that the server needs with this `pg_control`.
+pub fn recovered(area: &Area, control: &Control) {
+    area.set(Mark::RecoversFrom, control.redo);
+    if control.state != State::RecoversFromCrash {
+        area.set(Mark::Recovers, 0);
+    }
+}
+
+/// `pg_control` was written: notes the first checkpoint after a promotion.
+pub fn control_is(area: &Area, control: &Control) {
+    if area.get(Mark::Follows) == 0 || control.state != State::Runs {
+        return;
+    }
+    match area.get(Mark::Promoted) {
+        0 if !is_active(Mutant::PromotesEarly) => area.set(Mark::Promoted, control.redo.max(1)),
+        first if control.redo > first => area.set(Mark::Follows, 0),
+        _ => {}
+    }
+}
+
+/// The policy with which a server begins, and if it is not that of the setting, until when.
+#[must_use]
+pub fn at_start(setting: LogPolicy, begins: Begins) -> (LogPolicy, Option<&'static str>) {
+    match (begins, setting) {
+        (Begins::Stopped | Begins::Crash, _) | (_, LogPolicy::Through) => (setting, None),
+        (Begins::Archive, LogPolicy::Bounded) => {
+            (LogPolicy::Through, Some("its first checkpoint after a promotion"))
+        }
+        (Begins::Archive, LogPolicy::Full) => {
+            (LogPolicy::Through, Some("a start after a promotion"))
+        }
+    }
+}
+
+/// What a running server does about a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    Nothing,
+    /// Nothing before its next start.
+    NextStart,
+    /// Flash takes changes.
+    Begin,
+    /// Flash takes no changes.
+    End,
+}
+
+/// What this setting means for a log that has this policy.
+#[must_use]
+pub fn change_to(setting: LogPolicy, log: LogPolicy, area: &Area) -> Change {
+    match setting {
+        _ if of_log(setting) != log => Change::NextStart,
+        LogPolicy::Full => Change::Nothing,
+        _ if recovers(area) => Change::Nothing,
+        LogPolicy::Bounded if area.get(Mark::Follows) == 0 => Change::Begin,
+        LogPolicy::Through | LogPolicy::Bounded => Change::End,
+    }
+}
