@@ -102,6 +102,8 @@ pub enum Mark {
     RecoversFrom,
     Follows,
     Promoted,
+    /// Which pages enter flash (`admits.rs`).
+    Admits,
     /// When counters began with zero, in milliseconds since 1970; and what the log's own counters were then.
     ResetAt,
     ResetPut,

@@ -179,8 +179,7 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
         return Err(Unusable::Failed);
     }
     let armed = armed.served()?;
-    let area = Area::of(&armed.memory);
-    area.set(Mark::Switch, switch::after_crash(area.get(Mark::Switch)));
+    let kept = [Mark::Switch, Mark::Admits].map(|mark| Area::of(&armed.memory).get(mark));
     let begins = begins(server).0;
     let armed = match armed.policy().is_part() || earlier::is_ready(&armed, begins) {
         true => armed,
@@ -194,6 +193,9 @@ fn begin_anew(armed: Armed, server: &Instance) -> Result<Armed, Unusable> {
     // The background writer follows the setting.
     let policy = armed.memory.shape().settings.policy;
     begin(&armed, server, begins, policy)?;
+    let area = Area::of(&armed.memory);
+    area.set(Mark::Switch, switch::after_crash(kept[0]));
+    area.set(Mark::Admits, kept[1]);
     Ok(armed)
 }
 
@@ -261,6 +263,7 @@ fn start(server: &Instance, settings: &Settings, wanted: Geometry) -> Result<(),
     // For the stop; without it the next start is cold.
     let _ = Kept::reserve(&directory);
     begin(&armed, server, begins, policy)?;
+    settings.admits.set(&Area::of(&armed.memory));
     Switch::flash(&Area::of(&armed.memory)).on();
     let pages = {
         let pool = armed.join(false).map_err(Unusable::Join)?;

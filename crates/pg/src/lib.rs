@@ -9,7 +9,7 @@
 //! | the ... | file |
 //! | --- | --- |
 //! | paths of a page, and the rules that they keep; lookups on flash | `pool.rs`; `look.rs` |
-//! | pages that are read through a ring (scans), which are not admitted | `ring.rs` |
+//! | pages that are read through a ring (scans), which are not admitted; `larder.admit` | `ring.rs`; `admits.rs` |
 //! | handling of changed pages under `through`, `bounded`, `full` | `policy/` |
 //! | flash, as one process sees it; the process that reads and writes it | `flash.rs`; `flash_process.rs` |
 //! | whether flash is used (`larder.disable()`), and takes changes; a policy that changes | `switch.rs`; `reload.rs`, `following.rs` |
@@ -33,6 +33,7 @@
 //! storage manager: its functions change in minor releases, and those of the C library do not.
 #![deny(unsafe_code)]
 
+mod admits;
 mod ahead;
 mod area;
 mod arm;

@@ -18,6 +18,7 @@ use larder_core::pagelog::{LogPolicy, New};
 use larder_core::request::Errno;
 use larder_shared::{Locked, Pages, now};
 
+use crate::admits;
 use crate::area::{Area, Mark, Record};
 use crate::content;
 use crate::control::Control;
@@ -165,6 +166,9 @@ impl Pool {
         let Record { page, epoch, hash: Some(hash), checksum, .. } = record else {
             return area.count(Mark::CleanScanned);
         };
+        if !admits::clean(area) {
+            return area.count(Mark::CleanKept);
+        }
         let so = || {
             Switch::flash(area).is_on() && (area.epoch(page) == epoch || is_active(Mutant::NoEpoch))
         };
@@ -199,7 +203,8 @@ impl Pool {
     }
 
     fn takes_changes(&self) -> bool {
-        Switch::flash(self.area()).is_on() && Switch::changes(self.area()).is_on()
+        let area = self.area();
+        Switch::flash(area).is_on() && Switch::changes(area).is_on() && admits::written(area)
     }
 
     /// Takes a write below the end of a file. Returns false if flash takes no changes any more, or the page's number was displaced
@@ -334,7 +339,7 @@ impl Pool {
             return self.fail(failure);
         }
         // Pages that extend a relation are written again before they are read.
-        if !enters || content::is_new(bytes) || !self.works() {
+        if !enters || content::is_new(bytes) || !self.works() || !admits::written(self.area()) {
             return;
         }
         let so = || Switch::flash(self.area()).is_on() && self.area().epoch(page) == epoch;

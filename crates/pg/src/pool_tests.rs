@@ -14,6 +14,7 @@ use larder_core::pagelog::{Geometry, Latest, LogPolicy, LogSettings};
 use larder_private::{Directory, Refuse};
 use larder_shared::{Memory, Pages, Shape};
 
+use crate::admits::Admits;
 use crate::area::{Area, Mark};
 use crate::content;
 use crate::file::Fork;
@@ -469,4 +470,23 @@ fn a_long_run_of_writes_enters_only_where_flash_has_an_older_version() {
     // A page from elsewhere.
     rig.write(40, 3);
     assert_eq!(rig.has(40), Some(3));
+}
+
+#[test]
+fn only_clean_or_only_written_pages_enter_if_that_is_set() {
+    for (admits, clean, written) in
+        [(Admits::All, true, true), (Admits::Clean, true, false), (Admits::Dirty, false, true)]
+    {
+        let rig = Rig::new(LogPolicy::Bounded);
+        admits.set(rig.pool.area());
+        rig.read(0, 3, 5);
+        rig.pool.leaves(0, None, || Buf::copy_of(&page_of(5)));
+        assert_eq!(rig.has(3).is_some(), clean, "{admits:?}");
+        assert_eq!(rig.pool.absorb(rig.page(4), &page_of(6)), Ok(written));
+        rig.write(5, 7);
+        assert_eq!(rig.has(5).is_some(), written, "{admits:?}");
+        // The disk has a newer version than flash had.
+        rig.write(3, 8);
+        assert_ne!(rig.has(3), Some(5), "{admits:?}");
+    }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use larder_core::pagelog::{BATCH_PAGES, BATCH_PAGES_MOST, LogPolicy};
 
+use crate::admits::Admits;
 use crate::server;
 
 /// The settings of a server.
@@ -27,6 +28,8 @@ pub struct Settings {
     pub second_chance: bool,
     /// What becomes of changed pages.
     pub policy: LogPolicy,
+    /// Which pages enter flash.
+    pub admits: Admits,
     /// An operation of flash that takes longer is overdue.
     pub flash_timeout: Duration,
     /// Whether the page cache has pages of flash.
@@ -59,6 +62,7 @@ static BATCH: AtomicI32 = AtomicI32::new(0);
 static CHANCE: AtomicBool = AtomicBool::new(false);
 /// A number as the server has it, in MiB.
 static ENDURANCE: AtomicU64 = AtomicU64::new(0);
+static ADMIT: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static POLICY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static TIMEOUT: AtomicI32 = AtomicI32::new(0);
 static PAGE_CACHE: AtomicBool = AtomicBool::new(false);
@@ -218,6 +222,8 @@ pub fn define() {
     // Not an enumeration: with a wrong name the server would continue with the default.
     let what = c"Write policy of changed pages: through (written to the disk at once), bounded (with the next checkpoint) or full (when flash evicts them).";
     define_string(&about(c"larder.policy", what, None), &POLICY, c"through", ON_RELOAD);
+    let what = c"Pages that enter flash when they leave shared buffers: all, clean (those that were not changed) or dirty (those that are written).";
+    define_string(&about(c"larder.admit", what, None), &ADMIT, c"all", AT_START);
     // SAFETY: a function of this type from 15 to 18.
     unsafe {
         if let Some(define) = server::function::<DefineReal>(c"DefineCustomRealVariable") {
@@ -313,12 +319,20 @@ pub fn read(shared_buffers: u64) -> Result<Settings, Refused> {
             .filter(|ms| bounds.contains(ms))
             .ok_or_else(|| bad("flash_timeout", &text, "Say a time from 10ms to 1h."))?,
     };
+    let admits = match get("admit").as_deref() {
+        None => Admits::All,
+        Some(text) => Admits::EVERY
+            .into_iter()
+            .find(|admits| admits.name() == text)
+            .ok_or_else(|| bad("admit", text, "Say all, clean or dirty."))?,
+    };
     Ok(Settings {
         flash_directory: get("flash_directory").unwrap_or_default(),
         flash_bytes: if flash_bytes == 0 { 4 * shared_buffers } else { flash_bytes * MIB },
         batch_pages,
         second_chance: is_on("second_chance", true)?,
         policy: policy()?,
+        admits,
         flash_timeout: Duration::from_millis(timeout_ms),
         flash_page_cache: is_on("flash_page_cache", false)?,
     })
