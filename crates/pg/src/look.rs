@@ -34,9 +34,16 @@ impl Pool {
     pub fn begin_read(&self, page: u64, how: Use) -> Option<Latest> {
         self.area().count(Mark::Reads);
         self.area().tally().read(Number::of_page(page).0.entry());
-        let overdue = self.is_overdue();
-        if (how == Use::Scan || overdue) && self.policy().disk_suffices() {
+        let (overdue, disk_suffices) = (self.is_overdue(), self.policy().disk_suffices());
+        if (how == Use::Scan || overdue) && disk_suffices {
             return None;
+        }
+        if disk_suffices {
+            // Wherever the page is read from, it is the newest version. A wrong answer costs a read of the disk.
+            return Some(match self.flash().log().glance(page, how == Use::Access) {
+                true => Latest::Both,
+                false => Latest::Origin,
+            });
         }
         Some(self.latest(page, how)).filter(|latest| *latest == Latest::Log || !overdue)
     }
@@ -140,7 +147,11 @@ impl Pool {
     pub fn lacks(&self, fork: &Fork, blocks: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for block in blocks {
-            if self.flash().page(fork, block).is_some_and(|page| self.flash().log().has(page)) {
+            if self
+                .flash()
+                .page(fork, block)
+                .is_some_and(|page| self.flash().log().glance(page, false))
+            {
                 continue;
             }
             match runs.last_mut() {

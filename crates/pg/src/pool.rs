@@ -175,7 +175,7 @@ impl Pool {
         if !so() || !self.flash.is_current(page) {
             return area.count(Mark::CleanChanged);
         }
-        if self.flash.log().has(page) {
+        if self.flash.log().glance(page, false) {
             return area.count(Mark::CleanKept);
         }
         let mut buf = copy();
@@ -314,7 +314,7 @@ impl Pool {
     ) -> Result<Writing, Failure> {
         let frames = self.area().frames();
         let ring = !process::writes_for_all() && self.runs.write(page, frames, before_end);
-        let wanted = || self.flash.log().has(page) || self.is_pinned(page);
+        let wanted = || self.flash.log().glance(page, false) || self.is_pinned(page);
         let enters = !ring || wanted() || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
         let stays = whole && self.policy().may_pass_flash() && !is_active(Mutant::DropsEarly);

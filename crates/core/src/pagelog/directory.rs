@@ -13,6 +13,8 @@ use super::words::{DIRTY, Kind, Mark, REFERENCED, VALID, Words, kind_of, page_of
 
 /// Positions that a rebuild prefetches together.
 const TOGETHER: usize = 64;
+/// Slots that a look without the lock passes: chains are short, but a chain that changes meanwhile may lead anywhere.
+const CHAIN_MOST: usize = 16;
 
 impl<M: Deref<Target = [AtomicU64]>> Words<M> {
     fn chain_of(&self, page: u64) -> u32 {
@@ -31,6 +33,22 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
             next = self.next(slot);
         }
         None
+    }
+
+    /// Whether a chain that others may be changing has the page; sets these flags of its slot. A slot that changes meanwhile is
+    /// left alone.
+    pub fn glance(&self, page: u64, flags: u64) -> bool {
+        let mut next = self.chain(self.chain_of(page));
+        for _ in 0..CHAIN_MOST {
+            let Some(slot) = next.checked_sub(1).filter(|slot| *slot < self.blocks) else { break };
+            let word = self.slot(slot);
+            if word & VALID != 0 && page_of(word) == page {
+                self.add_flags(slot, word, flags);
+                return true;
+            }
+            next = self.next(slot);
+        }
+        false
     }
 
     /// Adds a slot with a valid version, and drops an older version of the page.

@@ -72,6 +72,12 @@ impl<H: Host, M: Deref<Target = [AtomicU64]>> PageLog<H, M> {
         self.words.find(page).is_some()
     }
 
+    /// Whether it probably has the page, without the lock: the answer may be wrong while another task changes the log. For callers
+    /// that only save work by it. With `access` a version counts as accessed.
+    pub fn glance(&self, page: u64, access: bool) -> bool {
+        self.words.glance(page, if access { REFERENCED } else { 0 })
+    }
+
     /// Where the newest version of a page is. One that is clean in the log counts as accessed with `access`.
     pub fn latest(&self, page: u64, access: bool) -> Latest {
         let _guard = self.lock();

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::device::Device;
 use super::format::BatchHeader;
+use super::words::{REFERENCED, Words};
 use super::*;
 use crate::buf::{Buf, PAGE};
 use crate::request::Errno;
@@ -284,6 +285,39 @@ fn a_second_chance_keeps_referenced_pages() {
         assert_eq!(log.has(5), chance, "referenced in every lap");
         assert!(!log.has(100));
         assert_eq!(log.status().appended_again > 0, chance);
+    }
+}
+
+#[test]
+fn a_glance_finds_what_the_log_has_and_counts_as_an_access_if_it_is_one() {
+    for access in [true, false] {
+        let rig = Rig::new(LogPolicy::Full, true, 1);
+        let (log, _) = rig.open();
+        for page in 0..3 * u64::from(rig.log.blocks) {
+            now(log.put(page, &bytes_of(page), true)).unwrap();
+            // A look at another page changes nothing for this one.
+            assert!(log.glance(page, false));
+            assert_eq!(log.glance(5.min(page), access), log.has(5.min(page)));
+        }
+        assert_eq!(log.has(5), access, "it has its second chance in every lap");
+        assert!(!log.glance(100, true) && !log.glance(1 << 40, true));
+        now(log.drop_pages(5..6)).unwrap();
+        assert!(!log.glance(5, true));
+    }
+}
+
+#[test]
+fn a_glance_at_chains_that_lead_anywhere_ends() {
+    let memory: Vec<AtomicU64> = (0..words_needed(8)).map(|_| AtomicU64::new(0)).collect();
+    let words = Words::new(memory, 8);
+    let any = |slot: u32| (1..8).map(move |next| (slot, next));
+    for (slot, next) in (0..8).flat_map(any) {
+        (0..8).for_each(|chain| words.set_chain(chain, slot + 1));
+        words.set_next(slot, next + 1);
+        words.set_next(next, slot + 1);
+        assert!(!words.glance(77, REFERENCED));
+        words.set_next(next, u32::MAX);
+        assert!(!words.glance(77, REFERENCED), "no such slot");
     }
 }
 

@@ -227,6 +227,14 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.memory[self.slots_at() + 2 * slot as usize].store(word, Release);
     }
 
+    /// Sets flags of a slot, unless its word is no longer this one.
+    pub fn add_flags(&self, slot: u32, word: u64, flags: u64) {
+        if word & flags != flags {
+            let at = &self.memory[self.slots_at() + 2 * slot as usize];
+            let _ = at.compare_exchange(word, word | flags, Release, Relaxed);
+        }
+    }
+
     /// The slot's checksum.
     pub fn crc(&self, slot: u32) -> u32 {
         self.second_at(slot).load(Relaxed) as u32
