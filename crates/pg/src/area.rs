@@ -32,17 +32,6 @@ pub enum Mark {
     Control,
     /// Hash of the `pg_control` that a process is about to write.
     ControlNext,
-    /// The last write to the server's log (`wal.rs`): segment, end, bytes and hash; and the same of the write that is next.
-    WalTimeline,
-    WalNumber,
-    WalEnd,
-    WalBytes,
-    WalHash,
-    WalNextTimeline,
-    WalNextNumber,
-    WalNextEnd,
-    WalNextBytes,
-    WalNextHash,
     /// The flash file's number in its file system.
     FlashFile,
     /// Hash of the boot in which the memory was created.
@@ -55,32 +44,6 @@ pub enum Mark {
     Absorbing,
     /// Starts of the server's shared memory with this area.
     Starts,
-    /// Pages read into shared buffers.
-    Reads,
-    /// Pages read into shared buffers that flash had.
-    Hits,
-    /// Of these, the pages that were read from the kernel's page cache, because the disk has the same version.
-    Near,
-    /// Pages written by the server.
-    Writes,
-    /// Writes that were admitted to the log.
-    WritesEntered,
-    /// Writes that flash took instead of the disk.
-    Absorbed,
-    /// Pages that were written back from flash to the disk.
-    WrittenBack,
-    /// Clean pages that shared buffers evicted and the log admitted.
-    CleanEntered,
-    /// Clean pages that were not admitted because the log had them.
-    CleanKept,
-    /// Clean pages that were not admitted because they were written, truncated or changed after they were read.
-    CleanChanged,
-    /// Clean pages that were not admitted because there was no room.
-    CleanNoRoom,
-    /// Clean pages that were not admitted because they were read through a ring.
-    CleanScanned,
-    /// Counts the frames that were filled, by all processes.
-    Fills,
     /// Extents that were dropped, emptied or rewritten.
     Retired,
     /// Counts changes of names; the count that `larder.names` has, the end of its rows and their stamp.
@@ -88,8 +51,6 @@ pub enum Mark {
     NamesDurable,
     JournalStamp,
     JournalRows,
-    /// The highest LSN of all pages that flash took.
-    Lsn,
     /// Whether it was reported that an extent has no number, for either reason.
     ToldCrowded,
     ToldWornOut,
@@ -110,18 +71,59 @@ pub enum Mark {
     ResetBatches,
     ResetAgain,
     ResetLeft,
-    /// Bytes written to flash.
-    FlashBytes,
     /// Whether any relation is pinned.
     Pinned,
     /// The layout of the numbers of pages and of the table of names, see [`LAYOUT`].
     Layout,
+    // Counters, apart from what each access reads: a cache line that one process writes costs the others a miss.
+    /// Pages read into shared buffers.
+    Reads = 40,
+    /// Pages read into shared buffers that flash had.
+    Hits,
+    /// Of these, the pages that were read from the kernel's page cache, because the disk has the same version.
+    Near,
+    /// Clean pages that shared buffers evicted and the log admitted.
+    CleanEntered,
+    /// Clean pages that were not admitted because the log had them.
+    CleanKept,
+    /// Clean pages that were not admitted because they were written, truncated or changed after they were read.
+    CleanChanged,
+    /// Clean pages that were not admitted because there was no room.
+    CleanNoRoom,
+    /// Clean pages that were not admitted because they were read through a ring.
+    CleanScanned,
+    /// Pages written by the server.
+    Writes = 48,
+    /// Writes that were admitted to the log.
+    WritesEntered,
+    /// Writes that flash took instead of the disk.
+    Absorbed,
+    /// Pages that were written back from flash to the disk.
+    WrittenBack,
+    /// The highest LSN of all pages that flash took.
+    Lsn,
+    /// Bytes written to flash.
+    FlashBytes,
+    /// Counts the frames that were filled, by all processes.
+    Fills = 56,
+    /// The last write to the server's log (`wal.rs`): segment, end, bytes and hash; and the same of the write that is next.
+    WalTimeline = 64,
+    WalNumber,
+    WalEnd,
+    WalBytes,
+    WalHash,
+    WalNextTimeline,
+    WalNextNumber,
+    WalNextEnd,
+    WalNextBytes,
+    WalNextHash,
 }
 
 /// The layout that this library uses. Memory of another one is not used.
 pub const LAYOUT: u64 = 4;
 
-const MARKS: usize = 64;
+/// Words of marks and counters.
+pub const MARKS: usize = 80;
 const EPOCHS: usize = 1 << 16;
 const FRAME_WORDS: usize = 4;
 /// Segments that can be in [`Area::unflushed`].

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use larder_core::pagelog::LogPolicy;
 use larder_shared::Memory;
 
-use crate::area::Mark;
+use crate::area::{self, Mark};
 use crate::content::crc;
 use crate::control::{self, Control};
 use crate::earlier;
@@ -51,7 +51,7 @@ const FILES: [(bool, &str); 5] = [
 const FLASH: &str = "larder.flash";
 /// Bytes of the shared memory's header, and of the marks.
 const HEADER: usize = 17 * 8;
-const MARKS: usize = 64 * 8;
+const MARKS: usize = 8 * area::MARKS;
 const CRC_ROW: usize = 40;
 
 /// What an earlier start left.
@@ -255,7 +255,7 @@ fn works(place: &Place, run: Run) {
         assert!(fetched.is_none_or(|bytes| bytes.len() == PAGE));
     }
     let page = run.pool.page(&FORK, 3);
-    let written = page.is_some_and(|page| run.pool.absorb(page, &page_of(9)).is_ok());
+    let written = page.is_some_and(|page| run.pool.absorb(page, &page_of(9)) == Ok(true));
     let committed = written && run.pool.commit(&FORK, 0).is_ok();
     let needed = earlier::is_needed(place.data.path(), place.flash.path());
     place.crash(run);
