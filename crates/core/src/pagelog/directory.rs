@@ -35,8 +35,8 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         None
     }
 
-    /// Whether a chain that others may be changing has the page; sets these flags of its slot. A slot that changes meanwhile is
-    /// left alone.
+    /// Whether a chain that others may be changing has the page; sets these flags of its slot. A slot that changes meanwhile stays
+    /// unchanged.
     pub fn glance(&self, page: u64, flags: u64) -> bool {
         let mut next = self.chain(self.chain_of(page));
         for _ in 0..CHAIN_MOST {

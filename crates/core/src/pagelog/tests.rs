@@ -295,7 +295,7 @@ fn a_glance_finds_what_the_log_has_and_counts_as_an_access_if_it_is_one() {
         let (log, _) = rig.open();
         for page in 0..3 * u64::from(rig.log.blocks) {
             now(log.put(page, &bytes_of(page), true)).unwrap();
-            // A look at another page changes nothing for this one.
+            // A glance for another page changes nothing for this one.
             assert!(log.glance(page, false));
             assert_eq!(log.glance(5.min(page), access), log.has(5.min(page)));
         }

@@ -227,7 +227,7 @@ impl<M: Deref<Target = [AtomicU64]>> Words<M> {
         self.memory[self.slots_at() + 2 * slot as usize].store(word, Release);
     }
 
-    /// Sets flags of a slot, unless its word is no longer this one.
+    /// Sets flags of a slot, unless the slot no longer has this word.
     pub fn add_flags(&self, slot: u32, word: u64, flags: u64) {
         if word & flags != flags {
             let at = &self.memory[self.slots_at() + 2 * slot as usize];
