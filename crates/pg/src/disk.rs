@@ -8,7 +8,8 @@
 //! 2. These writes extend no file: the log takes changed pages only below the end of a file.
 //! 3. The server makes these writes durable with its own: its checkpoints flush each file that had writes. Before recovery
 //!    and at the exit it does not, and under `full` a checkpoint relies on flash. Then a `sync` disk flushes what this
-//!    process, or one that died, wrote (`unflushed.rs`). So does each disk while the server recovers (`policy/recovery.rs`).
+//!    process, or one that died, wrote (`unflushed.rs`). While the server recovers each disk notes what it wrote, and one of
+//!    them flushes it in the end (`policy/recovery.rs`).
 //! 4. If the server's own writes are past the page cache (`debug_io_direct`), these are too. The kernel does not keep both kinds
 //!    coherent: a page that this process leaves in the page cache may hide, or later overwrite, the server's newer one.
 
@@ -126,8 +127,13 @@ impl Disk {
     }
 
     /// Whether the server does not flush what is written here.
-    fn syncs(&self) -> bool {
+    fn notes(&self) -> bool {
         self.sync || policy::recovers(&self.area) && !is_active(Mutant::RecoversUnflushed)
+    }
+
+    /// Whether a flush has to flush what was noted.
+    fn flushes(&self) -> bool {
+        self.sync || policy::settles(&self.area)
     }
 
     fn flush_files(&self, noted: &[Number]) -> Vec<Result<(), Errno>> {
@@ -176,7 +182,7 @@ impl Origin for Disk {
                 return Ok(());
             }
         }
-        if self.syncs() {
+        if self.notes() {
             let _latch = member.latch(unflushed::LATCH);
             if !unflushed::note(self.area.unflushed(), number) {
                 self.flush_files(&[number]).into_iter().collect::<Result<(), _>>()?;
@@ -206,7 +212,7 @@ impl Origin for Disk {
     }
 
     fn flush(&self, member: &Member) -> Result<(), Errno> {
-        if !self.syncs() {
+        if !self.flushes() {
             return Ok(());
         }
         let _latch = member.latch(unflushed::LATCH);

@@ -18,7 +18,7 @@ mod state;
 mod through;
 
 pub use self::state::{
-    Begins, Change, at_start, begin, change_to, control_is, in_force, of_log, recovers,
+    Begins, Change, at_start, begin, change_to, control_is, in_force, of_log, recovers, settles,
 };
 
 use std::io;

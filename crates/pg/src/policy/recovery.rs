@@ -57,6 +57,7 @@ impl Policy for Recovery {
         if state::recovers_from(flash.area(), control) {
             return Ok(());
         }
+        state::settle(flash.area());
         if !is_active(Mutant::NoDrain) {
             self.drain(flash)?;
         }

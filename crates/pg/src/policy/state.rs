@@ -60,17 +60,34 @@ pub fn in_force(log: LogPolicy, area: &Area) -> &'static dyn Policy {
     }
 }
 
+/// Values of [`Mark::Recovers`] other than 0.
+const BEGUN: u64 = 1;
+const SETTLES: u64 = 2;
+
 /// Whether the server recovers after a crash, so that pages of before the crash may be only on flash.
 #[must_use]
 pub fn recovers(area: &Area) -> bool {
     area.get(Mark::Recovers) != 0
 }
 
+/// Whether files that pages go to are flushed now, because a later place to recover from is about to be named. Before, a flush
+/// only takes time.
+#[must_use]
+pub fn settles(area: &Area) -> bool {
+    area.get(Mark::Recovers) == SETTLES
+}
+
+/// From now on [`settles`].
+pub fn settle(area: &Area) {
+    area.exchange(Mark::Recovers, BEGUN, SETTLES);
+}
+
 /// The server begins, with this `pg_control`. Flash holds no dirty page, unless it recovers after a crash.
 pub fn begin(area: &Area, begins: Begins, control: &Control, setting: LogPolicy) {
     let (changes, crashed) = (Switch::changes(area), begins == Begins::Crash);
     area.set(Mark::RecoversFrom, control.redo);
-    area.set(Mark::Recovers, u64::from(crashed && !is_active(Mutant::RecoversThrough)));
+    let recovers = crashed && !is_active(Mutant::RecoversThrough);
+    area.set(Mark::Recovers, if recovers { BEGUN } else { 0 });
     area.set(Mark::Follows, u64::from(begins == Begins::Archive));
     area.set(Mark::Promoted, 0);
     match begins {
@@ -89,9 +106,8 @@ pub fn recovers_from(area: &Area, control: &Control) -> bool {
 /// The disk has everything that the server needs with this `pg_control`.
 pub fn recovered(area: &Area, control: &Control) {
     area.set(Mark::RecoversFrom, control.redo);
-    if control.state != State::RecoversFromCrash {
-        area.set(Mark::Recovers, 0);
-    }
+    let continues = control.state == State::RecoversFromCrash;
+    area.set(Mark::Recovers, if continues { BEGUN } else { 0 });
 }
 
 /// `pg_control` was written: notes the first checkpoint after a promotion.
