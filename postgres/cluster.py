@@ -217,10 +217,8 @@ class Cluster:
         self.segments.update(Path(name) for name in re.findall(r"/dev/shm/PostgreSQL\.\d+", maps))
 
     def kill_all(self) -> None:
-        """SIGKILL to all at once."""
-        first = self.postmaster()
-        if first:
-            os.kill(first, signal.SIGSTOP)
+        """SIGKILL to all at once: none sees another's death."""
+        self.signal_all(signal.SIGSTOP)
         self.signal_all(signal.SIGKILL)
         self.wait_gone()
 

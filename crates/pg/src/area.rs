@@ -57,12 +57,11 @@ pub enum Mark {
     /// Whether flash is used, and whether it takes changes, see `switch.rs`.
     Switch,
     Changes,
-    /// Whether the server recovers after a crash, and from where; whether it recovers from an archive or is a standby, and from
-    /// where it would recover when it was promoted (`policy/state.rs`).
+    /// Whether the server recovers after a crash, and from where; whether it recovers from an archive or is a standby
+    /// (`policy/state.rs`).
     Recovers,
     RecoversFrom,
     Follows,
-    Promoted,
     /// Which pages enter flash (`admits.rs`).
     Admits,
     /// When counters began with zero, in milliseconds since 1970; and what the log's own counters were then.

@@ -17,8 +17,12 @@ pub const PATH: &str = "global/pg_control";
 /// The states of a server that matter here (`DBState`; the same from 15 to 18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It was stopped cleanly, or was a standby that was.
+    /// It made a checkpoint as its last change: it was stopped, or its recovery has ended.
     Stopped,
+    /// It was stopped while it recovered, or as a standby.
+    StoppedInRecovery,
+    /// It makes such a checkpoint.
+    Stops,
     /// It recovers from its last checkpoint.
     RecoversFromCrash,
     /// It accepts changes, or did so when it died.
@@ -30,7 +34,9 @@ pub enum State {
 impl State {
     fn of(number: u32) -> Self {
         match number {
-            1 | 2 => Self::Stopped,
+            1 => Self::Stopped,
+            2 => Self::StoppedInRecovery,
+            3 => Self::Stops,
             4 => Self::RecoversFromCrash,
             6 => Self::Runs,
             _ => Self::Other,
@@ -71,30 +77,34 @@ pub struct Control {
     pub catalogs: u32,
     /// The state of the server.
     pub state: State,
+    /// The timeline of its last checkpoint.
+    pub timeline: u64,
     /// The position in the server's log at which recovery begins; earlier segments may be removed.
     pub redo: u64,
 }
 
 impl Control {
-    /// Parses its bytes; the first 48 bytes are the same from 11 to 18.
+    /// Parses its bytes; the first 52 bytes are the same from 11 to 18.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let system = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let (catalogs, state) = (number(12)?, number(16)?);
+        let (catalogs, state, timeline) = (number(12)?, number(16)?, u64::from(number(48)?));
         let redo = u64::from_le_bytes(bytes.get(40..48)?.try_into().ok()?);
-        Some(Self { hash: hash(bytes), system, catalogs, state: State::of(state), redo })
+        let state = State::of(state);
+        Some(Self { hash: hash(bytes), system, catalogs, state, timeline, redo })
     }
 
     /// One that is too short to be understood: as if it ended all recovery.
     fn unknown(hash: u64) -> Self {
-        Self { hash, system: 0, catalogs: 0, state: State::Other, redo: u64::MAX }
+        let state = State::Other;
+        Self { hash, system: 0, catalogs: 0, state, timeline: 0, redo: u64::MAX }
     }
 
     /// Whether the server was stopped cleanly.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.state == State::Stopped
+        matches!(self.state, State::Stopped | State::StoppedInRecovery)
     }
 
     /// Reads it.

@@ -167,9 +167,9 @@ impl Origin for Disk {
         {
             let _latch = member.latch(number.latch(block));
             let Some((path, first)) = self.path(number) else { return Ok(()) };
-            // Pages that were truncated meanwhile are not in the log.
+            // Pages that were truncated meanwhile are not in the log, or have a newer version, which the disk has too.
             let left: Vec<usize> =
-                (0..pages.len()).filter(|i| member.log_has(page + *i as u64)).collect();
+                (0..pages.len()).filter(|i| member.log_has_dirty(page + *i as u64)).collect();
             for run in left.chunk_by(|a, b| a + 1 == *b) {
                 let pages = &pages[run[0]..=run[run.len() - 1]];
                 let block = first + block + run[0] as u64;

@@ -30,6 +30,7 @@ use crate::kept::{Kept, SETTLED};
 use crate::memory::{self, How, Start, is_same};
 use crate::mutant::{Mutant, is_active};
 use crate::policy::Begins;
+use crate::pool::Pool;
 use crate::server::{Level, report};
 use crate::{part, wal};
 
@@ -156,11 +157,14 @@ pub fn is_ready(armed: &Armed, begins: Begins) -> bool {
     let done = armed.join(true).map_err(Unusable::Join).and_then(|pool| {
         // If flash hangs, the server recovers without it.
         pool.flash().hurry(true);
-        let log = pool.flash().log();
-        Ok(match begins {
-            Begins::Crash => now(log.drain_ahead(log.undrained())).map(drop).map_err(Failure::Disk),
-            Begins::Stopped | Begins::Archive => pool.drain(),
-        }?)
+        match begins {
+            Begins::Crash => {
+                // A process may have died between a change and its note of it.
+                pool.area().made_all_dirty(pool.pages().status().head);
+                Ok(write_some(&pool)?)
+            }
+            Begins::Stopped | Begins::Archive => Ok(pool.drain()?),
+        }
     });
     if let Err(error) = &done {
         let what = format!(
@@ -169,6 +173,16 @@ pub fn is_ready(armed: &Armed, begins: Begins) -> bool {
         report(Level::Warning, &what, "The server recovers from its last checkpoint.");
     }
     done.is_ok()
+}
+
+/// Writes the first dirty pages.
+fn write_some(pool: &Pool) -> Result<(), Failure> {
+    let (log, dirty) = (pool.flash().log(), || pool.pages().status().dirty);
+    let (before, mut left) = (dirty(), log.undrained());
+    while dirty() == before && before > 0 && !left.is_empty() {
+        left.start = now(log.drain_ahead(left.clone())).map_err(Failure::Disk)?;
+    }
+    Ok(())
 }
 
 /// Whether no program has changed the data directory since.

@@ -42,6 +42,8 @@ pub enum Mutant {
     DisabledAbsorbs,
     /// Flash drops a dirty page before the disk has its new version (rule P4).
     DropsEarly,
+    /// Flash keeps a clean page until the disk has its new version (rule P4).
+    KeepsClean,
     /// A flush of a file relies on what naps of the checkpointer wrote back (rule P14).
     AheadDrains,
 }
@@ -74,6 +76,7 @@ pub fn is_active(mutant: Mutant) -> bool {
         "enable-serves-old" => Some(Mutant::EnableServesOld),
         "disabled-absorbs" => Some(Mutant::DisabledAbsorbs),
         "drops-early" => Some(Mutant::DropsEarly),
+        "keeps-clean" => Some(Mutant::KeepsClean),
         "ahead-drains" => Some(Mutant::AheadDrains),
         other => {
             eprintln!("larder: {VARIABLE} names no bug: {other}");
@@ -97,7 +100,8 @@ mod tests {
     use super::VARIABLE;
 
     /// Those that these tests catch. `postgres/kills` has a server for the others.
-    const HERE: [&str; 19] = [
+    const HERE: [&str; 20] = [
+        "keeps-clean",
         "no-drain",
         "recovers-unflushed",
         "recovers-through",

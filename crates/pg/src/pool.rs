@@ -64,7 +64,7 @@ pub struct Writing {
     epoch: u64,
     /// It is admitted afterwards.
     enters: bool,
-    /// Flash still has its older version, see [`Policy::may_pass_flash`].
+    /// Flash still has its older version, which is dirty, see [`Policy::may_pass_flash`].
     stays: bool,
 }
 
@@ -317,7 +317,10 @@ impl Pool {
         let wanted = || self.flash.log().glance(page, false) || self.is_pinned(page);
         let enters = !ring || wanted() || is_active(Mutant::ScanEnters);
         let epoch = self.area().raise(page);
-        let stays = whole && self.policy().may_pass_flash() && !is_active(Mutant::DropsEarly);
+        // A clean version is dropped first: if this process dies after the write, a later read would find it on flash.
+        let dirty = || self.flash.log().has_dirty(page) || is_active(Mutant::KeepsClean);
+        let stays =
+            whole && self.policy().may_pass_flash() && dirty() && !is_active(Mutant::DropsEarly);
         if !stays {
             self.drop_page(page)?;
         }

@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //! 1. Flash takes no change after the last drain ([`Switch::begin_off`]).
-//! 2. The background writer never drains for longer than between its rounds, so it answers signals meanwhile.
+//! 2. The background writer writes back for as long as between its rounds, so it answers signals meanwhile; only the last drain,
+//!    which finds few dirty pages, has no limit.
 //!
 //! Why not the sizes: the tables in shared memory, which all processes have mapped, are made for one size.
 

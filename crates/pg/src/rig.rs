@@ -42,7 +42,7 @@ pub struct Run {
 }
 
 pub fn control(hash: u64) -> Control {
-    Control { hash, system: 77, catalogs: 1, state: State::Runs, redo: 0 }
+    Control { hash, system: 77, catalogs: 1, state: State::Runs, timeline: 1, redo: 0 }
 }
 
 /// What flash has of a page.

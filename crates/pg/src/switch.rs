@@ -2,11 +2,13 @@
 //! Switches of the cache, for all processes of the server at once: whether flash is used at all (`larder.disable()` and
 //! `larder.enable()`), and whether it takes changed pages instead of the disk (`policy/state.rs`, `reload.rs`).
 //!
-//! | state | flash takes changes | flash holds dirty pages |
-//! | --- | --- | --- |
-//! | on | yes | yes |
-//! | draining | no | yes |
-//! | off | no | no |
+//! | state | flash takes changes | flash holds dirty pages | flash is read (first switch), gets copies of clean pages |
+//! | --- | --- | --- | --- |
+//! | on | yes | yes | yes |
+//! | draining | no | yes | it is read |
+//! | off | no | no | no |
+//!
+//! The second switch affects only the first two columns.
 //!
 //! # Invariants
 //! 1. While a switch is off, flash holds no dirty page. A change is appended only if both switches are on, which is checked

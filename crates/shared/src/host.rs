@@ -189,10 +189,10 @@ impl Member {
         self.0.memory.control(Control::Ahead).store(self.me(), Release);
     }
 
-    /// Whether the log holds a version of the page.
+    /// Whether the log has a dirty version of the page.
     #[must_use]
-    pub fn log_has(&self, page: u64) -> bool {
-        self.log().has(page)
+    pub fn log_has_dirty(&self, page: u64) -> bool {
+        self.log().has_dirty(page)
     }
 
     fn log(&self) -> PageLog<Self, Words> {

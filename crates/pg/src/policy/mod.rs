@@ -17,6 +17,8 @@ mod recovery;
 mod state;
 mod through;
 
+#[cfg(test)]
+pub use self::state::settle;
 pub use self::state::{
     Begins, Change, at_start, begin, change_to, control_is, in_force, of_log, recovers, settles,
 };
@@ -54,7 +56,7 @@ pub trait Policy: Sync {
     /// If they no longer do, and dirty pages cannot be written back.
     fn absorbs(&self, flash: &Flash) -> Result<bool, Failure>;
 
-    /// Whether a write that flash is to take may go to the disk instead, if flash takes too long. Then flash keeps its version
+    /// Whether a write that flash is to take may go to the disk instead, if flash takes too long. Then flash keeps a dirty version
     /// until the disk has the new one: a checkpoint in between must find one of them.
     fn may_pass_flash(&self) -> bool {
         false

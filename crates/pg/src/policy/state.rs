@@ -11,7 +11,9 @@
 //! # Invariants
 //! 1. While the policy is `through`, flash holds no dirty page ([`Switch`]).
 //! 2. A server that recovers from an archive or follows another server takes no changes into flash until a checkpoint of its own:
-//!    up to there its log was written by another server, whose `full_page_writes` is not known.
+//!    up to there its log was written by another server, whose `full_page_writes` is not known. If it is promoted and dies before
+//!    that checkpoint, its recovery takes them all the same: recovery writes pages in the middle of its log in any case, as it does
+//!    without the library, and flash keeps none of them.
 //! 3. No process keeps a policy: each operation asks for it. An operation that finds two is right with either, because no two
 //!    processes write a page at the same time, and the page is not dirty when the policy changes to or from `through`.
 
@@ -25,12 +27,13 @@ use super::through::Through;
 use crate::area::{Area, Mark};
 use crate::control::{Control, State};
 use crate::mutant::{Mutant, is_active};
-use crate::switch::Switch;
+use crate::settings;
+use crate::switch::{Draining, Switch};
 
 /// How a server begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
-    /// After a clean stop.
+    /// After a stop, with a disk that has everything.
     Stopped,
     /// With recovery from its own last checkpoint.
     Crash,
@@ -77,9 +80,13 @@ pub fn settles(area: &Area) -> bool {
     area.get(Mark::Recovers) == SETTLES
 }
 
-/// From now on [`settles`].
-pub fn settle(area: &Area) {
+/// The disk is about to get all pages, see [`settles`], because this `pg_control` will be written. Under `through` flash takes no
+/// changes from now on, if recovery ends with it; [`recovered`] gets the result.
+pub fn settle(area: &Area, control: &Control) -> Option<Draining> {
     area.exchange(Mark::Recovers, BEGUN, SETTLES);
+    let through = || settings::policy().is_ok_and(|setting| setting == LogPolicy::Through);
+    let ends = control.state != State::RecoversFromCrash && through();
+    ends.then(|| Switch::changes(area).begin_off()).flatten()
 }
 
 /// The server begins, with this `pg_control`. Flash holds no dirty page, unless it recovers after a crash.
@@ -89,7 +96,6 @@ pub fn begin(area: &Area, begins: Begins, control: &Control, setting: LogPolicy)
     let recovers = crashed && !is_active(Mutant::RecoversThrough);
     area.set(Mark::Recovers, if recovers { BEGUN } else { 0 });
     area.set(Mark::Follows, u64::from(begins == Begins::Archive));
-    area.set(Mark::Promoted, 0);
     match begins {
         Begins::Crash if !is_active(Mutant::RecoversThrough) => changes.on(),
         Begins::Stopped if setting.holds_dirty() => changes.on(),
@@ -97,28 +103,38 @@ pub fn begin(area: &Area, begins: Begins, control: &Control, setting: LogPolicy)
     }
 }
 
-/// Whether a server that recovers after a crash would, with this `pg_control`, recover from the same place again.
+/// Whether a server that recovers after a crash would, with this `pg_control`, recover from the same place again: it begins to, or
+/// begins its last checkpoint.
 #[must_use]
 pub fn recovers_from(area: &Area, control: &Control) -> bool {
-    control.redo == area.get(Mark::RecoversFrom) && control.state == State::RecoversFromCrash
+    control.redo == area.get(Mark::RecoversFrom)
+        && matches!(control.state, State::RecoversFromCrash | State::Stops)
 }
 
 /// The disk has everything that the server needs with this `pg_control`.
-pub fn recovered(area: &Area, control: &Control) {
+pub fn recovered(area: &Area, control: &Control, ends: Option<Draining>) {
+    if let Some(ends) = ends {
+        // If another process turned it on meanwhile, the policy is `bounded`.
+        let _ = Switch::changes(area).end_off(ends);
+    }
     area.set(Mark::RecoversFrom, control.redo);
     let continues = control.state == State::RecoversFromCrash;
     area.set(Mark::Recovers, if continues { BEGUN } else { 0 });
 }
 
-/// `pg_control` was written: notes the first checkpoint after a promotion.
+/// `pg_control` was written: notes the first checkpoint of a server that followed another one. After a promotion it is on the
+/// timeline that the server writes to; a checkpoint of the other server, at which a restartpoint ends late, is not. A server that
+/// only recovered from an archive or a backup ends that with a checkpoint, like a stop.
 pub fn control_is(area: &Area, control: &Control) {
-    if area.get(Mark::Follows) == 0 || control.state != State::Runs {
-        return;
-    }
-    match area.get(Mark::Promoted) {
-        0 if !is_active(Mutant::PromotesEarly) => area.set(Mark::Promoted, control.redo.max(1)),
-        first if control.redo > first => area.set(Mark::Follows, 0),
-        _ => {}
+    let own =
+        || control.timeline == area.get(Mark::WalTimeline) || is_active(Mutant::PromotesEarly);
+    let is_first = match control.state {
+        State::Stopped => true,
+        State::Runs => own(),
+        _ => false,
+    };
+    if is_first {
+        area.set(Mark::Follows, 0);
     }
 }
 
