@@ -46,6 +46,13 @@ fn died(place: &Place) -> Run {
     place.begin(LogPolicy::Through, Begins::Crash).unwrap()
 }
 
+/// Another relation, with as many pages.
+fn other_file(place: &Place) -> Fork {
+    let of = |name| place.data.path().join("base/5").join(name);
+    std::fs::copy(of("100"), of("200")).unwrap();
+    Fork { relation: 200, ..FORK }
+}
+
 fn recovers(redo: u64) -> Control {
     Control { redo, state: State::RecoversFromCrash, ..control(2) }
 }
@@ -186,14 +193,13 @@ fn a_change_whose_process_died_before_it_was_noted_is_written_back_too() {
     let place = Place::new();
     let run = place.start(LogPolicy::Bounded).unwrap();
     put_a_batch(&run, 10);
-    let page = run.pool.page(&Fork { relation: 200, ..FORK }, 4).unwrap();
-    std::fs::copy(place.data.path().join("base/5/100"), place.data.path().join("base/5/200"))
-        .unwrap();
+    let other = other_file(&place);
+    let page = run.pool.page(&other, 4).unwrap();
     // As far as the log: the process dies there.
     now(run.pool.flash().log().put_if(page, &page_of(9), true, || true)).unwrap().unwrap();
     drop(run);
     let run = place.begin(LogPolicy::Bounded, Begins::Crash).unwrap();
-    run.pool.settle(&Fork { relation: 200, ..FORK }, 0).unwrap();
+    run.pool.settle(&other, 0).unwrap();
     assert_eq!(run.pool.pages().status().dirty, 0);
 }
 
@@ -201,10 +207,13 @@ fn a_change_whose_process_died_before_it_was_noted_is_written_back_too() {
 fn files_that_get_pages_during_recovery_are_flushed_before_it_ends() {
     let place = Place::new();
     let run = died(&place);
+    // The start has noted the first file.
+    let other = other_file(&place);
+    run.put(&other, 4, 9);
     let noted = || run.pool.area().unflushed().iter().filter(|w| w.load(Relaxed) != 0).count();
     // As an eviction does: a flush before the end would only take time.
     run.pool.flash().drain().unwrap();
-    assert_eq!((on_disk(&place, 4), noted()), (9, 1));
+    assert_eq!((on_disk(&place, 4), noted()), (9, 2));
     run.pool.commit_control(&Control { redo: 20, ..control(3) }).unwrap();
     assert_eq!(noted(), 0);
 }
