@@ -9,11 +9,11 @@ use larder_core::config::{
 };
 use larder_core::exec::Nanos;
 use larder_core::pagelog::{BATCH_PAGES_MOST, LogPolicy};
-use larder_core::policy::admission::{Class, SelectiveSettings};
+use larder_core::policy::admission::{Class, Schedule, SelectiveSettings};
 use larder_io::format_size;
 
 use crate::setting::BadSetting;
-use crate::units::{format_span, ratio, size, span};
+use crate::units::{format_span, format_time_of_day, ratio, size, span, time_of_day};
 
 /// The effect of a client write on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -98,6 +98,19 @@ pub struct ChoiceArgs {
     /// Span between the end of one update and the start of the next [prwc, proc: 1h]
     #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
     pub update_period: Option<Nanos>,
+    /// Times of day at which updates begin, in UTC, instead of --update-period
+    #[arg(
+        long, value_delimiter = ',', value_parser = time_of_day, value_name = "HH:MM,..",
+        conflicts_with = "update_period", hide_short_help = true
+    )]
+    pub update_at: Option<Vec<Nanos>>,
+    /// Exchange units only after this span without a client request; 0: at any time [prwc, proc: 0]
+    #[arg(long, value_parser = span, value_name = "SPAN", hide_short_help = true)]
+    pub update_idle: Option<Nanos>,
+    /// Do not log which regions are dirty: writes to cached units wait for no record, and all units count as dirty after a
+    /// restart [accepted with prwc]
+    #[arg(long, hide_short_help = true)]
+    pub assume_dirty: bool,
     /// Reference factor above which a unit is hot; each request adds 20 [prwc, proc: 50]
     #[arg(long, alias = "update-hot", value_name = "N", hide_short_help = true)]
     pub update_hot_factor: Option<u16>,
@@ -110,6 +123,14 @@ pub struct ChoiceArgs {
 }
 
 impl ChoiceArgs {
+    /// Whether a setting of periodic update is given.
+    pub fn has_periodic(&self) -> bool {
+        self.update_period.is_some()
+            || self.update_at.is_some()
+            || self.update_idle.is_some()
+            || self.update_hot_factor.is_some()
+    }
+
     /// Whether a setting of selective admission is given.
     pub fn has_selective(&self) -> bool {
         self.populate_workers.is_some()
@@ -166,13 +187,26 @@ pub fn choices(name: &str, args: &ChoiceArgs) -> Result<Choices> {
     }
     match choices.periodic_mut() {
         Some(settings) => {
-            settings.period = args.update_period.unwrap_or(settings.period);
+            if let Some(period) = args.update_period {
+                settings.schedule = Schedule::Every(period);
+            }
+            if let Some(times) = &args.update_at {
+                settings.schedule = Schedule::At(times.clone());
+            }
+            settings.idle = args.update_idle.unwrap_or(settings.idle);
             settings.hot = args.update_hot_factor.unwrap_or(settings.hot);
         }
-        None if args.update_period.is_some() || args.update_hot_factor.is_some() => {
+        None if args.has_periodic() => {
             bail!("--update-*: accepted with periodic update only (--preset prwc or proc)");
         }
         None => {}
+    }
+    choices.dirty_log = !args.assume_dirty;
+    if args.assume_dirty && choices.write != WritePolicy::WriteBack {
+        bail!(BadSetting::new(
+            "assume_dirty",
+            "accepted with write-back of units only (--preset prwc)"
+        ));
     }
     if args.update_period == Some(0) {
         bail!(BadSetting::of("update_period", 0, "accepted above 0"));
@@ -306,7 +340,14 @@ pub fn decided(choices: &Choices) -> Vec<(&'static str, Vec<String>)> {
         decided.extend(decided_selective(settings));
     }
     if let AdmissionChoice::Periodic(settings) = &choices.admission {
-        decided.push(("update_period", vec![format_span(settings.period)]));
+        match &settings.schedule {
+            Schedule::Every(period) => decided.push(("update_period", vec![format_span(*period)])),
+            Schedule::At(times) => {
+                let times = times.iter().map(|at| format_time_of_day(*at)).collect();
+                decided.push(("update_at", times));
+            }
+        }
+        decided.push(("update_idle", vec![format_span(settings.idle)]));
         decided.push(("update_hot_factor", vec![settings.hot.to_string()]));
     }
     if let AdmissionChoice::OnExit(settings) = &choices.admission {

@@ -3,6 +3,8 @@
 
 use larder_core::exec::Nanos;
 
+const MINUTE: Nanos = 60_000_000_000;
+
 /// A size in bytes.
 pub fn size(text: &str) -> Result<u64, String> {
     larder_io::parse_size(text).map_err(|e| e.to_string())
@@ -37,6 +39,23 @@ pub fn format_span(ns: Nanos) -> String {
     let units = units.into_iter().chain([("ms", 1_000_000), ("us", 1000), ("ns", 1)]);
     let whole = units.into_iter().find(|(_, scale)| ns.is_multiple_of(*scale));
     whole.map(|(unit, scale)| format!("{}{unit}", ns / scale)).unwrap_or_default()
+}
+
+/// A time of day, as nanoseconds after midnight.
+pub fn time_of_day(text: &str) -> Result<Nanos, String> {
+    let digits = |text: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
+    let parts = text.split_once(':').filter(|(hours, minutes)| digits(hours) && digits(minutes));
+    let number = |text: &str| text.parse::<Nanos>().unwrap_or(Nanos::MAX);
+    match parts.map(|(hours, minutes)| (number(hours), number(minutes))) {
+        Some((hours @ 0..24, minutes @ 0..60)) => Ok((hours * 60 + minutes) * MINUTE),
+        _ => Err(format!("got '{text}', accepted 00:00 to 23:59, as 03:30")),
+    }
+}
+
+/// Writes a time of day.
+pub fn format_time_of_day(at: Nanos) -> String {
+    let minutes = at / MINUTE;
+    format!("{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
 fn span_error(text: &str) -> String {
@@ -95,6 +114,12 @@ mod tests {
         assert_eq!((mode("0660"), mode("0777")), (Ok(0o660), Ok(0o777)));
         for bad in ["", "0", "660", "432", "0o660", "01777", "0440", "0668", "-0660"] {
             assert!(mode(bad).is_err(), "{bad}");
+        }
+        for text in ["00:00", "03:30", "23:59"] {
+            assert_eq!(time_of_day(text).map(format_time_of_day), Ok(text.to_owned()));
+        }
+        for bad in ["", "3:30", "24:00", "12:60", "12", "-1:00", "12:00:00", "+1:00"] {
+            assert!(time_of_day(bad).is_err(), "{bad}");
         }
         assert_eq!(ratio("35%"), Ok(0.35));
         assert_eq!(ratio("0.1"), Ok(0.1));

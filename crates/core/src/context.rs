@@ -10,7 +10,7 @@ use crate::buf::Buf;
 use crate::claims::Claims;
 use crate::config::{AdmissionChoice, Limits};
 use crate::event::Events;
-use crate::exec::{DevId, Exec};
+use crate::exec::{DevId, Exec, Nanos};
 use crate::flash::InFlight;
 use crate::origin::Origin;
 use crate::out_of_use::Fence;
@@ -38,6 +38,8 @@ pub(crate) struct Context {
     replies: RefCell<VecDeque<Reply>>,
     pub runs: Runs,
     open: Cell<u64>,
+    /// When the newest request was taken.
+    opened_at: Cell<Option<Nanos>>,
 }
 
 impl Context {
@@ -67,6 +69,7 @@ impl Context {
             replies: RefCell::default(),
             runs: Runs::default(),
             open: Cell::new(0),
+            opened_at: Cell::new(None),
         })
     }
 
@@ -78,6 +81,17 @@ impl Context {
     /// A request was taken; it is open until [`reply`](Self::reply).
     pub(crate) fn opened(&self) {
         self.open.set(self.open.get() + 1);
+        self.opened_at.set(Some(self.exec.now()));
+    }
+
+    /// How long it takes at least until no client has sent a request for a time `idle`; `None` if so, and no request is open.
+    pub(crate) fn busy_for(&self, idle: Nanos) -> Option<Nanos> {
+        let since = self.opened_at.get().map_or(Nanos::MAX, |at| self.exec.now() - at);
+        match idle {
+            0 => None,
+            _ if self.open() > 0 => Some(idle),
+            _ => idle.checked_sub(since).filter(|left| *left > 0),
+        }
     }
 
     /// Answers a client.

@@ -157,6 +157,16 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("dirty-not-logged", "9", "dirty data is not logged as dirty"),
     mutant("checkpoint-forgets-dirty", "9", "a checkpoint does not record the dirty regions"),
+    mutant(
+        "admitted-as-clean",
+        "9",
+        "without a dirty log, a unit is logged as clean when it is cached",
+    ),
+    mutant(
+        "all-dirty-early",
+        "9",
+        "without a dirty log, writes wait for no record before a checkpoint has all units as dirty",
+    ),
     mutant("leave-without-write-back", "9", "a dirty unit is evicted without write-back"),
     mutant("leave-without-origin-flush", "9", "a unit is evicted before the origin is flushed"),
     mutant("own-before-flush", "9", "a unit is logged as owned by flash before flash is flushed"),

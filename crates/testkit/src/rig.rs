@@ -12,6 +12,7 @@ use larder_core::config::{
 use larder_core::exec::{DevId, Io, IoId, IoKind, MILLISECOND, Nanos};
 use larder_core::format::Wishes;
 use larder_core::pagelog::LogPolicy;
+use larder_core::policy::admission::Schedule;
 use larder_core::policy::admission::{Class, SelectiveSettings};
 use larder_front::fuse::FuseDoor;
 use larder_front::fuse::mount::Terms;
@@ -138,7 +139,8 @@ fn choices(setup: &Setup) -> Choices {
                 choices.durability = Durability::Log;
             }
             AdmissionChoice::Periodic(settings) => {
-                (settings.period, settings.hot) = (20 * MILLISECOND, 5);
+                settings.schedule = Schedule::Every(20 * MILLISECOND);
+                settings.hot = 5;
                 choices.durability = Durability::Journal;
             }
             _ => {}

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Budgets and time limits: the flags and their checks.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use larder_core::config::Limits;
 use larder_core::exec::{Nanos, SECOND};
+use larder_core::policy::admission::DAY;
 use larder_io::{ServerBounds, format_size};
 use larder_volume::ClientLimits;
 use larder_volume::budget::{Budget, LEAST_BYTES};
@@ -88,6 +89,13 @@ pub fn client_memory(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The time of day, in UTC, at moment 0 of the clock that the volumes read.
+fn time_of_day_at_zero() -> Nanos {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let of_day = (now.as_nanos() % u128::from(DAY)) as Nanos;
+    (of_day + DAY - larder_io::clock::now() % DAY) % DAY
+}
+
 impl LimitArgs {
     /// The limits that the user set.
     pub fn limits(&self) -> Result<Limits> {
@@ -110,6 +118,7 @@ impl LimitArgs {
             flash_timeout: self.flash_timeout,
             flash_dead_after: self.flash_dead_after,
             flash_errors: self.flash_errors_per_minute,
+            time_of_day: time_of_day_at_zero(),
             ..Limits::default()
         })
     }

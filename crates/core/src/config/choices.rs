@@ -334,6 +334,8 @@ pub struct Choices {
     pub balance: Option<BalanceSettings>,
     /// How long a journal of a clean cache keeps regions under write touched; `None`: until the next checkpoint.
     pub touch: Option<TouchSettings>,
+    /// Whether a journal under write-back records which regions are dirty (PRWC 2.8.4).
+    pub dirty_log: bool,
 }
 
 impl Choices {

@@ -20,6 +20,8 @@ pub struct Limits {
     pub flash_errors: u32,
     /// See [`Limits::flash_errors`].
     pub flash_error_window: Nanos,
+    /// The time of day at moment 0 of the engine's clock, for updates at times of day.
+    pub time_of_day: Nanos,
     /// Interval at which changes of units are logged if metadata is durable. A crash loses the changes of one interval.
     pub checkpoint: Nanos,
 }
@@ -34,6 +36,7 @@ impl Default for Limits {
             flash_dead_after: 30 * SECOND,
             flash_errors: 16,
             flash_error_window: 60 * SECOND,
+            time_of_day: 0,
             checkpoint: SECOND,
         }
     }

@@ -113,6 +113,7 @@ pub const PRESETS: &[Preset] = &[
             durability: Durability::Volatile,
             balance: None,
             touch: None,
+            dirty_log: true,
         },
     },
     Preset {
@@ -134,6 +135,7 @@ pub const PRESETS: &[Preset] = &[
             durability: Durability::Volatile,
             balance: None,
             touch: None,
+            dirty_log: true,
         },
     },
     Preset {
@@ -155,6 +157,7 @@ pub const PRESETS: &[Preset] = &[
             durability: Durability::Volatile,
             balance: None,
             touch: None,
+            dirty_log: true,
         },
     },
     Preset {
@@ -179,6 +182,7 @@ pub const PRESETS: &[Preset] = &[
             durability: Durability::Volatile,
             balance: None,
             touch: None,
+            dirty_log: true,
         },
     },
 ];
@@ -222,6 +226,7 @@ fn sce() -> Choices {
         durability: Durability::Journal,
         balance: None,
         touch: None,
+        dirty_log: true,
     }
 }
 
@@ -262,6 +267,7 @@ fn face(second_chance: bool) -> Choices {
         durability: Durability::Log,
         balance: None,
         touch: None,
+        dirty_log: true,
     }
 }
 
@@ -279,6 +285,7 @@ fn periodic(write: WritePolicy) -> Choices {
         durability: Durability::Journal,
         balance: None,
         touch: None,
+        dirty_log: true,
     }
 }
 

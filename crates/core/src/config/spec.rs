@@ -80,6 +80,8 @@ pub(crate) enum FlashCopy {
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBackSpec {
     pub slots: SlotSpec,
+    /// Whether the journal records which regions are dirty; else all count as dirty after a restart.
+    pub dirty_log: bool,
     pub balance: Option<BalanceSettings>,
 }
 
@@ -185,7 +187,8 @@ fn write_back(choices: &Choices) -> Result<WriteBackSpec, Rejected> {
             "write-back with periodic admission",
         );
     }
-    Ok(WriteBackSpec { slots: slots(choices)?, balance: choices.balance })
+    let Choices { balance, dirty_log, .. } = *choices;
+    Ok(WriteBackSpec { slots: slots(choices)?, dirty_log, balance })
 }
 
 fn clean(choices: &Choices, flash_copy: FlashCopy) -> Result<KindSpec, Rejected> {

@@ -36,6 +36,8 @@ pub(crate) trait Checkpointed: Journal {
     async fn flush_devices(&self, before: &mut Self::Before) -> Result<bool, LogFailed>;
     /// Logs some changed units; returns whether there are more.
     async fn log_batch(&self) -> Result<bool, LogFailed>;
+    /// A checkpoint is durable.
+    fn completed(&self) {}
 }
 
 /// The task of the checkpointer.
@@ -81,7 +83,11 @@ async fn checkpoint<J: Checkpointed>(journal: &J) -> Result<(), LogFailed> {
     log.note_snapshot(J::carries);
     let mut before = journal.begin();
     match durable_payload(journal, half, &mut before).await {
-        Ok(payload_crc) => log.switch_to(Switch { half, generation, payload_crc }).await,
+        Ok(payload_crc) => {
+            log.switch_to(Switch { half, generation, payload_crc }).await?;
+            journal.completed();
+            Ok(())
+        }
         Err(failed) => {
             log.forget_snapshot();
             journal.restore(before);

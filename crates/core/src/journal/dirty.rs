@@ -3,8 +3,13 @@
 //!
 //! It persists the cache's [`DirtyMap`]. A unit is logged when it is wholly cached, clean, and durable on both devices; a
 //! region is logged as dirty before the first write to it. A checkpoint does not change this state.
+//!
+//! **Without a dirty log** (PRWC 2.8.4, its second choice) a unit is logged as wholly dirty as soon as it is cached, so that no
+//! later write waits for a record. After a restart all units count as dirty, and are written back before they are evicted. A run
+//! that begins with the state of a run with a dirty log logs dirty regions until its first checkpoint, which has all units as
+//! wholly dirty, is durable. So each state on flash is right whichever kind of run reads it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -27,6 +32,10 @@ pub(crate) struct DirtyJournal {
     slots: Rc<DirtyFlash>,
     /// Ticket of the last record that marks regions of a slot as dirty, until the slot is clean.
     touched: RefCell<BTreeMap<u32, Ticket>>,
+    /// Whether dirty regions are logged.
+    dirty_log: bool,
+    /// Whether the state on flash has all units as wholly dirty.
+    all_dirty: Cell<bool>,
 }
 
 impl DirtyJournal {
@@ -34,7 +43,7 @@ impl DirtyJournal {
     pub(crate) fn start(
         cx: &Rc<Context>,
         table: &Rc<Table>,
-        (dirty, slots): (Rc<DirtyMap>, Rc<DirtyFlash>),
+        ((dirty, slots), dirty_log): ((Rc<DirtyMap>, Rc<DirtyFlash>), bool),
         log: Rc<Log>,
         restored: impl Iterator<Item = u32>,
     ) -> Rc<Self> {
@@ -44,7 +53,12 @@ impl DirtyJournal {
             dirty,
             slots,
             touched: RefCell::default(),
+            dirty_log,
+            all_dirty: Cell::new(!dirty_log && mutant::is_active("all-dirty-early")),
         });
+        if !dirty_log {
+            journal.base.save();
+        }
         cx.exec.spawn(checkpoint::run(Rc::downgrade(&journal)));
         journal
     }
@@ -55,22 +69,40 @@ impl DirtyJournal {
 
     /// Logs regions that became dirty, and waits until all records of the slot's dirty regions are durable.
     pub(crate) async fn dirtied(&self, slot: u32, new: u64) -> Result<(), LogFailed> {
-        if new != 0 {
+        if new != 0 && !self.all_dirty.get() {
             let ticket = self.log().enqueue(Record::Touch { slot, mask: new });
             self.touched.borrow_mut().insert(slot, ticket);
         }
         let ticket = self.touched.borrow().get(&slot).copied();
-        match ticket.filter(|_| !mutant::is_active("write-before-touched")) {
-            Some(ticket) => self.log().durable(ticket).await,
-            None => Ok(()),
+        let Some(ticket) = ticket.filter(|_| !mutant::is_active("write-before-touched")) else {
+            return Ok(());
+        };
+        self.log().durable(ticket).await?;
+        // No further record is waited for.
+        let is_last = self.touched.borrow().get(&slot) == Some(&ticket);
+        if self.all_dirty.get() && is_last {
+            self.touched.borrow_mut().remove(&slot);
         }
+        Ok(())
+    }
+
+    /// All regions of a unit.
+    fn all(&self) -> u64 {
+        let pages = self.log().layout.pages;
+        self.dirty.regions().mask_of(&(0..pages))
     }
 
     /// Logs that the slot holds this unit, wholly and clean. The caller has made it durable on both devices.
     pub(crate) fn clean(&self, slot: u32, unit: u32) -> Ticket {
         self.touched.borrow_mut().remove(&slot);
         self.base.mapping.set_logged(slot, true);
-        self.log().enqueue(Record::State { slot, unit, bits: Box::default() })
+        let ticket = self.log().enqueue(Record::State { slot, unit, bits: Box::default() });
+        if self.dirty_log || mutant::is_active("admitted-as-clean") {
+            return ticket;
+        }
+        let ticket = self.log().enqueue(Record::Touch { slot, mask: self.all() });
+        self.touched.borrow_mut().insert(slot, ticket);
+        ticket
     }
 }
 
@@ -118,7 +150,11 @@ impl Checkpointed for DirtyJournal {
         };
         out.extend((unit + 1).to_le_bytes());
         let forgotten = mutant::is_active("checkpoint-forgets-dirty");
-        let mask = if forgotten { 0 } else { self.dirty.mask(slot) };
+        let mask = match self.dirty_log {
+            _ if forgotten => 0,
+            true => self.dirty.mask(slot),
+            false => self.all(),
+        };
         out.extend(mask.to_le_bytes());
     }
 
@@ -140,5 +176,9 @@ impl Checkpointed for DirtyJournal {
 
     async fn log_batch(&self) -> Result<bool, LogFailed> {
         Ok(false)
+    }
+
+    fn completed(&self) {
+        self.all_dirty.set(!self.dirty_log);
     }
 }

@@ -148,6 +148,9 @@ impl Population {
 
     /// A flash device was attached, with so many slots for this shard.
     pub(crate) fn attached(&self, slots: u32, shape: &Shape) {
+        if let Self::Exchange(policy) = self {
+            policy.borrow_mut().attached(slots);
+        }
         let Self::Workers(workers) = self else { return };
         if let Some(benefit) = &workers.benefit {
             benefit.borrow_mut().attached(slots);

@@ -2,7 +2,7 @@
 //! The periodic update (PRWC 2.6): exchanges cold units for hot ones.
 //!
 //! One exchange at a time, each at the pace of population (`pace.rs`): while clients use the origin, a rest in proportion
-//! to its duration follows each exchange. An update ends with a checkpoint of the whole state, with the reference factors.
+//! to its duration follows each exchange. If that is set, each exchange first waits until clients are idle. An update ends with a checkpoint of the whole state, with the reference factors.
 //! The exchange itself depends on the kind of cache (`cache/units/exchanges.rs`).
 
 use std::cell::RefCell;
@@ -38,9 +38,10 @@ impl Slots for View<'_> {
 pub(crate) async fn run(cx: Rc<Context>, current: Rc<Current>) {
     let Population::Exchange(policy) = &cx.population else { return };
     loop {
-        let period = policy.borrow().period();
         repair(&cx, &current).await;
-        cx.exec.sleep(period.max(1)).await;
+        let time_of_day = cx.limits.time_of_day.wrapping_add(cx.exec.now());
+        let wait = policy.borrow().settings().schedule.wait(time_of_day);
+        cx.exec.sleep(wait.max(1)).await;
         let detaching = &current.detaching;
         if detaching.has_begun() {
             continue;
@@ -62,8 +63,13 @@ async fn update(
     current: &Current,
 ) {
     let (table, flash) = (cache.table(), cache.flash());
-    policy.borrow_mut().begin(table.slots());
+    let idle = policy.borrow().settings().idle;
+    policy.borrow_mut().begin();
     while !flash.closed() && flash.usable() && !current.detaching.has_begun() {
+        if let Some(wait) = cx.busy_for(idle) {
+            cx.exec.sleep(wait).await;
+            continue;
+        }
         let free = table.used() < table.slots();
         let step = policy.borrow_mut().step(&View(table), free);
         match step {

@@ -47,7 +47,7 @@ pub use benefit::{BYTES_PER_UNIT as BENEFIT_BYTES_PER_UNIT, Benefit};
 pub use extended::{ExtendedReads, ExtendedSettings};
 pub use investment::{Investment, InvestmentSettings};
 pub use on_miss::{OnMiss, OnMissSettings};
-pub use periodic::{Periodic, PeriodicSettings, Slots, Step, Swap};
+pub use periodic::{DAY, Periodic, PeriodicSettings, Schedule, Slots, Step, Swap};
 pub use regulator::{Class, Regulator};
 pub use selective::{Selective, SelectiveSettings};
 pub use sequential::{Sequence, Sequential, SequentialSettings};

@@ -2,9 +2,11 @@
 //! Periodic update (PRWC, sections 2.5 and 2.6): at intervals, hot units are admitted in exchange for cold ones.
 //!
 //! Every origin unit has a reference factor (RF). A request adds 20; consecutive requests to the same unit count once.
-//! A unit with an RF above 50 is hot.
+//! A unit with an RF above 50 is hot. Whenever more units are hot than there are slots, all RF decay by a fifth, until no
+//! more are hot than that.
 //!
-//! An update first reduces all RF by a fifth until no more units are hot than there are slots. Then two hands advance.
+//! An update begins at intervals, or at times of day; if that is asked for, it makes progress only while the volume is idle.
+//! Two hands advance.
 //! The origin hand starts at unit 0, passes every unit once and stops at hot units that are not cached. The flash hand
 //! continues at the slot where the last update ended and stops at slots whose unit is cold. The two units are
 //! exchanged. Until the flash was full once, every unit that was requested counts as hot and takes a free slot.
@@ -13,7 +15,8 @@
 //! and RF saturates at 16 bits. With several shards, "consecutive" means consecutive within one shard.
 //!
 //! Invariants: an update exchanges no unit and no slot twice (each hand passes its range at most once); one step of a
-//! hand examines a bounded number of units.
+//! hand examines a bounded number of units; no more units are hot than there are slots. A decay passes all RF, two bytes each,
+//! and happens at most once for each slot that became hot since the last one.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,11 +28,37 @@ const HIT: u16 = 20;
 /// Units or slots that a hand passes in one step.
 const STEP: u32 = 1 << 16;
 
+/// Nanoseconds of a day.
+pub const DAY: Nanos = 86_400_000_000_000;
+
+/// When updates begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// So many nanoseconds after the end of the last update.
+    Every(Nanos),
+    /// At these times of day, in nanoseconds after midnight, below [`DAY`]; at least one.
+    At(Vec<Nanos>),
+}
+
+impl Schedule {
+    /// The time to wait for the next update, at this time of day.
+    #[must_use]
+    pub fn wait(&self, time_of_day: Nanos) -> Nanos {
+        let until = |at: &Nanos| (at + DAY - time_of_day % DAY - 1) % DAY + 1;
+        match self {
+            Self::Every(period) => *period,
+            Self::At(times) => times.iter().map(until).min().unwrap_or(DAY),
+        }
+    }
+}
+
 /// Settings of periodic update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeriodicSettings {
-    /// From the end of one update to the beginning of the next, in nanoseconds.
-    pub period: Nanos,
+    /// When updates begin.
+    pub schedule: Schedule,
+    /// Units are exchanged only after so many nanoseconds without a request of a client; 0: at any time.
+    pub idle: Nanos,
     /// A unit whose RF exceeds this is hot.
     pub hot: u16,
 }
@@ -37,7 +66,7 @@ pub struct PeriodicSettings {
 impl Default for PeriodicSettings {
     /// One hour, one of the two periods that the paper evaluates.
     fn default() -> Self {
-        Self { period: 3_600_000_000_000, hot: 50 }
+        Self { schedule: Schedule::Every(3_600_000_000_000), idle: 0, hot: 50 }
     }
 }
 
@@ -75,6 +104,9 @@ pub enum Step {
 pub struct Periodic {
     settings: PeriodicSettings,
     factors: Vec<u16>,
+    /// Units that are hot, and slots of the cache; `None` before the first cache.
+    hot: usize,
+    slots: Option<u32>,
     last: Option<u64>,
     /// Whether the flash was full once.
     filled: bool,
@@ -93,6 +125,8 @@ impl Periodic {
         Self {
             settings: settings.clone(),
             factors: vec![0; usize::try_from(units).unwrap_or(usize::MAX)],
+            hot: 0,
+            slots: None,
             last: None,
             filled: false,
             origin_hand: 0,
@@ -102,10 +136,29 @@ impl Periodic {
         }
     }
 
-    /// The time between two updates.
+    /// The settings.
     #[must_use]
-    pub fn period(&self) -> Nanos {
-        self.settings.period
+    pub fn settings(&self) -> &PeriodicSettings {
+        &self.settings
+    }
+
+    /// A cache with so many slots is used from now on.
+    pub fn attached(&mut self, slots: u32) {
+        self.slots = Some(slots);
+        self.decay();
+    }
+
+    /// Reduces all factors until no more units are hot than there are slots.
+    fn decay(&mut self) {
+        let Some(slots) = self.slots else { return };
+        while self.hot > slots as usize {
+            let most = self.settings.hot;
+            let reduce = |rf: &mut u16| {
+                *rf = (u32::from(*rf) * 4 / 5) as u16;
+                usize::from(*rf > most)
+            };
+            self.hot = self.factors.iter_mut().map(reduce).sum();
+        }
     }
 
     /// The reference factor of every unit.
@@ -117,14 +170,12 @@ impl Periodic {
     /// Restores the factors that [`factors`](Self::factors) returned in an earlier run.
     pub fn restore(&mut self, factors: impl Iterator<Item = u16>) {
         self.factors.iter_mut().zip(factors).for_each(|(own, old)| *own = old);
+        self.hot = self.factors.iter().filter(|rf| **rf > self.settings.hot).count();
+        self.decay();
     }
 
-    /// Begins an update of a cache with `slots` slots.
-    pub fn begin(&mut self, slots: u32) {
-        let hot = self.settings.hot;
-        while self.factors.iter().filter(|rf| **rf > hot).count() > slots as usize {
-            self.factors.iter_mut().for_each(|rf| *rf = (u32::from(*rf) * 4 / 5) as u16);
-        }
+    /// Begins an update.
+    pub fn begin(&mut self) {
         (self.origin_hand, self.passed, self.waiting) = (0, 0, None);
     }
 
@@ -169,7 +220,10 @@ impl Periodic {
             return;
         }
         if let Some(rf) = self.factors.get_mut(unit as usize) {
+            let was_hot = *rf > self.settings.hot;
             *rf = rf.saturating_add(HIT);
+            self.hot += usize::from(!was_hot && *rf > self.settings.hot);
+            self.decay();
         }
     }
 }
@@ -199,7 +253,8 @@ mod tests {
 
     /// Runs one update and returns the exchanges: admitted unit, evicted unit.
     fn update(policy: &mut Periodic, table: &mut Table) -> Vec<(u32, Option<u32>)> {
-        policy.begin(table.count());
+        policy.attached(table.count());
+        policy.begin();
         let mut swaps = Vec::new();
         loop {
             let free = table.0.iter().position(Option::is_none);
@@ -258,10 +313,36 @@ mod tests {
         assert_eq!(update(&mut policy, &mut table), [(9, Some(2))], "1 is hot");
         ask(&mut policy, 10, 3);
         assert_eq!(update(&mut policy, &mut table), [(10, Some(3))]);
-        // Five units are hot and four fit: all decay to 48, so none is hot.
+        // Five units are hot and four fit: all decay to 48 at once, so none is hot.
         ask(&mut policy, 11, 3);
+        assert_eq!([1, 8, 11].map(|unit| policy.factors()[unit]), [48; 3]);
         assert_eq!(update(&mut policy, &mut table), []);
-        assert_eq!(policy.factors()[1], 48);
+    }
+
+    #[test]
+    fn factors_decay_whenever_more_units_are_hot_than_fit() {
+        let mut policy = policy(8);
+        (0..3).for_each(|unit| ask(&mut policy, unit, 5));
+        assert_eq!(policy.factors()[..3], [100; 3], "no cache yet");
+        policy.attached(2);
+        // 100, 80, 64, 51 and 40.
+        assert_eq!(policy.factors()[..3], [40; 3]);
+        ask(&mut policy, 0, 1);
+        ask(&mut policy, 1, 1);
+        assert_eq!(policy.factors()[..3], [60, 60, 40]);
+        ask(&mut policy, 2, 1);
+        assert_eq!(policy.factors()[..3], [48; 3]);
+    }
+
+    #[test]
+    fn an_update_begins_at_the_next_of_its_times_of_day() {
+        let hour = DAY / 24;
+        let times = Schedule::At(vec![3 * hour, 12 * hour]);
+        assert_eq!(times.wait(0), 3 * hour);
+        assert_eq!(times.wait(3 * hour), 9 * hour, "not twice");
+        assert_eq!(times.wait(DAY + 13 * hour), 14 * hour);
+        assert_eq!(Schedule::At(vec![3 * hour]).wait(3 * hour), DAY);
+        assert_eq!(Schedule::Every(hour).wait(5), hour);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use larder_core::config::WritePolicy;
 
 use super::kinds::{
     BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED,
-    LOG_FULL, LOG_THROUGH, VOLATILE, WRITE_BACK,
+    LOG_FULL, LOG_THROUGH, UNLOGGED_WRITE_BACK, VOLATILE, WRITE_BACK,
 };
 
 /// A preset with a kind of cache that it makes.
@@ -37,6 +37,7 @@ pub const CACHES: &[Cache] = &[
     cache("larder", &EXTENDED_VOLATILE, 1).or(WritePolicy::WriteThrough),
     cache("larder", &BALANCED, 3).or(WritePolicy::WriteThrough),
     cache("prwc", &BALANCED_WRITE_BACK, 2),
+    cache("prwc", &UNLOGGED_WRITE_BACK, 2),
     cache("sce", &JOURNALED, 12).or(WritePolicy::WriteThrough),
     cache("sce", &VOLATILE, 3).or(WritePolicy::WriteThrough),
     cache("prwc", &WRITE_BACK, 8),

@@ -10,7 +10,7 @@ use larder_core::config::{
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::pagelog::Geometry;
 use larder_core::policy::admission::{
-    Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings,
+    Class, ExtendedSettings, InvestmentSettings, OnMissSettings, PeriodicSettings, Schedule,
     SelectiveSettings, SequentialSettings, SinglesSettings,
 };
 use larder_core::policy::balance::BalanceSettings;
@@ -55,7 +55,7 @@ pub(super) fn tune_units(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64
         };
     }
     if let Some(settings) = choices.periodic_mut() {
-        settings.period = rng.random_range(500..8_000) * MICRO;
+        settings.schedule = Schedule::Every(rng.random_range(500..8_000) * MICRO);
         settings.hot = [0, 20, 50][rng.random_range(0..3)];
     }
     0
@@ -71,6 +71,15 @@ pub(super) fn tune_balanced(choices: &mut Choices, unit_bytes: u64, rng: &mut Pc
         remembered: [0, MILLISECOND, 100 * MILLISECOND][rng.random_range(0..3)],
     });
     tune_units(choices, unit_bytes, rng)
+}
+
+/// Choices of a cache whose updates may wait until clients are idle.
+pub(super) fn tune_patient(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg) -> u32 {
+    let blocks = tune_units(choices, unit_bytes, rng);
+    if let Some(settings) = choices.periodic_mut() {
+        settings.idle = [0, 100 * MICRO, 2 * MILLISECOND][rng.random_range(0..3)];
+    }
+    blocks
 }
 
 /// Choices of page logs: small batches, and logs of a few of them, so that laps are short.
@@ -122,7 +131,8 @@ pub(super) fn any_log(choices: &mut Choices, unit_bytes: u64, rng: &mut Pcg64Mcg
 
 fn any_update(choices: &mut Choices, rng: &mut Pcg64Mcg) {
     let (period, hot) = (rng.random_range(200..20_000) * MICRO, rng.random_range(0..60));
-    choices.admission = AdmissionChoice::Periodic(PeriodicSettings { period, hot });
+    let schedule = Schedule::Every(period);
+    choices.admission = AdmissionChoice::Periodic(PeriodicSettings { schedule, idle: 0, hot });
     choices.eviction = Eviction::Update;
 }
 

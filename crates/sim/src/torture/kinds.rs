@@ -8,7 +8,9 @@ use larder_core::config::{Choices, Durability, WritePolicy};
 use larder_core::format::Plan;
 use larder_core::pagelog::LogPolicy;
 
-use super::choices::{Tune, any_log, any_units, any_updated, tune_balanced, tune_log, tune_units};
+use super::choices::{
+    Tune, any_log, any_units, any_updated, tune_balanced, tune_log, tune_patient, tune_units,
+};
 use super::places::{self, Sizes};
 use super::promise::{Promise, Trouble};
 use super::reads::{Judge, against_history, against_origin};
@@ -26,6 +28,8 @@ pub struct Kind {
     pub(super) tune: Tune,
     /// Draws any choices of the kind instead; blocks of a page log.
     pub(super) any: Tune,
+    /// The choices of a life, counted from 0: a restart may change some.
+    pub(super) of_life: fn(&Choices, u32) -> Choices,
     /// Where things lie on flash.
     pub(super) plan: fn(&Sizes, &Choices) -> Plan,
     /// The larger of the block sizes that its flash may have.
@@ -58,6 +62,7 @@ pub const VOLATILE: Kind = Kind {
     write: None,
     tune: tune_units,
     any: any_units,
+    of_life: |choices, _| choices.clone(),
     plan: places::units,
     large_block_bytes: 4096,
     asks: &[DETACHES],
@@ -115,6 +120,14 @@ pub const WRITE_BACK: Kind = Kind {
 /// As above, and the origin serves hits in clean regions too.
 pub const BALANCED_WRITE_BACK: Kind =
     Kind { name: "balanced-write-back", tune: tune_balanced, ..WRITE_BACK };
+
+/// As [`WRITE_BACK`], every second life has no dirty log, and updates may wait until clients are idle.
+pub const UNLOGGED_WRITE_BACK: Kind = Kind {
+    name: "unlogged-write-back",
+    tune: tune_patient,
+    of_life: |choices, life| Choices { dirty_log: life % 2 == 1, ..choices.clone() },
+    ..WRITE_BACK
+};
 
 /// A page log of clean pages.
 pub const LOG_THROUGH: Kind = Kind {

@@ -28,7 +28,7 @@ use super::step::Step;
 use crate::device::SimDevice;
 use crate::oracle::{Oracle, WriteId, fill};
 use crate::store::{Image, Store};
-use crate::world::{ORIGIN, World, lawful};
+use crate::world::{ORIGIN, World};
 
 const MICRO: Nanos = 1_000;
 /// Within which everything ends, at the end of a history.
@@ -74,6 +74,8 @@ pub(super) struct Life<'a> {
     /// Events since a request was last answered.
     silent: u64,
     pub seen: Seen,
+    /// Lives that have begun.
+    lives: u32,
     pub trace: Option<Vec<Line>>,
     /// Images that are reused.
     pub(super) scratch: (Image, Image),
@@ -102,6 +104,7 @@ pub(super) fn start(setup: &Setup, salt: u64) -> Judged<Life<'_>> {
         failed_until: 0,
         silent: 0,
         seen: Seen::default(),
+        lives: 0,
         trace: None,
         scratch: (Vec::new(), Vec::new()),
     };
@@ -123,7 +126,7 @@ pub(super) fn live(plan: &Plan, trace: bool) -> (Judged<Seen>, Vec<Line>) {
 
 fn empty(setup: &Setup) -> World {
     let origin = SimDevice::new(Box::new(Jitter::new(0, 0, 0)), None, 0, 1);
-    World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits)
+    World::shaped(origin, setup.shape, &setup.spec(0), &setup.limits)
 }
 
 impl Life<'_> {
@@ -185,7 +188,8 @@ impl Life<'_> {
         let setup = self.setup;
         let origin = self.device(setup.origin_slowest, origin);
         let flash = self.device(setup.flash_slowest, flash);
-        self.world = World::shaped(origin, setup.shape, &lawful(&setup.choices), &setup.limits);
+        self.world = World::shaped(origin, setup.shape, &setup.spec(self.lives), &setup.limits);
+        self.lives += 1;
         self.world.idle_until(Oracle::PAST + 1);
         self.attach(flash, &found);
         (self.flushed, self.fence_at, self.failed_until) = (None, None, 0);

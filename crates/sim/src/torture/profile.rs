@@ -9,7 +9,7 @@ use std::ops::Range;
 pub use super::caches::{CACHES, Cache};
 use super::kinds::{
     BALANCED, BALANCED_WRITE_BACK, EXTENDED, EXTENDED_VOLATILE, JOURNALED, Kind, LOG_BOUNDED,
-    LOG_FULL, LOG_THROUGH, VOLATILE, WRITE_BACK,
+    LOG_FULL, LOG_THROUGH, UNLOGGED_WRITE_BACK, VOLATILE, WRITE_BACK,
 };
 use super::mix::MIXED;
 pub use super::mix::Mix;
@@ -442,6 +442,15 @@ pub const PROFILES: &[Profile] = &[
         troubles: &[Trouble::FlashForgets],
         weight: 0,
         ..PAGE_LOG
+    },
+    Profile {
+        name: "write-back-unlogged",
+        what: "as write-back, and every second life has no dirty log",
+        percent: 3,
+        takes: &[&UNLOGGED_WRITE_BACK],
+        slots: 1..9,
+        weight: 0,
+        ..EVERYDAY
     },
     Profile {
         name: "write-back-outages",

@@ -2,13 +2,14 @@
 //! The volume of a history: what it is made of, and where things lie on its flash.
 
 use larder_core::buf::PAGE;
-use larder_core::config::{AdmissionChoice, Choices, Limits};
+use larder_core::config::{AdmissionChoice, CacheSpec, Choices, Limits};
 use larder_core::exec::Nanos;
 use larder_core::format::Plan;
 use larder_core::shape::Shape;
 
 use super::kinds::Kind;
 use super::promise::{Promise, Trouble};
+use crate::world::lawful;
 
 /// Events within which some request must be answered while any is in flight, if no client waits for the copy of a unit.
 const PATIENCE: u64 = 20_000;
@@ -49,6 +50,11 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// The choices of a life, counted from 0.
+    pub(super) fn spec(&self, life: u32) -> CacheSpec {
+        lawful(&(self.kind.of_life)(&self.choices, life))
+    }
+
     /// What is promised under the trouble of the plan.
     #[must_use]
     pub fn promise(&self) -> Promise {

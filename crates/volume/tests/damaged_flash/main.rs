@@ -61,7 +61,7 @@ impl Cache {
             choices.write = WritePolicy::Logged(policy);
         }
         match &mut choices.admission {
-            AdmissionChoice::Periodic(settings) => settings.period = 20_000_000,
+            AdmissionChoice::Periodic(settings) => settings.schedule = Schedule::Every(20_000_000),
             AdmissionChoice::Selective(settings) => {
                 let (workers, target_miss_ratio, min_free_ratio, period_ns) = (2, 0.0, 0.0, 0);
                 settings.classes =

@@ -10,7 +10,8 @@
 //! before it, as a read of flash that was executed before it would. Later reads find the regions dirty and go to flash.
 //!
 //! **Write** to a cached unit: pass the gate; make the log record that marks its region dirty durable; write flash;
-//! answer.
+//! answer. Without a dirty log (PRWC 2.8.4) there is no such record: the journal has every unit as dirty from its admission
+//! on (`journal/dirty.rs`).
 //!
 //! **Exchange**: shut both units; copy the dirty regions of the old one to the origin and flush the origin; remove the
 //! old mapping durably; open the old unit; copy the new unit to flash and flush both devices; log the new mapping; open
@@ -91,6 +92,7 @@ impl WriteBack {
             found.held(layout).for_each(|held| dirty.restore(held.slot, held.dirty));
             cx.population.restore(found.factors(layout));
         }
+        cx.population.attached(table.slots(), &cx.shape);
         let flash = Flash::new(plan.dev, cx.device(), &cx.limits, Contents::Dirty, owner);
         let flash = flash.patient(cx.limits.flash_dead_after);
         let flash = Rc::new(flash.measured(spec.balance.is_some()));
@@ -99,7 +101,7 @@ impl WriteBack {
             let log = Log::new(&cx.exec, &flash, (layout, plan.volume()), recovered);
             let held = found.iter().flat_map(|(layout, found)| found.held(layout));
             let state = (Rc::clone(&dirty), Rc::clone(&slots));
-            DirtyJournal::start(cx, &table, state, log, held.map(|held| held.slot))
+            DirtyJournal::start(cx, &table, (state, spec.dirty_log), log, held.map(|h| h.slot))
         });
         let units = UnitCache::new(cx, table, flash, journal, (plan, spec.balance.as_ref()));
         let settling = Cell::new(false);

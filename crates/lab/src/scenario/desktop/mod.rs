@@ -18,6 +18,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use larder_core::config::{Choices, Limits};
 use larder_core::exec::{MILLISECOND, Nanos};
 use larder_core::format::UnitsPlan;
+use larder_core::policy::admission::Schedule;
 use larder_core::shape::Shape;
 use larder_core::stats::Counters;
 use larder_model::{DeviceSpec, described};
@@ -102,7 +103,7 @@ impl Setup {
         let mut choices = self.system.choices()?;
         choices.unit_bytes = self.unit_bytes.unwrap_or(choices.unit_bytes);
         if let Some(settings) = choices.periodic_mut() {
-            settings.period = self.hours(self.update_hours);
+            settings.schedule = Schedule::Every(self.hours(self.update_hours));
         }
         Ok(choices)
     }

@@ -42,6 +42,7 @@ use larder_core::config::{
     ReplacementChoice, UNIT_BYTES_LEAST, UNIT_BYTES_MOST, WritePolicy,
 };
 use larder_core::exec::{Nanos, SECOND};
+use larder_core::policy::admission::Schedule;
 use larder_model::profiles;
 use larder_policy::balance::BalanceSettings;
 use serde::Deserialize;
@@ -286,7 +287,7 @@ impl Settings {
             (_, None) => {}
             (Some(settings), Some(seconds)) => {
                 in_range("update_seconds", seconds, 1, MOST_HOURS * 3600)?;
-                settings.period = seconds * SECOND;
+                settings.schedule = Schedule::Every(seconds * SECOND);
             }
             (None, Some(seconds)) => {
                 return bad("update_seconds", seconds, "systems with periodic update");
