@@ -21,6 +21,7 @@ use larder_core::config::{AdmissionChoice, Choices, Limits, WritePolicy, preset}
 use larder_core::format::Wishes;
 use larder_core::pagelog::LogPolicy;
 use larder_core::policy::admission::Class;
+use larder_core::policy::admission::Schedule;
 use larder_core::request::{Errno, Kind, pieces};
 use larder_io::{Access, DevSpec, Device, Fault, OpenError, Target};
 use larder_volume::{FlashDevice, StateFile, Volume, VolumeConfig, VolumeError};
