@@ -6,6 +6,7 @@ use larder_core::buf::Buf;
 use larder_core::config::{CacheSpec, Limits, preset};
 use larder_core::exec::{DevId, Io, IoKind, MILLISECOND, Nanos};
 use larder_core::format::FlashPlan;
+use larder_core::policy::admission::Schedule;
 use larder_core::request::{Kind, Reply, Request};
 use larder_core::shape::Shape;
 use larder_core::shard::Shard;
@@ -32,7 +33,8 @@ impl Rig {
         let mut choices = preset(name).expect("the preset exists").choices();
         choices.unit_bytes = UNIT;
         if let Some(settings) = choices.periodic_mut() {
-            (settings.period, settings.hot) = (MILLISECOND, 0);
+            settings.schedule = Schedule::Every(MILLISECOND);
+            settings.hot = 0;
         }
         let spec = CacheSpec::try_from(choices).expect("a preset is lawful");
         let shape = Shape::new(4 * UNIT, UNIT, 1);
