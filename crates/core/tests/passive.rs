@@ -9,6 +9,7 @@ use larder_core::config::{AdmissionChoice, preset};
 use larder_core::exec::SECOND;
 use larder_core::format::FlashPlan;
 use larder_core::pagelog::Geometry;
+use larder_core::policy::admission::Schedule;
 use larder_core::request::Kind;
 use larder_core::shape::Shape;
 use larder_testkit::memory::{FLASH, Memory};
@@ -49,7 +50,8 @@ fn history(name: &str, copies: Copies) -> (Vec<u8>, [u64; 5]) {
         choices.unit_bytes = UNIT;
     }
     if let Some(settings) = choices.periodic_mut() {
-        (settings.period, settings.hot) = (SECOND, 0);
+        settings.schedule = Schedule::Every(SECOND);
+        settings.hot = 0;
     }
     let unit = choices.unit_bytes;
     let origin: Vec<u8> = (0..UNITS * UNIT).map(|at| (at / PAGE) as u8).collect();
