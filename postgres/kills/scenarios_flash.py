@@ -317,6 +317,7 @@ WRONG = [
     ("larder.batch_pages", "0", "larder.batch_pages"),
     ("larder.batch_pages", "100000", "larder.batch_pages"),
     ("larder.second_chance", "perhaps", "larder.second_chance"),
+    ("larder.admit", "some", "larder.admit"),
     ("larder.flash_dir", "/tmp", "larder.flash_dir"),
     ("larder.flash_directory", "/proc/larder", "flash in"),
     ("max_connections", "2000", "processes may run"),

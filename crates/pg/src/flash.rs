@@ -132,6 +132,11 @@ impl Flash {
         Switch::changes(&self.area).on();
     }
 
+    /// Returns when no process is in the middle of a change that it began before: changes are made under the log's lock.
+    pub fn changes_end(&self) {
+        let _ = self.pages.status();
+    }
+
     /// The numbers of a segment's extents.
     #[must_use]
     pub fn numbers(&self, fork: &Fork, segment: u32) -> Vec<Number> {

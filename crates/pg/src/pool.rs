@@ -163,12 +163,12 @@ impl Pool {
     /// Admits a clean page, if it is as it was read and flash lacks it.
     fn admit(&self, record: Record, copy: impl FnOnce() -> Buf) {
         let area = self.area();
+        if !admits::clean(area) {
+            return;
+        }
         let Record { page, epoch, hash: Some(hash), checksum, .. } = record else {
             return area.count(Mark::CleanScanned);
         };
-        if !admits::clean(area) {
-            return area.count(Mark::CleanKept);
-        }
         let so = || {
             Switch::flash(area).is_on() && (area.epoch(page) == epoch || is_active(Mutant::NoEpoch))
         };
@@ -234,8 +234,7 @@ impl Pool {
     /// If pages cannot be written back; then the cache stays enabled.
     pub fn disable(&self) -> Result<(), NotOff> {
         Switch::flash(self.area()).off(|| {
-            // Takes the log's lock: no process is in the middle of an admission afterwards.
-            let _ = self.pages().status();
+            self.flash.changes_end();
             self.drain()
         })
     }
@@ -287,7 +286,8 @@ impl Pool {
 
     /// A frame was filled with a page, which had this epoch before.
     pub fn filled(&self, frame: usize, page: u64, how: Use, epoch: u64, bytes: &[u8]) {
-        let hash = (how == Use::Access).then(|| content::hash(bytes));
+        let enters = how == Use::Access && admits::clean(self.area());
+        let hash = enters.then(|| content::hash(bytes));
         let checksum = content::checksum(bytes);
         let fill = self.area().fill();
         self.area().set_record(frame, Some(Record { page, epoch, hash, checksum, fill }));

@@ -15,6 +15,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
+use crate::admits;
 use crate::area::Mark;
 use crate::file::Fork;
 use crate::here;
@@ -201,6 +202,10 @@ pub fn unpin(relation: u32) -> Result<bool, Refused> {
 fn usable<T>(run: impl FnOnce(&Pool) -> Result<T, Refused>) -> Result<T, Refused> {
     let ran = here::with(|_, pool| match status::why_not(pool) {
         Some(why) => Err(Refused::new(format!("nothing is cached: {why}"), "")),
+        None if !admits::clean(pool.area()) => {
+            let hint = "Set larder.admit to all or clean, and restart the server.";
+            Err(Refused::new("larder.admit is dirty: flash takes no clean page", hint))
+        }
         None => run(pool),
     });
     ran.unwrap_or_else(|| Err(status::nothing_cached()))

@@ -73,8 +73,7 @@ impl Pool {
         {
             return false;
         }
-        // Takes the log's lock: no process is in the middle of a change afterwards.
-        let _ = self.pages().status();
+        self.flash().changes_end();
         let drained = match is_active(Mutant::FollowsEarly) {
             true => Ok(true),
             false => self.write_back_a_part(most),

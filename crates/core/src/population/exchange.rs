@@ -16,6 +16,7 @@ use crate::cache::Current;
 use crate::cache::units::exchanges::Exchanges;
 use crate::cache::units::table::Table;
 use crate::context::Context;
+use crate::exec::SECOND;
 
 /// The slots of a cache, for the hands of the policy.
 struct View<'a>(&'a Table);
@@ -67,7 +68,8 @@ async fn update(
     policy.borrow_mut().begin();
     while !flash.closed() && flash.usable() && !current.detaching.has_begun() {
         if let Some(wait) = cx.busy_for(idle) {
-            cx.exec.sleep(wait).await;
+            // A detach does not wait for clients that are never idle.
+            cx.exec.sleep(wait.min(SECOND)).await;
             continue;
         }
         let free = table.used() < table.slots();

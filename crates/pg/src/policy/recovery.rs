@@ -67,8 +67,7 @@ impl Policy for Recovery {
             return Ok(());
         }
         let ends = state::settle(area, control);
-        // Takes the log's lock: no process is in the middle of a change that is no longer taken.
-        let _ = flash.pages().status();
+        flash.changes_end();
         if !is_active(Mutant::NoDrain) {
             self.drain(flash).inspect_err(|failure| self.failed(flash, *failure))?;
         }

@@ -57,7 +57,7 @@ impl Schedule {
 pub struct PeriodicSettings {
     /// When updates begin.
     pub schedule: Schedule,
-    /// Units are exchanged only after so many nanoseconds without a request of a client; 0: at any time.
+    /// Units are exchanged only after so many nanoseconds without a request of a client to this shard; 0: at any time.
     pub idle: Nanos,
     /// A unit whose RF exceeds this is hot.
     pub hot: u16,
